@@ -89,7 +89,7 @@ def update_of(state: Any) -> dict[str, Any]:
 
 def sizes_of(name: str) -> Sizes:
     """Bytes of an update and of its reply, framing included."""
-    encode = rlx.Encoder(framed=True).encode
+    encode = rlx.RLXEncoder(framed=True).encode
     reply = {"response": "action", "data": 1}
     return Sizes(*(len(encode(each)) for each in (update_of(STATES[name][0]), reply)))
 

@@ -22,12 +22,12 @@ MESSAGE: dict[str, Any] = {
 
 # The same call shape for both: an encoder and a decoder made once, a message a call.
 ENCODERS: dict[str, Callable[[Any], Any]] = {
-    "rlwire": rlx.Encoder().encode,
+    "rlwire": rlx.RLXEncoder().encode,
     "plain Python": oracle().encode,
     "msgspec.msgpack": msgspec.msgpack.Encoder().encode,
 }
 DECODERS: dict[str, Callable[[Any], Any]] = {
-    "rlwire": rlx.Decoder().decode,
+    "rlwire": rlx.RLXDecoder().decode,
     "plain Python": oracle().decode,
     "msgspec.msgpack": msgspec.msgpack.Decoder().decode,
 }

@@ -3,16 +3,19 @@
 That it builds without a warning is tried where Sphinx is: `.ci/run lint`.
 """
 
+import inspect
 import re
 import sys
+from collections.abc import Hashable
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from xml.etree import ElementTree
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+LAYERS = ("rlwire.codecs", "rlwire.sessions", "rlwire.transports", "rlwire.testing")
 
 
 @pytest.fixture
@@ -113,3 +116,21 @@ def test_state_diagrams_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "mermaid" not in pictures.replaced(path.read_text("utf-8")), path
     with pytest.raises(ValueError, match="no transition between states: 'state a'"):
         pictures.svg("state a")
+
+
+def test_every_public_class_and_function_is_documented(public: ModuleType) -> None:
+    missing = []
+    for module, names in public.names().items():
+        for name in names:
+            found = getattr(sys.modules[module], name)
+            if not (inspect.isclass(found) or inspect.isroutine(found)):
+                continue
+            missing += [] if found is Hashable or inspect.getdoc(found) else [f"{module}.{name}"]
+            if not inspect.isclass(found) or module.startswith(LAYERS):
+                continue
+            for member, value in vars(found).items():
+                if member.startswith("_") or not isinstance(value, (FunctionType, property)):
+                    continue
+                if not inspect.getdoc(getattr(found, member)):
+                    missing.append(f"{module}.{name}.{member}")
+    assert missing == []

@@ -66,6 +66,7 @@ class StatusError(PeerError):
 
     @classmethod
     def of(cls, status: Status) -> StatusError:
+        """Return the error of a status message."""
         return cls(status.code, status.message, status.details)
 
 

@@ -210,6 +210,7 @@ class EnvironmentWorlds:
             raise _invalid(str(error)) from error
 
     def close_environment(self, environment: Any) -> None:
+        """Close an environment that no world uses any more."""
         if self.lends:
             self._lent.release()
         else:

@@ -97,7 +97,8 @@ class World(Protocol):
             StatusError, ValueError: the settings are rejected.
         """
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Free what the world holds; called once, after its last agent has left."""
 
 
 WorldFactory: TypeAlias = Callable[[Settings], World]
@@ -505,6 +506,7 @@ class Worlds:
 
     @property
     def names(self) -> list[str]:
+        """Return the names of the worlds."""
         with self._lock:
             return list(self._named)
 
@@ -516,9 +518,11 @@ class Worlds:
             self._keep(ServedWorld(name, world, False, self.log), named=True)
 
     def create(self, settings: Settings) -> str:
+        """Create a world by a request's settings; return its name."""
         return self._create(settings, named=True).name
 
     def destroy(self, name: str) -> None:
+        """Destroy a world that no agent is in."""
         served = self._find(name)
         inside = self._destroy(served, only_if_empty=True)
         if inside:

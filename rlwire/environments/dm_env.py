@@ -16,6 +16,9 @@ with optional("dm-env", "dm", "dm_env"):
     from dm_env import specs as dm_specs
 
 
+__all__ = ["DmEnvironment"]
+
+
 class DmEnvironment(dm_env.Environment):
     """A remote environment of `rlwire.make` or `rlwire.listen`; closed with this.
 

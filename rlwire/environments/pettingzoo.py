@@ -12,6 +12,9 @@ with optional("pettingzoo", "pettingzoo"):
     from pettingzoo import ParallelEnv
 
 
+__all__ = ["ParallelEnvironment"]
+
+
 class ParallelEnvironment(ParallelEnv):
     """Remote agents as a `pettingzoo.ParallelEnv`: slots of a PERLERT instance, agents of a world.
 

@@ -14,6 +14,9 @@ with optional("stable-baselines3", "sb3", "stable_baselines3"):
     from stable_baselines3.common import vec_env
 
 
+__all__ = ["VecEnv"]
+
+
 class VecEnv(vec_env.VecEnv):
     """A vector of environments for Stable-Baselines3.
 

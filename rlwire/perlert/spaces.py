@@ -145,6 +145,7 @@ class SpaceText:
         return self.to_text(value) if self._lone is None else self._lone.prepare(value)
 
     def to_text(self, value: Any, decimals: int | None = None) -> str:
+        """Return a value of the space as PERLERT's text."""
         texts = []
         for leaf, part in zip(self._leaves, self._tree.parts(value), strict=True):
             if not (leaf.size or self._named):
@@ -157,6 +158,7 @@ class SpaceText:
         return ",".join(texts)
 
     def from_text(self, text: str) -> Any:
+        """Return the value of a text."""
         if self._lone is not None:
             return self._lone.read(text)
         return self._tree.build(self._read_named(text) if self._named else self._read_bare(text))

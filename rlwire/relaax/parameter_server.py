@@ -98,9 +98,11 @@ class ParameterServer:
         return int(self.session.op_n_step())
 
     def create_checkpoint(self) -> Mapping[str, Any]:
+        """Return the model's state, for a checkpoint."""
         return self.session.state_dict()
 
     def restore_checkpoint(self, state: Mapping[str, Any]) -> None:
+        """Set the model's state from a checkpoint."""
         self.session.load_state_dict(state)
 
 
@@ -119,6 +121,7 @@ class ParameterServerHandle:
         self.session: Any = _OpPath(self._call, ())
 
     def n_step(self) -> int:
+        """Return the number of steps that all agents have made."""
         return int(self._call((), (), {}))
 
     def close(self) -> None:

@@ -123,10 +123,12 @@ class ProxyBase(waits.Counting):
 
     @driven
     def reset(self) -> Waits[Any]:
+        """Begin a new episode; the agent keeps what it learned."""
         return (yield from self._exchange({"command": "reset"}))
 
     @driven
     def disconnect(self) -> Waits[None]:
+        """Close the connection."""
         connection = self._connection
         self._attach(None)
         if connection is not None:

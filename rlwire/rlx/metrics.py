@@ -41,7 +41,8 @@ class Metrics:
         """Record many numbers `y` of the series `name` at step `x` (None: the sink counts)."""
         raise NotImplementedError
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Write what is buffered."""
 
 
 class LoggingMetrics(Metrics):
@@ -153,6 +154,8 @@ class MultiMetrics(Metrics):
 
 
 class StepMetrics(MultiMetrics):
+    """Metrics that count the steps by themselves."""
+
     def __init__(self, metrics: Metrics, step: Callable[[], Any]) -> None:
         super().__init__([metrics])
         self._now = step

@@ -90,6 +90,7 @@ class BackgroundServer(ABC):
 
     @property
     def url(self) -> str:
+        """Where clients connect."""
         where = self._where  # the name that a certificate may have
         return str(
             URL(

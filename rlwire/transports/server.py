@@ -131,10 +131,12 @@ class BaseServer(ABC, Generic[_C]):
 
     @property
     def connections(self) -> int:
+        """The number of connections accepted so far."""
         return len(self._open)
 
     @property
     def open_connections(self) -> tuple[_C, ...]:
+        """The number of open connections."""
         return tuple(found for found in list(self._open.values()) if found is not None)
 
     def statistics(self) -> dict[str, int]:
@@ -283,11 +285,13 @@ class ThreadServer(BaseServer[Connection]):
         self.stop()
 
     def start(self) -> ThreadServer:
+        """Start to accept connections."""
         self._start_once()
         self._acceptor.start()
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the server has stopped."""
         return self._stopped.wait(timeout)
 
     def drain(self, seconds: float) -> None:

@@ -148,6 +148,7 @@ class UniverseEnv:
 
     @property
     def connected(self) -> list[bool]:
+        """Whether all remotes are connected."""
         return [link.connected for link in self._links]
 
     def wait_until_connected(self) -> None:
@@ -254,6 +255,7 @@ class UniverseEnv:
             self._loop.call_soon(lambda: self._links[index].act(messages, others))
 
     def close(self) -> None:
+        """Close all connections."""
         if self._closed:
             return
         self._closed = True

@@ -43,6 +43,7 @@ class Remote:
             raise ValueError(f"a rewarder has a host and a port, unlike {self.rewarder}")
 
     def labelled(self, index: int) -> Remote:
+        """Return the remote with a name for messages."""
         where = "+".join(str(parse(each)) for each in (self.pixels, self.rewarder) if each)
         return self if self.label else replace(self, label=f"{index}:{where}")
 

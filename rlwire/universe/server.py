@@ -130,6 +130,7 @@ class UniverseServer(EnvironmentRewarder):
                     auth=auth,
                     about=lambda: {"name": self.display.name, "keys": dict(self.controls.keys)},
                     novnc=novnc,
+                    origins=options.get("origins", ()),
                     **shared,
                 )
         self._pixels._level = logging.DEBUG  # this server logs both addresses

@@ -92,7 +92,7 @@ def calls_rlx() -> Named:
     yield from coded("large", big, rlx.encode, rlx.decode, *VIEWS)
     yield "large parts", lambda: rlx.encode_parts(big), (big,)
     wire = rlx.encode(m.RLX[0], framed=True)
-    decoder = rlx.Decoder(framed=True)
+    decoder = rlx.RLXDecoder(framed=True)
     yield "whole", lambda: decoder.decode_whole(wire, len(wire)), (wire, decoder)
 
 

@@ -25,7 +25,7 @@ MANAGER = dm_env_rpc.SpecManager(
 )
 NAMED = [{"reward": np.float64(n), "pixels": np.full(900 + n, n, np.uint8)} for n in range(8)]
 
-PARTS = rlx.Encoder()
+PARTS = rlx.RLXEncoder()
 
 
 def encode_parts(value: Any) -> bytes:
@@ -33,8 +33,8 @@ def encode_parts(value: Any) -> bytes:
 
 
 CODECS: dict[str, tuple[list[Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "rlx": (MESSAGES, rlx.Encoder(framed=True).encode, rlx.Decoder(framed=True).decode),
-    "rlx parts": (MESSAGES, encode_parts, rlx.Decoder(copy=None).decode),
+    "rlx": (MESSAGES, rlx.RLXEncoder(framed=True).encode, rlx.RLXDecoder(framed=True).decode),
+    "rlx parts": (MESSAGES, encode_parts, rlx.RLXDecoder(copy=None).decode),
     "msgpack": (MESSAGES, msgpack.Encoder().encode, msgpack.Decoder().decode),
     "tensors": (ARRAYS, tensors.encode_tensor, tensors.decode_tensor),
     "steps": (

@@ -11,25 +11,25 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from rlwire.buffers cimport Arena, Block
-from rlwire.codecs.rlx.decoder cimport Decoder
-from rlwire.codecs.rlx.encoder cimport Encoder
+from rlwire.codecs.rlx.decoder cimport RLXDecoder
+from rlwire.codecs.rlx.encoder cimport RLXEncoder
 from rlwire.kernels cimport *
 
 
 cdef class Pipe:
     """Takes messages in at one end and gives them out at the other."""
 
-    cdef Encoder encoder
-    cdef Decoder decoder
+    cdef RLXEncoder encoder
+    cdef RLXDecoder decoder
     cdef Arena arena
 
     def __init__(self):
-        self.encoder = Encoder(framed=True)
-        self.decoder = Decoder(framed=True, copy=False)
+        self.encoder = RLXEncoder(framed=True)
+        self.decoder = RLXDecoder(framed=True, copy=False)
         self.arena = Arena()
 
     cpdef dict send(self, dict message):
-        # Each a call in C: a cpdef method of the encoder, Arena.take, Decoder.decode_memory.
+        # Each a call in C: a cpdef method of the encoder, Arena.take, RLXDecoder.decode_memory.
         cdef bytes frame = self.encoder.encode(message)
         cdef Block block = self.arena.take(len(frame))
         memcpy(block.data, <const char *> frame, <size_t> len(frame))

@@ -4,13 +4,13 @@ Source: README of RELAAX, "Reinforcement Learning eXchange protocol definition";
 program differs (docs/protocols/rlx.md), the program.
 """
 
-from rlwire.codecs.rlx.decoder import Decoder, data_offset, decode, frame_size
-from rlwire.codecs.rlx.encoder import NONE, Encoder, encode, encode_into, encode_parts
+from rlwire.codecs.rlx.decoder import RLXDecoder, data_offset, decode, frame_size
+from rlwire.codecs.rlx.encoder import NONE, RLXEncoder, encode, encode_into, encode_parts
 
 __all__ = [
     "NONE",
-    "Decoder",
-    "Encoder",
+    "RLXDecoder",
+    "RLXEncoder",
     "data_offset",
     "decode",
     "encode",

@@ -3,7 +3,7 @@ from libc.stdint cimport uint8_t, uint64_t
 from rlwire.codecs._arrays cimport CopyMode
 from rlwire.kernels cimport rlw_rlx_limits
 
-cdef class Decoder:
+cdef class RLXDecoder:
     cdef rlw_rlx_limits _limits
     cdef uint64_t _message
     cdef uint64_t _expanded

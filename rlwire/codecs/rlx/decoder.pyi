@@ -4,10 +4,10 @@ from typing_extensions import Buffer, disjoint_base
 
 from rlwire.limits import Limits
 
-__all__ = ["Decoder", "data_offset", "decode", "frame_size"]
+__all__ = ["RLXDecoder", "data_offset", "decode", "frame_size"]
 
 @disjoint_base
-class Decoder:
+class RLXDecoder:
     copy: Final[bool | None]
     images: Final[Literal["array", "float32"]]
     framed: Final[bool]

@@ -26,7 +26,7 @@ from rlwire.limits import checked
 
 cnp.import_array()
 
-__all__ = ["Decoder", "data_offset", "decode", "frame_size"]
+__all__ = ["RLXDecoder", "data_offset", "decode", "frame_size"]
 
 cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 
@@ -232,7 +232,7 @@ cdef dict _message(Input *input):
     return entries
 
 
-cdef class Decoder:
+cdef class RLXDecoder:
     """Decodes messages; threads may share a decoder.
 
     Args:
@@ -336,14 +336,14 @@ cdef class Decoder:
                 Py_DECREF(<object> input.owner)
 
 
-cdef Decoder _default = Decoder()
+cdef RLXDecoder _default = RLXDecoder()
 
 
 def decode(buffer, *, copy=True, images="array", framed=False, limits=None):
-    """Return the RLX message in `buffer`; options and errors as of `Decoder`."""
+    """Return the RLX message in `buffer`; options and errors as of `RLXDecoder`."""
     if copy is True and images == "array" and not framed and limits is None:
         return _default.decode(buffer)
-    return Decoder(copy=copy, images=images, framed=framed, limits=limits).decode(buffer)
+    return RLXDecoder(copy=copy, images=images, framed=framed, limits=limits).decode(buffer)
 
 
 def frame_size(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t limit):

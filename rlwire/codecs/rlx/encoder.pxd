@@ -7,7 +7,7 @@ from rlwire.kernels cimport rlw_rlx_limits
 cdef int fill_limits(rlw_rlx_limits *out, limits, uint64_t *message) except -1
 
 
-cdef class Encoder(PartsEncoder):
+cdef class RLXEncoder(PartsEncoder):
     cdef rlw_rlx_limits _limits
     cdef uint64_t _message
     cdef readonly bint framed

@@ -5,12 +5,12 @@ from typing_extensions import Buffer, disjoint_base
 from rlwire.codecs._output import PartsEncoder
 from rlwire.limits import Limits
 
-__all__ = ["NONE", "Encoder", "encode", "encode_into", "encode_parts"]
+__all__ = ["NONE", "RLXEncoder", "encode", "encode_into", "encode_parts"]
 
 NONE: Final[object]
 
 @disjoint_base
-class Encoder(PartsEncoder):
+class RLXEncoder(PartsEncoder):
     framed: Final[bool]
     def __init__(self, *, framed: bool = False, limits: Limits | None = None) -> None: ...
 

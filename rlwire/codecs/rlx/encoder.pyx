@@ -27,7 +27,7 @@ from rlwire.limits import checked
 
 cnp.import_array()
 
-__all__ = ["NONE", "Encoder", "encode", "encode_into", "encode_parts"]
+__all__ = ["NONE", "RLXEncoder", "encode", "encode_into", "encode_parts"]
 
 
 class _None:
@@ -65,7 +65,7 @@ cdef object _utf8_error(str text, const Step *path):
     return MemoryError()
 
 
-cdef int _put_text(Encoder self, Output *out, str text, const Step *path) except -1:
+cdef int _put_text(RLXEncoder self, Output *out, str text, const Step *path) except -1:
     """A string without its type byte."""
     cdef Py_ssize_t size = 0
     cdef const char *data
@@ -84,7 +84,7 @@ cdef int _put_bytes(Output *out, const void *data, size_t size, object owner) ex
     return refer(out, <const uint8_t *> data, size, owner)
 
 
-cdef int _put_array(Encoder self, Output *out, cnp.ndarray array, const Step *path) except -1:
+cdef int _put_array(RLXEncoder self, Output *out, cnp.ndarray array, const Step *path) except -1:
     cdef cnp.dtype descr = array.dtype
     cdef Py_ssize_t name_size = 0
     cdef const char *name
@@ -135,7 +135,7 @@ cdef object _as_image(object value, const Step *path):
     return value if isinstance(value, module.Image) else None
 
 
-cdef int _put_image(Encoder self, Output *out, object image, const Step *path) except -1:
+cdef int _put_image(RLXEncoder self, Output *out, object image, const Step *path) except -1:
     cdef const rlw_image_mode *mode
     cdef bytes name = image.mode.encode("utf-8")
     cdef uint64_t width, height
@@ -180,7 +180,7 @@ cdef int _put_int(Output *out, object value, const Step *path, bint wide) except
     return _checked(rlw_rlx_put_int4(&out.writer, <int32_t> number))
 
 
-cdef int _count_items(Encoder self, Output *out, Py_ssize_t count, uint32_t depth,
+cdef int _count_items(RLXEncoder self, Output *out, Py_ssize_t count, uint32_t depth,
                       const Step *path) except -1:
     if depth >= self._limits.depth:
         raise LimitExceeded("depth", self._limits.depth, depth + 1, path=path_of(path))
@@ -190,7 +190,7 @@ cdef int _count_items(Encoder self, Output *out, Py_ssize_t count, uint32_t dept
     return 0
 
 
-cdef int _put_entries(Encoder self, Output *out, dict entries, uint32_t depth,
+cdef int _put_entries(RLXEncoder self, Output *out, dict entries, uint32_t depth,
                       const Step *parent) except -1:
     cdef PyObject *key_pointer = NULL
     cdef PyObject *value_pointer = NULL
@@ -215,14 +215,14 @@ cdef int _put_entries(Encoder self, Output *out, dict entries, uint32_t depth,
     return 0
 
 
-cdef int _put_dict(Encoder self, Output *out, dict value, uint32_t depth,
+cdef int _put_dict(RLXEncoder self, Output *out, dict value, uint32_t depth,
                    const Step *path) except -1:
     _count_items(self, out, PyDict_Size(value), depth, path)
     _checked(rlw_rlx_put_dict(&out.writer, <uint32_t> PyDict_Size(value)))
     return _put_entries(self, out, value, depth + 1, path)
 
 
-cdef int _put_list(Encoder self, Output *out, object value, uint32_t depth,
+cdef int _put_list(RLXEncoder self, Output *out, object value, uint32_t depth,
                    const Step *path) except -1:
     cdef Py_ssize_t i, count = Py_SIZE(value)
     cdef Step step
@@ -239,7 +239,7 @@ cdef int _put_list(Encoder self, Output *out, object value, uint32_t depth,
     return 0
 
 
-cdef int _put_scalar(Encoder self, Output *out, object value, const Step *path) except -1:
+cdef int _put_scalar(RLXEncoder self, Output *out, object value, const Step *path) except -1:
     if isinstance(value, _np_bool):
         return _checked(rlw_rlx_put_boolean(&out.writer, bool(value)))
     if isinstance(value, _np_integer) and not isinstance(value, _np_timedelta):
@@ -254,7 +254,7 @@ cdef int _put_scalar(Encoder self, Output *out, object value, const Step *path) 
     )
 
 
-cdef int _put_other(Encoder self, Output *out, object value, uint32_t depth,
+cdef int _put_other(RLXEncoder self, Output *out, object value, uint32_t depth,
                     const Step *path) except -1:
     """Subclasses of the plain types, NumPy scalars, images, arrays."""
     if isinstance(value, bool):
@@ -292,7 +292,7 @@ cdef int _put_other(Encoder self, Output *out, object value, uint32_t depth,
     return _put_array(self, out, array, path)
 
 
-cdef int _put(Encoder self, Output *out, object value, uint32_t depth,
+cdef int _put(RLXEncoder self, Output *out, object value, uint32_t depth,
               const Step *path) except -1:
     kind = type(value)
     if kind is float:
@@ -329,7 +329,7 @@ cdef int fill_limits(rlw_rlx_limits *out, limits, uint64_t *message) except -1:
     return 0
 
 
-cdef class Encoder(PartsEncoder):
+cdef class RLXEncoder(PartsEncoder):
     """Encodes messages; threads may share an encoder.
 
     Args:
@@ -363,18 +363,18 @@ cdef class Encoder(PartsEncoder):
         return 0
 
 
-cdef Encoder _default = Encoder()
-cdef Encoder _default_framed = Encoder(framed=True)
+cdef RLXEncoder _default = RLXEncoder()
+cdef RLXEncoder _default_framed = RLXEncoder(framed=True)
 
 
-cdef Encoder _encoder(framed, limits):
+cdef RLXEncoder _encoder(framed, limits):
     if limits is None:
         return _default_framed if framed else _default
-    return Encoder(framed=framed, limits=limits)
+    return RLXEncoder(framed=framed, limits=limits)
 
 
 def encode(message, *, framed=False, limits=None):
-    """Return an RLX message as bytes; options as of `Encoder`."""
+    """Return an RLX message as bytes; options as of `RLXEncoder`."""
     return _encoder(framed, limits).encode(message)
 
 

@@ -87,8 +87,8 @@ class _RLXSession(StateMachine):
         self, *, limits: Limits | None = None, images: Literal["array", "float32"] = "float32"
     ) -> None:
         limits = DEFAULT if limits is None else limits
-        encoder = rlx.Encoder(framed=True, limits=limits)
-        decoder = rlx.Decoder(copy=None, images=images, framed=True, limits=limits)
+        encoder = rlx.RLXEncoder(framed=True, limits=limits)
+        decoder = rlx.RLXDecoder(copy=None, images=images, framed=True, limits=limits)
         super().__init__(_NEW, self._asks, encoder, decoder, limits.received)
         self._owed = False
 

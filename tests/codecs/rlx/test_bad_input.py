@@ -271,7 +271,10 @@ def test_limits(
     ((name, maximum),) = limit.items()
     rlx.decode(fits, limits=limits)
     rlx.decode(over)
-    for call in (rlx.Decoder(limits=limits).decode, lambda data: rlx.decode(data, limits=limits)):
+    for call in (
+        rlx.RLXDecoder(limits=limits).decode,
+        lambda data: rlx.decode(data, limits=limits),
+    ):
         with pytest.raises(LimitExceeded) as caught:
             call(over)
         problem = caught.value
@@ -320,7 +323,7 @@ LIES = [
 @pytest.mark.parametrize("data", LIES)
 def test_a_lie_costs_no_memory(data: bytes) -> None:
     for images in ("array", "float32"):
-        decoder = rlx.Decoder(images=images, framed=data[:1] == b"9")
+        decoder = rlx.RLXDecoder(images=images, framed=data[:1] == b"9")
         with peak() as result, pytest.raises((DecodeError, LimitExceeded)):
             decoder.decode(data)
         assert result[0] < 100_000

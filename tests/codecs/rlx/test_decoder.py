@@ -159,7 +159,7 @@ def test_an_object_that_gives_other_memory_each_time() -> None:
 
 @pytest.mark.parametrize("buffer", ["text", None, 5, [1, 2], {}])
 def test_a_buffer_is_needed(buffer: Any) -> None:
-    for call in (rlx.decode, rlx.Decoder().decode, rlx.Decoder(framed=True).decode):
+    for call in (rlx.decode, rlx.RLXDecoder().decode, rlx.RLXDecoder(framed=True).decode):
         with pytest.raises(TypeError):
             call(buffer)
 
@@ -301,7 +301,7 @@ def test_decode_whole(same: Callable[[Any, Any], bool]) -> None:
     message = {"command": "update", "state": floats(5), "terminal": False}
     frame = rlx.encode(message, framed=True)
     for options in ({}, {"framed": True, "copy": None}, {"copy": False}):
-        decoder = rlx.Decoder(**options)
+        decoder = rlx.RLXDecoder(**options)
         inbox = bytearray(4096)
         inbox[: len(frame)] = frame
         for feed in (inbox, memoryview(inbox), bytes(inbox), in_block(bytes(inbox))[0]):
@@ -315,27 +315,27 @@ def test_decode_whole(same: Callable[[Any, Any], bool]) -> None:
             if size != len(frame):
                 assert decoder.decode_whole(glued, size) is None
     for other in (b"", b"x", b"05:hello,", b"5:hello;", b"9" * 30 + b":,", b"-1:,"):
-        assert rlx.Decoder().decode_whole(other, len(other)) is None
+        assert rlx.RLXDecoder().decode_whole(other, len(other)) is None
 
 
 def test_decode_whole_leaves_what_is_over_the_limit_to_frame_size() -> None:
     frame = rlx.encode({"k": "x" * 50}, framed=True)
-    assert rlx.Decoder().decode_whole(frame, len(frame)) == {"k": "x" * 50}
-    assert rlx.Decoder(limits=Limits(received=50)).decode_whole(frame, len(frame)) is None
+    assert rlx.RLXDecoder().decode_whole(frame, len(frame)) == {"k": "x" * 50}
+    assert rlx.RLXDecoder(limits=Limits(received=50)).decode_whole(frame, len(frame)) is None
     huge = Limits(received=2**60 - 1)
     for number in (2**64 - 1, 2**64 + 4, 2**60):
         frame = b"%d:abcd," % number
-        assert rlx.Decoder(limits=huge).decode_whole(frame, len(frame)) is None
+        assert rlx.RLXDecoder(limits=huge).decode_whole(frame, len(frame)) is None
 
 
 def test_options_are_checked_and_kept() -> None:
-    decoder = rlx.Decoder(copy=None, images="float32", framed=True)
+    decoder = rlx.RLXDecoder(copy=None, images="float32", framed=True)
     assert (decoder.copy, decoder.images, decoder.framed) == (None, "float32", True)
     wrong: list[dict[str, Any]] = [{"copy": 2}, {"copy": "yes"}, {"images": "jpeg"}]
     for options in wrong:
         with pytest.raises(ValueError, match=r"copy|images"):
-            rlx.Decoder(**options)
+            rlx.RLXDecoder(**options)
         with pytest.raises(ValueError, match=r"copy|images"):
             rlx.decode(rlx.encode({}), **options)
     with pytest.raises(TypeError, match="Limits"):
-        rlx.Decoder(limits=5)
+        rlx.RLXDecoder(limits=5)

@@ -134,7 +134,12 @@ def test_what_rlx_cannot_carry(value: Any, words: str, nested: bool) -> None:
 
 @pytest.mark.parametrize("message", [None, 5, [], "text", [("a", 1)]])
 def test_a_message_is_a_dict(message: Any) -> None:
-    for call in (rlx.encode, rlx.encode_parts, rlx.Encoder().encode, rlx.Encoder().encode_parts):
+    for call in (
+        rlx.encode,
+        rlx.encode_parts,
+        rlx.RLXEncoder().encode,
+        rlx.RLXEncoder().encode_parts,
+    ):
         with pytest.raises(EncodeError, match="must be a dict"):
             call(message)
     with pytest.raises(EncodeError, match="must be a dict"):

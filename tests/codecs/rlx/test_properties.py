@@ -205,7 +205,7 @@ def test_twenty_thousand_mutations(oracle: ModuleType, same: Callable[[Any, Any]
     """Nothing but the two errors, and the same verdict as the oracle's."""
     chance = random.Random(4711)
     decoders = [
-        rlx.Decoder(copy=copy, images=images)
+        rlx.RLXDecoder(copy=copy, images=images)
         for copy in (True, False, None)
         for images in ("array", "float32")
     ]

@@ -131,7 +131,7 @@ def test_decodes_to_the_value(
 ) -> None:
     expected = received(message_of(tagged), images)
     for copy in (True, False, None):
-        decoder = rlx.Decoder(copy=copy, images=images)
+        decoder = rlx.RLXDecoder(copy=copy, images=images)
         for name, feed in FEEDS.items():
             assert same(decoder.decode(feed(wire)), expected), (name, copy)
 
