@@ -71,7 +71,7 @@ def blocking(stack: ExitStack, address: str | None = None) -> Block:
             client.act(action)
             step = client.step(10.0)
             times.append(perf_counter_ns() - begin)
-            assert step.observations == 1
+            assert step.observation is not None
         return times
 
     return block
@@ -92,7 +92,7 @@ def on_a_loop(stack: ExitStack) -> Block:
             client.act(action)
             step = await client.step(10.0)
             times.append(perf_counter_ns() - begin)
-            assert step.observations == 1
+            assert step.observation is not None
         return times
 
     return lambda: loop.run_until_complete(steps())

@@ -273,9 +273,7 @@ class ThreadServer(BaseServer[Connection]):
         self._stopped = threading.Event()
         with on_error(self._stop_listening):
             self._wake, self._waker = socket.socketpair()
-        self._acceptor = threading.Thread(
-            target=self._accept, name=f"rlwire accept {self.address}", daemon=True
-        )
+        self._acceptor: threading.Thread | None = None  # a fork ends threads made before `start`
         self._monitor = Monitor(f"rlwire monitor {self.address}")
 
     def __enter__(self) -> ThreadServer:
@@ -287,7 +285,11 @@ class ThreadServer(BaseServer[Connection]):
     def start(self) -> ThreadServer:
         """Start to accept connections."""
         self._start_once()
-        self._acceptor.start()
+        acceptor = threading.Thread(
+            target=self._accept, name=f"rlwire accept {self.address}", daemon=True
+        )
+        acceptor.start()
+        self._acceptor = acceptor
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -335,7 +337,7 @@ class ThreadServer(BaseServer[Connection]):
         self._full.set()
         with contextlib.suppress(OSError):  # it is stopped already
             self._waker.send(b"\0")
-        if self._acceptor.ident is not None and self._acceptor is not threading.current_thread():
+        if self._acceptor not in (None, threading.current_thread()):
             self._acceptor.join(seconds)
         self._stop_listening()
 

@@ -241,6 +241,7 @@ static inline size_t rlw_rlx_find_data(const uint8_t *start, const uint8_t *mess
     rlw_rlx_value v;
     rlw_text key;
     uint64_t pending = 0; /* list items left at this level; enough for a hint */
+    memset(&v, 0, sizeof v); /* GCC at -O1 warns otherwise */
     rlw_rlx_reader_init(&r, message, size, limits);
     if (rlw_rlx_read_version(&r) != RLW_OK) return 0;
     while (r.c.at < r.c.end) {

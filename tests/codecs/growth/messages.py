@@ -267,8 +267,8 @@ def dm_env_rpc_manager(n: int) -> Work:
 
     def use() -> None:
         manager = dm_env_rpc.SpecManager(given)
-        packed = manager.pack(values)
-        manager.unpack(packed)
+        wire = dm_env_rpc.encode_step_response(manager, 1, values)
+        dm_env_rpc.decode_step_response(manager, wire)
         manager.request(names(n))
 
     return use
