@@ -2,9 +2,9 @@
 
 | side | names |
 |---|---|
-| an environment of Gymnasium, dm_env or PettingZoo, served | `rlwire.serve`, `Server` |
-| an agent | `Client`, `AsyncClient` |
-| an agent that knows `gymnasium.Env` | `rlwire.make`, over a `PerlertEndpoint` |
+| serve an environment of Gymnasium, dm_env or PettingZoo | `rlwire.serve`, `Server` |
+| connect an agent | `Client`, `AsyncClient` |
+| connect an agent that expects a `gymnasium.Env` | `rlwire.make`, over a `PerlertEndpoint` |
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ __all__ = ["OPTIONS", "async_client", "client", "endpoint", "server"]
 
 
 def server(environment: Any, url: URL, **options: Any) -> Server:
-    """Return a server of an environment in real time; the URL's path is the instance's name."""
+    """Return a real-time server of an environment; the URL's path names the instance."""
     return Server(environment, str(url), **options)
 
 
@@ -23,5 +23,5 @@ client, async_client = clients(Client, AsyncClient)
 
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> PerlertEndpoint:
-    """Return a slot of the instance that the URL names; text has no use for `copy`."""
+    """Return an endpoint for the instance in the URL's path; `copy` is ignored."""
     return PerlertEndpoint(str(url), **options)

@@ -1,4 +1,4 @@
-"""`Client` and `AsyncClient`: an agent's side of PERLERT, blocking and for asyncio."""
+"""`Client` and `AsyncClient`: PERLERT clients for agents, blocking and for asyncio."""
 
 from __future__ import annotations
 
@@ -38,35 +38,34 @@ from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, driven
 logger = logging.getLogger(__name__)
 
 _MESSAGES = 100
-_RETRY = 0.5  # seconds between two looks for a slot that becomes free
+_RETRY = 0.5  # seconds between two registrations while no slot is free
 
 
 def _missing(slots: tuple[AgentSlot, ...]) -> str:
     if not slots:
-        return "nothing is known of the lobby"
+        return "the server sent no lobby information"
     parts = []
     if free := [slot.key for slot in slots if slot.open]:
         parts.append(f"no client has registered for {', '.join(free)}")
     if unready := [f"{slot.key} ({slot.tag})" for slot in slots if not (slot.open or slot.ready)]:
-        parts.append(f"not ready are {', '.join(unready)}")
-    return "; ".join(parts) or "all are ready"
+        parts.append(f"not ready: {', '.join(unready)}")
+    return "; ".join(parts) or "all clients are ready"
 
 
 class PerlertClientBase(waits.Counting):
-    """The common part of both clients.
+    """The base class of `Client` and `AsyncClient`.
 
     Args:
         address: the server's lobby, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``.
-        instance: ``"name"`` or ``"name:number"``; the number is 0 by default. By default the path
-            of the URL.
-        auth: the server's key, 32 bytes; None without a cipher.
+        instance: ``"name"`` or ``"name:number"``, with number 0 by default. By default the path of
+            the URL.
+        auth: the server's key, 32 bytes; None for no encryption.
         limits: `Limits.datagram` is the size of the largest datagram.
-        tag: the agent's name in the lobby; by default a random one, since agents with the same tag
-            cannot be told apart.
+        tag: the agent's name in the lobby. It must be unique; by default it is random.
 
     Attributes:
-        messages: the newest 100 texts of the server to those in the lobby.
-        told: the spaces of the slot, as rlwire's server describes them.
+        messages: the last 100 texts that the server sent to the lobby's clients.
+        told: the description of the slot's spaces, which rlwire's servers send.
     """
 
     _dial: ClassVar[Callable[..., Any]]
@@ -83,10 +82,12 @@ class PerlertClientBase(waits.Counting):
         where, _, path = located("perlert", address)
         instance = instance or path
         if not instance:
-            raise ValueError(f"{address}: which instance? As in perlert://{where}/CartPole-v1:0")
+            raise ValueError(
+                f"{address}: no instance is given; expected such as perlert://{where}/CartPole-v1:0"
+            )
         self._address = parse(where)
         if not self._address.host:
-            raise ValueError(f"PERLERT needs UDP, so host:port and not {self._address}")
+            raise ValueError(f"PERLERT uses UDP: expected host:port, not {self._address}")
         self._name, colon, number = instance.partition(":")
         if colon and not (number.isascii() and number.isdecimal()):
             raise ValueError(f"expected an instance such as 'city' or 'city:7', not {instance!r}")
@@ -101,20 +102,20 @@ class PerlertClientBase(waits.Counting):
         self.told = ToldSpaces()
         self._open_session: PerlertClientSession | None = None
         self._frames: deque[Frame] = deque()
-        self._seen: dict[type, Any] = {}  # the newest event of each kind, until it is waited for
-        self._over = True  # whether the caller got the last frame, or an error
+        self._seen: dict[type, Any] = {}  # the newest event of each type
+        self._over = True  # whether the run's last frame, or an error, reached the caller
 
     def __str__(self) -> str:
         return f"{self._name}:{self._number} at {self._address}"
 
     @property
     def slots(self) -> tuple[AgentSlot, ...]:
-        """The lobby's slots as last heard of; `lobby` requests them."""
+        """The lobby's slots in the last message about them; `lobby` requests a new one."""
         return self._session.slots
 
     @property
     def key(self) -> str | None:
-        """The slot that is held or played, or None."""
+        """The key of the client's slot in the lobby or the run; None without one."""
         return self._session.key
 
     @property
@@ -125,27 +126,27 @@ class PerlertClientBase(waits.Counting):
 
     @driven
     def connect(self) -> Waits[Any]:
-        """Open a port, and return the client. Nothing is sent yet."""
+        """Open a UDP socket and return the client. Nothing is sent yet."""
         if self._connection is not None:
-            raise RuntimeError(f"{self} is open already")
+            raise RuntimeError(f"{self} is already open")
         connection = yield self._dial(self._address, self._make_session, **self._options)
         self._connection = self._count(connection)
         return self
 
     def close(self) -> None:
-        """Close the port; a blocking client's from any thread.
+        """Close the socket; a blocking client's from any thread.
 
-        The server frees a slot in the lobby after a while.
+        PERLERT has no message for it: the server frees the slot when its lease expires.
         """
         connection, self._connection = self._connection, None
         if connection is None:
             return
         session = self._open_session
         try:
-            with contextlib.suppress(LocalProtocolError):  # it is another thread's
+            with contextlib.suppress(LocalProtocolError):  # another thread owns the socket
                 connection.flush()
                 if session is not None and session.state is PerlertState.READY:
-                    session.set_ready(False, monotonic())  # or the others would wait for us
+                    session.set_ready(False, monotonic())  # the others see whom they wait for
                     connection.flush()
         finally:
             self._open_session = None
@@ -159,7 +160,7 @@ class PerlertClientBase(waits.Counting):
 
     def _opened(self) -> Any:
         if self._connection is None:
-            raise ConnectionClosed(f"{self} is not open: use `with`, or connect()")
+            raise ConnectionClosed(f"{self} is not open: use `with`, or call connect()")
         return self._connection
 
     def _make_session(self, server: Any) -> PerlertClientSession:
@@ -171,9 +172,9 @@ class PerlertClientBase(waits.Counting):
     # ---- methods that only send ----
 
     def act(self, action: Any) -> None:
-        """Send the action in force from now on, until the next one: text or numbers.
+        """Send an action, text or numbers, which the server repeats until the next one.
 
-        It has no effect if the run is over and its last frame was not returned yet.
+        If the run is over and its last frame was not returned yet, the action is ignored.
         """
         if not isinstance(action, str):
             action = perlert.value_to_text(action)
@@ -183,12 +184,12 @@ class PerlertClientBase(waits.Counting):
             self._opened().flush()
 
     def ready(self, ready: bool = True) -> None:
-        """Send whether the agent is ready. The client repeats it while one of its methods waits."""
+        """Send whether the agent is ready; resent while a method of the client waits."""
         self._session.set_ready(ready, monotonic())
         self._opened().flush()
 
     def statistics(self) -> dict[str, int]:
-        """Return the counts of all clients, of the session, and of the open socket."""
+        """Return the counts that all clients have, the session's, and the open socket's."""
         connection = self._connection
         socket = {} if connection is None else connection.statistics()
         return {**socket, **self._session.statistics(), **super().statistics()}
@@ -197,7 +198,7 @@ class PerlertClientBase(waits.Counting):
 
     @driven
     def lobby(self, timeout: float | None = None) -> Waits[tuple[AgentSlot, ...]]:
-        """Request the lobby's slots, and return them; `timeout` is 30 s by default."""
+        """Request the lobby's slots and return them; `timeout` is in seconds, at most 30."""
         session = self._session
         yield from self._forget(LobbyChanged)
         session.request_lobby(monotonic())
@@ -205,7 +206,7 @@ class PerlertClientBase(waits.Counting):
         return session.slots
 
     def _forget(self, *kinds: type) -> Waits[None]:
-        """Forget the events so far: they are no answer to the next request."""
+        """Discard the events that arrived before the next request."""
         yield from self._wait(0.0)
         for kind in (*kinds, GaveUp):
             self._seen.pop(kind, None)
@@ -213,7 +214,7 @@ class PerlertClientBase(waits.Counting):
     def _expect(
         self, kinds: tuple[type, ...], timeout: float | None, what: Callable[[], str]
     ) -> Waits[Any]:
-        """Wait for an event of one of these kinds, and return it."""
+        """Wait for an event of one of these types, and return it."""
         yield from self._until(lambda: any(kind in self._seen for kind in kinds), timeout, what)
         return next(self._seen[kind] for kind in kinds if kind in self._seen)
 
@@ -221,17 +222,17 @@ class PerlertClientBase(waits.Counting):
     def register(
         self, key: str | None = None, *, timeout: float | None = None, wait: float | None = 0.0
     ) -> Waits[str]:
-        """Get a slot and return its key; a slot that is held is given up for it.
+        """Register for a slot and return its key; the client's former slot is released.
 
         Args:
-            key: the slot; None for the first that is open.
-            timeout: for an answer, as in `lobby`.
-            wait: seconds to wait for a slot that others hold; None for ever.
+            key: the slot; None for the first open one.
+            timeout: seconds to wait for each reply, as in `lobby`.
+            wait: seconds to retry while other clients hold the slot; None for no limit.
 
         Raises:
-            PeerError: another client has the slot, or others have all of them.
-            DeadlineExceeded: there was no answer, or there is no such slot.
-            LocalProtocolError: a run goes on.
+            PeerError: another client holds the slot, or others hold all slots.
+            DeadlineExceeded: the server did not reply, or has no such slot.
+            LocalProtocolError: a run is in progress.
         """
         until = inf if wait is None else monotonic() + wait
         logged = False
@@ -241,19 +242,19 @@ class PerlertClientBase(waits.Counting):
             if key is None:
                 slots = yield self.lobby(timeout)
                 wanted = [slot.key for slot in slots if slot.open]
-                holders = ", ".join(f"{slot.key} is {slot.tag}'s" for slot in slots)
+                holders = ", ".join(f"{slot.key} is held by {slot.tag}" for slot in slots)
                 error = PeerError(f"{self}: no slot is open: {holders}")
             for each in wanted:
                 answer = yield from self._ask_for(each, timeout)
                 if isinstance(answer, SlotGranted):
                     return answer.key
-                error = PeerError(f"{self}: the slot {each!r} is taken by {quoted(answer.tag)}")
+                error = PeerError(f"{self}: slot {each!r} is held by {quoted(answer.tag)}")
             assert error is not None
             left = until - monotonic()
             if left <= 0:
                 raise error
             if not logged:
-                logger.warning("%s; waiting up to %.0f s for one", error, left)
+                logger.warning("%s; retrying for %.0f s", error, left)
                 logged = True
             pause = monotonic() + min(left, _RETRY)
             while (left := pause - monotonic()) > 0:
@@ -265,45 +266,47 @@ class PerlertClientBase(waits.Counting):
         yield from self._forget(*kinds)
         session.register(key, self.tag, monotonic())
         answer = yield from self._expect(
-            kinds, timeout, lambda: f"no answer to the registration for {key!r}"
+            kinds, timeout, lambda: f"no reply to the registration for slot {key!r}"
         )
-        # A run that begins before the slot is changed begins with the old one.
+        # A run that starts before the server has changed the slot starts with the old one.
         return SlotGranted(session.key or key) if isinstance(answer, EpisodeStarted) else answer
 
     @driven
     def wait_start(self, timeout: float | None = None) -> Waits[str]:
-        """Wait until the run begins, and return the key of the slot.
+        """Wait until the run starts, and return the key of the slot.
 
         Args:
-            timeout: seconds; None waits as long as the server is heard of.
+            timeout: seconds; None waits as long as the server replies.
 
         Raises:
-            DeadlineExceeded: it did not begin, and the text names the slots that are open or not
-                ready; or the server is silent.
-            PeerError: the slot went to another client.
-            LocalProtocolError: no slot is held.
+            DeadlineExceeded: the run did not start, with the slots that are open or not ready in
+                the message; or the server did not reply.
+            PeerError: the server gave the slot to another client.
+            LocalProtocolError: the client holds no slot.
         """
         session = self._session
         if session.state not in HOLDING:
             yield from self._wait(0.0)
         if EpisodeStarted not in self._seen and session.state not in HOLDING:
-            raise LocalProtocolError(f"{self}: nothing will start: register, and say ready")
+            raise LocalProtocolError(f"{self}: no slot is held: call register() and ready() first")
         for kind in (SlotGranted, SlotTaken, GaveUp):
             self._seen.pop(kind, None)
         event = yield from self._expect(
             (SlotTaken, EpisodeStarted),
             timeout,
-            lambda: f"the run did not begin, {_missing(session.slots)},",
+            lambda: f"the run did not start ({_missing(session.slots)})",
         )
         if isinstance(event, SlotTaken):
-            raise PeerError(f"{self}: the slot {event.key!r} went to {quoted(event.tag)}")
+            raise PeerError(
+                f"{self}: the server gave slot {event.key!r} to {quoted(event.tag)}"
+            )
         return cast(EpisodeStarted, event).key
 
     @driven
     def frames(self, timeout: float | None = None) -> Waits[list[Frame]]:
-        """Return all frames that have arrived, waiting for one if there are none.
+        """Return all frames that have arrived; if there are none, wait for one.
 
-        With a `timeout` of 0 the list may be empty.
+        With ``timeout=0`` the list may be empty.
         """
         yield from self._playing()
         session, frames = self._session, self._frames
@@ -335,9 +338,9 @@ class PerlertClientBase(waits.Counting):
         if not self._frames:
             self._raise_given_up()
             raise LocalProtocolError(
-                f"{self}: the run is over; register for the next one"
+                f"{self}: the run is over: call register() for the next one"
                 if state is PerlertState.DONE
-                else f"{self}: no run has begun: call wait_start first"
+                else f"{self}: no run has started: call wait_start() first"
             )
 
     def _until(
@@ -361,7 +364,7 @@ class PerlertClientBase(waits.Counting):
         try:
             self._take((yield connection.wait(timeout)))
         finally:
-            if connection.closed:  # by another thread, which leaves it to this one to free it
+            if connection.closed:  # by another thread; the owner's next call frees the socket
                 with contextlib.suppress(ConnectionClosed):
                     connection.flush()
 
@@ -387,12 +390,12 @@ class PerlertClientBase(waits.Counting):
 
 
 class Client(Blocking, PerlertClientBase):
-    """An agent of one instance of a PERLERT server.
+    """A blocking client: one agent of an instance of a PERLERT server.
 
     ::
 
         with Client("127.0.0.1:32322", "CartPole-v1", tag="my_agent") as client:
-            client.register()                     # the first open slot; or register("agent0")
+            client.register()                     # the first open slot, or register("agent0")
             client.ready()
             client.wait_start()
             frame = client.frame()
@@ -401,25 +404,25 @@ class Client(Blocking, PerlertClientBase):
                 client.act(1 if angle > 0 else 0)
                 frame = client.frame(timeout=1.0)
 
-    One client plays any number of runs; register for each. It repeats lost requests while one of
-    its methods waits. It belongs to one thread. The arguments are `PerlertClientBase`'s.
+    Register again for each further run. The client resends lost requests while one of its methods
+    waits. Only one thread may use it. The arguments are `PerlertClientBase`'s.
     """
 
     _dial = staticmethod(udp.connect)
 
     def frame(self, timeout: float | None = None) -> Frame:
-        """Return the next frame of the run, in order. Late ones and duplicates are left out.
+        """Return the run's next frame. Late and duplicate frames are dropped.
 
         Args:
-            timeout: seconds; None for as long as the session tries, 30 s.
+            timeout: seconds, at most 30.
 
         Raises:
-            DeadlineExceeded: there was none.
-            LocalProtocolError: no run has begun, or its last frame was returned before.
+            DeadlineExceeded: no frame arrived in time.
+            LocalProtocolError: no run has started, or its last frame was already returned.
         """
         frames, session, since = self._frames, self._open_session, None
         if not frames and session is not None and session.state in RUNNING:
-            # The usual case without a generator.
+            # The common case, without a generator.
             since = monotonic()
             self._take(self._opened().wait(timeout))
         if not frames:
@@ -431,7 +434,7 @@ class Client(Blocking, PerlertClientBase):
 
 
 class AsyncClient(Asyncio, PerlertClientBase):
-    """`Client` with coroutines: the same methods, arguments and errors.
+    """`Client` for asyncio: the same methods, arguments and errors.
 
     ::
 
@@ -442,8 +445,8 @@ class AsyncClient(Asyncio, PerlertClientBase):
             while not (frame := await client.frame()).done:
                 client.act("1")
 
-    It repeats lost requests while the loop runs. One task may wait at a time. `ready`, `act` and
-    `close` only send, so they need no ``await``.
+    It resends lost requests while the loop runs. Only one task at a time may wait. `ready`, `act`
+    and `close` do not wait, so they need no ``await``.
     """
 
     _dial = staticmethod(udp_asyncio.connect)

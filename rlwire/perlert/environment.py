@@ -1,4 +1,4 @@
-"""PERLERT's two sides of an environment: `PerlertEndpoint` plays one, a `Simulation` is served."""
+"""`PerlertEndpoint` connects to an instance; a `Simulation` is an environment on a server."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from rlwire.perlert.spaces import SpaceText, write_spaces
 from rlwire.sessions.perlert.client import RUNNING, Frame
 from rlwire.transports.address import AddressLike
 
-_ASKED = 3  # registrations for each part of a description of spaces: datagrams get lost
+_ASKED = 3  # registrations per part of a space description, since datagrams get lost
 
 
 class PerlertEndpoint(Endpoint):
-    """One slot of an instance, played in real time; the environment does not wait.
+    """An agent's slot in an instance that runs in real time: the environment waits for no action.
 
-    A step sends the action from now on and returns the newest observation, waiting only if none
-    has arrived since the last step. A reset waits for the end of the rollout, gets a slot, says
-    ready, and waits for the next rollout. The server chooses its own seed.
+    A step sends the action and returns the newest observation; it waits only if no frame has
+    arrived since the last step. A reset waits for the end of the run, registers for a slot, sends
+    ready, and waits for the next run to start. Its seed is ignored: the server chooses one.
 
-    If the server adds up rewards, as rlwire's does in EXTRA (``total``), a step's reward is the
-    difference of sums, so none is lost. Otherwise it is the sum over the frames that have arrived.
-    ``info`` has
+    If the server sends the sum of rewards in EXTRA (``total``), as rlwire's does, a step's reward
+    is the difference of two sums, so lost frames lose no reward. Otherwise it is the sum over the
+    frames that arrived. ``info`` has
 
-    - ``step``, the environment's step number, and ``timestamp``, the server's milliseconds since
-      1970;
-    - ``age``: seconds since the server made the observation, less the travel time of the rollout's
+    - ``step``: the environment's step number;
+    - ``timestamp``: the server's time, in milliseconds since 1970;
+    - ``age``: seconds since the server made the observation, less the travel time of the run's
       fastest frame, since the two clocks differ;
-    - ``skipped``: steps since the last observation that were not seen;
-    - ``extra``: EXTRA as a dictionary, or as text if it is none; missing without EXTRA.
+    - ``skipped``: the number of steps between the last observation and this one;
+    - ``extra``: EXTRA as a dictionary, or as text if it cannot be parsed; absent without EXTRA.
 
-    By default rlwire's server sends the spaces to the holder of a slot, which is then taken at
-    once. `agent` is the slot; None for the first that is open. `timeout` is for frames and answers,
-    `start_timeout` for a slot, for the end of a rollout, and again for the next one.
+    Without given spaces the endpoint registers at once, since rlwire's server sends them to the
+    slot's holder. `agent` is the slot; None for the first open one. `timeout` applies to frames and
+    replies, `start_timeout` to registering, to the end of a run, and to the start of the next.
     """
 
     def __init__(
@@ -96,18 +96,18 @@ class PerlertEndpoint(Endpoint):
         self.action_space = action_space
 
     def _told_spaces(self, limits: Limits) -> tuple[Any, Any]:
-        """Return the spaces of the slot, as the server sends them to its holder."""
+        """Register, and return the spaces that the server sends to the slot's holder."""
         client, told = self.client, self.client.told
         asked = 0
         while asked < _ASKED * max(told.count, 1):  # each registration brings one part
             self._key = self._register()
-            client.lobby(self._timeout)  # parts arrive before its answer
+            client.lobby(self._timeout)  # the part arrives before its reply
             if (spaces := told.spaces(limits)) is not None:
                 return spaces
             asked += 1
         raise TypeError(
-            f"{client} does not tell its spaces: give observation_space= and action_space=, or "
-            f"like="
+            f"{client}: the server does not describe its spaces: pass observation_space= and "
+            f"action_space=, or like="
         )
 
     @property
@@ -115,7 +115,7 @@ class PerlertEndpoint(Endpoint):
         return len(self.client.lobby(self._timeout))
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Get a slot in the next rollout, after the end of this one, and say ready."""
+        """Wait for the end of the run, register for the next one, and send ready."""
         self._stepping = False
         client = self.client
         deadline = monotonic() + (self._start_timeout or math.inf)
@@ -123,7 +123,8 @@ class PerlertEndpoint(Endpoint):
             left = deadline - monotonic()
             if left <= 0:
                 raise DeadlineExceeded(
-                    f"{client}: the run before goes on, and PERLERT has no way to end one"
+                    f"{client}: the last run did not end within start_timeout="
+                    f"{self._start_timeout:g} s, and no PERLERT client can end it"
                 )
             try:
                 client.frames(min(left, self._timeout))
@@ -138,10 +139,10 @@ class PerlertEndpoint(Endpoint):
         if self._over:
             raise LocalProtocolError(f"{self.client}: call reset() first")
         text = self._actions.to_text(action)
-        if not self._actions.contains(self._actions.from_text(text)):  # as the server will ask
+        if not self._actions.contains(self._actions.from_text(text)):  # as the server checks
             raise EncodeError(f"the action {action!r} is not in {self.action_space}")
         frame = self._frame
-        if frame is None or not frame.done:  # else the rollout was over when it began
+        if frame is None or not frame.done:  # else the run ended with its first frame
             self.client.act(text)
 
     def finish(self) -> tuple[Any, ...]:
@@ -163,15 +164,15 @@ class PerlertEndpoint(Endpoint):
         self._fastest = math.inf
         self._over = False
         observation, reward, _, _, info = self._step_of(client.frames(self._timeout))
-        self._owed = reward  # of steps before the first that was seen: the next one gives it
+        self._owed = reward  # of steps before the first observation; the next step returns it
         return observation, info
 
     def close(self) -> None:
-        """Close the client. The server frees its slot after a while; a rollout goes on."""
+        """Close the client. The server frees its slot when the lease expires; a run continues."""
         self.client.close()
 
     def _register(self) -> str:
-        """Get the slot that was asked for, or any: first the one of the rollout before."""
+        """Register for `agent`'s slot; without one, for the last run's slot or the first open."""
         client, timeout = self.client, self._start_timeout
         if self._agent is None and self._key is not None:
             with contextlib.suppress(PeerError):
@@ -179,7 +180,7 @@ class PerlertEndpoint(Endpoint):
         return client.register(self._agent, timeout=timeout, wait=timeout)
 
     def _step_of(self, frames: list[Frame]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Return the step of these frames; without any, the end of a one-frame rollout."""
+        """Return the outcome of a step from its frames; without any, of a one-frame run's end."""
         before = self._frame
         for frame in frames:
             self._fastest = min(self._fastest, frame.received - frame.timestamp / 1000)
@@ -215,8 +216,8 @@ class PerlertEndpoint(Endpoint):
         added = self._total - last
         newest = frames[-1]
         if before is not None and newest.step == before.step + 1:
-            # The step's own reward has no rounding error of a sum. If the server rounds, it
-            # differs by more, and only the sums stay exact.
+            # Prefer the frame's own reward, which lacks the rounding errors of a difference. If
+            # the server rounds rewards, the two differ by more, and only the sums are exact.
             own = newest.reward
             if not isinstance(own, str) and math.isclose(own, added, rel_tol=1e-9, abs_tol=1e-9):
                 return float(own)
@@ -240,21 +241,21 @@ def _end(done: bool, extra: Any) -> tuple[bool, bool]:
 
 def _number(reward: float | str) -> float:
     if isinstance(reward, str):
-        raise DecodeError(f"the reward is no number but {quoted(reward)}")
+        raise DecodeError(f"the reward must be a number, not {quoted(reward)}")
     return float(reward)
 
 
 # ---- a server's side
 
 Default: TypeAlias = Any
-"""An action, or a function of an agent's key and its last observation that returns one."""
+"""An action, or a function that returns one for an agent's key and last observation."""
 
 _NUMBERED = re.compile(r"[_-]?[0-9]+$")
 _SEPARATORS = re.compile("[:;,=]")
 
 
 class Outcome(NamedTuple):
-    """One agent's part of a step; `observation` is written as text, `seen` is the value."""
+    """One agent's results of a step: `observation` as it is sent, `seen` as the value."""
 
     observation: str | NDArray[Any]
     reward: float
@@ -276,10 +277,10 @@ class _AgentText:
 
 
 class Simulation:
-    """An environment of Gymnasium, dm_env or PettingZoo's parallel kind, with text for spaces.
+    """An environment of Gymnasium, dm_env or PettingZoo (parallel), with its spaces as text.
 
-    A lone agent's key is ``"agent0"``. Other keys are the agents' names, with underscores for the
-    characters ``:;,=``. An agent's kind is its key without the number at the end.
+    A single agent's key is ``"agent0"``. Other keys are the agents' names, with underscores for the
+    characters ``:;,=``. An agent's kind is its key without the trailing number.
     """
 
     def __init__(self, environment: Any, limits: Limits = DEFAULT) -> None:
@@ -289,7 +290,7 @@ class Simulation:
         self._keys = {name: _SEPARATORS.sub("_", str(name)) for name in names}
         found = list(self._keys.values())
         if len(set(found)) < len(found) or not all(found):
-            raise EncodeError(f"agents need different keys that are not empty, not {found}")
+            raise EncodeError(f"agents' keys must be unique and not empty, not {found}")
         self.agents = {key: _NUMBERED.sub("", key) or key for key in found}
         self._lone = None if driven.agents else found[0]
         seen, done = driven.observation_space, driven.action_space
@@ -332,7 +333,7 @@ class Simulation:
         return outcomes
 
     def told(self, key: str) -> str | None:
-        """Return the next message that describes an agent's spaces, None if there is none."""
+        """Return the next part of the description of an agent's spaces, in turn, if any."""
         told = self._texts[key].told
         told.rotate(-1)
         return told[-1] if told else None
@@ -345,7 +346,7 @@ class Simulation:
         return action
 
     def default(self, key: str) -> Any:
-        """Return the action nearest to zero, a new one: an environment may write into it."""
+        """Return a new action, nearest to zero; an environment may write into it."""
         return self._texts[key].action.nothing()
 
     def close(self) -> None:
@@ -355,7 +356,7 @@ class Simulation:
 def simulations_of(
     environment: Any, env_kwargs: Mapping[str, Any] | None = None, limits: Limits = DEFAULT
 ) -> tuple[Simulation, Callable[[], Simulation] | None]:
-    """Return a simulation, and a function that makes more; None if there is only this one."""
+    """Return a simulation, and a function that makes more; None for a given environment."""
     environment, again = maker(environment, env_kwargs)
     if again is None:
         return Simulation(environment, limits), None

@@ -13,10 +13,10 @@ _KeyFile = Annotated[bytes, _options.Reads(load_key, "FILE")]
 
 @dataclass(frozen=True)
 class _KeyOptions(_options.LimitOptions):
-    """Of both sides; `auth` is the key itself.
+    """Options of both sides; `auth` is the key itself.
 
     Attributes:
-        auth_file: encipher and authenticate all datagrams with the key in this file, 32 bytes in
+        auth_file: file with the key that encrypts and authenticates all datagrams: 32 bytes in
             hexadecimal, the same at both ends.
     """
 
@@ -26,19 +26,19 @@ class _KeyOptions(_options.LimitOptions):
 
 @dataclass(frozen=True)
 class PerlertServerOptions(_options.MakingOptions, _KeyOptions):
-    """Of a server of an environment in real time.
+    """Options of a real-time server of an environment.
 
     Attributes:
-        rollout_port: the rollouts' port (default: the port after the lobby's).
-        name: the instances' name (default: the environment's).
-        number: the first instance's number.
-        instances: how many runs can go on at once, each in an environment of its own.
-        players: how many ready agents begin a run (default: all that the environment has).
-        rate: steps a second.
-        frames: the most steps a second that an agent is sent.
-        decimals: decimals of numbers (default: all that they have).
-        threads: threads that step environments, for slow ones; 0 for the event loop.
-        seed: the seed of all seeds.
+        rollout_port: UDP port for rollouts (default: the lobby's port plus 1).
+        name: instance name (default: the environment's name).
+        number: number of the first instance.
+        instances: number of concurrent runs, each in an environment of its own.
+        players: number of ready agents that starts a run (default: all of the environment's).
+        rate: steps per second.
+        frames: maximum steps per second sent to an agent.
+        decimals: decimal places of sent numbers (default: enough to restore the same number).
+        threads: number of threads that step slow environments; 0 steps on the event loop.
+        seed: number from which each run's seed is derived.
     """
 
     rollout_port: _options.Natural | None = None
@@ -58,10 +58,10 @@ class PerlertServerOptions(_options.MakingOptions, _KeyOptions):
 
 @dataclass(frozen=True)
 class PerlertClientOptions(_KeyOptions):
-    """Of an agent.
+    """Options of an agent.
 
     Attributes:
-        tag: the agent's name in the lobby (default: a random one).
+        tag: unique name of the agent in the lobby (default: random).
     """
 
     tag: _options.Name | None = None
@@ -69,12 +69,12 @@ class PerlertClientOptions(_KeyOptions):
 
 @dataclass(frozen=True)
 class PerlertEnvironmentOptions(PerlertClientOptions):
-    """Of `rlwire.make` over PERLERT.
+    """Options of `rlwire.make` over PERLERT.
 
     Attributes:
-        agent: the slot to play (default: the first that is open).
-        timeout: how long to wait for the next frame.
-        start_timeout: how long to wait for others to register and be ready.
+        agent: slot to play (default: the first open one).
+        timeout: time to wait for the next frame.
+        start_timeout: time to wait for a slot, and then until all clients are ready.
     """
 
     agent: _options.Name | None = None

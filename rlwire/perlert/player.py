@@ -1,4 +1,4 @@
-"""`PacedPlayer`: one instance's environment, and its rollouts in real time, a step a tick."""
+"""`PacedPlayer` runs one instance's environment in real time, one step per tick."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from rlwire.transports.rate_limited_log import RateLimitedLog
 logger = logging.getLogger(__name__)
 
 Extra: TypeAlias = Callable[[str, Mapping[Any, Any]], Mapping[str, Any] | None]
-"""Makes EXTRA of an agent's key and the environment's info."""
+"""Returns entries of EXTRA for an agent's key and the environment's info."""
 
 ABANDON: Final = 300.0
-"""Seconds after which a rollout ends that has heard none of its clients."""
+"""Seconds without a datagram from any client after which a run ends."""
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
@@ -38,7 +38,7 @@ _Outcomes: TypeAlias = Mapping[str, Outcome]
 
 
 class TickTimer:
-    """The rollout port's session, with the ticks of all players among its deadlines."""
+    """Wraps the rollout port's session, and adds the ticks of all players to its deadlines."""
 
     def __init__(self, port: DatagramSession) -> None:
         self._port = port
@@ -48,14 +48,14 @@ class TickTimer:
         self._due: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
         self.log = RateLimitedLog(logger, _LOG_INTERVAL, lines=1)
-        self.said_infos = False  # that infos are not sent: logged once for a server
+        self.said_infos = False  # whether the warning about unsent infos was logged
 
     @property
     def closed(self) -> bool:
         return self._port.closed
 
     def at(self, when: float, call: Callable[[float], None]) -> None:
-        """Call `call` with the time as soon as it is `when`, by `time.monotonic`."""
+        """Schedule a call with the current time at `when`; both are of `time.monotonic`."""
         self._count += 1
         heapq.heappush(self._due, (when, self._count, call))
 
@@ -65,8 +65,8 @@ class TickTimer:
             call = heapq.heappop(due)[2]
             try:
                 call(now)
-            except Exception:  # the other players play on
-                logger.exception("a tick has failed")
+            except Exception:  # the other players must continue
+                logger.exception("a tick of an instance failed")
         return self._port.advance(now)
 
     def next_deadline(self) -> float | None:
@@ -76,11 +76,11 @@ class TickTimer:
 
 @dataclass(eq=False)
 class PacedPlayer:
-    """Plays one instance's environment, on an event loop, or with the `executor`'s threads.
+    """Steps one instance's environment on an event loop, or in the `executor`'s threads.
 
-    If the environment raises, the rollout ends with ``done``. The next one gets a new environment,
-    if `make` is given, after a pause that doubles with each failure in a row. `phase` shifts the
-    ticks by this part of a period. The other arguments are those of `Server.add`.
+    If the environment raises, the run ends with ``done``. The next run starts after a back-off of
+    1 to 10 s, in a new environment if `make` is given. `phase` shifts the ticks by a fraction of a
+    period. The other arguments are those of `Server.add`.
     """
 
     instance: Instance
@@ -130,7 +130,7 @@ class PacedPlayer:
     def begin(self) -> None:
         self._counts["runs"] += 1
         instance = self.instance
-        # A seed for each rollout of each instance.
+        # Each run of each instance has a seed of its own.
         which = (zlib.crc32(instance.name.encode()), instance.number, self._counts["runs"])
         sequence = np.random.SeedSequence(self.seed, spawn_key=which)
         self._seed = int(sequence.generate_state(1)[0]) >> 1  # many environments accept 31 bits
@@ -138,7 +138,7 @@ class PacedPlayer:
         self._last = {}
         self._texts, self._parsed = {}, {}
         self._tags = {lease.key: lease.tag for lease in instance.lobby.leases.values()}
-        logger.debug("%s: run %d begins, clients %s", self, self._counts["runs"], self._tags)
+        logger.debug("%s: run %d started, clients %s", self, self._counts["runs"], self._tags)
         if self._failures:
             pause = min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
             self.timer.at(time.monotonic() + pause, self._call_reset)
@@ -167,14 +167,14 @@ class PacedPlayer:
             if self._live and not abandoned:
                 self.timer.at(self._pacer.due(), self._tick)
                 return
-            # Without live agents: clients of agents that the environment never had, or lost.
+            # `finish` also ends the run for clients whose agents the environment does not list.
             if abandoned:
                 self._counts["abandoned"] += 1
-                logger.info("%s: no client heard for %g s, the run ends", self, ABANDON)
+                logger.info("%s: run ended: no datagram of any client for %g s", self, ABANDON)
             self.instance.finish(now)
         self._failures = 0
         logger.info(
-            "%s: run %d is over: %d steps, seed %d, %s",
+            "%s: run %d ended: %d steps, seed %d, %s",
             self,
             self._counts["runs"],
             self._step,
@@ -185,7 +185,7 @@ class PacedPlayer:
 
     def _is_abandoned(self, now: float) -> bool:
         rollout = self.instance.rollout
-        if rollout is None or self._step % max(1, int(self.rate)):  # looked at once a second
+        if rollout is None or self._step % max(1, int(self.rate)):  # checked once per second
             return False
         before = now - ABANDON
         return all(
@@ -198,9 +198,10 @@ class PacedPlayer:
             return
         if missed := self._pacer.advance():
             self.timer.log.warning(
-                "%s: %d ticks missed: steps take longer than a period, or the server is busy",
+                "%s: %d ticks missed at %g Hz: steps take too long, or the server is overloaded",
                 self,
                 missed,
+                self.rate,
             )
         actions = self._actions()
         self._call(lambda: self._advance(actions), self._has_stepped, now)
@@ -252,7 +253,7 @@ class PacedPlayer:
     ) -> None:
         try:
             then(result(), now)
-        except (Exception, SystemExit) as error:  # an environment's exit() is not ours
+        except (Exception, SystemExit) as error:  # an environment's exit() must not end the server
             self._fail(error)
 
     # ---- actions and steps ----
@@ -266,8 +267,8 @@ class PacedPlayer:
                 self._texts[key] = text
                 try:
                     self._parsed[key] = simulation.parse(key, text)
-                except Exception as error:  # the text is wrong; the last valid action stays
-                    logger.debug("%s: action of %s: %r: %s", self, key, text[:80], error)
+                except Exception as error:  # invalid text: the last valid action is repeated
+                    logger.debug("%s: invalid action of %s: %r: %s", self, key, text[:80], error)
                     self.instance.reject_action()
             if key in self._parsed:
                 actions[key] = self._parsed[key]
@@ -296,12 +297,12 @@ class PacedPlayer:
         elif info and not self.timer.said_infos:
             self.timer.said_infos = True
             logger.warning(
-                "%s: the info (%s) is not sent, PERLERT has no field for it; put what clients need "
-                "into EXTRA: extra=lambda key, info: {...}",
+                "%s: the info (%s) is not sent, since PERLERT has no field for it; to send entries "
+                "in EXTRA, pass extra=lambda key, info: {...}",
                 self,
                 ", ".join(map(str, info)),
             )
-        # So that no reward is lost with a datagram; and ``done`` does not tell truncation.
+        # The sum makes up for lost datagrams; ``done`` does not distinguish truncation.
         extra["total"] = self._totals[key]
         if truncated:
             extra["truncated"] = True
@@ -318,7 +319,7 @@ class PacedPlayer:
         self._failures += 1
         self._counts["failures"] += 1
         logger.error(
-            "%s: run %d ends at step %d, seed %d: the environment failed",
+            "%s: the environment failed: run %d ended at step %d, seed %d",
             self,
             self._counts["runs"],
             self._step,
@@ -334,23 +335,23 @@ class PacedPlayer:
                 steps[key] = ("" if last is None else last.observation, 0.0, True, extra)
             try:
                 self.instance.publish(steps, self._step + 1, self._milliseconds(now), now)
-            except RlwireError:  # the observation is what cannot be sent
+            except RlwireError:  # the last observation cannot be encoded
                 self.instance.finish(now)
         self._count_steps()
         self._close()
 
     def _close(self) -> None:
-        if self.make is None:  # the caller's own environment
+        if self.make is None:  # the caller's environment
             return
         simulation, self.simulation = self.simulation, None
         if simulation is not None:
             try:
                 simulation.close()
             except Exception:
-                logger.exception("%s: the environment cannot be closed", self)
+                logger.exception("%s: closing the environment failed", self)
 
     async def stop(self, grace: float) -> None:
-        """End the rollout for its clients, and close the environment once its step is done."""
+        """End the run for its clients, and close the environment after its current step."""
         self._stopped = True
         if self.instance.rollout is not None:
             now = time.monotonic()
@@ -360,6 +361,6 @@ class PacedPlayer:
         if self._busy is not None:
             done, _ = await asyncio.wait([self._busy], timeout=grace)
             if not done:
-                logger.warning("%s: a step did not end within %.1f s", self, grace)
+                logger.warning("%s: a step did not end within %.1f s: not closed", self, grace)
                 return
         self._close()

@@ -1,4 +1,4 @@
-"""`Server`: environments that agents play in real time, over UDP."""
+"""`Server` runs environments in real time for agents over UDP."""
 
 from __future__ import annotations
 
@@ -50,25 +50,24 @@ class Server(BackgroundServer):
         server.add(MyEnvironment, name="mine", rate=10, instances=4)
         server.serve_forever()                                    # until SIGINT or SIGTERM
 
-    Each instance has an environment of its own. A run begins when enough clients are ready. Its
-    environment then steps at a fixed rate: an agent's last action stays in force, and the server
-    plays slots without a client. When all clients are done, a new lobby opens.
+    Each instance has an environment of its own. A run starts when enough clients are ready. Its
+    environment then steps at a fixed rate. Agents' last actions are repeated; slots without a
+    client get the default action. When all clients are done, a new lobby opens.
 
-    Without a cipher anybody on the way can read and forge datagrams. On a host with several
-    addresses, bind the one that clients use: answers from ``0.0.0.0`` leave from the address that
-    the system chooses.
+    Without `auth` anyone on the network path can read and forge datagrams. On a host with several
+    addresses, bind the one that clients use: a server bound to ``0.0.0.0`` may reply from another.
 
     Args:
-        environment: what is served; see `add`. None to add all of it later.
+        environment: see `add`. None to add environments later.
         address: the lobby's, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``; with port 0
             the system chooses one.
-        auth: the clients' key, 32 bytes; None without a cipher.
+        auth: the clients' key, 32 bytes; None for no encryption.
         limits: `Limits.datagram` is the size of the largest datagram.
         loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
         rollout_port: by default the lobby's port plus 1.
-        threads: that step environments; with 0 they step on the event loop, one after the other,
-            which suits steps that take well less than a period.
-        frames: the most steps a second that an agent is sent.
+        threads: the number of threads that step environments. With 0 they step one after another
+            on the event loop, which suits steps that take well under a period.
+        frames: the maximum of steps per second sent to an agent.
         options: those of `add`.
     """
 
@@ -92,15 +91,15 @@ class Server(BackgroundServer):
         if path:
             options["name"] = path
         if not where.host:
-            raise ValueError(f"PERLERT needs UDP, so host:port and not {where}")
+            raise ValueError(f"PERLERT uses UDP: expected host:port, not {where}")
         if not isinstance(threads, int) or isinstance(threads, bool) or threads < 0:
-            raise ValueError(f"threads must be a number, 0 for none, not {threads!r}")
+            raise ValueError(f"threads must be an integer, 0 for none, not {threads!r}")
         if rollout_port is None:
             rollout_port = where.port and where.port + 1
         super().__init__(where)
         self._rollout = Address(where.host, rollout_port)
         self._threads = threads
-        self._guarded = True  # its sockets warn
+        self._guarded = True  # the UDP sockets log the warning
         self._limits = limits or DEFAULT
         self._frames = frames
         self._cipher = None if auth is None else DatagramCipher(auth, "server")
@@ -111,7 +110,7 @@ class Server(BackgroundServer):
         if environment is not None:
             self.add(environment, **options)
         elif options:
-            raise TypeError(f"{next(iter(options))!r} is for an environment, and there is none")
+            raise TypeError(f"{next(iter(options))!r} needs an environment; pass it to add()")
 
     def add(
         self,
@@ -128,28 +127,28 @@ class Server(BackgroundServer):
         extra: Extra | None = None,
         seed: int | None = None,
     ) -> Server:
-        """Serve one more environment, from the next start on.
+        """Add an environment, to be served from the next start on.
 
         Args:
             environment: a class or function that makes environments of Gymnasium, dm_env or
-                PettingZoo's parallel kind, or its name, such as ``"gym:CartPole-v1"``; or an
+                PettingZoo (parallel), or its name, such as ``"gym:CartPole-v1"``; or an
                 environment, for one instance, which is not closed.
-            name: SERVER_INSTANCE_NAME; by default the environment's own.
-            number: SERVER_INSTANCE_NUMBER of the first instance; the others count on.
-            instances: how many runs can go on at once, each in an environment of its own.
-            players: how many ready clients begin a run; by default one for each agent.
-            rate: steps a second.
-            decimals: of numbers; by default as many as read back the same number.
+            name: SERVER_INSTANCE_NAME; by default the environment's name.
+            number: SERVER_INSTANCE_NUMBER of the first instance; the others follow.
+            instances: the number of concurrent runs, each in an environment of its own.
+            players: the number of ready clients that starts a run; by default one for each agent.
+            rate: steps per second.
+            decimals: decimal places of numbers; by default enough to restore the same number.
             env_kwargs: keyword arguments for the class or function.
-            default_action: of agents without a client, or whose client has sent none: an action, or
-                a function of the agent's key and its last observation that returns one. By default
-                the action nearest to zero.
-            extra: called with an agent's key and the environment's info; returns the mapping that
-                goes into EXTRA beside the sum of rewards.
-            seed: from which each run's is made; None for other ones each time.
+            default_action: the action of agents whose client is absent or has sent none, or a
+                function that returns it for the agent's key and last observation. By default the
+                action nearest to zero.
+            extra: called with an agent's key and the environment's info; returns entries for
+                EXTRA, which also has the sum of rewards.
+            seed: the number from which each run's seed is derived; None for a random one.
         """
         if self._running is not None:
-            raise RuntimeError("the server runs; add environments before it starts")
+            raise RuntimeError("the server is running; add environments before it starts")
         Pacer(rate)  # checks it
         if instances < 1:
             raise ValueError(f"instances must be at least 1, not {instances}")
@@ -162,21 +161,21 @@ class Server(BackgroundServer):
         with on_error(served.close):
             if instances > 1 and make is None:
                 raise ValueError(
-                    f"there is one environment for {instances} instances; give a class or function "
-                    f"that makes environments"
+                    f"one environment for {instances} instances is not enough: pass a class or "
+                    f"function that makes environments"
                 )
             # Raises now what the session would raise at the start.
             served.join(PerlertServerSession(frames=self._frames, limits=self._limits))
             taken = {header for other in self._served for header in other.headers}
             for header in served.headers:
                 if header in taken:
-                    raise ValueError(f"there is an instance {header} already; give it a name")
+                    raise ValueError(f"instance {header} already exists; pass another name=")
         self._served.append(served)
         return self
 
     @property
     def instances(self) -> list[str]:
-        """The headers of all instances, such as ``CartPole-v1:0``."""
+        """The name and number of each instance, such as ``CartPole-v1:0``."""
         return [header for served in self._served for header in served.headers]
 
     def _path(self) -> str:
@@ -185,26 +184,26 @@ class Server(BackgroundServer):
 
     @property
     def rollout_address(self) -> Address:
-        """The rollout port's address; with port 0 the system chooses the port at the start."""
+        """The rollout port's address; the system replaces port 0 when the server starts."""
         service = self._service
         return self._rollout if service is None else service.rollout_address
 
     def statistics(self) -> dict[str, Any]:
-        """Return the last counts of ``instances`` by header, ``session``, ports and ``cipher``."""
+        """Return the counts of ``instances`` by header, ``session``, the ports and ``cipher``."""
         service = self._service
         if service is not None:
             self._statistics = service.statistics()
         return self._statistics
 
     def message(self, text: str) -> None:
-        """Send a text to all clients that are in a lobby."""
+        """Send a text to all clients in a lobby."""
         if self._service is None:
-            raise RuntimeError("the server does not run")
+            raise RuntimeError("the server is not running")
         self._service.loop.call_soon_threadsafe(self._service.message, text)
 
     def _run(self) -> Running:
         if not self._served:
-            raise ValueError("there is nothing to serve: add an environment first")
+            raise ValueError("no environment to serve: call add() first")
         service = _PerlertLoop(self)
         with contextlib.ExitStack() as undo:
             for served in self._served:
@@ -309,25 +308,25 @@ class _PerlertLoop:
     def _react(self, events: list[Any]) -> None:
         for event in events:
             if isinstance(event, RolloutStarted):
-                # Not now: first the clients are told to start.
+                # Later: first the clients receive ``start``.
                 self.loop.call_soon(self._players[event.instance].begin)
             elif isinstance(event, SlotLeased):
                 player = self._players[event.instance]
-                # An original would show this to people.
+                # Other programs would show the description to people.
                 text = player.told(event.key) if event.tag.startswith(OURS) else None
                 if text is not None:
                     event.instance.lobby.message(text, event.peer)
                 if event.previous is None:
                     where = parse(event.peer)  # type: ignore[arg-type]
-                    logger.info("%s: %s is %s, from %s", player, event.key, event.tag, where)
+                    logger.info("%s: %s is %s from %s", player, event.key, event.tag, where)
             elif isinstance(event, LeaseExpired):
                 where = parse(event.peer)  # type: ignore[arg-type]
-                logger.info("%s: %s has left, it was %s", event.instance, event.key, where)
+                logger.info("%s: %s freed, no datagram from %s", event.instance, event.key, where)
 
     async def drain(self, seconds: float) -> None:
-        """Inform the lobbies, begin no more runs, and wait for the end of the present ones."""
-        self._session.rollout_port = None  # without it nothing starts
-        self.message("the server ends, no run begins any more")
+        """Start no more runs, send the lobbies a text, and wait for the end of current runs."""
+        self._session.rollout_port = None  # without it no run starts
+        self.message("the server is shutting down: no run starts any more")
         until = self.loop.time() + seconds
         while (left := until - self.loop.time()) > 0:
             if all(instance.rollout is None for instance in self._players):

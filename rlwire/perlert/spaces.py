@@ -1,17 +1,17 @@
-"""Gymnasium's spaces and dm_env's specs as PERLERT's text, both ways: `SpaceText`.
+"""`SpaceText` converts values of Gymnasium's spaces and dm_env's specs to PERLERT's text and back.
 
 | space                           | observation                          | action                |
 |---------------------------------|--------------------------------------|-----------------------|
 | Box, MultiDiscrete, MultiBinary | ``0.54,-1``, in C order              | the same              |
 | Discrete                        | ``3``                                | the same              |
-| Text                            | as it is                             | the same              |
-| Dict                            | ``x:0.54,y.left:1,2``: keys, nested  | the values alone, in  |
+| Text                            | unchanged                            | the same              |
+| Dict                            | ``x:0.54,y.left:1,2``: keys, nested  | only the values, in   |
 |                                 | ones joined by periods               | the space's order:    |
-| Tuple                           | ``0:0.54,1:3``: places from 0        | ``0.54,1,2``          |
+| Tuple                           | ``0:0.54,1:3``: indexes from 0       | ``0.54,1,2``          |
 
-Actions have no keys, since they must not contain a colon. Truth values are 1 and 0. Numbers have
-as many digits as read back the same number, or a given number of decimals. Shapes and dtypes do not
-travel: the reader's space has them.
+Actions have no keys, since they must not contain a colon. Booleans are 1 and 0. Numbers have enough
+digits to restore the same number, or a given number of decimals. Shapes and dtypes are not sent:
+the receiver's space defines them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
 from rlwire.limits import DEFAULT, Limits
 
 OURS = "rlwire-"
-"""How the default tags of rlwire's clients begin, which are sent descriptions of spaces."""
+"""Prefix of the default tags of rlwire's clients. Servers describe the spaces to such tags."""
 
 TOLD = "rlwire.spaces "
-"""How a description of spaces begins: ``rlwire.spaces 1/2 ...`` is the first of two parts."""
+"""Prefix of a space description: ``rlwire.spaces 1/2 ...`` is the first of two parts."""
 
-_PARTS = 16  # of a description: one comes with each registration, as addresses can be forged
+_PARTS = 16  # of a description; one per registration, since source addresses can be forged
 _PART = re.compile(f"{re.escape(TOLD)}([0-9]{{1,2}})/([0-9]{{1,2}}) (.*)", re.DOTALL).fullmatch
-_HEADER = 256  # bytes of a datagram that are reserved for what stands before the description
+_HEADER = 256  # bytes of a datagram that are reserved for the text before the description
 _FORBIDDEN = frozenset(":;,=")
 _CANNOT = "which has no text in PERLERT"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
@@ -48,7 +48,7 @@ _NAME = re.compile(r"(?:^|,)([^,:]*):")
 
 
 def write_spaces(observation_space: Any, action_space: Any, limits: Limits = DEFAULT) -> list[str]:
-    """Return the lobby messages that describe spaces; none for specs that no space is like."""
+    """Return the lobby messages that describe spaces; none for specs without an equal space."""
     told = describe_both(observation_space, action_space)
     if told is None:
         return []
@@ -57,16 +57,16 @@ def write_spaces(observation_space: Any, action_space: Any, limits: Limits = DEF
     parts = [text[start : start + size] for start in range(0, len(text), size)]
     if len(parts) > _PARTS:
         raise EncodeError(
-            f"the description of the spaces has {len(text)} bytes, and a PERLERT server sends at "
-            f"most {_PARTS} parts of {size}; give all elements of a Box the same bounds, or raise "
-            f"the limit datagram={limits.datagram} at both ends: observation space "
-            f"{observation_space}, action space {action_space}"
+            f"the description of the spaces has {len(text)} bytes, limit is {_PARTS} parts of "
+            f"{size}; give all elements of a Box the same bounds, or raise the limit "
+            f"datagram={limits.datagram} at both ends: observation space {observation_space}, "
+            f"action space {action_space}"
         )
     return [f"{TOLD}{number}/{len(parts)} {part}" for number, part in enumerate(parts, 1)]
 
 
 class ToldSpaces:
-    """The parts of a description of spaces, in any order."""
+    """Collects the parts of a space description, in any order."""
 
     def __init__(self) -> None:
         self.count = 0  # of parts; 0 before the first has arrived
@@ -95,7 +95,7 @@ class ToldSpaces:
         except (ValueError, RecursionError):
             spaces = None
         if spaces is None:
-            raise DecodeError(f"a lobby's messages describe no spaces: {quoted(text)}")
+            raise DecodeError(f"invalid description of spaces in lobby messages: {quoted(text)}")
         return spaces
 
 
@@ -105,8 +105,8 @@ class SpaceText:
     Args:
         space: a `gymnasium.Space`, or dm_env's specs.
         what: its name in errors, such as ``the observation of 'agent_0'``.
-        named: whether items of a Dict or Tuple have names, as in observations. Without, as in
-            actions, numbers that are not finite are rejected.
+        named: True for observations: items of a Dict or Tuple have names. False for actions: they
+            have none, and numbers that are not finite are rejected.
         limits: a space whose shortest text is longer than `Limits.datagram` is rejected.
     """
 
@@ -118,8 +118,8 @@ class SpaceText:
         for key in (str(key) for leaf in self._tree.leaves for key in leaf.keys):
             if _FORBIDDEN & set(key):
                 raise EncodeError(
-                    f"{what} has an item {key!r}, and PERLERT reserves the characters : ; , =: "
-                    f"{space}"
+                    f"{what} has a key {key!r} with one of : ; , =, which PERLERT reserves: rename "
+                    f"it in {space}"
                 )
         self.contains = self._tree.contains
         self.nothing = self._tree.nothing
@@ -127,25 +127,24 @@ class SpaceText:
         self._lone = self._leaves[0] if self._tree.lone else None
         self._by_name = {leaf.name: leaf for leaf in self._leaves}
         if len(self._by_name) < len(self._leaves):
-            raise EncodeError(f"{what} has two items of the same name: {space}")
+            raise EncodeError(f"{what} has two items with the same name: {space}")
         self._numbers = sum(leaf.size for leaf in self._leaves)
         least = 2 * self._numbers - 1
         if named:
             least += sum(len(leaf.name) + 1 for leaf in self._leaves)
         if least > limits.datagram:
             raise EncodeError(
-                f"{what} has {self._numbers} values, at least {least} bytes of text, over the "
-                f"limit datagram={limits.datagram}; send features of it or a smaller image, or "
-                f"raise the limit at both ends, with limits=Limits(datagram=N) and "
-                f"--limits.datagram N, up to 65507"
+                f"{what} has {self._numbers} values, at least {least} bytes of text, limit is "
+                f"datagram={limits.datagram}; send features or a smaller image, or raise the limit "
+                f"at both ends, with limits=Limits(datagram=N) or --limits.datagram N, up to 65507"
             )
 
     def to_wire(self, value: Any) -> str | NDArray[Any]:
-        """Return a value for a `StepWriter`, which rounds an array itself."""
+        """Return text, or the array of a single leaf, which a `StepWriter` rounds and writes."""
         return self.to_text(value) if self._lone is None else self._lone.prepare(value)
 
     def to_text(self, value: Any, decimals: int | None = None) -> str:
-        """Return a value of the space as PERLERT's text."""
+        """Return the PERLERT text of a value of the space."""
         texts = []
         for leaf, part in zip(self._leaves, self._tree.parts(value), strict=True):
             if not (leaf.size or self._named):
@@ -158,7 +157,7 @@ class SpaceText:
         return ",".join(texts)
 
     def from_text(self, text: str) -> Any:
-        """Return the value of a text."""
+        """Return the value that PERLERT text describes."""
         if self._lone is not None:
             return self._lone.read(text)
         return self._tree.build(self._read_named(text) if self._named else self._read_bare(text))
@@ -167,25 +166,25 @@ class SpaceText:
         names = list(_NAME.finditer(text))
         ends = [match.start() for match in names[1:]] + [len(text)]
         found: dict[str, Any] = {}
-        for match, end in zip(names, ends, strict=False):  # no name: one end more
+        for match, end in zip(names, ends, strict=False):  # without names there is one end
             leaf = self._by_name.get(match[1])
             if leaf is not None:  # unknown names are ignored
                 found[match[1]] = leaf.read(text[match.end() : end])
         missing = [leaf.name for leaf in self._leaves if leaf.name not in found]
         if missing:
-            raise DecodeError(f"{self._what} has no {missing[0]!r}")
+            raise DecodeError(f"{self._what} lacks {missing[0]!r}")
         return [found[leaf.name] for leaf in self._leaves]
 
     def _read_bare(self, text: str) -> list[Any]:
         items = text.split(",") if text or self._leaves else []
         if len(items) != self._numbers:
-            raise DecodeError(f"{self._what} has {len(items)} values, not {self._numbers}")
+            raise DecodeError(f"{self._what} must have {self._numbers} values, not {len(items)}")
         left = iter(items)
         return [leaf.read(",".join(next(left) for _ in range(leaf.size))) for leaf in self._leaves]
 
 
 class _TextLeaf:
-    """One leaf of a space: an array, an integer or text; `size` counts its values."""
+    """One leaf of a space: an array, an integer or text; `size` is its number of values."""
 
     def __init__(self, leaf: Leaf, what: str, *, finite: bool) -> None:
         self._what = what = f"{what}, {leaf.where}" if leaf.keys else what
@@ -198,18 +197,18 @@ class _TextLeaf:
         self.read: Callable[[str], Any]
         if leaf.text is str and not leaf.shape:
             self.prepare, self.read = self._prepare_text, str
-            # dm_env's texts have no charset.
+            # dm_env's string specs have no charset.
             if _FORBIDDEN & set(getattr(leaf.space, "characters", "")):
                 raise EncodeError(
-                    f"{what} is text that may contain : ; , =, which PERLERT reserves; give its "
-                    f"space another charset: {leaf.space}"
+                    f"{what} is text that may contain : ; , =, which PERLERT reserves; restrict "
+                    f"the charset of {leaf.space}"
                 )
         elif leaf.lone and leaf.dtype.kind in "iu" and not leaf.shape:
             self.prepare, self.read = self._prepare_integer, self._read_integer
         elif leaf.dtype.kind in "biuf" and -1 not in leaf.shape:
             self.size = math.prod(leaf.shape)
             self.prepare, self.read = self._prepare_array, self._read_array
-            # The codec's dtype: float32 for float16, a small integer for bool.
+            # The codec has neither float16 nor bool.
             kind = {"b": np.uint8, "f": np.float32 if leaf.dtype.itemsize <= 4 else np.float64}
             self._wire = np.dtype(kind.get(leaf.dtype.kind, leaf.dtype))
         else:
@@ -226,7 +225,7 @@ class _TextLeaf:
     def _read_array(self, text: str) -> NDArray[Any]:
         array = perlert.text_to_array(text, self._wire, shape=self._shape)
         if self._finite and self._wire.kind == "f" and not np.isfinite(array).all():
-            raise DecodeError(f"{self._what} has numbers that are not finite")
+            raise DecodeError(f"{self._what} must have finite numbers")
         return array if self._wire == self._dtype else array.astype(self._dtype)
 
     def _prepare_integer(self, value: Any) -> str:
@@ -243,7 +242,7 @@ class _TextLeaf:
         try:
             return self._dtype.type(int(found[0]))
         except OverflowError:
-            raise DecodeError(f"{self._what} is too large: {found[0]}") from None
+            raise DecodeError(f"{self._what} exceeds {self._dtype}: {found[0]}") from None
 
     def _prepare_text(self, value: Any) -> str:
         if not isinstance(value, str):

@@ -60,19 +60,19 @@ def test_slots_that_others_have(worlds, serving):
         Client(server.address, "crowd", tag="four") as four,
     ):
         assert one.register("walker_1") == "walker_1"
-        with pytest.raises(PeerError, match="'walker_1' is taken by 'one'"):
+        with pytest.raises(PeerError, match="crowd:0 at 127.*'walker_1'.*'one'"):
             two.register("walker_1")
         assert two.register() == "walker_0"
         assert three.register() == "walker_2"
-        with pytest.raises(PeerError, match=r"no slot is open: walker_0 is two's, "):
+        with pytest.raises(PeerError, match=r"crowd:0 at 127.*walker_0 \D*two, "):
             four.register()
-        with pytest.raises(PeerError, match="no slot is open"):
+        with pytest.raises(PeerError, match="crowd:0 at 127"):
             four.register(wait=0.1)
         with pytest.raises(DeadlineExceeded, match="no slot 'walker_9'"):
             four.register("walker_9")
         with pytest.raises(LocalProtocolError):
             four.ready()
-        with pytest.raises(LocalProtocolError, match="register, and say ready"):
+        with pytest.raises(LocalProtocolError, match=r"register\(\) and ready\(\)"):
             four.wait_start(1)
         # One who waits gets what becomes free.
         for client in (one, two, three):
@@ -93,7 +93,7 @@ def test_waiting_for_others(worlds, serving):
         two.register("walker_1")
         with pytest.raises(
             DeadlineExceeded,
-            match=r"did not begin, .* walker_2; not ready are walker_1 \(two\), within 0.1 s",
+            match=r"crowd:0 at 127.* walker_2; .* walker_1 \(two\)\D* 0.1 s",
         ):
             one.wait_start(0.1)
         # A client that leaves keeps nobody waiting without their knowing why.
@@ -105,9 +105,9 @@ def test_waiting_for_others(worlds, serving):
 
 def test_no_answer(silent, monkeypatch):
     with Client(silent, "Walk") as client:
-        with pytest.raises(DeadlineExceeded, match=r"Walk:0 at 127.*no lobby information"):
+        with pytest.raises(DeadlineExceeded, match=r"Walk:0 at 127.*lobby.* 0\.05 s"):
             client.lobby(0.05)
-        with pytest.raises(DeadlineExceeded, match="no answer to the registration"):
+        with pytest.raises(DeadlineExceeded, match=r"'agent0'.* 0\.05 s"):
             client.register("agent0", timeout=0.05)
     monkeypatch.setattr(sessions, "TIMEOUT", 0.3)
     with Client(silent, "Walk") as client, pytest.raises(DeadlineExceeded, match="lobby: "):
@@ -121,7 +121,7 @@ def test_a_server_that_falls_silent(worlds, serving, begin, monkeypatch):
     client = begin(server, "Walk")
     client.wait_start(5)
     client.frame(5)
-    with pytest.raises(DeadlineExceeded, match=r"no frame within 0.05 s"):
+    with pytest.raises(DeadlineExceeded, match=r"frame.* 0\.05 s"):
         client.frame(0.05)
     with pytest.raises(DeadlineExceeded, match="rollout: "):
         client.frame()

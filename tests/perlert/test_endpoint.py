@@ -155,7 +155,7 @@ def test_spaces_that_take_too_many_parts_are_refused(worlds, serving, monkeypatc
 
 def test_a_server_that_does_not_tell(worlds, serving, remote, monkeypatch):
     monkeypatch.setattr("rlwire.perlert.player.PacedPlayer.told", lambda player, key: None)
-    with pytest.raises(TypeError, match=r"does not tell its spaces: give observation_space="):
+    with pytest.raises(TypeError, match=r"Walk:0 at 127.*observation_space=.*like="):
         remote(serving(worlds.Walk, env_kwargs={"fail": 0}), "Walk")
 
 
