@@ -183,7 +183,7 @@ def test_perlert_with_a_key_in_a_file(tmp_path: Path) -> None:
         for client in (rlwire.connect(server.url + query), rlwire.connect(server.url, auth=key)):
             check("perlert", first_words("perlert", client))
             client.close()
-        with pytest.raises(ValueError, match="perlert://.*/CartPole-v1:0"):
+        with pytest.raises(ValueError, match=r"perlert://.*/CartPole-v1:0"):
             rlwire.connect(server.url.removesuffix("/pole:0"))
 
 

@@ -297,9 +297,7 @@ class PerlertClientBase(waits.Counting):
             lambda: f"the run did not start ({_missing(session.slots)})",
         )
         if isinstance(event, SlotTaken):
-            raise PeerError(
-                f"{self}: the server gave slot {event.key!r} to {quoted(event.tag)}"
-            )
+            raise PeerError(f"{self}: the server gave slot {event.key!r} to {quoted(event.tag)}")
         return cast(EpisodeStarted, event).key
 
     @driven

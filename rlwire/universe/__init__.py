@@ -1,12 +1,12 @@
-"""OpenAI Universe: the rewarder and the pixels of one environment, joined.
+"""OpenAI Universe: remotes, each with a rewarder and the pixels of one environment.
 
-| | |
+| task | names |
 |---|---|
-| many remotes, as the document has them | `UniverseEnv`, `Remote`, `PEEK`, `key`, `pointer` |
-| a vector that waits for observations | `BlockingReset` |
-| an environment as a remote | `rlwire.universe.server.UniverseServer` |
-| the rewarder alone | `rlwire.universe.rewarder` |
-| the pixels alone | `rlwire.universe.rfb` |
+| step a vector of remotes | `UniverseEnv`, `Remote`, `PEEK`, `key`, `pointer` |
+| wait for the vector's observations | `BlockingReset` |
+| serve an environment as a remote | `rlwire.universe.server.UniverseServer` |
+| use a rewarder without pixels | `rlwire.universe.rewarder` |
+| use pixels without a rewarder | `rlwire.universe.rfb` |
 """
 
 from __future__ import annotations

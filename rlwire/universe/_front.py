@@ -1,4 +1,4 @@
-"""Universe by URL, for the front door; see `rlwire.registry`."""
+"""Universe by URL, for `rlwire.registry`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def server(
         ]
         if needs:
             pixels = f"universe://{url.host}:5900+{url.port}"
-            raise ValueError(f"{url}: {', '.join(needs)} need pixels: {pixels}")
+            raise ValueError(f"{url}: {', '.join(needs)} need a URL with pixels, such as {pixels}")
         made = with_settings(environment, env_kwargs)
         return EnvironmentRewarder(made, url.address, env_id=url.path or name, rate=rate, **options)
     rendering = _rendering(environment, env_kwargs)
@@ -73,7 +73,7 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
 
 
 def _calling_both(url: URL, options: dict[str, Any]) -> Remote:
-    """Return the URL's remote, and move options of both connections to where vectors take them."""
+    """Return the URL's remote; move options of both connections to `rewarder` and `pixels`."""
     tls = client_tls(url, options.pop("tls", None))
     both = {name: options.pop(name) for name in {"timeout", "limits"} & options.keys()}
     if tls is not None:

@@ -1,4 +1,4 @@
-"""`Link`: the two connections of one remote, which reconnect when they are lost."""
+"""`Link`: the two connections of one remote, and their reconnection after a loss."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from rlwire.universe.rfb.client import AsyncRfbClient
 logger = logging.getLogger(__name__)
 
 RUNNING = "running"
-"""The state of an environment that agents see and play."""
+"""The `env_state` in which agents receive observations and act."""
 
 _LONGEST_PAUSE = 5.0  # seconds between two attempts to connect
-_CLOSE_TIMEOUT = 0.5  # seconds that `close` gives an attempt to connect
+_CLOSE_TIMEOUT = 0.5  # seconds that `close` waits for an attempt to connect
 _Made = TypeVar("_Made")
 
 
@@ -118,7 +118,7 @@ class RemoteScreen(AsyncRfbClient):
             await self._wait(None, 0)
 
     def post(self, messages: Sequence[ClientMessage]) -> None:
-        """Send messages soon and in order; if one cannot be encoded, none is sent."""
+        """Queue messages to be sent in order; if one cannot be encoded, none is sent."""
         self._check()
         self.session.send(messages)  # raises encoding errors here
         self._painter.call_soon(lambda: self._post(messages))
@@ -156,7 +156,7 @@ class RemoteScreen(AsyncRfbClient):
 
 
 class Link:
-    """One remote; its methods run in its loop's thread and do not wait."""
+    """One remote. The methods run in the loop's thread and do not block."""
 
     def __init__(self, remote: Remote, loop: ClientLoop, options: LinkOptions) -> None:
         self.remote = remote
@@ -169,29 +169,29 @@ class Link:
         self._attempt: asyncio.Task[Any] | None = None
         self._calling = False
         self._closed = False
-        self._wanted: tuple[str | None, int | None] | None = None  # the reset that is to be sent
+        self._wanted: tuple[str | None, int | None] | None = None  # the reset to send
         self._resets = 0
         self._env_id: str | None = None  # of the last reset
-        self._entered: str | None = None  # the episode of a reset that was replied to
-        self._error: tuple[str, Exception] | None = None  # that no step has reported
+        self._entered: str | None = None  # the episode in the reply to a reset
+        self._error: tuple[str, Exception] | None = None  # not reported by a step yet
         self._lost = False  # whether that error ended an established connection
-        self._failures = 0  # since an episode ran
+        self._failures = 0  # since the last running episode
         self._mask()
 
     @property
     def error(self) -> Exception | None:
-        """Why the remote is not connected, if no step has reported it yet."""
+        """The error that ended or prevented the connection, until a step reports it."""
         return None if self._error is None else self._error[1]
 
-    # Masking: actions for an environment that resets are dropped. A rewarder's index is shown from
-    # when its episode runs until another one begins that does not run yet.
+    # Masking: while an environment resets, its actions are dropped and its observation is None.
+    # It lasts until an episode runs, and again from the start of an episode that does not run yet.
 
     def _mask(self) -> None:
         self._open = self.remote.rewarder is None
         self._episode_id: str | None = None
 
     def _follow(self, episode_id: str | None, env_state: str | None) -> bool:
-        """Follow the newest episode and its state; return whether the index is shown."""
+        """Update the mask for the newest episode and its state; return whether it is off."""
         if env_state == RUNNING and episode_id is not None:
             self._open, self._episode_id = True, episode_id
         elif self._open and episode_id != self._episode_id:
@@ -225,7 +225,7 @@ class Link:
             self._mask()
             logger.info("%s: connected", self.remote.label)
             if self._wanted is None and self._resets:
-                self._wanted = self._env_id, None  # begin an episode after a reconnect
+                self._wanted = self._env_id, None  # start an episode after a reconnect
             self._send_reset()
         except Exception as error:
             self._note_failure(what, error, lost=False)
@@ -310,7 +310,7 @@ class Link:
     # Resets and actions.
 
     def reset(self, env_id: str | None, seed: int | None) -> None:
-        """Ask for an episode once the remote is connected; masked until it runs."""
+        """Request an episode as soon as the remote is connected; masked until it runs."""
         self._resets += 1
         self._env_id = env_id
         self._wanted = env_id, seed
@@ -341,7 +341,7 @@ class Link:
                 self._fail("Rewarder session", failed)
 
     def act(self, messages: Sequence[Any], others: Sequence[Sequence[Any]]) -> bool:
-        """Send events, unless masked; without pixels all go to the rewarder."""
+        """Send events and return True, unless masked; without pixels all go to the rewarder."""
         if not self._open or not self.connected:
             return False
         try:
@@ -360,7 +360,7 @@ class Link:
     # Steps.
 
     def step(self, peek: bool) -> LinkStep:
-        """Return what has arrived since the last step; `peek` leaves rewards for the next."""
+        """Return rewards, texts and info since the last step; `peek` keeps them for the next."""
         if self.connected:
             what = "VNC session"
             try:
@@ -378,7 +378,7 @@ class Link:
             return LinkStep(info=info)
         what, reason = failed
         info["error"] = f"{self.remote.label}: {what} failed: {reason}"
-        if self._lost or isinstance(reason, OSError):  # not if it rejected the first connection
+        if self._lost or isinstance(reason, OSError):  # not after a rejected first connection
             self.connect()
         return LinkStep(done=True, info=info)
 
@@ -389,7 +389,7 @@ class Link:
         except PeerError as error:
             if client.ended:
                 raise
-            info["env.refused"] = str(error)  # an action; the episode goes on
+            info["env.refused"] = str(error)  # an action; the episode continues
             step = client.take()
         info |= step.info
         if step.observation is not None:
@@ -405,7 +405,7 @@ class Link:
             info["env_status.complete.env_state"] = env_state
             if step.cut:
                 info["env_status.artificial.done"] = True
-            # The observation is of the next episode, and so are the texts.
+            # Observation and texts are of the next episode.
             episode_id, env_state = _newest(client)
             texts = client.session.take_texts() if env_state == RUNNING else ()
         info["env_status.episode_id"], info["env_status.env_state"] = episode_id, env_state
@@ -438,5 +438,5 @@ async def _close(client: AsyncRewarderClient | None, screen: RemoteScreen | None
         try:
             if closing:
                 await closing()
-        except Exception as error:  # the connection is lost anyway
-            logger.debug("closing: %s", error)
+        except Exception as error:  # of a lost connection
+            logger.debug("closing a connection failed: %s", error)

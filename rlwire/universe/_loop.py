@@ -1,4 +1,4 @@
-"""`ClientLoop`: an event loop in a thread of its own, for clients that never block agents."""
+"""`ClientLoop`: an event loop in a thread of its own, so that clients do not block agents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 
 
 class Arrivals:
-    """Counts arrivals, and changes of status apart, and wakes waiting threads."""
+    """Counts all arrivals, and separately changes of status; wakes up waiting threads."""
 
     __slots__ = ("_all", "_condition", "_status")
 
@@ -46,7 +46,7 @@ class Arrivals:
 
 
 class ClientLoop:
-    """An event loop in a daemon thread; ConnectionClosed after `close`."""
+    """An event loop in a daemon thread; its methods raise ConnectionClosed after `close`."""
 
     def __init__(self) -> None:
         self.arrivals = Arrivals()
@@ -121,14 +121,14 @@ class ClientLoop:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*self._closing, return_exceptions=True)
-        await asyncio.sleep(0)  # sockets are closed in the loop's next turn
+        await asyncio.sleep(0)  # sockets are closed in the loop's next iteration
 
     def close_inherited(self) -> None:
-        """See `rlwire.transports.forking.Forked`: thread and connections are the parent's."""
+        """As in `rlwire.transports.forking.Forked`; thread and connections are the parent's."""
         self.ended = not_ours("the remotes")
 
 
-_shared: list[ClientLoop] = []  # once for each user
+_shared: list[ClientLoop] = []  # one entry per user
 _sharing = threading.Lock()
 
 

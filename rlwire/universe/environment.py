@@ -1,4 +1,4 @@
-"""`UniverseEnv`: a vector of remotes; `BlockingReset`: waits; `UniverseEndpoint`: for Gymnasium."""
+"""`UniverseEnv`, a vector of remotes, `BlockingReset`, and `UniverseEndpoint` for Gymnasium."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from rlwire.universe.remotes import Remote, Remotes, remotes_of
 from rlwire.universe.rewarder.environment import ACTION, SPACES
 
 VectorStep: TypeAlias = tuple[list[Any], list[float], list[bool], dict[str, Any]]
-"""Observations, rewards, whether done, and the info of a vector's step."""
+"""Observations, rewards, done flags, and the info of a vector's step."""
 
-# Info's name of an age, and of the remote's time that it is the age of.
+# An age in info, and the remote's timestamp in info from which it is computed.
 _STAMPS = (
     ("lag.reward", "rewarder.lag.observation.timestamp"),
     ("lag.rewarder_message", "reward_buffer.remote_time"),
@@ -51,27 +51,28 @@ class UniverseEnv:
                 action_n = [[("KeyEvent", "Up", True)] for _ in observation_n]
                 observation_n, reward_n, done_n, info = env.step(action_n)
 
-    Neither `reset` nor `step` waits: environments run in real time. `step` sends the actions and
-    returns what has arrived since the last step. An observation is None until the index runs and
-    while it resets, otherwise ``{"vision": pixels, "text": [...]}``: the newest picture, read-only
-    uint8 (height, width, 3) or None without pixels, and the texts since the last step. Rewards are
-    summed. After ``done`` the index begins its next episode by itself: reward and info are of the
-    episode that ended, the observation of the next. docs/howto/universe.md lists the entries of
+    `reset` and `step` do not wait, since environments run in real time. `step` sends the actions
+    and returns what arrived since the last step. An observation is None until the index's episode
+    runs and while it resets, otherwise ``{"vision": pixels, "text": [...]}``: the newest picture,
+    read-only uint8 (height, width, 3) or None without pixels, and the texts since the last step.
+    Rewards are summed. After ``done`` the next episode starts by itself: reward and info are of the
+    episode that ended, the observation is of the next. docs/howto/universe.md lists the entries of
     ``info["n"][index]``.
 
-    A remote that is lost is done, once, with ``error`` in its info. Then it reconnects and begins
-    an episode, unless it rejected the first connection. Other remotes are not affected.
+    When a remote's connection is lost, one step is ``done`` with ``error`` in its info. Then the
+    remote is reconnected and an episode starts, unless the remote rejected the first connection.
+    Other remotes are not affected.
 
     An action is a list of events: ``("KeyEvent", name, down)``, ``("PointerEvent", x, y,
-    buttons)``, or those of `rlwire.universe.key` and `pointer`. `PEEK` leaves the rewards for a
+    buttons)``, or those of `rlwire.universe.key` and `pointer`. `PEEK` keeps the rewards for a
     later step. Other events go to the rewarder.
 
     Args:
         remotes: as for `rlwire.universe.remotes_of`.
-        env_id: the environment that resets ask for, unless the remote names one.
-        rate: the frames a second that resets ask for.
+        env_id: the environment that resets request, unless the remote names one.
+        rate: the frames per second that resets request.
         start_timeout: seconds to connect each remote; by default 5, and 2 more for each remote.
-        observer: whether to only watch: resets and actions are not sent.
+        observer: whether to watch only: resets and actions are not sent.
         rewarder: options of each `rlwire.universe.rewarder.AsyncRewarderClient`.
         pixels: options of each `rlwire.universe.rfb.AsyncRfbClient`.
         loop: the `ClientLoop` to use; by default its own.
@@ -148,11 +149,11 @@ class UniverseEnv:
 
     @property
     def connected(self) -> list[bool]:
-        """Whether all remotes are connected."""
+        """Whether each remote is connected."""
         return [link.connected for link in self._links]
 
     def wait_until_connected(self) -> None:
-        """Wait until all remotes are connected, at most `start_timeout`."""
+        """Wait up to `start_timeout` until all remotes are connected; raise a remote's error."""
         while True:
             seen = self._arrivals.count()
             if self._closed:
@@ -165,28 +166,28 @@ class UniverseEnv:
             self._arrivals.wait(seen, status=True)
 
     def wait(self, timeout: float | None = None, *, status: bool = False) -> bool:
-        """Wait for arrivals since the last step began; return whether there are any.
+        """Wait for arrivals since the start of the last step; return whether there are any.
 
         Args:
             timeout: seconds; None for no timeout.
-            status: whether to wait for changes of status only, such as the beginning of an episode
-                or a lost connection, and not for pictures, rewards and texts.
+            status: whether to wait only for changes of status, such as the start of an episode or
+                a lost connection, and not for pictures, rewards and texts.
         """
         return self._arrivals.wait(self._seen, timeout, status=status)
 
     def read_into(self, index: int, row: NDArray[np.uint8]) -> None:
-        """Write an index's pictures to an array (height, width, 3), only rectangles that changed.
+        """Write an index's pictures, only changed rectangles, to an array (height, width, 3).
 
-        Observations of later steps are that array.
+        Later observations contain that array.
         """
         self._pictures[index].into = row
 
     def reset(self, seed: int | Sequence[int | None] | None = None) -> list[Any]:
-        """Begin an episode at each index; return the observations, each None.
+        """Start an episode at each index; return the observations, each None.
 
         Args:
-            seed: of the first index, the others get the next numbers; or one for each. Each seed is
-                sent once: an index that reconnects later begins without one.
+            seed: the first index's seed, the others get the next integers; or a seed for each
+                index. Each is sent once: after a reconnect an episode starts without a seed.
         """
         seeds: list[int | None]
         if seed is None or isinstance(seed, (int, np.integer)):
@@ -194,7 +195,7 @@ class UniverseEnv:
         else:
             seeds = list(seed)
         if len(seeds) != self.n:
-            raise ValueError(f"there must be {self.n} seeds, one for each index, not {len(seeds)}")
+            raise ValueError(f"expected {self.n} seeds, one for each index, not {len(seeds)}")
         self._begun = True
 
         def begin() -> None:
@@ -205,10 +206,10 @@ class UniverseEnv:
         return [None] * self.n
 
     def step(self, action_n: Sequence[Sequence[Any]]) -> VectorStep:
-        """Send a list of events to each index, and return what has arrived, without waiting.
+        """Send a list of events to each index, and return what arrived, without waiting.
 
         Returns:
-            Observations, rewards, whether an episode ended, and ``{"n": infos}``.
+            Observations, rewards, whether the episodes ended, and ``{"n": infos}``.
 
         Raises:
             EncodeError: an action is invalid; none was sent.
@@ -218,7 +219,7 @@ class UniverseEnv:
         if not self._begun:
             raise LocalProtocolError("call reset() before the first step")
         if len(action_n) != self.n:
-            raise EncodeError(f"there must be {self.n} actions, one for each index")
+            raise EncodeError(f"expected {self.n} actions, one for each index, not {len(action_n)}")
         actions = [split_action(action) for action in action_n]
         self._seen = self._arrivals.count()
 
@@ -282,7 +283,7 @@ def _add_diagnostics(step: LinkStep) -> None:
 
 
 class _Picture:
-    """The newest picture of one index, in the array `into` or in a new one each."""
+    """The newest picture of one index, in the array `into`, or each in a new array."""
 
     __slots__ = ("_pixels", "_screen", "_updates", "into")
 
@@ -305,12 +306,12 @@ class _Picture:
                 pixels.flags.writeable = False  # later steps may return it again
             else:
                 pixels, rectangles = self.into, screen.read_changes(self.into)
-        except (RlwireError, OSError):  # lost just now: the next step reports it
+        except (RlwireError, OSError):  # the connection was lost: the next step reports it
             return self._pixels
         except ValueError:
             raise RemoteProtocolError(
-                f"{screen.address} is {screen.width}x{screen.height} pixels now, which do not fit "
-                f"the array that they are written to; make the vector anew"
+                f"{screen.address}: the screen is {screen.width}x{screen.height} pixels now, and "
+                f"does not fit the array of read_into(); create the environment again"
             ) from None
         self._updates, self._pixels = updates, pixels
         info["stats.vnc.updates.rectangles"] = len(rectangles)
@@ -319,10 +320,10 @@ class _Picture:
 
 
 class BlockingReset:
-    """Makes `reset` and `step` wait until each index has an observation.
+    """Wraps a vector so that `reset` and `step` wait until each index has an observation.
 
-    Arrivals meanwhile are added to the next step. Other attributes are those of the inner vector.
-    `timeout` is in seconds; None for no timeout.
+    Rewards, texts and infos that arrive meanwhile are merged into the next step. Other attributes
+    are those of the wrapped vector. `timeout` is in seconds; None for no timeout.
     """
 
     def __init__(self, env: Any, timeout: float | None = None) -> None:
@@ -342,14 +343,14 @@ class BlockingReset:
         self.env.close()
 
     def reset(self, *arguments: Any, **options: Any) -> list[Any]:
-        """Begin episodes, and return the first observation of each."""
+        """Start episodes, and return the first observation of each."""
         observation_n = self.env.reset(*arguments, **options)
         self._kept = None
         self._kept = self._until_all(self.env.step([[] for _ in observation_n]))
         return self._kept[0]
 
     def step(self, action_n: Sequence[Any]) -> VectorStep:
-        """Step until each index has an observation, and return what has arrived."""
+        """Step until each index has an observation, and return the merged steps."""
         step: VectorStep = self.env.step(action_n)
         kept, self._kept = self._kept, None
         if kept is not None:
@@ -371,7 +372,7 @@ class BlockingReset:
                     + (f": {'; '.join(errors)}" if errors else "")
                 )
             self.env.wait(left, status=True)
-            # After an end, the next episode's rewards are left to the next step.
+            # After `done`, the next episode's rewards are kept for the next step.
             idle: list[list[Any]] = [[PEEK] if done else [] for done in step[2]]
             step = added(step, self.env.step(idle))
         return step
@@ -399,10 +400,11 @@ def added(before: VectorStep, after: VectorStep) -> VectorStep:
 class UniverseEndpoint(Endpoint):
     """A remote's pixels and rewards at a fixed rate; needs Gymnasium (the extra ``gym``).
 
-    A step sends the action at once, and returns at the next tick the newest whole picture and what
-    has arrived. After the end of an episode, a reset without a seed continues with the episode that
-    the remote has begun by itself. ``info`` is that of `UniverseEnv`, with the texts as ``text``.
-    Actions are of the server's space, of `action_space`, numbers of `actions`, or lists of events.
+    A step sends the action at once, waits for the next tick, and returns the newest whole picture
+    and the rewards since the last step. After the end of an episode, a reset without a seed
+    continues with the episode that the remote started by itself. ``info`` is `UniverseEnv`'s, with
+    the texts as ``text``. Actions are values of the server's space or of `action_space`, indexes of
+    `actions`, or lists of events.
     """
 
     def __init__(
@@ -436,7 +438,7 @@ class UniverseEndpoint(Endpoint):
             undo.callback(env.close)
             env.wait_until_connected()
             size = env.size
-            assert size is not None  # it is connected, and has pixels
+            assert size is not None  # the screen is connected
             self.observation_space = pictures(size)
             if observation_space not in (None, self.observation_space):
                 raise EncodeError(f"pixels are {self.observation_space}, not {observation_space}")
@@ -496,7 +498,7 @@ class UniverseEndpoint(Endpoint):
             left = self._until - time.monotonic()
             if left <= 0:
                 raise DeadlineExceeded(
-                    f"{self._env!r}: no episode within reset_timeout={self._reset_timeout:g} s"
+                    f"{self._env!r}: no picture within reset_timeout={self._reset_timeout:g} s"
                     + (f": {error}" if error else "")
                 )
             self._env.wait(left, status=True)
@@ -531,7 +533,7 @@ class UniverseEndpoint(Endpoint):
         return True
 
     def _picture(self) -> NDArray[np.uint8] | None:
-        """Return the newest picture, as an array of its own even if nothing has changed."""
+        """Return the newest picture: without `_into`, in an array that no other step returned."""
         picture = self._seen
         if picture is None or picture is not self._given or self._into is not None:
             self._given = picture

@@ -1,4 +1,4 @@
-"""Keyboard and mouse: the events of agents, and actions by the keys of viewers."""
+"""Keyboard and mouse: agents' events, and the mapping of viewers' keys to actions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import EncodeError, quoted
 
 PEEK: Final = ("PeekReward",)
-"""An event that is not sent: the step leaves the rewards for a later step."""
+"""An event that is not sent: the step keeps the rewards for a later step."""
 
 Keys: TypeAlias = Mapping[Any, Any]
-"""Actions by the keys that are held down: a key, or several in a tuple or joined by a plus, such as
+"""Maps held keys to actions: one key, or several in a tuple or joined by ``+``, such as
 ``{"Left": 2, "Left+space": 4, ("w", "Button1"): 5}``. Keys are X11's names, characters or keysyms;
-buttons are ``"Button1"`` (left) to ``"Button8"``. ``""`` or ``()`` is for no key and no agent."""
+buttons are ``"Button1"`` (left) to ``"Button8"``. ``""`` or ``()`` is the action while no key is
+held and no agent has acted."""
 
 Play: TypeAlias = Callable[[frozenset[str], tuple[int, int]], Any]
-"""Returns the action for the names of the keys that are held down and the pointer's x and y in
-pixels; None for the agent's action."""
+"""Returns the action for the names of the held keys and the pointer's (x, y) in pixels; None
+selects the agent's action."""
 
 BUTTONS: Final = tuple(f"Button{number}" for number in range(1, 9))
 
-# The original's names of keys that differ from X11's.
+# The original's key names that differ from X11's.
 _NAMES: Final = {
     "bsp": "BackSpace", "enter": "Return", "esc": "Escape", "ins": "Insert", "del": "Delete",
     "pgup": "Page_Up", "pgdn": "Page_Down", "scrlk": "Scroll_Lock", "sysrq": "Sys_Req",
@@ -38,7 +39,7 @@ _NAMES: Final = {
     },
     "ctrl": "Control_L", "lctrl": "Control_L", "rctrl": "Control_R",
 }  # fmt: skip
-# Keys of pygame 2 and 1 that are no characters, in Gymnasium's get_keys_to_action.
+# Key codes of pygame 2 and 1 without a character, as in Gymnasium's get_keys_to_action.
 _PYGAME: Final = {
     **{1073741903: "Right", 1073741904: "Left", 1073741905: "Down", 1073741906: "Up"},
     **{275: "Right", 276: "Left", 274: "Down", 273: "Up"},
@@ -90,8 +91,8 @@ def split_action(action: Sequence[Any]) -> tuple[list[Any], list[Sequence[Any]],
                 raise TypeError(f"{quoted(event)} has no name")
     except (TypeError, ValueError) as error:
         raise EncodeError(
-            f"{quoted(action)} is no action: expected a list of events such as "
-            f"('KeyEvent', 'Left', True) and ('PointerEvent', 10, 20, 1): {error}"
+            f"expected a list of events such as ('KeyEvent', 'Left', True) and "
+            f"('PointerEvent', 10, 20, 1), not {quoted(action)}: {error}"
         ) from None
     return messages, others, peeks
 
@@ -101,7 +102,7 @@ class Controls:
 
     def __init__(self, keys: Keys | None = None, play: Play | None = None) -> None:
         if keys and play is not None:
-            raise ValueError("actions come from keys or from play, not from both")
+            raise ValueError("pass keys= or play=, not both")
         self._actions = {_combination(held): action for held, action in (keys or {}).items()}
         self._play = play
         self._lock = threading.Lock()
@@ -118,7 +119,7 @@ class Controls:
         return {"+".join(sorted(held)): action for held, action in self._actions.items() if held}
 
     def convert(self, action_of: Callable[[Any], Any]) -> None:
-        """Replace each action by the environment's form of it."""
+        """Convert each action by a function."""
         for held, action in self._actions.items():
             try:
                 self._actions[held] = action_of(action)
@@ -147,9 +148,9 @@ class Controls:
             self._held.pop(viewer, None)
 
     def action(self) -> Any:
-        """Return the action for the keys that were down since the last call; None for none.
+        """Return the action for the keys held since the last call; None if no action matches.
 
-        The action with the most keys wins. A key that was tapped between two calls counts once.
+        The action with the most keys wins. A key pressed and released between two calls counts.
         """
         with self._lock:
             held = self._tapped.union(*self._held.values())
@@ -162,7 +163,7 @@ class Controls:
 
 
 def keys_of(environment: Any) -> dict[Any, Any]:
-    """Return an environment's ``get_keys_to_action``, if any, with arrows for w, a, s and d."""
+    """Return an environment's ``get_keys_to_action``, if any; arrows also stand for w, a, s, d."""
     ask = getattr(getattr(environment, "unwrapped", environment), "get_keys_to_action", None)
     found: dict[frozenset[str], Any] = {}
     for keys, action in (ask() if ask is not None else {}).items():

@@ -27,9 +27,9 @@ class _PasswordOptions(_options.SecretOptions):
     """Options of both sides.
 
     Attributes:
-        password: the password itself, as in the original's URLs; other users may see it there.
-        ping_interval: time between keep-alive pings.
-        ping_timeout: time until a pong is due.
+        password: plain-text password, as in the original's URLs; other users may see it.
+        ping_interval: time without a message before a keep-alive ping.
+        ping_timeout: time to wait for a pong.
     """
 
     password: Annotated[str | None, _options.Into("auth")] = None
@@ -41,23 +41,23 @@ class _PasswordOptions(_options.SecretOptions):
 class UniverseServerOptions(
     _options.MakingOptions, _options.OriginOptions, _PasswordOptions, _options.StreamServerOptions
 ):
-    """Options of a server of an environment in real time; others are `UniverseServer`'s.
+    """Options of a real-time server of an environment; others are `UniverseServer`'s.
 
     Attributes:
-        rate: steps a second.
-        keys: actions, in JSON, by the keys and buttons that a viewer holds down, such as Left=3,
+        rate: steps per second.
+        keys: action, in JSON, for keys and buttons that a viewer holds down, such as Left=3,
             Left+space=5 or Button1=1 (default: the environment's get_keys_to_action).
-        frames: what viewers see (default: the observation if it is a colour picture, otherwise
-            what the environment renders).
+        frames: source of the viewers' pictures (default: the observation if it is a colour
+            picture, otherwise the environment's render()).
         page: also serve a page for browsers, on port 6080 of the same host.
-        page_port: the same, on another port.
-        novnc: the folder of npm's @novnc/novnc, which the page needs (default:
+        page_port: also serve a page for browsers, on this port.
+        novnc: folder of npm's @novnc/novnc, which the page needs (default:
             node_modules/@novnc/novnc).
-        view_auth_file: the file with the password of viewers that can only watch.
-        lockstep: make one step for each action instead.
-        name: the environment's name for clients (default: its own).
-        seed: of the first episode, unless a client sends one.
-        backlog: bytes that may wait for a client that does not read.
+        view_auth_file: file with the password of viewers that may only watch.
+        lockstep: step once per action instead of at a fixed rate.
+        name: environment id that clients receive (default: the environment's name).
+        seed: seed of the first episode, unless a client sends one.
+        backlog: maximum unsent bytes per client, before a client that does not read is closed.
     """
 
     timeout: Timeouts | _options.Seconds | None = TIMEOUTS
@@ -83,7 +83,7 @@ class UniverseClientOptions(_PasswordOptions, _options.StreamClientOptions):
     """Options of a client of the rewarder.
 
     Attributes:
-        observer: only watch.
+        observer: watch only, without resets and actions.
         attach: join the current episode without a reset.
     """
 
@@ -96,10 +96,10 @@ class UniverseEnvironmentOptions(UniverseClientOptions):
     """Options of `rlwire.make` over Universe; others are `UniverseEnv`'s.
 
     Attributes:
-        step_timeout: without pixels, time for a step.
-        start_timeout: with pixels, time until the remote is connected.
-        reset_timeout: time until an episode runs.
-        rate: with pixels, steps a second.
+        step_timeout: without pixels, time to wait in a step.
+        start_timeout: with pixels, time to wait for the connections.
+        reset_timeout: time to wait for an episode.
+        rate: with pixels, steps per second.
     """
 
     step_timeout: float = 10.0

@@ -11,7 +11,7 @@ from rlwire.registry import URL, parse_url
 from rlwire.transports.address import AddressLike, parse
 
 PASSWORD = "openai"
-"""The document's password, of both connections."""
+"""The password in Universe's document, for both connections."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Remote:
         pixels: the VNC server's address, if any.
         rewarder: the rewarder's address, if any.
         auth: the password of both.
-        env_id: the environment that resets ask for; None for the current one.
+        env_id: the environment that resets request; None for the current one.
         tls: whether both connections are encrypted.
         label: the name in errors and logs; by default the index and the addresses.
     """
@@ -40,10 +40,10 @@ class Remote:
         if self.pixels is not None:
             parse(self.pixels)
         if self.rewarder is not None and parse(self.rewarder).path:
-            raise ValueError(f"a rewarder has a host and a port, unlike {self.rewarder}")
+            raise ValueError(f"a rewarder's address must be host:port, not {self.rewarder}")
 
     def labelled(self, index: int) -> Remote:
-        """Return the remote with a name for messages."""
+        """Return the remote with a label for errors and logs."""
         where = "+".join(str(parse(each)) for each in (self.pixels, self.rewarder) if each)
         return self if self.label else replace(self, label=f"{index}:{where}")
 
@@ -76,8 +76,8 @@ def remotes_of(given: Remotes) -> list[Remote]:
         have = [getattr(each, what) is not None for each in found]
         if any(have) and not all(have):
             raise ValueError(
-                f"all remotes or none must have {what}: index {have.index(False)} has none; make "
-                f"a UniverseEnv of each kind"
+                f"all remotes or none must have {what}: index {have.index(False)} has none; use "
+                f"one UniverseEnv for each kind"
             )
     return [each.labelled(index) for index, each in enumerate(found)]
 
@@ -92,7 +92,7 @@ def _urls(text: str) -> list[URL]:
     for part in rest.split(","):
         place = part.removeprefix(f"{scheme}://")
         if scheme.startswith("vnc"):
-            place = re.sub(r"^([^:+/]+)\+", r"\1:+", place)  # the original's rewarder only
+            place = re.sub(r"^([^:+/]+)\+", r"\1:+", place)  # the original's form without pixels
             if not re.search(r":[0-9+]", place):
                 raise ValueError(f"{text!r}: {place!r} has no port; expected such as {_FORM}")
         whole = f"universe{scheme.removeprefix('vnc').removeprefix('universe')}://{place}"
@@ -105,7 +105,7 @@ def _urls(text: str) -> list[URL]:
 
 def _of_url(url: URL) -> Remote:
     if url.scheme != "universe":
-        raise ValueError(f"{url}: remotes are of universe://, or vnc://")
+        raise ValueError(f"expected a URL of universe:// or vnc://, not {url}")
     return Remote(
         pixels=url.pixels_address,
         rewarder=None if url.only_pixels else url.address,

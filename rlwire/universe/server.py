@@ -23,7 +23,7 @@ from rlwire.universe.rewarder import EnvironmentRewarder
 from rlwire.universe.rfb.server import Display, RfbServer
 
 PIXELS = "rlwire.pixels"
-"""Our field of ``v0.env.describe``'s body: whether frames are ``"observation"`` or ``"render"``."""
+"""rlwire's field of ``v0.env.describe``'s body: the frames' `Source`."""
 
 Frame: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 """Height x width x 3, uint8."""
@@ -40,24 +40,24 @@ class UniverseServer(EnvironmentRewarder):
         with UniverseServer("gym:ALE/Pong-v5", "universe://localhost:5900+15900") as server:
             ...
 
-    The environment steps while a client is connected. While a viewer holds down the keys of an
-    action, that action replaces the agent's last one. In lockstep only agents act.
+    The environment steps while a client or a viewer is connected. While a viewer holds down the
+    keys of an action, that action replaces the agent's last one. In lockstep only agents act.
 
     Args:
-        environment: as for `EnvironmentRewarder`. The front door makes ``"gym:ID"`` with
+        environment: as for `EnvironmentRewarder`. `rlwire.serve` makes ``"gym:ID"`` with
             ``render_mode="rgb_array"``.
         url: both addresses, ``universe://host:5900+15900``; ``host:5900`` has no rewarder. The
             path is the environment's id.
         auth: the password of both connections, of which VNC compares 8 bytes; None accepts all
-            clients. By default a random one, which is in `url` and in the log. The original's
-            clients send ``"openai"``.
-        view_auth: a second VNC password, for viewers that only watch.
-        keys: actions by keys and buttons, see `rlwire.universe.input.Keys`; by default Gymnasium's
-            ``get_keys_to_action``.
+            clients. By default a random one, which `url` and the log show. Universe's clients send
+            ``"openai"``.
+        view_auth: a second VNC password, for viewers that may only watch.
+        keys: maps keys and buttons to actions, see `rlwire.universe.input.Keys`; by default
+            Gymnasium's ``get_keys_to_action``.
         play: a function that returns the action instead, see `rlwire.universe.input.Play`.
         frames: ``"observation"`` or ``"render"``. By default the observation if it is a colour
-            picture, otherwise what the environment renders.
-        page: a port, or an address, of a page that watches and plays in a browser, see
+            picture, otherwise the environment's ``render()``.
+        page: the port, or the address, of a browser page to watch and play on, see
             `rlwire.universe.page.PageServer`; True for port 6080.
         novnc: the folder of npm's @novnc/novnc, which the page needs.
         limits: maxima for received messages.
@@ -90,7 +90,7 @@ class UniverseServer(EnvironmentRewarder):
         auth = self._password if isinstance(auth, EllipsisType) else auth
         self._url = url = parse_url(url)
         if url.pixels_address is None:
-            raise ValueError(f"{url}: its pixels need a port: {url.host}:5900+{url.port}")
+            raise ValueError(f"{url}: pixels need a port, such as {url.host}:5900+{url.port}")
         self._driven = driven = drive(environment)
         with on_error(self._close_environment):
             self._frame, self._source = frames_of(driven, frames)
@@ -143,7 +143,7 @@ class UniverseServer(EnvironmentRewarder):
 
     @property
     def url(self) -> str:
-        """Where agents and viewers connect, with the system's ports and a random password."""
+        """The URL for agents and viewers, with the bound ports and a random password."""
         url = self._url
         made = () if self._password is None else (("password", self._password),)
         changes: dict[str, Any] = {"tls": self._encrypted, "options": made}
@@ -159,10 +159,10 @@ class UniverseServer(EnvironmentRewarder):
         return {**super().statistics(), **pixels}
 
     def drain(self, seconds: float, grace: float = 5.0) -> None:
-        """Drain viewers, then agents, in so many seconds altogether; then stop."""
+        """Drain viewers, then agents, within `seconds` in all; then stop."""
         until = time.monotonic() + seconds
         if self.page is not None:
-            self.page.drain(0.0, grace)  # its viewers are the screen's
+            self.page.drain(0.0, grace)  # its viewers are the RFB server's
         self._pixels.drain(seconds, grace)
         super().drain(max(0.0, until - time.monotonic()), grace)
 

@@ -21,8 +21,8 @@ _BUTTONS = 256  # states of eight buttons
 class Events(Space):
     """Lists of key and pointer events; a sample has one event.
 
-    `keys` are names, None for all. `buttons` are states of the buttons, bit 0 for the left one. An
-    empty `buttons`, or a `size` (the screen's width and height) of None, is without a pointer.
+    `keys` are names, None for all. `buttons` are states of the buttons, bit 0 for the left one.
+    `size` is the screen's width and height. Without `size` or `buttons` there is no pointer.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Events(Space):
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
         if mask is not None or probability is not None:
-            raise ValueError("events have neither masks nor probabilities")
+            raise ValueError("Events.sample() supports neither mask= nor probability=")
         draw = self.np_random
         if self.size is None or (self.keys and draw.integers(2)):
             return [key(self.keys[draw.integers(len(self.keys))], bool(draw.integers(2)))]
@@ -100,7 +100,7 @@ def pictures(size: tuple[int, int], channels: int = 3) -> Any:
 
 
 def observations(size: tuple[int, int] | None, channels: int = 3) -> Any:
-    """Return the space of one index's observations; a `size` of None is without pixels."""
+    """Return the space of one index's observations; without pixels if `size` is None."""
     text = spaces.Sequence(_Words(65535, min_length=0))
     if size is None:
         return spaces.Dict({"text": text})

@@ -15,16 +15,16 @@ export class CartPole {
     this.reset();
   }
 
-  /** Begin an episode; returns [position, velocity, angle, angular velocity]. */
+  /** Start an episode; returns [position, velocity, angle, angular velocity], in m, s and rad. */
   reset() {
     this.steps = 0;
     this.state = Array.from({ length: 4 }, () => this.random() * 0.1 - 0.05);
     return [...this.state];
   }
 
-  /** Push once; returns { state, reward, terminal }. */
+  /** Push the cart left (0) or right (1) for DT; returns { state, reward, terminal }. */
   step(action) {
-    if (action !== 0 && action !== 1) throw new TypeError(`an action is 0 or 1, not ${action}`);
+    if (action !== 0 && action !== 1) throw new TypeError(`action must be 0 or 1, not ${action}`);
     const { GRAVITY, CART, POLE, HALF, FORCE, DT, TRACK, ANGLE, STEPS } = CartPole;
     let [x, v, angle, spin] = this.state;
     const [sin, cos] = [Math.sin(angle), Math.cos(angle)];

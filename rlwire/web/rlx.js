@@ -1,5 +1,5 @@
 /**
- * A client of rlwire's server for pages (and of RELAAX's proxy), for environments in JavaScript.
+ * A client for environments in JavaScript: of rlwire's server for pages, and of RELAAX's proxy.
  *
  *     import { connect } from "./rlx.js";
  *
@@ -12,11 +12,11 @@
  *     agent.disconnect();
  *     proxy.close();
  *
- * An ES module for browsers, and for runtimes that have WebSocket (Node.js from 22 on) or get one:
- * `connect(url, { WebSocket })`. docs/protocols/rlx.md has the messages.
+ * An ES module for browsers and for other runtimes with WebSocket (Node.js 22 or newer). Elsewhere
+ * pass one: `connect(url, { WebSocket })`. docs/protocols/rlx.md describes the messages.
  */
 
-/** An error of the server, or a lost connection. */
+/** The server replied with an error, or the connection was lost. */
 export class RLXError extends Error {
   constructor(message) {
     super(message);
@@ -31,7 +31,7 @@ export class RLXError extends Error {
  */
 export function connect(url, { timeout = 10_000, WebSocket = globalThis.WebSocket } = {}) {
   return new Promise((resolve, reject) => {
-    if (!WebSocket) throw new RLXError("this runtime has no WebSocket; give one as an option");
+    if (!WebSocket) throw new RLXError("no WebSocket here: pass connect(url, { WebSocket })");
     const socket = new WebSocket(url);
     const timer = setTimeout(() => fail(`no connection to ${url} within ${timeout} ms`), timeout);
     const fail = (reason) => {
@@ -45,9 +45,9 @@ export function connect(url, { timeout = 10_000, WebSocket = globalThis.WebSocke
       socket.onerror = null; // `onclose` follows
       resolve(new Connection(socket));
     };
-    // Browsers do not tell a page the reason.
+    // Browsers hide the reason from pages.
     socket.onerror = socket.onclose = () =>
-      fail(`cannot connect to ${url}: does it run, and is this page's origin allowed?`);
+      fail(`cannot connect to ${url}: check that it runs and allows this page's origin`);
   });
 }
 
@@ -77,7 +77,7 @@ class Connection {
 
   /** Return a new agent. */
   agent() {
-    // Never the same sid again, or a late reply could go to a later agent.
+    // No sid is used again: a late reply would reach the wrong agent.
     const sid = this.#nextSid++;
     const agent = new Agent(
       (message) => this.#send({ sid, ...message }),
@@ -103,7 +103,7 @@ class Connection {
 class Agent {
   #send;
   #forget;
-  #waiting = []; // replies have the order of the commands
+  #waiting = []; // replies arrive in the order of the commands
   #over = "";
 
   constructor(send, forget) {
@@ -111,7 +111,7 @@ class Agent {
     this.#forget = forget;
   }
 
-  /** Initialize the agent, with `exploit` to act without exploring or learning. */
+  /** Initialize the agent; with `exploit` it neither explores nor learns. */
   async init(exploit = false) {
     await this.#ask({ command: "init", exploit });
   }
@@ -120,24 +120,24 @@ class Agent {
    * Send the result of the last action; return the next action, with arrays as nested lists.
    *
    * @param {number | null} reward null before the first action
-   * @param {*} state numbers, texts, booleans, null, typed arrays, and lists and objects of them
+   * @param {*} state numbers, strings, booleans, null, typed arrays, and arrays and objects of them
    * @param {boolean} [terminal] whether the episode has ended
    */
   async update(reward, state, terminal = false) {
     return (await this.#ask({ command: "update", reward, state, terminal })).data;
   }
 
-  /** Have the agent forget the episode. */
+  /** Reset the agent, which discards the episode. */
   async reset() {
     await this.#ask({ command: "reset" });
   }
 
-  /** Send a measurement; `method` is "scalar" or "histogram", x is null if the server counts. */
+  /** Report a metric; `method` is "scalar" or "histogram". If x is null, the server counts. */
   async metric(name, y, x = null, method = "scalar") {
     await this.#ask({ command: "update_metrics", data: [{ method, name, y, x }] });
   }
 
-  /** Close the agent; pending commands fail. */
+  /** Disconnect the agent; pending commands reject with RLXError. */
   disconnect() {
     if (this.#over) return;
     try {
@@ -157,21 +157,21 @@ class Agent {
     });
   }
 
-  /** For `Connection`: a reply. */
+  /** Settle the oldest command; `Connection` calls it with the reply. */
   _take(reply) {
     const { resolve, reject } = this.#waiting.shift() ?? {};
     if (reply.response === "error") reject?.(new RLXError(reply.message));
     else resolve?.(reply);
   }
 
-  /** For `Connection`: no more replies. */
+  /** Reject all commands; `Connection` calls it at its end. */
   _lost(reason) {
     this.#over = reason;
     for (const { reject } of this.#waiting.splice(0)) reject(new RLXError(reason));
   }
 }
 
-/** For JSON.stringify: rejects NaN and infinities, sends typed arrays as lists. */
+/** JSON.stringify's replacer: throws on NaN and infinities, converts typed arrays to lists. */
 function plain(name, value) {
   if (typeof value === "number" && !Number.isFinite(value)) {
     throw new TypeError(`${value} (at ${JSON.stringify(name)}) cannot be sent: JSON has no such number`);

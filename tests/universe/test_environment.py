@@ -85,9 +85,9 @@ def test_actions_go_to_the_screen_and_others_to_the_rewarder(
     acted: list[Any] = []
     wait_for(lambda: acted.extend(server.actions()) or acted)
     assert [list(event) for event in acted[0].action] == [["Joystick", 0.5]]
-    with pytest.raises(EncodeError, match="must be 1"):
+    with pytest.raises(EncodeError, match=r"1 actions.* 2"):
         play.env.step([[], []])
-    with pytest.raises(EncodeError, match="no action"):
+    with pytest.raises(EncodeError, match="KeyEvent"):
         play.env.step([[("KeyEvent", "nokey", True)]])
 
 
@@ -253,7 +253,7 @@ def test_seeds_are_used_once_an_index(rewarder: Serve, vector: Vector, wait_for:
     assert [each.seed for each in all_asked()] == [None, None]
     play.env.reset(seed=[None, 9])
     assert [each.seed for each in all_asked()] == [None, 9]
-    with pytest.raises(ValueError, match="must be 2 seeds"):
+    with pytest.raises(ValueError, match="2 seeds"):
         play.env.reset(seed=[1])
 
 

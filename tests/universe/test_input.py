@@ -48,7 +48,7 @@ def test_actions_are_split_action() -> None:
     "action", [3, [3], [("KeyEvent", "nokey", True)], [("KeyEvent",)], [()], [(1, 2)], [None]]
 )
 def test_what_is_no_action(action: Any) -> None:
-    with pytest.raises(EncodeError, match="no action"):
+    with pytest.raises(EncodeError, match="KeyEvent"):
         split_action(action)
 
 
@@ -163,7 +163,7 @@ def test_actions_that_are_computed():
     controls.receive("anna", PointerEvent(50, 7, 1))
     assert controls.action() == 0.5
     assert seen[-1] == (frozenset({"Button1"}), (50, 7))
-    with pytest.raises(ValueError, match="not from both"):
+    with pytest.raises(ValueError, match="keys= or play="):
         Controls({"a": 1}, play)
 
 

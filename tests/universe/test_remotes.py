@@ -76,5 +76,5 @@ def test_what_names_none(given: Any, words: str) -> None:
 def test_a_remote_has_something() -> None:
     with pytest.raises(ValueError, match="neither"):
         Remote()
-    with pytest.raises(ValueError, match="a host and a port"):
+    with pytest.raises(ValueError, match="host:port"):
         Remote(rewarder="unix:/tmp/x")

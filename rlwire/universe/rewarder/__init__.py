@@ -1,10 +1,10 @@
 """Universe's rewarder protocol.
 
-| | |
+| task | names |
 |---|---|
 | serve an environment in real time | `EnvironmentRewarder`; by URL, `rlwire.serve` |
 | push rewards from any program | `RewarderServer`, `EnvResetRequest` |
-| an agent, or an observer | `RewarderClient`, `AsyncRewarderClient`, `RewarderStep` |
+| connect an agent or an observer | `RewarderClient`, `AsyncRewarderClient`, `RewarderStep` |
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reads a blocking connection in the agent's thread while that waits, otherwise in its own thread.
+"""`Reader` reads a blocking connection in the agent's thread while that waits, else in its own.
 
-A rewarder pushes at its own pace, so a thread must read while the agent thinks. Reading always in
-that thread costs two context switches a step, so it rests while the agent acts or waits often.
+A rewarder pushes at its own rate, so a thread must read while the agent computes. While the agent
+acts or waits often, that thread rests, which saves two context switches per step.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rlwire.sessions.rewarder.client import RewarderClientSession
 from rlwire.transports.tcp import Connection
 
 _TICK = 1.0  # seconds, at most, between two ticks of the session
-_UNREAD = 32  # messages that are sent without a read before the reader makes room
-_REST = 0.005  # seconds without an act or a wait after which an agent counts as thinking
-_READS = 64  # reads, at most, of one `poll`, so that a flood does not block the agent
+_UNREAD = 32  # messages sent without a read, after which `send` checks for room
+_REST = 0.005  # seconds without an act or a wait after which the reader's thread reads again
+_READS = 64  # maximum of reads in one `poll`, so that a flood does not block the agent
 _QUICK = 0.02  # seconds in which most steps arrive; until then only data wakes the agent's thread
 
 
 class Reader:
-    """Has two threads read one connection in turns; `waiting` is the waiting agent's thread id."""
+    """Reads one connection in two threads by turns; `waiting` is the id of the agent's, or 0."""
 
     def __init__(
         self,
@@ -61,15 +61,15 @@ class Reader:
         self._agents_look = _look_at(self._agents.fileno(), connection.fileno())
         self._own_look = _look_at(self._keepers.fileno(), connection.fileno())
         self._doze = _look_at(self._keepers.fileno())
-        if connection.pending:  # bytes that no poll reports
+        if connection.pending:  # buffered bytes, which poll() does not report
             self._hear(self._fetch(False))
         self._thread = threading.Thread(target=self._run, name="rlwire reader", daemon=True)
         self._thread.start()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait for news in the agent's thread, which holds the lock and releases it meanwhile."""
+        """Wait for news in the agent's thread. It holds the lock, and releases it meanwhile."""
         if self.waiting:
-            raise LocalProtocolError("another thread is waiting for a step; one may at a time")
+            raise LocalProtocolError("another thread is waiting for a step: one at a time may wait")
         self.waiting = get_ident()
         self._acts += 1
         if not self._resting:
@@ -78,10 +78,9 @@ class Reader:
         until = inf if timeout is None else monotonic() + timeout
         quick = self._quick and (timeout is None or timeout >= _QUICK)
         try:
-            # `close` waits for this lock, and is not waited for.
+            # `close` waits for this lock, so this thread must not wait for `close`.
             while not self._over and self._reading.acquire(False):
-                # Other threads may act meanwhile.
-                self._lock.release()
+                self._lock.release()  # other threads can act meanwhile
                 try:
                     if quick:
                         have = self._fetch(True)
@@ -109,14 +108,14 @@ class Reader:
                 self.wake()
 
     def poll(self) -> None:
-        """Read what has arrived, without waiting; with the lock."""
+        """Read what has arrived, without waiting. The lock must be held."""
         for _ in range(_READS):
             if self.waiting or self._over or not self._agents_look(0.0):
                 return
             self._hear(self._fetch(False))
 
     def send(self, message: Any) -> None:
-        """Send a message; with the lock."""
+        """Send a message. The lock must be held."""
         self._acts += 1
         self._unheard += 1
         if self._unheard % _UNREAD == 0:
@@ -125,7 +124,7 @@ class Reader:
         connection.send(message)
 
     def wake(self) -> None:
-        """Have the reader's thread read, unless the agent waits."""
+        """Wake up the reader's thread to read, unless the agent waits."""
         if self._resting and not self.waiting:
             self._resting = False
             _ring(self._agents)
@@ -146,7 +145,7 @@ class Reader:
                     self._hear(self._fetch(False))
 
     def _own(self) -> Connection:
-        """Hand the connection to the calling thread, which holds the lock."""
+        """Make the calling thread the connection's owner. The lock must be held."""
         if self._owner != get_ident():
             self._owner = get_ident()
             self._connection.release()
@@ -187,7 +186,7 @@ class Reader:
                 acts = self._acts
 
     def _hear(self, have: int | OSError | None) -> None:
-        """Receive what was fetched; None is a tick; with the lock."""
+        """Process what was fetched, None for a tick. The lock must be held."""
         if self._over:
             return
         connection = self._connection if self._owner == get_ident() else self._own()
@@ -203,7 +202,7 @@ class Reader:
                 self._unheard = 0
 
     def _pass_time(self, now: float) -> None:
-        """Tick the session if that is due; with the lock."""
+        """Tick the session if a tick is due. The lock must be held."""
         if now >= self._due:
             self._hear(None)
             due = self._connection.session.next_deadline()
@@ -211,7 +210,7 @@ class Reader:
 
 
 def _ring(bell: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it rings already, or is closed
+    with contextlib.suppress(OSError):  # full, so it rings already; or closed
         bell.send(b"!")
 
 

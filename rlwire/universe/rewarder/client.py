@@ -1,4 +1,4 @@
-"""`RewarderClient` and `AsyncRewarderClient`: an agent's or an observer's side of a rewarder."""
+"""`RewarderClient` and `AsyncRewarderClient`: an agent's or observer's clients of a rewarder."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ from rlwire.universe.rewarder._reader import Reader
 
 _Self = TypeVar("_Self", bound="RewarderClientBase")
 
-_KEPT = 256  # refusals that wait for `step`, and unknown messages
+_KEPT = 256  # rejections that `step` has not raised yet; and unknown messages
 
 
 class RewarderClientBase(PushClient):
-    """The base of both clients.
+    """The base class of `RewarderClient` and `AsyncRewarderClient`.
 
     Args:
         address: ``"host:port"``, ``"unix:/path"``, ``"ws://host:port/path"`` or ``"wss://..."``.
         auth: the password.
         tls: for ``wss``; by default a context that trusts the system's authorities.
-        timeout: `connect` is for the handshake and the server's first message.
+        timeout: `connect` applies to the handshake and the server's first message.
         backoff: retries of `connect`; by default none.
         limits: maxima for messages.
-        observer: whether to only watch: no resets, no actions.
+        observer: whether to watch only: no resets, no actions.
         attach: whether to join the current episode without a reset. None: as `observer`.
         ping_interval: seconds of silence before a WebSocket ping; None for none.
-        ping_timeout: seconds until its pong.
+        ping_timeout: seconds to wait for its pong.
 
     Attributes:
         session: the last connection's session: `env_id`, `env_state`, `fps`, `about`, `episode_id`
@@ -126,7 +126,7 @@ class RewarderClientBase(PushClient):
         Raises:
             PeerError: the server rejects the client, for example for a wrong password.
             DeadlineExceeded: the server sends nothing.
-            What `rlwire.websocket.connect` raises.
+            Others: as `rlwire.websocket.connect`.
         """
         if self._connection is not None:
             raise RuntimeError(f"{self} is connected already")
@@ -145,14 +145,14 @@ class RewarderClientBase(PushClient):
         return self
 
     def _listen(self, connection: Any) -> None:
-        """Pass each event to `_receive` from now on, and the end to `_end`."""
+        """Pass events to `_receive`, and the end of the connection to `_end`."""
         raise NotImplementedError
 
     def _await_reply(self) -> None:
         """Read a reply as soon as it arrives."""
 
     def _look(self) -> None:
-        """Read what has arrived; with the lock."""
+        """Read what has arrived. The lock must be held."""
 
     def _receive(self, event: Any) -> None:
         kind = type(event)
@@ -188,7 +188,7 @@ class RewarderClientBase(PushClient):
         super()._end(error if closing is None else PeerError(closing))
 
     def _check_step(self) -> None:
-        """Raise why an action was refused, or why the connection ended."""
+        """Raise the error of a rejected action, or the one that ended the connection."""
         if self._refused:
             raise self._refused.pop(0)
         self._check()
@@ -202,19 +202,19 @@ class RewarderClientBase(PushClient):
         fps: float | None = None,
         timeout: float = RESET_TIMEOUT,
     ) -> Waits[str]:
-        """Ask for a new episode, wait for the reply, and return the episode's id.
+        """Request a new episode, wait for the reply, and return the episode's id.
 
         Pushes of former episodes are dropped. After an error no episode is open, unless the server
-        has begun one by itself; a late reply is counted and dropped.
+        starts one by itself. A late reply is counted and dropped.
 
         Args:
             env_id: the environment; None for the current one.
             seed: for the environment.
-            fps: frames a second.
-            timeout: seconds.
+            fps: frames per second.
+            timeout: seconds to wait for the reply.
 
         Raises:
-            PeerError: the server refused the reset.
+            PeerError: the server rejected the reset.
             DeadlineExceeded: no reply in time.
             ConnectionClosed: the connection is closed.
         """
@@ -252,17 +252,17 @@ class RewarderClientBase(PushClient):
     def act(self, events: Iterable[Sequence[Any]]) -> None:
         """Send an action: events, such as ``[("KeyEvent", 97, True)]``.
 
-        It has no reply; if the server refuses it, a later `step` raises PeerError.
+        Actions have no reply. If the server rejects one, a later `step` raises PeerError.
 
         Raises:
             LocalProtocolError: an observer cannot act.
-            EncodeError, LimitExceeded: it cannot be encoded, or too many bytes wait to be sent.
+            EncodeError, LimitExceeded: it cannot be encoded, or too many bytes are unsent.
             ConnectionClosed: the connection is closed.
         """
         self.send(AgentAction(list(events)))
 
     def send(self, message: AgentAction | UnknownMessage) -> None:
-        """Send an action, or a message of a method of your own; errors as `act`."""
+        """Send an action, or a message with a method of your own; raises as `act`."""
         with self._lock:
             self._post(message)
 
@@ -306,7 +306,7 @@ class RewarderClientBase(PushClient):
 
 
 class RewarderClient(Blocking, RewarderClientBase):
-    """An agent's, or an observer's, connection to a rewarder.
+    """A blocking client of a rewarder, for an agent or an observer.
 
     ::
 
@@ -315,8 +315,8 @@ class RewarderClient(Blocking, RewarderClientBase):
             while not (step := client.step()).done:
                 client.act([("Action", choose(step.observation))])
 
-    A thread receives while the agent does not wait, so pings are timed well and nothing queues up
-    in the network. Methods may be called from any thread; one thread at a time may wait in `step`.
+    A thread receives while the agent computes, so pings are answered in time and no messages queue
+    up in the network. Methods may be called from any thread; one at a time may wait in `step`.
 
     The arguments and errors are `RewarderClientBase`'s.
     """
@@ -331,7 +331,7 @@ class RewarderClient(Blocking, RewarderClientBase):
         of_this_process(self)
 
     def close_inherited(self) -> None:
-        """See `rlwire.transports.forking.Forked`: the reader's thread is the parent's only."""
+        """As in `rlwire.transports.forking.Forked`; a child has no reader's thread."""
         if self._connection is not None:
             self._connection = self._reader = None
             self._lock, self._ended = _ParentsLock(self.url), not_ours(self.url)
@@ -340,13 +340,13 @@ class RewarderClient(Blocking, RewarderClientBase):
     def step(self, timeout: float | None = None) -> RewarderStep:
         """Return what has arrived since the last step; if nothing has, wait.
 
-        Rewards, texts, observations, the episode's end and a new `env_state` count.
+        The wait ends with a reward, text, observation, end of the episode or new `env_state`.
 
         Args:
-            timeout: seconds to wait, then the step is empty; None for no timeout.
+            timeout: seconds to wait before an empty step is returned; None for no timeout.
 
         Raises:
-            PeerError: the server refused an action, or closed the connection with a reason.
+            PeerError: the server rejected an action, or closed the connection with a reason.
             ConnectionClosed: the connection is closed. Earlier arrivals are returned first.
         """
         with self._lock:
@@ -434,7 +434,7 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
         self._check_step()
         assert turn is not None
         if turn.waiting:
-            raise LocalProtocolError("another task is waiting for a step; one may at a time")
+            raise LocalProtocolError("another task is waiting for a step: one at a time may wait")
         loop = asyncio.get_running_loop()
         self._due = due = inf if timeout is None else loop.time() + timeout
         timer = self._timer
@@ -451,7 +451,7 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         if self._turn is not None and self._turn.waiting and self._due < inf:
-            if loop.time() < self._due:  # a later step's
+            if loop.time() < self._due:  # the deadline of a later step
                 self._timer = loop.call_at(self._due, self._expire, loop)
             else:
                 self._turn.resume(None)

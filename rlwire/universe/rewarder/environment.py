@@ -1,7 +1,7 @@
-"""An environment over a rewarder, in real time: `RewarderEndpoint` and `EnvironmentRewarder`.
+"""`RewarderEndpoint` and `EnvironmentRewarder`: an environment over a rewarder, in real time.
 
-An agent's action is one event, ``["Action", value]``: a number for a Discrete space, a string for a
-Text, an object for a Dict, a list for others. It is repeated until the next one.
+An agent's action is one event, ``["Action", value]``: JSON's number for Discrete, string for Text,
+object for Dict, array for other spaces. It is repeated until the next one.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ from rlwire.universe.rewarder.server import PORT, EnvResetRequest, RewarderServe
 logger = logging.getLogger(__name__)
 
 ACTION = "Action"
-"""Our name of the event that is an action; the document has none."""
+"""rlwire's name of the event with an action; Universe's document defines none."""
 
 SPACES = "rlwire.spaces"
-"""Our field of ``v0.env.describe``'s body that describes the spaces."""
+"""rlwire's field of ``v0.env.describe``'s body that describes the spaces."""
 
-_MAX_SPACES = 1 << 19  # bytes: each episode sends them, and `backlog` is 1 MiB
-_WAKE = 0.25  # seconds between two checks whether to stop, if nothing arrives
+_MAX_SPACES = 1 << 19  # bytes; sent for each episode, while `backlog` is 1 MiB
+_WAKE = 0.25  # seconds between two checks for a stop while no input arrives
 _LOST = (ConnectionClosed, OSError)
 
 
 class RewarderEndpoint(Endpoint):
-    """The environment behind a rewarder, for example an `EnvironmentRewarder`.
+    """Connects to the environment of a rewarder, for example of an `EnvironmentRewarder`.
 
-    The environment does not wait for steps, unless its server is in lockstep. A step sends the
-    action and returns the newest observation and the sum of the rewards since the last step, at
-    least one of each. ``info`` is that of the rewards; a reset's is the environment's own.
+    The environment runs in real time, unless its server is in lockstep. A step sends the action,
+    waits for an observation and a reward, and returns the newest observation and the sum of the
+    rewards since the last step. ``info`` is the rewards'; after a reset it is the environment's.
 
     Args:
         where: the address, as for `RewarderClient`.
-        observation_space: by default an rlwire server describes it.
-        action_space: by default an rlwire server describes it.
-        env_id: the environment that resets ask for; None for the current one.
+        observation_space: by default the space that an rlwire server describes.
+        action_space: by default the space that an rlwire server describes.
+        env_id: the environment that resets request; None for the current one.
         step_timeout: seconds that a step waits for the server.
-        reset_timeout: seconds that a reset waits.
+        reset_timeout: seconds that a reset waits for its reply.
         options: of the `RewarderClient`.
 
     Raises:
         TypeError: a space is missing, and the server does not describe it.
-        EncodeError: JSON cannot carry a space.
-        What `RewarderClient.connect` raises.
+        EncodeError: JSON cannot encode values of a space.
+        Others: as `RewarderClient.connect`.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class RewarderEndpoint(Endpoint):
         self._env_id = env_id
         self._timeout = step_timeout
         self._reset_timeout = reset_timeout
-        self._seed: int | None = None  # of the reset that was begun
+        self._seed: int | None = None  # of the pending reset
         self._begun = ""
         self._over = True
-        self._early: Outcome | None = None  # an end that arrived with the reset
+        self._early: Outcome | None = None  # of an episode that ended during the reset
         self._owed = 0.0
         self._lost: str | None = None
         self._last: Any = None
@@ -101,8 +101,8 @@ class RewarderEndpoint(Endpoint):
                 found = spaces_of(self._described)
                 if found is None:
                     raise TypeError(
-                        f"{self.client.url} does not describe its spaces: give observation_space= "
-                        f"and action_space=, or like="
+                        f"{self.client.url}: the server does not describe its spaces: pass "
+                        f"observation_space= and action_space=, or like="
                     )
                 observation_space = found[0] if observation_space is None else observation_space
                 action_space = found[1] if action_space is None else action_space
@@ -116,7 +116,7 @@ class RewarderEndpoint(Endpoint):
         return 1
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Remember the seed for `finish`; options are ignored."""
+        """Store the seed for `finish`; options are ignored."""
         self._begun, self._seed = "reset", seed
 
     def begin_step(self, action: Any) -> None:
@@ -143,9 +143,9 @@ class RewarderEndpoint(Endpoint):
                 early = self._gathered(whole=True)
             except (*_LOST, PeerError) as error:
                 if isinstance(error, PeerError) and not self.client.ended:
-                    raise  # an action was refused
+                    raise  # an action was rejected
                 self._lost = str(error)
-                logger.warning("%s: lost within an episode: %s", self.client.url, error)
+                logger.warning("%s: lost during an episode: %s", self.client.url, error)
                 early = self._last, 0.0, False, True, {"lost": self._lost}
         self._over = early[2] or early[3]
         return early
@@ -157,20 +157,20 @@ class RewarderEndpoint(Endpoint):
             client.connect()
             if client.session.about.get(SPACES) != self._described:
                 raise RemoteProtocolError(
-                    f"{client.url}: the environment has other spaces than before; make it anew"
+                    f"{client.url}: the server's spaces have changed: make the environment again"
                 )
         self._lost, self._over, self._early, self._owed = None, True, None, 0.0
         client.reset(self._env_id, self._seed, timeout=self._reset_timeout)
         outcome = self._gathered(whole=False)
         self._over = False
-        if outcome[2] or outcome[3]:  # over already: the first step reports it
+        if outcome[2] or outcome[3]:  # already over: the first step returns the end
             self._early = outcome
         else:
             self._owed = outcome[1]
         return outcome[0], outcome[4]
 
     def _gathered(self, *, whole: bool) -> Outcome:
-        """Gather steps until there is an observation and, if `whole`, a reward as well."""
+        """Merge steps until there is an observation and, if `whole`, a reward."""
         client, until = self.client, monotonic() + self._timeout
         reward, self._owed = self._owed, 0.0
         seen, count = None, 0
@@ -179,7 +179,8 @@ class RewarderEndpoint(Endpoint):
             left = until - monotonic()
             if left <= 0:
                 self._owed = reward
-                raise DeadlineExceeded(f"{client.url}: nothing came within {self._timeout:g} s")
+                what = f"no {'observation' if seen is None else 'reward'} within step_timeout="
+                raise DeadlineExceeded(f"{client.url}: {what}{self._timeout:g} s")
             step = client.step(left)
             reward, count = reward + step.reward, count + step.count
             info |= step.info
@@ -191,7 +192,7 @@ class RewarderEndpoint(Endpoint):
         return self._observation(seen), reward, False, False, info
 
     def _observation(self, seen: Any) -> Any:
-        if seen is None:  # only an episode's end
+        if seen is None:  # the episode ended without one
             return self._last
         try:
             self._last = observation = self._fit(seen)
@@ -210,23 +211,23 @@ class EnvironmentRewarder(RewarderServer):
     """A `RewarderServer` that steps an environment while a client is connected.
 
     Each step pushes the observation, then the reward with the info. ``done`` is terminated or
-    truncated, and ``info["rlwire.truncated"]`` tells which. Then the next episode begins.
+    truncated; ``info["rlwire.truncated"]`` is set if truncated. Then the next episode starts.
 
     Args:
         environment: an environment of Gymnasium or dm_env, which is not closed; a class or function
             that makes one; or a name, such as ``"gym:CartPole-v1"`` or
             ``"my_module:MyEnvironment"``.
-        address: where to listen.
-        rate: steps a second.
-        lockstep: whether to step once for each action instead.
+        address: the listening address.
+        rate: steps per second.
+        lockstep: whether to step once per action instead.
         seed: of the first episode, unless a client sends one.
-        env_id: by default the environment's name. Resets that ask for another one are refused.
+        env_id: by default the environment's name. Resets that request another one are rejected.
         options: of `RewarderServer`, except `on_reset` and `on_action`.
 
     Raises:
         TypeError: not an environment, or a vector of them.
-        ValueError: an argument is invalid; EncodeError if JSON cannot carry a space.
-        ImportError, AttributeError: the name leads to no environment.
+        ValueError: an argument is invalid; EncodeError if JSON cannot encode values of a space.
+        ImportError, AttributeError: there is no environment of that name.
     """
 
     def __init__(
@@ -242,7 +243,7 @@ class EnvironmentRewarder(RewarderServer):
     ) -> None:
         for name in ("on_reset", "on_action"):
             if name in options:
-                raise TypeError(f"{name} is the environment's; use RewarderServer")
+                raise TypeError(f"EnvironmentRewarder has no option {name}: use RewarderServer")
         self._driven = drive(environment)
         with on_error(self._close_environment):
             driven = self._driven.one("the rewarder")
@@ -287,7 +288,7 @@ class EnvironmentRewarder(RewarderServer):
         if player is not None and player is not threading.current_thread():
             player.join(5.0)
             if player.is_alive():
-                logger.warning("the environment did not end a step within 5 s: not closed")
+                logger.warning("%s: a step did not end within 5 s: not closed", self._driven.name)
             else:
                 self._close_environment()
 
@@ -329,11 +330,11 @@ class EnvironmentRewarder(RewarderServer):
                 return
             if self._ending.is_set():
                 return
-            logger.exception("the environment failed: the server stops")
+            logger.exception("%s: the environment failed: the server stops", self._driven.name)
             self.stop_soon()
 
     def _answer(self, request: EnvResetRequest) -> float | None:
-        """Reply to a reset; return its frames a second, if it has any."""
+        """Reply to a reset; return its frame rate, if it has one."""
         env_id = self._runtime.status.env_id
         if request.env_id is not None and request.env_id != env_id:
             self.refuse(request, f"No such environment: {request.env_id}")
@@ -367,10 +368,10 @@ class EnvironmentRewarder(RewarderServer):
                 try:
                     self._action = self._fit_action(event[1])
                 except EncodeError as error:
-                    self.refuse(message, f"no action: {error}")
+                    self.refuse(message, f"invalid action: {error}")
                     return False
                 return True
-        self.refuse(message, f'an action is an event ["{ACTION}", value]')
+        self.refuse(message, f'invalid action: expected an event ["{ACTION}", value]')
         return False
 
     def _watched(self) -> bool:
@@ -378,7 +379,7 @@ class EnvironmentRewarder(RewarderServer):
         return bool(self.clients)
 
     def _chosen(self) -> Any:
-        """Return the action of a step; None for no-op."""
+        """Return the next step's action; None for a no-op."""
         return self._action
 
     def _show(self, observation: Any) -> None:
@@ -403,11 +404,11 @@ class EnvironmentRewarder(RewarderServer):
             self._begin(None)
 
     def _sendable(self, info: Mapping[str, Any], error: EncodeError) -> Mapping[str, Any]:
-        """Return an info without entries that JSON cannot carry; log the first error."""
+        """Return an info without entries that JSON cannot encode; log the first error."""
         self.count("infos_dropped")
         if not self._has_dropped:
             self._has_dropped = True
-            logger.warning("%s: entries of an info are dropped: %s", self._driven.name, error)
+            logger.warning("%s: entries of infos are not sent: %s", self._driven.name, error)
         return mark_arrays(dict(filter(_can_be_sent, info.items())))
 
 
@@ -420,8 +421,8 @@ def _description_of(driven: Driven) -> dict[str, Any]:
     size = len(encode(EnvDescribe(None, None, extra_body=described)))
     if size > _MAX_SPACES:
         raise EncodeError(
-            f"the spaces' description has {size} bytes, limit is {_MAX_SPACES}; give the largest "
-            f"Box equal bounds for all elements, or serve over dm_env_rpc: observation space "
+            f"the description of the spaces has {size} bytes, limit is {_MAX_SPACES}; give all "
+            f"elements of a Box the same bounds, or serve over dm_env_rpc: observation space "
             f"{driven.observation_space}, action space {driven.action_space}"
         )
     return described

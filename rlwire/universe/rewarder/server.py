@@ -63,11 +63,11 @@ TIMEOUTS: Final = Timeouts(idle=None, write=30.0)
 
 _KNOWN = "openai"  # the document's password
 _ACTIONS = 1024  # in the queue of `actions`; the oldest are dropped
-_RESETS = 64  # in the queue of `next_reset`; the oldest are refused
-_TEXT = 1000  # characters of an error
-_QUEUED = 64  # pushes that wait for the event loop before the next push blocks
-_AT_ONCE = 4096  # messages of one turn of the loop
-_PATIENCE = 30.0  # seconds that a push blocks
+_RESETS = 64  # in the queue of `next_reset`; the oldest are rejected
+_TEXT = 1000  # maximum characters of an error
+_QUEUED = 64  # pushes queued for the event loop before the next push blocks
+_AT_ONCE = 4096  # messages sent in one iteration of the loop
+_PATIENCE = 30.0  # seconds that a push may block
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class EnvResetRequest:
     Attributes:
         env_id: the environment, None for the current one.
         seed: for the environment, if any.
-        fps: frames a second, None for the current rate.
-        episode_id: the newest episode that the client knows.
+        fps: frames per second, None for the current rate.
+        episode_id: the newest episode that the client has received.
         peer: the client's address.
     """
 
@@ -106,35 +106,35 @@ class RewarderServer(StreamServer):
                 server.observation(game.numbers())
                 server.reward(game.score(), game.is_over())
 
-    All clients receive the same. One is active: its resets and actions reach the environment, the
-    others are observers. Methods may be called from any thread; a thread's pushes keep their order
-    and do not wait for slow clients. ``GET /healthz`` returns 200 without a password.
+    All clients receive the same pushes. One is active: its resets and actions reach the
+    environment. The others are observers. Methods may be called from any thread; a thread's pushes
+    keep their order and do not wait for slow clients. ``GET /healthz`` returns 200 without a
+    password.
 
     Args:
-        env_id: which environment there is; None for none yet.
-        address: where to listen, ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or
+        env_id: the environment's id; None for none yet.
+        address: the listening address, ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or
             ``"unix:/path"``; with port 0 the system chooses one.
-        auth: the password that clients give; None lets all in. By default a random one, which
-            stands in `url`, and so in the log. Original clients give ``"openai"``.
-        limits: maxima for what is read and written.
-        rate: frames a second, as clients are told.
-        env_state: what the environment does first.
-        about: what else clients are told of the environment, under names that the protocol does
-            not have.
+        auth: the password that clients must send; None accepts all clients. By default a random
+            one, which `url` and the log show. Universe's clients send ``"openai"``.
+        limits: maxima for received and sent messages.
+        rate: frames per second, for the description.
+        env_state: the initial state, for the description.
+        about: more fields of the description that clients receive, with names that the protocol
+            does not define.
         on_reset: called with each `EnvResetRequest`, one after another in a thread of its own. It
-            answers now or later; what it raises is the answer. Without it there is `next_reset`.
-        on_action: called with each `AgentAction` on the event loop, so it returns at once. Without
-            it there is `actions`.
-        backlog: bytes that may wait for a client; one that does not read so much is closed.
+            may reply later; an exception is sent as the reply. By default call `next_reset`.
+        on_action: called with each `AgentAction` on the event loop, which it must not block. By
+            default call `actions`.
+        backlog: maximum unsent bytes for a client; a client that exceeds it is closed.
         origins: the pages whose scripts may connect; see `WebSocketServerSession`.
-        ping_interval: seconds of silence after which a client is pinged; one that does not answer
-            is gone. None for never.
-        ping_timeout: seconds that it may take to answer.
-        options: `rlwire.serving.serving.StreamOptions`; of `timeout`, `connect` is for handshakes
-            and `write` for a client that takes nothing.
+        ping_interval: seconds of silence before a client is pinged; None for no pings.
+        ping_timeout: seconds to wait for a pong before the client is closed.
+        options: `rlwire.serving.serving.StreamOptions`; in `timeout`, `connect` applies to
+            handshakes, and `write` to a client that does not read.
 
     Attributes:
-        auth: the password that clients give.
+        auth: the password that clients must send.
 
     Raises:
         ValueError: an argument is invalid.
@@ -190,13 +190,13 @@ class RewarderServer(StreamServer):
                 "pages": websocket.health,
             },
         )
-        self._connections.session()  # what is wrong with its arguments, it says now
+        self._connections.session()  # raises now if an argument is invalid
         options["timeout"] = Timeouts.of(options.get("timeout") or TIMEOUTS)
         super().__init__(address, self._connections, **options)
         self._guarded = self._guarded or self.auth not in (None, _KNOWN)
         self._on_reset = on_reset
-        self._order = threading.Lock()  # of episodes: they are told as they begin
-        self._lock = threading.Lock()  # of what follows
+        self._order = threading.Lock()  # clients receive episodes in the order of their starts
+        self._lock = threading.Lock()  # guards the following
         self._actions: deque[AgentAction] = deque(maxlen=_ACTIONS)
         self._resets: deque[EnvResetRequest] = deque()
         self._asked = threading.Condition(self._lock)
@@ -205,7 +205,7 @@ class RewarderServer(StreamServer):
 
     @property
     def url(self) -> str:
-        """Where clients connect, with the password if the server made it."""
+        """The URL for clients, with the password if it is random."""
         url = super().url
         if self._random:
             url = str(parse_url(url).replace(options=(("password", self.auth),)))
@@ -213,17 +213,17 @@ class RewarderServer(StreamServer):
 
     @property
     def status(self) -> EnvDescribe:
-        """What clients are told of the environment when they connect."""
+        """The description of the environment that clients receive when they connect."""
         return self._runtime.status
 
     @property
     def episode_id(self) -> str:
-        """The current episode."""
+        """The current episode's id."""
         return self._runtime.episode_id
 
     @property
     def clients(self) -> int:
-        """The number of clients, with observers."""
+        """The number of clients, including observers."""
         return len(self._connections.clients)
 
     @property
@@ -245,23 +245,23 @@ class RewarderServer(StreamServer):
             value: the reward.
             done: whether the episode is over.
             info: values for JSON.
-            episode_id: by default the current episode. Pass it from threads that do not begin
-                episodes: pushes of older episodes than a client knows are ``stale``, not sent.
+            episode_id: by default the current episode. Pass it from threads that do not start
+                episodes: pushes of an episode that is over are counted as ``stale``, not sent.
 
         Raises:
             EncodeError, LimitExceeded: it cannot be encoded; nothing was sent.
-            DeadlineExceeded: the event loop is too busy.
+            DeadlineExceeded: the event loop is too busy: it accepted no push for 30 s.
         """
         self._push(episode_id, EnvReward, _number(value), bool(done), dict(info or {}))
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:
-        """Push a text to all clients; as `reward`."""
+        """Push a text to all clients; see `reward`."""
         if not isinstance(text, str):
             raise TypeError(f"text must be str, not {type(text).__name__}")
         self._push(episode_id, EnvText, str(text))
 
     def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
-        """Push an observation to all clients, an array or a value for JSON; as `reward`."""
+        """Push an observation to all clients, an array or a value for JSON; see `reward`."""
         self._push(episode_id, EnvObservation, observation)
 
     def _push(self, episode_id: str | None, kind: type[RewarderMessage], *values: Any) -> None:
@@ -275,7 +275,7 @@ class RewarderServer(StreamServer):
         env_state: str | None = None,
         fps: float | None = None,
     ) -> None:
-        """Change the arguments that are not None, and push the new description to all clients."""
+        """Change the description's given fields, and push it to all clients."""
         with self._order:
             status = self._runtime.describe(env_id=env_id, env_state=env_state, fps=fps)
             self._connections.send(self._runtime.push(status))
@@ -289,13 +289,13 @@ class RewarderServer(StreamServer):
         fps: float | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin a new episode for later pushes, describe it to all clients, and return its id.
+        """Start a new episode for later pushes, describe it to all clients, and return its id.
 
         Args:
-            request: the reset to reply to; None if the environment begins by itself.
+            request: the reset to reply to; None if the environment starts an episode by itself.
             env_id: the environment; by default the same.
             env_state: its state.
-            fps: frames a second; by default the same.
+            fps: frames per second; by default the same.
             info: of the environment's reset, for the first step's info of rlwire's clients.
         """
         past = None if request is None else request.episode_id
@@ -351,9 +351,9 @@ class RewarderServer(StreamServer):
     def statistics(self) -> dict[str, int]:
         """Return the number of ``clients``, and counts since the server was made.
 
-        ``pushes``, ``messages`` (one for each client and push), ``stale`` (not sent, their episode
-        was over), ``slow`` (closed clients), ``refused`` (wrong password, or a second agent),
-        ``actions_dropped`` (from a full queue), and others.
+        ``pushes``, ``messages`` (one for each client and push), ``stale`` (unsent pushes of ended
+        episodes), ``slow`` (clients closed over `backlog`), ``refused`` (wrong password, or a
+        second agent), ``actions_dropped`` (from a full queue), and others.
         """
         connections, counts = self._connections, {"stale": self._runtime.stale}
         for name in ("actions", "pushes", "messages"):
@@ -364,7 +364,7 @@ class RewarderServer(StreamServer):
         return {"clients": self.clients, "active": int(self.active), **found}
 
     def count(self, name: str, number: int = 1) -> None:
-        """Add to the statistics."""
+        """Add to a count of the statistics."""
         with self._lock:
             self._counts[name] += number
 
@@ -375,7 +375,7 @@ class RewarderServer(StreamServer):
                 self._actions.append(event)
                 self._asked.notify_all()
             return
-        seed = cast("int | None", event.seed)  # as the session has checked
+        seed = cast("int | None", event.seed)  # checked by the session
         request = EnvResetRequest(
             event.env_id, seed, event.fps, event.episode_id, client.peer, event, client
         )
@@ -398,7 +398,7 @@ class RewarderServer(StreamServer):
             try:
                 self._on_reset(request)
             except Exception as error:
-                logger.exception("%s: its reset failed", request.peer)
+                logger.exception("%s: on_reset failed", request.peer)
                 self.refuse(request, f"{type(error).__name__}: {error}")
 
     def _run(self) -> Running:
@@ -409,7 +409,7 @@ class RewarderServer(StreamServer):
 
     def _details(self) -> str:
         env_id, fps = self._runtime.status.env_id, self._runtime.status.fps
-        return f"{env_id or 'no environment yet'} at {fps:g} frames a second"
+        return f"{env_id or 'no environment yet'} at {fps:g} Hz"
 
     def _after_stop(self) -> None:
         super()._after_stop()
@@ -433,9 +433,9 @@ def _number(value: Any) -> int | float:
 class RewarderService(Service):
     """Serves the connections of a server, on its event loop.
 
-    A push is written to all connections at once, and what one of them does not take waits for that
-    one alone. Another thread hands pushes over, in order, and goes on: the loop is woken up once
-    for all that was handed over meanwhile.
+    A push is written to all connections. If one does not accept it, the rest is queued for that
+    connection alone. Other threads queue pushes, in order and without waiting for the loop, which
+    is woken up once for all that are queued.
     """
 
     def __init__(
@@ -456,10 +456,10 @@ class RewarderService(Service):
         self._speech = speech
         self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
         self._thread = 0
-        # Pushes for sessions whose connections are opening, None if they were too much.
+        # Pushes for sessions whose connections are opening; None after too many.
         self._newcomers: WeakKeyDictionary[RewarderServerSession, list[Push] | None]
         self._newcomers = WeakKeyDictionary()
-        # What the loop is to send. As long as there is something, nobody overtakes it.
+        # Messages for the loop to send. Unless it is empty, all go through it, to keep the order.
         self._queue: deque[tuple[Any, AsyncConnection | None]] = deque()
         self._scheduled = False
         self._handing = threading.Condition(threading.Lock())
@@ -478,7 +478,7 @@ class RewarderService(Service):
         return session
 
     def handler(self, connection: AsyncConnection) -> PushHandler:
-        """Return a connection's handler, after sending what was pushed while it opened."""
+        """Return a connection's handler, after sending the pushes since its handshake."""
         session: RewarderServerSession = connection.session.inner  # type: ignore[attr-defined]
         handler = PushHandler(
             partial(self._hear, connection), partial(self._forget, connection, session)
@@ -487,11 +487,11 @@ class RewarderService(Service):
         missed = self._newcomers.pop(session)
         if session.closed:
             self.server.count("refused")
-            self.log.warning("%s: refused: %s", connection.peer, session.closing)
+            self.log.warning("%s: rejected: %s", connection.peer, session.closing)
             return handler
         self.clients[session] = connection
         kind = "observer" if session.observer else "agent"
-        self.log.info("%s: an %s", connection.peer, kind)
+        self.log.info("%s: connected, %s", connection.peer, kind)
         if missed is None:
             self._drop(connection)
         for push in missed or ():
@@ -516,12 +516,12 @@ class RewarderService(Service):
         session.release()
 
     def start(self) -> None:
-        """Begin, on the running loop."""
+        """Start sending on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
 
     def stop(self) -> None:
-        """Send what was handed over, and tell all clients that it ends."""
+        """Send the queued messages, and then ``v0.connection.close`` to all clients."""
         while self._queue:
             self._drain()
         with self._handing:
@@ -531,7 +531,7 @@ class RewarderService(Service):
         self._post(farewell, tuple(self.clients.values()))
 
     def send(self, what: Any, client: AsyncConnection | None = None, *, wait: bool = False) -> None:
-        """Send something to one client or, with None, to all; from any thread."""
+        """Send a message to one client or, with None, to all; from any thread."""
         if get_ident() == self._thread:
             if not self._scheduled:
                 self._send_now(what, client)
@@ -554,11 +554,11 @@ class RewarderService(Service):
                 lambda: len(self._queue) < _QUEUED or self._loop is None, _PATIENCE
             ):
                 raise DeadlineExceeded(
-                    f"the rewarder's event loop did not take a push within {_PATIENCE:g} s"
+                    f"the rewarder's event loop accepted no push within {_PATIENCE:g} s"
                 )
 
     def _drain(self) -> None:
-        """Send what was handed over, but let the loop do other things between."""
+        """Send a batch of the queued messages; the loop runs other callbacks between batches."""
         most = max(1, _AT_ONCE // (len(self.clients) or 1))
         with self._handing:
             queue = self._queue
@@ -572,7 +572,7 @@ class RewarderService(Service):
             self._loop.call_soon(self._drain)
 
     def _send_now(self, what: Any, client: AsyncConnection | None) -> None:
-        """Send something now, on the loop."""
+        """Send a message now, on the loop."""
         if client is not None:
             self._post(what, (client,))
             return
@@ -596,15 +596,15 @@ class RewarderService(Service):
                 failed.append((one, error))
         for one, reason in failed:
             if isinstance(reason, (ConnectionClosed, LocalProtocolError)):
-                # It is about to go, or what it asked for is of no interest any more.
-                logger.debug("%s: not told: %s", one.peer, reason)
+                # The client is closing, or the request of this reply was cancelled.
+                logger.debug("%s: message dropped: %s", one.peer, reason)
             elif isinstance(reason, LimitExceeded) and reason.limit == "backlog":
                 self._drop(one)
             else:
-                self.log.error("%s: cannot be told: %s", one.peer, reason)
+                self.log.error("%s: message cannot be sent: %s", one.peer, reason)
 
     def _drop(self, client: AsyncConnection) -> None:
         self.server.count("slow")
-        self.log.warning("%s: closed, %d bytes wait for it", client.peer, self._backlog)
+        self.log.warning("%s: closed: unsent bytes over backlog=%d", client.peer, self._backlog)
         self.clients.pop(client.session.inner, None)  # type: ignore[attr-defined]
         client.abort()

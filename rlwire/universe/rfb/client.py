@@ -1,4 +1,4 @@
-"""`RfbClient` and `AsyncRfbClient`: a remote screen, its keyboard and pointer."""
+"""`RfbClient` and `AsyncRfbClient` connect to a remote screen, its keyboard and pointer."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
 _Self = TypeVar("_Self", bound="_RfbClientBase")
 
-_READS = 1024  # of one `poll`, at most
-_SLICE = 0.25  # seconds, at most, of one read
+_READS = 1024  # maximum of reads in one `poll`
+_SLICE = 0.25  # maximum seconds of one read
 
 
 class _RfbClientBase(PushClient):
@@ -100,7 +100,7 @@ class _RfbClientBase(PushClient):
         raise NotImplementedError
 
     def _read(self) -> Any:
-        """Receive what has arrived; or return an awaitable that does."""
+        """Receive what has arrived, or return an awaitable that does."""
         raise NotImplementedError
 
     def _receive(self, event: Any) -> None:
@@ -174,7 +174,7 @@ class _RfbClientBase(PushClient):
 
     @driven
     def pointer(self, x: int, y: int, buttons: int = 0) -> Waits[None]:
-        """Move the pointer; `buttons` that are down: 1 left, 2 middle, 4 right, 8 and 16 wheel."""
+        """Move the pointer; `buttons` adds up held ones: 1 left, 2 middle, 4 right, 8, 16 wheel."""
         yield self.send(PointerEvent(x, y, buttons))
 
     def statistics(self) -> dict[str, int]:
@@ -188,7 +188,7 @@ class _RfbClientBase(PushClient):
 
 
 class RfbClient(Blocking, _RfbClientBase):
-    """A remote screen; blocking, for one thread.
+    """A blocking client of a remote screen, for one thread.
 
     ::
 
@@ -203,14 +203,14 @@ class RfbClient(Blocking, _RfbClientBase):
         address: ``"host:port"`` (VNC's display 0 is port 5900), or ``"unix:/path"``.
         auth: the password for VNC authentication, if any.
         tls: an SSL context, or a function that makes one; None for no encryption.
-        timeout: `connect` includes the handshake, `read` is for an update once begun; no `idle`.
+        timeout: `connect` includes the handshake; `read` applies to a started update; no `idle`.
         backoff: retries of `connect`; by default none.
         limits: maxima for received messages.
         shared: whether other viewers may stay.
-        encodings: to ask for, the best first.
+        encodings: to request, the preferred first.
         quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
-        compression: 0 to 9, how hard the server is to try; None for its own choice.
-        continuous: whether to ask for updates without requests, where the server has them.
+        compression: the level, 0 to 9; None for the server's choice.
+        continuous: whether to enable ContinuousUpdates, if the server supports them.
 
     Attributes:
         session: the newest connection's: `version`, `continuous`, `fences`.
@@ -247,10 +247,9 @@ class RfbClient(Blocking, _RfbClientBase):
 
 
 class AsyncRfbClient(Asyncio, _RfbClientBase):
-    """`RfbClient` for an event loop: the same methods, to be awaited.
+    """`RfbClient` for asyncio: the same methods, arguments and errors.
 
-    It receives updates while the loop runs. One task at a time may wait. The arguments and errors
-    are `RfbClient`'s.
+    It receives updates while the loop runs. One task at a time may wait.
     """
 
     _connect = staticmethod(tcp_asyncio.connect)
@@ -271,7 +270,7 @@ class AsyncRfbClient(Asyncio, _RfbClientBase):
 
     async def _wait(self, seconds: float | None, heard: int) -> None:
         if self._waiter is not None:
-            raise LocalProtocolError(f"{self.address}: another task is waiting already")
+            raise LocalProtocolError(f"{self.address}: another task is already waiting")
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         try:
             await asyncio.wait({waiter}, timeout=seconds)

@@ -58,11 +58,11 @@ class Display:
     """The frame that viewers see. All methods may be called from any thread.
 
     Args:
-        width, height: of the black frame before the first, in pixels.
-        name: the viewers' title.
+        width, height: pixels of the initial, black frame.
+        name: the title of viewers' windows.
         on_input: called on the server's event loop with a `Viewer` and its `KeyEvent` or
             `PointerEvent`; must not block.
-        on_leave: called there with a viewer that has disconnected.
+        on_leave: called on the event loop with a viewer that has disconnected.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Display:
     ) -> None:
         for side in (width, height):
             if not 0 < side < 65536:
-                raise ValueError(f"a display has 1 to 65535 pixels each way, not {width}x{height}")
+                raise ValueError(f"a display is 1 to 65535 pixels each way, not {width}x{height}")
         self.name = name
         self.on_input = on_input
         self.on_leave = on_leave
@@ -151,8 +151,8 @@ class _ViewerService(Service):
         viewer = Viewer(connection)
         self.viewers.add(viewer)
         self.counts["connections"] += 1
-        can = "watches" if viewer.view_only else "watches and plays"
-        self._log.info("%s: %s", viewer.peer, can)
+        can = "view only" if viewer.view_only else "viewer"
+        self._log.info("%s: connected, %s", viewer.peer, can)
         return PushHandler(lambda event: self._receive(viewer, event), lambda: self._remove(viewer))
 
     def _receive(self, viewer: Viewer, event: Input) -> None:
@@ -238,7 +238,7 @@ class RfbServer(StreamServer):
 
     @property
     def url(self) -> str:
-        """Where viewers connect; for a unix socket its address."""
+        """The URL for viewers; for a unix socket its address."""
         where, port = self._where, self.address.port
         if where.path:
             return str(where)

@@ -93,7 +93,7 @@ def test_all_of_it_over_each_event_loop(serving: Serving, factory: Factory) -> N
             assert (await client.step(10)).reward == 1
             waiting = asyncio.ensure_future(client.step(100))
             await asyncio.sleep(0.01)
-            with pytest.raises(LocalProtocolError, match="one may at a time"):
+            with pytest.raises(LocalProtocolError, match="another task"):
                 await client.step()
             server.stop()
             with pytest.raises(PeerError, match="stops"):
