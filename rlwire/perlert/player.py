@@ -122,13 +122,13 @@ class PacedPlayer:
         return None if self.simulation is None else self.simulation.told(key)
 
     def statistics(self) -> dict[str, int]:
-        steps = self._counts["steps"] + self._step
-        return {**self._counts, "steps": steps, "missed": self._pacer.missed}
+        return {**self._counts, "missed": self._pacer.missed}
 
     # ---- a rollout, from start to end ----
 
     def begin(self) -> None:
         self._counts["runs"] += 1
+        self._step = 0
         instance = self.instance
         # Each run of each instance has a seed of its own.
         which = (zlib.crc32(instance.name.encode()), instance.number, self._counts["runs"])
@@ -181,7 +181,6 @@ class PacedPlayer:
             self._seed,
             ", ".join(f"{key} ({tag}) {self._totals[key]:g}" for key, tag in self._tags.items()),
         )
-        self._count_steps()
 
     def _is_abandoned(self, now: float) -> bool:
         rollout = self.instance.rollout
@@ -223,12 +222,9 @@ class PacedPlayer:
 
     def _has_stepped(self, outcomes: _Outcomes, now: float) -> None:
         self._step += 1
+        self._counts["steps"] += 1
         self._publish(outcomes, now)
         self._go_on(now)
-
-    def _count_steps(self) -> None:
-        self._counts["steps"] += self._step
-        self._step = 0
 
     def _call(
         self, work: Callable[[], _Outcomes], then: Callable[[_Outcomes, float], None], now: float
@@ -337,7 +333,6 @@ class PacedPlayer:
                 self.instance.publish(steps, self._step + 1, self._milliseconds(now), now)
             except RlwireError:  # the last observation cannot be encoded
                 self.instance.finish(now)
-        self._count_steps()
         self._close()
 
     def _close(self) -> None:
@@ -356,7 +351,6 @@ class PacedPlayer:
         if self.instance.rollout is not None:
             now = time.monotonic()
             self.instance.finish(now, self._milliseconds(now))
-            self._count_steps()
             self.timer.send()
         if self._busy is not None:
             done, _ = await asyncio.wait([self._busy], timeout=grace)

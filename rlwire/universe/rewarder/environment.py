@@ -7,7 +7,6 @@ object for Dict, array for other spaces. It is repeated until the next one.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from time import monotonic
@@ -34,6 +33,7 @@ from rlwire.serving.serving import Running
 from rlwire.sessions.rewarder.client import RESET_TIMEOUT
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
+from rlwire.transports.threads import Worker
 from rlwire.universe.rewarder.client import RewarderClient
 from rlwire.universe.rewarder.server import PORT, EnvResetRequest, RewarderServer
 
@@ -257,18 +257,14 @@ class EnvironmentRewarder(RewarderServer):
             )
         self._lockstep = lockstep
         self._seed = seed
-        self._ending = threading.Event()
-        self._player: threading.Thread | None = None
+        self._player: Worker | None = None
         self._action: Any = None
         self._has_dropped = False
 
     def _run(self) -> Running:
-        self._ending.clear()
         # Reset in the thread that steps: some renderers need a single thread.
         begun: Future[None] = Future()
-        self._player = threading.Thread(
-            target=self._play, args=(begun,), name="rlwire environment", daemon=True
-        )
+        self._player = Worker(lambda player: self._play(player, begun), "rlwire environment")
         self._player.start()
         with on_error(self._end_player):
             begun.result()
@@ -278,32 +274,28 @@ class EnvironmentRewarder(RewarderServer):
         return super()._run()
 
     def _after_stop(self) -> None:
-        self._ending.set()
         super()._after_stop()
         self._end_player()
 
     def _end_player(self) -> None:
-        self._ending.set()
         player, self._player = self._player, None
-        if player is not None and player is not threading.current_thread():
-            player.join(5.0)
-            if player.is_alive():
-                logger.warning("%s: a step did not end within 5 s: not closed", self._driven.name)
-            else:
-                self._close_environment()
+        if player is not None and player.stop(5.0):
+            self._close_environment()
+        elif player is not None:
+            logger.warning("%s: a step did not end within 5 s: not closed", self._driven.name)
 
     def _close_environment(self) -> None:
         if self._driven.owned:
             self._driven.close()
 
-    def _play(self, begun: Future[None]) -> None:
+    def _play(self, player: Worker, begun: Future[None]) -> None:
         try:
             self._begin(None)
             begun.set_result(None)
-            pacer = Pacer(self._runtime.status.fps or 60.0, sleep=self._ending.wait)
-            while not self._ending.is_set():
+            pacer = Pacer(self._runtime.status.fps or 60.0, sleep=player.sleep)
+            while not player.stopping:
                 if not self._watched():
-                    self._ending.wait(_WAKE if self._lockstep else 1.0 / pacer.rate)
+                    player.sleep(_WAKE if self._lockstep else 1.0 / pacer.rate)
                     pacer.restart()
                     continue
                 if self._lockstep:
@@ -311,13 +303,13 @@ class EnvironmentRewarder(RewarderServer):
                         continue
                 else:
                     self.count("frames_missed", pacer.wait())
-                    if self._ending.is_set():
+                    if player.stopping:
                         return
                 request = self.next_reset(0)
                 if request is not None:
                     fps = self._answer(request)
-                    if fps is not None and not self._lockstep:
-                        pacer = Pacer(fps, sleep=self._ending.wait)
+                    if fps is not None:
+                        pacer = Pacer(fps, sleep=player.sleep)
                     continue
                 for action in self.actions():
                     if self._take_action(action) and self._lockstep:
@@ -328,10 +320,9 @@ class EnvironmentRewarder(RewarderServer):
             if not begun.done():
                 begun.set_exception(error)
                 return
-            if self._ending.is_set():
-                return
-            logger.exception("%s: the environment failed: the server stops", self._driven.name)
-            self.stop_soon()
+            if not player.stopping:
+                logger.exception("%s: the environment failed: the server stops", self._driven.name)
+                self.stop_soon()
 
     def _answer(self, request: EnvResetRequest) -> float | None:
         """Reply to a reset; return its frame rate, if it has one."""

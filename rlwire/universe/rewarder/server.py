@@ -49,6 +49,7 @@ from rlwire.transports.push_client import PushHandler
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
+from rlwire.transports.threads import run_in_thread
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -123,9 +124,9 @@ class RewarderServer(StreamServer):
         about: more fields of the description that clients receive, with names that the protocol
             does not define.
         on_reset: called with each `EnvResetRequest`, one after another in a thread of its own. It
-            may reply later; an exception is sent as the reply. By default call `next_reset`.
-        on_action: called with each `AgentAction` on the event loop, which it must not block. By
-            default call `actions`.
+            may reply later; an exception is sent as the reply. Without it, call `next_reset`.
+        on_action: called with each `AgentAction` on the event loop, which it must not block.
+            Without it, call `actions`.
         backlog: maximum unsent bytes for a client; a client that exceeds it is closed.
         origins: the pages whose scripts may connect; see `WebSocketServerSession`.
         ping_interval: seconds of silence before a client is pinged; None for no pings.
@@ -404,7 +405,7 @@ class RewarderServer(StreamServer):
     def _run(self) -> Running:
         running = super()._run()
         if self._on_reset is not None:
-            threading.Thread(target=self._answer_resets, name="rlwire resets", daemon=True).start()
+            run_in_thread("rlwire resets", self._answer_resets)
         return running
 
     def _details(self) -> str:
