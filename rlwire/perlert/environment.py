@@ -346,7 +346,7 @@ class Simulation:
         return action
 
     def default(self, key: str) -> Any:
-        """Return a new action, nearest to zero; an environment may write into it."""
+        """Return the action nearest to zero, newly made: an environment may write into it."""
         return self._texts[key].action.nothing()
 
     def close(self) -> None:

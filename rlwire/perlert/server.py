@@ -164,7 +164,7 @@ class Server(BackgroundServer):
                     f"one environment for {instances} instances is not enough: pass a class or "
                     f"function that makes environments"
                 )
-            # Raises now what the session would raise at the start.
+            # An invalid argument raises here, not when the server starts.
             served.join(PerlertServerSession(frames=self._frames, limits=self._limits))
             taken = {header for other in self._served for header in other.headers}
             for header in served.headers:

@@ -129,7 +129,7 @@ class RewarderClientBase(PushClient):
             Others: as `rlwire.websocket.connect`.
         """
         if self._connection is not None:
-            raise RuntimeError(f"{self} is connected already")
+            raise RuntimeError(f"{self} is already connected")
         with self._lock:
             session = self.session = self._make_session()
             self._ended, self._greeted = None, False

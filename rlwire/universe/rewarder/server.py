@@ -391,7 +391,7 @@ class RewarderServer(StreamServer):
             late = self._resets.popleft() if len(self._resets) > _RESETS else None
             self._asked.notify_all()
         if late is not None:
-            self.refuse(late, f"more than {_RESETS} resets wait")
+            self.refuse(late, f"more than {_RESETS} resets are pending")
 
     def _answer_resets(self) -> None:
         assert self._on_reset is not None

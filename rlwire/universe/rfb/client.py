@@ -80,7 +80,7 @@ class _RfbClientBase(PushClient):
 
     @driven
     def connect(self: _Self) -> Waits[_Self]:
-        """Connect, and do the handshake; pixels arrive with the first update.
+        """Connect and complete the handshake; pixels arrive with the first update.
 
         Raises:
             PeerError: the server rejects the client.
@@ -89,7 +89,7 @@ class _RfbClientBase(PushClient):
             OSError: the server cannot be reached.
         """
         if self._connection is not None:
-            raise LocalProtocolError(f"{self} is connected already")
+            raise LocalProtocolError(f"{self} is already connected")
         self.session, self._ended, self._seen = self._make_session(), None, 0
         connection = yield self._connect(self.address, self.session, **self._options)
         self._connection = self._count(connection)
