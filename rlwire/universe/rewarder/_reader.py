@@ -28,7 +28,7 @@ _QUICK = 0.02  # seconds in which most steps arrive; until then only data wakes 
 
 
 class Reader:
-    """Reads one connection in two threads by turns; `waiting` is the id of the agent's, or 0."""
+    """Reads one connection alternately in two threads; `waiting` is the agent thread's id, or 0."""
 
     def __init__(
         self,

@@ -76,7 +76,7 @@ class Display:
     ) -> None:
         for side in (width, height):
             if not 0 < side < 65536:
-                raise ValueError(f"width and height must be 1 to 65535 pixels, not {width}x{height}")
+                raise ValueError(f"both sides must have 1 to 65535 pixels, not {width}x{height}")
         self.name = name
         self.on_input = on_input
         self.on_leave = on_leave
