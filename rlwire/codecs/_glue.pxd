@@ -1,8 +1,8 @@
-from cpython.buffer cimport Py_buffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.object cimport PyObject, PyObject_Call
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from rlwire.kernels cimport rlw_fault, rlw_text
+from rlwire.kernels cimport rlw_cursor, rlw_cursor_init, rlw_fault, rlw_text
 
 cdef extern from "Python.h":
     # Of a list or a tuple.
@@ -63,6 +63,18 @@ cdef str key_of(const uint8_t *data, size_t size, Budget *budget)
 cdef uint8_t *room_in(object buffer, Py_ssize_t offset, uint64_t size, Py_buffer *view) except? NULL
 cdef Py_ssize_t copy_into(object buffer, Py_ssize_t offset, const void *data,
                           size_t size) except -1
+
+
+cdef inline int open_range(object buffer, Py_ssize_t start, Py_ssize_t end, Py_buffer *view,
+                           rlw_cursor *c) except -1:
+    """Open a buffer that the caller releases, with a cursor over ``buffer[start:end]``."""
+    PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
+    if not 0 <= start <= end <= view.len:
+        size = view.len
+        PyBuffer_Release(view)
+        raise ValueError(f"no bytes {start} to {end} in a buffer of {size}")
+    rlw_cursor_init(c, <const uint8_t *> view.buf + start, <size_t> (end - start))
+    return 0
 
 
 cdef inline object made_with(object kind, dict options):

@@ -19,6 +19,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove
 
 from rlwire.buffers cimport Block, span_view
+from rlwire.codecs._glue cimport open_range
 from rlwire.kernels cimport *
 
 from rlwire.errors import (DecodeError, EncodeError, LimitExceeded, LocalProtocolError, RlwireError,
@@ -364,11 +365,8 @@ cdef class Http2Endpoint:
         cdef rlw_cursor c
         cdef rlw_h2_head head
         cdef size_t some
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        open_range(buffer, start, end, &view, &c)
         try:
-            if not 0 <= start <= end <= view.len:
-                raise ValueError(f"no bytes {start} to {end} in a buffer of {view.len}")
-            rlw_cursor_init(&c, <const uint8_t *> view.buf + start, <size_t> (end - start))
             if self._skip:
                 return min(<Py_ssize_t> self._skip, end - start)
             if self._opening == MAGIC:

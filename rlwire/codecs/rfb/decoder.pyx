@@ -293,6 +293,8 @@ cdef class RectangleDecoder:
                 self._tiles, self._at = self._inflate_zrle(c, r, data, size, more, start), 0
             self._at = self._paint_inflated(
                 self._tiles, self._at, not self._short, r, &t, data - start)
+            if not self._short:
+                self._tiles = None  # may be large
             return 0
         if _run(c, screen, r, &t) != RLW_OK:
             self._refuse(c, start)

@@ -17,7 +17,7 @@ cimport numpy as cnp
 from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, CopyMode, VIEW_LEAST,
                                     dtype_of, memory_owner, new_array, view_array, wants_view)
 from rlwire.codecs._glue cimport (Budget, ITEM, Step, afford, afford_items, begin_budget, key_of,
-                                  over_budget, path_of, raise_fault, text_of, wide_size)
+                                  open_range, over_budget, path_of, raise_fault, text_of, wide_size)
 from rlwire.codecs.rlx.encoder cimport fill_limits
 from rlwire.kernels cimport *
 
@@ -359,11 +359,8 @@ def frame_size(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t limit):
     cdef uint64_t size = 0
     if limit < 0:
         raise ValueError("limit must not be negative")
-    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    open_range(buffer, start, end, &view, &c)
     try:
-        if start < 0 or end < start or end > view.len:
-            raise ValueError(f"no bytes {start}:{end} in a buffer of {view.len}")
-        rlw_cursor_init(&c, <const uint8_t *> view.buf + start, <size_t> (end - start))
         status = rlw_netstring_prefix(&c, <uint64_t> limit, &size)
         if status == RLW_NEED_MORE:
             return 0
@@ -384,11 +381,8 @@ def data_offset(buffer, Py_ssize_t start, Py_ssize_t end):
     cdef rlw_rlx_limits limits
     cdef uint64_t message = 0, size = 0
     fill_limits(&limits, None, &message)
-    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    open_range(buffer, start, end, &view, &c)
     try:
-        if start < 0 or end < start or end > view.len:
-            raise ValueError(f"no bytes {start}:{end} in a buffer of {view.len}")
-        rlw_cursor_init(&c, <const uint8_t *> view.buf + start, <size_t> (end - start))
         if rlw_netstring_prefix(&c, message, &size) != RLW_OK:
             return 0
         return rlw_rlx_find_data(<const uint8_t *> view.buf + start, c.at, rlw_left(&c),

@@ -5,8 +5,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from rlwire.codecs._glue cimport (Budget, begin_budget, over_budget, raise_fault, text_of,
-                                  wide_size)
+from rlwire.codecs._glue cimport (Budget, begin_budget, open_range, over_budget, raise_fault,
+                                  text_of, wide_size)
 from rlwire.kernels cimport *
 
 cdef extern from "Python.h":
@@ -80,11 +80,8 @@ cdef class WebSocketEndpoint:
         cdef Py_buffer view
         cdef rlw_cursor c
         cdef rlw_status status
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        open_range(buffer, start, end, &view, &c)
         try:
-            if not 0 <= start <= end <= view.len:
-                raise ValueError(f"no bytes {start} to {end} in a buffer of {view.len}")
-            rlw_cursor_init(&c, <const uint8_t *> view.buf + start, <size_t> (end - start))
             status = rlw_ws_read_header(&c, not self.client, most, header)
             if status == RLW_NEED_MORE:
                 return 0
