@@ -5,7 +5,7 @@
 | an environment of dm_env or Gymnasium, served | `rlwire.serve` |
 | worlds of your own, served | `Server`, `World`, `AgentEnvironment`, `StatusError` |
 | an agent | `Client`, `AsyncClient` |
-| an agent that knows `dm_env.Environment` | `rlwire.environments.dm_env.DmEnvironment` |
+| an agent for code that uses `dm_env.Environment` | `rlwire.environments.dm_env.DmEnvironment` |
 | properties | `Properties`; `PropertiesExtension`, `AsyncPropertiesExtension` |
 | programs that use the dm_env_rpc package | `rlwire.install("dm_env_rpc")` |
 

@@ -108,7 +108,7 @@ def test_a_token_in_the_clear(files: Files, caplog: pytest.LogCaptureFixture) ->
     Client("192.0.2.1:7", tls=ClientTLS(files.ca), auth="word")
     assert caplog.text == ""
     Server(no_world, "0.0.0.0:0", auth="word")
-    assert "0.0.0.0:0: the token goes over the network without TLS" in caplog.text
+    assert "0.0.0.0:0: the token is sent over the network without TLS" in caplog.text
     Client("192.0.2.1:7", auth="word")
-    assert "192.0.2.1:7: the token goes over the network without TLS" in caplog.text
+    assert "192.0.2.1:7: the token is sent over the network without TLS" in caplog.text
     assert "word" not in caplog.text

@@ -103,7 +103,7 @@ class TestWhatASinkTakes:
         for measure in (sink.scalar, sink.histogram):
             with pytest.raises(ValueError, match="metric 'a'"):
                 measure("a", y)
-        with pytest.raises(ValueError, match="'a'.* one number"):
+        with pytest.raises(ValueError, match=r"'a'.* one number"):
             sink.scalar("a", [1.0, 2.0])
 
     @pytest.mark.parametrize("x", ["x", [1], float("nan"), float("inf"), 2**63])
