@@ -1,4 +1,4 @@
-"""`Server`: listens for agents and lets them join worlds."""
+"""`Server`: serves worlds to agents."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 log = RateLimitedLog(logger)
 
 KEEP_ALIVE: Final = {"ping_interval": 120.0}
-"""Seconds, for clients that send nothing."""
+"""In seconds: pings clients that send nothing."""
 
 
 class Server(StreamServer):
@@ -65,29 +65,29 @@ class Server(StreamServer):
             ...
         Server(MyWorld, "localhost:9911").serve_forever()     # until SIGINT or SIGTERM
 
-    A request that fails is answered with an error status, whatever the environment raises, and the
-    connection stays.
+    If a request fails, the client receives an error status, whatever the environment raises, and
+    the connection stays open.
 
     Args:
-        worlds: a `World` class, or another `WorldFactory`, which gets the settings of
-            ``create_world``; or one `World`, which all join by the name ``""``; or an environment
-            of dm_env, Gymnasium or PettingZoo, or a class of them: see `EnvironmentWorlds`, which
-            has options and takes functions that make environments.
-        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0 is a free one.
-        workers: ``"threads"``, a thread for each connection; ``"asyncio"``, one event loop for
-            all: for many connections, and worlds that answer fast.
+        worlds: a `World` class or another `WorldFactory`, called with the settings of
+            ``create_world``; or one `World`, which clients join by the name ``""``; or a dm_env,
+            Gymnasium or PettingZoo environment, or its class. For a function that makes
+            environments, and for options, pass `EnvironmentWorlds`.
+        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0 chooses a free port.
+        workers: ``"threads"``, a thread per connection; or ``"asyncio"``, one event loop, for many
+            connections and worlds that reply fast.
         auth: the bearer token that clients must send; None for any client.
-        limits: maxima for messages; ``received`` is for whole ones.
-        max_sent: bytes of the longest message sent; by default ``limits.received``.
-        max_worlds: how many worlds may exist at once.
-        keep_abandoned: False destroys a world once the connection that created it has ended and
-            no agent is in it.
-        properties: the server's own, for the properties extension; a world's are its attribute
-            ``properties``.
+        limits: maxima for messages; ``received`` bounds a message's size.
+        max_sent: maximum size of a sent message in bytes; by default ``limits.received``.
+        max_worlds: maximum number of worlds at once.
+        keep_abandoned: False destroys a world when its creator has disconnected and all agents
+            have left.
+        properties: the server's properties, for the properties extension; a world has its own as
+            an attribute ``properties``.
         extensions: handlers of other extensions' requests, by type URL.
         check_bounds: whether actions outside their spec's bounds are rejected.
-        options: `rlwire.serving.serving.StreamOptions`; `max_connections` counts calls, of TCP
-            connections twice as many may be open.
+        options: `rlwire.serving.serving.StreamOptions`; `max_connections` counts calls, and twice
+            as many TCP connections may be open.
 
     Attributes:
         accepts: the settings that clients may give; None if `worlds` checks them itself.
@@ -137,7 +137,7 @@ class Server(StreamServer):
         limits = limits or DEFAULT
         most = options.get("max_connections", MAX_CONNECTIONS)
         most_each = options.get("max_connections_per_address", MAX_CONNECTIONS_PER_ADDRESS)
-        # A call over the limit gets a status on a connection that is open.
+        # A call over the limit needs an open connection to receive its status.
         options |= {"max_connections": 2 * most, "max_connections_per_address": 2 * most_each}
         tls = options["tls"] = http2_context(options.get("tls"))
         service = _DmEnvRpcService(
@@ -167,7 +167,7 @@ class Server(StreamServer):
         try:
             world = self._make_world({})
         except StatusError as error:
-            logger.info("no world can be made before a client asks for one: %s", error.message)
+            logger.info("no world can be made without settings, not checked: %s", error.message)
         else:
             world.close()
 
@@ -250,15 +250,15 @@ def authorized(expected: tuple[str, str], metadata: Iterable[tuple[str, str | by
 def _factory(worlds: Any) -> WorldFactory:
     if not callable(worlds):
         raise TypeError(
-            f"expected a factory of worlds, or an environment, not a {type(worlds).__name__}"
+            f"expected a factory of worlds or an environment, not a {type(worlds).__name__}"
         )
 
     def make(settings: Settings) -> World:
         world: World = worlds(settings)
         if not is_world(world):
-            hint = "; give EnvironmentWorlds(...) to the server" if is_environment(world) else ""
+            hint = ": pass EnvironmentWorlds(...) to Server" if is_environment(world) else ""
             raise TypeError(
-                f"a {type(world).__name__} is no world: it has no join(), reset() and close(){hint}"
+                f"expected a world with join(), reset() and close(), not a {type(world).__name__}{hint}"
             )
         return world
 
@@ -273,7 +273,7 @@ _NAMES[Step] = "step"
 
 
 class DmEnvRpcHandler:
-    """Answers the requests of one call, in order; an answer may be deferred."""
+    """Answers the requests of one call, in order; replies may be deferred."""
 
     def __init__(
         self,
@@ -291,27 +291,27 @@ class DmEnvRpcHandler:
             url.rpartition("/")[2]: extension for url, extension in (extensions or {}).items()
         }
         self._agent: JoinedAgent | None = None
-        self._name: str | None = None  # by which the world was joined
+        self._name: str | None = None  # under which the world was joined
         self._created: list[str] = []
         self._closed = False
         self._on_close = on_close
 
     def answer(self, event: Request | Step) -> Answer:
-        """Carry out one request; whatever a world raises, even `SystemExit`, becomes a `Status`."""
+        """Return the reply; anything that a world raises, even `SystemExit`, becomes a `Status`."""
         try:
             if type(event) is Step:
                 agent = self._agent or self._joined()
                 return agent.served.step(agent, event)
             name = _NAMES.get(type(event))
             if name is None:
-                raise StatusError(Code.UNIMPLEMENTED, "worlds do not know this request")
+                raise StatusError(Code.UNIMPLEMENTED, "this request is not supported")
             answer: Answer = getattr(self, f"_{name}")(event)
             return answer
         except BaseException as error:
             return self._failed(event, error)
 
     def failure(self, event: Request | Step, error: BaseException) -> Status:
-        """Undo a request whose answer cannot be sent, and return the status in its place."""
+        """Undo a request whose reply cannot be sent; return the status to send instead."""
         agent = self._agent
         if agent is not None and isinstance(event, (Step, codec.ResetRequest)):
             agent.served.undo(agent)
@@ -342,7 +342,7 @@ class DmEnvRpcHandler:
         name = self._worlds.create(request.settings)
         self._log.info("%s: created world %r", self._peer, name)
         self._created.append(name)
-        if self._closed:  # while the world was made
+        if self._closed:  # while the world was being made
             self.close()
         return codec.CreateWorldResponse(name)
 
