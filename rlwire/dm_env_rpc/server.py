@@ -258,7 +258,7 @@ def _factory(worlds: Any) -> WorldFactory:
         if not is_world(world):
             hint = ": pass EnvironmentWorlds(...) to Server" if is_environment(world) else ""
             raise TypeError(
-                f"expected a world with join(), reset() and close(), not a {type(world).__name__}{hint}"
+                f"expected a World (join, reset, close), not a {type(world).__name__}{hint}"
             )
         return world
 
