@@ -18,7 +18,7 @@ from rlwire.dm_env_rpc.client import AsyncClient, Client, StatusError
 from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
 from rlwire.dm_env_rpc.properties import AsyncPropertiesExtension, Properties, PropertiesExtension
 from rlwire.dm_env_rpc.server import Server
-from rlwire.dm_env_rpc.world import AgentEnvironment, World, WorldFactory, Worlds
+from rlwire.dm_env_rpc.world import AgentEnvironment, World, WorldFactory
 from rlwire.transports.tls import ClientTLS, ServerTLS
 
 __all__ = [
@@ -36,5 +36,4 @@ __all__ = [
     "StatusError",
     "World",
     "WorldFactory",
-    "Worlds",
 ]
