@@ -36,8 +36,8 @@ KEEP_ALIVE: Final = {"ping_interval": 310.0}
 RECONNECT: Final = Backoff(attempts=20, deadline=60.0)
 """The default of `Client.reconnect`."""
 
-# Retried: a server may detect a lost connection later than its client, and until then the old agent
-# is still in the world.
+# Retried: the server may detect a lost connection later than the client. Until then the old agent
+# stays in the world.
 _PASSING = (Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.UNAVAILABLE, Code.ABORTED)
 
 

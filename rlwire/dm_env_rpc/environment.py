@@ -52,8 +52,8 @@ _LOST = (ConnectionClosed, DeadlineExceeded, OSError)
 class DmEnvRpcEndpoint(Endpoint):
     """The environment of a joined agent.
 
-    The reward is the observation ``reward``, or 0. The observation ``discount`` is in
-    ``info["discount"]`` if it differs from 0 when terminated, else from 1. A reward or discount
+    The reward is the observation ``reward``, or 0. ``info["discount"]`` is the observation
+    ``discount``, unless it is the usual one: 0 when terminated, 1 otherwise. A reward or discount
     that is not one number (an array, or names such as ``reward.speed``) is in the info as a whole,
     and `reward_space` or `discount_space` is its space. Only rlwire's server sends the
     environment's info. Seed and options are sent as settings of a reset.
@@ -85,7 +85,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self._running = False
         self._lost: str | None = None
         self._last: Any = None
-        self._begun: dict[str, Any] | None = None  # the settings of a reset
+        self._begun: dict[str, Any] | None = None  # the settings of a pending reset
         self._resetting = False  # whether a ResetRequest was sent before the pending step
         self.client.connect()
         if agent is not None:
@@ -267,7 +267,7 @@ class DmEnvRpcEndpoint(Endpoint):
             return {}
         info = self._decode(told)
         if not isinstance(info, dict):
-            raise RemoteProtocolError(f"{self.client.address}: info is no dict: {quoted(info)}")
+            raise RemoteProtocolError(f"{self.client.address}: info is not a dict: {quoted(info)}")
         return info
 
     def _observation(self, seen: dict[str, Any]) -> Any:

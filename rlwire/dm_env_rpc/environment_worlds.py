@@ -66,10 +66,10 @@ class EnvironmentWorlds:
         server = Server(EnvironmentWorlds(MyEnvironment, accepts=["level"]), "localhost:9999")
 
     Settings in `accepts` become keyword arguments of `make_environment`, NumPy scalars as Python's
-    and names with periods as nested dictionaries. An agent's settings override those of
-    its world. A reset that changes them makes a new environment. ``seed``, and if `accepts` has
-    ``options`` also ``options.NAME``, are arguments of Gymnasium's ``reset``, unless they are
-    arguments of `make_environment` in `accepts`.
+    and names with periods as nested dictionaries. An agent's settings override those of its world.
+    A reset that changes them makes a new environment. ``seed``, and if `accepts` has ``options``
+    also ``options.NAME``, are arguments of Gymnasium's ``reset``, unless `make_environment` has
+    such an argument in `accepts`.
 
     The agents of a PettingZoo environment share it. ``join_world``'s setting ``agent`` selects one,
     by default the first free one, and only ``create_world`` sets arguments. An episode begins when

@@ -48,9 +48,9 @@ class PolicyStatistics:
     """Counters of a `Server`.
 
     Attributes:
-        clients: connected now.
-        actions: sent.
-        failures: texts sent instead of an action.
+        clients: connected clients.
+        actions: actions sent.
+        failures: error texts sent instead of an action.
     """
 
     clients: int = 0

@@ -73,10 +73,10 @@ class Server(StreamServer):
                 ...                                     # learn
                 server.set_state(SetState(number, {"rl_module": weights}))
 
-    The reply to GET_STATE is the newest weights, or waits for the first. The reply to
-    EPISODES_AND_GET_STATE waits for the first `set_state` after `sample` has returned the episodes.
-    If `sample` is called again and its queue is empty, it replies with the current weights, so that
-    these clients send more.
+    The server replies to GET_STATE with the newest weights, once there are any, and to
+    EPISODES_AND_GET_STATE at the first `set_state` after `sample` has returned the episodes. If
+    `sample` finds its queue empty, it sends these clients the current weights, so that they send
+    more.
 
     Args:
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
