@@ -215,7 +215,7 @@ class DmEnvRpcService(Service):
         self._keep_abandoned = keep_abandoned
         self._admission = admission or Admission(MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS)
         self._authorization = None if auth is None else authorization(auth)
-        self._sessions = {"limits": limits, "check_bounds": check_bounds}
+        self._sessions: dict[str, Any] = {"limits": limits, "check_bounds": check_bounds}
         self._calls = {"limits": limits, "max_sent": most_sent(limits, max_sent), **KEEP_ALIVE}
         self._lock = threading.Lock()
         self._named: dict[str, ServedWorld] = {}

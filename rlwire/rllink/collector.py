@@ -175,11 +175,12 @@ def _put(columns: Any, at: int, value: Any, what: str) -> None:
         columns[at] = one
     elif isinstance(columns, dict):
         if not isinstance(value, Mapping) or value.keys() != columns.keys():
-            raise ValueError(f"{what} must be a dict of {', '.join(map(str, columns))}")
+            came = list(value) if isinstance(value, Mapping) else type(value).__name__
+            raise ValueError(f"{what} must be a dict of {', '.join(map(str, columns))}, not {came}")
         for name, part in columns.items():
             _put(part, at, value[name], f"{what}, {name}")
     else:
         if not isinstance(value, tuple) or len(value) != len(columns):
-            raise ValueError(f"{what} must be a tuple of {len(columns)} items")
+            raise ValueError(f"{what} must be a tuple of {len(columns)} items, not {value!r:.60}")
         for index, part in enumerate(columns):
             _put(part, at, value[index], f"{what}, {index}")

@@ -95,9 +95,9 @@ def test_what_is_no_token() -> None:
         assert not authorized(expected, metadata)
     assert not authorized(expected, [("authorization", "Bearer \xe9")])
     for token in ("", "a b", "a\n", "\xe9"):
-        with pytest.raises(ValueError, match="a token has"):
+        with pytest.raises(ValueError, match="printable ASCII"):
             authorization(token)
-        with pytest.raises(ValueError, match="a token has"):
+        with pytest.raises(ValueError, match="printable ASCII"):
             Server(no_world, auth=token)
 
 

@@ -109,7 +109,7 @@ class TestWhatASinkTakes:
     @pytest.mark.parametrize("x", ["x", [1], float("nan"), float("inf"), 2**63])
     def test_what_is_no_step(self, sink, x):
         for measure in (sink.scalar, sink.histogram):
-            with pytest.raises(ValueError, match="'a': x must be a number"):
+            with pytest.raises(ValueError, match="'a': x must be"):
                 measure("a", 1.0, x)
 
 

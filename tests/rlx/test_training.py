@@ -115,7 +115,7 @@ def test_no_server_is_left(server, caplog):
         training.agent.update()
 
     training.during = during
-    with pytest.raises(AgentProxyException, match="no RLX server accepts"):
+    with pytest.raises(AgentProxyException, match="1 RLX servers"):
         training.run()
     assert training.numbers == [0]
 
