@@ -263,6 +263,7 @@ def test_a_server_that_closes_while_a_world_is_made(made: Made) -> None:
 
     def factory(settings: dict[str, Any]) -> Maze:
         worlds.close()
+        worlds.begin()  # the server is started again
         return made(settings)
 
     worlds = Service(factory)
