@@ -227,7 +227,7 @@ def test_serve_perlert(folder):
         ("dm-env-rpc", ["sys:version"], 1, "expected an environment"),
         ("dm-env-rpc", ["gym:NoSuch-v7"], 1, "NoSuch"),
         ("dm-env-rpc", ["gym:CartPole-v1", "--workers", "2"], 2, "threads or asyncio"),
-        ("dm-env-rpc", ["my_worlds:World", "--accepts", "start"], 1, "looks at all settings"),
+        ("dm-env-rpc", ["my_worlds:World", "--accepts", "start"], 1, "env_kwargs, accepts"),
         ("dm-env-rpc", ["gym:CartPole-v1", "--auth-file", "no-such-file"], 1, "no-such-file"),
         ("perlert", ["sys:version"], 1, "is no environment"),
         ("perlert", ["my_floors:Floor", "perlert+unix:///tmp/x"], 2, "UDP"),

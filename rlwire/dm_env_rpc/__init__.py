@@ -5,7 +5,7 @@
 | an environment of dm_env or Gymnasium, served | `rlwire.serve` |
 | worlds of your own, served | `Server`, `World`, `AgentEnvironment`, `StatusError` |
 | an agent | `Client`, `AsyncClient` |
-| an agent that knows `dm_env.Environment` | `rlwire.environments.dm_env.DmEnvironment` |
+| an agent for code that uses `dm_env.Environment` | `rlwire.environments.dm_env.DmEnvironment` |
 | properties | `Properties`; `PropertiesExtension`, `AsyncPropertiesExtension` |
 | programs that use the dm_env_rpc package | `rlwire.install("dm_env_rpc")` |
 
@@ -18,7 +18,7 @@ from rlwire.dm_env_rpc.client import AsyncClient, Client, StatusError
 from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
 from rlwire.dm_env_rpc.properties import AsyncPropertiesExtension, Properties, PropertiesExtension
 from rlwire.dm_env_rpc.server import Server
-from rlwire.dm_env_rpc.world import AgentEnvironment, World, WorldFactory, Worlds
+from rlwire.dm_env_rpc.world import AgentEnvironment, World, WorldFactory
 from rlwire.transports.tls import ClientTLS, ServerTLS
 
 __all__ = [
@@ -36,5 +36,4 @@ __all__ = [
     "StatusError",
     "World",
     "WorldFactory",
-    "Worlds",
 ]

@@ -1,4 +1,4 @@
-"""dm_env_rpc by URL: what the front door calls; see `rlwire.registry`."""
+"""dm_env_rpc by URL, for the front door; see `rlwire.registry`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def server(
     **options: Any,
 ) -> Server:
     if url.path:
-        raise ValueError(f"{url}: worlds get their names when they are created; leave the path out")
+        raise ValueError(f"{url}: remove the path: the server names worlds when it creates them")
     worlds = load_environment(environment) if isinstance(environment, str) else environment
     if not (is_world(worlds) or isinstance(worlds, EnvironmentWorlds)):
         worlds = EnvironmentWorlds(
@@ -47,16 +47,16 @@ def server(
         )
         sample = worlds.sample()
         if sample is not None and sample.shared:
-            worlds = sample  # agents meet in one world
+            worlds = sample  # the agents share this world
         elif sample is not None:
             sample.close()
     elif env_kwargs or accepts:
-        raise ValueError("env_kwargs, accepts: a class of worlds looks at all settings itself")
+        raise ValueError("env_kwargs, accepts: a World class checks all its settings itself")
     return Server(worlds, url.address, keep_abandoned=keep_abandoned, **options)
 
 
 def _with_pictures(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
-    """Return what makes environments with these env_kwargs, which render if their class can."""
+    """Return a factory with these env_kwargs, and with render_mode if the class supports it."""
     modes = (getattr(thing, "metadata", None) or {}).get("render_modes") or ()
     made = is_environment(thing) and not isinstance(thing, type)
     if "rgb_array" in modes and not made and "render_mode" in inspect.signature(thing).parameters:
@@ -68,5 +68,5 @@ client, async_client = clients(Client, AsyncClient)
 
 
 def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:
-    """Return an agent of the world that the URL names, or of one of its own."""
+    """Return an agent in the URL's world, or in a new one."""
     return DmEnvRpcEndpoint(str(url), **options)

@@ -28,28 +28,28 @@ from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 logger = logging.getLogger(__name__)
 
 METHOD: Final = "/dm_env_rpc.v1.Environment/Process"
-"""The one method of the protocol's gRPC service."""
+"""The only method of the protocol's gRPC service."""
 
 KEEP_ALIVE: Final = {"ping_interval": 310.0}
-"""Seconds. gRPC's servers by default close a connection with pings less than 300 s apart."""
+"""In seconds. By default gRPC servers close connections with pings less than 300 s apart."""
 
 RECONNECT: Final = Backoff(attempts=20, deadline=60.0)
 """The default of `Client.reconnect`."""
 
-# Retried: a server may notice later than its client that a connection is lost, and until then the
-# agent is still in the world.
+# Retried: the server may detect a lost connection later than the client. Until then the old agent
+# stays in the world.
 _PASSING = (Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.UNAVAILABLE, Code.ABORTED)
 
 
 class StatusError(PeerError):
-    """The server answered a request with an error.
+    """The server replied to a request with an error status.
 
     Worlds, agents, properties and extensions may raise it too: the client receives its code,
     message and details.
 
     Attributes:
-        code: a `Code`, or an int without a name.
-        message: text for people.
+        code: a `Code`, or an int if the code is unknown.
+        message: the error text.
         details: messages for programs.
     """
 
@@ -79,18 +79,18 @@ def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:
 
 def authorization(token: str) -> tuple[str, str]:
     if not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise ValueError("a token has one or more printable ASCII characters and no spaces")
+        raise ValueError("a token must be printable ASCII characters without spaces, at least one")
     return "authorization", f"Bearer {token}"
 
 
 def warn_of_plain_token(where: Address) -> None:
-    """Warn if a token is sent over a network without TLS."""
+    """Warn if a token is sent over a network in plain text."""
     if not where.loopback:
-        logger.warning("%s: the token goes over the network without TLS", where)
+        logger.warning("%s: the token is sent over the network without TLS", where)
 
 
 def most_sent(limits: Limits, max_sent: int | None) -> int:
-    """Return the limit of bytes of a sent message, by default that of a received one."""
+    """Return the maximum size of a sent message, by default that of a received one."""
     if max_sent is None:
         return min(limits.received, limits.message)
     if isinstance(max_sent, bool) or not 0 < max_sent < 2**31:
@@ -175,7 +175,7 @@ class _DmEnvRpcClient(waits.Counting):
 
     @driven
     def connect(self) -> Waits[None]:
-        """Connect, after closing a connection that is open.
+        """Connect; closes an open connection first.
 
         Raises:
             ConnectionClosed, DeadlineExceeded, OSError: the server cannot be reached.
@@ -184,7 +184,7 @@ class _DmEnvRpcClient(waits.Counting):
         yield from self._open(self._backoff)
 
     def _enter(self) -> Waits[None]:
-        """Connect, unless that was done, and join the world that a URL names."""
+        """Connect unless connected, and join the URL's world, if any."""
         if self._connection is not None:
             return
         yield self.connect()
@@ -197,7 +197,7 @@ class _DmEnvRpcClient(waits.Counting):
 
     @driven
     def close(self) -> Waits[None]:
-        """Close the connection, and forget the worlds created and joined."""
+        """Close the connection; `reconnect` will not join the world again."""
         yield from self._drop()
         self._created, self._joined = {}, None
 
@@ -209,7 +209,7 @@ class _DmEnvRpcClient(waits.Counting):
 
     @driven
     def create_world(self, settings: Mapping[str, Any] | None = None) -> Waits[str]:
-        """Create a world and return its name; nested settings are joined by periods."""
+        """Create a world and return its name; names of nested settings are joined by periods."""
         reply = yield self.request(codec.CreateWorldRequest(_settings_of(settings)))
         return cast(str, reply.world_name)
 
@@ -235,7 +235,7 @@ class _DmEnvRpcClient(waits.Counting):
     ) -> Waits[None]:
         """End the sequences of all agents in a world, by default the joined one.
 
-        It waits until each other agent has received INTERRUPTED from its next step.
+        The reply waits until each other agent has received INTERRUPTED from its next step.
         """
         if world_name is None:
             world_name = self.world_name or ""
@@ -262,7 +262,7 @@ class _DmEnvRpcClient(waits.Counting):
 
         Raises:
             StatusError: the server answers with an error.
-            EncodeError, LocalProtocolError: it cannot be sent now; the connection stays.
+            EncodeError, LocalProtocolError: nothing was sent; the connection stays open.
             ConnectionClosed, DeadlineExceeded: the connection is lost.
         """
         lock = self._lock
@@ -285,23 +285,23 @@ class _DmEnvRpcClient(waits.Counting):
     def reconnect(
         self, backoff: Backoff | None = None
     ) -> Waits[codec.ActionObservationSpecs | None]:
-        """Connect and join the last world again, with the same settings; return its specs, if any.
+        """Reconnect, join the last world with the same settings, and return its specs, if any.
 
-        A world of this client's that the server no longer has is created again. By default there
-        are 20 attempts in 60 seconds. Errors are those of `connect` and `join_world`.
+        If the server has lost a world that this client created, the client creates it again. The
+        default is 20 attempts in 60 seconds. Raises the errors of `connect` and `join_world`.
         """
         backoff = backoff or RECONNECT
         yield from self._drop()
         yield from self._open(backoff)
         if self._joined is None:
-            logger.info("%s: connected again", self._address)
+            logger.info("%s: reconnected", self._address)
             return None
         return (
             yield from retry(
                 self._rejoin,
                 backoff,
                 self._sleep,
-                what=f"{self._address}: joining again",
+                what=f"{self._address}: rejoining",
                 errors=StatusError,
                 passing=lambda error: error.code in _PASSING,
             )
@@ -318,16 +318,16 @@ class _DmEnvRpcClient(waits.Counting):
             name = yield self.create_world(self._created.pop(world))
             self._joined = name, settings
             logger.warning(
-                "%s: connected again; the server has forgotten the world %r, created anew as %r",
+                "%s: reconnected; the server no longer has world %r, created it again as %r",
                 self._address, world, name,
             )  # fmt: skip
             specs = yield self.join_world(name, settings)
             return specs
-        logger.info("%s: connected again, joined the world %r", self._address, world)
+        logger.info("%s: reconnected, joined world %r", self._address, world)
         return specs
 
     def _note(self, request: codec.Request | Step, reply: Any) -> None:
-        """Note what `reconnect` must repeat."""
+        """Record the worlds that `reconnect` creates or joins again."""
         if isinstance(request, codec.CreateWorldRequest):
             self._created[reply.world_name] = request.settings
         elif isinstance(request, codec.JoinWorldRequest):
@@ -359,7 +359,7 @@ class _DmEnvRpcClient(waits.Counting):
     def _connected(self) -> Any:
         if self._connection is None:
             raise ConnectionClosed(
-                f"there is no connection to {self._address}: connect() or reconnect()"
+                f"not connected to {self._address}: call connect() or reconnect()"
             )
         return self._connection
 
@@ -370,7 +370,7 @@ class _DmEnvRpcClient(waits.Counting):
         return Step({} if actions is None else dict(actions), tuple(requested))
 
     def _failed(self, error: BaseException) -> None:
-        """Close a connection whose reply may still come: it would answer the next request."""
+        """Close a connection with a pending reply: the next request would receive it."""
         if self._pending and not isinstance(error, LocalProtocolError):
             self.cancel()
 
@@ -391,19 +391,19 @@ class Client(Blocking, _DmEnvRpcClient):
     and changes nothing. If the connection is lost, calls raise `ConnectionClosed`; `reconnect`
     joins the world again.
 
-    The first thread that sends something owns the client; `cancel` and `close` are for any thread.
+    The first thread that sends a request owns the client. Any thread may call `cancel` and `close`.
 
     Args:
         address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
         auth: a bearer token.
         tls: a `ClientTLS` or an SSL context.
-        timeout: seconds; `idle` is for a response.
-        backoff: attempts to connect, and the waits between them.
-        limits: maxima for messages; ``received`` is for whole ones.
-        max_sent: bytes of the longest message sent; by default ``limits.received``.
-        metadata: names and values sent with the call.
-        copy: whether observations own their memory: True, False for read-only views of the message
-            where possible, None for views that are aligned.
+        timeout: seconds, or a `Timeouts`, whose `idle` bounds the wait for a response.
+        backoff: attempts to connect, and the delays between them.
+        limits: maxima for messages; ``received`` bounds a message's size.
+        max_sent: maximum size of a sent message in bytes; by default ``limits.received``.
+        metadata: pairs of names and values to send with the gRPC call.
+        copy: True returns observations that own their memory; False read-only views of the message
+            where possible; None views only where they are aligned.
     """
 
     _dial = staticmethod(tcp.connect)
@@ -419,7 +419,7 @@ class Client(Blocking, _DmEnvRpcClient):
 
         Errors are those of `request`; EncodeError if a value does not fit its spec.
         """
-        # The hot path, therefore without a generator.
+        # Hot path: no generator.
         step = self._step(actions, requested)
         try:
             reply = self._connected().exchange(step)
@@ -431,7 +431,7 @@ class Client(Blocking, _DmEnvRpcClient):
         raise StatusError.of(reply)
 
     def release(self) -> None:
-        """Give the client to the next thread that uses it."""
+        """Release the client: the next thread that uses it owns it."""
         connection = self._connection
         if connection is not None:
             connection.release()

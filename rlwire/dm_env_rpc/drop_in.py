@@ -1,12 +1,12 @@
 """The drop-in for the dm_env_rpc package: `rlwire.install("dm_env_rpc")`.
 
-Packing: the package converts each array through a Python list; here the array goes through its wire
-form, which protobuf reads and writes in C. What rlwire's codec refuses goes to the package's own
-code, which raises its own errors.
+Packing: the package converts each array through a Python list. The drop-in converts it through its
+wire form, which protobuf reads and writes in C. Values that rlwire's codec rejects go to the
+package's own code, which raises its own errors.
 
 Transport, with ``transport=True``: the package's connections over insecure channels and local
-credentials use rlwire's HTTP/2, one TCP connection each. The channel itself stays grpcio's, for all
-other calls, as do channels with other credentials, arguments, compression, interceptors or a proxy.
+credentials use rlwire's HTTP/2, with one TCP connection each. Other calls on these channels use
+grpcio, and so do channels with other credentials, arguments, compression, interceptors or a proxy.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from rlwire.transports.waits import Waits, drive, drive_async
 
 logger = logging.getLogger(__name__)
 
-# The package has no limits of its own, and its values are in memory already.
+# The package has no limits, and its values are in memory already.
 _LIMITS = Limits(message=2**31, expanded=2**40, string=2**31)
 
 _MESSAGES = (AnyMessage, ProtoArray)
 
-# Payloads that are one field of bytes: the package views them.
+# Payloads that are a single bytes field: the package returns views of them.
 _BYTES = {"int8s": np.dtype(np.int8), "uint8s": np.dtype(np.uint8)}
 
 _originals: list[tuple[Any, str, Any]] = []
 
 
 def install(*, transport: bool = False) -> None:
-    """Replace the package's packing, and with `transport` its connections; again does nothing.
+    """Replace the package's packing, and with `transport` its connections. Idempotent.
 
-    Functions that a program imported before (``from ... import pack_tensor``) stay the package's.
+    Functions imported before (``from ... import pack_tensor``) stay the package's.
     """
     replaced = [name for _owner, name, _original in _originals]
     if transport and "insecure_channel" not in replaced:
@@ -65,7 +65,7 @@ def install(*, transport: bool = False) -> None:
         "unpack_tensor",
         _unpack_tensor(tensor_utils.unpack_tensor, tensor_utils.reshape_array),
     )
-    logger.debug("dm_env_rpc packs with rlwire now")
+    logger.debug("dm_env_rpc now packs tensors with rlwire")
 
 
 def uninstall() -> None:
@@ -125,7 +125,7 @@ _IGNORED = {
 }  # fmt: skip
 
 _targets: WeakKeyDictionary[Any, tuple[Address, dict[str, Any]]] = WeakKeyDictionary()
-"""By grpcio's channel: the address and the session's options."""
+"""The address and session options of each grpcio channel."""
 
 
 def _replace_transport() -> None:
@@ -159,9 +159,9 @@ def _make_channel(original: Callable[..., Any]) -> Callable[..., Any]:
 def _target(
     target: str, options: Any = None, credentials: Any = None, **others: Any
 ) -> tuple[Address, dict[str, Any]] | None:
-    """Return where a channel connects to and the options; None for one that grpcio must serve."""
+    """Return a channel's address and session options, or None to leave it to grpcio."""
     given = dict(options or ())
-    # Others are compression (whose enumeration has 0 for none) and interceptors.
+    # `others` are compression (0 is none) and interceptors.
     if any(others.values()) or not given.keys() <= {_RECEIVED, _SENT} | _IGNORED:
         return None
     kind = type(getattr(credentials, "_credentials", None)).__name__
@@ -255,11 +255,11 @@ class _Stream:
                 connection.close()
 
     def __del__(self) -> None:
-        self.close()  # the package has no other end
+        self.close()  # the package never closes a stream
 
 
 class _BlockingStream(_Stream):
-    """Replaces the package's StreamReaderWriter; any threads may use it in turn."""
+    """Replaces the package's StreamReaderWriter; threads may use it in turn."""
 
     connect = staticmethod(tcp.connect)
 
@@ -321,7 +321,7 @@ def _rpc_error() -> type[Exception]:
     import grpc
 
     class RpcError(grpc.RpcError):
-        """Why a stream ended; has grpc.Call's accessors."""
+        """The status of an ended stream, with grpc.Call's accessors."""
 
         def __init__(self, status: calls.CallStatus) -> None:
             super().__init__(str(status))

@@ -2,10 +2,10 @@
 
 rlwire's server sends its spaces. For other servers they are derived from the specs:
 
-- a lone observation or action called ``observation`` or ``action`` is the space itself, else the
-  names are the keys of a Dict, nested at periods; keys that count from 0 are those of a Tuple;
-- an integer scalar with a maximum is Discrete, an int8 array from 0 to 1 MultiBinary, a row of
-  int64 with other bounds MultiDiscrete if it is an action; all others are Box and Text.
+- A single observation or action named ``observation`` or ``action`` is the space itself. Otherwise
+  names are the keys of a Dict, nested at periods. Keys numbered from 0 form a Tuple.
+- An integer scalar with both bounds is Discrete. An int8 array with bounds 0 and 1 is MultiBinary.
+  A one-dimensional int64 action with other bounds is MultiDiscrete. All others are Box or Text.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _LOST = (ConnectionClosed, DeadlineExceeded, OSError)
 
 
 class DmEnvRpcEndpoint(Endpoint):
-    """A joined agent's environment.
+    """The environment of a joined agent.
 
-    The observation ``reward`` is the reward, 0 if there is none. ``discount`` goes to
-    ``info["discount"]`` if it differs from Gymnasium's flags: 0 when terminated, else 1. A reward
-    or discount of more than a number (an array, or names such as ``reward.speed``) goes to the info
-    as a whole, and `reward_space` or `discount_space` is its space. rlwire's server sends the
-    environment's info, others cannot. A seed and options go into the settings of a reset.
+    The reward is the observation ``reward``, or 0. ``info["discount"]`` is the observation
+    ``discount``, unless it is the usual one: 0 when terminated, 1 otherwise. A reward or discount
+    that is not one number (an array, or names such as ``reward.speed``) is in the info as a whole,
+    and `reward_space` or `discount_space` is its space. Only rlwire's server sends the
+    environment's info. Seed and options are sent as settings of a reset.
     """
 
     nondeterministic = False
@@ -85,8 +85,8 @@ class DmEnvRpcEndpoint(Endpoint):
         self._running = False
         self._lost: str | None = None
         self._last: Any = None
-        self._begun: dict[str, Any] | None = None  # the settings of a reset
-        self._resetting = False  # whether a ResetRequest was sent before the step that waits
+        self._begun: dict[str, Any] | None = None  # the settings of a pending reset
+        self._resetting = False  # whether a ResetRequest was sent before the pending step
         self.client.connect()
         if agent is not None:
             join_settings = {**(join_settings or {}), "agent": agent}
@@ -142,7 +142,7 @@ class DmEnvRpcEndpoint(Endpoint):
             except StatusError as error:
                 raise refused from error
         elif world:
-            raise ValueError("settings are for a world that is created; leave out its name")
+            raise ValueError("settings= creates a world: remove the name, or pass join_settings=")
         else:
             name = client.create_world(settings)
         self._created = True
@@ -172,7 +172,7 @@ class DmEnvRpcEndpoint(Endpoint):
 
     def begin_step(self, action: Any) -> None:
         if not self._running:
-            raise LocalProtocolError(f"{self.client.address}: no episode goes on, call reset()")
+            raise LocalProtocolError(f"{self.client.address}: no episode is running, call reset()")
         self._begun = None
         request = Step(self._actions.flatten(action), self._requested)
         try:
@@ -189,7 +189,7 @@ class DmEnvRpcEndpoint(Endpoint):
             result = self._receive()[-1]
         except _LOST as error:
             self._lost, self._running = str(error), False
-            logger.warning("%s: lost within an episode: %s", self.client.address, error)
+            logger.warning("%s: lost; the episode is truncated: %s", self.client.address, error)
             return self._last, 0.0, False, True, {"lost": self._lost}
         seen = result.observations
         terminated = result.state == _TERMINATED
@@ -234,14 +234,14 @@ class DmEnvRpcEndpoint(Endpoint):
             raise self._changed()
         if state != _RUNNING:
             raise RemoteProtocolError(
-                f"{self.client.address}: the episode was over before its first step: {state!r}"
+                f"{self.client.address}: expected RUNNING from the first step, not {state!r}"
             )
         self._running = True
         self._last = observation = self._observation(seen)
         return observation, self._info(seen)
 
     def _receive(self) -> list[Any]:
-        """Return the last two replies (None for one that was not asked for) once all are there."""
+        """Receive all pending replies; return the last two, or None and the only one."""
         client = self.client
         replies: list[Any] = [None]
         try:
@@ -253,7 +253,7 @@ class DmEnvRpcEndpoint(Endpoint):
                 raise
             raise DeadlineExceeded(
                 f"{error}: the environment takes longer than Timeouts.idle, or its step waits for "
-                f"other agents, which have to join, reset and step as well"
+                f"other agents, which must join, reset and step too"
             ) from error
         replies = replies[-2:]
         for reply in replies:
@@ -267,7 +267,7 @@ class DmEnvRpcEndpoint(Endpoint):
             return {}
         info = self._decode(told)
         if not isinstance(info, dict):
-            raise RemoteProtocolError(f"{self.client.address}: an info is {quoted(info)}")
+            raise RemoteProtocolError(f"{self.client.address}: info is not a dict: {quoted(info)}")
         return info
 
     def _observation(self, seen: dict[str, Any]) -> Any:
@@ -277,19 +277,19 @@ class DmEnvRpcEndpoint(Endpoint):
 
     def _changed(self) -> RemoteProtocolError:
         return RemoteProtocolError(
-            f"{self.client.address}: the world has other actions or observations than before; make "
-            f"the environment again"
+            f"{self.client.address}: the world's actions or observations have changed; make the "
+            f"environment again"
         )
 
     def start_rendering(self) -> None:
-        """Read the frame rate from the server, and let `render` read pictures."""
+        """Read the frame rate from the server, and enable `render`."""
         self._properties = PropertiesExtension(self.client)
         try:
             fps = self._properties.read(RENDER_FPS)
         except (KeyError, StatusError):
             raise ValueError(
-                f"{self.client.address}: the server renders no pictures: rlwire.serve does for an "
-                f'environment that takes render_mode="rgb_array", in a world of one agent'
+                f"{self.client.address}: the server does not render: rlwire.serve does if the "
+                f'environment accepts render_mode="rgb_array" and the world has one agent'
             ) from None
         self.client.release()
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": float(fps)}
@@ -323,8 +323,8 @@ class _Signal:
             if name and (each == name or each.startswith(f"{name}."))
         }
         self.names = list(found)
-        self.alone: str | None = None  # the name of one number
-        self.structure: Structure | None = None  # of more than a number
+        self.alone: str | None = None  # the name, if it is one number
+        self.structure: Structure | None = None  # otherwise
         self.space: Any = None
         if not found:
             return
@@ -356,7 +356,7 @@ def _structure(
         ours, theirs = leaf.spec, specs.get(leaf.spec.name)
         if theirs is None:
             raise EncodeError(
-                f"the {what} space {space} needs {ours.name!r}, and the server has {sorted(specs)}"
+                f"the {what} space {space} needs {ours.name!r}; the server has {sorted(specs)}"
             )
         if ours.dtype != theirs.dtype or not _fits(ours.shape, theirs.shape):
             raise EncodeError(
@@ -394,7 +394,7 @@ def _leaf(spec: TensorSpec, what: str) -> Any:
     shape = tuple(map(int, spec.shape))
     if any(size < 0 for size in shape) or (spec.dtype == codec.DataType.STRING and shape):
         raise EncodeError(
-            f"the {what} {spec.name!r} has no fixed size, so no space: its shape is {shape}; give "
+            f"the {what} {spec.name!r} has no fixed size: its shape is {shape}; pass "
             f"{what}_space=, a Dict without it"
         )
     if spec.dtype == codec.DataType.STRING:

@@ -1,4 +1,4 @@
-"""Environments of dm_env, Gymnasium and PettingZoo as worlds: `EnvironmentWorlds`.
+"""`EnvironmentWorlds`: makes worlds of dm_env, Gymnasium and PettingZoo environments.
 
 docs/protocols/dm_env_rpc.md describes observations, rewards, settings and the end of an episode.
 """
@@ -29,7 +29,7 @@ from rlwire.transports.deferred import DeferredReply
 
 logger = logging.getLogger(__name__)
 
-_logged: set[str] = set()  # environments of which the log says that infos are not sent
+_logged: set[str] = set()  # names of environments whose infos the log has reported as not sent
 
 RUNNING = EnvironmentStateType.RUNNING
 TERMINATED = EnvironmentStateType.TERMINATED
@@ -43,13 +43,13 @@ ResetArguments: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Names:
-    """Names on the wire.
+    """Names of observations and actions on the wire.
 
     Attributes:
-        observation: a lone observation without a name of its own.
-        action: a lone action without a name of its own.
-        reward: the observation that is the reward; None leaves it out.
-        discount: the observation that is the discount; None leaves it out.
+        observation: name of a single observation without a name.
+        action: name of a single action without a name.
+        reward: name of the observation that carries the reward; None omits it.
+        discount: name of the observation that carries the discount; None omits it.
     """
 
     observation: str = "observation"
@@ -59,35 +59,35 @@ class Names:
 
 
 class EnvironmentWorlds:
-    """Makes a world of one environment for each ``create_world``: a `WorldFactory`.
+    """A `WorldFactory` that makes an environment for each ``create_world``.
 
     ::
 
         server = Server(EnvironmentWorlds(MyEnvironment, accepts=["level"]), "localhost:9999")
 
-    The settings in `accepts` become the factory's keyword arguments: NumPy scalars as Python's,
-    names with periods as nested dictionaries. An agent's settings override those of its world; a
-    reset that changes them makes a new environment. ``seed``, and if `accepts` has ``options`` also
-    ``options.NAME``, go to Gymnasium's ``reset``, unless the factory has such an argument in
-    `accepts`.
+    Settings in `accepts` become keyword arguments of `make_environment`, NumPy scalars as Python's
+    and names with periods as nested dictionaries. An agent's settings override those of its world.
+    A reset that changes them makes a new environment. ``seed``, and if `accepts` has ``options``
+    also ``options.NAME``, are arguments of Gymnasium's ``reset``, unless `make_environment` has
+    such an argument in `accepts`.
 
-    The agents of a PettingZoo environment share it: ``join_world``'s setting ``agent`` names one,
-    by default the first that is free. Only ``create_world`` sets the factory's arguments then. An
-    episode begins when all agents have asked for it, and a step is made when all that play have
-    acted. An agent that leaves or resets interrupts the episode for the others.
+    The agents of a PettingZoo environment share it. ``join_world``'s setting ``agent`` selects one,
+    by default the first free one, and only ``create_world`` sets arguments. An episode begins when
+    all agents have requested it. The environment steps when all agents in the episode have sent
+    actions. An agent that leaves or resets interrupts the episode for the others.
 
     Args:
         make_environment: a class or function that makes an environment; or an environment, which
             serves one world at a time and is not closed.
         names: names of observations, actions, reward and discount.
-        default_actions: by name, for steps that leave an action out. An action without a default
-            must be in every step.
-        infos: whether Gymnasium's infos are sent to clients that can read them: `rlwire.make`.
-        accepts: the settings that clients may give, by default none: an argument may be a path, a
-            URL or a size. A name covers what nests in it: ``task`` covers ``task.size``.
+        default_actions: by name, for steps without an action. Actions without a default are
+            required in every step.
+        infos: whether Gymnasium's infos are sent to `rlwire.make`, the only client that reads them.
+        accepts: the settings that clients may set, by default none, because an argument may be a
+            path, a URL or a size. A name includes nested ones: ``task`` accepts ``task.size``.
 
     Attributes:
-        accepts: the settings that clients may give, with ``seed``.
+        accepts: the settings that clients may set, with ``seed``.
 
     Raises:
         TypeError: `make_environment` is neither an environment nor callable, or needs an argument
@@ -106,7 +106,7 @@ class EnvironmentWorlds:
     ) -> None:
         make = make_environment
         if isinstance(accepts, str):
-            raise TypeError(f"accepts is a list of names, such as [{accepts!r}], not a text")
+            raise TypeError(f"accepts must be a list of names, such as [{accepts!r}], not a string")
         self.lends = is_environment(make) and not isinstance(make, type)
         if not self.lends and not callable(make):
             raise TypeError(
@@ -117,7 +117,7 @@ class EnvironmentWorlds:
         self._make: Callable[..., Any] = (lambda: make) if self.lends else make
         self._lent = threading.Lock()
         self.accepts = frozenset((*accepts, "seed"))
-        self._open = False  # whether the factory takes any argument
+        self._open = False  # whether the factory accepts any argument
         self._required: dict[str, bool] = {}
         self._read_signature()
         firsts = {_first(name): name for name in accepts}
@@ -136,14 +136,14 @@ class EnvironmentWorlds:
         missing = self._missing(firsts)
         if missing:
             raise TypeError(
-                f"{called} needs {', '.join(map(repr, missing))}, which clients may not give: list "
-                f"it in accepts (--accepts), or set it here (functools.partial, --env-kwargs)"
+                f"{called} needs {', '.join(map(repr, missing))}, which clients may not set: list "
+                f"it in accepts (--accepts), or set it (functools.partial, --env-kwargs)"
             )
 
     def _read_signature(self) -> None:
         try:
             parameters = inspect.signature(self._make).parameters.values()
-        except (TypeError, ValueError):  # some of C have none
+        except (TypeError, ValueError):  # some written in C have none
             self._open = True
             return
         for parameter in parameters:
@@ -160,13 +160,13 @@ class EnvironmentWorlds:
         return EnvironmentWorld(self, settings)
 
     def sample(self) -> EnvironmentWorld | None:
-        """Return a world made without settings; None if clients must give some."""
+        """Return a world made without settings; None if some are required."""
         return None if any(self._required.values()) else self({})
 
     def sort(
         self, settings: Settings, takes_seed: bool = True, creating: bool = False
     ) -> tuple[Settings, ResetArguments]:
-        """Return the factory's arguments, flat, and those of the next reset."""
+        """Check settings; return the factory's arguments (flat) and those of the next reset."""
         accepts = [
             name for name in sorted(self.accepts) if takes_seed or _first(name) in self._arguments
         ]
@@ -177,7 +177,7 @@ class EnvironmentWorlds:
             ]
             raise _invalid(
                 f"{_named(rejected)} not accepted; accepted: {', '.join(listed) or 'none'}; "
-                "the server's operator lists more with accepts= or --accepts"
+                "the server can accept more with accepts= or --accepts"
             )
         if creating and (missing := self._missing(settings)):
             raise _invalid(f"{_named(missing)} must be given when a world is created")
@@ -189,13 +189,13 @@ class EnvironmentWorlds:
         start = _nest(others)
         seed = start.get("seed")
         if not isinstance(start.get("options", {}), dict):
-            raise _invalid("give each option by name, as 'options.NAME'")
+            raise _invalid("set each option by name, as 'options.NAME'")
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or seed < 0):
-            raise _invalid(f"seed must be an integer from 0 on, not {seed!r}")
+            raise _invalid(f"seed must be an integer of at least 0, not {seed!r}")
         return made_with, start
 
     def make_environment(self, made_with: Settings) -> Any:
-        """Make an environment, or lend the one that there is."""
+        """Make an environment, or lend the only one."""
         if self.lends and not self._lent.acquire(blocking=False):
             raise StatusError(
                 Code.RESOURCE_EXHAUSTED,
@@ -206,11 +206,11 @@ class EnvironmentWorlds:
         except TypeError as error:
             if not (self._open and made_with):
                 raise
-            # Only the factory itself knows its arguments.
+            # A factory with **kwargs checks its arguments itself.
             raise _invalid(str(error)) from error
 
     def close_environment(self, environment: Any) -> None:
-        """Close an environment that no world uses any more."""
+        """Close a world's environment, or take back the one that was lent."""
         if self.lends:
             self._lent.release()
         else:
@@ -238,12 +238,12 @@ def _invalid(message: str) -> StatusError:
 
 
 class EnvironmentWorld:
-    """A world of one environment, made by an `EnvironmentWorlds`, and its agents by name."""
+    """A world of one environment, made by an `EnvironmentWorlds`, with its agents by name."""
 
     def __init__(self, worlds: EnvironmentWorlds, settings: Settings) -> None:
         self.worlds = worlds
         self.agents: dict[str, EnvironmentAgent] = {}
-        self.failed = False  # whether the environment of a lone agent has raised
+        self.failed = False  # whether the environment of a single agent has raised
         self.pictures: Properties | None = None
         self._driven: Driven | None = None
         self._made_with: Settings = {}
@@ -252,7 +252,7 @@ class EnvironmentWorld:
         self.next = self._start  # arguments of the next reset
         self._open(self._settings)
         with on_error(self.close):
-            self._sort(settings)  # a seed is rejected where it has no effect
+            self._sort(settings)  # rejects a seed that has no effect
 
     @property
     def shared(self) -> bool:
@@ -281,7 +281,7 @@ class EnvironmentWorld:
         return self.worlds.sort(settings, self._driven is None or self._driven.takes_seed)
 
     def _open(self, wanted: Settings) -> None:
-        """Have an environment made with these settings; then close the one before it."""
+        """Make an environment with these settings, then close the previous one."""
         old = self._driven
         if old is not None and _same(wanted, self._made_with):
             return
@@ -300,7 +300,7 @@ class EnvironmentWorld:
             self.worlds.close_environment(old)
 
     def open(self, own: Settings) -> None:
-        """Have an environment made with the world's settings and an agent's."""
+        """Make an environment with the world's and an agent's settings, if they have changed."""
         self._open({**self._settings, **own})
 
     def join(self, settings: Settings) -> EnvironmentAgent:
@@ -327,7 +327,7 @@ class EnvironmentWorld:
         return agent
 
     def reset(self, settings: Settings) -> None:
-        """Take new settings; each agent's `reset` comes next."""
+        """Change the settings; `reset` of each agent is called next."""
         changed, self._start = self.sort(settings)
         self._settings = {**self._settings, **changed}
         self.next = {**self.next, **self._start}
@@ -342,7 +342,7 @@ class EnvironmentWorld:
     # ---- agents that share the environment ----
 
     def settle(self) -> None:
-        """Set the deferred replies whose results are there."""
+        """Set the deferred replies that have results."""
         while self._fulfilled:
             try:
                 reply, result = self._fulfilled.popleft()
@@ -363,7 +363,7 @@ class EnvironmentWorld:
 
         def call(driven: Driven) -> None:
             observations, infos = driven.reset(**start)
-            for agent in self._sharing():  # others of the episode may begin later
+            for agent in self._sharing():  # others may join the episode later
                 if agent.key in observations:
                     agent.enter(observations[agent.key], infos.get(agent.key) or {})
 
@@ -386,7 +386,7 @@ class EnvironmentWorld:
         self._call(acting, call)
 
     def interrupt(self) -> None:
-        """End the episode: agents that wait get INTERRUPTED now, others when they act."""
+        """End the episode: waiting agents receive INTERRUPTED now, others at their next step."""
         for agent in self._sharing() if self.shared else ():
             if agent.playing and agent.reply is not None:
                 self.fulfil(agent, agent.interrupted())
@@ -396,7 +396,7 @@ class EnvironmentWorld:
         return list(self.agents.values())
 
     def _call(self, waiting: list[_SharingAgent], call: Callable[[Driven], None]) -> None:
-        """Call the environment; its exceptions go to all agents that wait for it."""
+        """Call the environment; an exception fails the steps of all waiting agents."""
         assert self._driven is not None
         try:
             call(self._driven)
@@ -414,7 +414,7 @@ def _same(one: Settings, other: Settings) -> bool:
 
 
 class EnvironmentAgent:
-    """The agent of a world's environment: its specs, and its values on the wire."""
+    """An `AgentEnvironment`: converts an environment's spaces to specs, and values both ways."""
 
     def __init__(self, world: EnvironmentWorld, driven: Driven) -> None:
         self.world = world
@@ -425,7 +425,7 @@ class EnvironmentAgent:
         self.drive(driven)
 
     def drive(self, driven: Driven) -> None:
-        """Read the spaces of an environment, which is the agent's from now on."""
+        """Use this environment from now on, and convert its spaces."""
         names, self._infos, defaults = self.world.worlds.agent_options
         seen = structure_of(driven.observation_space, "observation", names.observation)
         actions = structure_of(driven.action_space, "action", names.action)
@@ -441,8 +441,8 @@ class EnvironmentAgent:
             for name in signal.names:
                 if name in seen.names:
                     raise EncodeError(
-                        f"there is an observation called {name!r} already; name the "
-                        f"{signal.what} otherwise, or leave it out: Names({signal.what}=None)"
+                        f"there is an observation {name!r} already; rename the {signal.what}, or "
+                        f"omit it: Names({signal.what}=None)"
                     )
             observations += signal.specs
             first |= signal.fill(value)
@@ -476,7 +476,7 @@ class EnvironmentAgent:
         self._show(False)
 
     def reset(self, settings: Settings) -> None:
-        """Take new settings; a new environment is made if they differ."""
+        """Change the settings; makes a new environment if they differ."""
         world = self.world
         changed, start = world.sort(settings)
         own = {**self._own, **changed}
@@ -506,7 +506,7 @@ class EnvironmentAgent:
             raise
 
     def close(self) -> None:
-        """Leave the environment to the next agent, unless it has failed."""
+        """Keep the environment for the next agent, unless it has failed."""
         self.joined = False
         world = self.world
         if world.failed and not world.worlds.lends:
@@ -551,7 +551,7 @@ class EnvironmentAgent:
             observations.update(self._reward.flatten(reward))
         if discount is not None and self._discount is not None:
             observations.update(self._discount.flatten(discount))
-        # dm_env has no infos: its driver's has the reward and the discount.
+        # dm_env has no infos: the driver's info is reward and discount.
         if info and self._infos and not self._has_discount:
             if self._unasked:
                 encoded = encode_info(info, self._dropped)
@@ -566,8 +566,8 @@ class EnvironmentAgent:
         if name not in _logged:
             _logged.add(name)
             logger.warning(
-                "%s: the info (%s) is not sent to clients other than rlwire.make: dm_env_rpc has "
-                "no field for it; put what they need into the observations",
+                "%s: the info (%s) is sent only to rlwire.make: dm_env_rpc has no field for it; "
+                "add the values that other clients need to the observations",
                 name,
                 ", ".join(map(str, info)),
             )
@@ -587,7 +587,7 @@ def _defaults(actions: Structure, defaults: Mapping[str, Any]) -> dict[str, Any]
     unknown = [name for name in defaults if name not in actions.names]
     if unknown:
         raise EncodeError(
-            f"default_actions: there is no action {unknown[0]!r}; there are {actions.names}"
+            f"default_actions: there is no action {unknown[0]!r}; the actions are {actions.names}"
         )
     values = {}
     for leaf in actions.leaves:
@@ -599,7 +599,7 @@ def _defaults(actions: Structure, defaults: Mapping[str, Any]) -> dict[str, Any]
 
 
 class _Side(Driven):
-    """One agent's spaces of a parallel environment, which this does not step."""
+    """One agent's spaces of a parallel environment; it cannot step."""
 
     def __init__(self, driven: Driven, key: Any) -> None:
         self.environment = driven.environment
@@ -612,10 +612,10 @@ class _SharingAgent(EnvironmentAgent):
     def __init__(self, world: EnvironmentWorld, driven: Driven, key: Any) -> None:
         super().__init__(world, _Side(driven, key))
         self.key = key  # the environment's name for it
-        self.playing = False  # in the present episode
+        self.playing = False  # in the current episode
         self.seen: Any = None  # its last observation
         self.action: Any = None  # in the next step
-        self.reply: DeferredReply | None = None  # of the step or the episode that it waits for
+        self.reply: DeferredReply | None = None  # pending: of a step, or of the start of an episode
 
     def no_action(self) -> Any:
         return tree_of(self._driven.action_space, f"the action of {self.key}", "").nothing()
@@ -658,7 +658,7 @@ class _SharingAgent(EnvironmentAgent):
         self._end_episode()
 
     def _end_episode(self) -> None:
-        """End the episode for the others, if it plays in it."""
+        """Leave the episode, if any, and interrupt it for the others."""
         if self.playing:
             self.playing = False
             self.world.interrupt()

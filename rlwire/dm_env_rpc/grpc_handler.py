@@ -1,8 +1,9 @@
-"""`GrpcHandler`: answers the calls of one gRPC connection, each with a handler of its own.
+"""`GrpcHandler`: answers the calls of one gRPC connection, each with its own handler.
 
 Calls do not wait for each other; the messages of one call are answered in order. A call that is
-alone on its connection is answered in the connection's thread, others beside it in threads of their
-own. If the one takes long while others arrive, another thread takes the connection over.
+alone on its connection is answered in the connection's thread; if there are several calls, each
+message is answered in another thread. If a single call takes long while others arrive, another
+thread takes over the connection.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from rlwire.transports.interface import NOTHING
 logger = logging.getLogger(__name__)
 
 MESSAGES_WAITING = 16_384
-"""Queued messages of one call; with more it ends."""
+"""Maximum number of queued messages of one call; with more the call fails."""
 
-_OVERHEAD = 128  # bytes that a queued message takes, beside its own
+_OVERHEAD = 128  # bytes added to the size of each queued message
 
-Result: TypeAlias = Any  # a reply's buffers, a `Last`, a `_Deferred`, or None for no reply
+Result: TypeAlias = Any  # a reply's buffers, a `Last`, a `_Deferred`, or None: no reply
 
 
 class RejectedCall(Exception):
-    """Raised by `Admit`, with the status that the client receives."""
+    """Raised by `Admit` with the status to send."""
 
     def __init__(self, status: CallStatus) -> None:
         super().__init__(str(status))
@@ -117,7 +118,7 @@ class GrpcHandler:
         if task is None or task.over:
             return
         task.over = True
-        logger.debug("%s: a call is over: %s", self._peer, call.why)
+        logger.debug("%s: call ended: %s", self._peer, call.why)
         self._waiting -= task.size
         task.waiting.clear()
         task.size = 0
@@ -133,7 +134,7 @@ class GrpcHandler:
         except RejectedCall as rejection:
             return call, Last(rejection.status)
         except Exception:
-            self._log.exception("%s: a call could not be admitted", self._peer)
+            self._log.exception("%s: admitting a call failed", self._peer)
             return call, Last(CallStatus("INTERNAL", "the server failed to answer"))
         self._open[task] = call
         call.task, call.handler = task, self
@@ -146,7 +147,7 @@ class GrpcHandler:
         try:
             task.handler.close()
         except Exception:
-            self._log.exception("%s: its handler failed to close", self._peer)
+            self._log.exception("%s: closing a handler failed", self._peer)
 
     def _wait(self, call: ServedCall, task: _Task, message: Any) -> Any:
         task.waiting.append(message)
@@ -156,8 +157,8 @@ class GrpcHandler:
         if len(task.waiting) > MESSAGES_WAITING or self._waiting > most:
             call.why = CallStatus(
                 "RESOURCE_EXHAUSTED",
-                f"{len(task.waiting)} messages of this call, and {self._waiting} bytes of all, "
-                f"wait for their answers; the most are {MESSAGES_WAITING} and {most}",
+                f"{len(task.waiting)} messages of this call and {self._waiting} bytes of all calls "
+                f"are queued; the limits are {MESSAGES_WAITING} and {most}",
             )
             self.cancelled(call)
             return call, Last(call.why)
@@ -204,7 +205,7 @@ class GrpcHandler:
 
     def _bring(self, reply: DeferredReply, task: _Task, result: Result) -> None:
         reply.set(result)
-        if task.over:  # the connection may have gone
+        if task.over:  # the connection may be closed
             self._leave(task)
 
     def _work(self, task: _Task, message: Any) -> Result:
@@ -234,14 +235,14 @@ class GrpcHandler:
                 parts = task.inner.send(task.handler.failure(event, error))
             self._session.check(parts)
         except LimitExceeded as error:
-            self._log.error("%s: closed, the answer is too long: %s", self._peer, error)
+            self._log.error("%s: call closed, the reply is too long: %s", self._peer, error)
             return Last(too_long(error))
         except Exception as error:
             return self._failed(error)
         return Last(OK, parts) if task.inner.closed else parts
 
     def _failed(self, error: BaseException) -> Last:
-        self._log.error("%s: closed, its handler failed", self._peer, exc_info=error)
+        self._log.error("%s: call closed, its handler failed", self._peer, exc_info=error)
         return Last(CallStatus("INTERNAL", "the server failed to answer"))
 
     # ---- results, in the connection's own thread ------------------------------------------------
@@ -269,7 +270,7 @@ class GrpcHandler:
                 self._leave(task)
                 return call, result
         if task.waiting or task.ended:
-            # After this reply, by way of the connection: else it would recurse.
+            # After this reply, through the connection: a direct call would recurse.
             task.busy = True
             self._defer(DeferredReply().then(self._go_on, call)).set(None)
         elif call.held:

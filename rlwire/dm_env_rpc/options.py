@@ -1,4 +1,4 @@
-"""Options of dm_env_rpc; those without a help text are for Python only."""
+"""Options of dm_env_rpc; options without a description are for Python only."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from rlwire import _options
 class DmEnvRpcServerOptions(
     _options.MakingOptions, _options.SecretOptions, _options.StreamServerOptions
 ):
-    """Of a server of an environment, or of worlds.
+    """Options of a server of an environment, or of worlds.
 
     Attributes:
-        workers: a thread for each connection, or one event loop for all of them (environments
-            that step at once).
-        max_worlds: how many worlds may exist at once; further ones are refused.
-        reward: the observation that the reward is; '' leaves it out.
-        discount: the same for the discount.
-        accepts: let clients choose this argument of the class or function by a setting, or
-            'options' of a Gymnasium environment's reset (default: only the seed).
-        infos: send infos to rlwire's clients.
-        keep_abandoned: keep worlds that no agent is in any more.
-        check_bounds: refuse actions beyond their bounds.
-        max_sent: bytes of the longest message that is sent.
+        workers: a thread per connection, or one event loop for all connections (environments that
+            step fast).
+        max_worlds: maximum number of worlds at once; further ones are rejected.
+        reward: name of the observation that carries the reward; '' omits it.
+        discount: name of the observation that carries the discount; '' omits it.
+        accepts: argument of the environment's class or function that clients may set, or 'options'
+            for the options of a Gymnasium reset (default: only the seed).
+        infos: send info dicts to rlwire's clients.
+        keep_abandoned: keep a world after its creator has disconnected and all agents have left.
+        check_bounds: reject actions outside their bounds.
+        max_sent: maximum size of a sent message (default: limits.received).
     """
 
     workers: Literal["threads", "asyncio"] = "threads"
@@ -45,10 +45,10 @@ class DmEnvRpcServerOptions(
 
 @dataclass(frozen=True)
 class DmEnvRpcClientOptions(_options.SecretOptions, _options.StreamClientOptions):
-    """Of an agent.
+    """Options of an agent.
 
     Attributes:
-        max_sent: bytes of the longest message that is sent.
+        max_sent: maximum size of a sent message (default: limits.received).
     """
 
     max_sent: _options.Bytes | None = None
@@ -58,14 +58,14 @@ class DmEnvRpcClientOptions(_options.SecretOptions, _options.StreamClientOptions
 
 @dataclass(frozen=True)
 class DmEnvRpcEnvironmentOptions(DmEnvRpcClientOptions):
-    """Of `rlwire.make` over dm_env_rpc.
+    """Options of `rlwire.make`.
 
     Attributes:
-        settings: for a world that is created for this.
-        join_settings: for joining the world.
-        agent: which agent of the world to be.
-        reward: the observation that is the reward.
-        discount: the observation that is the discount.
+        settings: create a world with this setting.
+        join_settings: join the world with this setting.
+        agent: name of the agent to join as, in a world with several agents.
+        reward: name of the observation that carries the reward.
+        discount: name of the observation that carries the discount.
     """
 
     settings: _options.Settings | None = None

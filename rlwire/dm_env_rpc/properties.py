@@ -1,7 +1,7 @@
-"""The properties extension: values beside the steps that clients read, write and list.
+"""The properties extension: values that clients read, write and list outside of steps.
 
-`Properties` are a server's or a world's; `PropertiesExtension` is a client's. Keys form a tree at
-periods. A property has a value, or holds other properties, or both.
+Servers and worlds have `Properties`, clients a `PropertiesExtension`. Keys form a tree, separated
+by periods. A property has a value, or properties below it, or both.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Properties:
         properties.add("speed", dtype=np.float32, read=lambda: world.speed)
         server = Server(..., properties=properties)
 
-    A world's are its attribute ``properties``. Connections that have joined it see both, the
-    world's first. Callbacks run in the thread of the connection that asks: a world's one at a time,
-    a server's by several threads at once. A ValueError from a callback says that the value is
-    wrong, a PermissionError that access is denied.
+    A world has an attribute ``properties`` of its own. Clients that have joined it see both; for
+    equal keys the world's. Callbacks run in the requesting connection's thread: a world's one at a
+    time, a server's in several threads at once. Raise ValueError in a callback to reject a value,
+    PermissionError to deny access.
     """
 
     def __init__(self) -> None:
@@ -72,33 +72,33 @@ class Properties:
         """Register a property.
 
         Args:
-            key: unique; a period nests.
-            shape: of its value; a negative dimension is variable.
-            dtype: of its value; NumPy's or dm_env_rpc's.
-            minimum: inclusive bound, checked when a client writes.
-            maximum: as `minimum`.
-            read: returns the value; None for a write-only property.
-            write: takes a value of this shape, dtype and range; None for a read-only property.
-            description: text for people.
+            key: unique; periods nest.
+            shape: the value's shape; a negative dimension is variable.
+            dtype: the value's dtype, NumPy's or dm_env_rpc's.
+            minimum: inclusive lower bound, checked when a client writes.
+            maximum: inclusive upper bound.
+            read: returns the value; None for write-only.
+            write: called with a value of this shape, dtype and range; None for read-only.
+            description: text for clients.
 
         Raises:
-            ValueError, EncodeError: the key is taken, or an argument is invalid.
+            ValueError, EncodeError: the key exists, or an argument is invalid.
         """
         if read is None and write is None:
-            raise ValueError(f"the property {key!r} needs read or write")
+            raise ValueError(f"property {key!r} needs read= or write=")
         spec = codec.make_spec(key, shape, dtype, minimum, maximum)
         if not all(key.split(".")):
-            raise ValueError(f"{key!r} is no key: its parts between periods must not be empty")
+            raise ValueError(f"property key {key!r} has an empty part between periods")
         if key in self._entries:
-            raise ValueError(f"there is a property {key!r} already")
+            raise ValueError(f"property {key!r} exists already")
         self._entries[key] = _Entry(spec, read, write, description)
 
 
 def pictures_of(driven: Driven) -> Properties | None:
-    """Return the properties with which `rlwire.make` renders an environment, or None.
+    """Return the properties that `rlwire.make` renders with, or None without rgb_array.
 
     `PICTURE` is ``environment.render()``, (height, width, 3) uint8, as MessagePack, since a spec
-    has at most one variable dimension. `RENDER_FPS` is the frame rate of its videos in Hz.
+    has at most one variable dimension. `RENDER_FPS` is the frame rate in Hz.
     """
     environment = driven.environment
     if getattr(environment, "render_mode", None) != "rgb_array":
@@ -116,7 +116,7 @@ def pictures_of(driven: Driven) -> Properties | None:
 
 
 class PropertyService:
-    """Answers the extension's requests: a server's `Extension`."""
+    """Replies to property requests; an `Extension` of the server."""
 
     def __init__(self, properties: Properties | None = None) -> None:
         self._own = Properties() if properties is None else properties
@@ -138,14 +138,14 @@ def _answer(request: codec.PropertyRequest, entries: dict[str, _Entry]) -> codec
     entry, below = entries.get(key), _below(key, entries)
     if entry is None and not below and (key or not isinstance(request, codec.ListPropertyRequest)):
         names = ", ".join(list(_below("", entries))[:20]) or "none"
-        raise StatusError(Code.NOT_FOUND, f"there is no {_shown(key)}; the outermost are: {names}")
+        raise StatusError(Code.NOT_FOUND, f"there is no {_shown(key)}; top level: {names}")
     if isinstance(request, codec.ListPropertyRequest):
         if not below and key:
-            raise StatusError(Code.INVALID_ARGUMENT, f"{_shown(key)} holds no properties")
+            raise StatusError(Code.INVALID_ARGUMENT, f"{_shown(key)} has no properties below it")
         return codec.ListPropertyResponse(tuple(below.values()))
     if entry is None:
         raise StatusError(
-            Code.PERMISSION_DENIED, f"{_shown(key)} has no value, it only holds properties"
+            Code.PERMISSION_DENIED, f"{_shown(key)} has no value, only properties below it"
         )
     if isinstance(request, codec.ReadPropertyRequest):
         if entry.read is None:
@@ -187,14 +187,14 @@ def _shown(key: str) -> str:
 
 
 def _fit(entry: _Entry, value: Any) -> Any:
-    """Return a value in its spec's dtype and shape."""
+    """Convert a value to its spec's dtype; EncodeError if its shape differs."""
     spec = entry.spec
     if spec.dtype == codec.DataType.PROTO:
         return value
     try:
         array = np.asarray(value)
     except ValueError as error:  # such as a jagged list
-        raise EncodeError(f"the value of {_shown(spec.name)} is no array: {error}") from None
+        raise EncodeError(f"the value of {_shown(spec.name)} is not an array: {error}") from None
     if len(array.shape) != len(spec.shape) or any(
         size != wanted for size, wanted in zip(array.shape, spec.shape, strict=True) if wanted >= 0
     ):
@@ -231,14 +231,14 @@ class _PropertiesExtension(SharedClient):
 
     @driven
     def write(self, key: str, value: Any) -> Waits[None]:
-        """Set a value; errors as for `read`, ValueError if the server rejects the value."""
+        """Set a value; errors as in `read`, and ValueError if the server rejects the value."""
         yield from self._ask(codec.WritePropertyRequest(key, value), codec.WritePropertyResponse)
 
     @driven
     def list(self, key: str = "") -> Waits[tuple[codec.PropertySpec, ...]]:
-        """Return the properties below `key`, or the outermost; ``spec.name`` is a property's key.
+        """Return the properties below `key`, or the top level; ``spec.name`` is a property's key.
 
-        Errors as for `read`, ValueError if it holds none.
+        Errors as in `read`, and ValueError if there is none below `key`.
         """
         return (
             yield from self._ask(codec.ListPropertyRequest(key), codec.ListPropertyResponse)
@@ -255,7 +255,7 @@ class _PropertiesExtension(SharedClient):
             raise kind(error.message) from error
         if not isinstance(response, awaited):
             came = "nothing" if response is None else f"a {type(response).__name__}"
-            raise RemoteProtocolError(f"a {awaited.__name__} was expected, not {came}")
+            raise RemoteProtocolError(f"expected a {awaited.__name__}, not {came}")
         return response
 
 
@@ -267,7 +267,7 @@ _BUILTIN: dict[int, type[Exception]] = {
 
 
 class PropertiesExtension(Blocking, _PropertiesExtension):
-    """The properties of a `Client`'s server, and of the world that is joined."""
+    """Reads, writes and lists properties of a `Client`'s server and joined world."""
 
 
 class AsyncPropertiesExtension(Asyncio, _PropertiesExtension):

@@ -1,11 +1,13 @@
-"""`Server`: listens for agents and lets them join worlds."""
+"""`Server`: serves worlds to agents."""
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import logging
+import secrets
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -27,9 +29,9 @@ from rlwire.dm_env_rpc.world import (
     Answer,
     Extension,
     JoinedAgent,
+    ServedWorld,
     World,
     WorldFactory,
-    Worlds,
     is_world,
     report,
 )
@@ -50,10 +52,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 logger = logging.getLogger(__name__)
-log = RateLimitedLog(logger)
 
 KEEP_ALIVE: Final = {"ping_interval": 120.0}
-"""Seconds, for clients that send nothing."""
+"""In seconds: pings clients that send nothing."""
 
 
 class Server(StreamServer):
@@ -65,29 +66,29 @@ class Server(StreamServer):
             ...
         Server(MyWorld, "localhost:9911").serve_forever()     # until SIGINT or SIGTERM
 
-    A request that fails is answered with an error status, whatever the environment raises, and the
-    connection stays.
+    If a request fails, the client receives an error status, whatever the environment raises, and
+    the connection stays open.
 
     Args:
-        worlds: a `World` class, or another `WorldFactory`, which gets the settings of
-            ``create_world``; or one `World`, which all join by the name ``""``; or an environment
-            of dm_env, Gymnasium or PettingZoo, or a class of them: see `EnvironmentWorlds`, which
-            has options and takes functions that make environments.
-        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0 is a free one.
-        workers: ``"threads"``, a thread for each connection; ``"asyncio"``, one event loop for
-            all: for many connections, and worlds that answer fast.
+        worlds: a `World` class or another `WorldFactory`, called with the settings of
+            ``create_world``; or one `World`, which clients join by the name ``""``; or a dm_env,
+            Gymnasium or PettingZoo environment, or its class. For a function that makes
+            environments, and for options, pass `EnvironmentWorlds`.
+        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0 chooses a free port.
+        workers: ``"threads"``, a thread per connection; or ``"asyncio"``, one event loop, for many
+            connections and worlds that reply fast.
         auth: the bearer token that clients must send; None for any client.
-        limits: maxima for messages; ``received`` is for whole ones.
-        max_sent: bytes of the longest message sent; by default ``limits.received``.
-        max_worlds: how many worlds may exist at once.
-        keep_abandoned: False destroys a world once the connection that created it has ended and
-            no agent is in it.
-        properties: the server's own, for the properties extension; a world's are its attribute
-            ``properties``.
+        limits: maxima for messages; ``received`` bounds a message's size.
+        max_sent: maximum size of a sent message in bytes; by default ``limits.received``.
+        max_worlds: maximum number of worlds at once.
+        keep_abandoned: False destroys a world when its creator has disconnected and all agents
+            have left.
+        properties: the server's properties, for the properties extension; a world has its own as
+            an attribute ``properties``.
         extensions: handlers of other extensions' requests, by type URL.
         check_bounds: whether actions outside their spec's bounds are rejected.
-        options: `rlwire.serving.serving.StreamOptions`; `max_connections` counts calls, of TCP
-            connections twice as many may be open.
+        options: `rlwire.serving.serving.StreamOptions`; `max_connections` counts calls, and twice
+            as many TCP connections may be open.
 
     Attributes:
         accepts: the settings that clients may give; None if `worlds` checks them itself.
@@ -120,54 +121,49 @@ class Server(StreamServer):
         if workers not in ("threads", "asyncio"):
             raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")
         one = is_world(worlds) and not isinstance(worlds, type)
-        self._world: World | None = worlds if one else None
         if is_environment(worlds):
             worlds = EnvironmentWorlds(worlds)
         self.accepts: frozenset[str] | None = getattr(worlds, "accepts", None)
-        self._make_world = None if one else _factory(worlds)
-        self._world_options: dict[str, Any] = {
-            "max_worlds": max_worlds,
-            "keep_abandoned": keep_abandoned,
-        }
-        self._worlds = self._new_worlds()
-        self._extensions: dict[str, Extension] = {
-            **(extensions or {}),
-            codec.PROPERTY_REQUEST_URL: PropertyService(properties),
-        }
-        limits = limits or DEFAULT
         most = options.get("max_connections", MAX_CONNECTIONS)
         most_each = options.get("max_connections_per_address", MAX_CONNECTIONS_PER_ADDRESS)
-        # A call over the limit gets a status on a connection that is open.
+        # A call over the limit needs an open connection to receive its status.
         options |= {"max_connections": 2 * most, "max_connections_per_address": 2 * most_each}
         tls = options["tls"] = http2_context(options.get("tls"))
-        service = _DmEnvRpcService(
-            self,
-            auth,
-            Admission(most, most_each),
-            self._extensions,
-            {"limits": limits, "check_bounds": check_bounds},
-            {"limits": limits, "max_sent": most_sent(limits, max_sent), **KEEP_ALIVE},
+        self._worlds = DmEnvRpcService(
+            None if one else _factory(worlds),
+            worlds if one else None,
+            max_worlds=max_worlds,
+            keep_abandoned=keep_abandoned,
+            extensions={
+                **(extensions or {}),
+                codec.PROPERTY_REQUEST_URL: PropertyService(properties),
+            },
+            admission=Admission(most, most_each),
+            auth=auth,
+            limits=limits or DEFAULT,
+            max_sent=max_sent,
+            check_bounds=check_bounds,
         )
-        super().__init__(address, service, workers=workers, **options)
-        service.session()  # raises for invalid options
+        super().__init__(address, self._worlds, workers=workers, **options)
+        self._worlds.session()  # raises for invalid options
         if auth is not None:
             self._guarded = True
             if tls is None:
                 warn_of_plain_token(self._where)
 
     @property
-    def worlds(self) -> Worlds:
-        """The worlds that exist; more can be added."""
+    def worlds(self) -> DmEnvRpcService:
+        """The worlds that exist: `names`, ``len()``, and `add` for more."""
         return self._worlds
 
     def check(self) -> None:
         """Make a world without settings, and close it; a `StatusError` is only logged."""
-        if self._make_world is None:
+        if self._worlds.factory is None:
             return
         try:
-            world = self._make_world({})
+            world = self._worlds.factory({})
         except StatusError as error:
-            logger.info("no world can be made before a client asks for one: %s", error.message)
+            logger.info("no world can be made without settings, not checked: %s", error.message)
         else:
             world.close()
 
@@ -177,33 +173,70 @@ class Server(StreamServer):
         return f"workers: {self._workers}, clients may set: {', '.join(sorted(self.accepts))}"
 
     def _after_stop(self) -> None:
-        worlds, self._worlds = self._worlds, self._new_worlds()
-        worlds.close()
-
-    def _new_worlds(self) -> Worlds:
-        worlds = Worlds(self._make_world, **self._world_options)
-        if self._world is not None:
-            worlds.add(self._world)
-        return worlds
+        self._worlds.close()
 
 
-@dataclass
-class _DmEnvRpcService(Service):
-    server: Server
-    token: str | None
-    admission: Admission
-    extensions: Mapping[str, Extension]
-    session_options: dict[str, Any]
-    call_options: dict[str, Any]
+class DmEnvRpcService(Service):
+    """The worlds of a server by name, and its handlers of calls; thread-safe.
 
-    def __post_init__(self) -> None:
-        self.authorization = None if self.token is None else authorization(self.token)
+    Args:
+        factory: makes worlds; None if clients cannot create worlds. Joining the name ``""``, if no
+            world has it, creates a world without settings, which is destroyed when its agent
+            leaves.
+        world: a world to serve under the name ``""``, also after a restart.
+        admission: counts and limits calls.
+
+    Other arguments: `Server`.
+    """
+
+    def __init__(
+        self,
+        factory: WorldFactory | None = None,
+        world: World | None = None,
+        *,
+        max_worlds: int = 1000,
+        keep_abandoned: bool = True,
+        extensions: Mapping[str, Extension] | None = None,
+        admission: Admission | None = None,
+        auth: str | None = None,
+        limits: Limits = DEFAULT,
+        max_sent: int | None = None,
+        check_bounds: bool = True,
+    ) -> None:
+        if max_worlds < 1:
+            raise ValueError(f"max_worlds must be at least 1, not {max_worlds}")
+        self.factory = factory
+        self.log = RateLimitedLog(logger)
+        self.extensions = {
+            url.rpartition("/")[2]: extension for url, extension in (extensions or {}).items()
+        }
+        self._world = world
+        self._max_worlds = max_worlds
+        self._keep_abandoned = keep_abandoned
+        self._admission = admission or Admission(MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS)
+        self._authorization = None if auth is None else authorization(auth)
+        self._sessions: dict[str, Any] = {"limits": limits, "check_bounds": check_bounds}
+        self._calls = {"limits": limits, "max_sent": most_sent(limits, max_sent), **KEEP_ALIVE}
+        self._lock = threading.Lock()
+        self._named: dict[str, ServedWorld] = {}
+        self._all: dict[ServedWorld, None] = {}
+        self._making = 0
+        self._number = 0
+        # A client that reconnects after a restart must not find another's world by its old name.
+        self._mark = secrets.token_hex(4)
+        self._closed = False
+        self._runs = 0  # how often `close` was called
+        if world is not None:
+            self.add(world)
 
     def session(self) -> GrpcServerSession:
-        return GrpcServerSession(**self.call_options)
+        return GrpcServerSession(**self._calls)
 
     def handler(self, connection: Any) -> GrpcHandler:
-        return GrpcHandler(connection, partial(self._admit, connection.peer), log)
+        return GrpcHandler(connection, partial(self._admit, connection.peer), self.log)
+
+    def begin(self) -> None:
+        self._closed = False
 
     def _admit(
         self, peer: str, call: ServedCall
@@ -212,28 +245,154 @@ class _DmEnvRpcService(Service):
             raise RejectedCall(
                 CallStatus("UNIMPLEMENTED", f"there is no {call.method}, only {METHOD}")
             )
-        if self.authorization is not None and not authorized(self.authorization, call.metadata):
-            sent = any(key == self.authorization[0] for key, _ in call.metadata)
+        if self._authorization is not None and not authorized(self._authorization, call.metadata):
+            sent = any(key == self._authorization[0] for key, _ in call.metadata)
             why = "the token is wrong" if sent else "a token is needed, and none was sent"
-            log.warning("%s: rejected, %s", peer, why)
+            self.log.warning("%s: rejected, %s", peer, why)
             raise RejectedCall(CallStatus("UNAUTHENTICATED", why))
         _, unix, user = peer.rpartition("#")
         address = user.partition(" ")[2] if unix else peer.rpartition(":")[0].strip("[]")
         try:
-            self.admission.enter(address)
+            self._admission.enter(address)
         except LimitExceeded as error:
-            log.warning("%s: rejected, %s", peer, error)
+            self.log.warning("%s: rejected, %s", peer, error)
             status = CallStatus("RESOURCE_EXHAUSTED", for_peer(error, "the server"))
             raise RejectedCall(status) from None
         whole = WHOLE in call.metadata
-        handler = DmEnvRpcHandler(
-            self.server.worlds,
-            peer,
-            self.extensions,
-            whole,
-            on_close=partial(self.admission.leave, address),
-        )
-        return dm_env_rpc.DmEnvRpcServerSession(**self.session_options), handler
+        leave = partial(self._admission.leave, address)
+        handler = DmEnvRpcHandler(self, peer, whole, on_close=leave)
+        return dm_env_rpc.DmEnvRpcServerSession(**self._sessions), handler
+
+    # ---- worlds ----------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._all)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the worlds."""
+        with self._lock:
+            return list(self._named)
+
+    def add(self, world: World, name: str = "") -> None:
+        """Serve `world` under `name` until it is destroyed; ValueError if the name is in use."""
+        with self._lock:
+            if name in self._named:
+                raise ValueError(f"there is a world {name!r} already")
+            self._keep(ServedWorld(name, world, False, self.log), named=True)
+
+    def create(self, settings: Settings) -> str:
+        """Create a world with a request's settings; return its name."""
+        return self._create(settings, named=True).name
+
+    def destroy(self, name: str) -> None:
+        """Destroy a world that has no agents."""
+        served = self.find(name)
+        inside = self._destroy(served, only_if_empty=True)
+        if inside:
+            raise StatusError(
+                Code.FAILED_PRECONDITION,
+                f"{inside} {'agent is' if inside == 1 else 'agents are'} joined to {served}; "
+                "they must leave it first",
+            )
+
+    def close(self) -> None:
+        """Destroy all worlds and remove their agents; pending requests get UNAVAILABLE."""
+        with self._lock:
+            self._closed = True
+            self._runs += 1
+            worlds = list(self._all)
+        for served in worlds:
+            with contextlib.suppress(StatusError):  # another thread was faster
+                self._destroy(served, only_if_empty=False)
+        if self._world is not None:
+            with self._lock:
+                self._keep(ServedWorld("", self._world, False, self.log), named=True)
+
+    def abandon(self, name: str) -> None:
+        """Record that the creator of a world has disconnected."""
+        with self._lock:
+            served = None if self._keep_abandoned else self._named.get(name)
+        if served is not None:
+            served.fleeting = True
+            self._sweep(served)
+
+    def join(self, name: str, settings: Settings, peer: object) -> JoinedAgent:
+        """Add an agent to a world; for ``""``, if no world has that name, to a new one."""
+        with self._lock:
+            served = self._named.get(name)
+        if served is None:
+            served = self.find(name) if name else self._create({}, named=False)
+        with on_error(lambda: self._sweep(served)):
+            return served.join(settings, peer)
+
+    def leave(self, agent: JoinedAgent) -> None:
+        agent.served.leave(agent)
+        self._sweep(agent.served)
+
+    def find(self, name: str) -> ServedWorld:
+        with self._lock:
+            served = self._named.get(name)
+        if served is None:
+            raise StatusError(
+                Code.NOT_FOUND,
+                f"there is no world {quoted(name)}; create_world returns the name of a new one",
+            )
+        return served
+
+    def _keep(self, served: ServedWorld, named: bool) -> None:
+        self._all[served] = None
+        if named:
+            self._named[served.name] = served
+
+    def _create(self, settings: Settings, named: bool) -> ServedWorld:
+        if self.factory is None:
+            raise StatusError(Code.UNIMPLEMENTED, "this server creates no worlds; join one it has")
+        with self._lock:
+            if self._closed:
+                raise StatusError(Code.UNAVAILABLE, "the server is closing")
+            exist = len(self._all) + self._making
+            if exist >= self._max_worlds:
+                raise StatusError(
+                    Code.RESOURCE_EXHAUSTED,
+                    f"there are {exist} worlds, as many as this server allows; destroy one",
+                )
+            run = self._runs
+            self._making += 1
+            self._number += 1
+            name = f"world-{self._mark}-{self._number}" if named else ""
+        try:
+            served = ServedWorld(name, self.factory(settings), not named, self.log)
+        except BaseException:
+            with self._lock:
+                self._making -= 1
+            raise
+        with self._lock:
+            self._making -= 1
+            if run == self._runs:
+                self._keep(served, named)
+                return served
+        served.close_world()
+        raise StatusError(Code.UNAVAILABLE, "the server is closing")
+
+    def _sweep(self, served: ServedWorld) -> None:
+        """Destroy a fleeting world if it has no agents."""
+        if served.fleeting:
+            with contextlib.suppress(StatusError):
+                self._destroy(served, only_if_empty=True)
+
+    def _destroy(self, served: ServedWorld, only_if_empty: bool) -> int:
+        """Destroy a world; or, if `only_if_empty`, return the number of its agents."""
+        inside = served.shut(only_if_empty)
+        if not inside:
+            with self._lock:
+                self._all.pop(served, None)
+                if self._named.get(served.name) is served:
+                    del self._named[served.name]
+            served.close_world()
+            self.log.info("%s is destroyed", served)
+        return inside
 
 
 def authorized(expected: tuple[str, str], metadata: Iterable[tuple[str, str | bytes]]) -> bool:
@@ -250,15 +409,15 @@ def authorized(expected: tuple[str, str], metadata: Iterable[tuple[str, str | by
 def _factory(worlds: Any) -> WorldFactory:
     if not callable(worlds):
         raise TypeError(
-            f"expected a factory of worlds, or an environment, not a {type(worlds).__name__}"
+            f"expected a factory of worlds or an environment, not a {type(worlds).__name__}"
         )
 
     def make(settings: Settings) -> World:
         world: World = worlds(settings)
         if not is_world(world):
-            hint = "; give EnvironmentWorlds(...) to the server" if is_environment(world) else ""
+            hint = ": pass EnvironmentWorlds(...) to Server" if is_environment(world) else ""
             raise TypeError(
-                f"a {type(world).__name__} is no world: it has no join(), reset() and close(){hint}"
+                f"expected a World (join, reset, close), not a {type(world).__name__}{hint}"
             )
         return world
 
@@ -273,45 +432,41 @@ _NAMES[Step] = "step"
 
 
 class DmEnvRpcHandler:
-    """Answers the requests of one call, in order; an answer may be deferred."""
+    """Answers the requests of one call, in order; replies may be deferred."""
 
     def __init__(
         self,
-        worlds: Worlds,
+        service: DmEnvRpcService,
         peer: object = "",
-        extensions: Mapping[str, Extension] | None = None,
         whole: bool = False,
         on_close: Callable[[], None] | None = None,
     ) -> None:
-        self._worlds = worlds
-        self._log = worlds.log
+        self._service = service
+        self._log = service.log
         self._peer = peer
         self._whole = whole
-        self._extensions = {
-            url.rpartition("/")[2]: extension for url, extension in (extensions or {}).items()
-        }
         self._agent: JoinedAgent | None = None
-        self._name: str | None = None  # by which the world was joined
+        self._name: str | None = None  # under which the world was joined
         self._created: list[str] = []
         self._closed = False
         self._on_close = on_close
 
     def answer(self, event: Request | Step) -> Answer:
-        """Carry out one request; whatever a world raises, even `SystemExit`, becomes a `Status`."""
+        """Return the reply; anything that a world raises, even `SystemExit`, becomes a `Status`."""
         try:
             if type(event) is Step:
                 agent = self._agent or self._joined()
                 return agent.served.step(agent, event)
             name = _NAMES.get(type(event))
             if name is None:
-                raise StatusError(Code.UNIMPLEMENTED, "worlds do not know this request")
+                raise StatusError(Code.UNIMPLEMENTED, "this request is not supported")
             answer: Answer = getattr(self, f"_{name}")(event)
             return answer
         except BaseException as error:
             return self._failed(event, error)
 
     def failure(self, event: Request | Step, error: BaseException) -> Status:
-        """Undo a request whose answer cannot be sent, and return the status in its place."""
+        """Undo a request whose reply cannot be sent; return the status to send instead."""
         agent = self._agent
         if agent is not None and isinstance(event, (Step, codec.ResetRequest)):
             agent.served.undo(agent)
@@ -324,7 +479,7 @@ class DmEnvRpcHandler:
         self._leave()
         created, self._created = self._created, []
         for name in created:
-            self._worlds.abandon(name)
+            self._service.abandon(name)
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()
@@ -339,10 +494,10 @@ class DmEnvRpcHandler:
         return self._agent
 
     def _create_world(self, request: codec.CreateWorldRequest) -> codec.CreateWorldResponse:
-        name = self._worlds.create(request.settings)
+        name = self._service.create(request.settings)
         self._log.info("%s: created world %r", self._peer, name)
         self._created.append(name)
-        if self._closed:  # while the world was made
+        if self._closed:  # while the world was being made
             self.close()
         return codec.CreateWorldResponse(name)
 
@@ -351,10 +506,10 @@ class DmEnvRpcHandler:
             raise StatusError(
                 Code.FAILED_PRECONDITION, f"already joined to {self._agent.served}; leave it first"
             )
-        agent = self._worlds._join(request.world_name, request.settings, self._peer)
+        agent = self._service.join(request.world_name, request.settings, self._peer)
         whole = getattr(agent.environment, "whole", None)
         if self._whole and whole is not None:
-            with on_error(lambda: self._worlds._leave(agent)), agent.served.call_lock:
+            with on_error(lambda: self._service.leave(agent)), agent.served.call_lock:
                 whole()
         self._log.info("%s: joined %s", self._peer, agent.served)
         self._agent, self._name = agent, request.world_name
@@ -372,7 +527,7 @@ class DmEnvRpcHandler:
         if agent is not None and request.world_name == self._name:
             served = agent.served
         else:
-            served = self._worlds._find(request.world_name)
+            served = self._service.find(request.world_name)
         caller = agent if agent is not None and agent.served is served else None
         answer = served.reset_world(request.settings, caller, self._peer)
         waits = " waits for its agents" if isinstance(answer, DeferredReply) else ""
@@ -389,14 +544,15 @@ class DmEnvRpcHandler:
             raise StatusError(
                 Code.FAILED_PRECONDITION, f"this connection is joined to {agent.served}; leave it"
             )
-        self._worlds.destroy(request.world_name)
+        self._service.destroy(request.world_name)
         self._log.info("%s: destroyed world %r", self._peer, request.world_name)
         return codec.DestroyWorldResponse()
 
     def _extension(self, request: codec.AnyMessage) -> codec.AnyMessage:
-        extension = self._extensions.get(request.type_url.rpartition("/")[2])
+        extensions = self._service.extensions
+        extension = extensions.get(request.type_url.rpartition("/")[2])
         if extension is None:
-            known = ", ".join(sorted(self._extensions)) or "none"
+            known = ", ".join(sorted(extensions)) or "none"
             raise StatusError(
                 Code.UNIMPLEMENTED, f"{quoted(request.type_url)} is not known here; known: {known}"
             )
@@ -408,5 +564,5 @@ class DmEnvRpcHandler:
     def _leave(self) -> None:
         agent, self._agent, self._name = self._agent, None, None
         if agent is not None:
-            self._worlds._leave(agent)
+            self._service.leave(agent)
             self._log.info("%s: left %s", self._peer, agent.served)

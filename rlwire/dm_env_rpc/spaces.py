@@ -1,12 +1,11 @@
-"""Gymnasium's spaces and dm_env's specs as dm_env_rpc's tensors, both ways.
+"""Converts values of Gymnasium spaces and dm_env specs to dm_env_rpc tensors and back.
 
-`Structure.flatten` makes tensors by name of a value, `build` the reverse. Names join keys with
-periods; items of tuples and lists count from 0, those of an outermost tuple have the name of a lone
-value before: ``observation.0``. A lone spec of dm_env keeps its own name.
+`Structure.flatten` returns a value's tensors by name, `build` reverses it. Names join keys with
+periods. Items of tuples and lists are numbered from 0; those of an outermost tuple have the default
+name as a prefix: ``observation.0``. A single dm_env spec keeps its own name.
 
-float16, int16 and uint16 are sent in the next wider payload and restored. Bounds that are infinite
-throughout are left out. Complex numbers, objects, and spaces without a fixed structure are
-rejected.
+float16, int16 and uint16 are sent in the next wider payload and restored. Bounds that are all
+infinite are omitted. Complex numbers, objects, and spaces without a fixed structure are rejected.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
 from rlwire.limits import Limits
 
 WHOLE = "rlwire-whole", "1"
-"""gRPC metadata of `rlwire.make`: rlwire's server then sends its spaces and infos."""
+"""gRPC metadata of `rlwire.make`, which requests spaces and infos from an rlwire server."""
 
 INFO = "rlwire.info "
-"""The start of the name of an observation for `rlwire.make` alone; the rest is the spaces as JSON
-(`describe_both`). The value is the info as MessagePack, sent unrequested in steps with an info."""
+"""Name prefix of an extra observation for `rlwire.make`; the rest of the name is the spaces as JSON
+(`describe_both`). Its value is the info as MessagePack, sent unrequested in steps with an info."""
 
 _CANNOT = "which dm_env_rpc cannot describe"
 
@@ -58,7 +57,7 @@ def spaces_in(name: str, limits: Limits) -> tuple[Any, Any] | None:
 
 
 class Tensor(NamedTuple):
-    """One tensor: its spec, and conversions of the environment's values."""
+    """A tensor's spec, and conversions between wire values and the environment's values."""
 
     spec: TensorSpec
     to_wire: Convert
@@ -89,7 +88,7 @@ class Structure:
         self.names = [spec.name for spec in self.specs]
         if len(set(self.names)) != len(self.names):
             twice = min(name for name, count in Counter(self.names).items() if count > 1)
-            raise EncodeError(f"two tensors of the {what} would be called {twice!r}")
+            raise EncodeError(f"two tensors of the {what} have the name {twice!r}")
         unflatten(dict.fromkeys(self.names))  # rejects "a" beside "a.b"
 
     def flatten(self, value: Any) -> dict[str, Any]:
@@ -100,14 +99,14 @@ class Structure:
         return {leaf.spec.name: leaf.to_wire(part) for leaf, part in pairs}
 
     def build(self, tensors: Mapping[str, Any]) -> Any:
-        """Return the value of these tensors; all names must be there."""
+        """Return the value of these tensors; all names are required."""
         lone = self._lone
         if lone is not None:
             return lone.to_native(tensors[lone.spec.name])
         return self._tree.build(leaf.to_native(tensors[leaf.spec.name]) for leaf in self.leaves)
 
     def fill(self, number: float) -> dict[str, Any]:
-        """Return tensors full of a number, clipped to their bounds."""
+        """Return tensors filled with a number, clipped to their bounds."""
         return {spec.name: _full(spec, number) for spec in self.specs}
 
 
@@ -146,7 +145,7 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     code = f"{native.kind}{native.itemsize}"
     code = _WIDER.get(code, code)
     if code not in _CARRIED:
-        raise EncodeError(f"{name!r} is of {native}, which no payload of dm_env_rpc can carry")
+        raise EncodeError(f"{name!r} has dtype {native}, which dm_env_rpc cannot encode")
     wire = np.dtype(code)
     low, high = _bound(leaf.low, shape, wire), _bound(leaf.high, shape, wire)
     spec = make_spec(name, shape, wire, low, high)
@@ -188,8 +187,8 @@ def _text_tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
             text = native(np.asarray(value).item())
             if checked and not space.contains(text):
                 raise EncodeError(
-                    f"{name!r} must be text of {space.min_length} to {space.max_length} of the "
-                    f"characters {space.characters!r}"
+                    f"{name!r} must have {space.min_length} to {space.max_length} characters, from "
+                    f"{space.characters!r}"
                 )
             return text
         array = np.asarray(value)

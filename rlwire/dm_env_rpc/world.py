@@ -1,12 +1,12 @@
-"""The worlds of a server: `World` and `AgentEnvironment` for their authors, `Worlds` by name.
+"""`World` and `AgentEnvironment`, which users implement, and `ServedWorld`, which serves a world.
 
-``reset_world`` waits until each other agent whose sequence is RUNNING has received INTERRUPTED as
-the result of a step, has ended its sequence otherwise, or has left. Steps of agents that are not
-RUNNING wait for the reset. Callers of resets are not waited for; several resets run one after the
-other. An agent that never steps again delays a reset until it leaves, as in the reference.
+``reset_world`` waits until each other agent in state RUNNING has received INTERRUPTED as the result
+of a step, has ended its sequence otherwise, or has left. Steps of agents in other states wait for
+the reset. A reset does not wait for agents that have requested one; several resets run one after
+the other. An agent that never steps again delays a reset until it leaves, as in the reference.
 
-A sequence may end without its client knowing: the result of the last step could not be sent, or
-another agent's reset ended it before the client's own reset failed. The next step then returns
+A client may miss the end of its sequence: the result of the last step could not be sent, or another
+agent's reset ended the sequence before the client's own reset failed. The next step then returns
 INTERRUPTED, with the observations of a first step.
 """
 
@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import secrets
 import threading
 import traceback
 from collections import deque
@@ -33,27 +32,23 @@ from rlwire.errors import (
     LimitExceeded,
     RlwireError,
     for_peer,
-    on_error,
-    quoted,
 )
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.rate_limited_log import Log, RateLimitedLog
-
-logger = logging.getLogger(__name__)
+from rlwire.transports.rate_limited_log import Log
 
 Answer: TypeAlias = "codec.Response | StepResult | DeferredReply"
 
 _RUNNING = codec.EnvironmentStateType.RUNNING
 _INTERRUPTED = codec.EnvironmentStateType.INTERRUPTED
-_TEXT = 2000  # characters of an exception's text that a client receives
+_TEXT = 2000  # characters of an error text sent to a client
 
 
 class AgentEnvironment(Protocol):
-    """One agent's view of a world. Called by one thread at a time.
+    """An agent of a world, as its client sees it. One thread at a time calls it.
 
     Optional methods: ``request(names)`` is called before a step with the names of the observations
-    that will be sent. ``whole()`` is called after the join if the client is `rlwire.make`, which
-    alone reads what the agent then adds to `specs` and to results.
+    that will be sent. ``whole()`` is called after the join if the client is `rlwire.make`: the
+    agent may then add spaces to `specs` and infos to results.
 
     Attributes:
         specs: the agent's actions and observations.
@@ -62,50 +57,50 @@ class AgentEnvironment(Protocol):
     specs: codec.ActionObservationSpecs
 
     def reset(self, settings: Settings) -> None:
-        """End the sequence, if there is one; `specs` may change. `begin` comes next."""
+        """End the sequence, if any; `specs` may change. The next call is `begin`."""
 
     def begin(self) -> StepResult | DeferredReply:
-        """Begin a sequence: RUNNING. Called again if the first result could not be sent."""
+        """Begin a sequence, in state RUNNING. Called again if its result could not be sent."""
 
     def step(self, actions: dict[str, Any]) -> StepResult | DeferredReply:
-        """Act, within a sequence. If the state is not RUNNING, `begin` or `reset` comes next."""
+        """Step a sequence. If the state is not RUNNING, the next call is `begin` or `reset`."""
 
     def close(self) -> None:
-        """Leave; no call follows."""
+        """Leave the world; the last call."""
 
 
 class World(Protocol):
     """A world that agents join. One thread at a time calls it and its agents.
 
     An agent whose step waits for other agents returns a `rlwire.transports.deferred.DeferredReply`.
-    The world sets these in a method ``settle()``, which is called after each call of the world or
-    its agents, by any thread and without a lock. `reset`, and an agent's `close`, must set those
-    that wait.
+    The world sets these replies in a method ``settle()``. It is called after each call of the world
+    or its agents, in any thread and without a lock. `reset` and an agent's `close` must set the
+    replies of the steps that they interrupt.
     """
 
     def join(self, settings: Settings) -> AgentEnvironment:
         """Add an agent, without waiting for others.
 
         Raises:
-            StatusError, ValueError: the settings, or one agent more, are rejected.
+            StatusError, ValueError: the settings are rejected, or the world is full.
         """
 
     def reset(self, settings: Settings) -> None:
-        """Reset the world; `reset` of each agent is called next.
+        """Reset the world; `reset` of each agent is called afterwards.
 
         Raises:
             StatusError, ValueError: the settings are rejected.
         """
 
     def close(self) -> None:
-        """Free what the world holds; called once, after its last agent has left."""
+        """Release resources; called once, after the last agent has left."""
 
 
 WorldFactory: TypeAlias = Callable[[Settings], World]
 """Makes a world from ``create_world``'s settings; several threads may call it at once."""
 
 Extension: TypeAlias = Callable[[codec.AnyMessage, "World | None"], codec.AnyMessage]
-"""Answers an extension's request, given the world that is joined."""
+"""Returns the reply to an extension's request, given the joined world."""
 
 
 def is_world(value: object) -> bool:
@@ -114,7 +109,7 @@ def is_world(value: object) -> bool:
 
 # ---- error statuses -----------------------------------------------------------------------------
 
-# The first that fits counts: the codec's own errors are ValueErrors too.
+# The first match counts: the codec's errors are ValueErrors too.
 _CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (LimitExceeded, Code.RESOURCE_EXHAUSTED),
     (EncodeError, Code.INTERNAL),
@@ -165,9 +160,9 @@ class JoinedAgent:
     served: ServedWorld
     environment: AgentEnvironment
     peer: object  # the client, for the log
-    running: bool = False  # whether its sequence is RUNNING
-    untold: bool = False  # whether the sequence has ended and the client does not know
-    was_running: bool = False  # whether the client took it to be RUNNING before its last request
+    running: bool = False  # whether the sequence is RUNNING
+    untold: bool = False  # whether the client missed the end of the sequence
+    was_running: bool = False  # whether it was RUNNING for the client before its last request
     playing: bool = False  # whether a step is in progress
     waiting: bool = False  # whether that step waits for other agents
     left: bool = False
@@ -222,13 +217,13 @@ class _Reset:
 
 
 class ServedWorld:
-    """A world, its agents and the resets that wait.
+    """A world with its agents, pending resets and held steps.
 
-    `lock` guards the fields and is held for moments, `call_lock` the user's world. `call_lock` is
-    never acquired under `lock`, and neither is held while a deferred reply is set.
+    `lock` guards the fields and is held briefly, `call_lock` guards the user's world. `call_lock`
+    is never acquired under `lock`, and neither is held while a deferred reply is set.
     """
 
-    def __init__(self, name: str, world: World, fleeting: bool, log: Log = logger) -> None:
+    def __init__(self, name: str, world: World, fleeting: bool, log: Log) -> None:
         self.log = log
         self.name = name
         self.world = world
@@ -269,12 +264,12 @@ class ServedWorld:
                 if not self.closed:
                     self.agents[agent] = None
                     return agent
-            # Destroyed meanwhile: its `close`, which waits for this lock, finds no agent.
+            # Destroyed meanwhile: `shut` did not see this agent; `close_world` waits for the lock.
             agent.close(locked=True)
         raise self._gone()
 
     def step(self, agent: JoinedAgent, event: Step) -> Answer:
-        """Carry out an agent's step, or hold it until the world is reset."""
+        """Carry out an agent's step, or hold it until pending resets are done."""
         with self.lock:
             if self.resets and not agent.running:
                 held = _HeldStep(agent, event)
@@ -284,7 +279,7 @@ class ServedWorld:
         return self._step(agent, event)
 
     def reset(self, agent: JoinedAgent, settings: Settings) -> None:
-        """End one agent's sequence; without a sequence and settings this does nothing."""
+        """End one agent's sequence; does nothing without a sequence and settings."""
         if agent.running or settings:
             agent.reset(settings)
         with self.lock:
@@ -294,7 +289,7 @@ class ServedWorld:
         self.advance()
 
     def reset_world(self, settings: Settings, caller: JoinedAgent | None, peer: object) -> Answer:
-        """Reset the world, at once or when its other agents have received INTERRUPTED."""
+        """Reset the world, at once or after its other agents have received INTERRUPTED."""
         was_running = caller is not None and (caller.running or caller.untold)
         reset = _Reset(settings, caller, peer, was_running)
         with self.lock:
@@ -315,14 +310,14 @@ class ServedWorld:
             held.reply.set(Status(Code.ABORTED, "step: the agent has left the world"))
 
     def undo(self, agent: JoinedAgent) -> None:
-        """Note that the reply to an agent's last step or reset was not sent."""
+        """Record that the reply to an agent's last step or reset was not sent."""
         with self.lock:
             agent.running = agent.running and agent.was_running
             agent.untold = agent.was_running and not agent.running
         self.advance()
 
     def advance(self) -> None:
-        """Carry out the resets that wait for no agent."""
+        """Carry out the pending resets, unless one must wait for an agent."""
         while True:
             with self.lock:
                 callers = {reset.caller for reset in self.resets}
@@ -346,7 +341,7 @@ class ServedWorld:
             with self.lock:
                 self.resetting = False
                 if reset.caller is not None:
-                    # Another's reset may have ended its sequence before its own failed.
+                    # Another agent's reset may have ended its sequence before its own failed.
                     failed = isinstance(reply, Status)
                     reset.caller.untold = failed and reset.was_running and not reset.caller.running
                 answered = not self.resets or self.resets[0] is not reset  # by `shut`
@@ -362,7 +357,7 @@ class ServedWorld:
                 self._release(held)
 
     def shut(self, only_if_empty: bool) -> int:
-        """Reject further joins and remove all agents, or return how many are in."""
+        """Reject joins and remove all agents; or, if `only_if_empty`, return their number."""
         with self.lock:
             self._check()
             inside = len(self.agents) + self.joining
@@ -402,7 +397,7 @@ class ServedWorld:
             agent.waiting = True
         result.add_done_callback(functools.partial(self._step_done, agent, reply))
         self._settle()
-        self.advance()  # a reset that came meanwhile need not wait for this
+        self.advance()  # a reset requested meanwhile does not wait for this step
         return reply.result() if reply.done() else reply
 
     def _step_done(self, agent: JoinedAgent, reply: DeferredReply, result: DeferredReply) -> None:
@@ -413,7 +408,7 @@ class ServedWorld:
             reply.set(report(self.log, agent.peer, "step", error))
 
     def _stepped(self, agent: JoinedAgent, result: StepResult | None) -> StepResult:
-        """Note a step's result, None if it failed, and return the reply."""
+        """Record a step's result (None: it failed) and return the reply."""
         with self.lock:
             agent.playing = agent.waiting = False
             resets = bool(self.resets)
@@ -447,7 +442,7 @@ class ServedWorld:
                 self.world.reset(reset.settings)
         except BaseException as error:
             reply = report(self.log, reset.peer, "reset_world", error)
-            # The callers' sequences go on; the others' clients know that theirs are over.
+            # The callers' sequences continue; the others' clients have received INTERRUPTED.
             agents = [agent for agent in agents if agent not in callers]
         for agent in agents:
             try:
@@ -461,170 +456,3 @@ class ServedWorld:
             with self.lock:
                 agent.running = False
         return reply
-
-
-# ---- all worlds ---------------------------------------------------------------------------------
-
-
-class Worlds:
-    """The worlds of one server; connections on any threads share it.
-
-    Args:
-        factory: makes worlds; None for a server that creates none. Joining the name ``""``, if no
-            world was added under it, creates a world without settings that is destroyed when its
-            agent leaves.
-        max_worlds: how many worlds may exist at once.
-        keep_abandoned: False destroys a world once the connection that created it has ended and
-            no agent is in it.
-    """
-
-    def __init__(
-        self,
-        factory: WorldFactory | None = None,
-        *,
-        max_worlds: int = 1000,
-        keep_abandoned: bool = True,
-    ) -> None:
-        if max_worlds < 1:
-            raise ValueError(f"max_worlds must be at least 1, not {max_worlds}")
-        self.log = RateLimitedLog(logger)
-        self._factory = factory
-        self._max_worlds = max_worlds
-        self._keep_abandoned = keep_abandoned
-        self._lock = threading.Lock()
-        self._named: dict[str, ServedWorld] = {}
-        self._all: dict[ServedWorld, None] = {}
-        self._making = 0
-        self._number = 0
-        # A client that reconnects after a restart must not find another's world by its old name.
-        self._mark = secrets.token_hex(4)
-        self._closed = False
-
-    def __len__(self) -> int:
-        with self._lock:
-            return len(self._all)
-
-    @property
-    def names(self) -> list[str]:
-        """Return the names of the worlds."""
-        with self._lock:
-            return list(self._named)
-
-    def add(self, world: World, name: str = "") -> None:
-        """Serve `world` under this name, which must be free, until it is destroyed."""
-        with self._lock:
-            if name in self._named:
-                raise ValueError(f"there is a world {name!r} already")
-            self._keep(ServedWorld(name, world, False, self.log), named=True)
-
-    def create(self, settings: Settings) -> str:
-        """Create a world by a request's settings; return its name."""
-        return self._create(settings, named=True).name
-
-    def destroy(self, name: str) -> None:
-        """Destroy a world that no agent is in."""
-        served = self._find(name)
-        inside = self._destroy(served, only_if_empty=True)
-        if inside:
-            raise StatusError(
-                Code.FAILED_PRECONDITION,
-                f"{inside} {'agent is' if inside == 1 else 'agents are'} joined to {served}; "
-                "they must leave it first",
-            )
-
-    def close(self) -> None:
-        """Destroy all worlds and remove their agents; requests that wait get UNAVAILABLE."""
-        with self._lock:
-            self._closed = True
-            worlds = list(self._all)
-        for served in worlds:
-            with contextlib.suppress(StatusError):  # another thread was faster
-                self._destroy(served, only_if_empty=False)
-
-    def abandon(self, name: str) -> None:
-        """Note that the connection that created this world has ended."""
-        with self._lock:
-            served = None if self._keep_abandoned else self._named.get(name)
-        if served is not None:
-            served.fleeting = True
-            self._sweep(served)
-
-    def _join(self, name: str, settings: Settings, peer: object) -> JoinedAgent:
-        """Add an agent to a world, or to one of its own if no world has the name ``""``."""
-        with self._lock:
-            served = self._named.get(name)
-        if served is None:
-            served = self._find(name) if name else self._create({}, named=False)
-        with on_error(lambda: self._sweep(served)):
-            return served.join(settings, peer)
-
-    def _leave(self, agent: JoinedAgent) -> None:
-        agent.served.leave(agent)
-        self._sweep(agent.served)
-
-    def _find(self, name: str) -> ServedWorld:
-        with self._lock:
-            served = self._named.get(name)
-        if served is None:
-            raise StatusError(
-                Code.NOT_FOUND,
-                f"there is no world {quoted(name)}; create_world returns the name of a new one",
-            )
-        return served
-
-    def _keep(self, served: ServedWorld, named: bool) -> None:
-        self._all[served] = None
-        if named:
-            self._named[served.name] = served
-
-    def _create(self, settings: Settings, named: bool) -> ServedWorld:
-        if self._factory is None:
-            raise StatusError(Code.UNIMPLEMENTED, "this server creates no worlds; join one it has")
-        with self._lock:
-            self._check_open()
-            exist = len(self._all) + self._making
-            if exist >= self._max_worlds:
-                raise StatusError(
-                    Code.RESOURCE_EXHAUSTED,
-                    f"there are {exist} worlds, as many as this server allows; destroy one",
-                )
-            self._making += 1
-            self._number += 1
-            name = f"world-{self._mark}-{self._number}" if named else ""
-        try:
-            served = ServedWorld(name, self._factory(settings), not named, self.log)
-        except BaseException:
-            with self._lock:
-                self._making -= 1
-            raise
-        with self._lock:
-            self._making -= 1
-            closed = self._closed
-            if not closed:
-                self._keep(served, named)
-        if closed:
-            served.close_world()
-            self._check_open()
-        return served
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StatusError(Code.UNAVAILABLE, "the server is closing")
-
-    def _sweep(self, served: ServedWorld) -> None:
-        """Destroy a world that is fleeting, if no agent is in it."""
-        if served.fleeting:
-            with contextlib.suppress(StatusError):
-                self._destroy(served, only_if_empty=True)
-
-    def _destroy(self, served: ServedWorld, only_if_empty: bool) -> int:
-        """Destroy a world, or return how many agents are in it."""
-        inside = served.shut(only_if_empty)
-        if not inside:
-            with self._lock:
-                self._all.pop(served, None)
-                if self._named.get(served.name) is served:
-                    del self._named[served.name]
-            served.close_world()
-            self.log.info("%s is destroyed", served)
-        return inside

@@ -1,6 +1,6 @@
-"""openpi's remote policies: a server, a client, and openpi-client's functions over rlwire's codec.
+"""openpi's remote policies: server, client, and openpi-client's functions with rlwire's codec.
 
-Either end may be openpi's own. Programs that use openpi-client call
+The peer may be openpi's own server or client. Programs that use openpi-client call
 ``rlwire.install("openpi_client")``. `rlwire.msgpack_numpy` describes the functions.
 """
 

@@ -1,4 +1,4 @@
-"""`Client` and `AsyncClient`: a policy on a server, rlwire's or openpi's own."""
+"""`Client` and `AsyncClient`: clients of a policy server, rlwire's or openpi's own."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
 
 class OpenPIClientBase(waits.Counting):
-    """A policy on a server.
+    """Base class of `Client` and `AsyncClient`.
 
     Args:
         address: ``"host:port"``, ``"unix:/path"``, or a URL: ``ws://host:port/path``, or ``wss``
             for TLS.
         auth: the key to send as ``Authorization: Api-Key``.
-        tls: for TLS; by default, for ``wss``, a context that trusts the system's authorities.
-        timeout: by default `Timeouts()`; its `idle` bounds the time of the policy.
+        tls: an SSL context or a `ClientTLS`; ``wss`` trusts the system's authorities by default.
+        timeout: by default `Timeouts()`; its `idle` bounds the wait for an action.
         backoff: retries of `connect`; by default none.
         limits: maxima for messages.
-        arrays: how arrays are written; both dialects are read.
-        reconnect: whether an observation that meets a closed connection is sent again over a new
-            one, once. Servers close after an error of the policy, and after long silence. The
-            policy may then see an observation twice.
+        arrays: dialect of encoded arrays; both dialects are decoded.
+        reconnect: whether `infer` on a closed connection reconnects and sends the observation
+            again, once. Servers close the connection after a policy error, and after long silence.
+            The policy may see an observation twice.
 
     Attributes:
-        metadata: what the server says about its policy.
+        metadata: the dict that the server sent when connecting.
     """
 
     _open: Callable[..., Any]
@@ -76,12 +76,12 @@ class OpenPIClientBase(waits.Counting):
 
     @driven
     def connect(self) -> Waits[None]:
-        """Connect, and receive `metadata`; an open connection is closed first.
+        """Connect and receive `metadata`; closes an open connection first.
 
         Raises:
-            ValueError: there is no such address.
+            ValueError: the address is invalid.
             OSError: the server cannot be reached.
-            rlwire.sessions.websocket.Refused: the server rejects the client, as for a wrong key.
+            rlwire.sessions.websocket.Refused: the server rejects the client or its key.
             PeerError, RlwireError: the server does not speak openpi's protocol.
         """
         if self._connection is not None:
@@ -100,9 +100,9 @@ class OpenPIClientBase(waits.Counting):
         """Return the policy's action for an observation.
 
         Raises:
-            PeerError: the policy failed; with the server's text.
-            EncodeError, LimitExceeded: the observation cannot be sent; nothing was.
-            LocalProtocolError: another observation waits for its action.
+            PeerError: the policy failed; has the server's text.
+            EncodeError, LimitExceeded: the observation cannot be sent; nothing was sent.
+            LocalProtocolError: another observation is pending.
             DeadlineExceeded: no action came in time; the connection is closed.
             ConnectionClosed, OSError: the connection is lost, and reconnecting failed.
         """
@@ -131,15 +131,15 @@ class OpenPIClientBase(waits.Counting):
 
     def _close_if_owed(self, error: BaseException) -> None:
         if self._session.asked and not isinstance(error, LocalProtocolError):
-            self._connection.close()  # a late action would be taken for the next one's
+            self._connection.close()  # a late action would be mistaken for the next
 
     def get_server_metadata(self) -> dict[str, Any]:
-        """Return `metadata`; openpi's name."""
+        """Return `metadata`, under openpi-client's name."""
         return self.metadata
 
     @driven
     def reset(self) -> Waits[None]:
-        """Do nothing, as openpi's client."""
+        """Do nothing, as in openpi's client."""
         yield None
 
     @driven
@@ -151,7 +151,7 @@ class OpenPIClientBase(waits.Counting):
 
 
 class Client(Blocking, OpenPIClientBase):
-    """A policy on a server; blocking, for one thread. It connects at once.
+    """Blocking client of a policy server, for one thread; connects when it is made.
 
     ::
 
@@ -168,7 +168,7 @@ class Client(Blocking, OpenPIClientBase):
 
     def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Return the policy's action for an observation; errors as for `OpenPIClientBase.infer`."""
-        # The base's generator is slower, and for errors only.
+        # Hot path: the base's generator is slower and handles only errors.
         try:
             action = self._connection.exchange(observation)
         except BaseException as error:

@@ -1,7 +1,7 @@
-"""openpi's part of `rlwire.listen` and `rlwire.play`: callers that ask for a policy's actions.
+"""`rlwire.listen` and `rlwire.play` over openpi: environments that request a policy's actions.
 
 The protocol has no rewards or episodes: `play` adds `reward`, `terminated` and `truncated` to an
-observation. An observation that is no dictionary is sent in the entry `observation`.
+observation. An observation that is not a dict is sent as the entry `observation`.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def listen(
     **options: Unpack[StreamOptions],
 ) -> Callers:
     if action_space is None:
-        raise ValueError("openpi has no messages for spaces: give action_space= or like=")
+        raise ValueError("openpi has no messages for spaces: pass action_space= or like=")
     actions = tree_of(action_space, "the action", "which openpi's actions cannot carry")
     if not actions.lone:
         raise EncodeError(
-            f"openpi carries an action as one array, and the action space is {action_space}; wrap "
+            f"openpi encodes an action as one array, but the action space is {action_space}; wrap "
             f"the environment so that it is a Box, Discrete, MultiDiscrete, MultiBinary or Text"
         )
     if horizon is not None:
@@ -124,7 +124,7 @@ def play(
 ) -> list[float]:
     """Play an environment with a policy on a server; return the sum of rewards of each episode.
 
-    The actions of a chunk are stepped one after another, up to the end of the episode.
+    The environment steps through the actions of a chunk, up to the end of the episode.
     """
     totals = []
     with opened(environment, seed, "openpi") as game, Client(where, **options) as policy:
@@ -155,10 +155,10 @@ def _chunk(answer: dict[str, Any]) -> Any:
     actions = answer.get("actions")
     if "actions" not in answer:
         raise RemoteProtocolError(
-            f"the policy's answer has no 'actions', it has {quoted(list(answer))}"
+            f"expected 'actions' in the policy's reply, which has {quoted(list(answer))}"
         )
     if not isinstance(actions, (np.ndarray, list)) or np.ndim(actions) == 0 or len(actions) == 0:
         raise RemoteProtocolError(
-            f"the policy's 'actions' must be an array with one action a row, not {quoted(actions)}"
+            f"the policy's 'actions' must be an array, an action per row, not {quoted(actions)}"
         )
     return actions

@@ -10,10 +10,10 @@ from rlwire import _options
 
 @dataclass(frozen=True)
 class _ArrayOptions(_options.SecretOptions):
-    """Of both sides.
+    """Options of clients and servers.
 
     Attributes:
-        arrays: how arrays are written; both are read.
+        arrays: dialect of encoded arrays; both dialects are decoded.
     """
 
     arrays: Literal["openpi", "msgpack_numpy"] = "openpi"
@@ -21,17 +21,17 @@ class _ArrayOptions(_options.SecretOptions):
 
 @dataclass(frozen=True)
 class _PolicyOptions(_options.OriginOptions, _ArrayOptions, _options.StreamServerOptions):
-    """Of both kinds of servers; clients receive `metadata` when they connect."""
+    """Options of servers and trainers; clients receive `metadata` when they connect."""
 
     metadata: Any = None
 
 
 @dataclass(frozen=True)
 class OpenPIListenerOptions(_PolicyOptions):
-    """Of a trainer whose environments call over openpi.
+    """Options of a trainer that environments connect to.
 
     Attributes:
-        horizon: actions of a chunk (default: one action, no chunk).
+        horizon: actions per chunk (default: single actions without chunks).
     """
 
     horizon: _options.Positive | None = None
@@ -39,14 +39,14 @@ class OpenPIListenerOptions(_PolicyOptions):
 
 @dataclass(frozen=True)
 class OpenPIServerOptions(_options.LearningOptions, _PolicyOptions):
-    """Of a server of a policy.
+    """Options of a policy server.
 
     Attributes:
-        workers: one event loop for all clients, or a thread for each; the policy is called once at
-            a time.
-        threads: of the policy, beside the event loop; 0 calls it on the loop, for policies that
-            take microseconds.
-        timing: send clients the time that the policy took.
+        workers: one event loop for all clients, or a thread per client, which calls the policy
+            under a lock.
+        threads: threads that call the policy, beside the event loop; 0 calls the policy on the
+            event loop, for policies that take microseconds.
+        timing: add the policy's time to each action, as server_timing in milliseconds.
     """
 
     workers: Literal["threads", "asyncio"] = "asyncio"
@@ -56,10 +56,10 @@ class OpenPIServerOptions(_options.LearningOptions, _PolicyOptions):
 
 @dataclass(frozen=True)
 class OpenPIClientOptions(_ArrayOptions, _options.StreamClientOptions):
-    """Of a robot or an environment.
+    """Options of a client: a robot or an environment.
 
     Attributes:
-        reconnect: connect again with the next observation when the connection was lost.
+        reconnect: after a lost connection, reconnect and send the observation again, once.
     """
 
     reconnect: bool = True
@@ -67,7 +67,7 @@ class OpenPIClientOptions(_ArrayOptions, _options.StreamClientOptions):
 
 @dataclass(frozen=True)
 class OpenPIPlayerOptions(_options.PlayerOptions, OpenPIClientOptions):
-    """Of `rlwire.play` over openpi."""
+    """Options of `rlwire.play`."""
 
 
 OPTIONS: Final[_options.Kinds] = {

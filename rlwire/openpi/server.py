@@ -1,7 +1,7 @@
-"""`Server`: replies to any number of clients' observations with one policy's actions.
+"""`Server`: serves one policy to any number of clients.
 
 openpi's own server calls the policy on its event loop, so a slow policy blocks pings and other
-clients. Here the policy has a thread of its own.
+clients. Here the policy has its own thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PORT = 8000  # openpi's
 
 Infer: TypeAlias = Callable[[Any], Any]
 
-# Bytes of an observation that a thread decodes: values without arrays take up to 0.1 s for so much.
+# Observations of this many bytes are decoded in a thread: without arrays it takes up to 0.1 s.
 _LARGE = 512 * 1024
 
 
@@ -48,9 +48,9 @@ class PolicyStatistics:
     """Counters of a `Server`.
 
     Attributes:
-        clients: connected now.
-        actions: sent.
-        failures: texts sent instead of an action.
+        clients: connected clients.
+        actions: actions sent.
+        failures: error texts sent instead of an action.
     """
 
     clients: int = 0
@@ -69,7 +69,7 @@ def api_key_check(key: str) -> websocket.Check:
 
     def check(request: UpgradeRequest) -> websocket.HttpRefusal | None:
         scheme, _, given = (request.headers.get("Authorization") or "").partition(" ")
-        # Always compared, so that the time does not tell which of the two is wrong.
+        # Always compared: the time must not reveal whether scheme or key is wrong.
         same = same_secret(given.strip(), key)
         sent = scheme.lower() == "api-key"
         if sent and same:
@@ -81,7 +81,7 @@ def api_key_check(key: str) -> websocket.Check:
 
 
 class Server(StreamServer):
-    """A server for one policy, which all clients share.
+    """Serves one policy to all clients.
 
     ::
 
@@ -90,29 +90,30 @@ class Server(StreamServer):
         Server(policy, "0.0.0.0:8000", auth="...").serve_forever()   # until SIGINT
 
     A client receives `metadata`, then the policy's dict for each observation. If the policy raises,
-    or its dict cannot be sent, the client receives the reason as a text and is disconnected; the
-    log has the traceback. ``GET /healthz`` returns 200. The policy may keep and change arrays.
+    or its dict cannot be sent, the client receives an error text and is disconnected, and the
+    traceback is logged. ``GET /healthz`` returns 200. The policy may keep and change arrays.
 
     Args:
         policy: an object with a method ``infer(observation)``, or a function of an observation.
-        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
-            0 the system chooses one.
-        workers: ``"asyncio"``, all clients on one event loop; ``"threads"``, a thread for each,
-            which calls the policy, once at a time: the fastest for few clients.
+        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0
+            chooses a free port.
+        workers: ``"asyncio"``, one event loop for all clients; or ``"threads"``, a thread per
+            client, which calls the policy under a lock: the fastest for few clients.
         auth: the key that clients must send as ``Authorization: Api-Key``; None accepts all.
         limits: maxima for messages; `received` bounds an observation.
-        metadata: by default the policy's own `metadata`, if it has that, or nothing.
-        threads: of the policy, beside the event loop. With 1 it is called once at a time, always
-            from the same thread, as libraries for accelerators need. 0 calls it on the event loop,
-            for policies that take microseconds: all clients wait meanwhile.
-        timing: whether an action gets openpi's entry ``server_timing``: milliseconds of the policy,
-            and of the exchange before.
-        origins: the pages whose scripts may connect; see `WebSocketServerSession`.
-        arrays: how arrays are written. Both dialects are read.
+        metadata: sent to each client; by default the policy's attribute `metadata`, or an empty
+            dict.
+        threads: threads that call the policy, beside the event loop. With 1 all calls come from
+            the same thread, as accelerator libraries need. 0 calls it on the event loop, for
+            policies that take microseconds: other clients wait meanwhile.
+        timing: whether to add openpi's ``server_timing`` to actions: the milliseconds of the
+            policy and of the previous exchange.
+        origins: origins accepted from browsers; see `WebSocketServerSession`.
+        arrays: dialect of encoded arrays; both dialects are decoded.
         options: `rlwire.serving.serving.StreamOptions`.
 
     Raises:
-        TypeError: the policy is neither.
+        TypeError: the policy has no `infer` and is not callable.
         ValueError: another argument is out of range.
         EncodeError: the metadata cannot be sent.
     """
@@ -139,7 +140,7 @@ class Server(StreamServer):
         if workers not in ("threads", "asyncio"):
             raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")
         if type(threads) is not int or threads < 0:
-            raise ValueError(f"threads must be a number, 0 for none, not {threads!r}")
+            raise ValueError(f"threads must be an integer of at least 0, not {threads!r}")
         each = workers == "threads"
         if metadata is None:
             metadata = getattr(policy, "metadata", None) or {}
@@ -157,7 +158,7 @@ class Server(StreamServer):
                 "limits": limits,
             },
         )
-        # Wrong options raise here, not in a log.
+        # Invalid options raise here, not when a client connects.
         self._policy.session()
         self._policy.speech().send(self._policy.metadata)
         super().__init__(address, self._policy, workers=workers, **options)
@@ -185,7 +186,7 @@ _Reply: TypeAlias = dict[str, Any] | Failure
 class _PolicyService(Service):
     infer: Infer
     metadata: dict[str, Any]
-    count: int | None  # None: clients have threads
+    count: int | None  # None: a thread per client
     timing: bool
     speech: Callable[[], OpenPIServerSession]
     socket: dict[str, Any]
@@ -195,7 +196,7 @@ class _PolicyService(Service):
     clients: int = 0
     actions: int = 0
     failures: int = 0
-    # Where clients have threads: for the policy and its counters, and for the clients.
+    # With a thread per client: `turn` guards policy and counters, `counting` guards `clients`.
     turn: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     counting: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
@@ -232,7 +233,7 @@ class _PolicyHandler:
     def __init__(self, service: _PolicyService, peer: str) -> None:
         self._service = service
         self._peer = peer
-        self._took: float | None = None  # seconds of the exchange before
+        self._took: float | None = None  # seconds of the previous exchange
         with service.counting:
             service.clients += 1
         service.log.info("%s: client connected", peer)
@@ -263,7 +264,7 @@ class _PolicyHandler:
     def close(self) -> None:
         with self._service.counting:
             self._service.clients -= 1
-        self._service.log.info("%s: client gone", self._peer)
+        self._service.log.info("%s: client disconnected", self._peer)
 
     def _decode(self, observation: Undecoded, begun: float, reply: DeferredReply) -> None:
         workers = self._service.workers
@@ -274,7 +275,7 @@ class _PolicyHandler:
             reply.fail(error)
 
     def _inferred(self, observation: dict[str, Any], begun: float) -> _Reply:
-        """Call the policy for an observation that came at `begun`; in any thread."""
+        """Call the policy for an observation received at `begun`, in any thread."""
         service = self._service
         try:
             if not service.timing:
@@ -283,7 +284,7 @@ class _PolicyHandler:
                 called = time.perf_counter()
                 action = service.infer(observation)
                 done = time.perf_counter()
-            # `Mapping` asks its registry, which takes longer than all else here.
+            # isinstance() with `Mapping`, an ABC, takes longer than the rest of this method.
             if type(action) is not dict:
                 if not isinstance(action, Mapping):
                     raise TypeError(f"a policy returns a dict, not {type(action).__name__}")
@@ -294,7 +295,7 @@ class _PolicyHandler:
                     timing["prev_total_ms"] = self._took * 1e3
                 self._took = time.perf_counter() - begun
                 action = {**action, "server_timing": timing}
-        except BaseException as error:  # SystemExit as well: a policy does not end the server
+        except BaseException as error:  # SystemExit too: a policy must not stop the server
             service.log.exception("%s: the policy failed", self._peer)
             return Failure(describe(error))
         return action
@@ -313,11 +314,11 @@ class _PolicyHandler:
 
 def resolve_policy(policy: Any) -> Infer:
     if inspect.isclass(policy):
-        raise TypeError(f"the policy is a class; write {policy.__name__}(...)")
+        raise TypeError(f"expected a policy, not a class: pass an instance, {policy.__name__}(...)")
     infer: Callable[[Any], Any] = getattr(policy, "infer", policy)
     if not callable(infer):
         raise TypeError(
-            f"a policy has a method infer, or is a function; {type(policy).__name__} is neither"
+            f"a policy must have infer() or be callable; {type(policy).__name__} is neither"
         )
     return infer
 
@@ -326,7 +327,7 @@ class PolicyThreads:
     """Daemon threads: `concurrent.futures` would wait for a call stuck in an accelerator."""
 
     def __init__(self, count: int, what: str = "policy") -> None:
-        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()  # or None, the end
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()  # or None, to stop
         self._count = count
         for number in range(count):
             threading.Thread(target=self._work, name=f"rlwire {what} {number}", daemon=True).start()
@@ -340,9 +341,9 @@ class PolicyThreads:
         return reply
 
     def stop(self) -> None:
-        """End the threads, each after the call that it is in."""
+        """Stop the threads, each after its current call."""
         while not self._jobs.empty():
-            with contextlib.suppress(queue.Empty):  # a thread was faster
+            with contextlib.suppress(queue.Empty):  # taken by a thread
                 self._jobs.get_nowait()
         for _ in range(self._count):
             self._jobs.put(None)
@@ -355,4 +356,4 @@ class PolicyThreads:
                     reply.set(call(*arguments))
                 except BaseException as error:
                     reply.fail(error)
-            del job, call, arguments, reply  # keep no observation until the next one comes
+            del job, call, arguments, reply  # an idle thread must not hold an observation

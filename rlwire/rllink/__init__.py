@@ -1,4 +1,4 @@
-"""RLlink: a simulator that samples by itself (`Client`), and a trainer (`Server`)."""
+"""RLlink: simulators sample with a trainer's weights (`Client`), trainers learn (`Server`)."""
 
 from rlwire.codecs.rllink import Episode, SetConfig, SetState
 from rlwire.rllink.client import AsyncClient, Client

@@ -1,6 +1,6 @@
-"""`Client` and `AsyncClient`: a simulator's side of RLlink.
+"""`Client` and `AsyncClient`: RLlink clients for simulators.
 
-They speak to `rlwire.rllink.Server` and to Ray's `EnvRunnerServerForExternalInference`.
+They connect to `rlwire.rllink.Server` and to Ray's `EnvRunnerServerForExternalInference`.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
 PORT = 5555
-"""Ray's server adds the runner's number."""
+"""The default port; Ray's server adds the runner's number."""
 
 
 class RLlinkClientBase(waits.Counting):
-    """A simulator's side of RLlink.
+    """Base class of `Client` and `AsyncClient`.
 
     Args:
         address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
-        auth: the token for a server of rlwire's that asks for one.
+        auth: token for an rlwire server that requires one.
         tls: for a server with TLS: an SSL context, or `rlwire.transports.tls.ClientTLS`.
-        timeout: by default `Timeouts()`; its `idle` bounds how long the trainer may learn.
+        timeout: by default `Timeouts()`; its `idle` bounds the wait for new weights.
         backoff: retries of `connect`; by default none.
         limits: maxima for messages.
-        form: of the messages that are sent; ``"json"`` for servers of Ray before 2.44.
+        form: encoding of sent messages; ``"json"`` for Ray before 2.44.
         compression: ``"zstd"``, used if the server supports it; needs the extra `compression`.
 
     Attributes:
-        config: the reply to `get_config`; None before.
-        weights: the newest that came over this connection; None before.
+        config: the last reply to `get_config`, or None.
+        weights: the newest weights received over this connection, or None.
     """
 
     _open: Callable[..., Any]
@@ -87,10 +87,10 @@ class RLlinkClientBase(waits.Counting):
 
     @driven
     def connect(self) -> Waits[None]:
-        """Connect, and exchange PING and PONG; an open connection is closed first.
+        """Connect, and exchange PING and PONG; closes an open connection first.
 
         Raises:
-            ValueError: there is no such address.
+            ValueError: the address is invalid.
             OSError: the server cannot be reached.
             ConnectionClosed: the server rejects the client, for example for a wrong token.
             RlwireError: the server does not speak RLlink.
@@ -99,7 +99,7 @@ class RLlinkClientBase(waits.Counting):
         session = RLlinkClientSession(**self._session_options)
         connection = yield self._open(self.address, session, **self._options)
         self._connection = self._count(connection)
-        self.weights = None  # a restarted trainer counts from the beginning
+        self.weights = None  # a restarted trainer counts from the start
         try:
             yield from self._ask(Ping())
         except BaseException:
@@ -108,34 +108,34 @@ class RLlinkClientBase(waits.Counting):
 
     @driven
     def get_config(self) -> Waits[SetConfig]:
-        """Return the server's config, such as the steps of a batch; errors as for `send`."""
+        """Return the server's config, such as the steps per batch; errors as in `send`."""
         config: SetConfig = yield from self._ask(GetConfig())
         self.config = config
         return config
 
     @driven
     def get_state(self) -> Waits[SetState]:
-        """Return the server's weights; errors as for `send`."""
+        """Return the server's weights; errors as in `send`."""
         return (yield from self._weights(GetState()))
 
     @driven
     def send(
         self, episodes: Sequence[Episode], *, wait: bool | None = None
     ) -> Waits[SetState | None]:
-        """Send episodes; return new weights if `wait`.
+        """Send episodes; if `wait`, return new weights.
 
         Args:
             episodes: as `EpisodeCollector.take` returns them.
-            wait: whether to wait until the trainer has learnt from them; by default the
-                config's ``force_on_policy``, or True without one.
+            wait: whether to wait for new weights; by default the config's ``force_on_policy``, or
+                True.
 
         Raises:
-            LocalProtocolError: another request waits for its reply.
-            EncodeError, LimitExceeded: they cannot be sent; nothing was.
-            RemoteProtocolError: an unexpected reply, or weights older than those before; the
-                connection is closed.
+            LocalProtocolError: another request is pending.
+            EncodeError, LimitExceeded: the episodes cannot be sent; nothing was sent.
+            RemoteProtocolError: an unexpected reply, or older weights than before; the connection
+                is closed.
             DeadlineExceeded: no reply came in time; the connection is closed.
-            ConnectionClosed, OSError: the connection is lost, and the request with it.
+            ConnectionClosed, OSError: the connection is lost; the request may be lost too.
         """
         if wait is None:
             wait = self.config is None or self.config.force_on_policy is not False
@@ -162,7 +162,7 @@ class RLlinkClientBase(waits.Counting):
     def _weights(self, request: Message) -> Waits[SetState]:
         weights: SetState = yield from self._ask(request)
         held = self.weights
-        # 0: the server does not count.
+        # Servers that do not count weights send 0.
         if held is not None and 0 < weights.weights_seq_no < held.weights_seq_no:
             yield from close_and_wait(self._connection)
             raise RemoteProtocolError(
@@ -177,12 +177,12 @@ class RLlinkClientBase(waits.Counting):
             return (yield connection.exchange(request))
         except BaseException as error:
             if connection.session.pending and not isinstance(error, LocalProtocolError):
-                connection.close()  # a late reply would be taken for the next one's
+                connection.close()  # a late reply would be mistaken for the next
             raise
 
 
 class Client(Blocking, RLlinkClientBase):
-    """A simulator's side of RLlink; blocking, for one thread. Arguments: `RLlinkClientBase`.
+    """Blocking RLlink client, for one thread. Arguments: `RLlinkClientBase`.
 
     ::
 

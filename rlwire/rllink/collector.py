@@ -1,7 +1,7 @@
-"""`EpisodeCollector`: steps of an environment become episodes, cut as RLlib cuts them.
+"""`EpisodeCollector`: collects an environment's steps into episodes, split as RLlib splits them.
 
-A batch has an exact number of steps. An episode that goes on in the next batch keeps its id, and
-its last observation is the first one there. Steps are written into one array a column.
+A batch has an exact number of steps. An episode that continues in the next batch keeps its id, and
+its last observation is repeated as the first one there. Each column of steps is one array.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ class EpisodeCollector:
             action, outputs = policy(observation)
             observation, reward, terminated, truncated, info = env.step(action)
             collector.step(action, observation, reward, terminated, truncated, outputs)
-            ...                                         # reset, once it has ended
+            ...                                         # reset() after its end
         weights = client.send(collector.take())
 
-    Observations, actions and outputs are numbers, arrays, or dicts and tuples of them. All entries
-    of a column have the shape and dtype of the first one.
+    Observations, actions and outputs are numbers, arrays, or dicts and tuples of them. The first
+    entry of a column sets its shape and dtype.
 
     Args:
-        steps: of a batch.
+        steps: steps per batch.
     """
 
     def __init__(self, steps: int) -> None:
         if steps < 1:
-            raise ValueError(f"a batch has at least one step, not {steps}")
+            raise ValueError(f"steps must be at least 1, not {steps}")
         self._steps = steps
         self._taken = 0  # steps in the batch's finished pieces
         self._id = ""
         self._started = 0
-        self._count = 0  # steps of the piece
+        self._count = 0  # steps of the current piece
         self._begun = 0.0
         self._open = False
         self._batch: list[Episode] = []
@@ -62,14 +62,14 @@ class EpisodeCollector:
 
     @property
     def needs_reset(self) -> bool:
-        """Whether `reset` comes next."""
+        """Whether `reset` must be called before `step`."""
         return not self._open
 
     def reset(self, observation: Any) -> None:
-        """Begin an episode; an unfinished one ends as truncated.
+        """Begin an episode; an unfinished one is truncated.
 
         Raises:
-            ValueError: the observation does not fit those before.
+            ValueError: the observation's shape, dtype or keys differ from earlier ones.
         """
         if self._open:
             self._end(False, True)
@@ -91,10 +91,10 @@ class EpisodeCollector:
 
         Raises:
             RuntimeError: there is no episode, or the batch is full.
-            ValueError: a value does not fit those before, in shape, kind or entries.
+            ValueError: a value's shape, dtype or keys differ from earlier ones.
         """
         if not self._open or self.full:
-            why = "the batch is full: take() it" if self._open else "reset() comes first"
+            why = "the batch is full, call take()" if self._open else "call reset() first"
             raise RuntimeError(f"no step can be recorded: {why}")
         at = self._count
         step = {"actions": action, "rewards": float(reward), "outputs": dict(outputs or {})}
@@ -107,7 +107,7 @@ class EpisodeCollector:
             self._end(bool(terminated), bool(truncated))
 
     def take(self) -> list[Episode]:
-        """Return the batch, and go on with the unfinished episode."""
+        """Return the batch; an unfinished episode continues in the next one."""
         if self._open and self._count:
             last = mapped(lambda column: column[self._count].copy(), self._observations)
             started = self._started + self._count
@@ -153,12 +153,12 @@ def _new(value: Any, length: int) -> Any:
         return tuple(_new(part, length) for part in value)
     one = np.asarray(value)
     if one.dtype.hasobject or one.dtype.kind in "USMmV":
-        raise ValueError(f"a column cannot have entries of type {type(value).__name__}")
+        raise ValueError(f"expected numbers or arrays of numbers, not {type(value).__name__}")
     return np.empty((length, *one.shape), one.dtype)
 
 
 _TAKES: Final = {float: "f", int: "if", bool: "b"}
-"""Kinds of columns into which such a value fits."""
+"""The dtype kinds of columns that accept a Python scalar."""
 
 
 def _put(columns: Any, at: int, value: Any, what: str) -> None:
@@ -169,17 +169,18 @@ def _put(columns: Any, at: int, value: Any, what: str) -> None:
         one = np.asarray(value)
         if one.shape != columns.shape[1:] or not np.can_cast(one.dtype, columns.dtype, "same_kind"):
             raise ValueError(
-                f"{what} has the shape {one.shape} and is {one.dtype}; those before have "
-                f"{columns.shape[1:]} and are {columns.dtype}"
+                f"{what} must have shape {columns.shape[1:]} and dtype {columns.dtype} as before; "
+                f"it has {one.shape} and {one.dtype}"
             )
         columns[at] = one
     elif isinstance(columns, dict):
         if not isinstance(value, Mapping) or value.keys() != columns.keys():
-            raise ValueError(f"{what} has other entries than {', '.join(map(str, columns))}")
+            came = list(value) if isinstance(value, Mapping) else type(value).__name__
+            raise ValueError(f"{what} must be a dict of {', '.join(map(str, columns))}, not {came}")
         for name, part in columns.items():
             _put(part, at, value[name], f"{what}, {name}")
     else:
         if not isinstance(value, tuple) or len(value) != len(columns):
-            raise ValueError(f"{what} is no tuple of {len(columns)} parts")
+            raise ValueError(f"{what} must be a tuple of {len(columns)} items, not {value!r:.60}")
         for index, part in enumerate(columns):
             _put(part, at, value[index], f"{what}, {index}")

@@ -1,9 +1,9 @@
-"""RLlib's own functions for RLlink, replaced: `rlwire.install("rllib")`.
+"""The drop-in for RLlib's RLlink functions: `rlwire.install("rllib")`.
 
-`send_rllink_message` and `get_rllink_message` of Ray then use rlwire's codec, in every module of
-RLlib's that has imported them. The bytes are the same. Ray's own function gets what the codec
-rejects. Arrays of objects, which Ray's function would unpickle, and lengths other than eight digits
-are rejected.
+Ray's `send_rllink_message` and `get_rllink_message` then use rlwire's codec, in every RLlib module
+that has imported them. The bytes are the same. Values that the codec cannot encode go to Ray's own
+function. Received object arrays, which Ray would unpickle, and lengths other than eight digits are
+rejected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _replace() -> contextlib.ExitStack:
 
 
 def _swap(functions: dict[Any, Any]) -> None:
-    """Replace functions in all modules of RLlib's that have them, those loaded since too."""
+    """Replace functions in all loaded RLlib modules."""
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith("ray.rllib") and module is not None:
             for name in _NAMES:
@@ -50,7 +50,7 @@ def _sender(original: Callable[..., Any]) -> Callable[..., None]:
     encode = msgpack.Encoder(arrays="msgpack_numpy").encode_parts
 
     def send_rllink_message(sock_: Any, message: dict[str, Any]) -> None:
-        """Send a message; errors as Ray's function."""
+        """Send a message; errors as in Ray's function."""
         try:
             parts = encode(message)
             size = sum(map(len, parts))
@@ -77,7 +77,7 @@ def _receiver(kinds: Any) -> Callable[[Any], tuple[Any, dict[str, Any]]]:
     types = {kind.name: kind for kind in kinds}
 
     def get_rllink_message(sock_: Any) -> tuple[Any, dict[str, Any]]:
-        """Receive a message; errors as Ray's function."""
+        """Receive a message; errors as in Ray's function."""
         try:
             head = _received(sock_, HEAD)
             message = decode(_received(sock_, frame_size(head, 0, HEAD) - HEAD))

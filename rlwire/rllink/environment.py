@@ -1,4 +1,4 @@
-"""`play`: an environment samples with a trainer's weights and sends its episodes.
+"""`play`: samples an environment with a trainer's weights and sends the episodes.
 
 A policy is called with an observation and the newest weights (`SetState`). It returns an action, or
 an action and the model's other outputs, such as ``{"action_logp": -0.7}``.
@@ -35,23 +35,23 @@ def play(
     steps: int | None = None,
     **options: Any,
 ) -> list[float]:
-    """Play episodes with a trainer's weights, send it the steps, return the sum of rewards of each.
+    """Play episodes with a trainer's weights, send them, and return each episode's sum of rewards.
 
-    A batch has exactly as many steps as the trainer asks for; the rest is sent at the end. After a
-    lost connection the batch without a reply is sampled again.
+    Each batch has exactly as many steps as the trainer requests, except the last. If the connection
+    is lost, a batch without a reply is sampled again.
 
     Args:
-        environment: an environment, what makes one, its name, or the URL of a remote one.
-        address: the trainer's.
-        episodes: how many to play to their ends.
+        environment: an environment, its class or factory, its name, or the URL of a remote one.
+        address: the trainer's address.
+        episodes: number of episodes to play to the end.
         seed: of the first episode.
         policy: a function of an observation and weights, its class, or ``"module:policy"``; by
             default `OnnxPolicy`.
-        steps: of a batch, if the trainer does not say (Ray's config is a pickle).
+        steps: steps per batch, if the trainer's config does not set it (Ray pickles its config).
         options: of `Client`.
 
     Raises:
-        ValueError: neither the trainer nor the caller says how many steps a batch has.
+        ValueError: neither the trainer's config nor `steps` sets the steps per batch.
         RemoteProtocolError: an action is not in the action space.
         ConnectionClosed, OSError: the connection is lost, and reconnecting failed.
     """
@@ -91,14 +91,14 @@ def _begin(client: Client, steps: int | None) -> tuple[EpisodeCollector, SetStat
     wanted = config.env_steps_per_sample or steps
     if wanted is None:
         raise ValueError(
-            f"{client.address} does not say how many steps a batch has: give steps= (RLlib's "
+            f"{client.address}: the config does not set the steps per batch: pass steps= (RLlib's "
             "get_rollout_fragment_length())"
         )
     return EpisodeCollector(wanted), client.get_state()
 
 
 def _rejoin(client: Client, steps: int | None) -> tuple[EpisodeCollector, SetState]:
-    """Connect again; a server that ends may still accept connections and drop them."""
+    """Reconnect; a stopping server may accept connections and close them."""
     for _ in range(_RECONNECTS - 1):
         with contextlib.suppress(ConnectionClosed):
             client.connect()
@@ -108,20 +108,20 @@ def _rejoin(client: Client, steps: int | None) -> tuple[EpisodeCollector, SetSta
 
 
 def acted(given: Any) -> tuple[Any, Mapping[str, Any]]:
-    """Return the action that a policy returned, and the other outputs."""
+    """Split a policy's result into the action and its other outputs."""
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
         return given
     return given, {}
 
 
 class OnnxPolicy:
-    """Runs the ONNX file that came with the weights, for Discrete actions.
+    """Runs the ONNX file that is sent with the weights, for Discrete actions.
 
-    The model maps a batch of observations, float32, to logits in its first output. The action is
-    drawn from them; `action_dist_inputs` and `action_logp` go with it, as RLlib's PPO needs them.
+    The model maps a float32 batch of observations to logits, its first output. The action is
+    sampled from them, and returned with `action_dist_inputs` and `action_logp` for RLlib's PPO.
 
     Args:
-        seed: for drawing actions.
+        seed: seed for sampling actions.
 
     Raises:
         MissingExtra: onnxruntime is not installed.

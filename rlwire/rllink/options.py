@@ -10,12 +10,12 @@ from rlwire import _options
 
 @dataclass(frozen=True)
 class RLlinkServerOptions(_options.SecretOptions, _options.StreamServerOptions):
-    """Of a server of a learner.
+    """Options of a learner's server.
 
     Attributes:
-        steps: of a message with episodes.
-        on_policy: clients wait for new weights before they go on.
-        backlog: steps that may wait for the learner; clients that send more have to wait.
+        steps: environment steps per batch of episodes.
+        on_policy: clients wait for new weights after each batch.
+        backlog: maximum number of steps queued for the learner; clients that exceed it wait.
     """
 
     steps: _options.Positive = 500
@@ -25,11 +25,11 @@ class RLlinkServerOptions(_options.SecretOptions, _options.StreamServerOptions):
 
 @dataclass(frozen=True)
 class RLlinkClientOptions(_options.SecretOptions, _options.StreamClientOptions):
-    """Of a simulator.
+    """Options of a simulator.
 
     Attributes:
-        form: of the messages that are sent; json for RLlib before 2.44.
-        compression: of messages, if the trainer supports it.
+        form: encoding of sent messages; json for RLlib before 2.44.
+        compression: compress messages, if the trainer supports it.
     """
 
     form: Literal["msgpack", "json"] = "msgpack"
@@ -38,11 +38,11 @@ class RLlinkClientOptions(_options.SecretOptions, _options.StreamClientOptions):
 
 @dataclass(frozen=True)
 class RLlinkPlayerOptions(_options.PlayerOptions, RLlinkClientOptions):
-    """Of `rlwire.play` over RLlink.
+    """Options of `rlwire.play`.
 
     Attributes:
-        policy: chooses actions with the trainer's weights (default: runs the trainer's ONNX file).
-        steps: of a batch, if the trainer does not say.
+        policy: choose actions with this policy (default: run the trainer's ONNX file).
+        steps: environment steps per batch, if the trainer does not set it.
     """
 
     policy: Annotated[Any, _options.Reads(str, "MODULE:POLICY")] = None

@@ -1,7 +1,7 @@
-"""`Server` receives episodes from simulators and sends them weights; `LearnerServer` learns.
+"""`Server` receives episodes from simulators and sends weights; `LearnerServer` trains with them.
 
 Requests for weights get deferred replies, so nothing polls. A thread that waits for its client's
-reply notices within a second that the client has gone.
+reply detects within a second that the client has disconnected.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class RLlinkStatistics:
     """Counters of a `Server`.
 
     Attributes:
-        clients: connected now.
-        waiting: clients that wait for weights.
+        clients: connected clients.
+        waiting: clients waiting for weights.
         episodes: received pieces of episodes.
-        steps: in them.
+        steps: steps in these pieces.
         queued: received steps that `sample` has not returned yet.
-        weights_seq_no: of the newest weights.
+        weights_seq_no: number of the newest weights.
     """
 
     clients: int = 0
@@ -73,18 +73,19 @@ class Server(StreamServer):
                 ...                                     # learn
                 server.set_state(SetState(number, {"rl_module": weights}))
 
-    GET_STATE gets the newest weights, or waits for the first. EPISODES_AND_GET_STATE waits for the
-    first `set_state` after `sample` has returned the episodes. A `sample` that finds none sends the
-    current weights to the clients whose episodes it returned before: the batch needs more.
+    The server replies to GET_STATE with the newest weights, once there are any, and to
+    EPISODES_AND_GET_STATE at the first `set_state` after `sample` has returned the episodes. If
+    `sample` finds its queue empty, it sends these clients the current weights, so that they send
+    more.
 
     Args:
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
             0 the system chooses one.
-        auth: a token that clients must send; Ray's client has none, so it is rejected then.
+        auth: a token that clients must send. Ray's client sends none, so it is then rejected.
         limits: maxima for messages.
         config: the reply to `GetConfig`.
-        backlog: steps that may wait for `sample`; a client that sends more waits until some are
-            taken.
+        backlog: maximum number of steps queued for `sample`; clients that exceed it wait for the
+            next `sample`.
         options: `rlwire.serving.serving.StreamOptions`.
 
     Raises:
@@ -119,7 +120,7 @@ class Server(StreamServer):
         """Return the received pieces of episodes (`Episode`), in order; wait if there are none.
 
         Args:
-            timeout: seconds to wait, after which there are none; None waits until `stop`.
+            timeout: seconds, after which the list is empty; None waits until `stop`.
         """
         return self._exchange.sample(timeout)
 
@@ -132,7 +133,7 @@ class Server(StreamServer):
         return self._exchange.statistics()
 
     def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, and end all waiting for weights or episodes."""
+        """Stop listening, and cancel all waits for weights or episodes."""
         self._exchange.end()
         super().stop(grace)
 
@@ -146,17 +147,17 @@ class Server(StreamServer):
 
 
 class _Weights(DeferredReply):
-    """A reply with weights.
+    """A deferred reply with weights.
 
     Attributes:
-        taken: whether `sample` has returned the episodes that it is for.
+        taken: whether `sample` has returned the request's episodes.
     """
 
     taken = False
 
 
 class _RLlinkService(Service):
-    """Exchanges clients' episodes and the trainer's weights; from any thread."""
+    """Exchanges clients' episodes for the trainer's weights; thread-safe."""
 
     def __init__(self, session_options: dict[str, Any], config: SetConfig, backlog: int) -> None:
         self.config = config
@@ -168,9 +169,9 @@ class _RLlinkService(Service):
         self._state: SetState | None = None
         self._queue: list[tuple[list[Any], _Weights | None]] = []
         self._waiting: list[_Weights] = []
-        self._held: list[DeferredReply] = []  # of clients that wait for room in the backlog
+        self._held: list[DeferredReply] = []  # of clients over the backlog
         self._clients = self._episodes = self._steps = self._queued = 0
-        self.session()  # raises for wrong options
+        self.session()  # raises for invalid options
 
     def session(self) -> RLlinkServerSession:
         return RLlinkServerSession(**self._session_options)
@@ -239,7 +240,7 @@ class _RLlinkService(Service):
             return reply
 
     def take(self, message: Episodes) -> Any:
-        """Queue episodes; return the client's reply, or what it waits for without one."""
+        """Queue episodes; return the reply, or a deferred `NOTHING` over the backlog."""
         with self._changed:
             reply = self._wait() if isinstance(message, EpisodesAndGetState) else None
             self._queue.append((message.episodes, reply))
@@ -274,7 +275,7 @@ class _RLlinkHandler:
         exchange.log.info("%s: client connected", connection.peer)
 
     def answer(self, message: Message) -> Any:
-        """Return the reply, deferred if the weights are yet to come."""
+        """Return the reply, deferred if there are no weights yet."""
         exchange = self._exchange
         if isinstance(message, Ping):
             return Pong()
@@ -291,34 +292,34 @@ class _RLlinkHandler:
         raise error
 
     def close(self) -> None:
-        """Count the client out; its episodes stay."""
+        """Count the client as disconnected; its episodes stay queued."""
         self._exchange.left()
         with contextlib.suppress(Exception):
-            self._exchange.log.info("%s: client gone", self._connection.peer)
+            self._exchange.log.info("%s: client disconnected", self._connection.peer)
 
 
 class Learner(Protocol):
-    """An algorithm."""
+    """A learning algorithm, for `LearnerServer`."""
 
     def get_state(self) -> SetState:
-        """Return the first weights; called once, in the server's thread."""
+        """Return the initial weights; called once, in the learner's thread."""
 
     def learn(self, episodes: list[Any]) -> SetState | None:
-        """Learn from episodes; return new weights, or None for the same."""
+        """Learn from episodes; return new weights, or None to keep the current ones."""
 
 
 class LearnerServer(Server):
-    """A `Server` with a `Learner`, which gets the episodes and makes the weights.
+    """A `Server` that trains a `Learner` with the received episodes.
 
     Args:
         learner: the algorithm.
         address: where to listen.
-        steps: of one message of a client.
-        on_policy: whether clients wait for new weights before they go on.
-        options: of `Server`.
+        steps: environment steps per batch of episodes.
+        on_policy: whether clients wait for new weights after each batch.
+        options: arguments of `Server`.
 
     Raises:
-        TypeError: the learner lacks a method.
+        TypeError: the learner has no `get_state` or no `learn`.
         ValueError: another argument is out of range.
     """
 
@@ -335,7 +336,7 @@ class LearnerServer(Server):
             if not callable(getattr(learner, name, None)):
                 raise TypeError(f"a learner needs {name}(); {type(learner).__name__} has none")
         if steps < 1:
-            raise ValueError(f"steps must be 1 or more, not {steps}")
+            raise ValueError(f"steps must be at least 1, not {steps}")
         super().__init__(address, config=SetConfig(steps, on_policy), **options)
         self._learner = learner
         self._worker: Worker | None = None
@@ -348,7 +349,7 @@ class LearnerServer(Server):
     def _after_stop(self) -> None:
         super()._after_stop()
         if self._worker is not None and not self._worker.stop(5.0):
-            logger.warning("the learner did not end within 5.0 s; its thread goes on")
+            logger.warning("the learner did not stop within 5.0 s; its thread continues")
 
     def _learn(self, worker: Worker) -> None:
         try:
@@ -360,5 +361,5 @@ class LearnerServer(Server):
                 self.set_state(state)
         except Exception:
             if not worker.stopping:
-                logger.exception("the learner failed; the server stops")
+                logger.exception("the learner failed, stopping the server")
                 self.stop_soon()

@@ -7,10 +7,10 @@
 | `relaax.environment.training` | `TrainingBase` |
 | `relaax.server.rlx_server` | `Server` |
 | `relaax.server.wsproxy` | `RLXPageServer` |
-| `relaax.server.common.metrics` | `Metrics` and its kinds |
+| `relaax.server.common.metrics` | `Metrics` and its subclasses |
 | `relaax.common.rlx_message` | `RLXMessageImage`; `rlwire.codecs.rlx` |
 
-`rlwire.relaax` has the learning side.
+`rlwire.relaax` has the learner: algorithms and parameter servers.
 """
 
 from __future__ import annotations

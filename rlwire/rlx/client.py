@@ -1,7 +1,7 @@
-"""An environment's side of RLX: `AgentProxy`, `AsyncAgentProxy` and the programs' `TrainingBase`.
+"""RLX clients for environments: `AgentProxy`, `AsyncAgentProxy` and `TrainingBase`.
 
 The interfaces are those of `relaax.environment.agent_proxy` and `relaax.environment.training`;
-docs/howto/from_relaax.md has the differences.
+docs/howto/from_relaax.md lists the differences.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _BACKOFF = Backoff(deadline=None, first=0.5, longest=6.0)
 
 
 class RLXMessageImage:
-    """A Pillow image as (part of) a state; a bare image is encoded likewise."""
+    """Wraps a Pillow image in a state, as in RELAAX; a bare image is encoded the same way."""
 
     def __init__(self, image: Any) -> None:
         self.image = image
 
 
 class AgentProxyException(RlwireError):
-    """A command failed; ``__cause__`` is the error itself.
+    """Raised when a command fails; ``__cause__`` is the original error.
 
     The connection stays open after `PeerError` (the server's error reply), `EncodeError` or
     `LimitExceeded` (the value cannot be sent), `LocalProtocolError` (a command out of turn) and
@@ -55,20 +55,20 @@ class AgentProxyException(RlwireError):
 
 
 class ProxyBase(waits.Counting):
-    """Base of both proxies.
+    """Base class of `AgentProxy` and `AsyncAgentProxy`.
 
     Args:
         rlx_server_url: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)``.
         tls: an SSL context, or `rlwire.transports.tls.ClientTLS`.
-        timeout: seconds for a connect, a read, a write and a reply.
-        backoff: the waits between attempts to connect; `connect` sets their number.
+        timeout: seconds for connecting, a read, a write and a reply; or a `Timeouts`.
+        backoff: delays between attempts to connect; `connect` sets the number of attempts.
         limits: maxima for messages.
-        images: what an image in an action becomes.
+        images: decode images in actions to arrays of their own dtype, or to ``"float32"``.
 
     Attributes:
-        address: of the server; a change takes effect at the next `connect`.
-        metrics: `scalar(name, y, x=None)` and `histogram(name, y, x=None)` send measurements; to be
-            awaited of `AsyncAgentProxy`.
+        address: the server's address; a change takes effect at the next `connect`.
+        metrics: `scalar(name, y, x=None)` and `histogram(name, y, x=None)` send measurements;
+            coroutines in `AsyncAgentProxy`.
     """
 
     _open: Callable[..., Any]
@@ -104,7 +104,7 @@ class ProxyBase(waits.Counting):
 
     @driven
     def connect(self, retry: int = 6) -> Waits[None]:
-        """Connect, in `retry` attempts with growing waits; an open connection is closed first."""
+        """Connect, in `retry` attempts with back-off; closes an open connection first."""
         yield self.disconnect()
         backoff = dataclasses.replace(self.backoff, attempts=max(1, retry))
         session = RLXClientSession(**self._session_options)
@@ -123,7 +123,7 @@ class ProxyBase(waits.Counting):
 
     @driven
     def reset(self) -> Waits[Any]:
-        """Begin a new episode; the agent keeps what it learned."""
+        """Reset the agent for a new episode; it keeps what it has learned."""
         return (yield from self._exchange({"command": "reset"}))
 
     @driven
@@ -136,7 +136,7 @@ class ProxyBase(waits.Counting):
 
     @driven
     def _report(self, method: str, name: str, y: Any, x: Any = None) -> Waits[None]:
-        # As RELAAX's program sends it; its README has an older, flat form as well.
+        # The form that RELAAX's client sends; its README also has an older, flat form.
         metrics = [{"method": method, "name": name, "y": y, "x": x}]
         yield from self._exchange({"command": "update_metrics", "data": metrics})
 
@@ -185,7 +185,7 @@ class ProxyBase(waits.Counting):
 
 
 class AgentProxy(Blocking, ProxyBase):
-    """An agent on an RLX server; blocking, for one thread; arguments as of `ProxyBase`.
+    """Blocking client of an RLX server, for one thread. Arguments: `ProxyBase`.
 
     As a context manager it connects and disconnects. Every method may raise `AgentProxyException`.
     """
@@ -200,7 +200,7 @@ class AgentProxy(Blocking, ProxyBase):
             state: a list, an array, an image, or None.
             terminal: whether the episode has ended.
         """
-        # The hot path, therefore no generator.
+        # Hot path: no generator.
         try:
             exchange = self._round_trip
             reply = exchange(
@@ -241,23 +241,23 @@ _REPLIED = (PeerError, DecodeError, RemoteProtocolError)
 
 
 class TrainingBase:
-    """A base for training programs: define `episode`, call `run`.
+    """Base class of training programs: define `episode`, call `run`.
 
     Args:
-        address: of the RLX server, or a list of them, of which one is in use at a time. If None,
-            the settings come from the command line and the file that it names, as in RELAAX
+        address: address of the RLX server, or a list of addresses to fail over between. None reads
+            the settings from the command line and its YAML file, as in RELAAX
             (``--config app.yaml --exploit False --show-ui False``).
         max_episodes: how many episodes to run; 1 by default.
         infinite_run: continue after `max_episodes`.
-        exploit: asks the agent not to explore or learn.
+        exploit: ask the agent not to explore or learn.
         options: further arguments for `AgentProxy`.
 
     Attributes:
-        agent: the `AgentProxy`, whichever server it is connected to.
+        agent: the `AgentProxy` of the current server.
     """
 
     reward_metric = "episode_reward"
-    """The scalar of an episode's reward; RELAAX's README has `game_score`."""
+    """Name of the metric of an episode's reward; `game_score` in RELAAX's README."""
 
     retries = 10
     """Attempts at one episode, and at one reconnection."""
@@ -294,7 +294,7 @@ class TrainingBase:
         raise NotImplementedError("define episode(self, number) in your subclass of TrainingBase")
 
     def initialize_agent(self, retry: int = 6) -> None:
-        """Connect to the first server that replies, in `retry` rounds, and send `init`.
+        """Connect to the first server that accepts `init`, in `retry` rounds over all servers.
 
         Raises:
             AgentProxyException: no server could be reached, or all replied with errors.
@@ -313,17 +313,17 @@ class TrainingBase:
                     failure = error
                     refused += isinstance(error.__cause__, _REPLIED)
                 self._next_address()
-            # Servers that were reached and replied with errors would do so again.
+            # A server that replied with an error would do so again.
             if pause is None or refused == len(self.addresses):
                 break
             time.sleep(pause)
         self.agent.disconnect()
         raise AgentProxyException(
-            f"no RLX server accepts this training; the last of {len(self.addresses)}: {failure}"
+            f"none of {len(self.addresses)} RLX servers accepted init; last error: {failure}"
         ) from failure
 
     def run(self) -> None:
-        """Run the episodes, numbered from 0; if a server fails, repeat with the next server.
+        """Run the episodes, numbered from 0; if a server fails, repeat one with the next server.
 
         Raises:
             AgentProxyException: no server is left, or one episode failed `retries` times.
@@ -342,7 +342,7 @@ class TrainingBase:
                     failures += 1
                     if failures >= self.retries:
                         raise
-                    logger.error("episode %d lost its agent: %s; reconnecting", number, error)
+                    logger.error("episode %d failed: %s; reconnecting", number, error)
                     self._next_address()
                     self.initialize_agent(retry=self.retries)
                 else:

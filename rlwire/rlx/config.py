@@ -1,6 +1,6 @@
 """`options`: the settings of a RELAAX environment, from its command line and its YAML file.
 
-The interface is that of `relaax.environment.config`; docs/protocols/rlx.md has the differences.
+The interface is that of `relaax.environment.config`; docs/protocols/rlx.md lists the differences.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class Options:
 
 
 class EnvironmentOptions(Options):
-    """The settings of an environment's program; `options` is the one of this program."""
+    """Settings of an environment program; `options` is this program's instance."""
 
     _loaded = False
 
     def load(self, argv: Sequence[str] | None = None) -> EnvironmentOptions:
         """Read a command line, by default this program's, and the file that it names.
 
-        With a file, the log goes to standard output from its ``log_level`` on, DEBUG by default,
-        unless logging is configured.
+        With a file, log records from its ``log_level`` (default: DEBUG) go to standard output,
+        unless logging is configured already.
 
         Raises:
             SystemExit: an argument is invalid, or asks for help.
@@ -77,7 +77,7 @@ class EnvironmentOptions(Options):
         self._values, unknown = _settings(list(sys.argv[1:] if argv is None else argv))
         self._loaded = True
         if unknown:
-            logger.warning("unknown arguments, left to this program: %s", quoted(" ".join(unknown)))
+            logger.warning("unknown arguments, ignored by rlwire: %s", quoted(" ".join(unknown)))
         return self
 
     def _known(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ options = EnvironmentOptions()
 
 
 def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return all settings by name, and the arguments that RELAAX does not have."""
+    """Return all settings by name, and unknown arguments."""
     flags, unknown = _parser().parse_known_args(argv)
     given = vars(flags)
     path = given.get("config")
@@ -131,9 +131,9 @@ def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def read(path: str) -> Mapping[Any, Any]:
-    """Return the sections of a YAML file as they are spelled; errors as of `load`."""
+    """Return the sections of a YAML file, with their original names; errors as in `load`."""
     with optional("ruamel.yaml", "relaax", "ruamel"):
-        # As in RELAAX. To YAML 1.1, which PyYAML reads, 1e-4 is text.
+        # As in RELAAX. PyYAML reads YAML 1.1, in which 1e-4 is a string.
         import ruamel.yaml
     with open(path, encoding="utf-8") as file:
         try:
@@ -148,7 +148,7 @@ def read(path: str) -> Mapping[Any, Any]:
 
 
 def section(written: str, default: str = "algorithm") -> Options:
-    """Return a section of a YAML file, ``"FILE"`` or ``"FILE:SECTION"``; errors as of `read`."""
+    """Return a section of a YAML file, ``"FILE"`` or ``"FILE:SECTION"``; errors as in `read`."""
     path, colon, name = written.rpartition(":")
     if not colon or os.path.exists(written):
         path, name = written, default
@@ -195,13 +195,13 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--rlx-server-address",
         metavar="HOST:PORT[,...]",
-        help="RLX server, or several of them with commas between (default: the file's "
+        help="RLX server, or several separated by commas (default: the file's "
         f"relaax-rlx-server/bind, or {DEFAULT_ADDRESS})",
     )
     for name, text in (
         ("--exploit", "ask the agent not to explore or learn (default: False)"),
-        ("--show-ui", "have the environment show what it does (default: False)"),
-        ("--short-log-messages", "log messages alone, without time and name (default: True)"),
+        ("--show-ui", "show the environment's user interface (default: False)"),
+        ("--short-log-messages", "log messages without time and logger name (default: True)"),
     ):
         add(name, type=boolean, metavar="True|False", help=text)
     add(
@@ -216,8 +216,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         const=True,
         metavar="True|False",
-        help="go on after the last episode (default: the file's environment/infinite_run, or "
-        "False)",
+        help="continue after max-episodes (default: the file's environment/infinite_run, or False)",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""RLX's part of `rlwire.listen` and `rlwire.play`: environments that call a trainer.
+"""`rlwire.listen` and `rlwire.play` over RLX: environments that connect to a trainer.
 
 rlwire's client adds ``spaces`` to `init` and ``truncated`` to the last `update` of an episode;
 other programs ignore both.
@@ -46,9 +46,9 @@ def listen(
     images: Any = "array",
     **options: Unpack[StreamOptions],
 ) -> Callers:
-    """Listen for environments that speak RLX; return at once if the spaces are given.
+    """Listen for RLX environments; without spaces, wait until the first one sends them.
 
-    By default the first caller sends them. Other arguments are `Server`'s.
+    Other arguments: `Server`.
     """
     sink = LoggingMetrics() if metrics is None else metrics
     session = partial(rlx.RLXServerSession, limits=limits, images=images)
@@ -82,7 +82,7 @@ class RLXCaller(Caller):
             self.connection.send(reply)
 
     def act(self, action: Any) -> None:
-        # README: an action is INT4, DOUBLE or LIST.
+        # RELAAX's README: an action is INT4, DOUBLE or LIST.
         if isinstance(action, (np.ndarray, np.generic)):
             action = action.tolist()
         self._send({"response": "action", "data": action})
@@ -147,9 +147,9 @@ def play(
     exploit: bool = False,
     **options: Any,
 ) -> list[float]:
-    """Have an agent on an RLX server play an environment; return the reward of each episode.
+    """Play an environment with an agent on an RLX server; return the reward of each episode.
 
-    After a lost connection the episode begins again. `options` are `AgentProxy`'s.
+    If the connection is lost, the episode is restarted. `options` are `AgentProxy`'s.
     """
     with opened(environment, seed, "RLX") as game:
         playing = _Playing(game, address, max_episodes=episodes, exploit=exploit, **options)
@@ -196,5 +196,5 @@ class _Playing(TrainingBase):
                 agent.truncate(reward, state)
             else:
                 action = agent.update(reward, state, game.over)
-        # None: no report, to which the trainer would have to reply.
+        # Returns None: a metric would cost a round trip.
         self.totals.append(game.total)

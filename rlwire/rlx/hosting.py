@@ -1,4 +1,4 @@
-"""An agent behind a connection: a factory for each process, a handler for each connection."""
+"""Agents behind connections: a factory per process, a handler per connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
-# README of RELAAX, "Message exchange"; the reason follows after a colon.
+# RELAAX's README, "Message exchange". The reason follows after a colon.
 FAILURES = {
     "init": "can't initialize agent",
     "update": "can't update state",
@@ -28,7 +28,7 @@ FAILURES = {
 
 
 def resolve_agent(agent: Any) -> Callable[..., Any]:
-    """Return a class or callable, maybe given as ``"module:name"``."""
+    """Return the agent's class or callable; imports ``"module:name"``."""
     found: Callable[..., Any] = load(agent) if isinstance(agent, str) else agent
     if not callable(found):
         raise TypeError(
@@ -41,11 +41,11 @@ def resolve_agent(agent: Any) -> Callable[..., Any]:
 
 
 class AgentFactory:
-    """Makes agents, from a class, a callable or ``"module:name"``.
+    """Makes agents from a class, a callable or ``"module:name"``.
 
-    Called as ``agent(parameter_server)``, or ``agent(parameter_server, metrics)`` if it has a
-    parameter `metrics` or needs a second one. A measurement without an `x` gets the parameter
-    server's `n_step()`, if any, as in RELAAX.
+    Calls ``agent(parameter_server)``, or ``agent(parameter_server, metrics)`` if it has a
+    parameter `metrics` or a second required one. The `x` of a measurement defaults to the
+    parameter server's `n_step()`, if any, as in RELAAX.
     """
 
     def __init__(self, agent: Any, parameter_server: Any, metrics: Metrics) -> None:
@@ -179,7 +179,7 @@ class AgentHandler:
         return {"response": "done"}
 
     def _parse(self, name: str, value: Any) -> Any:
-        """Convert a number or boolean in text, which RELAAX's client sends for NumPy's scalars."""
+        """Convert a number or boolean sent as text, as RELAAX's client sends NumPy scalars."""
         plain: Any
         if isinstance(value, str):
             plain = _parse_text(value)
@@ -192,7 +192,7 @@ class AgentHandler:
         if not self._text_logged:
             self._text_logged = True
             self._factory.log.warning(
-                "%s: %s is text, %s; the agent gets %s. Send float(reward) and bool(terminal). "
+                "%s: %s is text, %s; the agent receives %s. Send float(reward) and bool(terminal). "
                 "Not logged again for this connection.",
                 *(self._peer, name, quoted(value), quoted(plain)),
             )
@@ -218,7 +218,7 @@ class AgentHandler:
 
 
 class RewardAverage:
-    """Calls back with the average of each `n` rewards; a list or array is several."""
+    """Calls back with the average of every `n` rewards; each item of a list or array counts."""
 
     __slots__ = ("_callback", "_count", "_n", "_sum")
 
@@ -229,13 +229,13 @@ class RewardAverage:
         self._sum = 0.0
 
     def append(self, reward: Any) -> bool:
-        """Add a reward or several; return True, and add none, if one is text."""
+        """Add one or more rewards. If one is text, add none and return True."""
         if type(reward) is float:
             self._sum += reward
             self._count += 1
         else:
             if isinstance(reward, (str, list)):
-                # NumPy would give each text of a list the size of the longest.
+                # NumPy would pad each string of a list to the longest.
                 kinds = {type(reward)} if isinstance(reward, str) else set(map(type, reward))
                 if not kinds <= {int, float, bool}:
                     return str in kinds
@@ -272,7 +272,7 @@ def _check_agent(agent: Any, name: str) -> None:
 
 
 def _bound(agent: Callable[..., Any], parameter_server: Any, metrics: Any) -> Callable[[], Any]:
-    """Return an agent's class or callable with the arguments that its signature accepts."""
+    """Bind the arguments that the agent's signature accepts."""
     try:
         signature = inspect.signature(agent)
     except ValueError:  # written in C, without a signature

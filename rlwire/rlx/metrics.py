@@ -21,16 +21,16 @@ from rlwire.transports.rate_limited_log import Log, RateLimitedLog
 logger = logging.getLogger(__name__)
 
 METHODS = ("scalar", "histogram")  # RELAAX calls any method that the peer names
-LONGEST_NAME = 1000  # characters of a peer's name for a series
+LONGEST_NAME = 1000  # characters of a series name from a peer
 LARGEST = 9e19  # about where TensorBoard's bins end; tensorboardX fails beyond them
 MOST_NAMES = 10_000  # series whose steps are counted
 
 
 class Metrics:
-    """A base for sinks of measurements.
+    """Base class of metric sinks.
 
-    Numbers may be text, as RELAAX's client sends NumPy's scalars. A histogram may be empty and
-    contain NaN and infinities.
+    Numbers may be strings: RELAAX's client sends NumPy scalars as text. A histogram may be empty,
+    or contain NaN and infinities.
     """
 
     def scalar(self, name: str, y: Any, x: Any = None) -> None:
@@ -46,7 +46,7 @@ class Metrics:
 
 
 class LoggingMetrics(Metrics):
-    """Writes measurements as log lines, at INFO; at most 20 scalars and 20 histograms in 10 s."""
+    """Logs measurements at INFO, at most 20 scalars and 20 histograms per 10 s."""
 
     def __init__(self, log: Log | None = None) -> None:
         self._log = log if isinstance(log, RateLimitedLog) else RateLimitedLog(log or logger)
@@ -113,8 +113,8 @@ class TensorBoardMetrics(Metrics):
 
     def _open(self) -> Any:
         if self._writer is None:
-            # Two processes would race in tensorboardX, which checks, then makes the directory. It
-            # names its files by the second, hence the suffix.
+            # tensorboardX checks for the directory before making it, so processes would race. Its
+            # file names have a resolution of one second, hence the suffix.
             os.makedirs(self._logdir, exist_ok=True)
             self._writer = _tensorboardx().SummaryWriter(
                 logdir=self._logdir,
@@ -135,7 +135,7 @@ class TensorBoardMetrics(Metrics):
 
 
 class MultiMetrics(Metrics):
-    """Several sinks in one."""
+    """Sends each measurement to several sinks."""
 
     def __init__(self, metrics: Iterable[Metrics]) -> None:
         self._sinks = tuple(metrics)
@@ -154,7 +154,7 @@ class MultiMetrics(Metrics):
 
 
 class StepMetrics(MultiMetrics):
-    """Metrics that count the steps by themselves."""
+    """Adds ``step()`` as `x` to measurements without one."""
 
     def __init__(self, metrics: Metrics, step: Callable[[], Any]) -> None:
         super().__init__([metrics])
@@ -183,7 +183,7 @@ def _at(name: str, x: Any) -> str:
 def _number_of(name: str, y: Any) -> float:
     values = _numbers_of(name, y)
     if values.size != 1:
-        raise ValueError(f"metric {quoted(name)}: a scalar is one number, not {quoted(y)}")
+        raise ValueError(f"metric {quoted(name)}: a scalar must be one number, not {quoted(y)}")
     return float(values[0])
 
 
@@ -192,11 +192,11 @@ def _numbers_of(name: str, y: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     try:
         if y is None or kind not in "buifU":
             raise TypeError("no numbers")
-        # With a dtype, else NumPy gives each text of a list the size of the longest. None, which
-        # JSON makes of NaN, becomes NaN.
+        # Without a dtype NumPy pads each string of a list to the longest. None (JSON's NaN)
+        # becomes NaN.
         return np.asarray(y, dtype=np.float64).ravel()
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"metric {quoted(name)}: {quoted(y)} is not numbers") from error
+        raise ValueError(f"metric {quoted(name)}: expected numbers, not {quoted(y)}") from error
 
 
 def _step_of(name: str, x: Any) -> int | None:
@@ -207,5 +207,5 @@ def _step_of(name: str, x: Any) -> int | None:
     except (TypeError, ValueError, OverflowError):
         step = 2**63
     if not -(2**63) <= step < 2**63:
-        raise ValueError(f"metric {quoted(name)}: x must be a number of 64 bits, not {quoted(x)}")
+        raise ValueError(f"metric {quoted(name)}: x must be a 64-bit integer, not {quoted(x)}")
     return step

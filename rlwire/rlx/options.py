@@ -1,4 +1,4 @@
-"""Options of ``rlx://`` and, for pages, of ``rlx-ws://``."""
+"""Options of ``rlx://`` URLs, and of ``rlx-ws://`` URLs for web pages."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _Home = Annotated[Any, _options.Reads(str, "server|ray[:NAME]|MODULE:FACTORY")]
 
 @dataclass(frozen=True)
 class _ImageOptions:
-    """Of both sides.
+    """Options of clients and servers.
 
     Attributes:
-        images: what an image in a message becomes (default: float32, array for a trainer).
+        images: decode images to arrays of their own dtype, or to float32 (default: float32; array
+            for a trainer).
     """
 
     images: Literal["array", "float32"] | None = None
@@ -32,10 +33,10 @@ class _ImageOptions:
 
 @dataclass(frozen=True)
 class RLXListenerOptions(_ImageOptions, _options.StreamServerOptions):
-    """Of a trainer whose environments call over RLX.
+    """Options of a trainer that environments connect to.
 
     Attributes:
-        metrics: where metrics go: a log, or TensorBoard's files (default: logging).
+        metrics: write metrics to the log or to TensorBoard event files (default: logging).
     """
 
     metrics: tuple[_Metric, ...] = ()
@@ -43,14 +44,14 @@ class RLXListenerOptions(_ImageOptions, _options.StreamServerOptions):
 
 @dataclass(frozen=True)
 class RLXServerOptions(_options.LearningOptions, RLXListenerOptions):
-    """Of a server of agents over RLX.
+    """Options of an agent server.
 
     Attributes:
-        workers: a thread for each connection, one event loop for all of them (agents that answer
-            at once), or N processes with threads.
-        parameter_server: of algorithm:NAME, where it runs: in this process, or on Ray, shared by
-            all servers with the same name (default: server); of another agent, what is called once
-            in each process to make it.
+        workers: a thread per connection, one event loop for all connections (agents that reply at
+            once), or N processes with threads.
+        parameter_server: for algorithm:NAME, run it in this process (server) or on Ray, shared by
+            all servers with the same NAME (default: server); for other agents, the factory that
+            each process calls once.
     """
 
     workers: Literal["threads", "asyncio"] | _options.Positive = "threads"
@@ -59,12 +60,12 @@ class RLXServerOptions(_options.LearningOptions, RLXListenerOptions):
 
 @dataclass(frozen=True)
 class RLXClientOptions(_ImageOptions, _options.StreamClientOptions):
-    """Of an environment's side of RLX."""
+    """Options of `rlwire.connect`, for environments."""
 
 
 @dataclass(frozen=True)
 class RLXPlayerOptions(_options.PlayerOptions, RLXClientOptions):
-    """Of `rlwire.play` over RLX.
+    """Options of `rlwire.play`.
 
     Attributes:
         exploit: ask the agent not to explore or learn.
@@ -75,13 +76,13 @@ class RLXPlayerOptions(_options.PlayerOptions, RLXClientOptions):
 
 @dataclass(frozen=True)
 class RLXPageOptions(_options.OriginOptions, _options.StreamServerOptions):
-    """Of a server of agents for pages; `check` accepts or rejects a page.
+    """Options of an agent server for web pages; `check` accepts or rejects a page.
 
     Attributes:
-        parameter_server: called once; every agent gets the result.
-        metrics: a sink for what environments report (default: the log).
-        arrays: what lists of numbers in a state become.
-        max_sids: how many environments one WebSocket may have.
+        parameter_server: passed to every agent; "module:factory" is called once.
+        metrics: a sink for the environments' metrics (default: the log).
+        arrays: decode lists of numbers in a state to lists, or to arrays of this dtype.
+        max_sids: maximum number of environments per WebSocket.
     """
 
     parameter_server: Any = None

@@ -1,4 +1,4 @@
-"""`RLXPageServer`: agents for environments written in JavaScript, as JSON over a WebSocket."""
+"""`RLXPageServer`: serves agents to JavaScript environments, as JSON over WebSocket."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ logger = logging.getLogger(__name__)
 
 _ERROR_TEXT = 1000  # characters of an error reply
 _LIMITS = dataclasses.replace(DEFAULT, received=4 * 2**20)  # an 84x84x4 state is a quarter of that
-_PENDING = 64 * 2**20  # bytes of one page's commands without a reply, beyond which it is not read
-_COMMAND = 4096  # bytes that a command counts beside its text
-_PINGS = {"ping_interval": 30.0, "ping_timeout": 30.0}  # browsers answer them by themselves
+_PENDING = 64 * 2**20  # bytes of a page's unanswered commands; beyond, reading pauses
+_COMMAND = 4096  # bytes added to the size of each pending command
+_PINGS = {"ping_interval": 30.0, "ping_timeout": 30.0}  # browsers reply without a script
 
 
 class RLXPageServer(StreamServer):
-    """A WebSocket server of agents for pages; `rlwire.web` has a JavaScript client.
+    """Serves agents to web pages over WebSocket; `rlwire.web` has a JavaScript client.
 
-    Each environment of a page, named by its ``sid``, has an agent and a thread of its own.
+    Each environment of a page, identified by its ``sid``, has its own agent and thread.
 
     Args:
-        agent: as of `Server`; or the URL of an RLX server, whose agents then play. That server
-            need not run yet.
-        address: as of `Server`, and so are `parameter_server` and `metrics`.
-        limits: maxima for texts; by default a text has at most 4 MiB.
-        origins: the pages that may connect, such as ``"http://localhost:8000"``; ``"*"`` for all.
-            ``"null"``, for pages from files, is no protection: any site can have that origin. By
-            default no browser may connect. Other programs send no origin and may.
-        check: called with each handshake's request, for permissions; see
+        agent: as in `Server`, or the URL of an RLX server to forward to. That server need not be
+            running yet.
+        address: as in `Server`, like `parameter_server` and `metrics`.
+        limits: maxima for messages; by default a message has at most 4 MiB.
+        origins: origins accepted from browsers, such as ``"http://localhost:8000"``, or ``"*"``
+            for all; none by default. ``"null"``, the origin of pages from files, does not protect:
+            any site can have it. Clients other than browsers send no origin and are accepted.
+        check: called with each handshake request, to accept or reject it; see
             `rlwire.sessions.websocket.basic_authorization`.
-        arrays: what lists of numbers in a state become: ``"lists"``, as in RELAAX's proxy, or
+        arrays: decode lists of numbers in a state to ``"lists"``, as RELAAX's proxy does, or to
             arrays of ``"float32"`` or ``"float64"``.
-        max_sids: environments of one WebSocket.
-        rlx_tls: an SSL context for the RLX server that `agent` names.
+        max_sids: maximum number of environments per WebSocket.
+        rlx_tls: SSL context for the connection to the RLX server.
         options: `rlwire.serving.serving.StreamOptions`.
 
     Raises:
@@ -111,7 +111,7 @@ class RLXPageServer(StreamServer):
             arrays=arrays,
             max_sids=max_sids,
         )
-        self._pages.session()  # raises here what would only be logged later
+        self._pages.session()  # raises for invalid options, which would only be logged later
         PageSession()
         super().__init__(address, self._pages, **options)
         self._guarded = self._guarded or check is not None
@@ -140,7 +140,7 @@ class _PageService(_AgentService):
 
 
 class _PageHandler:
-    """One page, on the event loop, and the agents of its environments."""
+    """Answers one page on the event loop, with an agent for each sid."""
 
     def __init__(self, connection: AsyncConnection, service: _PageService) -> None:
         self.connection = connection
@@ -149,7 +149,7 @@ class _PageHandler:
         self._agents: dict[Sid, _PageAgent] = {}
         self._threads = 0
         self._pending = 0  # bytes of commands without a reply
-        self._changed = asyncio.Event()  # set when either count sinks
+        self._changed = asyncio.Event()  # set when `_threads` or `_pending` decreases
         self._sending = asyncio.Lock()
 
     async def serve(self) -> None:
@@ -221,7 +221,7 @@ class _PageHandler:
 
 
 class _PageAgent:
-    """The agent of one environment, and the thread that answers its commands in order."""
+    """One environment's agent, with a thread that answers its commands in order."""
 
     def __init__(self, page: _PageHandler, sid: Sid) -> None:
         self.sid = sid
@@ -235,7 +235,7 @@ class _PageAgent:
         run_in_thread(f"rlwire {self.name}", self._run)
 
     def finish(self, over: bool) -> None:
-        """End the thread: after the queued commands or, if `over`, after the present one."""
+        """End the thread after the queued commands, or after the current one if `over`."""
         self.over = over
         self.commands.put(None)
 
@@ -248,7 +248,7 @@ class _PageAgent:
                 with contextlib.closing(sending):  # if the loop is closed
                     asyncio.run_coroutine_threadsafe(sending, page.loop).result()
         except (RuntimeError, concurrent.futures.CancelledError):
-            logger.debug("%s: the server has ended", self.name)
+            logger.debug("%s: the server has stopped", self.name)
         finally:
             self._handler.close()
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -293,6 +293,6 @@ def server(agent: Any, url: URL, **options: Any) -> RLXPageServer:
     name = agent if isinstance(agent, str) else ""
     if "://" not in name:
         if name.partition(":")[0] in SERVED:
-            raise ValueError(f"serve {name} at rlx://host:port, and that URL at {url}")
+            raise ValueError(f"serve {name} at rlx://host:port, then serve that URL at {url}")
         check_no_environment(agent, url)
     return RLXPageServer(agent, url.address, **options)

@@ -1,4 +1,4 @@
-"""`Server`: an agent for each environment that connects."""
+"""`Server`: serves an agent to each environment that connects."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 class Server(StreamServer):
     """An RLX server for one kind of agent.
 
-    Each connection has an agent of its own, made at its first command. If the agent raises, the
-    client gets an error reply; if it cannot be made, the server then closes the connection. At the
-    end the server calls the agent's `close` or `disconnected`, if it has one. The average of every
-    100 rewards of a connection goes to the metrics as `average_reward`.
+    Each connection has its own agent, made at the first command. If the agent raises, the client
+    receives an error reply. If the agent cannot be made, the server also closes the connection.
+    When a connection ends, the server calls the agent's `close` or `disconnected`, if it has one.
+    The metric `average_reward` is the average of every 100 rewards of a connection.
 
     Args:
         agent: a class, a callable or ``"module:name"``, called with the parameter server and, if it
             accepts them, the metrics. An agent has ``init(exploit)`` and ``reset()``, which return
             a true value, and ``update(reward, state, terminal)``, which returns the action.
-        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0 lets the system
-            choose one.
+        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0 chooses a
+            free port.
         workers: ``"threads"``, one for each connection; ``"asyncio"``, one event loop, for many
             connections and agents that reply at once; or a number of processes with threads, for
-            agents that compute in Python. Arguments are then pickled.
+            agents that compute in Python. Processes receive pickled arguments.
         limits: maxima for messages.
-        parameter_server: given to every agent; ``"module:factory"`` is called once in each process.
+        parameter_server: passed to every agent; ``"module:factory"`` is called once per process.
         metrics: a sink, by default the log; closed when the server stops.
-        images: what an image in a state becomes; RELAAX's agents expect "float32".
+        images: decode images in states to this; RELAAX's agents expect ``"float32"``.
         options: `rlwire.serving.serving.StreamOptions`.
     """
 

@@ -93,7 +93,7 @@ def test_errors_and_metadata() -> None:
         grpc.insecure_channel(str(server.address)) as channel,
     ):
         their = connection.Connection(channel, [("authorization", "Bearer sesame")])
-        with pytest.raises(error.DmEnvRpcError, match="is no world"):
+        with pytest.raises(error.DmEnvRpcError, match="not a NoneType"):
             their.send(dm_env_rpc_pb2.CreateWorldRequest())
         their = connection.Connection(channel)
         for _ in range(2):

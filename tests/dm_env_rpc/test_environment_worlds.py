@@ -209,7 +209,7 @@ def test_default_actions() -> None:
     agent.begin()
     agent.step({"count": np.int64(1)})
     assert code_of(agent.step, {})[1].endswith("missing: 'count'")
-    with pytest.raises(EncodeError, match="there is no action 'jump'; there are"):
+    with pytest.raises(EncodeError, match=r"no action 'jump'.*'cheat'"):
         made_world(Dice, default_actions={"jump": 1})
     with pytest.raises(EncodeError, match="out of bounds"):
         made_world(Dice, default_actions={"count": 3})
@@ -267,7 +267,7 @@ def test_what_is_accepted_must_make_sense() -> None:
 
     assert EnvironmentWorlds(make, accepts=["size"]).accepts == {"size", "seed"}
     EnvironmentWorlds(functools.partial(make, size=3))({})
-    with pytest.raises(TypeError, match="make needs 'size', which clients may not give"):
+    with pytest.raises(TypeError, match=r"make needs 'size'.*--accepts"):
         EnvironmentWorlds(make)
     with pytest.raises(ValueError, match="make has no argument 'sizes'; it has size, colour"):
         EnvironmentWorlds(make, accepts=["sizes"])

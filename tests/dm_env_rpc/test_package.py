@@ -7,7 +7,6 @@ import sys
 
 
 def test_importing_it_needs_no_extra(tmp_path) -> None:
-    """All are blocked; what is left are the worlds, and the text that says what is missing."""
     program = """
 import sys
 for name in ("hpack", "grpc", "dm_env", "gymnasium", "dm_env_rpc", "google"):

@@ -148,9 +148,9 @@ class TestTheServersSide:
     @pytest.mark.parametrize(
         ("request_", "code", "text"),
         [
-            (ReadPropertyRequest("rain"), Code.NOT_FOUND, "no property 'rain'; the outermost are"),
-            (ReadPropertyRequest(""), Code.PERMISSION_DENIED, "only holds properties"),
-            (ReadPropertyRequest("sky.deep"), Code.PERMISSION_DENIED, "only holds properties"),
+            (ReadPropertyRequest("rain"), Code.NOT_FOUND, "no property 'rain'; top level: wind"),
+            (ReadPropertyRequest(""), Code.PERMISSION_DENIED, "'' has no value"),
+            (ReadPropertyRequest("sky.deep"), Code.PERMISSION_DENIED, "'sky.deep' has no value"),
             (ReadPropertyRequest("secret"), Code.PERMISSION_DENIED, "cannot be read"),
             (WritePropertyRequest("sky", 1), Code.PERMISSION_DENIED, "cannot be written"),
             (WritePropertyRequest("rain", 1), Code.NOT_FOUND, "no property 'rain'"),
@@ -161,7 +161,7 @@ class TestTheServersSide:
             (WritePropertyRequest("wind", [1]), Code.INVALID_ARGUMENT, r"shape \(\), not \(1,\)"),
             (WritePropertyRequest("sky.words", [1]), Code.INVALID_ARGUMENT, "must be text"),
             (WritePropertyRequest("sky.depths", [[1.0]]), Code.INVALID_ARGUMENT, r"\(2, 2\)"),
-            (ListPropertyRequest("wind"), Code.INVALID_ARGUMENT, "holds no properties"),
+            (ListPropertyRequest("wind"), Code.INVALID_ARGUMENT, "'wind' has no properties"),
             (ListPropertyRequest("rain"), Code.NOT_FOUND, "no property 'rain'"),
         ],
     )
@@ -188,12 +188,12 @@ class TestTheServersSide:
             service(encode_property_request(ReadPropertyRequest("x")), None)
 
     def test_registering(self, properties, weather) -> None:
-        with pytest.raises(ValueError, match="a property 'wind' already"):
+        with pytest.raises(ValueError, match="'wind'"):
             properties.add("wind", read=lambda: 1)
-        with pytest.raises(ValueError, match="needs read or write"):
+        with pytest.raises(ValueError, match="'rain' needs read"):
             properties.add("rain")
         for key in ("", ".", "a.", "a..b"):
-            with pytest.raises(ValueError, match="no key"):
+            with pytest.raises(ValueError, match="empty part"):
                 properties.add(key, read=lambda: 1)
         with pytest.raises(EncodeError):
             properties.add("rain", dtype=np.complex64, read=lambda: 1)

@@ -95,9 +95,9 @@ def test_what_is_no_token() -> None:
         assert not authorized(expected, metadata)
     assert not authorized(expected, [("authorization", "Bearer \xe9")])
     for token in ("", "a b", "a\n", "\xe9"):
-        with pytest.raises(ValueError, match="a token has"):
+        with pytest.raises(ValueError, match="printable ASCII"):
             authorization(token)
-        with pytest.raises(ValueError, match="a token has"):
+        with pytest.raises(ValueError, match="printable ASCII"):
             Server(no_world, auth=token)
 
 
@@ -108,7 +108,7 @@ def test_a_token_in_the_clear(files: Files, caplog: pytest.LogCaptureFixture) ->
     Client("192.0.2.1:7", tls=ClientTLS(files.ca), auth="word")
     assert caplog.text == ""
     Server(no_world, "0.0.0.0:0", auth="word")
-    assert "0.0.0.0:0: the token goes over the network without TLS" in caplog.text
+    assert "0.0.0.0:0: the token is sent over the network without TLS" in caplog.text
     Client("192.0.2.1:7", auth="word")
-    assert "192.0.2.1:7: the token goes over the network without TLS" in caplog.text
+    assert "192.0.2.1:7: the token is sent over the network without TLS" in caplog.text
     assert "word" not in caplog.text

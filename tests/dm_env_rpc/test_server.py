@@ -231,7 +231,7 @@ def test_actions_of_another_kind(workers) -> None:
 
 
 def test_what_cannot_be_served() -> None:
-    with pytest.raises(TypeError, match="expected a factory of worlds"):
+    with pytest.raises(TypeError, match="a factory of worlds"):
         Server(5)
     with pytest.raises(ValueError, match="workers"):
         Server(Counter, workers=3)
@@ -244,6 +244,6 @@ def test_what_cannot_be_served() -> None:
     with (
         Server(lambda settings: Turn(), "127.0.0.1:0") as server,
         Client(server.address) as client,
-        pytest.raises(StatusError, match=r"Turn is no world.*EnvironmentWorlds"),
+        pytest.raises(StatusError, match=r"Turn.*EnvironmentWorlds"),
     ):
         client.create_world()

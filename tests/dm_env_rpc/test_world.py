@@ -27,7 +27,7 @@ from rlwire.codecs.dm_env_rpc.values import (
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc import StatusError
 from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
-from rlwire.dm_env_rpc.world import Worlds
+from rlwire.dm_env_rpc.server import DmEnvRpcService as Service
 from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, DmEnvRpcState
 from rlwire.transports.deferred import DeferredReply
 
@@ -94,7 +94,7 @@ class Table:
 
     def __init__(self, arena: Any = None) -> None:
         self.arena = Arena() if arena is None else arena
-        self.worlds = Worlds()
+        self.worlds = Service()
         self.worlds.add(self.arena, "w")
 
     def handler(self, peer: str = "a peer") -> Handler:

@@ -95,13 +95,13 @@ def test_steps_that_do_not_fit(step: dict[str, Any]) -> None:
         "outputs": {"logp": 1.0},
     }  # fmt: skip
     collector.step(**fits)
-    with pytest.raises(ValueError, match="has"):
+    with pytest.raises(ValueError, match=r"^(a step|the observation)"):
         collector.step(**{**fits, **step})
     assert len(collector) == 1
 
 
 def test_steps_out_of_turn() -> None:
-    with pytest.raises(ValueError, match="at least one step"):
+    with pytest.raises(ValueError, match=r"steps.*1.*0"):
         EpisodeCollector(0)
     collector = EpisodeCollector(1)
     with pytest.raises(RuntimeError, match="reset"):
@@ -110,5 +110,5 @@ def test_steps_out_of_turn() -> None:
     collector.step(0, 0.0, 0.0, False)
     with pytest.raises(RuntimeError, match="take"):
         collector.step(0, 0.0, 0.0, False)
-    with pytest.raises(ValueError, match="entries of type"):
+    with pytest.raises(ValueError, match="not str"):
         EpisodeCollector(1).reset("text")

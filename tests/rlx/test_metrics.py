@@ -103,13 +103,13 @@ class TestWhatASinkTakes:
         for measure in (sink.scalar, sink.histogram):
             with pytest.raises(ValueError, match="metric 'a'"):
                 measure("a", y)
-        with pytest.raises(ValueError, match="'a': a scalar is one number"):
+        with pytest.raises(ValueError, match=r"'a'.* one number"):
             sink.scalar("a", [1.0, 2.0])
 
     @pytest.mark.parametrize("x", ["x", [1], float("nan"), float("inf"), 2**63])
     def test_what_is_no_step(self, sink, x):
         for measure in (sink.scalar, sink.histogram):
-            with pytest.raises(ValueError, match="'a': x must be a number"):
+            with pytest.raises(ValueError, match="'a': x must be"):
                 measure("a", 1.0, x)
 
 
