@@ -144,11 +144,11 @@ _DETAILS = {
     RLW_BAD_SIZE: ": {got} bytes announced, {allowed} expected",
     RLW_BAD_PACKED: ": it has {got} bytes",
     RLW_BAD_ELEMENTS: ": {got} elements, {allowed} expected",
-    RLW_BAD_PLACE: ": they end at {got}, it at {allowed}",
+    RLW_BAD_PLACE: ": they end at {got}, the area at {allowed}",
     RLW_BAD_ENCODING: ": got {got:#x}",
     RLW_BAD_SUBENCODING: ": got byte {got:#04x}",
     RLW_BAD_PALETTE: ": got {got} of {allowed} colours",
-    RLW_BAD_RUN: ": {got} pixels, {allowed} are left",
+    RLW_BAD_RUN: ": {got} pixels, {allowed} left",
     RLW_BAD_INFLATED: ": got {got} bytes, expected {allowed}",
     RLW_TRAILING: ": {got} of them",
 }
