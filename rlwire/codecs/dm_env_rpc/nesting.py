@@ -54,9 +54,7 @@ def unflatten(flat: Mapping[str, Any], *, limits: Limits = DEFAULT) -> dict[str,
         for key in outer:
             inner = branch.setdefault(key, _Branch())
             if type(inner) is not _Branch:
-                raise EncodeError(
-                    f"{quoted(name)} nests in {quoted(key)}, which is a value itself"
-                )
+                raise EncodeError(f"{quoted(name)} nests in {quoted(key)}, which is a value itself")
             branch = inner
         if last in branch:
             raise EncodeError(f"{quoted(name)} is a value, but other names nest in it")
