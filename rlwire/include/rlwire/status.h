@@ -103,7 +103,7 @@ static inline const char *rlw_status_text(rlw_status status) {
     case RLW_BAD_TAG: return "not a protobuf tag";
     case RLW_BAD_WIRE: return "a known field has the wrong wire type";
     case RLW_BAD_PACKED: return "a packed array ends inside an element";
-    case RLW_BAD_PAYLOAD: return "a tensor has no payload";
+    case RLW_BAD_PAYLOAD: return "a tensor without a payload";
     case RLW_BAD_UNKNOWN: return "a shape has more than one negative dimension";
     case RLW_BAD_ELEMENTS: return "the number of elements does not match the shape";
     case RLW_BAD_EMPTY: return "a required field is empty";
