@@ -356,7 +356,7 @@ class TestFrames:
         assert (as_frame(grey[:, :, None]) == frame).all()
         assert as_frame(np.zeros((3, 4, 4), np.uint8)).shape == (3, 4, 3)
         for wrong in (grey.astype(np.float32), np.zeros((3, 4, 5), np.uint8), None, grey[:0]):
-            with pytest.raises(ValueError, match="a frame .*not "):
+            with pytest.raises(ValueError, match="a frame is"):
                 Display(8, 8).show(as_frame(wrong))
 
     def test_grey_is_shown_only_where_nothing_else_is(self) -> None:

@@ -325,9 +325,9 @@ def test_refused(message: Any, words: str, path: str) -> None:
 
 
 def test_a_request_is_no_response() -> None:
-    with pytest.raises(EncodeError, match="StepRequest is .*EnvironmentResponse"):
+    with pytest.raises(EncodeError, match=r"StepRequest is .*EnvironmentResponse"):
         d.encode_response(d.StepRequest())
-    with pytest.raises(EncodeError, match="Status is .*EnvironmentRequest"):
+    with pytest.raises(EncodeError, match=r"Status is .*EnvironmentRequest"):
         d.encode_request(d.Status())
 
 
@@ -339,7 +339,7 @@ def test_property_messages_of_another_type() -> None:
     url = d.PROPERTY_REQUEST_URL.replace("type.googleapis.com", "example.org/types")
     request = d.encode_property_request(d.ReadPropertyRequest("a"))
     assert d.decode_property_request(d.AnyMessage(url, request.value)) == d.ReadPropertyRequest("a")
-    with pytest.raises(EncodeError, match="ReadPropertyResponse is .*PropertyRequest"):
+    with pytest.raises(EncodeError, match=r"ReadPropertyResponse is .*PropertyRequest"):
         d.encode_property_request(d.ReadPropertyResponse())
 
 

@@ -81,7 +81,7 @@ def test_a_value_where_values_shall_be() -> None:
 def test_an_empty_dictionary_is_a_value() -> None:
     """The reference writes into the caller's own dictionary here."""
     mine: dict[str, Any] = {}
-    with pytest.raises(EncodeError, match="'a'.* value"):
+    with pytest.raises(EncodeError, match=r"'a'.* value"):
         unflatten({"a": mine, "a.b": 1})
     assert mine == {}
 

@@ -107,7 +107,7 @@ def test_a_shape_to_be_inferred() -> None:
 def test_a_spec_without_a_type() -> None:
     for dtype in (0, 12, -1):
         manager = d.SpecManager({1: d.TensorSpec("x", (), dtype)})
-        with pytest.raises(EncodeError, match="the spec of 'x' .*data type"):
+        with pytest.raises(EncodeError, match=r"the spec of 'x' .*data type"):
             pack(manager, {"x": 1})
         with pytest.raises(DecodeError, match="its spec "):
             unpack(manager, d.encode_request(d.StepRequest({1: 1})))
@@ -239,7 +239,7 @@ def test_bounds_that_are_wrong_themselves() -> None:
     manager = d.SpecManager({1: d.TensorSpec("x", (), d.DataType.INT32, np.uint8(0))})
     wire = pack(manager, {"x": 1})
     assert unpack(manager, wire) == {"x": 1}
-    with pytest.raises(DecodeError, match="its min .*uint8"):
+    with pytest.raises(DecodeError, match=r"its min .*uint8"):
         unpack(manager, wire, True)
 
 
@@ -252,7 +252,7 @@ def test_request() -> None:
         assert parsed == dm_env_rpc_pb2.StepRequest(requested_observations=uids)
     parsed = dm_env_rpc_pb2.StepRequest.FromString(MANAGER.request_uids([1, 55, 55]))
     assert list(parsed.requested_observations) == [1, 55, 55]
-    with pytest.raises(EncodeError, match="'bar'.* 55 .foo."):
+    with pytest.raises(EncodeError, match=r"'bar'.* 55 .foo."):
         MANAGER.request(["foo", "bar"])
     for uid in (-1, 2**64):
         with pytest.raises(EncodeError, match="UID"):

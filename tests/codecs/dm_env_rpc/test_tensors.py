@@ -404,7 +404,7 @@ class Fickle:
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="no __buffer__ in Python before 3.12")
 def test_a_buffer_that_does_not_stay() -> None:
     assert tensors.decode_tensor(Fickle()).tolist() == [0, 0, 0]
-    with pytest.raises(BufferError, match="Fickle.*copy=True"):
+    with pytest.raises(BufferError, match=r"Fickle.*copy=True"):
         tensors.decode_tensor(Fickle(), copy=False)
 
 

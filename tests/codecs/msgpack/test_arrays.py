@@ -232,7 +232,7 @@ def test_structured_arrays_that_cannot_be_sent() -> None:
             msgpack.encode(np.zeros(1, dtype))
         with pytest.raises(EncodeError, match=r"openpi|pickle"):
             msgpack.encode(np.zeros(1, dtype), arrays="openpi")
-    with pytest.raises(EncodeError, match="numpy.asarray"):
+    with pytest.raises(EncodeError, match=r"numpy.asarray"):
         msgpack.encode(np.zeros(1, [("a", "<i4")])[0])
 
 

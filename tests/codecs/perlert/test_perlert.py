@@ -498,7 +498,7 @@ def test_what_a_step_writer_refuses() -> None:
         with pytest.raises(TypeError):
             writer.write(1, 2, value, 0.0, False)
     for numbers in ((-1, 0), (0, -1), (2**63, 0), (0, 2**64)):
-        with pytest.raises(EncodeError, match="- at (TIMESTAMP|STEP_NUMBER)$"):
+        with pytest.raises(EncodeError, match=r"- at (TIMESTAMP|STEP_NUMBER)$"):
             writer.write(*numbers, "", 0.0, False)
     with pytest.raises(EncodeError):
         StepWriter("ci:ty", 7)

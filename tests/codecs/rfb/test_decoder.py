@@ -324,7 +324,7 @@ def test_tight_is_not_wider_than_2048() -> None:
     decoder = RectangleDecoder(Framebuffer(3000, 4))
     for control in (b"\0", b"\x40\2", b"\x90"):
         data = head(0, 0, 2049, 1, 7) + control + bytes(9)
-        with pytest.raises(DecodeError, match="end at 2049, .* at 2048"):
+        with pytest.raises(DecodeError, match=r"end at 2049, .* at 2048"):
             decoder.size(data, 0, len(data))
     data = head(0, 0, 3000, 4, 7) + b"\x80" + b"\x10\x20\x30"  # one colour has no rows
     decoder.paint(data, 0, 1)

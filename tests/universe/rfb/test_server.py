@@ -279,7 +279,7 @@ def test_what_makes_no_sense() -> None:
             Display(*size)
     display = Display(5, 5)
     for bad in (np.zeros((5, 5), np.uint8), np.zeros((5, 5, 4), np.uint8), np.zeros((5, 5, 3))):
-        with pytest.raises(ValueError, match="a frame .*not "):
+        with pytest.raises(ValueError, match="a frame is"):
             display.show(bad)
     with pytest.raises(ValueError, match="view_auth needs auth"):
         RfbServer(display, view_auth="x")
