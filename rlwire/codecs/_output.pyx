@@ -135,10 +135,9 @@ cdef class PartsEncoder:
             close_output(&out)
 
     cpdef list encode_parts(self, object value):
-        """Return the value as buffers for `socket.sendmsg`, with large arrays by reference.
+        """Return the value as buffers for `socket.sendmsg`, which refer to large arrays.
 
-        The parts keep the arrays alive. Do not change an array before its parts are sent. Raises
-        what `encode` raises.
+        Do not change an array before its buffers are sent. Raises what `encode` raises.
         """
         cdef Output out
         open_output(&out)

@@ -121,10 +121,7 @@ def encode_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[s
     fields = []
     for name, value in metadata:
         if _NAME.fullmatch(name) is None or name.startswith("grpc-"):
-            raise EncodeError(
-                f"invalid metadata name {quoted(name)}: expected characters of 0-9 a-z _ . - and "
-                "no prefix grpc-"
-            )
+            raise EncodeError(f"metadata name {quoted(name)}: expected [0-9a-z_.-]+, not grpc-*")
         if name.endswith("-bin"):
             if isinstance(value, str):
                 raise EncodeError(f"metadata {name} must be bytes: its name ends in -bin")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import socket
 import threading
 import time
@@ -302,17 +301,17 @@ def lying(by: int) -> bytes:
 
 
 BAD = {
-    b"GET / HTTP/1.1\r\n\r\n": "frame .* 8 digits",
+    b"GET / HTTP/1.1\r\n\r\n": " 8 digits",
     b"99999999": "over the limit received=",
     b"00000003abc": "bytes after the end",
     lying(1): "closed by the peer after 24 of 25 message bytes",
     Codec().encode(GetState())[:-3]: "closed by the peer after 21 of 24 message bytes",
-    Codec().encode(EpisodesAndGetState([{"rewards": 3}], 1)): "an episode .*map",
-    wrong("actions", 2): "actions .*3 rewards",
+    Codec().encode(EpisodesAndGetState([{"rewards": 3}], 1)): "a map, not a int",
+    wrong("actions", 2): "for 3 rewards",
     Codec().encode(EpisodesAndGetState([episode(3).to_state()], 7)): "timesteps is 7",
     Codec().encode(
         EpisodesAndGetState([{**episode(3).to_document(), "actions": [1]}], 3), "json"
-    ): "actions .*3 rewards",
+    ): "for 3 rewards",
 }
 
 
@@ -328,7 +327,7 @@ def test_one_bad_client_disturbs_no_other(
         bad.sendall(garbage)
         bad.shutdown(socket.SHUT_WR)
         assert bad.recv(1000) == b""
-        eventually(lambda: re.search(BAD[garbage], caplog.text))
+        eventually(lambda: BAD[garbage] in caplog.text)
         assert server.statistics().episodes == 0
         assert good.get_state().weights_seq_no == 1
         good.send([episode(3)], wait=False)

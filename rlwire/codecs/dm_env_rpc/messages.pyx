@@ -75,8 +75,6 @@ cdef enum:
 
 
 cdef class _Field:
-    """One field of a message."""
-
     cdef uint32_t number
     cdef Kind kind
     cdef str name

@@ -302,7 +302,6 @@ cdef class SpecManager:
         return DecodeError(f"unknown UID {uid}: expected one of {self.known()}")
 
     cdef str known(self):
-        """Return the known UIDs and names for an error text."""
         cdef _Slot slot
         shown = []
         for slot in self._slots[:SHOWN]:

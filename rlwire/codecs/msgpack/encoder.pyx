@@ -349,7 +349,6 @@ cdef int _put_array(const Options *o, Output *out, cnp.ndarray array, uint32_t d
 
 cdef int _put_any_array(const Options *o, Output *out, object value, uint32_t depth,
                         const Step *path) except -1:
-    """Write an array of any class."""
     if isinstance(value, _np_masked):
         raise EncodeError("a masked array would lose its mask: send its .filled() or .data",
                           path=path_of(path))
@@ -495,8 +494,7 @@ cdef int _count_items(const Options *o, Output *out, Py_ssize_t count, uint32_t 
     if out.items > o.items:
         raise LimitExceeded("items", o.items, out.items, path=path_of(path))
     if <uint64_t> count > 0xFFFFFFFF:
-        raise EncodeError(f"msgpack counts have 32 bits, this value has {count} items",
-                          path=path_of(path))
+        raise EncodeError(f"msgpack counts have 32 bits, not {count} items", path=path_of(path))
     return 0
 
 
@@ -569,8 +567,7 @@ cdef bint _is_a(object value, object ours, str name) except -1:
 cdef int _put_timestamp(Output *out, object seconds, object nanoseconds,
                         const Step *path) except -1:
     if not -2**63 <= seconds < 2**63 or not 0 <= nanoseconds < 10**9:
-        raise EncodeError(f"a timestamp must fit 64 bits of seconds and have 0 to 999999999 "
-                          f"nanoseconds, not {quoted(seconds)} s and {quoted(nanoseconds)} ns",
+        raise EncodeError(f"a timestamp is out of range: {quoted(seconds)} s, {quoted(nanoseconds)} ns",
                           path=path_of(path))
     return _checked(rlw_msgpack_put_timestamp(&out.writer, <int64_t> seconds,
                                               <uint32_t> nanoseconds))

@@ -44,9 +44,7 @@ def text_to_mapping(text: str | Buffer, *, limits: Limits | None = DEFAULT) -> d
         name, colon, value = item.partition(":") if ":" in item else ("", "", item)
         if wrong := re.search("[;=]|:[^:]*:", item):
             where = at + wrong.end() - 1
-            raise DecodeError(
-                f"unexpected {item[wrong.end() - 1]!r} in a value", offset=_bytes(text, where)
-            )
+            raise DecodeError(f"unexpected {item[wrong.end() - 1]!r}", offset=_bytes(text, where))
         if colon:
             if not name or name in found:
                 what = f"duplicate name {quoted(name)}" if name else "an empty name"

@@ -181,8 +181,7 @@ cdef cnp.ndarray _array_of(object value, str field):
             raise EncodeError(str(problem), path=field) from None
     array = None if isinstance(value, (bytes, bytearray)) else foreign_array(value)
     if array is None:
-        raise TypeError(f"{field} must be a number, text, array or mapping, not "
-                        f"{type(value).__qualname__}")
+        raise TypeError(f"{field} cannot be of type {type(value).__qualname__}")
     return array
 
 

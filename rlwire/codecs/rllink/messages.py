@@ -372,7 +372,6 @@ class Codec:
 
 
 def _msgspec() -> Any:
-    """Return the JSON codec."""
     with optional("msgspec", "rllink"):
         from rlwire.codecs import _json
     return _json

@@ -157,7 +157,6 @@ cdef list _list(Input *input, uint32_t count, uint32_t depth, const Step *path):
 
 
 cdef int _entry(Input *input, dict entries, uint32_t depth, const Step *path) except -1:
-    """Read one key and its value."""
     cdef rlw_text key_text
     cdef Step step
     cdef const uint8_t *at = input.reader.c.at
