@@ -66,8 +66,8 @@ cdef inline PyObject **_plain(char kind, size_t itemsize) noexcept:
     return &_PLAIN[(kind & (KINDS - 1)) * ITEMSIZES + itemsize]
 
 
+cdef int _fill_plain() except -1:
     # Where a long double is a double, the double overwrites it.
-    # If a long double is a double, the double stays.
     for name in ("g", "G", "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8",
                  "c8", "c16"):
         descr = np.dtype(name)

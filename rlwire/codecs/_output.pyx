@@ -1,8 +1,8 @@
 """Messages with large arrays by reference.
 
 A codec writes small values into an `Output` on the stack and refers to large ones. The output
-A codec writes small values into an `Output` on the stack and references large ones. The output
 then becomes one bytes object, fills the caller's buffer, or is sent as parts.
+"""
 
 from cpython.buffer cimport PyBuffer_Release, Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize

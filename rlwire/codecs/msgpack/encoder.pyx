@@ -567,7 +567,7 @@ cdef bint _is_a(object value, object ours, str name) except -1:
 cdef int _put_timestamp(Output *out, object seconds, object nanoseconds,
                         const Step *path) except -1:
     if not -2**63 <= seconds < 2**63 or not 0 <= nanoseconds < 10**9:
-        raise EncodeError(f"a timestamp is out of range: {quoted(seconds)} s, {quoted(nanoseconds)} ns",
+        raise EncodeError(f"timestamp out of range: {quoted(seconds)} s, {quoted(nanoseconds)} ns",
                           path=path_of(path))
     return _checked(rlw_msgpack_put_timestamp(&out.writer, <int64_t> seconds,
                                               <uint32_t> nanoseconds))
