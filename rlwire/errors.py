@@ -140,7 +140,7 @@ class DecodeError(RlwireError, ValueError):
 # The largest values that `Limits` accepts.
 _CEILINGS = {"depth": 500, "dims": 32}
 _DATAGRAM = 65_507  # bytes of UDP over IPv4
-_SEAL = 64  # bytes that encryption adds at most
+_ENCRYPTION = 64  # bytes that encryption adds at most
 
 
 class LimitExceeded(RlwireError, ValueError):
@@ -173,7 +173,9 @@ class LimitExceeded(RlwireError, ValueError):
             where += (", " if where else " - at ") + path
         text = f"{size} is over the limit {limit}={maximum}"
         text += f" of {whose}" if whose else ""
-        way = _way(limit, maximum, size, "raise it there" if whose else "raise this side's limit")
+        way = _how_to_raise(
+            limit, maximum, size, "raise it there" if whose else "raise this side's limit"
+        )
         if whose:  # a WebSocket close frame truncates the end
             text += (f": {way}" if way else "") + where + (f": {advice}" if advice else "")
         else:
@@ -188,10 +190,10 @@ class LimitExceeded(RlwireError, ValueError):
         self.whose = whose
 
 
-def _way(limit: str, maximum: int, size: int, raise_it: str) -> str:
+def _how_to_raise(limit: str, maximum: int, size: int, raise_it: str) -> str:
     """Return how to raise a limit; empty if users cannot."""
     if limit == "datagram":
-        if max(size, maximum + _SEAL) > _DATAGRAM:
+        if max(size, maximum + _ENCRYPTION) > _DATAGRAM:
             return (
                 f"UDP datagrams hold at most {_DATAGRAM} bytes: scale, crop or round (--decimals) "
                 "the observation, or use a stream protocol, such as dm_env_rpc or RLX"

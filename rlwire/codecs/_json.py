@@ -134,7 +134,7 @@ def _plain(value: Any) -> Any:
             return kind(value)
     if hasattr(value, "__array__") and not isinstance(value, (np.ndarray, np.generic)):
         return _plain(np.asarray(value))
-    raise TypeError(f"JSON has no {type(value).__qualname__}")
+    raise TypeError(f"JSON cannot represent {type(value).__qualname__}")
 
 
 _encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
@@ -176,11 +176,11 @@ def _find_fault(value: Any, path: str) -> None:
             _find_fault(item, f"{path}[{place}]")
     elif isinstance(value, float):
         if not np.isfinite(value):
-            raise EncodeError(f"JSON has no {value}", path=path)
+            raise EncodeError(f"JSON cannot represent {value}", path=path)
     elif isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
         index = "".join(map("[{}]".format, where))
-        raise EncodeError(f"JSON has no {value[where]}", path=path + index)
+        raise EncodeError(f"JSON cannot represent {value[where]}", path=path + index)
     else:
         try:
             _encode(value)

@@ -42,11 +42,11 @@ class Code(enum.IntEnum):
 
 
 # http-grpc-status-mapping.md
-_OF_HTTP = {400: "INTERNAL", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "UNIMPLEMENTED"}
-_OF_HTTP |= dict.fromkeys((429, 502, 503, 504), "UNAVAILABLE")
+_BY_HTTP = {400: "INTERNAL", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "UNIMPLEMENTED"}
+_BY_HTTP |= dict.fromkeys((429, 502, 503, 504), "UNAVAILABLE")
 # "Errors" in PROTOCOL-HTTP2.md; STREAM_CLOSED (5) has no mapping.
-_OF_RESET = {5: "UNKNOWN", 7: "UNAVAILABLE", 8: "CANCELLED", 11: "RESOURCE_EXHAUSTED"}
-_OF_RESET[12] = "PERMISSION_DENIED"
+_BY_RESET = {5: "UNKNOWN", 7: "UNAVAILABLE", 8: "CANCELLED", 11: "RESOURCE_EXHAUSTED"}
+_BY_RESET[12] = "PERMISSION_DENIED"
 
 _UNITS = {"n": 1e9, "u": 1e6, "m": 1e3, "S": 1.0, "M": 1 / 60, "H": 1 / 3600}  # per second
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
@@ -72,12 +72,12 @@ def decode_status(text: str) -> str:
 
 def status_of_http(status: int) -> str:
     """Return the status name for an HTTP response without ``grpc-status``."""
-    return _OF_HTTP.get(status, "UNKNOWN")
+    return _BY_HTTP.get(status, "UNKNOWN")
 
 
 def status_of_reset(code: int) -> str:
     """Return the status name for the HTTP/2 error code of an RST_STREAM frame."""
-    return _OF_RESET.get(code, "INTERNAL" if code <= 10 else "UNKNOWN")
+    return _BY_RESET.get(code, "INTERNAL" if code <= 10 else "UNKNOWN")
 
 
 def encode_message(text: str) -> str:

@@ -73,5 +73,5 @@ cdef class Http2Endpoint:
     cpdef list message(self, Stream stream, object parts)
     cdef int _queue(self, Stream stream) except -1
     cdef int64_t _resize(self, uint32_t window) except -1
-    cdef void _went(self, Stream stream, uint64_t count) noexcept
+    cdef void _count_sent(self, Stream stream, uint64_t count) noexcept
     cdef int _cut(self, Stream stream, uint64_t count, list out) except -1

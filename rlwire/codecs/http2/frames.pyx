@@ -125,7 +125,7 @@ cdef object _fault(const rlw_cursor *c, const rlw_h2_head *head, const uint8_t *
                       offset=c.fault.at - start)
 
 
-cdef str _foreign(const uint8_t *p, size_t size):
+cdef str _protocol(const uint8_t *p, size_t size):
     data = p[:min(size, <size_t> 24)]
     if data[:1] in (b"\x15", b"\x16") and data[1:2] in (b"\x03", b""):
         return "TLS, on a connection without TLS"
@@ -341,7 +341,7 @@ cdef class Http2Endpoint:
             return 0
         if self._opening == FIRST and (head.type != RLW_H2_SETTINGS or head.flags & RLW_H2_ACK):
             raise Http2Error(
-                f"the peer speaks {_foreign(c.fault.at if status else c.at - RLW_H2_HEAD, 9)}"
+                f"the peer speaks {_protocol(c.fault.at if status else c.at - RLW_H2_HEAD, 9)}"
                 if head.type > RLW_H2_CONTINUATION or head.size > self._other
                 else f"the first frame is {_type_name(head.type)}, expected SETTINGS",
                 PROTOCOL_ERROR)
@@ -374,7 +374,7 @@ cdef class Http2Endpoint:
             if self._opening == MAGIC:
                 some = min(rlw_left(&c), <size_t> 24)
                 if memcmp(c.at, PyBytes_AS_STRING(PREFACE), some):
-                    raise Http2Error(f"the peer speaks {_foreign(c.at, some)}", PROTOCOL_ERROR)
+                    raise Http2Error(f"the peer speaks {_protocol(c.at, some)}", PROTOCOL_ERROR)
                 return 24 if some == 24 else 0
             if not self._head(&c, &head, <const uint8_t *> view.buf):
                 return 0
@@ -485,7 +485,7 @@ cdef class Http2Endpoint:
             return []
         if self._opening == MAGIC:
             if size != 24 or memcmp(data, PyBytes_AS_STRING(PREFACE), 24):
-                raise Http2Error(f"the peer speaks {_foreign(data, size)}", PROTOCOL_ERROR)
+                raise Http2Error(f"the peer speaks {_protocol(data, size)}", PROTOCOL_ERROR)
             self._opening = FIRST
             return []
         found = self._head(&c, &head, data)
@@ -818,7 +818,7 @@ cdef class Http2Endpoint:
             to = rlw_grpc_write_prefix(to, <uint32_t> total)
             if total > JOINED:
                 out = [data, *parts]
-                self._went(stream, size)
+                self._count_sent(stream, size)
                 return out
             for part in parts:
                 PyObject_GetBuffer(part, &view, PyBUF_SIMPLE)
@@ -832,7 +832,7 @@ cdef class Http2Endpoint:
             if done != total:
                 raise EncodeError("a part of the message changed its size")
             out = [data]
-            self._went(stream, size)
+            self._count_sent(stream, size)
             return out
         data = PyBytes_FromStringAndSize(NULL, RLW_GRPC_PREFIX)
         rlw_grpc_write_prefix(<uint8_t *> PyBytes_AS_STRING(data), <uint32_t> total)
@@ -926,7 +926,7 @@ cdef class Http2Endpoint:
             self._queue(stream)
         return 0
 
-    cdef void _went(self, Stream stream, uint64_t count) noexcept:
+    cdef void _count_sent(self, Stream stream, uint64_t count) noexcept:
         stream.gone_out += count
         stream.send_window -= <int64_t> count
         self.send_window -= <int64_t> count
@@ -994,7 +994,7 @@ cdef class Http2Endpoint:
         stream._part, stream._offset = index, offset
         stream.waiting -= count
         self.unsent -= count
-        self._went(stream, count)
+        self._count_sent(stream, count)
         # Sent parts are dropped once they are half of the list, so that each moves once.
         if not stream.waiting:
             stream._parts = []

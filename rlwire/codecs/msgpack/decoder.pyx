@@ -97,12 +97,12 @@ cdef struct Input:
 # --- other threads
 
 cdef enum:
-    REST_ITEMS = 1024       # items of a container between two rests; powers of two
-    REST_CONTAINERS = 256
+    YIELD_ITEMS = 1024       # items of a container between two yields; powers of two
+    YIELD_CONTAINERS = 256
     LARGE = 1 << 20         # bytes from which copying releases the GIL
 
 
-cdef int _rest() except -1:
+cdef int _yield_gil() except -1:
     """Let other threads run."""
     with nogil:
         pass
@@ -111,7 +111,7 @@ cdef int _rest() except -1:
 
 cdef inline int _begin(Input *input) except -1:
     input.containers += 1
-    return _rest() if input.containers & (REST_CONTAINERS - 1) == 0 else 0
+    return _yield_gil() if input.containers & (YIELD_CONTAINERS - 1) == 0 else 0
 
 
 cdef int _copy(uint8_t *to, const uint8_t *data, size_t size) except -1:
@@ -189,7 +189,7 @@ cdef object _over(Input *input, object size, const uint8_t *at):
     return over_budget(&input.budget, size, at - input.start, _path(input, at))
 
 
-cdef int _wrong(Decoder self, Input *input) except -1:
+cdef int _raise_fault(Decoder self, Input *input) except -1:
     cdef const rlw_fault *fault = &input.reader.c.fault
     return raise_fault(fault, input.start, _path(input, fault.at))
 
@@ -234,7 +234,7 @@ cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
         return self.ext_hook(v.code, data)
     if not rlw_msgpack_timestamp(v.data, v.size, &seconds, &nanoseconds):
         rlw_fail(&input.reader.c, RLW_BAD_TIMESTAMP, v.at, v.size, 0)
-        _wrong(self, input)
+        _raise_fault(self, input)
     return (self.timestamp or Timestamp)(seconds, nanoseconds)
 
 
@@ -385,7 +385,7 @@ cdef cnp.dtype _dtype(Decoder self, Input *input, const rlw_msgpack_marked *m):
             return descr  # the kernel has checked the size
     if m.mark != RLW_MSGPACK_NP_GENERIC:
         if rlw_msgpack_check_size(&input.reader.c, m, <uint64_t> descr.itemsize) != RLW_OK:
-            _wrong(self, input)
+            _raise_fault(self, input)
     return descr
 
 
@@ -463,7 +463,7 @@ cdef object _marked(Decoder self, Input *input, const rlw_msgpack_value *map, ui
     if self._bytes_marks and not m.binary_keys:
         m.mark = RLW_MSGPACK_UNMARKED
     elif status != RLW_OK:
-        _wrong(self, input)
+        _raise_fault(self, input)
     if m.mark == RLW_MSGPACK_ND:
         return _array(self, input, &m)
     if m.mark == RLW_MSGPACK_ND_SCALAR or m.mark == RLW_MSGPACK_NP_GENERIC:
@@ -490,8 +490,8 @@ cdef PyObject *_list(Decoder self, Input *input, const rlw_msgpack_value *v,
     _begin(input)
     for i in range(count):
         PyList_SET_ITEM(items, i, _value(self, input, depth))
-        if i & (REST_ITEMS - 1) == REST_ITEMS - 1:
-            _rest()
+        if i & (YIELD_ITEMS - 1) == YIELD_ITEMS - 1:
+            _yield_gil()
     return rlw_give(items)
 
 
@@ -526,7 +526,7 @@ cdef object _other_key(Decoder self, Input *input, const rlw_msgpack_value *v, u
 cdef object _any_key(Decoder self, Input *input, uint32_t depth):
     cdef rlw_msgpack_value v
     if rlw_msgpack_read(&input.reader, &v) != RLW_OK:
-        _wrong(self, input)
+        _raise_fault(self, input)
     if v.kind == RLW_MSGPACK_STRING:
         return rlw_own(_text(self, input, &v))
     return _other_key(self, input, &v, depth)
@@ -574,7 +574,7 @@ cdef PyObject *_map(Decoder self, Input *input, const rlw_msgpack_value *v,
     while left > 0:
         left -= 1
         if rlw_msgpack_read(&input.reader, &key) != RLW_OK:
-            _wrong(self, input)
+            _raise_fault(self, input)
         if may_be_marked and rlw_msgpack_is_mark(&key):
             found = _marked(self, input, v, depth, first, items)
             if found is not None:
@@ -583,8 +583,8 @@ cdef PyObject *_map(Decoder self, Input *input, const rlw_msgpack_value *v,
         name = _key(self, input, &key, depth)
         value = rlw_own(_value(self, input, depth))
         PyDict_SetItem(entries, name, value)
-        if left & (REST_ITEMS - 1) == REST_ITEMS - 1:
-            _rest()
+        if left & (YIELD_ITEMS - 1) == YIELD_ITEMS - 1:
+            _yield_gil()
     return rlw_give(entries)
 
 
@@ -624,7 +624,7 @@ cdef PyObject *_made(Decoder self, Input *input, const rlw_msgpack_value *v,
 cdef PyObject *_value(Decoder self, Input *input, uint32_t depth) except NULL:
     cdef rlw_msgpack_value v
     if rlw_msgpack_read(&input.reader, &v) != RLW_OK:
-        _wrong(self, input)
+        _raise_fault(self, input)
     return _made(self, input, &v, depth)
 
 

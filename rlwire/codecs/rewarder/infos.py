@@ -41,7 +41,7 @@ def _check(value: Any, path: str) -> None:
         for item in value:
             _check(item, f"{path}[]")
     elif not (isinstance(value, _PLAIN) or hasattr(value, "__array__")):
-        raise EncodeError(f"JSON has no {type(value).__qualname__}", path=path)
+        raise EncodeError(f"JSON cannot represent {type(value).__qualname__}", path=path)
 
 
 def _marks(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,19 +84,19 @@ class Episode:
     def to_state(self) -> dict[str, Any]:
         """Return the map that Ray's `SingleAgentEpisode` reads. Raises what `check` raises."""
         self.check()
-        look = self.lookback
+        lookback = self.lookback
         infos = [{}] * (len(self.rewards) + 1) if self.infos is None else self.infos
         return {
             "id_": self.id,
             "agent_id": None,
             "module_id": None,
             "multi_agent_episode_id": None,
-            "observations": _buffer(self.observations, look),
-            "actions": _buffer(self.actions, look),
-            "rewards": _buffer(self.rewards, look),
-            "infos": {"data": infos, "lookback": look, "finalized": False, "space": None},
+            "observations": _buffer(self.observations, lookback),
+            "actions": _buffer(self.actions, lookback),
+            "rewards": _buffer(self.rewards, lookback),
+            "infos": {"data": infos, "lookback": lookback, "finalized": False, "space": None},
             "extra_model_outputs": {
-                name: _buffer(column, look) for name, column in self.outputs.items()
+                name: _buffer(column, lookback) for name, column in self.outputs.items()
             }
             or None,
             "is_terminated": self.terminated,
@@ -117,26 +117,26 @@ class Episode:
         Raises:
             DecodeError: an invalid entry, or columns of different lengths; the error has the path.
         """
-        taken = _Fields(state, path)
-        rewards, look = taken.buffer("rewards")
-        outputs = taken.get("extra_model_outputs")
+        fields = _Fields(state, path)
+        rewards, lookback = fields.buffer("rewards")
+        outputs = fields.get("extra_model_outputs")
         if outputs is None:
             outputs = {}
-        of_outputs = _Fields(outputs, f"{path}.extra_model_outputs")
-        infos = taken.buffer("infos", raw=True)[0] if taken.get("infos") is not None else None
+        output_fields = _Fields(outputs, f"{path}.extra_model_outputs")
+        infos = fields.buffer("infos", raw=True)[0] if fields.get("infos") is not None else None
         episode = cls(
-            taken.buffer("observations")[0],
-            taken.buffer("actions")[0],
+            fields.buffer("observations")[0],
+            fields.buffer("actions")[0],
             rewards,
-            taken.flag("is_terminated"),
-            taken.flag("is_truncated"),
-            {name: of_outputs.buffer(name)[0] for name in outputs},
+            fields.flag("is_terminated"),
+            fields.flag("is_truncated"),
+            {name: output_fields.buffer(name)[0] for name in outputs},
             list(infos) if infos is not None and any(infos) else None,
-            taken.text("id_"),
-            taken.count("t_started"),
-            look,
-            taken.seconds(),
-            taken.get("custom_data") or {},
+            fields.text("id_"),
+            fields.count("t_started"),
+            lookback,
+            fields.seconds(),
+            fields.get("custom_data") or {},
         )
         return episode._checked(path)
 
@@ -167,18 +167,18 @@ class Episode:
     @classmethod
     def from_document(cls, written: Any, path: str = "$.episodes[]") -> Episode:
         """Return the episode in a documented map. Raises what `from_state` raises."""
-        taken = _Fields(written, path)
+        fields = _Fields(written, path)
         outputs = {
-            name: taken.column(name, value)
+            name: fields.column(name, value)
             for name, value in written.items()
             if name not in _DOCUMENT
         }
         episode = cls(
-            taken.column("obs", taken.need("obs")),
-            taken.column("actions", taken.need("actions")),
-            taken.column("rewards", taken.need("rewards")),
-            taken.flag("is_terminated"),
-            taken.flag("is_truncated"),
+            fields.column("obs", fields.need("obs")),
+            fields.column("actions", fields.need("actions")),
+            fields.column("rewards", fields.need("rewards")),
+            fields.flag("is_terminated"),
+            fields.flag("is_truncated"),
             outputs,
         )
         return episode._checked(path)
@@ -229,10 +229,10 @@ class _Fields:
         return str(self._typed(name, (str,), "a string"))
 
     def seconds(self) -> float:
-        begun, ended = self.get("_start_time"), self.get("_last_step_time")
-        if not (isinstance(begun, float) and isinstance(ended, float)):
+        started, ended = self.get("_start_time"), self.get("_last_step_time")
+        if not (isinstance(started, float) and isinstance(ended, float)):
             return 0.0  # before the first step
-        return max(0.0, ended - begun)
+        return max(0.0, ended - started)
 
     def column(self, name: str, value: Any, whole: bool = False) -> Column:
         try:
