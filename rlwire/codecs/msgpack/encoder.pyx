@@ -594,7 +594,6 @@ cdef int _put_default(const Options *o, Output *out, object value, uint32_t dept
 
 cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
                     const Step *path) except -1:
-    """Write subclasses of plain types, NumPy scalars and extensions."""
     kind = type(value)
     if kind is bytearray or isinstance(value, memoryview):
         return _put_buffer(o, out, value, path)

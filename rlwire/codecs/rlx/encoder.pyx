@@ -256,7 +256,6 @@ cdef int _put_scalar(RLXEncoder self, Output *out, object value, const Step *pat
 
 cdef int _put_other(RLXEncoder self, Output *out, object value, uint32_t depth,
                     const Step *path) except -1:
-    """Write subclasses of plain types, NumPy scalars, images and arrays."""
     if isinstance(value, bool):
         return _checked(rlw_rlx_put_boolean(&out.writer, value))
     if isinstance(value, int):
