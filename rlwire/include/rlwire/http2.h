@@ -115,7 +115,7 @@ static inline rlw_status rlw_h2_read_head(rlw_cursor *c, uint32_t most, uint32_t
     return RLW_OK;
 }
 
-/* Writes a head of RLW_H2_HEAD bytes; `size` <= RLW_H2_FRAME_MOST. Returns the next byte. */
+/* Writes a head of RLW_H2_HEAD bytes; `size` <= RLW_H2_FRAME_MOST. Returns the position after it. */
 static inline uint8_t *rlw_h2_write_head(uint8_t *to, uint32_t size, unsigned type, unsigned flags,
                                          uint32_t stream) {
     to[0] = (uint8_t)(size >> 16);
@@ -199,7 +199,7 @@ static inline unsigned rlw_h2_code_of(rlw_status status) {
     }
 }
 
-/* Writes the prefix of a gRPC message, RLW_GRPC_PREFIX bytes. Returns the next byte. */
+/* Writes the prefix of a gRPC message, RLW_GRPC_PREFIX bytes. Returns the position after it. */
 static inline uint8_t *rlw_grpc_write_prefix(uint8_t *to, uint32_t size) {
     *to = 0; /* not compressed */
     rlw_store_u32be(to + 1, size);

@@ -329,7 +329,7 @@ static inline rlw_status rlw_msgpack_put_boolean(rlw_writer *w, int value) {
     return rlw_msgpack_put_byte(w, value ? 0xC3 : 0xC2);
 }
 
-/* The unchecked functions, `rlw_msgpack_store_...`, return the next byte. */
+/* The unchecked functions, `rlw_msgpack_store_...`, return the position after the value. */
 enum { RLW_MSGPACK_HEAD_MOST = 9 }; /* most bytes of a number, or of any head */
 
 static inline uint8_t *rlw_msgpack_store_unsigned(uint8_t *p, uint64_t value) {

@@ -96,7 +96,7 @@ static inline size_t rlw_count_numbers(const uint8_t *text, size_t size) {
     return count;
 }
 
-/* Reads one number, which must end at `end` or a comma. Returns the next byte; NULL if invalid. */
+/* Reads one number, which must end at `end` or a comma. Returns the position after it, or NULL. */
 static inline const uint8_t *rlw_read_number(const uint8_t *p, const uint8_t *end,
                                              rlw_number kind, void *out) {
     switch (kind) {

@@ -67,7 +67,7 @@ typedef struct rlw_perlert_message {
     uint64_t number;
     rlw_perlert_text key;  /* register, ready, registered */
     rlw_perlert_text text; /* AGENT_TAG of register, ACTION, MESSAGE, OBSERVATION, [AGENT_SLOT] */
-    uint64_t timestamp;    /* this and the following fields: step */
+    uint64_t timestamp;    /* step, like the fields down to `extra` */
     uint64_t step;
     rlw_perlert_text reward;
     double reward_value; /* valid if reward_is_number, else `reward` */

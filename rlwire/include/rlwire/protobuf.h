@@ -20,7 +20,7 @@ typedef enum rlw_wire {
 #define RLW_VARINT_ROOM 10 /* bytes of the longest varint */
 #define RLW_GROUP_DEPTH 100 /* nested groups; protobuf's own limit */
 
-/* One field. For a group only `number` is set. */
+/* One field. For a group only `number` is meaningful. */
 typedef struct rlw_field {
     uint32_t number;
     uint32_t wire;       /* an rlw_wire, never RLW_WIRE_END_GROUP */
@@ -41,7 +41,7 @@ static inline size_t rlw_varint_size(uint64_t value) {
     return size;
 }
 
-/* Stores up to RLW_VARINT_ROOM bytes; returns the next byte. */
+/* Stores up to RLW_VARINT_ROOM bytes; returns the position after them. */
 static inline uint8_t *rlw_store_varint(uint8_t *to, uint64_t value) {
     while (value >= 0x80) {
         *to++ = (uint8_t)(value | 0x80);

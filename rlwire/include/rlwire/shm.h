@@ -234,9 +234,9 @@ static inline double rlw_shm_until(double seconds) {
 
 /* ---- socket operations ----------------------------------------------------------------------- */
 
-/* Receives at least one byte, or with `all` exactly `size` unless time or stream end. Returns the number
- * of bytes, 0 at the end. -EAGAIN: timeout; -EINTR: a signal; -EPROTO: invalid shared words;
- * -ECONNRESET: the peer died.
+/* Receives at least one byte, or with `all`, `size` bytes unless the timeout or the stream's end comes
+ * first. Returns the number of bytes, 0 at the end. -EAGAIN: timeout; -EINTR: a signal; -EPROTO: invalid
+ * shared words; -ECONNRESET: the peer died.
  *
  *     spin     seconds of busy-waiting before the thread sleeps
  *     seconds  timeout; 0: do not wait, negative: no timeout

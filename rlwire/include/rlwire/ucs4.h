@@ -25,8 +25,8 @@ static inline size_t rlw_ucs4_size(const uint32_t *text, size_t count) {
     return bad ? RLW_NOT_UNICODE : size;
 }
 
-/* Stores characters checked by rlw_ucs4_size(); returns the next byte. Stops before a character
- * that does not fit, or that has become invalid since the check. */
+/* Stores characters checked by rlw_ucs4_size(); returns the position after them. Stops before
+ * a character that does not fit, or that has become invalid since the check. */
 static inline uint8_t *rlw_ucs4_to_utf8(uint8_t *to, const uint8_t *end, const uint32_t *text,
                                         size_t count) {
     size_t i;

@@ -26,7 +26,7 @@ static inline uint64_t rlw_varints_size_u64(const uint64_t *values, size_t count
     RLW_VARINT_WAY(rlw_varints_size_u64, values, count);
 }
 
-/* Store values up to `end`; return the next byte. They may overwrite bytes between it and `end`. */
+/* Store values up to `end`; return the position after them. They may overwrite the bytes up to `end`. */
 static inline uint8_t *rlw_varints_pack_i32(uint8_t *to, uint8_t *end, const int32_t *values,
                                             size_t count) {
     RLW_VARINT_WAY(rlw_varints_pack_i32, to, end, values, count);

@@ -77,7 +77,7 @@ static inline size_t rlw_ws_header_size(uint64_t size, int masked) {
 }
 
 /* Writes a header of rlw_ws_header_size() bytes; `key` is NULL for a frame without a mask. Returns the
- * next byte. */
+ * position after it. */
 static inline uint8_t *rlw_ws_write_header(uint8_t *to, int fin, unsigned opcode, uint64_t size,
                                            const uint8_t *key) {
     unsigned bit = key ? 0x80u : 0u, wide, shift;
