@@ -247,8 +247,8 @@ static inline float rlw_decimal_float(const rlw_decimal *d) {
     double value = rlw_decimal_double(d);
     uint64_t magnitude = rlw_double_bits(value) & ~(UINT64_C(1) << 63);
     float nearest;
-    /* Rounding twice is wrong only from exactly halfway between two floats. Below FLT_MIN, those
-     * points have other bits. */
+    /* Rounding twice is wrong only from exactly halfway between two floats. Such points have
+     * other bits below FLT_MIN. */
     if (magnitude == 0 || magnitude > UINT64_C(0x47EFFFFFF0000000) ||
         (magnitude >= UINT64_C(0x3810000000000000) && (magnitude & 0x1FFFFFFF) != 0x10000000))
         return (float)value;

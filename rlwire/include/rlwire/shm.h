@@ -279,7 +279,7 @@ static inline int64_t rlw_shm_sendv(rlw_shm *shm, const struct iovec *parts, int
     double until = -2;
     size_t offset = 0;
     int64_t sent, done = 0;
-    int error, told = 1, naps = 0;
+    int error, woken = 1, naps = 0;
     while (count > 0) {
         if (ring->gone || rlw_shared_load(&shm->dead)) return done ? done : -EPIPE;
         sent = rlw_ring_write(ring, (const uint8_t *)parts->iov_base + offset,
@@ -287,15 +287,15 @@ static inline int64_t rlw_shm_sendv(rlw_shm *shm, const struct iovec *parts, int
         if (sent < 0) return -EPROTO;
         offset += (size_t)sent;
         done += sent;
-        if (sent) told = naps = 0;
+        if (sent) woken = naps = 0;
         if (offset == parts->iov_len) {
             parts++;
             count--;
             offset = 0;
             continue;
         }
-        if (!told) {
-            told = 1;
+        if (!woken) {
+            woken = 1;
             rlw_shm_wake(shm, side, &mine->at);
             continue;
         }
@@ -304,7 +304,7 @@ static inline int64_t rlw_shm_sendv(rlw_shm *shm, const struct iovec *parts, int
         error = rlw_shm_sleep(shm, ring, mine, side, until, &naps);
         if (error) return done ? done : error;
     }
-    if (!told) rlw_shm_wake(shm, side, &mine->at);
+    if (!woken) rlw_shm_wake(shm, side, &mine->at);
     return done;
 }
 
