@@ -57,8 +57,8 @@ PAIR = np.array([1, 2], np.uint32)
         (foo(99), "foo.*non-numeric.*99"),
         (foo(INT32, np.int32(1), np.int32(-1)), "foo.*min 1.*max -1"),
         (foo(INT32, np.int32(1), np.array([1, 0], np.int32), (2,)), "foo.*min.*larger than max"),
-        (foo(UINT32, PAIR), r"foo.*\(\).*\(2,\).*incompatible"),
-        (foo(UINT32, None, PAIR, (2, 2)), r"foo.*\(2, 2\).*\(2,\).*incompatible"),
+        (foo(UINT32, PAIR), r"foo.*\(\).*min.*\(2,\)"),
+        (foo(UINT32, None, PAIR, (2, 2)), r"foo.*\(2, 2\).*\(2,\)"),
         (foo(UINT32, PAIR, np.uint32(1), (-1,)), "foo.*variable.*scalar"),
     ],
 )

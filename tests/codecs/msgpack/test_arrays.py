@@ -121,7 +121,7 @@ def test_a_date_is_a_scalar_that_msgpack_numpy_reads() -> None:
 def test_scalars_of_openpi_client(scalar: Any) -> None:
     openpi = pytest.importorskip("openpi_client.msgpack_numpy")
     if scalar.dtype.kind in "cm":
-        with pytest.raises(EncodeError, match=f"openpi-client .* of dtype {scalar.dtype}"):
+        with pytest.raises(EncodeError, match=r"openpi-client .* of dtype [ct]"):
             msgpack.encode(scalar, arrays="openpi")
         return
     expected = openpi.packb([scalar])
