@@ -152,7 +152,7 @@ cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
 
 
 def encode(message, *, limits=DEFAULT):
-    """Return a message as a datagram."""
+    """Return a message as a datagram; EncodeError names a field, LimitExceeded the size."""
     cdef uint8_t room[STACK]
     cdef rlw_perlert_limits limits_room
     cdef rlw_writer w
@@ -317,13 +317,13 @@ cdef inline bytes _bytes(object buffer):
 
 
 def decode_client_message(buffer, *, limits=DEFAULT):
-    """Return the message in a datagram from a client, which may be any buffer."""
+    """Return the message in a client's datagram (any buffer). DecodeError has offset and field."""
     cdef bytes data = _bytes(buffer)
     return _client_message(<const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), limits)
 
 
 def decode_server_message(buffer, *, limits=DEFAULT):
-    """Return the message in a datagram from a server, which may be any buffer.
+    """Return the message in a server's datagram (any buffer). DecodeError has offset and field.
 
     The limits ``datagram`` and ``items`` (for slots) apply.
     """
