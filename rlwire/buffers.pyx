@@ -1,4 +1,4 @@
-"""Blocks of memory to receive into, and views of other objects' memory to send from."""
+"""Blocks of memory to receive into, and views of other objects' memory to send."""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo, Py_buffer
@@ -11,7 +11,7 @@ cdef extern from *:
     #if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000
     #define rlw_sole_owner(o) PyUnstable_Object_IsUniquelyReferenced(o)
     #elif defined(Py_GIL_DISABLED)
-    #define rlw_sole_owner(o) 0 /* no way to know: take a fresh block each time */
+    #define rlw_sole_owner(o) 0 /* unknown: allocate a new block each time */
     #else
     #define rlw_sole_owner(o) (Py_REFCNT(o) == 1)
     #endif
@@ -40,10 +40,10 @@ cdef class Block:
     def __cinit__(self, Py_ssize_t size):
         cdef uintptr_t address
         if size < 0:
-            raise ValueError(f"a block cannot have {size} bytes")
+            raise ValueError(f"block size must be at least 0 bytes, not {size}")
         self._allocation = malloc(<size_t> size + 64)
         if self._allocation == NULL:
-            raise MemoryError(f"no memory for a block of {size} bytes")
+            raise MemoryError(f"cannot allocate a block of {size} bytes")
         address = <uintptr_t> self._allocation
         self.data = <uint8_t *> self._allocation + (64 - address % 64) % 64
         self.size = size
@@ -66,13 +66,13 @@ cdef class Block:
 
 
 cdef class Arena:
-    """Reuses a block that is not referenced any more: the memory is already mapped."""
+    """Reuses a block when nothing refers to it any more: its memory is already mapped."""
 
     def __cinit__(self, Py_ssize_t keep=4 * 1024 * 1024):
         self.keep = keep
 
     cpdef Block take(self, Py_ssize_t size):
-        """Return a block of at least `size` bytes that is not referenced elsewhere."""
+        """Return a block of at least `size` bytes that nothing else refers to."""
         cdef Block block = self._spare
         if block is not None:
             self._spare = None

@@ -4,18 +4,18 @@
 
     RlwireError
     ├── EncodeError          (ValueError)       the caller's value cannot be sent
-    ├── DecodeError          (ValueError)       the bytes are not what the protocol says
-    ├── LimitExceeded        (ValueError)       a size passed one of the maxima of `rlwire.limits`
-    ├── LocalProtocolError                      this side broke the protocol's order
-    ├── RemoteProtocolError                     the peer broke the protocol's order
+    ├── DecodeError          (ValueError)       the bytes violate the protocol
+    ├── LimitExceeded        (ValueError)       a size exceeds one of `rlwire.limits`
+    ├── LocalProtocolError                      the protocol does not allow this call now
+    ├── RemoteProtocolError                     the protocol does not allow the peer's message now
     ├── PeerError                               the peer sent its protocol's error message
-    ├── DeadlineExceeded     (TimeoutError)     a connect, read or write took too long
+    ├── DeadlineExceeded     (TimeoutError)     a connect, read or write timed out
     ├── ConnectionClosed     (ConnectionError)  the peer or the network ended the connection
     └── MissingExtra         (ImportError)      an optional dependency is not installed
 
-Their texts may quote the peer and end in logs: each is one line of printable characters, of limited
-length (`shown`, `quoted`). Errors of the operating system stay `OSError`, wrong argument types
-`TypeError`.
+A message may quote the peer and appear in logs, so it is one line of printable characters, of
+limited length (`shown`, `quoted`). Errors of the operating system stay `OSError`, wrong argument
+types `TypeError`.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def _rebuilt(kind: type[BaseException], args: tuple[Any, ...], attributes: dict[
 
 
 def shown(text: str, most: int = _PATH) -> str:
-    """Return a text for an error or a log: one line, printable, at most `most` characters.
+    """Return `text` for an error or a log: one line, printable, at most `most` characters.
 
-    Other characters are escaped as by `repr`. A longer text is cut, and its length appended.
+    Escapes other characters as `repr` does. Truncates a longer text and appends its length.
     """
     mark = ""
     total = len(text)
@@ -80,7 +80,7 @@ _brief.maxother = _brief.maxstring = _brief.maxlong = 100
 
 
 def quoted(value: object, most: int = 100) -> str:
-    """Return a value's `repr` as `shown`; a text or bytes are cut first."""
+    """Return a value's `repr`, shortened by `shown`; str and bytes are truncated before."""
     if isinstance(value, (str, bytes)):
         total = len(value)
         if total <= most:
@@ -95,7 +95,7 @@ def quoted(value: object, most: int = 100) -> str:
 
 
 class RlwireError(Exception):
-    """Base of rlwire's exceptions."""
+    """Base class of rlwire's exceptions."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*[shown(arg, _TEXT) if isinstance(arg, str) else arg for arg in args])
@@ -106,10 +106,10 @@ class RlwireError(Exception):
 
 
 class EncodeError(RlwireError, ValueError):
-    """A value that the protocol cannot carry.
+    """The protocol cannot carry a value.
 
     Attributes:
-        path: the value's place in the message, such as ``$.state[3]``; empty for the message
+        path: where the value is in the message, such as ``$.state[3]``; empty for the message
             itself.
     """
 
@@ -121,11 +121,11 @@ class EncodeError(RlwireError, ValueError):
 
 
 class DecodeError(RlwireError, ValueError):
-    """Bytes that violate the protocol.
+    """The received bytes violate the protocol.
 
     Attributes:
-        offset: index, in the given buffer, of the first byte of the wrong field.
-        path: the field's place in the message, such as ``$.state[3]``; empty outside values.
+        offset: byte offset, in the given buffer, of the invalid field.
+        path: where the field is in the message, such as ``$.state[3]``; empty outside values.
     """
 
     def __init__(self, reason: str, *, offset: int = 0, path: str = "") -> None:
@@ -137,23 +137,23 @@ class DecodeError(RlwireError, ValueError):
         self.path = path
 
 
-# The largest value of limits that have one.
+# The largest values that `Limits` accepts.
 _CEILINGS = {"depth": 500, "dims": 32}
 _DATAGRAM = 65_507  # bytes of UDP over IPv4
-_SEAL = 64  # the most that a cipher adds
+_ENCRYPTION = 64  # bytes that encryption adds at most
 
 
 class LimitExceeded(RlwireError, ValueError):
-    """A size passed a limit; nothing of that size has been allocated.
+    """A size exceeds a limit. Nothing of that size has been allocated.
 
     Attributes:
         limit: a field of `rlwire.limits.Limits`, or an argument's name.
-        maximum: its value.
+        maximum: the limit's value.
         size: the size that exceeds it.
-        offset: index of the length field in the buffer, or None when encoding.
+        offset: byte offset of the length field in the buffer; None when encoding.
         path: as in `DecodeError`.
-        advice: what to do, other than raising the limit.
-        whose: the peer whose limit it is, such as ``"the server"``; empty for this side.
+        advice: what to do instead of raising the limit.
+        whose: the side that set the limit, such as ``"the server"``; empty for this side.
     """
 
     def __init__(
@@ -173,8 +173,10 @@ class LimitExceeded(RlwireError, ValueError):
             where += (", " if where else " - at ") + path
         text = f"{size} is over the limit {limit}={maximum}"
         text += f" of {whose}" if whose else ""
-        way = _way(limit, maximum, size, "raise it there" if whose else "raise this side's limit")
-        if whose:  # a WebSocket's close frame cuts the end
+        way = _how_to_raise(
+            limit, maximum, size, "raise it there" if whose else "raise this side's limit"
+        )
+        if whose:  # a WebSocket close frame truncates the end
             text += (f": {way}" if way else "") + where + (f": {advice}" if advice else "")
         else:
             text += where + "".join(f": {words}" for words in (advice, way) if words)
@@ -188,13 +190,13 @@ class LimitExceeded(RlwireError, ValueError):
         self.whose = whose
 
 
-def _way(limit: str, maximum: int, size: int, raise_it: str) -> str:
+def _how_to_raise(limit: str, maximum: int, size: int, raise_it: str) -> str:
     """Return how to raise a limit; empty if users cannot."""
     if limit == "datagram":
-        if max(size, maximum + _SEAL) > _DATAGRAM:
+        if max(size, maximum + _ENCRYPTION) > _DATAGRAM:
             return (
-                f"no datagram holds more than {_DATAGRAM} bytes: scale, crop or round (--decimals) "
-                "the observation, or use a stream, such as dm_env_rpc or RLX"
+                f"UDP datagrams hold at most {_DATAGRAM} bytes: scale, crop or round (--decimals) "
+                "the observation, or use a stream protocol, such as dm_env_rpc or RLX"
             )
         return (
             "send less (fewer decimals, a smaller observation), or raise it at both ends, with "
@@ -210,7 +212,7 @@ def _way(limit: str, maximum: int, size: int, raise_it: str) -> str:
 
 
 def for_peer(error: BaseException, side: str) -> str:
-    """Return an error's text for the peer of `side`, such as ``"the server"``."""
+    """Return an error's text to send to a peer; `side` is this end, such as ``"the server"``."""
     if isinstance(error, LimitExceeded) and not error.whose:
         names = ("limit", "maximum", "size", "offset", "path", "advice")
         return str(LimitExceeded(**{name: getattr(error, name) for name in names}, whose=side))
@@ -218,18 +220,18 @@ def for_peer(error: BaseException, side: str) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Return type and text of an exception of user code, for a client."""
+    """Return the type and text of an exception from user code, to send to a client."""
     if isinstance(error, LimitExceeded):
         return f"LimitExceeded: {for_peer(error, 'the server')}"
     text = "".join(traceback.format_exception_only(error)).strip()
     if len(text) > _TEXT:
         text = text[:_TEXT] + "..."
-    # A lone surrogate, as in an undecodable file name, has no UTF-8 form.
+    # A lone surrogate, as in an undecodable file name, cannot be encoded as UTF-8.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class LocalProtocolError(RlwireError):
-    """The protocol does not allow this call now; nothing was sent."""
+    """The protocol does not allow this call now. Nothing was sent."""
 
 
 class RemoteProtocolError(RlwireError):
@@ -245,15 +247,15 @@ class PeerError(RlwireError):
 
 
 class DeadlineExceeded(RlwireError, TimeoutError):
-    """A connect, read or write did not end in time."""
+    """A connect, read or write timed out."""
 
 
 class ConnectionClosed(RlwireError, ConnectionError):
-    """The peer or the network ended the connection."""
+    """The peer closed the connection, or the network lost it."""
 
 
 class MissingExtra(RlwireError, ImportError):
-    """An optional dependency is not installed; the message names the extra to install."""
+    """An optional dependency is not installed. The message names the extra to install."""
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
@@ -283,7 +285,7 @@ def optional(package: str, extra: str, module: str | None = None) -> Iterator[No
         with optional("dm-env", "dm", "dm_env"):
             import dm_env
 
-    `module` is the import name if it differs from the package's.
+    Pass `module` if the import name differs from the package's.
     """
     try:
         yield

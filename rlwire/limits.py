@@ -1,4 +1,4 @@
-"""Limits on messages. Those on times and connections are the transports'."""
+"""Limits on messages. Timeouts and limits on connections are in `rlwire.transports`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ class Limits:
 
     Attributes:
         message: bytes of one message, without its framing. 1,000,000,000 is RELAAX's own maximum.
-        received: bytes of one message that a connection accepts. 64 MiB: several hundred Atari
-            stacks; a thousand hostile peers cannot exhaust a server's memory with length prefixes.
-            `message` counts where it is smaller.
-        depth: nested lists and dictionaries. 64: deeper than any observation.
-        items: list items and dictionary entries of one message, on all levels. 2**20: large arrays
-            are not lists.
-        dims: dimensions of one array. 32, NumPy's own limit.
+        received: bytes of one message that a connection accepts; `message` applies if smaller.
+            64 MiB hold several hundred Atari stacks, and a thousand hostile peers cannot exhaust a
+            server's memory with length prefixes.
+        depth: levels of nested lists and dictionaries. 64 is deeper than any observation.
+        items: list items and dictionary entries of one message, on all levels. Send large data as
+            arrays, not as lists.
+        dims: dimensions of one array. 32 is NumPy's own limit.
         string: bytes of one string. 16 MiB.
-        pixels: width times height of one image. 2**26, a little under Pillow's own limit.
-        expanded: bytes that decoding one message may allocate beyond the message's own, checked
-            before each allocation. Copies of the message's bytes are free. What is larger than its
-            bytes counts in full: repeated elements, short varints, numbers in text, padded or wide
-            strings, images. A list item or dictionary entry counts 256 bytes, the most that a slot,
-            a key and a small object take. 256 MiB: four times `received`, and `items` times 256.
-        datagram: bytes of one UDP datagram. 1,200 pass every IPv6 network in one piece (RFC 9000,
-            section 14). 65,507 is UDP's maximum over IPv4, in fragments.
+        pixels: width times height of one image. 2**26 is just under Pillow's own limit.
+        expanded: bytes that decoding one message may allocate beyond the message's size, checked
+            before each allocation. Plain copies of the message's bytes do not count. Data that is
+            larger in memory than on the wire counts in full: repeated elements, short varints,
+            numbers in text, padded or wide strings, images. A list item or dictionary entry counts
+            256 bytes, the most that a slot, a key and a small object need. 256 MiB is four times
+            `received`, and 256 times `items`.
+        datagram: bytes of one UDP datagram. 1,200 bytes pass every IPv6 network unfragmented
+            (RFC 9000, section 14). 65,507 is UDP's maximum over IPv4, with fragmentation.
         header: bytes of an HTTP head. 8 KiB, as web servers accept.
-        unsent: bytes queued for a peer's HTTP/2 windows. Above it, a client's `send` raises and a
-            server ends the call. 128 MiB: twice `received`.
-        keys: integer keys of maps in one message (dm_env_rpc's UIDs). 2**14: keys chosen to collide
-            cost n**2 steps, a tenth of a second or two for so many.
+        unsent: bytes queued while a peer's HTTP/2 flow-control window is full. Above it, a client's
+            `send` raises and a server ends the call. 128 MiB is twice `received`.
+        keys: integer keys of maps in one message (dm_env_rpc's UIDs). Keys chosen to collide cost
+            n**2 steps: 0.1 to 0.2 s for 2**14.
     """
 
     message: int = 1_000_000_000
@@ -56,13 +57,13 @@ class Limits:
         # The kernels add small constants in 64-bit arithmetic and recurse per level.
         for name in ("message", "received"):
             if getattr(self, name) >= 2**60:
-                raise ValueError(f"limit {name} must be below 2**60")
+                raise ValueError(f"limit {name} must be below 2**60, not {getattr(self, name)}")
         if self.datagram > 65_507:
-            raise ValueError("limit datagram must be at most 65507, UDP's maximum")
+            raise ValueError(f"limit datagram must be at most 65507 (UDP), not {self.datagram}")
         if self.depth > 500:
-            raise ValueError("limit depth must be at most 500")
+            raise ValueError(f"limit depth must be at most 500, not {self.depth}")
         if self.dims > 32:
-            raise ValueError("limit dims must be at most 32")
+            raise ValueError(f"limit dims must be at most 32, not {self.dims}")
 
 
 DEFAULT = Limits()

@@ -30,7 +30,7 @@ def test_a_block_is_writable_aligned_memory(size: int) -> None:
 
 def test_sizes_that_cannot_be() -> None:
     for size in (-1, -(2**63)):
-        with pytest.raises(ValueError, match="cannot have"):
+        with pytest.raises(ValueError, match=str(size)):
             Block(size)
     with pytest.raises(OverflowError):
         Block(2**63)

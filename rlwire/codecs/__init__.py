@@ -1,4 +1,1 @@
-"""Bytes to values and back, compiled.
-
-No socket, clock, thread, role, or memory of the last message.
-"""
+"""Compiled encoders and decoders: no sockets, clocks, threads or state between messages."""

@@ -5,7 +5,7 @@ cimport numpy as cnp
 from rlwire.kernels cimport rlw_dtype, rlw_text
 
 cdef enum:
-    VIEW_LEAST = 4096  # bytes; below, a copy is cheaper than keeping a whole message alive
+    VIEW_LEAST = 4096  # bytes; below, a copy costs less than keeping a whole message alive
 
 cdef enum CopyMode:
     COPY_NEVER

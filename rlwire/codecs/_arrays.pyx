@@ -1,4 +1,4 @@
-"""NumPy arrays in C: dtypes and their names, views of received memory, foreign arrays."""
+"""NumPy arrays in C: dtypes and their names, views of received memory, arrays of other packages."""
 
 from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_CheckExact
@@ -19,7 +19,7 @@ from rlwire.errors import EncodeError
 
 cdef extern from *:
     """
-    /* Takes over a reference to descr, which NumPy's own declarations for Cython cannot say. */
+    /* Steals a reference to descr, which NumPy's own declarations for Cython cannot express. */
     #define rlw_new_array(descr, dims, shape, data, flags) \\
         PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)(descr), (dims), (shape), NULL, \\
                              (data), (flags), NULL)
@@ -28,7 +28,7 @@ cdef extern from *:
 
 cnp.import_array()
 
-# str(dtype) costs microseconds; these are asked for with each array.
+# str(dtype) takes microseconds, and every array needs one.
 cdef list _NATIVE_NAMES = [None] * 32
 for _number in (*range(cnp.NPY_BOOL, cnp.NPY_CLONGDOUBLE + 1), cnp.NPY_FLOAT16):
     if _number != cnp.NPY_OBJECT:
@@ -36,14 +36,14 @@ for _number in (*range(cnp.NPY_BOOL, cnp.NPY_CLONGDOUBLE + 1), cnp.NPY_FLOAT16):
 
 
 cdef str dtype_name(cnp.dtype descr):
-    """Return str(dtype) as on a little-endian host; EncodeError for other than plain dtypes."""
+    """Return str(dtype) as on a little-endian host; EncodeError for a dtype that is not plain."""
     cdef int number = descr.type_num
     cdef char order = descr.byteorder
     if 0 <= number < 32 and order != c">" and order != c"<":
         name = _NATIVE_NAMES[number]
         if name is not None and (rlw_host_is_little() or descr.itemsize == 1):
             return <str> name
-    # Above NPY_FLOAT16 are other packages' dtypes, which may call themselves floats.
+    # Above NPY_FLOAT16 are other packages' dtypes, and some have the kind of floats.
     if (number > cnp.NPY_FLOAT16 or descr.kind not in "biufcSUmM" or descr.itemsize == 0
             or descr.hasobject):
         raise EncodeError(
@@ -67,7 +67,7 @@ cdef inline PyObject **_plain(char kind, size_t itemsize) noexcept:
 
 
 cdef int _fill_plain() except -1:
-    # If a long double is a double, the double stays.
+    # Where a long double is a double, the double overwrites it.
     for name in ("g", "G", "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8",
                  "c8", "c16"):
         descr = np.dtype(name)
@@ -81,7 +81,7 @@ _fill_plain()
 
 
 cdef cnp.dtype plain_dtype(char kind, size_t itemsize):
-    """Return the dtype of numbers or booleans in this host's order; None if there is none."""
+    """Return the dtype of numbers or booleans in this host's order; None if it has none."""
     cdef PyObject *found = NULL
     if kind >= c"a" and itemsize < ITEMSIZES:
         found = _plain(kind, itemsize)[0]
@@ -89,7 +89,7 @@ cdef cnp.dtype plain_dtype(char kind, size_t itemsize):
 
 
 cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name):
-    """Return the dtype that a kernel has parsed; None if this host has none."""
+    """Return the dtype that a kernel has parsed; None if this host lacks it."""
     cdef cnp.dtype descr
     if parsed.kind in b"SUmM":
         # The kernel's grammar excludes object, void and structured dtypes.
@@ -110,7 +110,7 @@ cdef cnp.dtype dtype_of(const rlw_dtype *parsed, rlw_text name):
 
 
 cdef int number_kind(cnp.dtype descr) noexcept:
-    """Return the kernels' rlw_number of a dtype, in any byte order; or -1."""
+    """Return the kernels' `rlw_number` for a dtype of any byte order; -1 if it has none."""
     cdef int size = descr.itemsize
     cdef int step = 0 if size == 1 else 1 if size == 2 else 2 if size == 4 else 3
     if size > 8 or descr.type_num > cnp.NPY_FLOAT16:  # longdouble, other packages' floats
@@ -132,7 +132,7 @@ cdef cnp.ndarray contiguous(cnp.ndarray array):
 
 
 cdef object foreign_array(object value):
-    """Return an array of an object that offers one on the CPU, or None."""
+    """Return the array that an object exposes on the CPU; None if it exposes none."""
     try:
         if PyObject_CheckBuffer(value):
             return np.asarray(memoryview(value))
@@ -144,13 +144,13 @@ cdef object foreign_array(object value):
         raise
     except Exception as problem:
         raise EncodeError(
-            f"{type(value).__qualname__} did not give an array: {problem}"
+            f"cannot make an array of {type(value).__qualname__}: {problem}"
         ) from problem
     return None
 
 
 cdef cnp.ndarray new_array(cnp.dtype descr, int dims, cnp.npy_intp *shape):
-    """Return an owned, writable, aligned, row-major array with undefined values."""
+    """Return an owned, writable, aligned, row-major array with uninitialised values."""
     Py_INCREF(descr)
     return <cnp.ndarray> rlw_new_array(<PyObject *> descr, dims, shape, NULL, 0)
 
@@ -180,14 +180,14 @@ cdef cnp.ndarray view_array(cnp.dtype descr, int dims, cnp.npy_intp *shape, cons
 
 
 cdef object memory_owner(object source, const uint8_t *start):
-    """Return the owner for views of the buffer of `source`, which begins at `start`."""
+    """Return the object that keeps views of the buffer of `source` alive; it starts at `start`."""
     if PyBytes_CheckExact(source) or type(source) is Block:
         return source
-    # Also for a memoryview: the caller may release it.
+    # A memoryview gets its own view, because the caller may release it.
     view = PyMemoryView_FromObject(source)
     if <const uint8_t *> PyMemoryView_GET_BUFFER(view).buf != start:
         raise BufferError(
-            f"{type(source).__qualname__} gives other memory each time it is asked: decode with "
+            f"{type(source).__qualname__} exports different memory for each request: decode with "
             f"copy=True"
         )
     return view

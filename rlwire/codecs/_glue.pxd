@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from rlwire.kernels cimport rlw_cursor, rlw_cursor_init, rlw_fault, rlw_text
 
 cdef extern from "Python.h":
-    # Of a list or a tuple.
+    # For a list or a tuple.
     Py_ssize_t Py_SIZE(object items) noexcept
     PyObject *PySequence_Fast_GET_ITEM(object items, Py_ssize_t i) noexcept
 
@@ -38,7 +38,7 @@ cdef inline void begin_budget(Budget *budget, uint64_t most) noexcept nogil:
 
 
 cdef inline bint afford(Budget *budget, uint64_t size) noexcept nogil:
-    """Pay for `size` bytes; if it returns False, raise over_budget()."""
+    """Charge `size` bytes; if it returns False, raise over_budget()."""
     if size > budget.left:
         return False
     budget.left -= size
@@ -53,10 +53,10 @@ cdef object over_budget(const Budget *budget, object size, int64_t offset, str p
 cdef str path_of(const Step *step)
 cdef int raise_fault(const rlw_fault *fault, const uint8_t *start, str path,
                      str over_message=*) except -1
-# A str of UTF-8 bytes, or UnicodeDecodeError. None if `budget`, which may be NULL, is exceeded: raise
-# over_budget(budget, wide_size(data, size), ...).
+# Decodes UTF-8 or raises UnicodeDecodeError. Returns None if `budget`, which may be NULL, is
+# exceeded: raise over_budget(budget, wide_size(data, size), ...).
 cdef str text_of(const uint8_t *data, size_t size, Budget *budget)
-cdef str valid_text(const uint8_t *data, size_t size, Budget *budget)  # known to be UTF-8
+cdef str valid_text(const uint8_t *data, size_t size, Budget *budget)  # for valid UTF-8
 cdef uint64_t wide_size(const uint8_t *data, size_t size) noexcept
 cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept
 cdef str key_of(const uint8_t *data, size_t size, Budget *budget)
@@ -72,11 +72,11 @@ cdef inline int open_range(object buffer, Py_ssize_t start, Py_ssize_t end, Py_b
     if not 0 <= start <= end <= view.len:
         size = view.len
         PyBuffer_Release(view)
-        raise ValueError(f"no bytes {start} to {end} in a buffer of {size}")
+        raise ValueError(f"bytes {start} to {end} are not within a buffer of {size}")
     rlw_cursor_init(c, <const uint8_t *> view.buf + start, <size_t> (end - start))
     return 0
 
 
 cdef inline object made_with(object kind, dict options):
-    """Return `kind(**options)`: Cython 3.3.1 frees too much if their copy fails."""
+    """Return `kind(**options)`, which in Cython 3.3.1 frees too much if copying them fails."""
     return PyObject_Call(kind, (), options)

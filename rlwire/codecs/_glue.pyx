@@ -1,4 +1,4 @@
-"""From C to Python: faults become exceptions, text a str; paths of errors; `Limits.expanded`."""
+"""Conversions from C to Python: faults to exceptions, UTF-8 to str, paths, `Limits.expanded`."""
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.mem cimport PyMem_Calloc
@@ -15,14 +15,14 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted, shown
 cdef extern from *:
     """
     #ifdef Py_GIL_DISABLED
-    #define RLW_KEY_CACHE 0 /* the cache is guarded by the GIL alone */
+    #define RLW_KEY_CACHE 0 /* only the GIL guards the cache */
     #else
     #define RLW_KEY_CACHE 1
     #endif
     #define rlw_ascii_data(o) ((const uint8_t *)PyUnicode_1BYTE_DATA(o))
     #define rlw_ascii_size(o) PyUnicode_GET_LENGTH(o)
 
-    /* Of a key's size, its first and its last bytes; a collision only costs a slot. */
+    /* Hashes a key's size, its first and its last bytes; a collision only costs a slot. */
     static inline uint32_t rlw_key_slot(const uint8_t *p, size_t size) {
         uint32_t head = 0, tail = 0;
         if (size >= 4) {
@@ -36,7 +36,7 @@ cdef extern from *:
         return head >> 23; /* 9 bits: KEY_SLOTS */
     }
 
-    /* Keys are short: comparing a few overlapping words is faster than a call of memcmp. */
+    /* Keys are short: comparing a few overlapping words is faster than calling memcmp. */
     static inline int rlw_same_key(const uint8_t *a, const uint8_t *b, size_t size) {
         if (size >= 8) {
             uint64_t x, y, differ = 0;
@@ -61,9 +61,9 @@ cdef extern from *:
         return a[0] == b[0] && a[size / 2] == b[size / 2] && a[size - 1] == b[size - 1];
     }
 
-    typedef struct rlw_wide { /* a str that UTF-8 makes */
+    typedef struct rlw_wide { /* the str that UTF-8 decodes to */
         size_t count;
-        unsigned width; /* bytes of a character */
+        unsigned width; /* bytes per character */
     } rlw_wide;
 
     static rlw_wide rlw_measure_utf8(const uint8_t *p, size_t size) {
@@ -78,8 +78,8 @@ cdef extern from *:
         return wide;
     }
 
-    /* Valid UTF-8 beyond ASCII. CPython's decoder takes up to six times the bytes while it widens;
-     * this allocates the str only. Shared memory may change meanwhile: each step checks bounds. */
+    /* Decodes valid UTF-8 beyond ASCII. CPython's decoder allocates up to six times the bytes while
+     * it widens, this only the str. Shared memory may change meanwhile: each step checks bounds. */
     static PyObject *rlw_decode_utf8(const uint8_t *p, size_t size, rlw_wide wide) {
         const uint8_t *end = p + size;
         PyObject *text = PyUnicode_New((Py_ssize_t)wide.count, wide.width == 4   ? 0x10FFFF
@@ -144,11 +144,11 @@ _DETAILS = {
     RLW_BAD_SIZE: ": {got} bytes announced, {allowed} expected",
     RLW_BAD_PACKED: ": it has {got} bytes",
     RLW_BAD_ELEMENTS: ": {got} elements, {allowed} expected",
-    RLW_BAD_PLACE: ": they end at {got}, it at {allowed}",
+    RLW_BAD_PLACE: ": they end at {got}, the area at {allowed}",
     RLW_BAD_ENCODING: ": got {got:#x}",
     RLW_BAD_SUBENCODING: ": got byte {got:#04x}",
     RLW_BAD_PALETTE: ": got {got} of {allowed} colours",
-    RLW_BAD_RUN: ": {got} pixels, {allowed} are left",
+    RLW_BAD_RUN: ": {got} pixels, {allowed} left",
     RLW_BAD_INFLATED: ": got {got} bytes, expected {allowed}",
     RLW_TRAILING: ": {got} of them",
 }
@@ -206,7 +206,7 @@ cdef str text_of(const uint8_t *data, size_t size, Budget *budget):
         return <str> text
     bad = rlw_utf8_check(data, size)
     if bad != size:
-        try:  # for Python's own error
+        try:  # raises Python's own error
             PyUnicode_DecodeUTF8(<const char *> data + bad, <Py_ssize_t> min(size - bad, <size_t> 4),
                                  "strict")
         except UnicodeDecodeError as problem:
@@ -229,7 +229,7 @@ cdef uint64_t wide_size(const uint8_t *data, size_t size) noexcept:
     return wide.count * wide.width
 
 
-# Keys repeat: a direct-mapped table of the last short ASCII keys, a few tens of kilobytes.
+# Keys repeat: a direct-mapped table of recent short ASCII keys, a few tens of kilobytes.
 cdef enum:
     KEY_SLOTS = 512
     KEY_LONGEST = 32
@@ -238,7 +238,7 @@ cdef PyObject **_keys = <PyObject **> PyMem_Calloc(KEY_SLOTS, sizeof(PyObject *)
 
 
 cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept:
-    """Return a cached key, borrowed; or NULL."""
+    """Return a cached key (borrowed), or NULL."""
     cdef PyObject *known
     if not RLW_KEY_CACHE or size == 0 or size > KEY_LONGEST or _keys == NULL:
         return NULL
@@ -250,7 +250,7 @@ cdef PyObject *known_key(const uint8_t *data, size_t size) noexcept:
 
 
 cdef str key_of(const uint8_t *data, size_t size, Budget *budget):
-    """As text_of(), from the cache if possible."""
+    """Do what text_of() does, with the cache."""
     cdef PyObject *known = known_key(data, size)
     cdef PyObject **slot
     if known != NULL:
@@ -270,20 +270,20 @@ cdef str key_of(const uint8_t *data, size_t size, Budget *budget):
 
 cdef uint8_t *room_in(object buffer, Py_ssize_t offset, uint64_t size,
                       Py_buffer *view) except? NULL:
-    """Return the place in the caller's buffer, to be released; EncodeError if it is too small."""
+    """Return a pointer into the caller's buffer; release `view`. EncodeError if it is too small."""
     PyObject_GetBuffer(buffer, view, PyBUF_WRITABLE)
     if offset < 0 or offset > view.len or size > <uint64_t> (view.len - offset):
         length = view.len
         PyBuffer_Release(view)
         raise EncodeError(
-            f"the message takes {size} bytes, the buffer has {length} and the offset is {offset}"
+            f"the message needs {size} bytes at offset {offset}, the buffer has {length}"
         )
     return <uint8_t *> view.buf + offset
 
 
 cdef Py_ssize_t copy_into(object buffer, Py_ssize_t offset, const void *data,
                           size_t size) except -1:
-    """Write a whole message into the caller's buffer; return its size."""
+    """Copy a whole message into the caller's buffer; return its size."""
     cdef Py_buffer view
     memcpy(room_in(buffer, offset, size, &view), data, size)
     PyBuffer_Release(&view)

@@ -1,4 +1,4 @@
-"""JSON by msgspec, with rlwire's limits, errors and arrays."""
+"""JSON with msgspec, and with rlwire's limits, errors and arrays."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _NUMBERS: Final = frozenset((int, float))
 _LISTS: Final = frozenset((list,))
-_ITEM: Final = 256  # bytes of a list item or member, see `Limits.expanded`
-_WIDE: Final = 4  # bytes of a character, if the string has one beyond the basic plane
+_ITEM: Final = 256  # bytes that a list item or member counts, see `Limits.expanded`
+_WIDE: Final = 4  # bytes per character of a string with one beyond the basic plane
 _BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
 
 _maxima: Final = attrgetter("message", "string", "items", "expanded", "depth")
-_DEFAULTS: Final = _maxima(DEFAULT)  # attributes are read slowly
+_DEFAULTS: Final = _maxima(DEFAULT)  # reading attributes is slow
 
 
 def bounded(buffer: Buffer, limits: Limits) -> bytes:
-    """Return a text as bytes, after checking its size, depth, items and strings."""
+    """Return a JSON text as bytes, after checking its size, depth, items and strings."""
     message, string, most, expansion, levels = _DEFAULTS if limits is DEFAULT else _maxima(limits)
     data = buffer if type(buffer) is bytes else bytes(buffer)
     size = len(data)
@@ -49,7 +49,7 @@ def bounded(buffer: Buffer, limits: Limits) -> bytes:
 
 
 def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
-    """Call msgspec's `decode` with a bounded text; convert its errors."""
+    """Call msgspec's `decode` with a bounded text, and convert its errors."""
     try:
         return decode(data)
     except msgspec.ValidationError as error:
@@ -65,7 +65,7 @@ def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
 
 
 def misfit(error: Exception, path: str = "$") -> DecodeError:
-    """Return the DecodeError of a value of a wrong type, whose path begins with `path`."""
+    """Return a DecodeError for a value of the wrong type; `path` is the path of the text's root."""
     reason, _, inside = str(error).partition(" - at `$")
     return DecodeError(reason, path=path + inside.rstrip("`"))
 
@@ -82,17 +82,17 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 def decode(buffer: Buffer, limits: Limits) -> Any:
-    """Return the value in a text."""
+    """Return the value of a JSON text."""
     return read(_decode, bounded(buffer, limits), limits)
 
 
 def array_of(value: list[Any], dtype: Any = None) -> Any:
-    """Return a list of numbers as an array, nested lists of equal lengths too; None of others.
+    """Return a list of numbers, nested or not, as an array; None if it is ragged or has others.
 
     Raises:
         OverflowError, FloatingPointError: a number is too large for the dtype.
     """
-    # Level by level, each in a few calls of C.
+    # One level at a time, each in a few calls of C functions.
     shape, level = [len(value)], value
     while (kinds := set(map(type, level))) == _LISTS and len(shape) < 32:
         lengths = set(map(len, level))
@@ -106,13 +106,13 @@ def array_of(value: list[Any], dtype: Any = None) -> Any:
         with np.errstate(over="raise"):
             return np.array(level, dtype).reshape(shape)
     array = np.array(level)
-    if array.dtype.hasobject:  # integers that neither int64 nor uint64 holds
+    if array.dtype.hasobject:  # integers outside int64 and uint64
         array = np.array(level, np.float64)
     return array.reshape(shape)
 
 
 def arrays_of(value: Any, dtype: Any = None) -> Any:
-    """Replace lists of numbers by arrays."""
+    """Replace lists of numbers with arrays."""
     if type(value) is dict:
         return {key: arrays_of(item, dtype) for key, item in value.items()}
     if type(value) is not list:
@@ -122,7 +122,7 @@ def arrays_of(value: Any, dtype: Any = None) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that msgspec can write."""
+    """Return a value as one that msgspec can write."""
     if type(value) is np.ndarray and (text := text_of(value)) is not None:
         return msgspec.Raw(text)
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf":
@@ -134,18 +134,18 @@ def _plain(value: Any) -> Any:
             return kind(value)
     if hasattr(value, "__array__") and not isinstance(value, (np.ndarray, np.generic)):
         return _plain(np.asarray(value))
-    raise TypeError(f"JSON has no {type(value).__qualname__}")
+    raise TypeError(f"JSON cannot represent {type(value).__qualname__}")
 
 
 _encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def encode(value: Any, limits: Limits) -> bytes:
-    """Return a value as a text, with arrays as lists.
+    """Return a value as JSON text, with arrays as lists.
 
     Raises:
-        EncodeError: JSON cannot carry something in it; with the path.
-        LimitExceeded: the text is longer, or nested deeper, than the limits.
+        EncodeError: JSON cannot represent a value; the error has its path.
+        LimitExceeded: the text exceeds `limits.message` or `limits.depth`.
     """
     try:
         data = _encode(value)
@@ -155,7 +155,7 @@ def encode(value: Any, limits: Limits) -> bytes:
         _find_fault(value, "$")
         raise EncodeError(str(error)) from None
     _, depth, _, _, nulls = measure(data)
-    if nulls:  # msgspec's for NaN and the infinities
+    if nulls:  # msgspec writes NaN and infinities as null
         _find_fault(value, "$")
     if len(data) > limits.message:
         raise LimitExceeded("message", limits.message, len(data))
@@ -165,7 +165,7 @@ def encode(value: Any, limits: Limits) -> bytes:
 
 
 def _find_fault(value: Any, path: str) -> None:
-    """Raise EncodeError at the first value that JSON does not have."""
+    """Raise EncodeError at the first value that JSON cannot represent."""
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
     if isinstance(value, Mapping):
@@ -176,11 +176,11 @@ def _find_fault(value: Any, path: str) -> None:
             _find_fault(item, f"{path}[{place}]")
     elif isinstance(value, float):
         if not np.isfinite(value):
-            raise EncodeError(f"JSON has no {value}", path=path)
+            raise EncodeError(f"JSON cannot represent {value}", path=path)
     elif isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
         index = "".join(map("[{}]".format, where))
-        raise EncodeError(f"JSON has no {value[where]}", path=path + index)
+        raise EncodeError(f"JSON cannot represent {value[where]}", path=path + index)
     else:
         try:
             _encode(value)

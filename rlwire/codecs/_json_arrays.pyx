@@ -1,4 +1,4 @@
-"""Arrays as JSON text and back, and the sizes of a JSON text that limits count."""
+"""Arrays to JSON text and back, and the sizes in a JSON text that limits apply to."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.math cimport isinf
@@ -16,8 +16,8 @@ cdef enum:
 
 
 cdef enum:
-    PLAIN, COMMA, OPEN, CLOSE, QUOTE, NULLS  # what a byte outside a string is
-    BACKSLASH, WIDE  # and inside
+    PLAIN, COMMA, OPEN, CLOSE, QUOTE, NULLS  # classes of bytes outside a string
+    BACKSLASH, WIDE  # and inside one
 
 cdef uint8_t[256] OUTSIDE
 cdef uint8_t[256] INSIDE
@@ -41,9 +41,9 @@ _classify()
 
 def measure(bytes text):
     """Return items (commas and opening brackets), depth, bytes of the longest string, and whether
-    there are wide characters or nulls."""
+    the text has wide characters and nulls."""
     cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
-    cdef const uint8_t *end = p + PyBytes_GET_SIZE(text)  # where a zero is
+    cdef const uint8_t *end = p + PyBytes_GET_SIZE(text)  # a zero byte
     cdef const uint8_t *start
     cdef size_t items = 0, longest = 0
     cdef int64_t depth = 0, deepest = 0
@@ -87,11 +87,11 @@ def measure(bytes text):
 
 cdef uint8_t *_put_list(uint8_t *to, int kind, const uint8_t **values, int size,
                         const cnp.npy_intp *shape, int dims) noexcept:
-    """Write a list; NULL where a number is not finite."""
+    """Write a list; return NULL if a number is not finite."""
     cdef cnp.npy_intp left = shape[0]
     cdef uint8_t *start
     to[0] = c"["
-    to += left == 0  # else a comma takes the bracket's place, and is written over by it
+    to += left == 0  # else the loop steps over the bracket, later over each comma
     while left:
         start = to = to + 1
         if dims > 1:
@@ -105,9 +105,9 @@ cdef uint8_t *_put_list(uint8_t *to, int kind, const uint8_t **values, int size,
                 to[0] = 0
                 while start[0] != 0 and start[0] != c"." and start[0] != c"e" and start[0] != c"n":
                     start += 1
-                if start[0] == c"n":  # nan, inf
+                if start[0] == c"n":  # nan or inf
                     return NULL
-                if start == to:  # a whole number, which is to stay a float
+                if start == to:  # a whole number: ".0" keeps it a float
                     to[0] = c"."
                     to[1] = c"0"
                     to += 2
@@ -118,9 +118,9 @@ cdef uint8_t *_put_list(uint8_t *to, int kind, const uint8_t **values, int size,
 
 
 def text_of(cnp.ndarray array):
-    """Return an array of numbers as nested lists in JSON; None if JSON has no such numbers.
+    """Return an array of numbers as nested JSON lists; None if JSON has no such numbers.
 
-    Floats have as many digits as it takes to read the same float of this dtype.
+    Each float gets the shortest digits that read back as the same float of its dtype.
     """
     if array.descr.type_num == cnp.NPY_FLOAT16:
         array = array.astype("float32")
@@ -134,7 +134,7 @@ def text_of(cnp.ndarray array):
     for i in range(dims - 1):
         rows *= cnp.PyArray_DIM(array, i)
         lists += rows
-    width = 28 if kind >= RLW_FLOAT32 else 6 if array.itemsize == 1 else 21  # with a comma
+    width = 28 if kind >= RLW_FLOAT32 else 6 if array.itemsize == 1 else 21  # includes the comma
     cdef bytes text = PyBytes_FromStringAndSize(NULL, width * array.size + 3 * lists + 40)
     cdef const uint8_t *values = <const uint8_t *> cnp.PyArray_DATA(array)
     cdef uint8_t *to = <uint8_t *> PyBytes_AS_STRING(text)
@@ -148,7 +148,7 @@ def text_of(cnp.ndarray array):
 cdef struct Numbers:
     const uint8_t *end
     int64_t *whole
-    double *real  # the same memory; used from the first number that is not whole
+    double *real  # the same memory, used from the first number that is not an integer
     bint is_real
     size_t count
     int dims
@@ -156,7 +156,7 @@ cdef struct Numbers:
 
 
 cdef inline const uint8_t *_read_number(Numbers *n, const uint8_t *p) noexcept:
-    """Add a number; NULL is none, or one that is too large."""
+    """Append a number; return NULL if there is none or it is too large."""
     cdef const uint8_t *q = p + (p[0] == c"-")
     cdef const uint8_t *first = q
     cdef uint64_t value = 0
@@ -189,7 +189,7 @@ cdef inline const uint8_t *_after_space(const uint8_t *p) noexcept:
 
 
 cdef const uint8_t *_read_list(Numbers *n, const uint8_t *p, int depth) noexcept:
-    """Add a list's numbers; NULL is one of anything else, or of lists of unequal sizes."""
+    """Append a list's numbers; return NULL if it is ragged or has other items."""
     cdef cnp.npy_intp count = 0
     cdef bint flat
     if depth >= DIMS:
@@ -216,7 +216,7 @@ cdef const uint8_t *_read_list(Numbers *n, const uint8_t *p, int depth) noexcept
 
 
 def array_of(bytes text):
-    """Return the (nested) list of numbers in a valid JSON text as int64 or float64; else None."""
+    """Return a valid JSON text that is a list of numbers as int64 or float64; else None."""
     cdef Numbers n
     cdef const uint8_t *p = <const uint8_t *> PyBytes_AS_STRING(text)
     cdef cnp.npy_intp i, size = PyBytes_GET_SIZE(text), most = 1

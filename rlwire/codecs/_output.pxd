@@ -4,23 +4,23 @@ from rlwire.kernels cimport rlw_writer, rlw_writer_free, rlw_writer_init, rlw_wr
 
 cdef enum:
     INLINE_REFERENCES = 8
-    ROOM = 2048  # bytes of stack that a message may take before the heap is asked
+    ROOM = 2048  # bytes of a message on the stack before the writer allocates
 
-# Bytes of another object, by reference: they belong after the first `at` bytes of the writer.
+# Bytes of another object, by reference. They follow the writer's first `at` bytes.
 cdef struct Reference:
     size_t at
     const uint8_t *data
     size_t size
     void *owner  # an owned reference
 
-# A message being encoded: what is written, and what is only referred to. Lives on the stack.
+# A message being encoded: bytes written and bytes referenced. Lives on the stack.
 cdef struct Output:
     rlw_writer writer
     Reference *references
     Py_ssize_t count
     Py_ssize_t capacity
     uint64_t referenced  # bytes
-    uint64_t items       # for the codec to count
+    uint64_t items       # counted by the codec
     size_t start         # of the message in the writer
     Reference first[INLINE_REFERENCES]
     uint8_t room[ROOM]

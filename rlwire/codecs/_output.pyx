@@ -1,7 +1,7 @@
 """Messages with large arrays by reference.
 
 A codec writes small values into an `Output` on the stack and refers to large ones. The output
-becomes one bytes object, fills the caller's buffer, or is sent as parts.
+then becomes one bytes object, fills the caller's buffer, or is sent as parts.
 """
 
 from cpython.buffer cimport PyBuffer_Release, Py_buffer
@@ -17,7 +17,7 @@ from rlwire.kernels cimport rlw_written
 
 
 cdef int refer(Output *out, const uint8_t *data, size_t size, object owner) except -1:
-    """Append bytes by reference; `owner` is kept alive."""
+    """Append bytes by reference and keep `owner` alive."""
     cdef Reference *grown
     if out.count == out.capacity:
         grown = <Reference *> realloc(
@@ -70,7 +70,7 @@ cdef bytes output_bytes(const Output *out):
 
 
 cdef Py_ssize_t output_into(const Output *out, object buffer, Py_ssize_t offset) except -1:
-    """Write the message into a buffer from `offset` on; return its size."""
+    """Write the message into `buffer` from `offset` on; return its size."""
     cdef Py_buffer view
     cdef size_t size = output_size(out)
     _assemble(out, room_in(buffer, offset, size, &view))
@@ -98,10 +98,10 @@ cdef list output_parts(const Output *out):
 
 
 cdef class PartsEncoder:
-    """Base of encoders; a subclass has `write`."""
+    """Base class of encoders. A subclass implements `write`."""
 
     cdef int write(self, Output *out, object value) except -1:
-        """Write the whole message, frame included."""
+        """Write the whole message, including its frame."""
         raise NotImplementedError
 
     cpdef bytes encode(self, object value):
@@ -121,10 +121,10 @@ cdef class PartsEncoder:
 
     cpdef Py_ssize_t encode_into(self, object value, object buffer,
                                  Py_ssize_t offset=0) except -1:
-        """Write the value into a buffer from `offset` on; return the bytes written.
+        """Write the value into `buffer` from `offset` on; return the number of bytes.
 
-        Errors are those of `encode`; EncodeError if the buffer is too small, and nothing is
-        written.
+        Raises what `encode` raises, and EncodeError if the buffer is too small. On an error,
+        nothing is written.
         """
         cdef Output out
         open_output(&out)
@@ -135,9 +135,9 @@ cdef class PartsEncoder:
             close_output(&out)
 
     cpdef list encode_parts(self, object value):
-        """Return the value as buffers for `socket.sendmsg`, large arrays by reference.
+        """Return the value as buffers for `socket.sendmsg`, which refer to large arrays.
 
-        Do not change an array until its parts are sent; they keep it alive. Errors as `encode`.
+        Do not change an array before its buffers are sent. Raises what `encode` raises.
         """
         cdef Output out
         open_output(&out)

@@ -16,11 +16,11 @@ from typing import TypeAlias
 from rlwire.errors import DecodeError, EncodeError, quoted
 
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
-"""Names and values; values of names ending in ``-bin`` are bytes."""
+"""Names and values. A name that ends in ``-bin`` has bytes as its value."""
 
 
 class Code(enum.IntEnum):
-    """Status codes, which are those of ``google.rpc.Code`` too."""
+    """Status codes, the same as those of ``google.rpc.Code``."""
 
     OK = 0
     CANCELLED = 1
@@ -42,28 +42,28 @@ class Code(enum.IntEnum):
 
 
 # http-grpc-status-mapping.md
-_OF_HTTP = {400: "INTERNAL", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "UNIMPLEMENTED"}
-_OF_HTTP |= dict.fromkeys((429, 502, 503, 504), "UNAVAILABLE")
+_BY_HTTP = {400: "INTERNAL", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "UNIMPLEMENTED"}
+_BY_HTTP |= dict.fromkeys((429, 502, 503, 504), "UNAVAILABLE")
 # "Errors" in PROTOCOL-HTTP2.md; STREAM_CLOSED (5) has no mapping.
-_OF_RESET = {5: "UNKNOWN", 7: "UNAVAILABLE", 8: "CANCELLED", 11: "RESOURCE_EXHAUSTED"}
-_OF_RESET[12] = "PERMISSION_DENIED"
+_BY_RESET = {5: "UNKNOWN", 7: "UNAVAILABLE", 8: "CANCELLED", 11: "RESOURCE_EXHAUSTED"}
+_BY_RESET[12] = "PERMISSION_DENIED"
 
-_UNITS = {"n": 1e9, "u": 1e6, "m": 1e3, "S": 1.0, "M": 1 / 60, "H": 1 / 3600}  # in a second
+_UNITS = {"n": 1e9, "u": 1e6, "m": 1e3, "S": 1.0, "M": 1 / 60, "H": 1 / 3600}  # per second
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
 _NAME = re.compile(r"[0-9a-z_.\-]+")
 _PRINTABLE = re.compile(r"[ -~]*")
 
 
 def status_code(name: str) -> int:
-    """Return the number of a status."""
+    """Return the number of the status with this name."""
     try:
         return Code[name].value
     except KeyError:
-        raise EncodeError(f"gRPC has no status {quoted(name)}") from None
+        raise EncodeError(f"unknown gRPC status {quoted(name)}") from None
 
 
 def decode_status(text: str) -> str:
-    """Return the name of a ``grpc-status``; UNKNOWN for an unknown number."""
+    """Return the status name for a ``grpc-status``; UNKNOWN for an unknown number."""
     if not re.fullmatch("[0-9]{1,9}", text):
         raise DecodeError(f"grpc-status is not a number: {quoted(text)}")
     code = int(text)
@@ -71,23 +71,23 @@ def decode_status(text: str) -> str:
 
 
 def status_of_http(status: int) -> str:
-    """Return the name for an HTTP response without a ``grpc-status``."""
-    return _OF_HTTP.get(status, "UNKNOWN")
+    """Return the status name for an HTTP response without ``grpc-status``."""
+    return _BY_HTTP.get(status, "UNKNOWN")
 
 
 def status_of_reset(code: int) -> str:
-    """Return the name for an HTTP/2 error code of RST_STREAM."""
-    return _OF_RESET.get(code, "INTERNAL" if code <= 10 else "UNKNOWN")
+    """Return the status name for the HTTP/2 error code of an RST_STREAM frame."""
+    return _BY_RESET.get(code, "INTERNAL" if code <= 10 else "UNKNOWN")
 
 
 def encode_message(text: str) -> str:
-    """Return a ``grpc-message``: UTF-8, with all but printable ASCII and ``%`` percent-encoded."""
+    """Percent-encode the UTF-8 form of `text` for ``grpc-message``, except printable ASCII."""
     data = text.encode("utf-8", "backslashreplace")
     return "".join([chr(b) if 32 <= b <= 126 and b != 37 else f"%{b:02X}" for b in data])
 
 
 def decode_message(text: str) -> str:
-    """Return the text of a ``grpc-message``; invalid escapes stay as they are."""
+    """Return the text of a ``grpc-message``; keeps invalid escapes as they are."""
     if "%" not in text and text.isascii():
         return text
     data = re.sub(
@@ -99,7 +99,7 @@ def decode_message(text: str) -> str:
 
 
 def encode_timeout(seconds: float) -> str:
-    """Return a ``grpc-timeout``, in the finest unit that holds it with eight digits, rounded up."""
+    """Return a ``grpc-timeout`` in the finest unit that fits eight digits, rounded up."""
     if not seconds >= 0 or seconds == math.inf:
         raise EncodeError(f"timeout must be a finite number of seconds, not {seconds!r}")
     for unit, many in _UNITS.items():
@@ -121,7 +121,7 @@ def encode_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[s
     fields = []
     for name, value in metadata:
         if _NAME.fullmatch(name) is None or name.startswith("grpc-"):
-            raise EncodeError(f"invalid metadata name {quoted(name)}")
+            raise EncodeError(f"metadata name {quoted(name)}: expected [0-9a-z_.-]+, not grpc-*")
         if name.endswith("-bin"):
             if isinstance(value, str):
                 raise EncodeError(f"metadata {name} must be bytes: its name ends in -bin")
@@ -132,7 +132,7 @@ def encode_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[s
         if _PRINTABLE.fullmatch(text) is None or text != text.strip(" "):
             raise EncodeError(
                 f"metadata {name} must be printable ASCII without spaces around it, not "
-                f"{quoted(value)}: for other bytes use a name that ends in -bin"
+                f"{quoted(value)}: use a name that ends in -bin for other bytes"
             )
         fields.append((name, text))
     return fields
@@ -141,7 +141,7 @@ def encode_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[s
 def decode_metadata(fields: Iterable[tuple[str, str]]) -> Metadata:
     """Return header fields as metadata, without pseudo-header fields.
 
-    A ``-bin`` field may be padded, and may have several values, with commas.
+    A ``-bin`` field may be padded, and may hold several values separated by commas.
     """
     metadata: list[tuple[str, str | bytes]] = []
     for name, value in fields:

@@ -285,7 +285,7 @@ FAILING = [
 
 @pytest.mark.parametrize(("value", "cause"), FAILING)
 def test_one_that_fails(value: Any, cause: type[Exception]) -> None:
-    with pytest.raises(EncodeError, match="did not give an array") as caught:
+    with pytest.raises(EncodeError, match=" array") as caught:
         rlx.encode({"a": {"b": (value,)}})
     assert caught.value.path == "$.a.b[0]"
     assert isinstance(caught.value.__cause__, cause)

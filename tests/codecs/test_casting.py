@@ -56,7 +56,7 @@ def test_floats() -> None:
         assert cast(1e300, np.dtype(np.float32), "it") == np.inf
     for dtype in (*INTEGERS, BOOL):
         for value in (0.9, 1.0, np.float16(1), [1, 2.5], np.nan):
-            with pytest.raises(EncodeError, match=f"^it must be of {dtype}, not of float"):
+            with pytest.raises(EncodeError, match=f"^it must .* {dtype}, not .*float"):
                 cast(value, dtype, "it")
 
 
@@ -65,12 +65,12 @@ def test_floats() -> None:
 )
 def test_what_is_no_number(value: object) -> None:
     for dtype in (*INTEGERS, *FLOATS, BOOL):
-        with pytest.raises(EncodeError, match=r"^it must be of"):
+        with pytest.raises(EncodeError, match=r"^it must "):
             cast(value, dtype, "it")
 
 
 def test_what_is_no_array() -> None:
-    with pytest.raises(EncodeError, match=r"^it is no array: "):
+    with pytest.raises(EncodeError, match=r"^it is .* array: "):
         cast([[1], [1, 2]], BOOL, "it")
 
 

@@ -216,11 +216,11 @@ def test_actions_of_another_kind(workers) -> None:
         client.step()
         for wrong in OTHER_KINDS:
             (name,) = wrong
-            with pytest.raises(EncodeError, match=rf"must be of |does not fit .*\.{name}$"):
+            with pytest.raises(EncodeError, match=rf" (not|does not fit) .*\.{name}$"):
                 client.step(plain | wrong)
         sent = {uids["steer"]: np.float32([0.5, 0]), uids["gear"]: np.int32(3)}
         for value in (1.5, np.int32(1), "1", True):
-            with pytest.raises(StatusError, match=r"'turn' is of dtype .*, its spec says "):
+            with pytest.raises(StatusError, match=r"'turn' .* dtype .*its spec "):
                 client.request(StepRequest({**sent, uids["turn"]: value}))
         assert environment.actions == []
         # The same number in another dtype is no other kind.

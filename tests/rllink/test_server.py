@@ -301,17 +301,17 @@ def lying(by: int) -> bytes:
 
 
 BAD = {
-    b"GET / HTTP/1.1\r\n\r\n": "a frame begins with 8 digits",
+    b"GET / HTTP/1.1\r\n\r\n": " 8 digits",
     b"99999999": "over the limit received=",
     b"00000003abc": "bytes after the end",
     lying(1): "closed by the peer after 24 of 25 message bytes",
     Codec().encode(GetState())[:-3]: "closed by the peer after 21 of 24 message bytes",
-    Codec().encode(EpisodesAndGetState([{"rewards": 3}], 1)): "an episode is a map",
-    wrong("actions", 2): "2 actions for 3 rewards",
+    Codec().encode(EpisodesAndGetState([{"rewards": 3}], 1)): "a map, not a int",
+    wrong("actions", 2): "for 3 rewards",
     Codec().encode(EpisodesAndGetState([episode(3).to_state()], 7)): "timesteps is 7",
     Codec().encode(
         EpisodesAndGetState([{**episode(3).to_document(), "actions": [1]}], 3), "json"
-    ): "1 actions for 3 rewards",
+    ): "for 3 rewards",
 }
 
 

@@ -1,7 +1,7 @@
 """dm_env_rpc: tensors, messages and steps to bytes and back, without protobuf.
 
-Source: ``dm_env_rpc.proto`` (version 1) and its reference; docs/protocols/dm_env_rpc.md says where
-we differ.
+Source: ``dm_env_rpc.proto`` (version 1) and its reference implementation.
+docs/protocols/dm_env_rpc.md lists the differences.
 """
 
 from rlwire.codecs.dm_env_rpc import messages, nesting, ranges, steps, tensors, values

@@ -1,7 +1,7 @@
-"""dm_env_rpc's messages to bytes and back, by one table of what fields each has.
+"""dm_env_rpc's messages to bytes and back, with one table of each message's fields.
 
-Small fields are written as they come. A map of tensors goes into a `Draft`, see `wire`. Steps by
-name have a way of their own, in `steps`.
+Small fields are written directly. A map of tensors becomes a `Draft` (see `wire`). `steps` encodes
+and decodes steps by name.
 """
 
 from cpython.buffer cimport PyBuffer_Release, Py_buffer
@@ -64,7 +64,7 @@ cdef enum Kind:
     SPECS_BY_UID     # map<uint64, TensorSpec>
 
 cdef enum:
-    SHAPE_AT = 1        # of the shape among a TensorSpec's fields
+    SHAPE_AT = 1        # index of the shape among a TensorSpec's fields
     MOST_FIELDS = 5     # of one message
     MOST_NUMBERS = 17   # field numbers are smaller
     # Sets of kinds, for _Field.is_in().
@@ -75,14 +75,12 @@ cdef enum:
 
 
 cdef class _Field:
-    """One field of a message."""
-
     cdef uint32_t number
     cdef Kind kind
     cdef str name
-    cdef int at          # its place among the message's fields
-    cdef _Message sub    # of MESSAGE, MESSAGES and SPECS_BY_UID
-    cdef object default  # of a kind that is neither a list, a dictionary nor a message
+    cdef int at          # its index among the message's fields
+    cdef _Message sub    # for MESSAGE, MESSAGES and SPECS_BY_UID
+    cdef object default  # for kinds other than lists, dictionaries and messages
 
     def __init__(self, number, kind, name, sub=None):
         self.number = number
@@ -95,11 +93,11 @@ cdef class _Field:
 
 
 cdef class _Message:
-    """A message's class and its fields, in the order of the class's own."""
+    """A message's class and its fields, in the order of the class."""
 
     cdef type cls
     cdef list fields
-    cdef list by_number  # None where there is no such field
+    cdef list by_number  # None for unused numbers
 
     def __init__(self, cls, *fields):
         cdef _Field field
@@ -114,7 +112,7 @@ cdef class _Message:
 
 
 cdef class _Choice:
-    """A message that is nothing but one of several members: a oneof."""
+    """A message that has one of several members: a oneof."""
 
     cdef str name
     cdef list by_number
@@ -265,7 +263,7 @@ cdef bytes _written(rlw_writer *w):
 
 
 cdef bytes _numbers(_Field field, object value, Maxima *maxima, const Step *path):
-    """The packed numbers of a repeated field."""
+    """Return the packed numbers of a repeated field."""
     cdef rlw_writer w
     cdef uint8_t room[256]
     cdef Step step = below(path, NULL)
@@ -276,7 +274,7 @@ cdef bytes _numbers(_Field field, object value, Maxima *maxima, const Step *path
                 _count(maxima, &step)
                 _put_varint(&w, uid_of(item, &step))
             else:
-                # Of a negative number all 64 bits are sent.
+                # A negative number is sent with all 64 bits.
                 _put_varint(&w, <uint64_t> int32_of(item, &step))
             step.index += 1
         if field.kind == DIMENSIONS and step.index > maxima.dims:
@@ -296,14 +294,14 @@ cdef object _iterated(object value, const Step *path):
 cdef object _entries(object value, const Step *path):
     if type(value) is not dict and not (hasattr(value, "items") and hasattr(value, "keys")):
         raise _not_a("a mapping", value, path)
-    # A list, since measuring runs foreign code, which may change the mapping. Of a dict without
-    # its iterator, which CPython 3.11 cannot give back when there is no memory for it.
+    # A list, since measuring runs foreign code, which may change the mapping. PyDict_Items() needs
+    # no iterator, which CPython 3.11 fails to free when memory runs out.
     return PyDict_Items(value) if type(value) is dict else list(value.items())
 
 
 cdef int _put_tensor(rlw_writer *w, _Field field, object message, object value, Maxima *maxima,
                      const Step *path) except -1:
-    """A tensor, or a TensorSpec.Value: of the bound's own dtype if it has one, else of the spec's."""
+    """Write a tensor, or a TensorSpec.Value in its own dtype if it has one, else the spec's."""
     cdef Tensor tensor
     cdef int kind = 0
     if field.kind == BOUND and not isinstance(value, (np.ndarray, np.generic)):
@@ -328,7 +326,7 @@ cdef int _put_tensor(rlw_writer *w, _Field field, object message, object value, 
 
 
 cdef bytes _body(_Message message, object value, Maxima *maxima, const Step *path):
-    """A message that has no map of tensors."""
+    """Return the bytes of a message without maps of tensors."""
     cdef rlw_writer w
     cdef uint8_t room[256]
     cdef _Field field
@@ -345,7 +343,7 @@ cdef bytes _body(_Message message, object value, Maxima *maxima, const Step *pat
 
 cdef int _put_field(rlw_writer *w, _Field field, object message, Maxima *maxima,
                     const Step *path) except -1:
-    """One field of a message: nothing where it has the default of proto3."""
+    """Write one field of a message, unless it has the default value of proto3."""
     cdef const char *text
     cdef Py_ssize_t size = 0
     cdef int64_t number
@@ -456,9 +454,9 @@ cdef _Field _member_of(_Choice choice, object message):
         for cls, known in choice.by_class.items():
             if isinstance(message, cls):
                 return known
-        hint = ": by name, it goes through encode_step_request or encode_step_response"
+        hint = ": encode steps by name with encode_step_request or encode_step_response"
         raise EncodeError(
-            f"{type(message).__qualname__} is no {choice.name}"
+            f"{type(message).__qualname__} is not a member of {choice.name}"
             + (hint if isinstance(message, (values.Step, values.StepResult)) else "")
         )
     return field
@@ -493,10 +491,10 @@ cdef bytes _encode(_Choice choice, object message, object limits):
 
 
 def encode_request(message, *, limits=None):
-    """Return an EnvironmentRequest as bytes; its tensors are values that `encode_tensor` takes.
+    """Return an EnvironmentRequest as bytes. Tensors are values that `encode_tensor` accepts.
 
     Raises:
-        EncodeError: a value that the message cannot carry; it names the path.
+        EncodeError: the message cannot carry a value; the error has its path.
         LimitExceeded: the message exceeds one of `limits` (`rlwire.limits.DEFAULT` if None).
     """
     return _encode(_REQUEST, message, limits)
@@ -508,7 +506,7 @@ def encode_response(message, *, limits=None):
 
 
 def encode_property_request(message, *, limits=None):
-    """Return a request of the properties extension as an extension."""
+    """Return a request of the properties extension as an `AnyMessage`."""
     encoded = _encode(_PROPERTY_REQUEST, message, limits)
     return values.AnyMessage(PROPERTY_REQUEST_URL, encoded)
 
@@ -551,7 +549,7 @@ cdef object _tensor(Input *input, const uint8_t *data, size_t size, const Step *
 
 cdef object _bound(Input *input, const uint8_t *data, size_t size, tuple shape,
                    const Step *path):
-    """A TensorSpec.Value: None, one scalar, an array of `shape`, or what it is, flat."""
+    """Return a TensorSpec.Value: None, a scalar, an array of `shape`, or else a flat array."""
     cdef int kind = 0
     pay(input, ITEM, data, path)  # two arrays, one a view of the other
     try:
@@ -604,7 +602,7 @@ cdef object _varint(_Field field, const rlw_field *f):
 
 cdef int _read_entry(_Field field, Input *input, const rlw_field *entry, dict entries,
                      const Step *path) except -1:
-    """An entry of a map; a later one with the same key replaces it."""
+    """Read an entry of a map. It replaces an earlier one with the same key."""
     cdef rlw_cursor c
     cdef rlw_field f
     cdef Span span
@@ -650,7 +648,7 @@ cdef object _content(_Field field, Input *input, const uint8_t *data, size_t siz
 
 cdef object _single(_Field field, Input *input, const Span *span, uint32_t number,
                     const uint8_t *end, tuple shape, const Step *path):
-    """A singular sub-message, of all its occurrences before `end`."""
+    """Return a singular sub-message, merged from all its occurrences before `end`."""
     cdef Input inner
     if span.count == 1:
         return _content(field, input, span.data, span.size, shape, path)
@@ -737,7 +735,7 @@ cdef object _read(_Message message, Input *input, const uint8_t *data, size_t si
 
 cdef _Field _find(_Choice choice, Input *input, const uint8_t *data, size_t size, Span *out,
                   Step *path):
-    """The member that is set, or None, and its occurrences; `path` becomes that of the member."""
+    """Return the member that is set, or None. Sets `out` to its occurrences, and `path`."""
     cdef rlw_cursor c
     cdef rlw_field f
     cdef _Field known, field = None
@@ -785,7 +783,7 @@ cdef object _decode(_Choice choice, object buffer, object copy, object limits):
 
 
 cdef int _check_type(object extension, str url) except -1:
-    # What stands before the last slash is no part of the type's name.
+    # The type's name follows the last slash.
     if extension.type_url.rpartition("/")[2] != url.rpartition("/")[2]:
         raise DecodeError(f"expected a message of type {url}, not {quoted(extension.type_url)}")
     return 0
@@ -794,7 +792,7 @@ cdef int _check_type(object extension, str url) except -1:
 def request_kind(buffer, *, limits=None):
     """Return the name of an EnvironmentRequest's payload, such as ``"step"``, or None.
 
-    It decodes no tensors. Errors are those of `decode_request`.
+    Decodes no tensors. Raises what `decode_request` raises.
     """
     cdef Input input
     cdef Py_buffer view
@@ -814,16 +812,16 @@ def request_kind(buffer, *, limits=None):
 def decode_request(buffer, *, copy=True, limits=None):
     """Return the payload of an EnvironmentRequest, or None.
 
-    Fields that come twice are merged as protobuf merges them; errors inside have the offset of the
-    first. Known fields of another wire type are errors, unlike in protobuf.
+    Repeated occurrences of a field are merged as in protobuf; errors inside have the offset of the
+    first one. Unlike in protobuf, a known field of another wire type is an error.
 
     Args:
-        copy: whether arrays are copies (True), views of the buffer (False), or views where they
-            are large and aligned (None).
-        limits: maxima; `rlwire.limits.DEFAULT` if None.
+        copy: True: arrays are copies. False: they are views of the buffer. None: they are views if
+            they are large and aligned.
+        limits: `rlwire.limits.DEFAULT` if None.
 
     Raises:
-        DecodeError: malformed bytes; it names the offset and the path.
+        DecodeError: malformed bytes; the error has the offset and the path.
         LimitExceeded: the message exceeds one of the limits; nothing of that size was allocated.
     """
     return _decode(_REQUEST, buffer, copy, limits)

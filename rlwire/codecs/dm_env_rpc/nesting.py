@@ -1,4 +1,4 @@
-"""Nested dictionaries and dm_env_rpc's flat names, which nest at a period."""
+"""Nested dictionaries to dm_env_rpc's flat names, which nest at periods, and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["flatten", "is_within", "unflatten"]
 
 
 def flatten(nested: Mapping[str, Any], *, strict: bool = True) -> dict[str, Any]:
-    """Return one flat dictionary; keys are joined by periods. An empty mapping is a value."""
+    """Return one flat dictionary with keys joined by periods. An empty mapping is a value."""
     flat: dict[str, Any] = {}
     _flatten(nested, strict, "", flat)
     return flat
@@ -28,22 +28,22 @@ def _flatten(nested: Mapping[str, Any], strict: bool, prefix: str, flat: dict[st
         if isinstance(value, Mapping) and value:
             _flatten(value, strict, name + ".", flat)
         elif name in flat:
-            raise EncodeError(f"two values would be called {quoted(name)}")
+            raise EncodeError(f"two values have the flat name {quoted(name)}")
         else:
             flat[name] = value
 
 
 class _Branch(dict[str, Any]):
-    """A dictionary that unflatten made, not one that is a value."""
+    """A dictionary created by `unflatten`, as opposed to a dictionary that is a value."""
 
 
 def is_within(name: str, names: Iterable[str]) -> bool:
-    """Whether a flat name is one of these, or nests in one, as ``task.size`` does in ``task``."""
+    """Return whether a name is one of `names` or nests in one, as ``task.size`` in ``task``."""
     return any(name == each or name.startswith(each + ".") for each in names)
 
 
 def unflatten(flat: Mapping[str, Any], *, limits: Limits = DEFAULT) -> dict[str, Any]:
-    """Return nested dictionaries; each name is split into the keys on the way to its value."""
+    """Return nested dictionaries; each name is split into keys at its periods."""
     root = _Branch()
     for name, value in flat.items():
         keys = name.count(".") + 1
@@ -54,12 +54,10 @@ def unflatten(flat: Mapping[str, Any], *, limits: Limits = DEFAULT) -> dict[str,
         for key in outer:
             inner = branch.setdefault(key, _Branch())
             if type(inner) is not _Branch:
-                raise EncodeError(
-                    f"{quoted(name)} needs {quoted(key)} to hold values, but it is one itself"
-                )
+                raise EncodeError(f"{quoted(name)} nests in {quoted(key)}, which is a value itself")
             branch = inner
         if last in branch:
-            raise EncodeError(f"{quoted(name)} is a value, but other names begin with it")
+            raise EncodeError(f"{quoted(name)} is a value, but other names nest in it")
         branch[last] = value
     return _plain(root)
 

@@ -1,4 +1,4 @@
-"""Tensor specs with bounds: making them, and checking values."""
+"""Tensor specs with bounds: creates them, and checks values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBERS: dict[int, np.dtype[Any]] = {
 
 
 class Bounds(NamedTuple):
-    """The inclusive bounds: scalars, or arrays of the spec's shape."""
+    """Inclusive bounds: scalars, or arrays of the spec's shape."""
 
     min: Any
     max: Any
@@ -29,12 +29,12 @@ class Bounds(NamedTuple):
 
 def _data_type(dtype: DTypeLike | DataType) -> DataType:
     try:
-        # NumPy would take a number of the enumeration for no dtype, and True for none either.
+        # NumPy accepts neither a number of the enumeration nor True as a dtype.
         return DataType(dtype) if isinstance(dtype, int) else data_type(dtype)
     except EncodeError:
         raise
     except (TypeError, ValueError) as problem:
-        raise EncodeError(f"{dtype!r} is no dtype: {problem}") from None
+        raise EncodeError(f"{dtype!r} is not a dtype: {problem}") from None
 
 
 def _shown(spec: TensorSpec) -> str:
@@ -45,16 +45,16 @@ def _number_type(spec: TensorSpec) -> np.dtype[Any]:
     dtype = _NUMBERS.get(spec.dtype)
     if dtype is None:
         name = spec.dtype.name if isinstance(spec.dtype, DataType) else f"number {spec.dtype}"
-        raise EncodeError(f"{_shown(spec)} is of the non-numeric type {name}, which has no bounds")
+        raise EncodeError(f"{_shown(spec)} has the non-numeric type {name}, which has no bounds")
     return dtype
 
 
 def _received(spec: TensorSpec, which: str, bound: Any, dtype: np.dtype[Any]) -> Any:
-    """One bound of a spec that may come from a peer."""
+    """Return one bound of a spec that may come from a peer."""
     array = np.asarray(bound)
     if array.dtype != dtype:
         raise EncodeError(
-            f"{_shown(spec)} is of type {dtype}, but its {which} is of type {array.dtype}"
+            f"{_shown(spec)} has dtype {dtype}, but its {which} has dtype {array.dtype}"
         )
     if array.size == 1:
         return array.reshape(-1)[0]
@@ -65,13 +65,13 @@ def _received(spec: TensorSpec, which: str, bound: Any, dtype: np.dtype[Any]) ->
 def _check_shape(spec: TensorSpec, which: str, shape: tuple[int, ...]) -> None:
     if any(size < 0 for size in spec.shape):
         raise EncodeError(
-            f"{_shown(spec)} has the variable shape {tuple(spec.shape)}, so its {which} can only "
-            f"be one scalar for all elements; it has shape {shape}"
+            f"{_shown(spec)} has the variable shape {tuple(spec.shape)}, so its {which} must be "
+            f"a scalar, not an array of shape {shape}"
         )
     if shape != tuple(spec.shape):
         raise EncodeError(
-            f"{_shown(spec)} has shape {tuple(spec.shape)}, with which the shape {shape} of its "
-            f"{which} is incompatible"
+            f"{_shown(spec)} has shape {tuple(spec.shape)}, but its {which} has the incompatible "
+            f"shape {shape}"
         )
 
 
@@ -81,7 +81,7 @@ def _check_order(spec: TensorSpec, low: Any, high: Any) -> None:
 
 
 def bounds(spec: TensorSpec) -> Bounds:
-    """Return the inclusive bounds of a spec, by default its dtype's."""
+    """Return the inclusive bounds of a spec; a missing bound is that of its dtype."""
     dtype = _number_type(spec)
     info: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     low = dtype.type(info.min) if spec.min is None else _received(spec, "min", spec.min, dtype)
@@ -91,12 +91,12 @@ def bounds(spec: TensorSpec) -> Bounds:
 
 
 def check_bounds(spec: TensorSpec, value: Any) -> None:
-    """Raise EncodeError for elements outside a bound that the spec states; NaN always is."""
+    """Raise EncodeError if an element exceeds a bound of the spec. NaN exceeds every bound."""
     if spec.min is None and spec.max is None:
         return
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise EncodeError(f"{quoted(spec.name)} has bounds, but the value is not made of numbers")
+        raise EncodeError(f"{quoted(spec.name)} has bounds, but dtype {array.dtype} is not numeric")
     for which, bound in zip(("min", "max"), bounds(spec), strict=True):
         if getattr(spec, which) is not None:
             _check_side(spec, array, bound, which)
@@ -105,7 +105,7 @@ def check_bounds(spec: TensorSpec, value: Any) -> None:
 def _check_side(spec: TensorSpec, array: np.ndarray[Any, Any], bound: Any, which: str) -> None:
     if np.ndim(bound) and array.shape != np.shape(bound):
         raise EncodeError(
-            f"{quoted(spec.name)} has shape {array.shape}, the {which} of its spec "
+            f"{quoted(spec.name)} has shape {array.shape}, but the {which} of its spec has shape "
             f"{np.shape(bound)}"
         )
     inside = np.asarray(array >= bound if which == "min" else array <= bound)
@@ -128,7 +128,7 @@ def make_spec(
     minimum: Any = None,
     maximum: Any = None,
 ) -> TensorSpec:
-    """Return a valid spec; bounds are cast to its dtype, or raise EncodeError."""
+    """Return a valid spec with bounds cast to its dtype; EncodeError if they do not fit."""
     if not isinstance(name, str):
         raise EncodeError(f"a name must be str, not {type(name).__qualname__} ({name!r})")
     sizes = tuple(map(int, shape))
@@ -152,7 +152,7 @@ def _given(spec: TensorSpec, which: str, bound: Any) -> Any:
     try:
         array = np.asarray(bound)
     except ValueError as problem:  # such as a jagged list
-        raise EncodeError(f"the {which} of {_shown(spec)} is no array: {problem}") from None
+        raise EncodeError(f"the {which} of {_shown(spec)} is not an array: {problem}") from None
     if array.dtype == object and all(isinstance(item, int) for item in array.flat):
         # Integers of more than 64 bits.
         try:
@@ -160,20 +160,20 @@ def _given(spec: TensorSpec, which: str, bound: Any) -> Any:
         except OverflowError:
             array = np.full(array.shape, np.nan)
     if array.dtype.kind not in "biuf":
-        raise EncodeError(f"the {which} of {_shown(spec)} is not made of numbers: {bound!r}")
+        raise EncodeError(f"the {which} of {_shown(spec)} is not numeric: {bound!r}")
     if array.size != 1:
         _check_shape(spec, which, array.shape)
     if not _fits(array, dtype):
         raise EncodeError(f"the {which} of {_shown(spec)}, {bound!r}, does not fit {dtype}")
     if array.size == 1:
         return array.reshape(-1).astype(dtype)[0]
-    array = array.astype(dtype)  # a copy always
+    array = array.astype(dtype)  # always a copy
     array.flags.writeable = False
     return array
 
 
 def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
-    """Whether each number is in the dtype's range, and an integer for an integer dtype."""
+    """Return whether all numbers are in the dtype's range, and integers for an integer dtype."""
     if not array.size:
         return True
     if np.isnan(array).any():
@@ -186,5 +186,5 @@ def _fits(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
     ):
         return False
     info = np.iinfo(dtype)
-    # As Python's integers: NumPy would compare uint64 with int64 as floats.
+    # As Python integers, because NumPy compares uint64 with int64 as floats.
     return info.min <= int(array.min()) and int(array.max()) <= info.max

@@ -1,6 +1,6 @@
-"""Steps by name: a dictionary of arrays to the bytes of a whole request or response, and back.
+"""Steps by name: dictionaries of arrays to the bytes of a whole request or response, and back.
 
-One call each. Names, UIDs, dtypes, shapes and bounds are those of a `SpecManager`.
+A `SpecManager` has the names, UIDs, dtypes, shapes and bounds.
 """
 
 from cpython.buffer cimport PyBuffer_Release, Py_buffer
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 cdef enum:
-    SHOWN = 20               # names in an error text
+    SHOWN = 20               # most names in an error text
     STEP = 3                 # the field number of the step in both messages
     STEP_TAG = 0x1A          # the same with the wire type
     ACTIONS_TAG = 0x0A       # field 1
@@ -69,7 +69,7 @@ ctypedef fused number:
 
 
 cdef bint _beyond(const number *values, size_t count, cnp.ndarray bound, bint above) noexcept:
-    """Whether a value is above, or below, its bound; NaN is both."""
+    """Return whether a value exceeds its upper bound, or its lower one; NaN exceeds both."""
     cdef const number *bounds = <const number *> cnp.PyArray_DATA(bound)
     cdef number one = bounds[0] if cnp.PyArray_SIZE(bound) else 0
     cdef size_t i
@@ -93,20 +93,20 @@ cdef bint _outside(const number *values, size_t count, cnp.ndarray low, cnp.ndar
 
 
 cdef class _Slot:
-    """One spec, as the steps need it."""
+    """One spec, prepared for steps."""
 
     cdef Py_ssize_t index  # among the manager's slots
     cdef uint64_t uid
-    cdef uint8_t key[12]   # the field of a map's key
+    cdef uint8_t key[12]   # the encoded key of a map's entry
     cdef uint32_t key_size
-    cdef int kind          # a DataType; 0: none that a tensor can have
+    cdef int kind          # a DataType; 0: not one of a tensor's
     cdef int dims
     cdef int64_t shape[32]
     cdef str name
     cdef object spec
-    cdef cnp.ndarray low   # contiguous, of the spec's dtype; one element or all; None: no bound
+    cdef cnp.ndarray low   # contiguous, in the spec's dtype, one element or all; None: no bound
     cdef cnp.ndarray high
-    cdef object problem    # what is wrong with the bounds; None: nothing
+    cdef object problem    # the error in the bounds, or None
 
     def __init__(self, uid, spec, limits):
         cdef Py_ssize_t i
@@ -145,15 +145,15 @@ cdef class _Slot:
         return True
 
     cdef str misfit(self, int kind, int dims, const int64_t *shape):
-        """Return what does not fit, in words."""
+        """Return an error text for a dtype or shape that does not match the spec."""
         if kind != self.kind:
-            return (f"{quoted(self.name)} is of dtype {shown_kind(kind)}, its spec says "
+            return (f"{quoted(self.name)} has dtype {shown_kind(kind)}, but its spec has "
                     f"{shown_kind(self.kind)}")
-        return (f"{quoted(self.name)} has shape {_shape_text(dims, shape)}, its spec says "
+        return (f"{quoted(self.name)} has shape {_shape_text(dims, shape)}, but its spec has "
                 f"{_shape_text(self.dims, self.shape)}")
 
     cdef bint is_outside(self, const void *data, size_t count) except -1:
-        """Whether an element at `data`, aligned and in the host's order, is out of bounds."""
+        """Return whether an element at `data`, aligned and in host order, is out of bounds."""
         if self.problem is not None:
             raise EncodeError(self.problem.reason)
         if self.low is None and self.high is None:
@@ -176,7 +176,7 @@ cdef class _Slot:
 
 
 cdef str _out_of_bounds(_Slot slot, object value):
-    """Which element of `value` is out of bounds, in words."""
+    """Return an error text that names the element out of bounds."""
     try:
         check_bounds(slot.spec, np.asarray(value).astype(dtype_of_kind(slot.kind), copy=False))
     except EncodeError as problem:
@@ -189,19 +189,19 @@ cdef str _shape_text(int dims, const int64_t *shape):
 
 
 cdef class SpecManager:
-    """The specs of all actions, or of all observations; immutable, so threads may share it.
+    """The specs of all actions, or of all observations. Immutable, so threads can share it.
 
     Args:
         specs: specs by UID.
-        limits: maxima for steps; `rlwire.limits.DEFAULT` if None.
+        limits: limits for steps; `rlwire.limits.DEFAULT` if None.
 
     Attributes:
-        specs_by_uid: as given, read-only.
-        specs_by_name: the same by name.
+        specs_by_uid: the specs, read-only.
+        specs_by_name: the specs by name, read-only.
 
     Raises:
-        EncodeError: two specs have the same name, a UID is not in 64 unsigned bits, or a spec has
-            more than one variable dimension.
+        EncodeError: two specs have the same name, a UID does not fit 64 unsigned bits, or a spec
+            has more than one variable dimension.
     """
 
     cdef object __weakref__
@@ -214,7 +214,7 @@ cdef class SpecManager:
     def __init__(self, specs, *, limits=None):
         cdef Py_ssize_t i
         if self._by_name is not None:
-            raise TypeError("a SpecManager does not change")
+            raise TypeError("a SpecManager is immutable: create a new one")
         self._limits = checked(limits)
         by_uid = dict(specs)
         for uid, spec in by_uid.items():
@@ -239,7 +239,7 @@ cdef class SpecManager:
         return (<_Slot> self._by_name[name]).uid
 
     def names(self):
-        """Return all names, in the order of the specs as given."""
+        """Return all names, in the order of `specs`."""
         return self.specs_by_name.keys()
 
     def __len__(self):
@@ -249,13 +249,13 @@ cdef class SpecManager:
         return f"SpecManager({self.known()})"
 
     def request(self, names):
-        """Return the field that requests these observations, for many `encode_step_request`."""
+        """Return the field that requests these observations, to reuse in `encode_step_request`."""
         return self.request_uids([
             self.slot_of_name(name, NULL).uid for name in dict.fromkeys(names)
         ])
 
     def request_uids(self, uids):
-        """As `request`, for UIDs, known or not."""
+        """Do what `request` does, for UIDs, which may be unknown."""
         cdef uint8_t room[12]
         cdef uint8_t *end
         packed = bytearray()
@@ -268,7 +268,7 @@ cdef class SpecManager:
         return b"\x12" + room[:end - room] + packed  # field 2, packed
 
     def names_of(self, uids):
-        """Return the names of requested UIDs, each once, or raise DecodeError."""
+        """Return the names of requested UIDs, each once; DecodeError for an unknown UID."""
         cdef _Slot slot
         cdef dict names = {}
         for uid in uids:
@@ -281,7 +281,7 @@ cdef class SpecManager:
     cdef _Slot slot_of_name(self, object name, const Step *path):
         cdef PyObject *found = PyDict_GetItemWithError(self._by_name, name)
         if found == NULL:
-            raise EncodeError(f"there is no {name!r}; known are: {self.known()}",
+            raise EncodeError(f"unknown name {name!r}: expected one of {self.known()}",
                               path=path_of(path) if path != NULL else "")
         return <_Slot> found
 
@@ -299,10 +299,9 @@ cdef class SpecManager:
         return None
 
     cdef object unknown(self, uid):
-        return DecodeError(f"there is no UID {uid}; known are: {self.known()}")
+        return DecodeError(f"unknown UID {uid}: expected one of {self.known()}")
 
     cdef str known(self):
-        """Return what there is, for error texts."""
         cdef _Slot slot
         shown = []
         for slot in self._slots[:SHOWN]:
@@ -317,7 +316,7 @@ cdef class SpecManager:
         cdef Entry *entry
         cdef const Tensor *tensor
         if slot.kind == 0:
-            raise EncodeError(f"the spec of {quoted(slot.name)} has no data type that a tensor can have",
+            raise EncodeError(f"the spec of {quoted(slot.name)} has no valid data type",
                               path=path_of(path))
         entry = add_tensor(draft, value, slot.kind, maxima, path)
         entry.key = slot.key
@@ -330,7 +329,7 @@ cdef class SpecManager:
 
     cdef object take(self, _Slot slot, Input *input, const uint8_t *data, size_t size, bint check,
                      const uint8_t *at, const Step *path):
-        """Decode one tensor of a step: `data` lies in the input."""
+        """Decode one tensor of a step; `data` points into the input."""
         cdef rlw_tensor tensor
         try:
             look(&tensor, data, size, input.start, &input.tensors)
@@ -341,7 +340,7 @@ cdef class SpecManager:
             value = take(&tensor, input.start, <object> input.source, input.writable,
                          &input.tensors)
             if check and _value_is_outside(slot, value, input, at):
-                # To find out which element takes a byte for each.
+                # Finding the element needs a byte for each.
                 raise DecodeError(
                     _out_of_bounds(slot, value)
                     if afford(&input.tensors.budget, <uint64_t> np.size(value))
@@ -363,7 +362,7 @@ cdef bint _value_is_outside(_Slot slot, object value, Input *input, const uint8_
             return slot.is_outside(room, 1)
         array = value
         if not cnp.PyArray_ISCARRAY_RO(array):
-            # All elements may be the same memory, and are not in the copy.
+            # Elements may share memory, which a copy multiplies.
             if not afford(&input.tensors.budget, array.nbytes):
                 raise over_budget(&input.tensors.budget, array.nbytes, at - input.start, "")
             array = np.require(array, array.dtype.newbyteorder("="), ("C", "A"))
@@ -399,17 +398,17 @@ cdef int _add_all(SpecManager manager, Draft *draft, object tensors, Maxima *max
 
 
 cdef int _put_requested(SpecManager manager, Draft *draft, object requested) except -1:
-    """`requested` as a field: already one, or UIDs."""
+    """Write `requested`: a field from SpecManager.request, or UIDs."""
     cdef rlw_cursor c
     cdef rlw_field f
     cdef bytes field
     if PyBytes_CheckExact(requested):
         field = requested
         rlw_cursor_init(&c, <const uint8_t *> PyBytes_AS_STRING(field), PyBytes_GET_SIZE(field))
-        # A glance, which catches what is no such field at all.
+        # A cheap check that rejects other bytes.
         if c.at < c.end and (c.at[0] != REQUESTED_TAG or rlw_take_field(&c, &f) != RLW_OK
                              or c.at != c.end or f.size == 0 or f.data[f.size - 1] >= 0x80):
-            raise EncodeError("the bytes of requested observations must be from "
+            raise EncodeError("expected requested observations as UIDs, or as bytes from "
                               "SpecManager.request")
     else:
         field = manager.request_uids(requested)
@@ -422,13 +421,13 @@ def encode_step_request(SpecManager manager not None, actions, requested=b""):
     """Return the EnvironmentRequest of a step as bytes.
 
     Args:
-        manager: of the actions.
-        actions: values by name. Their dtype may differ from the spec's if they stay the same
-            (`rlwire.codecs.casting.cast`): an int for a float, not 1.5 for an integer.
+        manager: the specs of the actions.
+        actions: values by name. Their dtype may differ from the spec's if the conversion keeps the
+            values (`rlwire.codecs.casting.cast`): an int for a float, but not 1.5 for an integer.
         requested: the observations to return: a result of `SpecManager.request`, or UIDs.
 
     Raises:
-        EncodeError: there is no such action, or a value does not fit its spec.
+        EncodeError: an unknown action, or a value that does not fit its spec.
         LimitExceeded: the message exceeds one of the limits.
     """
     cdef Draft draft
@@ -448,7 +447,7 @@ def encode_step_request(SpecManager manager not None, actions, requested=b""):
 
 cdef int _add_requested(SpecManager manager, Draft *draft, object observations, object uids,
                         Maxima *maxima, const Step *group) except -1:
-    """Those that were requested, each once."""
+    """Add the requested observations, each once."""
     cdef uint8_t room[64]
     cdef uint8_t *seen = room
     cdef _Slot slot
@@ -463,7 +462,7 @@ cdef int _add_requested(SpecManager manager, Draft *draft, object observations, 
     for uid in uids:
         slot = manager.slot_of_uid(uid) if 0 <= uid < 1 << 64 else None
         if slot is None:
-            raise EncodeError(f"there is no observation with UID {uid}; known are: "
+            raise EncodeError(f"unknown observation UID {uid}: expected one of "
                               f"{manager.known()}", path=path_of(group))
         if seen[slot.index]:
             continue
@@ -471,8 +470,8 @@ cdef int _add_requested(SpecManager manager, Draft *draft, object observations, 
         try:
             value = observations[slot.name]
         except KeyError:
-            raise EncodeError(f"the observation {quoted(slot.name)}, UID {slot.uid}, was requested and "
-                              f"is not there", path=path_of(group)) from None
+            raise EncodeError(f"the requested observation {quoted(slot.name)}, UID {slot.uid}, is "
+                              f"missing", path=path_of(group)) from None
         step.key = <void *> slot.name
         manager.add(draft, slot, value, maxima, &step)
     return 0
@@ -482,7 +481,7 @@ def encode_step_response(SpecManager manager not None, state, observations, requ
     """Return the EnvironmentResponse of a step as bytes; see `encode_step_request`.
 
     Args:
-        manager: of the observations.
+        manager: the specs of the observations.
         state: an EnvironmentStateType.
         observations: values by name.
         requested: the UIDs to send, each once; None: all observations.
@@ -501,7 +500,7 @@ def encode_step_response(SpecManager manager not None, state, observations, requ
         if number != 0:
             field[0] = STATE_TAG
             draft.cut = rlw_store_varint(field + 1, <uint64_t> number) - field
-            rlw_put(&draft.fixed, field, draft.cut)  # into its room
+            rlw_put(&draft.fixed, field, draft.cut)  # never allocates
         if requested is None:
             _add_all(manager, &draft, observations, &maxima, &group)
         else:
@@ -517,7 +516,7 @@ def encode_step_response(SpecManager manager not None, state, observations, requ
 
 cdef object _find_step(bint response, Input *input, size_t size, const uint8_t **data,
                        size_t *step_size):
-    """None where there is no step, or what keeps its bytes alive."""
+    """Return what keeps the step's bytes alive; None if there is no step."""
     cdef rlw_cursor c
     cdef Span span
     cdef Input inner
@@ -582,7 +581,7 @@ cdef int _take_entry(SpecManager manager, Input *input, const rlw_field *entry, 
 
 cdef object _decode(SpecManager manager, object buffer, bint response, bint ignore, bint check,
                     object copy):
-    """Tensors by name, with the state of a response or the requested UIDs of a request."""
+    """Decode tensors by name, and the state of a response or the requested UIDs of a request."""
     cdef Input input
     cdef Py_buffer view
     cdef size_t size = 0
@@ -622,25 +621,25 @@ cdef object _decode(SpecManager manager, object buffer, bint response, bint igno
 
 def decode_step_request(SpecManager manager not None, buffer, *, ignore_actions=False,
                         check_bounds=False, copy=True):
-    """Return the actions by name and the requested UIDs of a step; None for another request.
+    """Return the actions by name and the requested UIDs of a step; None for any other request.
 
     Args:
-        manager: of the actions.
+        manager: the specs of the actions.
         buffer: a whole EnvironmentRequest.
-        ignore_actions: return no actions, without decoding them.
+        ignore_actions: skip the actions and return none.
         check_bounds: reject actions outside the bounds of their specs.
         copy: as in `decode_request`.
 
     Raises:
-        DecodeError: malformed bytes, an unknown action, or one that does not fit its spec.
-            Requested UIDs are not checked; see `SpecManager.names_of`.
+        DecodeError: malformed bytes, an unknown action, or one that does not fit its spec. It does
+            not check requested UIDs; `SpecManager.names_of` does.
         LimitExceeded: the message exceeds one of the limits.
     """
     return _decode(manager, buffer, False, ignore_actions, check_bounds, copy)
 
 
 def decode_step_response(SpecManager manager not None, buffer, *, copy=True):
-    """Return the state and the observations by name of a step; None for another response.
+    """Return the state and the observations by name of a step; None for any other response.
 
     `copy` and errors are as in `decode_step_request`.
     """

@@ -9,18 +9,18 @@ from rlwire.codecs._glue cimport Budget
 from rlwire.kernels cimport rlw_tensor, rlw_tensor_sizes
 
 # A kind is a DataType as a C number.
-cdef cnp.dtype dtype_of_kind(int kind)  # native; None where there is no such DataType
+cdef cnp.dtype dtype_of_kind(int kind)  # native; None if there is no such DataType
 cdef str shown_kind(int kind)  # "int32", for error texts
 
 
 # --- to bytes
 
-# One value, measured and ready to be written. Holds references, no pointer into itself: it may be
-# moved in memory.
+# One value, measured and ready to write. It holds references, but no pointer into itself, so it can
+# move in memory.
 cdef struct Tensor:
     rlw_tensor_sizes sizes
-    uint64_t count         # elements that are sent: 1 when compressed
-    const void *data       # the elements, row-major, in the host's order; NULL: `room`
+    uint64_t count         # elements sent; 1 if compressed
+    const void *data       # the elements, row-major, in the host's order; NULL: in `room`
     PyObject *owner        # keeps `data` alive; owned, may be NULL
     uint8_t room[8]        # a Python number
     int64_t shape[32]
@@ -29,20 +29,20 @@ cdef struct Tensor:
     int dims
 
 
-# `data_type`: as which the value is sent if it stays what it is (rlwire.codecs.casting), or 0 to
-# detect it. Both set *out, so that release() is right after a failure too.
+# `data_type` is the type to send if it keeps the value (rlwire.codecs.casting), or 0 to detect it.
+# Both functions set *out even on failure, so that release() is always valid.
 cdef int measure(Tensor *out, object value, int data_type, uint32_t dims_limit) except -1
-# A TensorSpec.Value: the elements in row-major order, no shape, field numbers 8 higher.
+# A TensorSpec.Value: the elements in row-major order, no shape, and field numbers 8 higher.
 cdef int measure_flat(Tensor *out, object value, int data_type) except -1
-# Writes exactly `sizes.whole` bytes and returns where the next one goes. An array that another
-# thread changes after measuring gives undefined elements, and never one byte more.
+# Writes exactly `sizes.whole` bytes and returns the next one. If another thread changes an array
+# after measuring, its elements are undefined, but the size stays.
 cdef uint8_t *write(const Tensor *tensor, uint8_t *to) noexcept nogil
 cdef void release(Tensor *tensor) noexcept
 
 
 # --- from bytes
 
-# Of reading one message, from the arguments that the Python functions take.
+# Options for decoding one message, and what is left of its budget.
 cdef struct TensorOptions:
     CopyMode copy
     uint64_t message
@@ -54,14 +54,14 @@ cdef struct TensorOptions:
 
 
 cdef int fill_options(TensorOptions *out, object copy, object limits) except -1
-# Finds the kind, `count`, `dims` and `shape` of a Tensor message, and that they fit. `start`: what
-# offsets count from. Errors have no path.
+# Reads kind, `count`, `dims` and `shape` of a Tensor message, and checks that they match. Offsets
+# count from `start`. Errors have no path.
 cdef int look(rlw_tensor *out, const uint8_t *data, size_t size, const uint8_t *start,
               const TensorOptions *options) except -1
-# Makes the value. `source`: whose memory it is, which views keep alive.
+# Creates the value. Views keep `source` alive, which owns the memory.
 cdef object take(const rlw_tensor *tensor, const uint8_t *start, object source, bint writable,
                  TensorOptions *options)
-# A TensorSpec.Value as a 1-D array, always a copy; *kind is its DataType, or 0, and None is
-# returned, when no payload is set.
+# Reads a TensorSpec.Value as a 1-D array, always a copy. *kind is its DataType; without a payload
+# it is 0, and None is returned.
 cdef object read_flat(const uint8_t *data, size_t size, const uint8_t *start,
                       TensorOptions *options, int *kind)

@@ -1,7 +1,7 @@
-"""dm_env_rpc's Tensor messages: values to bytes and back. The layout is in include/rlwire/dm_env_rpc.h.
+"""dm_env_rpc's Tensor messages to bytes and back. include/rlwire/dm_env_rpc.h has the layout.
 
-Both ways take two steps, so that a message around a tensor can check and count before anything is
-made: `measure` and `write`, `look` and `take`. A kind is a DataType as a C number.
+Both directions take two steps, `measure` and `write`, `look` and `take`, so that a message around a
+tensor can check and count before anything is allocated. A kind is a DataType as a C number.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -56,33 +56,33 @@ __all__ = [
 cdef enum:
     KINDS = 12
     MOST = 0x7FFFFFFF  # bytes: protobuf's own limit for any message
-    MOST_TEXT = 0x1FFFFFFF  # characters of the longest element that NumPy has
+    MOST_TEXT = 0x1FFFFFFF  # characters of NumPy's longest element
 
 
 # --- data types
 
 
 cdef list _DTYPES = [None] + [numpy_dtype(kind) for kind in range(1, KINDS)]  # native
-# As they stand on the wire; the native ones on a little-endian host.
+# In the byte order of the wire, which is native on a little-endian host.
 cdef list _WIRE_DTYPES = [
     None if dtype is None else dtype.newbyteorder("<") if dtype.kind in "fiu" else dtype
     for dtype in _DTYPES
 ]
 
-# What NumPy's type numbers are on the wire; several of them may be the same integer.
+# DataTypes by NumPy's type numbers; several of these may be the same integer type.
 cdef int _kinds[32]
 for _number in range(32):
     _kinds[_number] = 0
 for _number in range(cnp.NPY_BOOL, cnp.NPY_LONGDOUBLE):
     _found = cnp.PyArray_DescrFromType(_number)
-    if _found in _DTYPES[1:10]:  # without the None, which equals float64
+    if _found in _DTYPES[1:10]:  # without None, which equals float64
         _kinds[_number] = 1 + _DTYPES[1:10].index(_found)
 _kinds[<int> cnp.NPY_UNICODE] = RLW_TENSOR_STRING
 _kinds[<int> cnp.NPY_OBJECT] = RLW_TENSOR_PROTO
 
 
 cdef int kind_of(cnp.dtype descr) noexcept:
-    """The DataType of an array's elements, in any byte order; 0: none."""
+    """Return the DataType of an array's elements, in any byte order; 0 if there is none."""
     cdef int number = descr.type_num
     return _kinds[number] if 0 <= number < 32 else 0
 
@@ -117,10 +117,10 @@ cdef uint64_t _default_message = DEFAULT.message
 
 
 cdef int _finish(Tensor *out, uint32_t field, uint32_t dims) except -1:
-    """Sizes, from what is measured of the elements."""
+    """Compute the sizes, after the elements have been measured."""
     if not rlw_tensor_measure(&out.sizes, field, out.kind, out.sizes.data, out.shape, dims):
         shape = tuple([out.shape[i] for i in range(dims)])
-        raise EncodeError(f"shape {shape} has a dimension that is no 32-bit integer")
+        raise EncodeError(f"shape {shape} has a dimension that does not fit a 32-bit integer")
     if out.sizes.whole > MOST:
         raise LimitExceeded("message", MOST, out.sizes.whole)
     out.field = field
@@ -129,7 +129,7 @@ cdef int _finish(Tensor *out, uint32_t field, uint32_t dims) except -1:
 
 
 cdef int _measure_room(Tensor *out, int kind) except -1:
-    """A single number, which stands in out.room."""
+    """Measure the single number in out.room."""
     out.kind = kind
     out.count = 1
     out.data = NULL
@@ -144,7 +144,7 @@ cdef inline void _own(Tensor *out, object owner) noexcept:
 
 
 cdef int _own_bytes(Tensor *out, bytes data) except -1:
-    """Strings or messages, tags and all."""
+    """Use strings or messages that are encoded with their tags."""
     _own(out, data)
     out.data = PyBytes_AS_STRING(data)
     out.sizes.data = len(data)
@@ -165,7 +165,7 @@ cdef int _measure_text(Tensor *out, str text) except -1:
         data = PyUnicode_AsUTF8AndSize(text, &size)
     except UnicodeEncodeError as problem:
         raise _not_unicode(problem) from None
-    while size and data[size - 1] == 0:  # NumPy's strings have none at their end
+    while size and data[size - 1] == 0:  # NumPy's strings have no trailing NULs
         size -= 1
     head[0] = 1 << 3 | RLW_WIRE_BYTES
     head_size = rlw_store_varint(head + 1, size) - head
@@ -179,7 +179,7 @@ cdef int _measure_text(Tensor *out, str text) except -1:
 
 
 cdef bytes _texts(const uint32_t *characters, size_t width, size_t count):
-    """The rows of an array of strings as fields of a payload."""
+    """Return the elements of an array of strings as fields of a payload."""
     cdef uint64_t size = 0
     cdef size_t i, length, row
     cdef uint8_t *to
@@ -212,7 +212,7 @@ cdef bytes _texts(const uint32_t *characters, size_t width, size_t count):
 
 
 cdef object _any_of(object item):
-    """The AnyMessage that an element of an array of objects stands for."""
+    """Return the AnyMessage for an element of an array of objects."""
     if isinstance(item, AnyMessage):
         return item
     descriptor = getattr(item, "DESCRIPTOR", None)
@@ -221,7 +221,7 @@ cdef object _any_of(object item):
         raise EncodeError(
             f"an element of type {type(item).__qualname__} is not recognized "
             f"({text if len(text) <= 100 else text[:97] + '...'}): expected numbers, booleans, "
-            f"strings or messages, all of one type and in an array without gaps"
+            f"strings or messages, all of one type and in a rectangular array"
         )
     if descriptor.full_name == "google.protobuf.Any":
         return AnyMessage(item.type_url, item.value)
@@ -235,7 +235,7 @@ cdef bytes _field(int number, bytes data):
 
 
 cdef bytes _put_any(object item):
-    """An AnyMessage as one field 1 of a payload."""
+    """Encode an AnyMessage as field 1 of a payload."""
     try:
         url = item.type_url.encode("utf-8")
     except UnicodeEncodeError as problem:
@@ -246,7 +246,7 @@ cdef bytes _put_any(object item):
 
 cdef int _measure_any(Tensor *out, object items, object shape, bint compress,
                       uint32_t dims_limit) except -1:
-    """Messages: AnyMessage, or protobuf's own."""
+    """Measure messages: AnyMessage, or protobuf's own classes."""
     cdef int i
     cdef int dims = len(shape)
     if <uint32_t> dims > dims_limit:
@@ -282,23 +282,23 @@ cdef cnp.ndarray _as_array(object value):
         raise
     except Exception as problem:  # such as rows of different lengths
         raise EncodeError(
-            f"{type(value).__qualname__} did not give an array: {problem}"
+            f"cannot make an array of {type(value).__qualname__}: {problem}"
         ) from problem
 
 
 cdef cnp.ndarray _converted(cnp.ndarray array, int kind, object dtype):
-    """The array with another dtype, cast as NumPy's unsafe casting does."""
+    """Return the array with another dtype, by NumPy's unsafe casting."""
     if dtype is None or kind != RLW_TENSOR_STRING:
         dtype = dtype_of_kind(kind)
     try:
         return array.astype(dtype, copy=False, casting="unsafe")
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as problem:
         raise EncodeError(
-            f"an array of dtype {array.dtype} cannot become {shown_kind(kind)}: {problem}"
+            f"cannot cast an array of dtype {array.dtype} to {shown_kind(kind)}: {problem}"
         ) from problem
 
 
-# The int64s that a kind has too, from NONE to UINT64.
+# The range of int64s that each kind represents exactly, from NONE to UINT64.
 cdef int64_t[9] _LEAST = [
     0, -0x1000000, -0x20000000000000, -128, INT32_MIN, INT64_MIN, 0, 0, 0]
 cdef int64_t[9] _MOST = [
@@ -306,7 +306,7 @@ cdef int64_t[9] _MOST = [
 
 
 cdef bint _keeps_int64(cnp.ndarray array, int kind) noexcept:
-    """Whether an array of int64 stays the same; NumPy would need several passes to tell."""
+    """Return whether an array of int64 keeps its values; NumPy would need several passes."""
     cdef const int64_t *numbers = <const int64_t *> cnp.PyArray_DATA(array)
     cdef cnp.npy_intp i
     if kind > RLW_TENSOR_UINT64 or not cnp.PyArray_ISCARRAY_RO(array):
@@ -318,7 +318,7 @@ cdef bint _keeps_int64(cnp.ndarray array, int kind) noexcept:
 
 
 cdef cnp.ndarray _exactly(cnp.ndarray array, int kind):
-    """The array with another dtype, whose elements are the same."""
+    """Return the array with another dtype and the same values."""
     if kind <= RLW_TENSOR_DOUBLE and cnp.PyTypeNum_ISFLOAT(cnp.PyArray_TYPE(array)):
         return _converted(array, kind, None)
     if cnp.PyArray_TYPE(array) == cnp.NPY_INT64 and _keeps_int64(array, kind):
@@ -327,12 +327,12 @@ cdef cnp.ndarray _exactly(cnp.ndarray array, int kind):
         return cast(array, dtype_of_kind(kind), "the value")
     if kind == RLW_TENSOR_STRING and array.dtype.kind == "S" or cnp.PyArray_SIZE(array) == 0:
         return _converted(array, kind, None)
-    raise EncodeError(f"the value must be of {shown_kind(kind)}, not of {array.dtype}")
+    raise EncodeError(f"the value must have dtype {shown_kind(kind)}, not {array.dtype}")
 
 
 cdef int _measure_objects(Tensor *out, cnp.ndarray array, int want, bint compress,
                           uint32_t dims_limit) except -1:
-    """An array of Python objects: strings if they are asked for, else messages."""
+    """Measure an array of Python objects: as strings if requested, else as messages."""
     shape = (<object> array).shape
     items = array.ravel().tolist()
     if want != RLW_TENSOR_STRING:
@@ -340,7 +340,7 @@ cdef int _measure_objects(Tensor *out, cnp.ndarray array, int want, bint compres
     for item in items:
         if not isinstance(item, str):
             raise EncodeError(
-                f"strings are asked for and not all elements are Python strings: one is of type "
+                f"expected only Python strings, got an element of type "
                 f"{type(item).__qualname__}"
             )
     return _measure_array(out, np.array(array, dtype=np.str_), 0, None, compress, dims_limit, False,
@@ -360,7 +360,7 @@ cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, 
         raise EncodeError(f"dm_env_rpc has no data type for dtype {array.dtype}")
     if <uint32_t> dims > dims_limit:
         raise LimitExceeded("dims", dims_limit, dims)
-    # At least a byte for each element: before anything of that size is converted or copied.
+    # Each element needs at least a byte: check before an array is converted or copied.
     if cnp.PyArray_SIZE(array) > MOST:
         raise LimitExceeded("message", MOST, cnp.PyArray_SIZE(array))
     if want != kind and want != 0 or dtype is not None and want == RLW_TENSOR_STRING:
@@ -380,7 +380,7 @@ cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, 
     out.count = <uint64_t> cnp.PyArray_SIZE(array)
     if kind == RLW_TENSOR_STRING:
         width = <size_t> cnp.PyArray_ITEMSIZE(array) // 4
-        if compress and out.count > 1 and memcmp(  # each row is the one before it
+        if compress and out.count > 1 and memcmp(  # each row equals the next
                 cnp.PyArray_DATA(array), <const char *> cnp.PyArray_DATA(array) + 4 * width,
                 4 * width * (out.count - 1)) == 0:
             out.count = 1
@@ -388,7 +388,7 @@ cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, 
         return _finish(out, RLW_TENSOR_STRING, 0 if flat else dims)
     if kind == RLW_TENSOR_BOOL and not rlw_bools_are_plain(
             <const uint8_t *> cnp.PyArray_DATA(array), out.count):
-        array = np.not_equal(array.view(np.uint8), 0)  # what NumPy takes for True may be any byte
+        array = np.not_equal(array.view(np.uint8), 0)  # to NumPy, any byte but 0 is True
     _own(out, array)
     out.data = cnp.PyArray_DATA(array)
     if compress and out.count > 1 and rlw_tensor_all_equal(kind, out.data, out.count):
@@ -398,7 +398,7 @@ cdef int _measure_array(Tensor *out, cnp.ndarray array, int want, object dtype, 
 
 
 cdef int _measure_int(Tensor *out, object value, int want) except -1:
-    """A Python int that the kind asked for takes as it is; 0 for any other."""
+    """Measure a Python int if the kind represents it exactly; else return 0."""
     cdef int overflow = 0
     cdef long long number = PyLong_AsLongLongAndOverflow(value, &overflow)
     cdef int32_t number32
@@ -438,7 +438,7 @@ cdef int _measure(Tensor *out, object value, int want, object dtype, bint compre
         return _measure_array(out, <cnp.ndarray> value, want, dtype, compress, dims_limit, False,
                               exact)
     if type(value) is _np_float64 and (want == 0 or want == RLW_TENSOR_DOUBLE):
-        number = PyFloat_AS_DOUBLE(value)  # without NumPy, which is often in no cache any more
+        number = PyFloat_AS_DOUBLE(value)  # faster than NumPy's code, which is often not cached
         memcpy(out.room, &number, 8)
         return _measure_room(out, RLW_TENSOR_DOUBLE)
     if isinstance(value, _np_generic):
@@ -510,7 +510,7 @@ cdef void release(Tensor *tensor) noexcept:
 
 cdef int _encode(Tensor *out, object value, object dtype, bint try_compress,
                  object limits) except -1:
-    """measure() with the options of the Python functions."""
+    """Measure with the options of the Python functions."""
     cdef int want = 0
     cdef uint32_t dims = _default_dims
     cdef uint64_t message = _default_message
@@ -520,7 +520,7 @@ cdef int _encode(Tensor *out, object value, object dtype, bint try_compress,
         dims, message = limits.dims, limits.message
     if dtype is not None:
         want = _data_type_of(dtype)
-        # Of strings the dtype has the length too.
+        # A dtype of strings also has their length.
         dtype = None if want != RLW_TENSOR_STRING or isinstance(dtype, int) else np.dtype(dtype)
     _measure(out, value, want, dtype, try_compress, dims, False)
     if out.sizes.whole > message:
@@ -532,15 +532,15 @@ def encode_tensor(value, dtype=None, *, try_compress=False, limits=None):
     """Return a value as the bytes of a Tensor message.
 
     Args:
-        value: a number, boolean or string; an array of them, or nested lists; an `AnyMessage`, a
-            `ProtoArray`, or an array of `AnyMessage`. A protobuf message is sent in an Any.
-        dtype: a `DataType` or NumPy dtype; values are cast as NumPy's unsafe casting does. None:
-            NumPy's own, an int is an int64, a float a double.
+        value: a number, boolean or string, an array or nested lists of them, an `AnyMessage`, an
+            array of `AnyMessage`, or a `ProtoArray`. A protobuf message is wrapped in an Any.
+        dtype: a `DataType` or NumPy dtype; values are cast by NumPy's unsafe casting. None: the
+            dtype that NumPy gives the value; an int becomes int64, a float double.
         try_compress: send one element if all are equal.
-        limits: maxima; `rlwire.limits.DEFAULT` if None.
+        limits: `rlwire.limits.DEFAULT` if None.
 
     Raises:
-        EncodeError: a value that a Tensor cannot carry.
+        EncodeError: a Tensor cannot carry the value.
         LimitExceeded: the message exceeds one of the limits.
     """
     cdef Tensor tensor
@@ -555,10 +555,10 @@ def encode_tensor(value, dtype=None, *, try_compress=False, limits=None):
 
 def encode_tensor_into(value, buffer, Py_ssize_t offset=0, dtype=None, *, try_compress=False,
                        limits=None):
-    """Write a Tensor message into a writable buffer from `offset` on; return the bytes written.
+    """Write a Tensor message into `buffer` from `offset` on; return the number of bytes.
 
     Raises:
-        EncodeError: as `encode_tensor`, or the buffer is too small; nothing is written then.
+        EncodeError: as `encode_tensor`, or the buffer is too small. Nothing is written then.
         LimitExceeded: as `encode_tensor`.
     """
     cdef Tensor tensor
@@ -575,8 +575,8 @@ def encode_tensor_into(value, buffer, Py_ssize_t offset=0, dtype=None, *, try_co
 def encode_tensor_parts(value, dtype=None, *, try_compress=False, limits=None):
     """Return a Tensor message as buffers for `socket.sendmsg`.
 
-    Floats, doubles, booleans, int8s and uint8s of 4 KiB or more are a reference to the array, which
-    must not change until it is sent. Errors are those of `encode_tensor`.
+    Floats, doubles, booleans, int8s and uint8s of 4 KiB or more are sent by reference. Do not
+    change the array before it is sent. Raises what `encode_tensor` raises.
     """
     cdef Tensor tensor
     cdef uint8_t head[32 * 10 + 16]
@@ -647,7 +647,7 @@ cdef int _decode_numbers(const rlw_tensor *tensor, void *to, const uint8_t *star
 
 cdef int _pay_for(const rlw_tensor *tensor, uint64_t itemsize, const uint8_t *start,
                          TensorOptions *options) except -1:
-    """An array that is larger than its bytes takes from what the message may make."""
+    """Charge the budget for an array that is larger than its bytes on the wire."""
     cdef uint64_t wire = tensor.end - tensor.at
     if tensor.total <= wire // itemsize:
         return 0
@@ -659,7 +659,7 @@ cdef int _pay_for(const rlw_tensor *tensor, uint64_t itemsize, const uint8_t *st
 
 cdef object _expand(cnp.ndarray one, const rlw_tensor *tensor, cnp.npy_intp *shape,
                     const uint8_t *start, TensorOptions *options):
-    """The array in which the single element `one` stands for all."""
+    """Return an array filled with the single element `one`."""
     cdef cnp.ndarray array
     cdef uint64_t itemsize = cnp.PyArray_ITEMSIZE(one)
     _pay_for(tensor, itemsize, start, options)
@@ -715,7 +715,7 @@ cdef int _check_text(const uint8_t *data, size_t size, const uint8_t *start,
 
 cdef str _read_text(const uint8_t *data, size_t size, const uint8_t *start,
                     TensorOptions *options):
-    """The str of a text; UnicodeDecodeError where another process has changed it."""
+    """Return a text as str; UnicodeDecodeError if another process has changed it meanwhile."""
     cdef str text = text_of(data, size, &options.budget)
     if text is None:
         raise over_budget(&options.budget, wide_size(data, size), data - start, "")
@@ -723,7 +723,7 @@ cdef str _read_text(const uint8_t *data, size_t size, const uint8_t *start,
 
 
 cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, TensorOptions *options):
-    """A scalar, or an array as wide as the longest string, or with no character one wide."""
+    """Return a scalar, or an array as wide as its longest string, at least one character."""
     cdef rlw_tensor_items items
     cdef const uint8_t *data = NULL
     cdef size_t size = 0, width = 1, length = 0, made
@@ -744,7 +744,7 @@ cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, TensorOptio
         if not rlw_tensor_next(&items, &data, &size):
             raise _changed(tensor, start)
         try:
-            # Two more of it: without the zeros at its end, and NumPy's.
+            # Two more copies of it: by rstrip(), and NumPy's.
             made = 2 * size if length == size else 8 * length
             if not afford(&options.budget, made):
                 raise over_budget(&options.budget, made, tensor.at - start, "")
@@ -774,7 +774,7 @@ cdef object _strings(const rlw_tensor *tensor, const uint8_t *start, TensorOptio
 
 cdef object _messages(const rlw_tensor *tensor, const uint8_t *start,
                       TensorOptions *options):
-    """An AnyMessage, or a ProtoArray; one message that stands for all stays one."""
+    """Return an AnyMessage or a ProtoArray. One message that fills the shape stays one item."""
     cdef rlw_tensor_items items
     cdef rlw_cursor c
     cdef rlw_any any_
@@ -831,17 +831,17 @@ cdef object read_flat(const uint8_t *data, size_t size, const uint8_t *start,
 
 
 def decode_tensor(buffer, *, copy=True, limits=None):
-    """Return the value of a Tensor message: an array or `ProtoArray`, or a scalar or `AnyMessage`.
+    """Return the value of a Tensor message: an array, a scalar, a `ProtoArray` or an `AnyMessage`.
 
     Args:
         copy: True: arrays are owned, writable, aligned and row-major. False: floats, doubles,
-            booleans, int8s and uint8s in one piece are views of the buffer, which they keep alive
-            (``.base``), writable if the buffer is. None: views where they have 4 KiB or more and
-            are aligned, else copies.
-        limits: maxima; `rlwire.limits.DEFAULT` if None.
+            booleans, int8s and uint8s in one piece are views that keep the buffer alive
+            (``.base``), and are writable if the buffer is. None: views if they have 4 KiB or more
+            and are aligned, else copies.
+        limits: `rlwire.limits.DEFAULT` if None.
 
     Raises:
-        DecodeError: malformed bytes; it names the offset.
+        DecodeError: malformed bytes; the error has the offset.
         LimitExceeded: the value exceeds one of the limits; nothing of that size was allocated.
     """
     cdef TensorOptions options

@@ -1,6 +1,7 @@
-"""dm_env_rpc's messages as plain values; names are those of ``dm_env_rpc.proto``, version 1.
+"""dm_env_rpc's messages as dataclasses, with the names of ``dm_env_rpc.proto``, version 1.
 
-A tensor is a NumPy array or scalar, a str, or, of messages, an `AnyMessage` or `ProtoArray`.
+A tensor is a NumPy array or scalar, or a str. A tensor of messages is an `AnyMessage` or a
+`ProtoArray`.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ __all__ = [
 ]
 
 Settings: TypeAlias = dict[str, Any]
-"""World, agent or episode settings: names and tensors."""
+"""Settings of a world, an agent or an episode: tensors by name."""
 
 
 class DataType(enum.IntEnum):
-    """The eleven payloads of a tensor."""
+    """The data types of a tensor's payload."""
 
     INVALID_DATA_TYPE = 0
     FLOAT = 1
@@ -100,7 +101,7 @@ def numpy_dtype(data_type: int) -> np.dtype[Any]:
 
 
 class EnvironmentStateType(enum.IntEnum):
-    """What a step has brought an agent's sequence to."""
+    """The state of an agent's sequence after a step."""
 
     INVALID_ENVIRONMENT_STATE = 0
     RUNNING = 1
@@ -110,7 +111,7 @@ class EnvironmentStateType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AnyMessage:
-    """``google.protobuf.Any``: another message's bytes, and the URL that names its type."""
+    """``google.protobuf.Any``: the bytes of another message, and the URL that names its type."""
 
     type_url: str = ""
     value: bytes = b""
@@ -118,7 +119,7 @@ class AnyMessage:
 
 @dataclass(frozen=True, slots=True)
 class ProtoArray:
-    """A tensor of messages with at least one dimension; row-major. One item may stand for all."""
+    """A row-major tensor of messages with at least one dimension. A single item fills any shape."""
 
     items: tuple[AnyMessage, ...]
     shape: tuple[int, ...]
@@ -129,12 +130,12 @@ class TensorSpec:
     """A tensor's name, shape, type and range.
 
     Attributes:
-        name: unique among the actions, or among the observations; a period nests.
-        shape: at most one dimension is negative: variable.
-        dtype: a `DataType`, or an int without a name.
+        name: unique among the actions, or among the observations. Periods nest.
+        shape: at most one dimension is negative, for a variable size.
+        dtype: a `DataType`, or an int if it is unknown.
         min: inclusive bound: None, a scalar for all elements, or an array of `shape`. A peer's
             bound of another shape is a flat array, which `bounds` rejects.
-        max: as `min`.
+        max: like `min`.
     """
 
     name: str = ""
@@ -164,13 +165,13 @@ def _same_bound(one: Any, other: Any) -> bool:
     one, other = np.asarray(one), np.asarray(other)
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
-    # Bytes, not values: a bound of NaN equals itself.
+    # Compares bytes, so that a bound of NaN equals itself.
     return bool(one.tobytes() == other.tobytes())
 
 
 @dataclass(slots=True)
 class ActionObservationSpecs:
-    """What a joined connection may do and see, by UID."""
+    """The specs of a joined connection's actions and observations, by UID."""
 
     actions: dict[int, TensorSpec] = field(default_factory=dict)
     observations: dict[int, TensorSpec] = field(default_factory=dict)
@@ -185,14 +186,14 @@ class CreateWorldRequest:
 
 @dataclass(slots=True)
 class CreateWorldResponse:
-    """The world's unique name."""
+    """The unique name of the new world."""
 
     world_name: str = ""
 
 
 @dataclass(slots=True)
 class JoinWorldRequest:
-    """Become an agent of a world."""
+    """Join a world as an agent."""
 
     world_name: str = ""
     settings: Settings = field(default_factory=dict)
@@ -200,14 +201,14 @@ class JoinWorldRequest:
 
 @dataclass(slots=True)
 class JoinWorldResponse:
-    """What the agent may do and see."""
+    """The specs of the agent's actions and observations."""
 
     specs: ActionObservationSpecs = field(default_factory=ActionObservationSpecs)
 
 
 @dataclass(slots=True)
 class StepRequest:
-    """Actions and the observations to return, by UID. By name: `Step`."""
+    """Actions, and the observations to return, by UID. `Step` has them by name."""
 
     actions: dict[int, Any] = field(default_factory=dict)
     requested_observations: list[int] = field(default_factory=list)
@@ -215,7 +216,7 @@ class StepRequest:
 
 @dataclass(slots=True)
 class StepResponse:
-    """The state and the observations that were requested, by UID. By name: `StepResult`."""
+    """The state and the requested observations, by UID. `StepResult` has them by name."""
 
     state: EnvironmentStateType = EnvironmentStateType.INVALID_ENVIRONMENT_STATE
     observations: dict[int, Any] = field(default_factory=dict)
@@ -223,14 +224,14 @@ class StepResponse:
 
 @dataclass(slots=True)
 class ResetRequest:
-    """End the agent's sequence; the next step begins another."""
+    """End the agent's sequence. The next step starts a new one."""
 
     settings: Settings = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class ResetResponse:
-    """The specs, which the settings may have changed."""
+    """The specs, which may depend on the settings."""
 
     specs: ActionObservationSpecs = field(default_factory=ActionObservationSpecs)
 
@@ -245,17 +246,17 @@ class ResetWorldRequest:
 
 @dataclass(slots=True)
 class ResetWorldResponse:
-    """Done."""
+    """The world was reset."""
 
 
 @dataclass(slots=True)
 class LeaveWorldRequest:
-    """Stop being an agent."""
+    """Leave the world."""
 
 
 @dataclass(slots=True)
 class LeaveWorldResponse:
-    """Done."""
+    """The agent has left the world."""
 
 
 @dataclass(slots=True)
@@ -267,12 +268,12 @@ class DestroyWorldRequest:
 
 @dataclass(slots=True)
 class DestroyWorldResponse:
-    """Done."""
+    """The world was destroyed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``google.rpc.Status``: why a request failed, with a code of gRPC's."""
+    """``google.rpc.Status``: why a request failed, with one of gRPC's codes."""
 
     code: int = 0
     message: str = ""
@@ -281,7 +282,7 @@ class Status:
 
 @dataclass(slots=True)
 class Step:
-    """A `StepRequest` by name, for sessions: names are resolved with the specs of the join."""
+    """A `StepRequest` by name, for sessions, which resolve names with the specs of the join."""
 
     actions: dict[str, Any] = field(default_factory=dict)
     requested_observations: tuple[str, ...] = ()
@@ -289,7 +290,7 @@ class Step:
 
 @dataclass(slots=True)
 class StepResult:
-    """A `StepResponse` by name, for sessions; UIDs in `unasked` are sent without a request."""
+    """A `StepResponse` by name, for sessions. UIDs in `unasked` are sent even if not requested."""
 
     state: EnvironmentStateType = EnvironmentStateType.INVALID_ENVIRONMENT_STATE
     observations: dict[str, Any] = field(default_factory=dict)
@@ -298,9 +299,10 @@ class StepResult:
 
 @dataclass(slots=True)
 class PropertySpec:
-    """What a property is, and what may be done with it.
+    """A property's spec, access rights and description.
 
-    The spec's name is its key; without a type (``INVALID_DATA_TYPE``) it holds properties only.
+    The spec's name is the property's key. A property without a type (``INVALID_DATA_TYPE``) only
+    contains other properties.
     """
 
     spec: TensorSpec = field(default_factory=TensorSpec)
@@ -312,7 +314,7 @@ class PropertySpec:
 
 @dataclass(slots=True)
 class ReadPropertyRequest:
-    """Ask for a property's value."""
+    """Read a property's value."""
 
     key: str = ""
 
@@ -334,12 +336,12 @@ class WritePropertyRequest:
 
 @dataclass(slots=True)
 class WritePropertyResponse:
-    """Done."""
+    """The value was set."""
 
 
 @dataclass(slots=True)
 class ListPropertyRequest:
-    """Ask for the properties that one holds; an empty key means the outermost ones."""
+    """List the properties below a key; an empty key means the outermost ones."""
 
     key: str = ""
 
@@ -361,7 +363,7 @@ Request: TypeAlias = (
     | DestroyWorldRequest
     | AnyMessage
 )
-"""The payloads of an EnvironmentRequest; an `AnyMessage` is an extension's."""
+"""The payloads of an EnvironmentRequest. An `AnyMessage` is an extension's."""
 
 Response: TypeAlias = (
     CreateWorldResponse

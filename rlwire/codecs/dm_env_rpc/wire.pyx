@@ -1,7 +1,7 @@
-"""What messages and steps by name share: drafts to bytes, bytes to fields, paths.
+"""Parts shared by messages and steps by name: drafts to bytes, bytes to fields, paths.
 
 A message that carries tensors is a `Draft`: measured first and then written into its final bytes,
-so that an array is copied once.
+so each array is copied once.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -24,7 +24,7 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import DEFAULT, checked
 
 cdef enum:
-    VALUE_TAG = 0x12  # of a map's entry: field 2, a message
+    VALUE_TAG = 0x12  # the value of a map's entry: field 2, a message
 
 cdef int64_t int32_of(object value, const Step *path) except? -1:
     cdef int overflow = 0
@@ -47,7 +47,7 @@ cdef uint64_t uid_of(object value, const Step *path) except? 0xFFFFFFFF:
         raise EncodeError(f"a UID must be int, not {type(value).__qualname__}",
                           path=path_of(path)) from None
     if not 0 <= number < 1 << 64:
-        raise EncodeError(f"{number} is no UID: not in 64 unsigned bits",
+        raise EncodeError(f"a UID must fit 64 unsigned bits, not {number}",
                           path="" if path == NULL else path_of(path))
     return number
 
@@ -55,7 +55,7 @@ cdef uint64_t uid_of(object value, const Step *path) except? 0xFFFFFFFF:
 # --- to bytes
 
 
-cdef Maxima _last_maxima  # those of `_last_limits`
+cdef Maxima _last_maxima  # of `_last_limits`
 cdef object _last_limits = None
 
 
@@ -121,7 +121,7 @@ cdef Entry *add_tensor(Draft *draft, object value, int data_type, Maxima *maxima
     entry = &draft.entries[draft.count]
     entry.owner = NULL
     entry.key = NULL
-    draft.count += 1  # also what a failed measure() has set is released
+    draft.count += 1  # before measure(), so that close_draft() also releases what failed
     try:
         measure(&entry.tensor, value, data_type, maxima.dims)
     except (EncodeError, LimitExceeded) as problem:
@@ -135,7 +135,7 @@ cdef int key_of_uid(uint8_t *room, uint64_t uid) noexcept:
 
 
 cdef int end_draft(Draft *draft, const Maxima *maxima) except -1:
-    """All has been added: know the sizes."""
+    """Compute the sizes, after everything has been added."""
     cdef Py_ssize_t i
     cdef Entry *entry
     draft.body = rlw_written(&draft.fixed)
@@ -214,7 +214,7 @@ cdef int fault(const Input *input, const rlw_fault *problem, const Step *path) e
 
 
 cdef object placed(object problem, const Input *input, const Step *path):
-    """An error of the tensor codec, which knows its own bytes only, with the whole path."""
+    """Return an error of the tensor codec, which knows only its own bytes, with the whole path."""
     where = path_of(path) + problem.path
     if isinstance(problem, EncodeError):
         return EncodeError(problem.reason, path=where)
@@ -280,10 +280,10 @@ cdef void note(Span *span, const rlw_field *f) noexcept:
 
 cdef bytes join(Input *input, Input *inner, const Span *span, uint32_t number,
                 const uint8_t *end, const Step *path):
-    """What several occurrences of a sub-message say together: their bytes, one after the other.
+    """Merge several occurrences of a sub-message as protobuf does: concatenate their bytes.
 
-    That is how protobuf merges them. Each must be whole in itself: two halves could make one.
-    Errors inside the joined bytes are reported at the first occurrence.
+    Each must be valid by itself, since two invalid halves could be a valid whole. Errors inside the
+    joined bytes have the offset of the first occurrence.
     """
     cdef rlw_cursor c, piece
     cdef rlw_field f, ignored
@@ -294,7 +294,7 @@ cdef bytes join(Input *input, Input *inner, const Span *span, uint32_t number,
     f.data = NULL
     f.size = 0
     rlw_cursor_init(&c, span.at, end - span.at)
-    while c.at < c.end and rlw_take_field(&c, &f) == RLW_OK:  # they have been taken before
+    while c.at < c.end and rlw_take_field(&c, &f) == RLW_OK:  # checked when they were noted
         if f.number != number:
             continue
         rlw_cursor_init(&piece, f.data, f.size)
@@ -317,7 +317,7 @@ cdef void take_over(Input *input, const Input *inner) noexcept:
 
 
 cdef int read_uids(Input *input, const rlw_field *f, list uids, const Step *path) except -1:
-    """A field of ``repeated uint64``, packed or not."""
+    """Read a field of ``repeated uint64``, packed or not."""
     cdef rlw_cursor c
     cdef uint64_t uid = 0
     if f.wire == RLW_WIRE_VARINT:

@@ -18,7 +18,7 @@ cdef class Stream:
     cdef uint64_t _begun
     cdef Block _block
     cdef size_t _size, _full
-    # To be sent: buffers, the place reached in them, and what is called after the last.
+    # To send: buffers, the position in them, and a callback after the last one.
     cdef list _parts
     cdef Py_ssize_t _part, _offset
     cdef bint _queued
@@ -39,7 +39,7 @@ cdef class Http2Endpoint:
     cdef uint32_t _other
     cdef uint64_t _received, _header
     cdef int _opening
-    # The header block, or the unknown frame, that is being received.
+    # The header block, or the unknown frame, being received.
     cdef bytearray _block
     cdef uint32_t _block_of, _skip
     cdef uint8_t _block_flags
@@ -49,7 +49,7 @@ cdef class Http2Endpoint:
     cdef size_t _rest_at, _rest_size
     cdef bint _rest_end
     cdef Stream _last
-    # Streams that have something to send, and whose turn it is.
+    # Streams with something to send, and the index of the next one.
     cdef list _ready
     cdef Py_ssize_t _turn
     cdef Stream _main
@@ -73,5 +73,5 @@ cdef class Http2Endpoint:
     cpdef list message(self, Stream stream, object parts)
     cdef int _queue(self, Stream stream) except -1
     cdef int64_t _resize(self, uint32_t window) except -1
-    cdef void _went(self, Stream stream, uint64_t count) noexcept
+    cdef void _count_sent(self, Stream stream, uint64_t count) noexcept
     cdef int _cut(self, Stream stream, uint64_t count, list out) except -1

@@ -1,13 +1,13 @@
 """HTTP/2 frames and the gRPC messages in them, for many streams of one connection.
 
-Received: a message in one DATA frame is read in place. A message in several
-DATA frames is assembled in a block of its size: each byte is copied once. The block is allocated
-after the prefix has come and its size was checked against the limit ``received``, and all blocks of
-a connection together against twice that.
+Received: a message in one DATA frame is read in place. A message in several DATA frames is
+assembled in a block of its size, so each byte is copied once. The block is allocated after the
+prefix has arrived and its size was checked against ``limits.received``. All blocks of a connection
+together are limited to twice that.
 
-Sent: a small message is copied behind its head and prefix into one buffer. Buffers of a larger one
-are sent by reference, between heads in one allocated block. What the peer's windows hold back is
-queued, and `outgoing` returns it when they open, stream by stream.
+Sent: a small message is copied behind its head and prefix into one buffer. A larger one is sent by
+reference, between heads in one allocated block. Data beyond the peer's windows is queued, and
+`outgoing` returns it when they open, stream by stream.
 
 Source: RFC 9113; gRPC over HTTP/2 (PROTOCOL-HTTP2.md of gRPC), "Length-Prefixed-Message".
 """
@@ -52,7 +52,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """The first bytes of a client (section 3.4)."""
 
 CHAFF = 10_000
-"""Frames in a row that carry no message, such as pings, settings and empty DATA."""
+"""Limit on frames in a row that carry no message, such as pings, settings and empty DATA."""
 
 cdef enum:
     SMALL = 4096  # payloads up to here are copied, larger ones are viewed in place
@@ -60,9 +60,9 @@ cdef enum:
     JOINED = 16384  # a message up to here is sent as one buffer, copied behind its head
     NEAR = 1024  # a part up to here is copied between two heads: cheaper than two more buffers
     TURN = 262144  # bytes that one stream sends before the next one's turn
-    GIVEN = 4194304  # bytes that `outgoing` returns at most
+    GIVEN = 4194304  # most bytes that `outgoing` returns
 
-# What is expected next: any frame, the first one, or the client's preface.
+# What is expected next: any frame, the first frame, or the client's preface.
 cdef enum:
     ANY
     FIRST
@@ -76,8 +76,8 @@ class Http2Error(DecodeError):
     """The peer broke a rule of HTTP/2.
 
     Attributes:
-        code: error code that the peer is sent, see `CODES`.
-        stream: the stream that is reset; 0 if the connection ends.
+        code: the error code to send to the peer, see `CODES`.
+        stream: the stream to reset; 0 to end the connection.
     """
 
     def __init__(self, reason, code, stream=0, *, offset=0):
@@ -116,7 +116,7 @@ cdef object _fault(const rlw_cursor *c, const rlw_h2_head *head, const uint8_t *
     elif status == RLW_BAD_STREAM:
         words += f": stream {got}"
     elif status == RLW_BAD_PADDING:
-        words += f": {got} bytes, {allowed} are left"
+        words += f": {got} bytes, {allowed} left"
     elif status == RLW_BAD_SETTING or status == RLW_BAD_WINDOW:
         words += f": got {got}, allowed is {allowed}"
     elif status == RLW_NEED_MORE:
@@ -126,7 +126,7 @@ cdef object _fault(const rlw_cursor *c, const rlw_h2_head *head, const uint8_t *
                       offset=c.fault.at - start)
 
 
-cdef str _foreign(const uint8_t *p, size_t size):
+cdef str _protocol(const uint8_t *p, size_t size):
     data = p[:min(size, <size_t> 24)]
     if data[:1] in (b"\x15", b"\x16") and data[1:2] in (b"\x03", b""):
         return "TLS, on a connection without TLS"
@@ -136,7 +136,7 @@ cdef str _foreign(const uint8_t *p, size_t size):
 
 
 def frame_head(object buffer, Py_ssize_t start=0):
-    """Return payload size, type, flags and stream of a frame's head, unchecked."""
+    """Return payload size, type, flags and stream of a frame's head, without checks."""
     cdef Py_buffer view
     cdef const uint8_t *p
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
@@ -196,15 +196,15 @@ cdef class Stream:
     """Windows and messages of one stream.
 
     Attributes:
-        read: called with each message, returns events.
+        read: called with each message; returns events.
         receiving, sending: whether the peer, or this side, may still send messages.
-        held: whether the receive window stays closed meanwhile.
-        gone: whether it was dropped.
+        held: whether the receive window is kept from opening.
+        gone: whether the stream was dropped.
         send_window: bytes that may be sent now; negative after the peer reduced it.
         receive_window: bytes that the peer may send now.
         promised: the peer's content-length; -1 if it sent none.
         came: bytes of DATA received.
-        waiting: bytes, prefixes included, queued until the peer's windows open.
+        waiting: bytes queued until the peer's windows open, including prefixes.
         gone_out: bytes sent.
     """
 
@@ -224,31 +224,31 @@ cdef class Stream:
 
 
 cdef class Http2Endpoint:
-    """One end of a connection: frames, windows, and the messages in its streams.
+    """One end of a connection: frames, windows, and the messages of its streams.
 
-    A session is a subclass with these hooks, each of which returns events:
+    A session is a subclass with these hooks, which return events:
 
     - ``_headers(number, block, end)``: a whole header block, and whether it ends the stream.
     - ``_control(kind, flags, number, payload)``: RST_STREAM, PING, GOAWAY, or the ACK of SETTINGS.
-    - ``_settled(changes)``: the peer's settings, now in force; an ACK is due.
+    - ``_settled(changes)``: the peer's settings, already applied; an ACK is due.
     - ``_ended(stream)``: DATA with END_STREAM.
     - ``_stray(kind, number, end)``: DATA or WINDOW_UPDATE for a stream that is not in `streams`.
     - ``_stream_failed(number, error)``: the peer broke a rule on one stream.
     - ``_inner_failed(stream, error)``: a stream's `read` raised a `RlwireError`.
 
     Attributes:
-        streams: open streams by number; change it by `add` and `drop`.
+        streams: open streams by number; `add` and `drop` change it.
         listening: whether `receive_whole` accepts messages.
         heard: set when a message is received.
-        said: buffers that this side sends by itself; `outgoing` returns them.
-        mute: why `send` raises; None while it does not.
+        said: buffers that this side sends unprompted; `outgoing` returns them.
+        mute: why `send` raises; None if it does not.
         frame_limit, peer_frame: the largest frame that this side, or the peer, accepts.
         window, peer_window: receive and send window of a new stream.
-        receive_window, send_window: those of the connection, now.
+        receive_window, send_window: the connection's current windows.
         assembling: bytes allocated for incomplete messages.
         unsent: bytes queued until the peer's windows open; above `max_unsent`, `send` raises.
-        max_sent: limit on a message that is sent.
-        chaff: frames without a message since the last message; limit is `CHAFF`.
+        max_sent: limit on the size of a sent message.
+        chaff: frames in a row without a message; the limit is `CHAFF`.
         unread: whether `receive_rest` has more messages of the last DATA frame.
     """
 
@@ -283,7 +283,7 @@ cdef class Http2Endpoint:
         self._opening = FIRST if client else MAGIC
 
     def first_words(self, others=None):
-        """Return this side's preface: the client's magic, settings, the connection's window."""
+        """Return this side's preface: the client's magic, settings, and the connection's window."""
         values = {ENABLE_PUSH: 0} if self.client else {}
         values |= {INITIAL_WINDOW_SIZE: self.window, MAX_FRAME_SIZE: self.frame_limit,
                    MAX_HEADER_LIST_SIZE: self._header, **(others or {})}
@@ -294,8 +294,8 @@ cdef class Http2Endpoint:
 
     @property
     def inside(self):
-        """Serial number of the oldest message, header block or unknown frame that the peer has
-        begun and not ended; 0 for none."""
+        """Serial number of the oldest incomplete message, header block or unknown frame that the
+        peer has started; 0 for none."""
         cdef uint64_t first = self._block_begun if self._block_of or self._skip else <uint64_t> -1
         cdef Stream stream
         for each in self.streams.values():
@@ -310,7 +310,7 @@ cdef class Http2Endpoint:
         self.streams[stream.number] = stream
 
     def drop(self, Stream stream):
-        """Close a stream; discard its incomplete message and its queue."""
+        """Close a stream. Discards its incomplete message and its queue."""
         self.streams.pop(stream.number, None)
         stream.gone = True
         stream.receiving = stream.sending = False
@@ -328,7 +328,7 @@ cdef class Http2Endpoint:
             self._main = None
 
     def hold(self, Stream stream, bint held=True):
-        """Stop opening a stream's receive window, or start again."""
+        """Stop opening a stream's receive window, or resume it."""
         stream.held = held
         if not held:
             self._renew(stream)
@@ -336,13 +336,13 @@ cdef class Http2Endpoint:
     # Receiving.
 
     cdef int _head(self, rlw_cursor *c, rlw_h2_head *head, const uint8_t *start) except -1:
-        """Read a head; return 0 if bytes are missing, 2 if only its stream is at fault."""
+        """Read a head; return 1, 0 if bytes are missing, 2 if only its stream is at fault."""
         cdef rlw_status status = rlw_h2_read_head(c, self.frame_limit, self._other, head)
         if status == RLW_NEED_MORE:
             return 0
         if self._opening == FIRST and (head.type != RLW_H2_SETTINGS or head.flags & RLW_H2_ACK):
             raise Http2Error(
-                f"the peer speaks {_foreign(c.fault.at if status else c.at - RLW_H2_HEAD, 9)}"
+                f"the peer speaks {_protocol(c.fault.at if status else c.at - RLW_H2_HEAD, 9)}"
                 if head.type > RLW_H2_CONTINUATION or head.size > self._other
                 else f"the first frame is {_type_name(head.type)}, expected SETTINGS",
                 PROTOCOL_ERROR)
@@ -359,7 +359,7 @@ cdef class Http2Endpoint:
     def frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end):
         """Return the size of the frame, or of a client's preface, at `start`; 0 if unknown.
 
-        A frame of an unknown type is split: its head, then pieces as they come.
+        A frame of an unknown type is split into its head and pieces of any size.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -372,7 +372,7 @@ cdef class Http2Endpoint:
             if self._opening == MAGIC:
                 some = min(rlw_left(&c), <size_t> 24)
                 if memcmp(c.at, PyBytes_AS_STRING(PREFACE), some):
-                    raise Http2Error(f"the peer speaks {_foreign(c.at, some)}", PROTOCOL_ERROR)
+                    raise Http2Error(f"the peer speaks {_protocol(c.at, some)}", PROTOCOL_ERROR)
                 return 24 if some == 24 else 0
             if not self._head(&c, &head, <const uint8_t *> view.buf):
                 return 0
@@ -383,7 +383,7 @@ cdef class Http2Endpoint:
             PyBuffer_Release(&view)
 
     def data_offset(self, object buffer, Py_ssize_t start, Py_ssize_t end):
-        """Return where, from `start`, the message in a frame begins; 0 if bytes are missing."""
+        """Return the offset from `start` of the message in a frame; 0 if bytes are missing."""
         cdef Stream stream
         if end - start <= RLW_H2_HEAD:
             return 0
@@ -393,13 +393,13 @@ cdef class Http2Endpoint:
         at = RLW_H2_HEAD + (1 if flags & RLW_H2_PADDED else 0)
         stream = self.streams.get(number)
         if stream is None or stream._have or stream._block is not None:
-            return at  # it is copied in any case
+            return at  # copied in any case
         return at + RLW_GRPC_PREFIX
 
     def receive_whole(self, object buffer, Py_ssize_t size):
-        """Receive the one message in the one DATA frame that fills `buffer[:size]`.
+        """Receive the message of a single DATA frame that fills `buffer[:size]`.
 
-        Returns None, and changes nothing, for anything else.
+        Returns None for anything else, without any effect.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -412,7 +412,7 @@ cdef class Http2Endpoint:
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
         try:
             if not 0 <= size <= view.len:
-                raise ValueError(f"no {size} bytes in a buffer of {view.len}")
+                raise ValueError(f"{size} bytes are not within a buffer of {view.len}")
             rlw_cursor_init(&c, <const uint8_t *> view.buf, <size_t> size)
             if rlw_h2_read_head(&c, self.frame_limit, self._other, &head) != RLW_OK:
                 return None
@@ -443,9 +443,9 @@ cdef class Http2Endpoint:
         return events
 
     def receive(self, object frame):
-        """Receive one frame, or the preface; return the events of the messages that it ends.
+        """Receive one frame, or the preface; return the events of the messages that it completes.
 
-        None among them means that `outgoing` has something. The endpoint may keep the buffer.
+        None among them means that `outgoing` has buffers. The endpoint may keep the frame.
         """
         cdef Py_buffer view
         self.unread, self._rest = False, None
@@ -456,7 +456,7 @@ cdef class Http2Endpoint:
             PyBuffer_Release(&view)
 
     def receive_rest(self):
-        """Return events of further messages of the last frame, while `unread`."""
+        """Return the events of further messages of the last frame. Call it while `unread`."""
         cdef Py_buffer view
         frame, self._rest = self._rest, None
         self.unread = False
@@ -483,12 +483,12 @@ cdef class Http2Endpoint:
             return []
         if self._opening == MAGIC:
             if size != 24 or memcmp(data, PyBytes_AS_STRING(PREFACE), 24):
-                raise Http2Error(f"the peer speaks {_foreign(data, size)}", PROTOCOL_ERROR)
+                raise Http2Error(f"the peer speaks {_protocol(data, size)}", PROTOCOL_ERROR)
             self._opening = FIRST
             return []
         found = self._head(&c, &head, data)
         if found == 1 and head.type > RLW_H2_CONTINUATION and rlw_left(&c) <= head.size:
-            # Ignored (section 5.5) and not stored: it may be large.
+            # Ignored (section 5.5), and not stored, since it may be large.
             self._count()
             self._skip = head.size - <uint32_t> rlw_left(&c)
             self._begun += 1
@@ -562,7 +562,7 @@ cdef class Http2Endpoint:
 
     cdef list _messages(self, Stream stream, const uint8_t *p, size_t n, object frame, size_t at,
                         bint end):
-        """Return the events of `n` bytes, at `at` in a frame, that may `end` the stream."""
+        """Return the events of `n` bytes at `at` in a frame, which may `end` the stream."""
         cdef list events
         try:
             events = self._feed(stream, p, n, frame, at)
@@ -583,7 +583,7 @@ cdef class Http2Endpoint:
         return events
 
     cdef list _feed(self, Stream stream, const uint8_t *p, size_t n, object frame, size_t at):
-        """Return the events of up to `MANY` messages that these bytes end."""
+        """Return the events of up to `MANY` messages that these bytes complete."""
         cdef list events = []
         cdef int count = 0
         cdef bint ours = False
@@ -614,7 +614,7 @@ cdef class Http2Endpoint:
                     raise LimitExceeded("received", self._received, length)
                 if status != RLW_OK:
                     words = (<bytes> rlw_status_text(status)).decode("ascii")
-                    raise Compressed(f"{words}: it begins with byte {stream._prefix[0]:#04x}")
+                    raise Compressed(f"{words}: its first byte is {stream._prefix[0]:#04x}")
                 stream._have = 0
                 if n < length:
                     self._begin_block(stream, length)
@@ -677,7 +677,7 @@ cdef class Http2Endpoint:
             return self._inner_failed(stream, error)
 
     cdef bint _renew(self, Stream stream) except -1:
-        """Open windows of which half is used; return whether `said` has updates."""
+        """Open windows that are half used; return whether `said` has updates."""
         cdef bint some = False
         if 2 * self.receive_window <= self.connection_window:
             self.said.append(window_update(0, self.connection_window - self.receive_window))
@@ -774,7 +774,7 @@ cdef class Http2Endpoint:
         return b"".join(out)
 
     def send(self, object event):
-        """Return the buffers of one message on the attached stream; none if they are queued."""
+        """Return the buffers of one message on the attached stream; empty if it is queued."""
         if self.mute is not None:
             raise LocalProtocolError(self.mute)
         if self.unsent > self.max_unsent:
@@ -786,14 +786,14 @@ cdef class Http2Endpoint:
         return buffers
 
     def _attach(self, Stream stream, meaning, write):
-        """Make `send` write one stream's messages; `write` is None if events are messages."""
+        """Make `send` use one stream. `write` converts events to messages, unless it is None."""
         self._main, self._meaning, self._write = stream, meaning, write
 
     def _last_words(self, buffers):
         return buffers
 
     cpdef list message(self, Stream stream, object parts):
-        """Return the buffers of one message; none if they are queued until windows open."""
+        """Return the buffers of one message; empty if it is queued until windows open."""
         cdef Py_buffer view
         cdef bytes data
         cdef uint8_t *to
@@ -816,7 +816,7 @@ cdef class Http2Endpoint:
             to = rlw_grpc_write_prefix(to, <uint32_t> total)
             if total > JOINED:
                 out = [data, *parts]
-                self._went(stream, size)
+                self._count_sent(stream, size)
                 return out
             for part in parts:
                 PyObject_GetBuffer(part, &view, PyBUF_SIMPLE)
@@ -830,14 +830,14 @@ cdef class Http2Endpoint:
             if done != total:
                 raise EncodeError("a part of the message changed its size")
             out = [data]
-            self._went(stream, size)
+            self._count_sent(stream, size)
             return out
         data = PyBytes_FromStringAndSize(NULL, RLW_GRPC_PREFIX)
         rlw_grpc_write_prefix(<uint8_t *> PyBytes_AS_STRING(data), <uint32_t> total)
         kept = [data]
         for part in parts:
             if len(part):
-                # Its own view, which the caller cannot release.
+                # A view of our own, which the caller cannot release.
                 kept.append(part if type(part) is bytes else memoryview(part).cast("B"))
         if stream._parts:
             stream._parts += kept
@@ -858,7 +858,7 @@ cdef class Http2Endpoint:
         cdef uint64_t total = 0
         cdef Py_ssize_t count
         for part in parts:
-            # len() of a buffer is its size in bytes, save for views of other formats.
+            # len() of a buffer is its size in bytes, except for views of other formats.
             count = part.nbytes if type(part) is memoryview else len(part)
             total += <uint64_t> count
         if total > self.max_sent:
@@ -866,9 +866,9 @@ cdef class Http2Endpoint:
         return total
 
     def after(self, Stream stream, then):
-        """Call `then` after the stream's last message: return its buffers now, or queue them.
+        """Call `then` after the stream's last message; return its buffers now, or queue them.
 
-        Until then nothing may be sent on the stream.
+        Nothing may be sent on the stream before that.
         """
         if stream.waiting:
             stream._then = then
@@ -876,7 +876,7 @@ cdef class Http2Endpoint:
         return then()
 
     def outgoing(self):
-        """Return the buffers in `said`, and queued ones as far as windows allow."""
+        """Return the buffers in `said`, and as many queued ones as the windows allow."""
         cdef Stream stream
         cdef uint64_t count
         cdef int64_t left = GIVEN
@@ -902,7 +902,7 @@ cdef class Http2Endpoint:
         return out
 
     cdef int _queue(self, Stream stream) except -1:
-        """Give a stream a turn in `outgoing` if something of it may be sent."""
+        """Queue a stream for `outgoing` if it may send something."""
         if stream.waiting and stream.send_window > 0 and not stream._queued:
             self._ready.append(stream)
             stream._queued = True
@@ -924,7 +924,7 @@ cdef class Http2Endpoint:
             self._queue(stream)
         return 0
 
-    cdef void _went(self, Stream stream, uint64_t count) noexcept:
+    cdef void _count_sent(self, Stream stream, uint64_t count) noexcept:
         stream.gone_out += count
         stream.send_window -= <int64_t> count
         self.send_window -= <int64_t> count
@@ -933,7 +933,7 @@ cdef class Http2Endpoint:
     cdef int _cut(self, Stream stream, uint64_t count, list out) except -1:
         """Append `count` queued bytes to `out`, in frames.
 
-        Heads and small parts are copied to one block; views of it and of large parts alternate.
+        Heads and small parts are copied to one block. Views of it and of large parts alternate.
         """
         cdef uint64_t frames = (count + self.peer_frame - 1) // self.peer_frame
         cdef uint64_t near = 0, left = count, rest
@@ -988,12 +988,12 @@ cdef class Http2Endpoint:
             out.append(block)
         elif to != mark:
             out.append(span_view(mark, to - mark, block))
-        # Only now: an exception above leaves everything unchanged.
+        # Last, so that an exception above leaves everything unchanged.
         stream._part, stream._offset = index, offset
         stream.waiting -= count
         self.unsent -= count
-        self._went(stream, count)
-        # Sent parts are dropped when they are half of the list: each moves once.
+        self._count_sent(stream, count)
+        # Sent parts are dropped once they are half of the list, so that each moves once.
         if not stream.waiting:
             stream._parts = []
             stream._part = 0

@@ -1,4 +1,4 @@
-"""Header fields of HTTP/2: HPACK, by the `hpack` package, and the rules of a field.
+"""HTTP/2 header fields: HPACK, with the `hpack` package, and the rules for fields.
 
 Source: RFC 7541; RFC 9113, section 8.2.
 """
@@ -22,13 +22,13 @@ if _hpack.level == logging.NOTSET:  # it logs each field at DEBUG
     _hpack.setLevel(logging.INFO)
 
 Fields: TypeAlias = Sequence[tuple[str, str]]
-"""Names and values, in order; characters are bytes (latin-1)."""
+"""Names and values, in order. Each character is one byte (latin-1)."""
 
 TABLE = 4096
-"""Bytes of a dynamic table, announced and used (SETTINGS_HEADER_TABLE_SIZE)."""
+"""Bytes of the dynamic table, as announced and used (SETTINGS_HEADER_TABLE_SIZE)."""
 
 _SECRET = frozenset(["authorization", "cookie", "proxy-authorization"])
-# Different in each call: they would displace entries that repeat.
+# These differ in each call, and would displace entries that repeat.
 _PASSING = frozenset(["grpc-message", "grpc-timeout", "grpc-status-details-bin", "content-length"])
 _NAME = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
 _VALUE = re.compile(r"[^\0\r\n]*")
@@ -52,11 +52,11 @@ class Headers:
         self._never = hpack.NeverIndexedHeaderTuple
 
     def resize(self, size: int) -> None:
-        """Set the size of the peer's table; at most `TABLE` is used."""
+        """Set the size of the peer's table. At most `TABLE` is used."""
         self._encoder.header_table_size = min(size, TABLE)
 
     def encode(self, fields: Iterable[tuple[str, str]]) -> bytes:
-        """Return a header block; blocks must be sent in order.
+        """Return a header block. Blocks must be sent in order.
 
         Secrets, and values that differ in each call, never enter a table (RFC 7541, section 7.1.3).
         """
@@ -88,7 +88,7 @@ class Headers:
 
 
 def malformed(fields: Fields, pseudo: Iterable[str] = ()) -> str:
-    """Return what is wrong with a list of fields by RFC 9113, sections 8.2 and 8.3; or nothing.
+    """Return what violates RFC 9113, sections 8.2 and 8.3, in a list of fields; "" if nothing.
 
     It must have each pseudo-header field of `pseudo` once (``:authority`` is optional) and no
     others.

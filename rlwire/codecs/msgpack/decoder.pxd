@@ -14,7 +14,7 @@ cdef class Decoder:
     cdef readonly object timestamp
     cdef readonly object arrays
     cdef bint _arrays
-    cdef bint _bytes_marks  # str keys mark no array
+    cdef bint _bytes_marks  # str keys do not mark arrays
     cdef readonly bint strict_map_key
     cdef readonly object ext_hook
 

@@ -1,7 +1,7 @@
-"""msgpack to values; include/rlwire/msgpack.h has the bytes.
+"""msgpack to values. include/rlwire/msgpack.h has the format.
 
-The kernel has checked every length before this module makes an object of it. Functions that return
-`PyObject *` give a new reference.
+The kernel checks every length before this module makes an object of it. Functions that return
+`PyObject *` return a new reference.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -35,7 +35,7 @@ cnp.import_array()
 
 cdef extern from *:
     """
-    /* A dictionary with room for its entries; a hostile count gets no more than a page or two. */
+    /* A dictionary with room for its entries; a hostile count gets at most a page or two. */
     #if PY_VERSION_HEX < 0x030D0000
     #define rlw_new_dict(count) \\
         ((count) <= 5 ? PyDict_New() : _PyDict_NewPresized((count) < 1024 ? (count) : 1024))
@@ -49,7 +49,7 @@ cdef extern from *:
         return text;
     }
 
-    /* In CPython 3.11, PyLong_FromLong() has a short way that PyLong_FromLongLong() has not. */
+    /* In CPython 3.11, PyLong_FromLong() has a fast path that PyLong_FromLongLong() lacks. */
     static inline PyObject *rlw_new_int(int64_t value) {
         if (value >= LONG_MIN && value <= LONG_MAX) return PyLong_FromLong((long)value);
         return PyLong_FromLongLong(value);
@@ -60,7 +60,7 @@ cdef extern from *:
     """
     dict rlw_new_dict(Py_ssize_t count)
     PyObject *rlw_new_ascii(const uint8_t *data, size_t size) except NULL
-    object rlw_own(PyObject *new)  # takes over a new reference
+    object rlw_own(PyObject *new)  # steals a new reference
     PyObject *rlw_give(object o) noexcept
     PyObject *rlw_new_int(int64_t value) except NULL
     PyObject *PyLong_FromUnsignedLongLong(unsigned long long value) except NULL
@@ -74,9 +74,9 @@ cdef extern from *:
 cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 
 cdef enum:
-    BINARY = 0xC4  # the type byte of a short one
-    MOST_FIELDS = 4096  # of a structured dtype, over all its levels
-    MOST_NESTED = 16    # structures inside each other
+    BINARY = 0xC4  # the type byte of a short binary
+    MOST_FIELDS = 4096  # of a structured dtype, on all levels
+    MOST_NESTED = 16    # nested structures
     MOST_BYTES = 0x7FFFFFFF  # of an element, which NumPy counts in 31 bits
 
 cdef char _FOREIGN_ORDER = c">" if rlw_host_is_little() else c"<"
@@ -86,23 +86,23 @@ cdef struct Input:
     rlw_msgpack_reader reader
     Budget budget
     const uint8_t *start  # of the caller's buffer
-    PyObject *source      # what the caller handed in, borrowed
-    PyObject *owner       # what views keep alive; NULL until the first is made, owned then
-    uint64_t keys         # that are neither strings nor bytes
+    PyObject *source      # the caller's object, borrowed
+    PyObject *owner       # kept alive by views; NULL before the first one, owned after it
+    uint64_t keys         # neither strings nor bytes
     bint writable
     CopyMode copy
-    uint32_t containers   # that have begun
+    uint32_t containers   # started so far
 
 
 # --- other threads
 
 cdef enum:
-    REST_ITEMS = 1024       # of one container, between two rests; powers of two
-    REST_CONTAINERS = 256
-    LARGE = 1 << 20         # bytes that are copied without the GIL
+    YIELD_ITEMS = 1024       # items of a container between two yields; powers of two
+    YIELD_CONTAINERS = 256
+    LARGE = 1 << 20         # bytes from which copying releases the GIL
 
 
-cdef int _rest() except -1:
+cdef int _yield_gil() except -1:
     """Let other threads run."""
     with nogil:
         pass
@@ -111,7 +111,7 @@ cdef int _rest() except -1:
 
 cdef inline int _begin(Input *input) except -1:
     input.containers += 1
-    return _rest() if input.containers & (REST_CONTAINERS - 1) == 0 else 0
+    return _yield_gil() if input.containers & (YIELD_CONTAINERS - 1) == 0 else 0
 
 
 cdef int _copy(uint8_t *to, const uint8_t *data, size_t size) except -1:
@@ -127,14 +127,14 @@ cdef int _copy(uint8_t *to, const uint8_t *data, size_t size) except -1:
 
 
 cdef str _path_to(const uint8_t *data, size_t size, const uint8_t *at):
-    """The path, such as `$.state[3]`, of the byte at `at`; found by reading the value again."""
+    """Return the path, such as `$.state[3]`, of the byte at `at`, by reading the value again."""
     cdef rlw_msgpack_limits unlimited
     cdef rlw_msgpack_reader r
     cdef rlw_msgpack_value v
     unlimited.depth = unlimited.items = unlimited.string = unlimited.binary = <uint64_t> -1
     unlimited.ext = unlimited.array = unlimited.map = unlimited.dims = <uint64_t> -1
     rlw_msgpack_reader_init(&r, data, size, &unlimited)
-    opened = []  # of each open array or map: [is it a map, values left, values read, key]
+    opened = []  # for each open array or map: [is it a map, values left, values read, key]
     while rlw_msgpack_read(&r, &v) == RLW_OK:
         if r.c.at > at or v.at >= at:
             break
@@ -146,7 +146,7 @@ cdef str _path_to(const uint8_t *data, size_t size, const uint8_t *at):
             count = v.size * (2 if v.kind == RLW_MSGPACK_MAP else 1)
             opened.append([v.kind == RLW_MSGPACK_MAP, count, 0, ""])
             continue
-        while opened:  # a value more of the innermost, which may be the last of outer ones too
+        while opened:  # one more value of the innermost, perhaps the last one of outer ones too
             top = opened[len(opened) - 1]
             top[1] -= 1
             top[2] += 1
@@ -189,7 +189,7 @@ cdef object _over(Input *input, object size, const uint8_t *at):
     return over_budget(&input.budget, size, at - input.start, _path(input, at))
 
 
-cdef int _wrong(Decoder self, Input *input) except -1:
+cdef int _raise_fault(Decoder self, Input *input) except -1:
     cdef const rlw_fault *fault = &input.reader.c.fault
     return raise_fault(fault, input.start, _path(input, fault.at))
 
@@ -198,7 +198,7 @@ cdef int _wrong(Decoder self, Input *input) except -1:
 
 
 cdef PyObject *_other_text(Decoder self, Input *input, const rlw_msgpack_value *v) except NULL:
-    """One that is not ASCII."""
+    """Return a text that is not ASCII."""
     cdef size_t bad = rlw_utf8_check(v.data, v.size)
     cdef str text
     if bad == v.size:
@@ -230,11 +230,11 @@ cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
     if v.code != RLW_MSGPACK_TIMESTAMP:
         data = v.data[:v.size]
         if self.ext_hook is None or self.ext_hook is ExtType:
-            return tuple.__new__(ExtType, (v.code, data))  # it has nothing left to check
+            return tuple.__new__(ExtType, (v.code, data))  # already checked
         return self.ext_hook(v.code, data)
     if not rlw_msgpack_timestamp(v.data, v.size, &seconds, &nanoseconds):
         rlw_fail(&input.reader.c, RLW_BAD_TIMESTAMP, v.at, v.size, 0)
-        _wrong(self, input)
+        _raise_fault(self, input)
     return (self.timestamp or Timestamp)(seconds, nanoseconds)
 
 
@@ -242,7 +242,7 @@ cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
 
 
 cdef cnp.dtype _named_dtype(str name):
-    """The dtype of ml_dtypes with that name; None when there is none."""
+    """Return the dtype of ml_dtypes with this name; None if there is none."""
     cdef cnp.dtype descr
     if name not in EXTENDED:
         return None
@@ -257,8 +257,8 @@ cdef cnp.dtype _named_dtype(str name):
     return descr if descr.itemsize == EXTENDED[name] else None
 
 
-# Structured dtypes; errors are ValueErrors. NumPy's own parser of dtypes gets only the dates and
-# strings that the grammar in dtype.h has passed.
+# Structured dtypes; errors are ValueErrors. NumPy's own parser of dtypes sees only dates and
+# strings that have passed the grammar in dtype.h.
 
 cdef str _as_text(object value):
     if type(value) is bytes:
@@ -269,7 +269,7 @@ cdef str _as_text(object value):
 
 
 cdef cnp.dtype _plain(str text):
-    """A dtype of dtype.h's grammar, or "|V8": opaque bytes."""
+    """Return a dtype of dtype.h's grammar, or of opaque bytes, such as "|V8"."""
     cdef bytes data = text.encode("utf-8")
     cdef rlw_dtype parsed
     cdef rlw_text name
@@ -294,7 +294,7 @@ cdef tuple _dimensions(object shape):
     total = 1
     for size in shape:
         if type(size) is not int or size < 0:
-            raise ValueError("the shape of a field is not of integers from 0 on")
+            raise ValueError("a dimension of a field is not an integer of at least 0")
         total *= max(size, 1)
         if total > MOST_BYTES:
             raise ValueError("a field is too large")
@@ -302,17 +302,17 @@ cdef tuple _dimensions(object shape):
 
 
 cdef cnp.dtype _structure(list fields, int level, list count):
-    """The dtype that `dtype.descr` describes: its inverse."""
+    """Return the dtype with this `dtype.descr`."""
     cdef object descr  # see _refuse_extended()
     names, formats, offsets, at = [], [], [], 0
     if level > MOST_NESTED:
-        raise ValueError(f"more than {MOST_NESTED} structures inside each other")
+        raise ValueError(f"more than {MOST_NESTED} nested structures")
     count[0] += len(fields)
     if count[0] > MOST_FIELDS:
         raise ValueError(f"more than {MOST_FIELDS} fields")
     for field in fields:
         if type(field) is not list or not 2 <= len(field) <= 3:
-            raise ValueError("a field is not a list of a name, a dtype and perhaps a shape")
+            raise ValueError("a field is not a list of a name, a dtype and an optional shape")
         name, kind = _as_text(field[0]), field[1]
         if type(kind) is list:
             descr = _structure(kind, level + 1, count)
@@ -322,7 +322,7 @@ cdef cnp.dtype _structure(list fields, int level, list count):
         size = descr.itemsize
         for dimension in shape:
             size *= dimension
-        # What dtype.descr writes for the bytes between two fields.
+        # dtype.descr writes this for padding between two fields.
         padding = name == "" and descr.kind == "V" and descr.names is None
         if not padding:
             names.append(name)
@@ -334,7 +334,7 @@ cdef cnp.dtype _structure(list fields, int level, list count):
     if not names and len(fields) == 1 and len(fields[0]) == 2:
         return _plain(_as_text(fields[0][1]))  # opaque bytes, not a structure
     if at == 0:
-        raise ValueError("an element of no bytes")
+        raise ValueError("an element has no bytes")
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": at})
 
 
@@ -350,7 +350,7 @@ cdef object _owner(Input *input):
 
 
 cdef cnp.dtype _dtype(Decoder self, Input *input, const rlw_msgpack_marked *m):
-    """The dtype of a mark; checks the data's size."""
+    """Return the dtype of a marked map, after checking the data's size."""
     cdef const rlw_msgpack_value *type = &m.field[RLW_MSGPACK_FIELD_TYPE]
     cdef rlw_text name
     cdef cnp.dtype descr
@@ -358,7 +358,7 @@ cdef cnp.dtype _dtype(Decoder self, Input *input, const rlw_msgpack_marked *m):
     if m.dtype.itemsize and m.dtype.order != _FOREIGN_ORDER:
         descr = plain_dtype(m.dtype.kind, m.dtype.itemsize)
         if descr is not None:
-            return descr  # the kernel has compared the size
+            return descr  # the kernel has checked the size
     if type.kind == RLW_MSGPACK_ARRAY:
         ahead = input.reader
         try:
@@ -382,10 +382,10 @@ cdef cnp.dtype _dtype(Decoder self, Input *input, const rlw_msgpack_marked *m):
             raise _error(input, f"not a plain dtype of this host: {_short_text(type)!r}",
                          type.at)
         if m.dtype.itemsize:
-            return descr  # the kernel has compared
+            return descr  # the kernel has checked the size
     if m.mark != RLW_MSGPACK_NP_GENERIC:
         if rlw_msgpack_check_size(&input.reader.c, m, <uint64_t> descr.itemsize) != RLW_OK:
-            _wrong(self, input)
+            _raise_fault(self, input)
     return descr
 
 
@@ -404,7 +404,7 @@ cdef cnp.ndarray _array(Decoder self, Input *input, const rlw_msgpack_marked *m)
     array = new_array(descr, <int> m.dims, shape)
     _copy(<uint8_t *> cnp.PyArray_DATA(array), item.data, size)
     if input.copy == COPY_AS_NEEDED and not input.writable:
-        cnp.PyArray_CLEARFLAGS(array, cnp.NPY_ARRAY_WRITEABLE)  # as the views are
+        cnp.PyArray_CLEARFLAGS(array, cnp.NPY_ARRAY_WRITEABLE)  # like the views
     return array
 
 
@@ -416,13 +416,13 @@ cdef object _scalar(Decoder self, Input *input, const rlw_msgpack_marked *m):
     cdef uint64_t needed
     cdef bint is_text = descr.kind == c"U" or descr.kind == c"S"
     if m.mark == RLW_MSGPACK_ND_SCALAR:
-        if is_text and not afford(&input.budget, size):  # beside the array, as large as the data
+        if is_text and not afford(&input.budget, size):  # besides the array of the data's size
             raise _over(input, size, item.at)
         array = new_array(descr, 0, NULL)
         memcpy(cnp.PyArray_DATA(array), item.data, item.size)
         return array[()]
     value = rlw_own(_made(self, input, item, 0))
-    # As openpi-client writes an item().
+    # The type that openpi-client writes, that of value.item().
     if isinstance(value, str) if descr.kind == "U" else isinstance(value, bytes) \
             if descr.kind == "S" else type(value) in (bool, int, float):
         if is_text:
@@ -440,7 +440,7 @@ cdef object _scalar(Decoder self, Input *input, const rlw_msgpack_marked *m):
 
 
 cdef object _complex(Input *input, const rlw_msgpack_marked *m):
-    """Python's complex; None for a map of str keys that has no number."""
+    """Return Python's complex; None for a map with str keys that does not have a number."""
     cdef const rlw_msgpack_value *item = &m.field[RLW_MSGPACK_FIELD_DATA]
     try:
         return complex(_short_text(item))
@@ -452,7 +452,7 @@ cdef object _complex(Input *input, const rlw_msgpack_marked *m):
 
 cdef object _marked(Decoder self, Input *input, const rlw_msgpack_value *map, uint32_t depth,
                     const uint8_t *first, uint64_t items):
-    """The array or scalar of a map whose entries begin at `first`; None: it is a plain map."""
+    """Return the array or scalar of a map whose entries start at `first`; None for a plain map."""
     cdef rlw_msgpack_marked m
     cdef rlw_status status
     cdef const uint8_t *here = input.reader.c.at
@@ -463,7 +463,7 @@ cdef object _marked(Decoder self, Input *input, const rlw_msgpack_value *map, ui
     if self._bytes_marks and not m.binary_keys:
         m.mark = RLW_MSGPACK_UNMARKED
     elif status != RLW_OK:
-        _wrong(self, input)
+        _raise_fault(self, input)
     if m.mark == RLW_MSGPACK_ND:
         return _array(self, input, &m)
     if m.mark == RLW_MSGPACK_ND_SCALAR or m.mark == RLW_MSGPACK_NP_GENERIC:
@@ -482,7 +482,7 @@ cdef object _marked(Decoder self, Input *input, const rlw_msgpack_value *map, ui
 
 cdef PyObject *_list(Decoder self, Input *input, const rlw_msgpack_value *v,
                      uint32_t depth) except NULL:
-    # The kernel has compared the count with the bytes left.
+    # The kernel has checked the count against the bytes left.
     cdef Py_ssize_t i, count = <Py_ssize_t> v.size
     cdef list items
     _pay_items(input, v)
@@ -490,17 +490,17 @@ cdef PyObject *_list(Decoder self, Input *input, const rlw_msgpack_value *v,
     _begin(input)
     for i in range(count):
         PyList_SET_ITEM(items, i, _value(self, input, depth))
-        if i & (REST_ITEMS - 1) == REST_ITEMS - 1:
-            _rest()
+        if i & (YIELD_ITEMS - 1) == YIELD_ITEMS - 1:
+            _yield_gil()
     return rlw_give(items)
 
 
 cdef object _other_key(Decoder self, Input *input, const rlw_msgpack_value *v, uint32_t depth):
-    """A key that is no string; arrays in it become tuples."""
+    """Return a key that is not a string. Arrays in it become tuples."""
     if v.kind == RLW_MSGPACK_BINARY:
         return v.data[:v.size]
     if self.strict_map_key:
-        raise _error(input, "a key is neither a string nor bytes, and strict_map_key=True", v.at)
+        raise _error(input, "a key is neither a string nor bytes (strict_map_key=True)", v.at)
     input.keys += 1
     if input.keys > self._keys:
         raise LimitExceeded("keys", self._keys, input.keys, offset=v.at - input.start,
@@ -514,19 +514,19 @@ cdef object _other_key(Decoder self, Input *input, const rlw_msgpack_value *v, u
             items.append(_any_key(self, input, depth + 1))
         return tuple(items)
     if v.kind == RLW_MSGPACK_MAP:
-        raise _error(input, "a key is a map, which has no hash", v.at)
+        raise _error(input, "a key is a map, which is not hashable", v.at)
     key = rlw_own(_made(self, input, v, depth))
     try:
         hash(key)
     except TypeError:
-        raise _error(input, f"a key is a {type(key).__name__}, which has no hash", v.at) from None
+        raise _error(input, f"a key is a {type(key).__name__}, not hashable", v.at) from None
     return key
 
 
 cdef object _any_key(Decoder self, Input *input, uint32_t depth):
     cdef rlw_msgpack_value v
     if rlw_msgpack_read(&input.reader, &v) != RLW_OK:
-        _wrong(self, input)
+        _raise_fault(self, input)
     if v.kind == RLW_MSGPACK_STRING:
         return rlw_own(_text(self, input, &v))
     return _other_key(self, input, &v, depth)
@@ -560,11 +560,11 @@ cdef PyObject *_map(Decoder self, Input *input, const rlw_msgpack_value *v,
     cdef uint64_t left = v.size, items = input.reader.items
     cdef const uint8_t *first = input.reader.c.at
     cdef rlw_msgpack_value key
-    # Tried once, at the first key that is a mark: see rlw_msgpack_read_marked().
+    # Tried once, at the first key that may be a mark: see rlw_msgpack_read_marked().
     cdef bint may_be_marked = self._arrays and 2 <= left <= 8
     cdef dict entries
     _begin(input)
-    if may_be_marked and first[0] == BINARY:  # as both packages begin
+    if may_be_marked and first[0] == BINARY:  # as both packages write it
         found = _marked(self, input, v, depth, first, items)
         if found is not None:
             return rlw_give(found)
@@ -574,7 +574,7 @@ cdef PyObject *_map(Decoder self, Input *input, const rlw_msgpack_value *v,
     while left > 0:
         left -= 1
         if rlw_msgpack_read(&input.reader, &key) != RLW_OK:
-            _wrong(self, input)
+            _raise_fault(self, input)
         if may_be_marked and rlw_msgpack_is_mark(&key):
             found = _marked(self, input, v, depth, first, items)
             if found is not None:
@@ -583,8 +583,8 @@ cdef PyObject *_map(Decoder self, Input *input, const rlw_msgpack_value *v,
         name = _key(self, input, &key, depth)
         value = rlw_own(_value(self, input, depth))
         PyDict_SetItem(entries, name, value)
-        if left & (REST_ITEMS - 1) == REST_ITEMS - 1:
-            _rest()
+        if left & (YIELD_ITEMS - 1) == YIELD_ITEMS - 1:
+            _yield_gil()
     return rlw_give(entries)
 
 
@@ -624,28 +624,28 @@ cdef PyObject *_made(Decoder self, Input *input, const rlw_msgpack_value *v,
 cdef PyObject *_value(Decoder self, Input *input, uint32_t depth) except NULL:
     cdef rlw_msgpack_value v
     if rlw_msgpack_read(&input.reader, &v) != RLW_OK:
-        _wrong(self, input)
+        _raise_fault(self, input)
     return _made(self, input, &v, depth)
 
 
 cdef class Decoder:
-    """Decodes values; without state, so threads may share it.
+    """Decodes values. Stateless, so threads can share it.
 
-    Options that the msgpack package has too carry its names.
+    Options that the msgpack package also has keep their names.
 
     Args:
-        arrays: False leaves the maps that stand for ndarrays and NumPy scalars as they are;
-            ``"bytes"`` only those whose mark is a string, which the packages never write.
+        arrays: False returns the maps of ndarrays and NumPy scalars as maps. ``"bytes"`` does so
+            only if their mark is a string, which the packages never write.
         copy: True: every array is owned, writable, aligned and row-major. False: every array is a
-            view of the buffer, which it keeps alive (``.base``), writable if the buffer is. None:
-            arrays of 4 KiB and more that are aligned become views, others are copied; all are
-            writable if the buffer is, else none.
-        ext_hook: called with the code and the bytes of an extension; by default `ExtType`. Its
-            results do not count for ``limits.expanded``.
-        timestamp: called with seconds and nanoseconds; by default `Timestamp`.
-        strict_map_key: a key must be a string or bytes. False accepts any hashable key, arrays as
-            tuples, up to `limits.keys`: a hostile peer can choose numbers that collide.
-        limits: maxima; `rlwire.limits.DEFAULT` when None.
+            view that keeps the buffer alive (``.base``), writable if the buffer is. None: aligned
+            arrays of 4 KiB and more are views, others are copies; all are writable if the buffer
+            is, else none.
+        ext_hook: called with an extension's code and bytes; `ExtType` by default. Its results do
+            not count towards ``limits.expanded``.
+        timestamp: called with seconds and nanoseconds; `Timestamp` by default.
+        strict_map_key: accept only strings and bytes as keys. False accepts any hashable key, with
+            arrays as tuples, up to `limits.keys`: a hostile peer can choose numbers that collide.
+        limits: `rlwire.limits.DEFAULT` if None.
     """
 
     def __init__(self, *, arrays=True, copy=True, ext_hook=None, timestamp=None,
@@ -675,10 +675,10 @@ cdef class Decoder:
         self.ext_hook, self.timestamp = ext_hook, timestamp
 
     cpdef object decode(self, object buffer):
-        """Return the value in `buffer`, which holds exactly one.
+        """Return the value in `buffer`, which must contain exactly one.
 
         Raises:
-            DecodeError: the bytes are not a value; with the offset and the path.
+            DecodeError: the bytes are not a value; the error has the offset and the path.
             LimitExceeded: the value exceeds a limit; nothing of that size was allocated.
         """
         cdef Py_buffer view
@@ -718,11 +718,11 @@ cdef class Decoder:
                 Py_DECREF(<object> input.owner)
 
 
-# Of a structured dtype: plain lists.
+# For structured dtypes: plain lists.
 cdef Decoder _descriptions = Decoder(arrays=False)
 cdef Decoder _default = Decoder()
 
 
 def decode(buffer, **options):
-    """Return the value in `buffer`, which holds exactly one; `Decoder` explains the options."""
+    """Return the value in `buffer`, which must contain exactly one. For options see `Decoder`."""
     return (<Decoder> made_with(Decoder, options) if options else _default).decode(buffer)

@@ -4,7 +4,7 @@ from libc.stdint cimport uint64_t
 from rlwire.codecs._output cimport PartsEncoder
 
 cdef enum:
-    REFER_LEAST = 1024  # bytes of an array or bytes object that are not copied
+    REFER_LEAST = 1024  # bytes of an array or bytes object that is sent by reference
 
 cdef enum Arrays:
     ARRAYS_ND       # msgpack-numpy's

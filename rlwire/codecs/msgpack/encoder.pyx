@@ -1,4 +1,4 @@
-"""Values to msgpack; include/rlwire/msgpack.h has the bytes, `_output` the buffers."""
+"""Values to msgpack. include/rlwire/msgpack.h has the format, `_output` the buffers."""
 
 cimport numpy as cnp
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -34,7 +34,7 @@ cdef extern from *:
     #define rlw_ascii_size(o) PyUnicode_GET_LENGTH(o)
     #define rlw_ascii_data(o) ((const uint8_t *)PyUnicode_1BYTE_DATA(o))
 
-    /* 1 and the value of an int that takes at most one of CPython's digits. */
+    /* Returns 1 and the value of an int of at most one of CPython's digits. */
     static inline int rlw_small_int(PyObject *o, int64_t *value) {
     #if PY_VERSION_HEX >= 0x030C0000
         if (!PyUnstable_Long_IsCompact((PyLongObject *)o)) return 0;
@@ -47,7 +47,7 @@ cdef extern from *:
         return 1;
     }
 
-    /* For short texts two overlapping words are faster than memcpy. */
+    /* For short texts, two overlapping words are faster than memcpy. */
     static inline void rlw_copy_text(uint8_t *to, const uint8_t *from, size_t size) {
         if (size > 16) {
             memcpy(to, from, size);
@@ -79,7 +79,7 @@ cdef extern from *:
     PyObject *Py_None
     PyObject *Py_True
 
-# Borrowed, to compare a value's exact type with.
+# Borrowed, for comparison with a value's exact type.
 cdef PyObject *_STR = <PyObject *> str
 cdef PyObject *_INT = <PyObject *> int
 cdef PyObject *_FLOAT = <PyObject *> float
@@ -90,7 +90,7 @@ cdef PyObject *_DICT = <PyObject *> dict
 cdef PyObject *_BYTES = <PyObject *> bytes
 cdef PyObject *_ARRAY = <PyObject *> np.ndarray
 
-# dtype.str costs a microsecond.
+# dtype.str takes a microsecond.
 cdef list _NATIVE_NAMES = [None] * 32
 for _number in (*range(cnp.NPY_BOOL, cnp.NPY_CLONGDOUBLE + 1), cnp.NPY_FLOAT16):
     if _number != cnp.NPY_OBJECT:
@@ -118,7 +118,7 @@ cdef inline int _make_room(const Options *o, Output *out, uint64_t size, const S
     if size + out.referenced + rlw_written(&out.writer) > o.message:
         return _over_message(o, out, size, path)
     if size > 0xFFFFFFFF:
-        raise EncodeError(f"msgpack counts bytes in 32 bits, this value has {size}",
+        raise EncodeError(f"msgpack sizes have 32 bits, this value has {size} bytes",
                           path=path_of(path))
     return 0
 
@@ -137,7 +137,7 @@ cdef int _put_utf8(const Options *o, Output *out, const uint8_t *data, Py_ssize_
 
 
 cdef int _put_other_text(const Options *o, Output *out, str text, const Step *path) except -1:
-    """One that is not ASCII."""
+    """Write a text that is not ASCII."""
     cdef Py_ssize_t size = 0
     cdef const char *data
     try:
@@ -165,7 +165,7 @@ cdef inline int _put_text(const Options *o, Output *out, PyObject *text, const S
 
 cdef int _put_binary(const Options *o, Output *out, const uint8_t *data, size_t size, object owner,
                      const Step *path) except -1:
-    """Bytes; by reference if there are many and `owner` keeps them."""
+    """Write bytes, by reference if there are many and `owner` keeps them alive."""
     _make_room(o, out, size, path)
     if size >= REFER_LEAST and owner is not None:
         _checked(rlw_msgpack_put_binary_head(&out.writer, <uint32_t> size, 0))
@@ -177,7 +177,7 @@ cdef int _put_binary(const Options *o, Output *out, const uint8_t *data, size_t 
 
 
 cdef int _put_buffer(const Options *o, Output *out, object value, const Step *path) except -1:
-    """A bytearray or memoryview, which may change: copied."""
+    """Write a copy of a bytearray or memoryview, which may change."""
     cdef Py_buffer view
     try:
         PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
@@ -207,7 +207,7 @@ cdef int _put_ext(const Options *o, Output *out, int code, bytes data, const Ste
 
 
 cdef str _wire_name(cnp.dtype descr):
-    """A dtype's text, as both packages write it, or a name of ml_dtypes; None for kind V."""
+    """Return a dtype's text, as both packages write it, or a name of ml_dtypes; None for kind V."""
     cdef int number = descr.type_num
     cdef char order = descr.byteorder
     if 0 <= number < 32 and order != c">" and order != c"<":
@@ -216,8 +216,8 @@ cdef str _wire_name(cnp.dtype descr):
             return <str> name
     if descr.hasobject:
         raise EncodeError(
-            f"an array of dtype {descr} cannot be sent: objects travel as a pickle, which can run "
-            f"any code when it is loaded"
+            f"an array of dtype {descr} cannot be sent: objects are sent as a pickle, which can "
+            f"run any code when loaded"
         )
     if number > cnp.NPY_FLOAT16:
         if descr.name in EXTENDED and (<object> descr).type.__module__ == "ml_dtypes":
@@ -237,7 +237,7 @@ cdef object _lists(object value):
 
 
 cdef list _structured_fields(cnp.dtype descr):
-    """`dtype.descr` of kind V, as msgpack-numpy writes it: [[name, type[, shape]], ...].
+    """Return `dtype.descr` of kind V as msgpack-numpy writes it: [[name, type[, shape]], ...].
 
     It does not exist for fields that overlap or are out of order, and loses ml_dtypes's kinds.
     """
@@ -249,7 +249,7 @@ cdef list _structured_fields(cnp.dtype descr):
 
 
 cdef int _refuse_extended(object descr) except -1:
-    # Untyped: of a cnp.dtype, `names` and `fields` must not be asked for where there are none.
+    # Untyped, since a cnp.dtype's `names` and `fields` must not be read if it has none.
     base = descr.base
     if base.names is not None:
         for field in base.fields.values():
@@ -284,14 +284,14 @@ cdef int _put_data(const Options *o, Output *out, cnp.ndarray array, const Step 
 
 
 cdef str _name_of(const Options *o, cnp.dtype descr, const Step *path):
-    """`_wire_name`, with the dialect's limits."""
+    """Return `_wire_name`, after checking the dialect's limits."""
     try:
         name = _wire_name(descr)
     except EncodeError as problem:
         raise EncodeError(problem.reason, path=path_of(path)) from None
     if o.arrays == ARRAYS_NDARRAY and (name is None or descr.kind == "c"):
         raise EncodeError(
-            f"openpi-client has no arrays of dtype {descr}, neither complex nor structured ones",
+            f"openpi-client cannot send arrays of dtype {descr}: they are complex or structured",
             path=path_of(path),
         )
     return name
@@ -349,7 +349,6 @@ cdef int _put_array(const Options *o, Output *out, cnp.ndarray array, uint32_t d
 
 cdef int _put_any_array(const Options *o, Output *out, object value, uint32_t depth,
                         const Step *path) except -1:
-    """An array of any class, as the options say."""
     if isinstance(value, _np_masked):
         raise EncodeError("a masked array would lose its mask: send its .filled() or .data",
                           path=path_of(path))
@@ -358,7 +357,7 @@ cdef int _put_any_array(const Options *o, Output *out, object value, uint32_t de
 
 cdef int _put_scalar(const Options *o, Output *out, object value, uint32_t depth,
                      const Step *path) except -1:
-    """A NumPy scalar that is no float, str or bytes of Python's at the same time."""
+    """Write a NumPy scalar that is not a Python float, str or bytes as well."""
     cdef cnp.dtype descr = value.dtype
     cdef cnp.ndarray array
     cdef str name
@@ -377,8 +376,8 @@ cdef int _put_scalar(const Options *o, Output *out, object value, uint32_t depth
     item = value.item()
     if descr.kind not in "biufSU" and descr.type_num <= cnp.NPY_FLOAT16 or item is value \
             or isinstance(item, _np_generic):
-        raise EncodeError(f"openpi-client has no scalars of dtype {descr}: send it as an array "
-                          f"with numpy.asarray(value)", path=path_of(path))
+        raise EncodeError(f"openpi-client cannot send scalars of dtype {descr}: send an array with "
+                          f"numpy.asarray(value)", path=path_of(path))
     _checked(rlw_msgpack_put_map_head(&out.writer, 3))
     _put_field(o, out, b"__npgeneric__", 13)
     _checked(rlw_msgpack_put_boolean(&out.writer, True))
@@ -405,7 +404,7 @@ cdef inline int _put_float(Output *out, double value) except -1:
 
 
 cdef int _put_long(Output *out, PyObject *value) except -1:
-    """An int of more than one digit: 1, or 0 if it does not fit 64 bits."""
+    """Write an int of several digits; return 1, or 0 if it does not fit 64 bits."""
     cdef int overflow = 0
     cdef long long number = PyLong_AsLongLongAndOverflow(<object> value, &overflow)
     if overflow == 0:
@@ -422,7 +421,7 @@ cdef int _put_long(Output *out, PyObject *value) except -1:
 
 
 cdef inline int _put_int(Output *out, PyObject *value) except -1:
-    """1, or 0 if it does not fit 64 bits."""
+    """Write an int; return 1, or 0 if it does not fit 64 bits."""
     cdef int64_t number = 0
     if rlw_small_int(value, &number):
         _checked(rlw_msgpack_put_integer(&out.writer, number))
@@ -432,7 +431,7 @@ cdef inline int _put_int(Output *out, PyObject *value) except -1:
 
 cdef inline int _put_leaf(const Options *o, Output *out, PyObject *value,
                           const Step *path) except -1:
-    """1 if the value is a leaf, and written; else 0. No hook runs, so `value` may be borrowed."""
+    """Write a leaf and return 1; else return 0. No hook runs, so `value` may be borrowed."""
     cdef PyObject *kind = rlw_type(value)
     if kind == _STR:
         _put_text(o, out, value, path)
@@ -452,7 +451,7 @@ cdef inline int _put_leaf(const Options *o, Output *out, PyObject *value,
 
 cdef int _put_big(const Options *o, Output *out, object value, uint32_t depth,
                   const Step *path) except -1:
-    """An int that does not fit 64 bits."""
+    """Pass an int that does not fit 64 bits to the hook, if there is one."""
     if o.default_hook != NULL:
         return _put_default(o, out, value, depth, path)
     raise EncodeError(f"{quoted(value)} does not fit 64 bits", path=path_of(path))
@@ -460,7 +459,7 @@ cdef int _put_big(const Options *o, Output *out, object value, uint32_t depth,
 
 cdef int _put_node(const Options *o, Output *out, PyObject *value, uint32_t depth,
                    const Step *path) except -1:
-    """A value that is no leaf; the caller keeps it alive."""
+    """Write a value that is not a leaf. The caller keeps it alive."""
     cdef PyObject *kind = rlw_type(value)
     if kind == _DICT:
         return _put_dict(o, out, value, depth, path)
@@ -478,7 +477,7 @@ cdef int _put_node(const Options *o, Output *out, PyObject *value, uint32_t dept
 
 cdef int _put(const Options *o, Output *out, PyObject *value, uint32_t depth,
               const Step *path) except -1:
-    """One value; the caller keeps it alive."""
+    """Write one value. The caller keeps it alive."""
     if _put_leaf(o, out, value, path):
         return 0
     return _put_node(o, out, value, depth, path)
@@ -495,13 +494,13 @@ cdef int _count_items(const Options *o, Output *out, Py_ssize_t count, uint32_t 
     if out.items > o.items:
         raise LimitExceeded("items", o.items, out.items, path=path_of(path))
     if <uint64_t> count > 0xFFFFFFFF:
-        raise EncodeError(f"msgpack counts in 32 bits, not to {count}", path=path_of(path))
+        raise EncodeError(f"msgpack counts have 32 bits, not {count} items", path=path_of(path))
     return 0
 
 
 cdef int _put_held(const Options *o, Output *out, PyObject *key, PyObject *value, uint32_t depth,
                    const Step *step) except -1:
-    """An entry of a dictionary, or its value alone, kept alive: hooks may change the dictionary."""
+    """Write a dictionary's entry or value, kept alive because hooks may change the dictionary."""
     key_object, value_object = <object> step.key, <object> value
     if key != NULL:
         _put(o, out, <PyObject *> key_object, depth, step.parent)
@@ -552,13 +551,13 @@ cdef int _put_list(const Options *o, Output *out, PyObject *value, uint32_t dept
 
 
 cdef object _module_class(str module, str name):
-    """A class of a package, if the program has imported it."""
+    """Return a package's class if the package has been imported, else None."""
     found = sys.modules.get(module)
     return getattr(found, name, None) if found is not None else None
 
 
 cdef bint _is_a(object value, object ours, str name) except -1:
-    """Whether it is of our class, or of the msgpack package's of that name."""
+    """Return whether a value is of our class, or of msgpack's class of that name."""
     if isinstance(value, ours):
         return True
     theirs = _module_class("msgpack", name)
@@ -568,7 +567,7 @@ cdef bint _is_a(object value, object ours, str name) except -1:
 cdef int _put_timestamp(Output *out, object seconds, object nanoseconds,
                         const Step *path) except -1:
     if not -2**63 <= seconds < 2**63 or not 0 <= nanoseconds < 10**9:
-        raise EncodeError(f"a timestamp of {quoted(seconds)} s and {quoted(nanoseconds)} ns",
+        raise EncodeError(f"timestamp out of range: {quoted(seconds)} s, {quoted(nanoseconds)} ns",
                           path=path_of(path))
     return _checked(rlw_msgpack_put_timestamp(&out.writer, <int64_t> seconds,
                                               <uint32_t> nanoseconds))
@@ -576,7 +575,7 @@ cdef int _put_timestamp(Output *out, object seconds, object nanoseconds,
 
 cdef int _put_default(const Options *o, Output *out, object value, uint32_t depth,
                       const Step *path) except -1:
-    """A value without a type in msgpack: for the hook, else perhaps a foreign array."""
+    """Write a value that msgpack has no type for: by the hook, else as a foreign array."""
     if o.default_hook != NULL:
         if depth >= o.depth:  # a hook may return ever new values
             raise LimitExceeded("depth", o.depth, depth + 1, path=path_of(path))
@@ -595,7 +594,6 @@ cdef int _put_default(const Options *o, Output *out, object value, uint32_t dept
 
 cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
                     const Step *path) except -1:
-    """Subclasses of plain types, NumPy's scalars, extensions."""
     kind = type(value)
     if kind is bytearray or isinstance(value, memoryview):
         return _put_buffer(o, out, value, path)
@@ -631,7 +629,7 @@ cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
     return _put_default(o, out, value, depth, path)
 
 
-# --- the face
+# --- public
 
 cdef dict _ARRAYS = {
     "msgpack_numpy": ARRAYS_ND,
@@ -639,19 +637,19 @@ cdef dict _ARRAYS = {
 }
 
 cdef class Encoder(PartsEncoder):
-    """Encodes values; without state, so threads may share it.
+    """Encodes values. Stateless, so threads can share it.
 
-    None, bool, int, float, str, bytes, bytearray, memoryview, list, tuple, dict, `ExtType` and
-    `Timestamp` (rlwire's or the msgpack package's), ndarrays and NumPy scalars. Options that the
-    msgpack package has too carry its names.
+    It encodes None, bool, int, float, str, bytes, bytearray, memoryview, list, tuple, dict,
+    `ExtType` and `Timestamp` (rlwire's or the msgpack package's), ndarrays and NumPy scalars.
+    Options that the msgpack package also has keep their names.
 
     Args:
         arrays: the dialect of ndarrays and NumPy scalars, ``"msgpack_numpy"`` or ``"openpi"``.
         default: called with a value that msgpack has no type for; its result is encoded instead.
-            Without it, values that offer an array (`__array__`, `__dlpack__`, the buffer protocol)
-            are encoded as one.
-        strict_types: hands subclasses and tuples to `default`.
-        limits: maxima; `rlwire.limits.DEFAULT` when None.
+            Without it, values that export an array (`__array__`, `__dlpack__`, the buffer protocol)
+            are encoded as arrays.
+        strict_types: pass subclasses and tuples to `default`.
+        limits: `rlwire.limits.DEFAULT` if None.
     """
 
     def __init__(self, *, arrays="msgpack_numpy", default=None, strict_types=False, limits=None):
@@ -689,15 +687,15 @@ cdef Encoder _encoder(dict options):
 
 
 def encode(value, **options):
-    """Return a value as bytes; options of `Encoder`."""
+    """Return a value as bytes. Options are those of `Encoder`."""
     return _encoder(options).encode(value)
 
 
 def encode_into(value, buffer, offset=0, **options):
-    """Write a value into a buffer, return the bytes written; options of `Encoder`."""
+    """Write a value into a buffer; return the number of bytes. Options are those of `Encoder`."""
     return _encoder(options).encode_into(value, buffer, offset)
 
 
 def encode_parts(value, **options):
-    """Return a value as buffers, large arrays by reference; options of `Encoder`."""
+    """Return a value as buffers, with large arrays by reference. Options are those of `Encoder`."""
     return _encoder(options).encode_parts(value)

@@ -1,4 +1,4 @@
-"""A stream of values, whose bytes come in any pieces. `rlwire.codecs.msgpack` is the face."""
+"""A stream of values, received in pieces of any size. `rlwire.codecs.msgpack` exports it."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from libc.stdint cimport uint64_t
@@ -16,7 +16,7 @@ cdef enum:
 
 
 cdef class Unpacker:
-    """Decodes the complete values of a stream, whose bytes come in any pieces.
+    """Decodes the values of a stream that is received in pieces of any size.
 
     ::
 
@@ -26,27 +26,27 @@ cdef class Unpacker:
             for value in unpacker:
                 ...
 
-    Iteration ends at an incomplete value, and goes on after the next `feed`. The cost is linear
-    however small the pieces are. An Unpacker belongs to one thread.
+    Iteration stops at an incomplete value, and resumes after the next `feed`. The cost is linear
+    however small the pieces are. Use an Unpacker from one thread only.
 
-    A complete value that cannot be decoded (such as a string that is not UTF-8) raises, and is
-    consumed; bytes that no value begins or continues with raise each time. `DecodeError.offset`
+    A complete value that cannot be decoded (such as a string that is not UTF-8) raises and is
+    consumed. Bytes that cannot start or continue a value raise each time. `DecodeError.offset`
     counts from the first byte of the stream.
 
     Args:
-        max_buffer_size: bytes that may wait; `limits.received` when None.
-        options: `Decoder`'s. With copy=False or None, arrays are writable views of memory that is
-            not used again.
+        max_buffer_size: most bytes in the buffer; `limits.received` if None.
+        options: those of `Decoder`. With copy=False or None, arrays are writable views of memory
+            that is not reused.
     """
 
     cdef Decoder _decoder
     cdef Block _block
-    cdef size_t _begin  # of the bytes in the block that wait
+    cdef size_t _begin  # range of the unread bytes in the block
     cdef size_t _end
     cdef uint64_t _passed  # bytes consumed
     cdef uint64_t _most
     cdef bint _busy
-    cdef bint _views  # of the block may exist
+    cdef bint _views  # views of the block may exist
     cdef rlw_msgpack_scan _scan
 
     def __init__(self, *, max_buffer_size=None, **options):
@@ -67,7 +67,7 @@ cdef class Unpacker:
         return 0
 
     cdef int _reserve(self, size_t size) except -1:
-        """Make room for `size` bytes behind those that wait."""
+        """Make room for `size` bytes after the unread ones."""
         cdef size_t waiting = self._end - self._begin
         cdef size_t room = 0 if self._block is None else <size_t> self._block.size
         cdef Block block
@@ -76,7 +76,7 @@ cdef class Unpacker:
         if not self._views and waiting + size <= room and self._begin >= room // 2:
             memmove(self._block.data, self._block.data + self._begin, waiting)
         else:
-            # Twice, so that bytes move seldom; the memory of views is left alone.
+            # Twice the size, so that bytes seldom move. Memory with views is not reused.
             block = Block(max(waiting + size, min(2 * waiting, <size_t> self._most),
                               <size_t> BLOCK_LEAST))
             if waiting:
@@ -90,7 +90,7 @@ cdef class Unpacker:
         """Append bytes.
 
         Raises:
-            LimitExceeded: more would wait than `max_buffer_size`; nothing was appended.
+            LimitExceeded: the buffer would exceed `max_buffer_size`; nothing was appended.
         """
         cdef Py_buffer view
         cdef size_t waiting
@@ -108,7 +108,7 @@ cdef class Unpacker:
             PyBuffer_Release(&view)
 
     cdef Py_ssize_t _whole(self) except -1:
-        """The size of the next value; 0: it is not complete."""
+        """Return the size of the next value; 0 if it is incomplete."""
         cdef rlw_msgpack_reader r
         cdef rlw_status status
         cdef const rlw_fault *fault = &r.c.fault
@@ -124,7 +124,7 @@ cdef class Unpacker:
         if status == RLW_OK:
             return <Py_ssize_t> self._scan.done
         if status == RLW_NEED_MORE:
-            # A string that could never be fed whole.
+            # A string that would never fit.
             before = <uint64_t> (fault.at - (self._block.data + self._begin))
             if fault.got > self._most - before:
                 raise LimitExceeded("max_buffer_size", self._most, fault.got + before,
@@ -136,7 +136,7 @@ cdef class Unpacker:
             raise self._shifted(problem) from None
 
     cdef object _shifted(self, object problem):
-        """The same with the offset in the stream."""
+        """Return the error with its offset in the stream."""
         offset = None if problem.offset is None else self._passed + problem.offset
         if isinstance(problem, DecodeError):
             return DecodeError(problem.reason, offset=offset, path=problem.path)

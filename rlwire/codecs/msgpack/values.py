@@ -1,11 +1,11 @@
-"""Extensions and timestamps; they may stand for the msgpack package's classes of the same name."""
+"""Extensions and timestamps. The msgpack package's classes of the same names work as well."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# ml_dtypes's dtypes and their sizes. Their dtype.str is "<V2" or "<f1", so they travel by name.
+# Dtypes of ml_dtypes and their sizes. Their dtype.str is "<V2" or "<f1", so they are sent by name.
 EXTENDED = {"bfloat16": 2} | dict.fromkeys(
     (
         *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn"),
@@ -24,7 +24,7 @@ class ExtType(_ExtType):
     """An extension.
 
     Args:
-        code: -128 to 127; the specification reserves those below 0.
+        code: -128 to 127; the specification reserves negative codes.
         data: the bytes.
     """
 
@@ -47,7 +47,7 @@ class Timestamp:
 
     Args:
         seconds: since 1970-01-01 UTC without leap seconds; 64 bits, may be negative.
-        nanoseconds: from 0 to 999,999,999, also where `seconds` is negative.
+        nanoseconds: 0 to 999,999,999, also if `seconds` is negative.
     """
 
     seconds: int

@@ -1,7 +1,7 @@
 """PERLERT: datagrams to messages and back, and their free fields to numbers, arrays, mappings.
 
-Source: R. Montero, ``draft-perlert-wg-00`` (2020); docs/protocols/perlert.md says how it is read
-where it leaves a choice.
+Source: R. Montero, ``draft-perlert-wg-00`` (2020). docs/protocols/perlert.md has the choices that
+it leaves open.
 """
 
 from rlwire.codecs.perlert import datagrams, mappings, messages, text

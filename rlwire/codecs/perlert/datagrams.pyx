@@ -27,16 +27,16 @@ __all__ = [
 ]
 
 cdef enum:
-    STACK = 2048  # bytes of a datagram before the heap is asked
+    STACK = 2048  # bytes of a datagram before the writer allocates
 
-cdef object _named_tuple = tuple.__new__  # as the classes, without the call of a Python function
+cdef object _named_tuple = tuple.__new__  # like the classes, without calling a Python function
 cdef type _Action = Action
 cdef type _RolloutStep = RolloutStep
 
 # --- messages to datagrams
 
 cdef int _unwritable(rlw_status status, const rlw_perlert_message *m, str key=None) except -1:
-    """Raise what a kernel has found in the field m.field."""
+    """Raise the error that a kernel found in the field m.field."""
     field = (<bytes> rlw_perlert_field_name(m.field)).decode("ascii")
     if status == RLW_NO_MEMORY:
         raise MemoryError()
@@ -45,7 +45,7 @@ cdef int _unwritable(rlw_status status, const rlw_perlert_message *m, str key=No
     if status == RLW_BAD_EMPTY:
         raise EncodeError(f"{field} must not be empty", path=field)
     if status == RLW_BAD_WORD:
-        raise EncodeError(f"{field} must not be {key!r}, which another message begins with",
+        raise EncodeError(f"{field} must not be {key!r}, which starts another message",
                           path=field)
     raise EncodeError(f"{field}: {(<bytes> rlw_status_text(status)).decode()}", path=field)
 
@@ -54,7 +54,7 @@ cdef uint64_t _natural(object value, str field) except? 0:
     cdef int overflow = 0
     cdef long long number = PyLong_AsLongLongAndOverflow(value, &overflow)
     if overflow or number < 0:
-        raise EncodeError(f"{value} is not within 0..{INT64_MAX}", path=field)
+        raise EncodeError(f"{field} must be 0 to {INT64_MAX}, not {value}", path=field)
     return <uint64_t> number
 
 
@@ -97,7 +97,7 @@ cdef int _put_slots(rlw_writer *w, rlw_perlert_message *m, object slots, uint64_
     return 0
 
 
-# The lobby's messages: their kind, and what they have besides a key: an attribute and its field.
+# The lobby's messages: their kind, and an attribute besides the key, with its field.
 cdef dict _KINDS = {
     LobbyRequest: (<int> RLW_PERLERT_LOBBY_REQUEST, None, None),
     Register: (<int> RLW_PERLERT_REGISTER, "tag", "AGENT_TAG"),
@@ -129,7 +129,7 @@ cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
     else:
         found = _KINDS.get(kind)
         if found is None:
-            raise TypeError(f"not a message of PERLERT: {kind.__qualname__}")
+            raise TypeError(f"expected a message of PERLERT, not {kind.__qualname__}")
         code, attribute, field = found
         m.kind = <rlw_perlert_kind> <int> code
         if kind is Register or kind is Ready or kind is Registered:
@@ -152,7 +152,7 @@ cdef int _write(rlw_writer *w, object message, uint64_t most) except -1:
 
 
 def encode(message, *, limits=DEFAULT):
-    """Return a message as a datagram."""
+    """Return a message as a datagram; EncodeError names a field, LimitExceeded the size."""
     cdef uint8_t room[STACK]
     cdef rlw_perlert_limits limits_room
     cdef rlw_writer w
@@ -165,7 +165,7 @@ def encode(message, *, limits=DEFAULT):
 
 
 def encode_into(message, buffer, offset=0, *, limits=DEFAULT):
-    """Write a message into a writable buffer from `offset` on; return the bytes written.
+    """Write a message into `buffer` from `offset` on; return the number of bytes.
 
     Nothing is written if the buffer is too small.
     """
@@ -174,10 +174,10 @@ def encode_into(message, buffer, offset=0, *, limits=DEFAULT):
 
 
 cdef class StepWriter:
-    """Writes the rollout steps of one instance, values straight into the datagram.
+    """Writes the rollout steps of one instance, with values formatted directly into the datagram.
 
-    Floats have 0 to 100 `decimals`, zeros at the end dropped, or by default the shortest text that
-    reads back as the same float.
+    Floats have 0 to 100 `decimals`, without trailing zeros. By default they are the shortest text
+    that reads back as the same float.
     """
 
     cdef bytes _header
@@ -213,8 +213,8 @@ cdef class StepWriter:
     def write(self, timestamp, step, observation, reward, done, extra=None):
         """Return a rollout step as a datagram.
 
-        `observation`, and `extra` unless it is None, are str or bytes, a number, an array of
-        numbers, or a mapping of names to such; `reward` is a number or a str.
+        `observation`, and `extra` unless it is None, are a str or bytes, a number, an array of
+        numbers, or a mapping from names to these. `reward` is a number or a str.
         """
         cdef uint8_t room[STACK]
         cdef rlw_perlert_message m
@@ -317,22 +317,22 @@ cdef inline bytes _bytes(object buffer):
 
 
 def decode_client_message(buffer, *, limits=DEFAULT):
-    """Return the message of a datagram that a client has sent, in any buffer."""
+    """Return the message in a client's datagram (any buffer). DecodeError has offset and field."""
     cdef bytes data = _bytes(buffer)
     return _client_message(<const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), limits)
 
 
 def decode_server_message(buffer, *, limits=DEFAULT):
-    """Return the message of a datagram that a server has sent, in any buffer.
+    """Return the message in a server's datagram (any buffer). DecodeError has offset and field.
 
-    Of the limits ``datagram`` and ``items``, of slots, count.
+    The limits ``datagram`` and ``items`` (for slots) apply.
     """
     cdef bytes data = _bytes(buffer)
     return _server_message(<const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), limits)
 
 
 cdef class StepReader:
-    """Reads the rollout steps of one instance into plain tuples: no message is made."""
+    """Reads the rollout steps of one instance into plain tuples, without message objects."""
 
     cdef bytes _name
     cdef uint64_t _number
@@ -365,7 +365,7 @@ cdef class StepReader:
     def read(self, buffer):
         """Return (timestamp, step, observation, reward, done, extra).
 
-        None when the datagram is not a rollout step of this instance.
+        None if the datagram is not a rollout step of this instance.
         """
         cdef bytes data = _bytes(buffer)
         return self._read(<const uint8_t *> PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))

@@ -1,4 +1,4 @@
-"""PERLERT's mappings, ``x:0.54,y:1,2``, as values."""
+"""PERLERT's mappings, such as ``x:0.54,y:1,2``, to values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlwire.limits import DEFAULT, Limits
 
 __all__ = ["text_to_mapping"]
 
-_ITEM = 256  # bytes that an item counts, whatever it is: see Limits
+_ITEM = 256  # bytes that an item counts, whatever its type: see Limits
 _WHOLE = re.compile("[+-]?[0-9]{1,4000}").fullmatch
 _NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)",
@@ -22,10 +22,11 @@ _NUMBER = re.compile(
 
 
 def text_to_mapping(text: str | Buffer, *, limits: Limits | None = DEFAULT) -> dict[str, Any]:
-    """Return the mapping that a text, ``x:0.54,y:1,2``, stands for.
+    """Return the mapping in a text such as ``x:0.54,y:1,2``.
 
-    A name is followed by a colon and one value, or several with commas between them: a bool, an int
-    of up to 64 bits, a float, or text. Several numbers or bools are an array, others a list.
+    A name is followed by a colon and one value, or several separated by commas. A value is a bool,
+    an int of up to 64 bits, a float, or text. Several numbers or bools become an array, other
+    values a list.
     """
     limits = DEFAULT if limits is None else limits
     if not isinstance(text, str):
@@ -43,10 +44,10 @@ def text_to_mapping(text: str | Buffer, *, limits: Limits | None = DEFAULT) -> d
         name, colon, value = item.partition(":") if ":" in item else ("", "", item)
         if wrong := re.search("[;=]|:[^:]*:", item):
             where = at + wrong.end() - 1
-            raise DecodeError(f"{item[wrong.end() - 1]!r} in a value", offset=_bytes(text, where))
+            raise DecodeError(f"unexpected {item[wrong.end() - 1]!r}", offset=_bytes(text, where))
         if colon:
             if not name or name in found:
-                what = f"the name {quoted(name)} twice" if name else "an empty name"
+                what = f"duplicate name {quoted(name)}" if name else "an empty name"
                 raise DecodeError(what, offset=_bytes(text, at))
             parts = found[name] = []
         elif parts is None:

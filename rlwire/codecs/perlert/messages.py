@@ -1,4 +1,4 @@
-"""PERLERT's messages as values; the fields are the draft's, and are checked when encoded."""
+"""PERLERT's messages, with the draft's fields, which are checked when encoded."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class _Headed:
 
 @dataclass(frozen=True, slots=True)
 class LobbyRequest(_Headed):
-    """A client asks for the lobby: ``city:7;lobby``."""
+    """A client requests the lobby: ``city:7;lobby``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Register(_Headed):
-    """A client asks for a slot: ``city:7;register=agent0,patrick``."""
+    """A client requests a slot: ``city:7;register=agent0,patrick``."""
 
     key: str
     tag: str
@@ -40,7 +40,7 @@ class Register(_Headed):
 
 @dataclass(frozen=True, slots=True)
 class Ready(_Headed):
-    """A client says whether it is ready: ``city:7;ready=agent0,true``."""
+    """A client reports whether it is ready: ``city:7;ready=agent0,true``."""
 
     key: str
     ready: bool
@@ -66,14 +66,14 @@ class LobbyInformation(_Headed):
 
 @dataclass(frozen=True, slots=True)
 class Registered(_Headed):
-    """The server has given a slot to the client: ``city:7;registered=agent0``."""
+    """The server has assigned a slot to the client: ``city:7;registered=agent0``."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class LobbyMessage(_Headed):
-    """The server tells something: ``city:7;message=Simulation will start...``."""
+    """A message for people: ``city:7;message=Simulation will start...``."""
 
     text: str
 
@@ -94,10 +94,10 @@ class Action(NamedTuple):
 
 
 class RolloutStep(NamedTuple):
-    """What an agent sees of a step: ``city:7:1590853116323:0;obs=45;reward=0;done=false``.
+    """One step of an agent: ``city:7:1590853116323:0;obs=45;reward=0;done=false``.
 
-    The reward is a number, or a str where it is not one; a float32 is written as the shortest
-    decimal that reads back as it.
+    The reward is a number, or a str if it is not one. A float32 is written as the shortest decimal
+    that reads back as the same float32.
     """
 
     name: str

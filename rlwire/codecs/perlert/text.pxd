@@ -4,8 +4,8 @@ from rlwire.kernels cimport rlw_perlert_limits, rlw_perlert_text, rlw_writer
 
 
 cdef struct Style:
-    int decimals  # below 0: the shortest text that reads back
-    uint64_t most  # bytes of the whole text
+    int decimals  # negative: the shortest text that reads back
+    uint64_t most  # bytes of the whole text at most
 
 
 cdef object too_long(uint64_t size, uint64_t most)

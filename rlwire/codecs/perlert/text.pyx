@@ -1,7 +1,7 @@
-"""PERLERT's free fields as values: numbers, arrays and mappings to text and back.
+"""PERLERT's free fields: numbers, arrays and mappings to text and back.
 
-The draft leaves OBSERVATION, ACTION and EXTRA to both ends; its examples are ``5,6.78`` and
-``x:0.54,y:0.95``.
+The draft leaves the format of OBSERVATION, ACTION and EXTRA to both ends. Its examples are
+``5,6.78`` and ``x:0.54,y:0.95``.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 cdef enum:
-    STACK = 2048  # bytes of text before the heap is asked
+    STACK = 2048  # bytes of text before the writer allocates
 
 cdef type _np_floating = np.floating
 cdef type _np_generic = np.generic
@@ -47,7 +47,7 @@ _SHOWN = {
 }
 
 
-# --- what all of PERLERT's modules share
+# --- shared by PERLERT's modules
 
 
 cdef rlw_perlert_limits _DEFAULT_LIMITS
@@ -81,7 +81,7 @@ cdef object too_long(uint64_t size, uint64_t most):
 
 
 cdef int refuse(str field, rlw_perlert_text text, size_t at) except -1:
-    """Raise for the byte at `at`, which the field must not have."""
+    """Raise EncodeError for the byte at `at`, which the field does not allow."""
     given = (<bytes> text.data[:text.size]).decode("utf-8", "replace")
     raise EncodeError(
         f"{field} must not contain {_SHOWN[text.data[at]]}: {quoted(given)}", path=field
@@ -89,7 +89,7 @@ cdef int refuse(str field, rlw_perlert_text text, size_t at) except -1:
 
 
 cdef int text_of_object(object value, str field, rlw_perlert_text *out) except -1:
-    """The UTF-8 of a str, which the caller keeps alive."""
+    """Set `out` to the UTF-8 of a str, which the caller keeps alive."""
     cdef Py_ssize_t size = 0
     if not isinstance(value, str):
         raise TypeError(f"{field} must be str, not {type(value).__qualname__}")
@@ -117,7 +117,7 @@ cdef int _put_double(rlw_writer *w, double value, const Style *style) except -1:
 
 
 cdef double number_of(object value) except? -1:
-    """A float of any number; of a NumPy float the shortest decimal that reads back as it."""
+    """Return a number as a float; a NumPy float by the shortest decimal that reads back as it."""
     if PyFloat_CheckExact(value):
         return PyFloat_AS_DOUBLE(value)
     if isinstance(value, (bytes, bytearray, memoryview)):  # float() would parse them
@@ -159,9 +159,9 @@ cdef int _put_array(rlw_writer *w, cnp.ndarray array, const Style *style, str fi
     cdef int kind = number_kind(array.dtype)
     cdef uint64_t count = cnp.PyArray_SIZE(array)
     if kind < 0:
-        raise EncodeError(f"an array of dtype {array.dtype} has no text: expected booleans, "
+        raise EncodeError(f"cannot write an array of dtype {array.dtype}: expected booleans, "
                           f"integers or floats of 16, 32 or 64 bits", path=field)
-    # Each number takes a byte and a comma.
+    # Each number needs a digit and a comma.
     if count and 2 * count - 1 > style.most:
         raise too_long(2 * count - 1, style.most)
     if cnp.PyArray_ISBYTESWAPPED(array):
@@ -181,13 +181,13 @@ cdef cnp.ndarray _array_of(object value, str field):
             raise EncodeError(str(problem), path=field) from None
     array = None if isinstance(value, (bytes, bytearray)) else foreign_array(value)
     if array is None:
-        raise TypeError(f"{field} cannot be made of {type(value).__qualname__}")
+        raise TypeError(f"{field} cannot be of type {type(value).__qualname__}")
     return array
 
 
 cdef int _put_value(rlw_writer *w, object value, const Style *style, unsigned refused,
                     str field) except -1:
-    """Anything but a mapping."""
+    """Write any value except a mapping."""
     cdef str word
     if PyFloat_CheckExact(value):
         return _put_double(w, PyFloat_AS_DOUBLE(value), style)
@@ -215,9 +215,9 @@ cdef int _put_mapping(rlw_writer *w, object mapping, const Style *style, str fie
     for key, value in mapping.items():
         if not isinstance(key, str):
             raise TypeError(f"a key of {field} must be str, not {type(key).__qualname__}")
-        # An abstract base class is slow to ask, and nearly all values are numbers or text.
+        # Checking an abstract base class is slow, and nearly all values are numbers or text.
         if type(value) not in _SCALARS and isinstance(value, Mapping):
-            raise EncodeError(f"a mapping inside a mapping has no text: key {key!r}", path=field)
+            raise EncodeError(f"a mapping cannot contain a mapping: key {key!r}", path=field)
         if not first:
             rlw_put(w, b",", 1)
         first = False
@@ -235,7 +235,7 @@ cdef int _put_mapping(rlw_writer *w, object mapping, const Style *style, str fie
 
 cdef int put_field(rlw_writer *w, object value, const Style *style, unsigned refused,
                    str field) except -1:
-    """Any value that a free field may be given as."""
+    """Write any value that a free field accepts."""
     if isinstance(value, cnp.ndarray):
         return _put_array(w, value, style, field)
     if type(value) is dict or (type(value) is not str and isinstance(value, Mapping)):
@@ -257,12 +257,12 @@ cdef str _text(object value, str field, object decimals):
 
 
 def array_to_text(array, *, decimals=None):
-    """Return numbers as text, ``0.54,-1,1e-05``, in row-major order.
+    """Return numbers as text such as ``0.54,-1,1e-05``, in row-major order.
 
     Args:
         array: booleans, integers or floats of 16, 32 or 64 bits, in any array or nested lists.
-        decimals: of floats, 0 to 100, rounded as by ``'%.4f'``, without zeros at the end; None: the
-            shortest text that reads back as the same float, of 16 bits as of 32.
+        decimals: for floats, 0 to 100, rounded like ``'%.4f'``, without trailing zeros. None: the
+            shortest text that reads back as the same float; 16-bit floats count as 32-bit ones.
     """
     if not isinstance(array, cnp.ndarray):
         array = _array_of(array, "array")
@@ -272,8 +272,8 @@ def array_to_text(array, *, decimals=None):
 def value_to_text(value, *, decimals=None):
     """Return a value as text: ``true``, ``0.54``, a str as it is, ``1,2``, ``x:0.54,y:1,2``.
 
-    The last two are of an array or list, and of a mapping of names to other values. `decimals` is
-    that of `array_to_text`.
+    The last two are an array or list, and a mapping from names to other values. `decimals` is that
+    of `array_to_text`.
     """
     return _text(value, "value", decimals)
 
@@ -282,16 +282,16 @@ def value_to_text(value, *, decimals=None):
 
 
 def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):
-    """Return the numbers of a text, ``0.54,-1,1e-05``, as an array.
+    """Return the numbers in a text such as ``0.54,-1,1e-05`` as an array.
 
-    Each is what ``float()``, or ``int()`` for an integer dtype, reads, without spaces and
+    It accepts what ``float()`` accepts, or ``int()`` for an integer dtype, without spaces and
     underscores; ``true`` or ``false`` for bool. An empty text is an empty array.
 
     Args:
         text: str, or UTF-8 in any buffer.
         dtype: bool, an integer or a float of 16, 32 or 64 bits.
-        shape: of the array; one dimension when None.
-        limits: ``items`` and ``expanded`` count.
+        shape: of the array; one-dimensional if None.
+        limits: ``items`` and ``expanded`` apply.
     """
     cdef const uint8_t *data
     cdef Py_ssize_t length = 0

@@ -1,7 +1,7 @@
-"""Universe's rewarder protocol: messages to JSON and back; needs the extra ``universe``.
+"""Universe's rewarder protocol: messages to JSON and back. Needs the extra ``universe``.
 
-Source: openai/universe, "Universe internal communication protocols", and its program where
-docs/protocols/rewarder.md says so.
+Source: openai/universe, "Universe internal communication protocols". Where rlwire follows its
+program instead, docs/protocols/rewarder.md says so.
 """
 
 from rlwire.errors import optional

@@ -1,7 +1,7 @@
-"""Arrays in an info: an entry of the info lists which JSON lists were arrays.
+"""Arrays in an info: an entry of the info records which JSON lists were arrays.
 
-``"rlwire.arrays": {"action_mask": ["int8", 6], "deep": {"x": ["float32", 2, 0]}}`` has dtype and
-shape of each array, nested as the info is. Other programs ignore the entry, and read lists.
+``"rlwire.arrays": {"action_mask": ["int8", 6], "deep": {"x": ["float32", 2, 0]}}`` has the dtype
+and shape of each array, nested like the info. Other programs ignore the entry and read lists.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 from rlwire.errors import EncodeError
 
 ARRAYS: Final = "rlwire.arrays"
-"""Our entry of an info that lists its arrays."""
+"""rlwire's entry of an info that lists its arrays."""
 
 BEGUN: Final = "rlwire.info"
-"""Our field of ``v0.env.describe``'s body that has the info of the episode's reset."""
+"""rlwire's field in the body of ``v0.env.describe`` with the info of the episode's reset."""
 
 _KINDS = "biuf"
 _PLAIN = (str, int, float, type(None))
 
 
 def mark_arrays(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an info with `ARRAYS`, if it has any; EncodeError for values such as a set."""
+    """Return an info with `ARRAYS` if it has arrays; EncodeError for values such as a set."""
     _check(info, "$.body.info")
     marks = _marks(info)
     return {**info, ARRAYS: marks} if marks else info
@@ -41,7 +41,7 @@ def _check(value: Any, path: str) -> None:
         for item in value:
             _check(item, f"{path}[]")
     elif not (isinstance(value, _PLAIN) or hasattr(value, "__array__")):
-        raise EncodeError(f"JSON has no {type(value).__qualname__}", path=path)
+        raise EncodeError(f"JSON cannot represent {type(value).__qualname__}", path=path)
 
 
 def _marks(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _marks(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore_arrays(info: dict[str, Any], marks: Any = None) -> dict[str, Any]:
-    """Return an info as it was before `mark_arrays`; lists that do not fit the entry stay."""
+    """Return an info as it was before `mark_arrays`. Lists that do not match the entry stay."""
     if marks is None and ARRAYS not in info:
         return info
     found = dict(info)

@@ -1,7 +1,7 @@
-"""The rewarder's messages, one class for each method, to JSON and back.
+"""The rewarder's messages, one class per method, to JSON and back.
 
-A text without unknown members is decoded once. Other texts, and invalid ones, are decoded again,
-without the tagged union, for the unknown members and for the method's name in errors.
+A text without unknown members is decoded once. Other texts, and invalid ones, are decoded again
+without the tagged union, to find the unknown members and the method for errors.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class RewarderMessage(Struct, kw_only=True, frozen=True):
-    """The headers of each message, None if missing, and its unknown members.
+    """The headers of every message (None if missing), and its unknown members.
 
     Attributes:
-        sent_at: seconds since 1970 by the sender's clock.
+        sent_at: seconds since 1970, by the sender's clock.
         message_id: counts from 0 on each side of a connection.
-        episode_id: numbers with dots between them, such as "1.2".
-        parent_message_id: of the message that this one replies to.
+        episode_id: numbers separated by dots, such as "1.2".
+        parent_message_id: ID of the message that this one replies to.
         parent_runtime: seconds that the reply took.
         extra_headers, extra_body: unknown members of the headers and of the body.
         extra: other unknown members.
@@ -54,9 +54,9 @@ class RewarderMessage(Struct, kw_only=True, frozen=True):
 
 
 class EnvDescribe(RewarderMessage, frozen=True):
-    """``v0.env.describe``: the environment's id, None without one, state and frames a second.
+    """``v0.env.describe``: the environment's id (None without one), state and frame rate.
 
-    `env_state` is such as "running" or "resetting".
+    `env_state` is, for example, "running" or "resetting".
     """
 
     method = "v0.env.describe"
@@ -75,14 +75,14 @@ class EnvReward(RewarderMessage, frozen=True):
 
 
 class EnvText(RewarderMessage, frozen=True):
-    """``v0.env.text``: a text of the environment."""
+    """``v0.env.text``: a text from the environment."""
 
     method = "v0.env.text"
     text: str
 
 
 class EnvObservation(RewarderMessage, frozen=True):
-    """``v0.env.observation``: an observation besides pixels.
+    """``v0.env.observation``: an observation other than pixels.
 
     Lists of numbers, nested or not, are decoded as arrays of int64, uint64 or float64.
     """
@@ -92,7 +92,7 @@ class EnvObservation(RewarderMessage, frozen=True):
 
 
 class ConnectionClose(RewarderMessage, frozen=True):
-    """``v0.connection.close``: why the server is about to close the connection."""
+    """``v0.connection.close``: why the server will close the connection."""
 
     method = "v0.connection.close"
     message: str
@@ -118,7 +118,7 @@ class ReplyControlPing(RewarderMessage, frozen=True):
 
 
 class AgentAction(RewarderMessage, frozen=True):
-    """``v0.agent.action``: events that begin with their names: ``("JoystickAxisXEvent", 0.1)``."""
+    """``v0.agent.action``: events that start with their names: ``("JoystickAxisXEvent", 0.1)``."""
 
     method = "v0.agent.action"
     action: Sequence[Sequence[Any]]
@@ -128,7 +128,7 @@ class AgentAction(RewarderMessage, frozen=True):
         for event in self.action:
             if isinstance(event, str) or not len(event) or not isinstance(event[0], str):
                 raise TypeError(
-                    "an event must begin with its name, as ('KeyEvent', 97, True), not be "
+                    "an event must start with its name, such as ('KeyEvent', 97, True), not "
                     + quoted(event)
                 )
             events.append(tuple(event))
@@ -136,7 +136,7 @@ class AgentAction(RewarderMessage, frozen=True):
 
 
 class EnvReset(RewarderMessage, frozen=True):
-    """``v0.env.reset``: asks for a new episode; None for the current environment and rate."""
+    """``v0.env.reset``: requests an episode; None keeps the current environment and frame rate."""
 
     method = "v0.env.reset"
     env_id: str | None
@@ -145,13 +145,13 @@ class EnvReset(RewarderMessage, frozen=True):
 
 
 class ControlPing(RewarderMessage, frozen=True):
-    """``v0.control.ping``: asks for a reply."""
+    """``v0.control.ping``: requests a reply."""
 
     method = "v0.control.ping"
 
 
 class UnknownMessage(RewarderMessage, frozen=True):
-    """A message of a method that the document does not have, of either direction."""
+    """A message with an unknown method, of either direction."""
 
     method: str  # type: ignore[misc]
     body: Any = None
@@ -187,9 +187,9 @@ _KNOWN: Final = (
 
 
 def _wire(kind: type[RewarderMessage]) -> tuple[type[Any], type[Any], type[Any]]:
-    """Return the classes of a method's JSON and of its body, and one that skips unknown members."""
+    """Return the classes of a method's JSON and of its body, and one that ignores unknown ones."""
     name = kind.__name__
-    # A reset is written with all of its members, None or not: the original's servers need them.
+    # A reset is written with all its members, even if None: the original's servers need them.
     fields = [
         (field.name, msgspec.Raw if field.name == "observation" else field.type)
         if field.default is not None
@@ -201,7 +201,7 @@ def _wire(kind: type[RewarderMessage]) -> tuple[type[Any], type[Any], type[Any]]
     known = msgspec.defstruct(body.__name__, [], bases=(body,), forbid_unknown_fields=True)
     text = msgspec.defstruct(
         name,
-        # Missing ones are left to the class that skips members: `_decode_any`.
+        # Texts without them are left to the class that ignores unknown members: `_decode_any`.
         [("headers", _KnownHeaders, None), ("body", known, None)],
         tag_field="method",
         tag=kind.method,
@@ -229,7 +229,7 @@ def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> RewarderMessage:
     """Return the message in a JSON text, of either direction.
 
     Raises:
-        DecodeError: the text is no message; with the method, and the offset or the path.
+        DecodeError: the text is not a message; the error has the method, and the offset or path.
         LimitExceeded: the text exceeds one of the limits.
     """
     data = bounded(buffer, limits)
@@ -243,12 +243,12 @@ def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> RewarderMessage:
 
 
 def _message(kind: Any, headers: Any, body: Any) -> RewarderMessage:
-    """Return a message; TypeError for an action's events without names."""
+    """Return a message; TypeError if an action has events without names."""
     values = () if body is None else astuple(body)
     sent_at, message_id, episode_id, parent, runtime = astuple(headers)
     if kind is EnvObservation:
         values = (_observation(values[0]),)
-    if len(values) == 1:  # the hot messages; with `*`, the keywords are a dictionary
+    if len(values) == 1:  # frequent messages; with `*`, the keywords would be a dictionary
         return kind(
             values[0],
             sent_at=sent_at,
@@ -268,7 +268,7 @@ def _message(kind: Any, headers: Any, body: Any) -> RewarderMessage:
 
 
 def _decode_any(data: bytes, limits: Limits) -> RewarderMessage:
-    """Return the message in a text with unknown members; raise the error of an invalid text."""
+    """Decode a text with unknown members; raise the error of an invalid text."""
     method = read(_decode_method, data, limits).method
     kind, decode_text = _BY_METHOD.get(method, (UnknownMessage, _decode_text))
     try:
@@ -328,11 +328,11 @@ def encode(
         message: unknown members are written after the known ones.
         sent_at: replaces the message's own.
         message_id: replaces the message's own.
-        limits: ``message`` and ``depth`` count.
+        limits: ``message`` and ``depth`` apply.
 
     Raises:
-        EncodeError: JSON cannot carry a field; with the path.
-        LimitExceeded: the text is longer, or nested deeper, than the limits.
+        EncodeError: JSON cannot represent a field; the error has its path.
+        LimitExceeded: the text exceeds `limits.message` or `limits.depth`.
     """
     values = astuple(message)
     own, shared = values[:-_SHARED], values[-_SHARED:]

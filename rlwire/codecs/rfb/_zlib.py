@@ -1,7 +1,7 @@
-"""Inflaters and compressors for RFB's zlib streams: the fastest packages that are installed.
+"""Inflaters and compressors for RFB's zlib streams: the fastest installed packages.
 
-zlib-ng and isal inflate Tight of a large screen in half of zlib's time. isal inflates ZRLE in two
-thirds of zlib-ng's, zlib-ng small pieces in half of isal's
+zlib-ng and isal inflate Tight of a large screen in half of zlib's time. For ZRLE, isal needs two
+thirds of zlib-ng's time; for small pieces, zlib-ng needs half of isal's
 (``python benchmarks/bench_rfb_decode.py --inflaters``).
 """
 
@@ -16,14 +16,14 @@ INFLATERS = {"zlib-ng": "zlib_ng.zlib_ng", "isal": "isal.isal_zlib", "zlib": "zl
 
 
 def choose(name: str | None = None, first: str = "zlib-ng") -> tuple[Any, type[Exception]]:
-    """Return the maker of inflating streams and its exception; may raise ImportError."""
+    """Return a function that creates inflating streams, and its exception; or ImportError."""
     names = [first, *INFLATERS] if name is None else [name]
     module = _first_of(*[INFLATERS[one] for one in names])
     return module.decompressobj, module.error
 
 
 def compressor(level: int) -> Any:
-    # ISA-L's level 1 takes half of zlib-ng's time. zlib-ng's level 1 compresses half as well.
+    # ISA-L's level 1 needs half of zlib-ng's time. zlib-ng's level 1 compresses half as well.
     names = ("isal.isal_zlib", "zlib_ng.zlib_ng", "zlib")[level > 3 :]
     module = _first_of(*names)
     if module.__name__.startswith("isal"):

@@ -1,7 +1,7 @@
-"""RFB's rectangles, painted into a framebuffer; the kernels are in include/rlwire/rfb.h.
+"""RFB's rectangles, painted into a framebuffer. include/rlwire/rfb.h has the kernels.
 
-A decoder keeps the zlib streams of one connection. The rectangle's size bounds what it inflates to.
-Large rectangles are painted without the GIL: `Framebuffer.resize` raises meanwhile.
+A decoder keeps the zlib streams of one connection. A rectangle's size limits its inflated bytes.
+Large rectangles are painted without the GIL; `Framebuffer.resize` raises in the meantime.
 
 Source: RFC 6143, section 7.7; Tight and LastRect: rfbproto.rst.
 """
@@ -28,11 +28,11 @@ from rlwire.limits import checked
 cdef enum:
     ZRLE_STREAM = 4
     LARGE = 65536  # pixels: isal inflates ZRLE of such screens faster than zlib-ng
-    SMALL = 8192  # pixels: painted faster than the GIL is released and taken again
-    SHORT = 1024  # bytes: a call of the inflater costs more than their inflation,
-    JOINED = 8192  # so ZRLE rectangles of up to so many bytes are inflated together
-    FRAMES = 16  # an update may paint so many times the framebuffer's pixels,
-    LEAST = 1 << 20  # and at least these
+    SMALL = 8192  # pixels: painting fewer is faster than releasing the GIL
+    SHORT = 1024  # bytes: calling the inflater costs more than inflating so few,
+    JOINED = 8192  # so ZRLE rectangles of up to this many bytes are inflated together
+    FRAMES = 16  # an update may paint this many times the framebuffer's pixels,
+    LEAST = 1 << 20  # and at least this many
 
 
 cdef class Framebuffer:
@@ -50,9 +50,9 @@ cdef class Framebuffer:
     cdef readonly int width
     cdef readonly int height
     cdef object _limits
-    cdef object _view  # keeps the memory of `screen`
+    cdef object _view  # keeps the memory of `screen` alive
     cdef rlw_rfb_screen screen
-    cdef int painted_by  # calls that paint now
+    cdef int painted_by  # calls that are painting
 
     def __init__(self, width, height, *, limits=None):
         self._limits = checked(limits)
@@ -60,10 +60,10 @@ cdef class Framebuffer:
         self.resize(width, height)
 
     def resize(self, width, height):
-        """Change the size; the pixels that fit stay, the others are black."""
+        """Change the size. Pixels that fit are kept; new ones are black."""
         cdef uint8_t[:, :, ::1] view
         if self.painted_by:
-            raise RuntimeError("the framebuffer is being painted into")
+            raise RuntimeError("cannot resize a framebuffer while it is being painted")
         if width < 0 or height < 0:
             raise ValueError(f"a screen must have at least 0x0 pixels, not {width}x{height}")
         if width == self.width and height == self.height:
@@ -82,7 +82,7 @@ cdef class Framebuffer:
         self.screen.height = self.height
 
     def snapshot(self, out=None):
-        """Return a copy of the pixels, in `out` if given: an array of their shape."""
+        """Return a copy of the pixels, in `out` if given, an array of the same shape."""
         if out is None:
             return self.pixels.copy()
         np.copyto(out, self.pixels)
@@ -95,7 +95,7 @@ cdef class Framebuffer:
 @cython.freelist(64)
 @cython.no_gc
 cdef class Rectangle:
-    """A decoded rectangle: x, y, width, height and encoding, also by unpacking."""
+    """A decoded rectangle: x, y, width, height and encoding. It can be unpacked."""
 
     cdef readonly int x
     cdef readonly int y
@@ -114,35 +114,35 @@ cdef class Rectangle:
 
 
 cdef class RectangleDecoder:
-    """The rectangles of one connection, in order. After an error its zlib streams are lost.
+    """Decodes the rectangles of one connection, in order. After an error its zlib streams are lost.
 
     Args:
         framebuffer: may be resized between rectangles.
-        limits: `received` bounds a rectangle's bytes, `expanded` what it inflates to.
+        limits: `received` limits a rectangle's bytes, `expanded` its inflated bytes.
         inflater: a key of `rlwire.codecs.rfb._zlib.INFLATERS`; None for the fastest installed.
 
     Attributes:
-        counted: whole rectangles that the last `size` measured.
-        ended: whether the last of those is a LastRect.
-        painted: pixels of the update that `paint` has painted so far.
-        most: pixels that an update may paint: 16 times the framebuffer's, at least 2^20. Few bytes
-            fill or copy all of it.
+        counted: whole rectangles in the last result of `size`.
+        ended: whether the last of them is a LastRect.
+        painted: pixels painted so far in the update of the last `paint`.
+        most: pixels that an update may paint: 16 times the framebuffer's, at least 2**20. A few
+            bytes can fill or copy the whole framebuffer.
     """
 
     cdef readonly Framebuffer framebuffer
-    cdef tuple _fresh  # the makers of a stream for Tight, and for ZRLE
+    cdef tuple _fresh  # functions that create a stream for Tight, and for ZRLE
     cdef tuple _errors  # their exceptions
     cdef list _streams  # four for Tight, one for ZRLE; None until used
     cdef uint64_t _received
     cdef uint64_t _expanded
     cdef rlw_rfb_progress _progress
-    cdef unsigned char _head[12]  # of the rectangle that is measured
+    cdef unsigned char _head[12]  # of the rectangle being measured
     cdef readonly Py_ssize_t counted
     cdef readonly bint ended
     cdef readonly uint64_t painted
     cdef bytes _tiles  # inflated ZRLE, painted up to `_at`,
     cdef size_t _at
-    cdef Py_ssize_t _short  # of so many rectangles that follow
+    cdef Py_ssize_t _short  # for this many more rectangles
 
     def __init__(self, framebuffer, *, limits=None, inflater=None):
         self.framebuffer = framebuffer
@@ -160,11 +160,11 @@ cdef class RectangleDecoder:
 
     cpdef Py_ssize_t size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                           Py_ssize_t most=1) except -1:
-        """Return the size in bytes of the rectangle at `start`, head included; 0 while unknown.
+        """Return the size of the rectangle at `start` in bytes, head included; 0 while unknown.
 
-        A call with more bytes of the same rectangle continues, wherever it lies then. While the
-        rectangle is not whole, `counted` is 0. If it is whole, the size is that of up to `most`
-        whole rectangles, ended by the first without pixels.
+        A call with more bytes of the same rectangle continues, even if it has moved. While the
+        rectangle is incomplete, `counted` is 0. Once it is complete, the size is that of up to
+        `most` complete rectangles, up to the first one without pixels.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -193,7 +193,7 @@ cdef class RectangleDecoder:
                 status = rlw_rfb_measure(&c, &self.framebuffer.screen, &self._progress, &size)
                 if size > self._received and not self.counted:
                     raise LimitExceeded("received", self._received, size, offset=at)
-                # Only an unknown first rectangle is measured again; another may have its head.
+                # Only an incomplete first rectangle is measured again; others may have its head.
                 if status != RLW_NEED_MORE or self.counted:
                     memset(&self._progress, 0, sizeof(self._progress))
                 if status == RLW_NEED_MORE:
@@ -204,7 +204,7 @@ cdef class RectangleDecoder:
                     if size > <uint64_t> (end - at):
                         return <Py_ssize_t> size
                 elif status != RLW_OK or size > <uint64_t> (end - at):
-                    break  # reported when it is the first
+                    break  # reported once it is the first
                 at += <Py_ssize_t> size
                 self.counted += 1
                 self.ended = encoding == RLW_RFB_LAST_RECT
@@ -215,9 +215,9 @@ cdef class RectangleDecoder:
             PyBuffer_Release(&view)
 
     cpdef list paint(self, object buffer, Py_ssize_t offset, Py_ssize_t count, uint64_t painted=0):
-        """Paint `count` rectangles that follow one another in `buffer`, up to a LastRect.
+        """Paint `count` consecutive rectangles in `buffer`, up to a LastRect; return them.
 
-        `painted` is how many pixels the update has painted before. Returns the rectangles.
+        `painted` is the number of pixels that the update has painted before.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -303,7 +303,7 @@ cdef class RectangleDecoder:
     cdef bytes _inflate_zrle(self, const rlw_cursor *c, const rlw_rfb_rectangle *r,
                              const unsigned char *data, size_t size, Py_ssize_t more,
                              const unsigned char *start):
-        """Return a rectangle's inflated bytes, with those of the `_short` short ones behind it."""
+        """Return a rectangle's inflated bytes, and those of the `_short` short ones after it."""
         cdef rlw_cursor ahead = c[0]
         cdef rlw_rfb_rectangle other
         cdef unsigned char joined[JOINED]
@@ -328,19 +328,19 @@ cdef class RectangleDecoder:
 
     cdef bytes _inflate(self, int stream, const unsigned char *data, size_t size, uint64_t most,
                         Py_ssize_t offset):
-        """Return the inflated bytes: at most one more than `most`."""
+        """Return the inflated bytes, at most one more than `most`."""
         cdef bytes made
         inflate = self._streams[stream]
         if inflate is None:
             inflate = self._streams[stream] = self._fresh[stream == ZRLE_STREAM]().decompress
-        # `most` follows from a number of pixels, which may be more than come: only those count.
+        # `most` is computed from announced pixels; only bytes that arrive count.
         most = min(most, self._expanded)
         try:
-            # Not read after the call: zlib copies the input that it has not consumed.
+            # zlib copies input that it has not consumed, so this is not read after the call.
             made = inflate(PyMemoryView_FromMemory(<char *> data, <Py_ssize_t> size, PyBUF_READ),
                            <object> (most + 1))
         except self._errors as problem:
-            if "Error -4 " in str(problem):  # zlib's Z_MEM_ERROR: it is not the peer's fault
+            if "Error -4 " in str(problem):  # zlib's Z_MEM_ERROR is not the peer's fault
                 raise MemoryError from None
             raise DecodeError(f"zlib stream {stream}: {problem}", offset=offset) from None
         if <uint64_t> PyBytes_GET_SIZE(made) > self._expanded:
@@ -350,9 +350,9 @@ cdef class RectangleDecoder:
     cdef Py_ssize_t _paint_inflated(self, bytes made, size_t at, bint last,
                                     const rlw_rfb_rectangle *r, const rlw_rfb_tight *t,
                                     Py_ssize_t offset) except -1:
-        """Paint a rectangle from `made` at `at`, if it is the `last` to the end; return where it ends.
+        """Paint a rectangle from `made` at `at`; return its end, for the `last` one that of `made`.
 
-        Errors carry the compressed bytes' offset.
+        Errors have the offset of the compressed bytes.
         """
         cdef rlw_cursor inside
         cdef rlw_status status

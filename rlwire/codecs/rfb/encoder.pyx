@@ -1,6 +1,6 @@
-"""RFB for a server: what changed of a frame, and rectangles of it; see include/rlwire/rfb_encode.h.
+"""RFB for a server: changed areas of a frame, and rectangles. See include/rlwire/rfb_encode.h.
 
-Tight resets its stream with each rectangle, so viewers that want the same get the same bytes.
+Tight resets its stream with each rectangle, so viewers with the same settings get the same bytes.
 
 Source: RFC 6143, section 7.7; Tight: rfbproto.rst.
 """
@@ -21,7 +21,7 @@ from rlwire.codecs.rfb._zlib import compressor
 from rlwire.codecs.rfb.messages import Encoding
 
 ENCODINGS = frozenset((Encoding.RAW, Encoding.TIGHT))
-cdef int _FLUSH = zlib.Z_FULL_FLUSH  # later data refers to nothing before
+cdef int _FLUSH = zlib.Z_FULL_FLUSH  # later data does not refer to earlier data
 
 
 cdef int _open_frame(object frame, Py_buffer *view) except -1:
@@ -36,12 +36,13 @@ cdef int _open_frame(object frame, Py_buffer *view) except -1:
     ):
         shape = tuple([view.shape[i] for i in range(view.ndim)])
         PyBuffer_Release(view)
-        raise ValueError(f"a frame is (height, width, 3) uint8 of 65535 at most, not {shape}")
+        raise ValueError(f"a frame must be uint8 of shape (height, width, 3), with 1 to 65535 rows "
+                         f"and columns, not {shape}")
     return 0
 
 
 def changed(object before, object after, Py_ssize_t tile=16) -> list:
-    """Return the areas (x, y, width, height) in which two frames of one size differ, without overlaps.
+    """Return the areas (x, y, width, height) in which two equally large frames differ, disjoint.
 
     Frames are C-contiguous uint8 of shape (height, width, 3). `tile` is the side of the compared
     squares in pixels.
@@ -85,10 +86,10 @@ def changed(object before, object after, Py_ssize_t tile=16) -> list:
 
 
 cdef class RectangleEncoder:
-    """Encodes rectangles of frames, for one thread at a time.
+    """Encodes rectangles of frames. Use it from one thread at a time.
 
     Args:
-        quality: JPEG's, 1 to 100, for Tight; None for exact pixels.
+        quality: of Tight's JPEG, 1 to 100; None for exact pixels.
         compression: 0 to 9.
     """
 
@@ -130,7 +131,7 @@ cdef class RectangleEncoder:
             most,
             shift,
         ):
-            raise ValueError(f"{pixel_format!r} does not hold its colours")
+            raise ValueError(f"the colours of {pixel_format!r} do not fit its bits")
         self._encoder.deflate = _deflate
         self._encoder.jpeg = NULL
         if quality is not None:
@@ -147,7 +148,7 @@ cdef class RectangleEncoder:
             free(self._encoder)
 
     def encode(self, object frame, object areas) -> tuple:
-        """Return how many rectangles these areas of a frame become, and their bytes."""
+        """Return the number of rectangles for these areas of a frame, and their bytes."""
         cdef Py_buffer view
         cdef rlw_writer out
         cdef rlw_rfb_rect rect
@@ -201,7 +202,7 @@ cdef rlw_status _jpeg(
     try:
         size = stride * (height - 1) + 3 * width
         rows = PyMemoryView_FromMemory(<char *> rgb, size, PyBUF_READ)
-        if height > 1 and stride != 3 * width:  # Pillow wants the end of the last row as well
+        if height > 1 and stride != 3 * width:  # Pillow reads the end of the last row as well
             rows = b"".join(
                 [rows[i * stride : i * stride + 3 * width] for i in range(<Py_ssize_t> height)]
             )

@@ -1,4 +1,4 @@
-"""RFB's handshake, bytes to values and back: versions 3.3 and 3.7 are decoded only.
+"""RFB's handshake: bytes to values and back. Versions 3.3 and 3.7 are only decoded.
 
 Source: RFC 6143, sections 7.1 to 7.3, and appendix A for versions 3.3 and 3.7.
 """
@@ -39,7 +39,7 @@ _NAMES = {1: "None", 2: "VNC authentication", 18: "TLS", 19: "VeNCrypt", 30: "Ap
 
 
 def security_name(number: int) -> str:
-    """Return a security type's name, if it has a common one, and number."""
+    """Return the number of a security type, with its name if it has a common one."""
     return f"{_NAMES[number]} ({number})" if number in _NAMES else str(number)
 
 
@@ -59,7 +59,7 @@ def encode_version(version: Version) -> bytes:
 
 
 def reason_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
-    """Return the size of a reason with its length, at `start`; 0 while unknown."""
+    """Return the size of the reason at `start`, including its length; 0 while unknown."""
     if end - start < 4:
         return 0
     (length,) = _number.unpack_from(buffer, start)
@@ -85,7 +85,7 @@ def encode_reason(text: str) -> bytes:
 def security_size(
     buffer: Buffer, start: int, end: int, version: Version, limits: Limits = DEFAULT
 ) -> int:
-    """Return the size of a server's security types, or reason for none; 0 while unknown."""
+    """Return the size of a server's security types, or its reason for none; 0 while unknown."""
     head = 4 if version < (3, 7) else 1
     if end - start < head:
         return 0
@@ -108,7 +108,7 @@ def encode_security(offer: list[int] | str) -> bytes:
 
 
 def decode_result(buffer: Buffer, offset: int = 0) -> int:
-    """Decode a security result: 0 is success. In version 3.8 a reason follows any other."""
+    """Decode a security result; 0 is success. In version 3.8 a reason follows any other."""
     (result,) = _number.unpack_from(buffer, offset)
     return int(result)
 
@@ -118,7 +118,7 @@ def encode_result(failure: str | None = None) -> bytes:
 
 
 def check_password(password: str) -> bytes:
-    """Return the bytes of a password that are used, the first eight."""
+    """Return the bytes of a password that VNC uses: the first eight."""
     try:
         return password.encode("latin-1")[:_KEY]
     except UnicodeEncodeError:
@@ -143,7 +143,7 @@ def respond(challenge: bytes, password: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ServerInit:
-    """The server's desktop; `pixel_format` is None if rlwire lacks it, such as colour maps."""
+    """The server's desktop. `pixel_format` is None if it is not supported, such as colour maps."""
 
     width: int
     height: int
@@ -162,7 +162,7 @@ def decode_server_init(buffer: Buffer) -> ServerInit:
     width, height = _init.unpack_from(buffer)
     try:
         pixel_format = PixelFormat.unpack(buffer, 4)
-    except DecodeError:  # colours of a map, or such as libvncserver's 24 bits a pixel
+    except DecodeError:  # a colour map, or 24 bits per pixel, as libvncserver offers
         pixel_format = None
     return ServerInit(width, height, pixel_format, decode_reason(buffer, 20))
 

@@ -1,7 +1,7 @@
-"""JPEG files of Tight: checks of a file before a package reads it, by ITU-T T.81.
+"""JPEG files of Tight, checked by ITU-T T.81 before a package decodes them.
 
-Its size and depth must be the rectangle's, and its scans may cost no more than its pixels. So
-progressive files are rejected.
+The file's size and depth must be the rectangle's, and its scans must not cost more than its pixels.
+Progressive files are therefore rejected.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ simplejpeg: Any = None
 with contextlib.suppress(ImportError):
     simplejpeg = importlib.import_module("simplejpeg")
 
-_SEGMENTS = 1024  # at most, before the first scan
+_SEGMENTS = 1024  # most before the first scan
 # T.81, table B.1: sequential DCT with Huffman coding.
 _FRAMES = {0xC0, 0xC1}
-# Tables (DHT, DQT), restart interval (DRI), APPn and comments: no pixels, read or skipped.
+# Tables (DHT, DQT), restart interval (DRI), APPn and comments have no pixels.
 _SKIPPED = {0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)}
 _CHANNELS = 3
 
@@ -38,15 +38,15 @@ def _agree(what: str, found: int, declared: int, offset: int) -> None:
 
 
 def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
-    """Reject a JPEG file that is not RGB of this size, or that costs more than its pixels."""
+    """Reject a JPEG file that is not RGB of this size, or whose scans cost more than its pixels."""
     if data[:2] != b"\xff\xd8":
-        _bad("expected a JPEG file, which begins with SOI", base)
+        _bad("expected a JPEG file, which starts with SOI", base)
     spot, framed = 2, False
     for _ in range(_SEGMENTS):
         if len(data) - spot < 4:
             _bad("the JPEG file ends before its first scan", base + len(data))
         if data[spot] != 0xFF:
-            _bad(f"the JPEG file has byte 0x{data[spot]:02x} where a marker is due", base + spot)
+            _bad(f"expected a marker in the JPEG file, got byte 0x{data[spot]:02x}", base + spot)
         marker = data[spot + 1]
         if marker == 0xFF:  # B.1.1.2: fill bytes
             spot += 1
@@ -56,7 +56,7 @@ def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
         size = int.from_bytes(data[spot + 2 : spot + 4], "big")
         if marker in _FRAMES:
             if framed or size < 8 or len(data) - spot < 10:
-                _bad("the JPEG file's frame header is broken, or not the only one", base + spot)
+                _bad("the JPEG file has an invalid or a second frame header", base + spot)
             framed = True
             _agree("bit depth", data[spot + 4], 8, base + spot + 4)
             found = int.from_bytes(data[spot + 5 : spot + 7], "big")
@@ -65,7 +65,7 @@ def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
             _agree("width", found, width, base + spot + 7)
             _agree("number of channels", data[spot + 9], _CHANNELS, base + spot + 9)
         elif marker not in _SKIPPED or size < 2:
-            # Each scan of a progressive file goes over the whole image, for a few bytes.
+            # Each scan of a progressive file covers the whole image, in a few bytes.
             _bad(
                 f"the JPEG file must be sequential and Huffman-coded, got marker 0x{marker:02x}",
                 base + spot,
@@ -82,7 +82,7 @@ def check_jpeg(data: bytes, width: int, height: int, base: int) -> None:
 
 
 def read_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[Any]:
-    # Not Image.open: that would try other formats, and warn by the process's own pixel limit.
+    # Not Image.open, which would try other formats and warn about the process's pixel limit.
     from PIL.JpegImagePlugin import JpegImageFile
 
     try:
@@ -93,7 +93,7 @@ def read_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[Any]:
             pixels = np.frombuffer(image.tobytes(), np.uint8)
     except MemoryError:
         raise
-    except Exception as problem:  # Pillow has no base class for what broken files make it raise
+    except Exception as problem:  # Pillow has no common exception for broken files
         raise DecodeError(f"Pillow cannot read the JPEG file: {problem}", offset=base) from None
     return pixels.reshape(height, width, _CHANNELS)
 
@@ -109,5 +109,5 @@ def decode_jpeg(data: bytes, width: int, height: int, base: int) -> NDArray[np.u
     except ValueError as problem:
         raise DecodeError(f"the JPEG file is broken: {problem}", offset=base) from None
     if pixels.shape != shape:
-        raise DecodeError(f"a JPEG file of the shape {pixels.shape}, not {shape}", offset=base)
+        raise DecodeError(f"the JPEG file has shape {pixels.shape}, not {shape}", offset=base)
     return pixels

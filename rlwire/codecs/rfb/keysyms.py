@@ -70,15 +70,15 @@ def _pairs() -> Iterator[tuple[str, int]]:
 
 
 KEYSYMS: Mapping[str, int] = MappingProxyType(dict(_pairs()))
-"""Numbers by X11's names, such as "Left", "space", "a", "Return"."""
+"""Numbers by X11 names, such as "Left", "space", "a", "Return"."""
 
 _NAMES: dict[int, str] = {number: name for name, number in reversed(list(_pairs()))}
-# Names of keys without a character differ not only in case.
+# Names of keys without a character differ by more than case.
 _ANY_CASE = {name.lower(): number for name, number in _pairs() if number >= 0xFE00}
 
 
 def keysym(key: int | str) -> int:
-    """Return the number of a key: X11's name, a character, or a number; ValueError if unknown."""
+    """Return the number of a key: an X11 name, a character or a number; ValueError if unknown."""
     if not isinstance(key, str):
         number = int(key)
         if not 0 <= number < 2**32:
@@ -111,7 +111,7 @@ def _of_character(character: str) -> int:
 
 
 def name_of(keysym: int) -> str:
-    """Return X11's name of a number, the character that it types, or the number in hexadecimal."""
+    """Return a number's X11 name, else the character that it types, else the number in hex."""
     name = _NAMES.get(keysym)
     if name is not None:
         return name

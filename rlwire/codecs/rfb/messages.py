@@ -1,6 +1,6 @@
-"""RFB's messages after the handshake, bytes to values and back: both directions.
+"""RFB's messages after the handshake, in both directions: bytes to values and back.
 
-Of a FramebufferUpdate there is only the head here; rectangles are `decoder` and `encoder`.
+A FramebufferUpdate is only its head here. `decoder` and `encoder` have the rectangles.
 
 Source: RFC 6143, sections 7.4 to 7.6; ContinuousUpdates and Fence: rfbproto.rst.
 """
@@ -20,7 +20,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 FENCE_BLOCK_BEFORE, FENCE_BLOCK_AFTER, FENCE_SYNC_NEXT, FENCE_REQUEST = 1, 2, 4, 1 << 31
 
 UNTIL_LAST = 0xFFFF
-"""The count of a FramebufferUpdate that a LastRect ends."""
+"""The count of a FramebufferUpdate that ends with a LastRect."""
 
 _FENCE_MAX = 64  # bytes of a payload
 _MOST_ENCODINGS = 1024  # in a SetEncodings; viewers list about 30
@@ -42,7 +42,7 @@ _colours = struct.Struct(">BxHH")
 
 
 class Encoding(IntEnum):
-    """Encodings of pixels; below 0, pseudo-encodings without pixels."""
+    """Encodings of pixels. Negative numbers are pseudo-encodings without pixels."""
 
     RAW = 0
     COPY_RECT = 1
@@ -62,7 +62,7 @@ class Encoding(IntEnum):
 
 
 def level_encoding(first: Encoding, level: int) -> int:
-    """Return the encoding of a level from 0 to 9, counted from QUALITY_0 or COMPRESS_0."""
+    """Return the encoding of a level from 0 to 9, relative to QUALITY_0 or COMPRESS_0."""
     if not 0 <= level <= 9:
         raise ValueError(f"quality and compression must be 0 to 9, not {level!r}")
     return first + level
@@ -70,7 +70,7 @@ def level_encoding(first: Encoding, level: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PixelFormat:
-    """A true-colour pixel format; an invalid one raises EncodeError."""
+    """A true-colour pixel format. An invalid one raises EncodeError."""
 
     bits_per_pixel: int
     depth: int
@@ -95,7 +95,7 @@ class PixelFormat:
             (self.blue_max, self.blue_shift),
         ):
             if not 1 <= most < 2**16 or most & (most + 1):
-                raise EncodeError(f"a maximum must be a power of two less one, not {most}")
+                raise EncodeError(f"a maximum must be a power of two minus one, not {most}")
             if shift + most.bit_length() > bits:
                 raise EncodeError(f"{most} << {shift} does not fit into {bits} bits")
             if used & most << shift:
@@ -123,10 +123,10 @@ class PixelFormat:
 
 
 RGB888 = PixelFormat(32, 24, False, 255, 255, 255, 16, 8, 0)
-"""32 bits, in memory blue, green, red and an unused byte: a server's, like TigerVNC's."""
+"""32 bits, in memory blue, green, red and an unused byte. Servers offer it, as TigerVNC does."""
 
 RGBX = PixelFormat(32, 24, False, 255, 255, 255, 0, 8, 16)
-"""32 bits, in memory red, green, blue and an unused byte: what a client asks for."""
+"""32 bits, in memory red, green, blue and an unused byte. Clients request it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +136,14 @@ class SetPixelFormat:
 
 @dataclass(frozen=True, slots=True)
 class SetEncodings:
-    """The client's encodings, the best first; servers ignore unknown numbers."""
+    """The client's encodings, best first. Servers ignore unknown numbers."""
 
     encodings: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FramebufferUpdateRequest:
-    """A request for the changes (incremental) or all of an area."""
+    """A request for an area: its changes only (incremental), or all of it."""
 
     incremental: bool
     x: int
@@ -162,7 +162,7 @@ class KeyEvent:
 
 @dataclass(frozen=True, slots=True)
 class PointerEvent:
-    """The pointer's place and the buttons that are down: bit 0 is the left one."""
+    """The pointer's position, and the pressed buttons as bits; bit 0 is the left button."""
 
     x: int
     y: int
@@ -171,7 +171,7 @@ class PointerEvent:
 
 @dataclass(frozen=True, slots=True)
 class EnableContinuousUpdates:
-    """Start or stop updates of an area without requests."""
+    """Starts or stops updates of an area without requests."""
 
     enable: bool
     x: int
@@ -182,7 +182,7 @@ class EnableContinuousUpdates:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A request for a reply in order, or the reply; the payload has at most 64 bytes."""
+    """A request for a reply in order, or that reply. The payload has at most 64 bytes."""
 
     flags: int
     payload: bytes = b""
@@ -201,7 +201,7 @@ class Bell: ...
 
 @dataclass(frozen=True, slots=True)
 class EndOfContinuousUpdates:
-    """Updates come by request only; the first one announces ContinuousUpdates."""
+    """Updates need requests again. The first one announces support for ContinuousUpdates."""
 
 
 ClientMessage: TypeAlias = (
@@ -217,7 +217,7 @@ ServerMessage: TypeAlias = FramebufferUpdate | Bell | EndOfContinuousUpdates | F
 
 
 def client_message_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
-    """Return the size in bytes of the client's message at `start`; 0 while unknown."""
+    """Return the size of the client's message at `start` in bytes; 0 while unknown."""
     if start == end:
         return 0
     kind, have = buffer[start], end - start
@@ -238,7 +238,7 @@ def client_message_size(buffer: Buffer, start: int, end: int, limits: Limits = D
 
 
 def server_message_size(buffer: Buffer, start: int, end: int, limits: Limits = DEFAULT) -> int:
-    """Return the size in bytes of the server's message at `start`; 0 while unknown."""
+    """Return the size of the server's message at `start` in bytes; 0 while unknown."""
     if start == end:
         return 0
     kind, have = buffer[start], end - start
@@ -299,7 +299,7 @@ def decode_client_message(message: Buffer, limits: Limits = DEFAULT) -> ClientMe
 
 
 def decode_server_message(message: Buffer, limits: Limits = DEFAULT) -> ServerMessage | None:
-    """Decode one whole message, of an update the head; None for cut texts and colour maps."""
+    """Decode one whole message, or an update's head; None for cut texts and colour maps."""
     _check_whole(message, server_message_size(message, 0, len(message), limits))
     kind = message[0]
     if kind == _UPDATE:
@@ -314,7 +314,7 @@ def decode_server_message(message: Buffer, limits: Limits = DEFAULT) -> ServerMe
 def _check_whole(message: Buffer, size: int) -> None:
     if not size or size != len(message):
         raise DecodeError(
-            f"a message of {size or 'an unknown number of'} bytes was expected, not {len(message)}",
+            f"expected a message of {size or 'an unknown number of'} bytes, got {len(message)}",
             offset=min(size, len(message)),
         )
 

@@ -1,8 +1,8 @@
-"""Episodes of one agent: columns of steps, in Ray's form and in the document's.
+"""Episodes of one agent: columns of steps, in Ray's form and in the documented one.
 
-Ray sends the state of its `SingleAgentEpisode`: a map of buffers, each with its ``data`` as a list
-with an item a step, or as one array ("finalized"). Both are read; one array a column is written,
-which is 16 times cheaper to encode. The document has plain lists under other names.
+Ray sends the state of its `SingleAgentEpisode`: a map of buffers. Each buffer's ``data`` is a list
+with one item per step, or one array ("finalized"). Both can be decoded. rlwire encodes one array
+per column, which is 16 times cheaper. RLlib's documentation has plain lists under other names.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import numpy as np
 from rlwire.errors import DecodeError, EncodeError, quoted
 
 Column: TypeAlias = Any
-"""An array whose first axis is the step, a dict or tuple of columns, or a list of other values."""
+"""An array with the step as first axis, a dict or tuple of columns, or a list of other values."""
 
-_DEPTH = 32  # of nested columns
+_DEPTH = 32  # levels of nested columns
 
 
 @dataclass(eq=False)
 class Episode:
-    """A piece of an episode of one agent; its `len` is T, its number of steps.
+    """A fragment of an episode of one agent. Its `len` is T, its number of steps.
 
     Attributes:
-        observations: T + 1, the first one from before the first step.
-        actions: T.
-        rewards: T.
+        observations: T + 1 entries, the first one from before the first step.
+        actions: T entries.
+        rewards: T entries.
         terminated: whether the environment ended after the last step.
-        truncated: whether it was cut there by something else, such as a time limit.
+        truncated: whether something else, such as a time limit, ended the episode there.
         outputs: the model's other outputs, T each; RLlib's PPO needs ``"action_dist_inputs"`` and
             ``"action_logp"``.
         infos: T + 1 dicts, or None if all are empty.
-        id: the same in all pieces of an episode.
-        started: steps of the episode before the piece's first.
-        lookback: leading entries of each column that an earlier piece has too.
+        id: the same in all fragments of an episode.
+        started: steps of the episode before this fragment.
+        lookback: leading entries of each column that an earlier fragment has too.
         duration: seconds, for RLlib's metrics.
-        custom_data: anything that can be sent.
+        custom_data: any values that can be sent.
     """
 
     observations: Column
@@ -60,20 +60,20 @@ class Episode:
 
     @property
     def done(self) -> bool:
-        """Whether the episode is over after it."""
+        """Whether the episode is over after this fragment."""
         return self.terminated or self.truncated
 
     def check(self) -> None:
-        """Compare the lengths of the columns.
+        """Check the lengths of the columns.
 
         Raises:
-            EncodeError: one differs, with its name; or `lookback` or `started` is out of range.
+            EncodeError: a column has the wrong length, or `lookback` or `started` is out of range.
         """
         steps = _length(self.rewards, "rewards")
         if not 0 <= self.lookback <= steps:
-            raise EncodeError(f"lookback={self.lookback} of {steps} steps")
+            raise EncodeError(f"lookback must be 0 to {steps} steps, not {self.lookback}")
         if self.started < 0:
-            raise EncodeError(f"t_started={self.started} is below 0")
+            raise EncodeError(f"t_started must be at least 0, not {self.started}")
         _same(self.observations, steps + 1, "observations", steps)
         _same(self.actions, steps, "actions", steps)
         for name, column in self.outputs.items():
@@ -82,21 +82,21 @@ class Episode:
             _same(self.infos, steps + 1, "infos", steps)
 
     def to_state(self) -> dict[str, Any]:
-        """Return the map that Ray's `SingleAgentEpisode` reads; errors as for `check`."""
+        """Return the map that Ray's `SingleAgentEpisode` reads. Raises what `check` raises."""
         self.check()
-        look = self.lookback
+        lookback = self.lookback
         infos = [{}] * (len(self.rewards) + 1) if self.infos is None else self.infos
         return {
             "id_": self.id,
             "agent_id": None,
             "module_id": None,
             "multi_agent_episode_id": None,
-            "observations": _buffer(self.observations, look),
-            "actions": _buffer(self.actions, look),
-            "rewards": _buffer(self.rewards, look),
-            "infos": {"data": infos, "lookback": look, "finalized": False, "space": None},
+            "observations": _buffer(self.observations, lookback),
+            "actions": _buffer(self.actions, lookback),
+            "rewards": _buffer(self.rewards, lookback),
+            "infos": {"data": infos, "lookback": lookback, "finalized": False, "space": None},
             "extra_model_outputs": {
-                name: _buffer(column, look) for name, column in self.outputs.items()
+                name: _buffer(column, lookback) for name, column in self.outputs.items()
             }
             or None,
             "is_terminated": self.terminated,
@@ -112,39 +112,39 @@ class Episode:
 
     @classmethod
     def from_state(cls, state: Any, path: str = "$.episodes[]") -> Episode:
-        """Return the episode in a map of Ray's, its columns as arrays.
+        """Return the episode in one of Ray's maps, with its columns as arrays.
 
         Raises:
-            DecodeError: an entry is wrong, or columns differ in length; with the path.
+            DecodeError: an invalid entry, or columns of different lengths; the error has the path.
         """
-        taken = _Fields(state, path)
-        rewards, look = taken.buffer("rewards")
-        outputs = taken.get("extra_model_outputs")
+        fields = _Fields(state, path)
+        rewards, lookback = fields.buffer("rewards")
+        outputs = fields.get("extra_model_outputs")
         if outputs is None:
             outputs = {}
-        of_outputs = _Fields(outputs, f"{path}.extra_model_outputs")
-        infos = taken.buffer("infos", raw=True)[0] if taken.get("infos") is not None else None
+        output_fields = _Fields(outputs, f"{path}.extra_model_outputs")
+        infos = fields.buffer("infos", raw=True)[0] if fields.get("infos") is not None else None
         episode = cls(
-            taken.buffer("observations")[0],
-            taken.buffer("actions")[0],
+            fields.buffer("observations")[0],
+            fields.buffer("actions")[0],
             rewards,
-            taken.flag("is_terminated"),
-            taken.flag("is_truncated"),
-            {name: of_outputs.buffer(name)[0] for name in outputs},
+            fields.flag("is_terminated"),
+            fields.flag("is_truncated"),
+            {name: output_fields.buffer(name)[0] for name in outputs},
             list(infos) if infos is not None and any(infos) else None,
-            taken.text("id_"),
-            taken.count("t_started"),
-            look,
-            taken.seconds(),
-            taken.get("custom_data") or {},
+            fields.text("id_"),
+            fields.count("t_started"),
+            lookback,
+            fields.seconds(),
+            fields.get("custom_data") or {},
         )
         return episode._checked(path)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the map that the document has, for JSON.
+        """Return the documented map, for JSON.
 
         Raises:
-            EncodeError: columns differ in length, or have names of the document's own.
+            EncodeError: columns differ in length, or an output has a reserved name.
         """
         self.check()
 
@@ -158,7 +158,7 @@ class Episode:
         }
         for name, column in self.outputs.items():
             if name in written or name in _DOCUMENT:
-                raise EncodeError(f"a model's output cannot be called {name!r} in the document")
+                raise EncodeError(f"the name {name!r} of a model's output is reserved in JSON")
             written[name] = after(column)
         written["is_terminated"] = self.terminated
         written["is_truncated"] = self.truncated
@@ -166,19 +166,19 @@ class Episode:
 
     @classmethod
     def from_document(cls, written: Any, path: str = "$.episodes[]") -> Episode:
-        """Return the episode in a map of the document's; errors as for `from_state`."""
-        taken = _Fields(written, path)
+        """Return the episode in a documented map. Raises what `from_state` raises."""
+        fields = _Fields(written, path)
         outputs = {
-            name: taken.column(name, value)
+            name: fields.column(name, value)
             for name, value in written.items()
             if name not in _DOCUMENT
         }
         episode = cls(
-            taken.column("obs", taken.need("obs")),
-            taken.column("actions", taken.need("actions")),
-            taken.column("rewards", taken.need("rewards")),
-            taken.flag("is_terminated"),
-            taken.flag("is_truncated"),
+            fields.column("obs", fields.need("obs")),
+            fields.column("actions", fields.need("actions")),
+            fields.column("rewards", fields.need("rewards")),
+            fields.flag("is_terminated"),
+            fields.flag("is_truncated"),
             outputs,
         )
         return episode._checked(path)
@@ -195,25 +195,27 @@ _DOCUMENT = ("obs", "actions", "rewards", "is_terminated", "is_truncated")
 
 
 class _Fields:
-    """The entries of a received map; errors name their path."""
+    """The entries of a received map. Errors have their path."""
 
     def __init__(self, entries: Any, path: str) -> None:
         if type(entries) is not dict:
-            raise DecodeError(f"an episode is a map, not a {type(entries).__name__}", path=path)
+            raise DecodeError(
+                f"an episode must be a map, not a {type(entries).__name__}", path=path
+            )
         self._entries: dict[Any, Any] = entries
         self._path = path
         self.get: Callable[[str], Any] = entries.get
 
     def need(self, name: str) -> Any:
         if name not in self._entries:
-            raise DecodeError(f"an episode without {name!r}", path=self._path)
+            raise DecodeError(f"an episode must have {name!r}", path=self._path)
         return self._entries[name]
 
     def _typed(self, name: str, kinds: Any, wanted: str) -> Any:
         value = self.need(name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise DecodeError(
-                f"{name} is {wanted}, not {quoted(value)}", path=f"{self._path}.{name}"
+                f"{name} must be {wanted}, not {quoted(value)}", path=f"{self._path}.{name}"
             )
         return value
 
@@ -227,10 +229,10 @@ class _Fields:
         return str(self._typed(name, (str,), "a string"))
 
     def seconds(self) -> float:
-        begun, ended = self.get("_start_time"), self.get("_last_step_time")
-        if not (isinstance(begun, float) and isinstance(ended, float)):
-            return 0.0  # there was no step yet
-        return max(0.0, ended - begun)
+        started, ended = self.get("_start_time"), self.get("_last_step_time")
+        if not (isinstance(started, float) and isinstance(ended, float)):
+            return 0.0  # before the first step
+        return max(0.0, ended - started)
 
     def column(self, name: str, value: Any, whole: bool = False) -> Column:
         try:
@@ -239,7 +241,7 @@ class _Fields:
             raise DecodeError(str(error), path=f"{self._path}.{name}") from None
 
     def buffer(self, name: str, raw: bool = False) -> tuple[Column, int]:
-        """Return the data of one of Ray's buffers, and its lookback."""
+        """Return the data and the lookback of one of Ray's buffers."""
         given = _Fields(self.need(name), f"{self._path}.{name}")
         if raw:
             return given._typed("data", (list, tuple, np.ndarray), "a list"), 0
@@ -249,32 +251,32 @@ class _Fields:
 
 
 def _buffer(column: Column, lookback: int) -> dict[str, Any]:
-    # Ray takes a list for one with an item a step, whatever else is said.
+    # Ray treats a list as one item per step, whatever `finalized` says.
     whole = not isinstance(column, list)
     return {"data": column, "lookback": lookback, "finalized": whole, "space": None}
 
 
 def _column(data: Any, whole: bool, depth: int = 0) -> Column:
-    """Return the column of received data.
+    """Return received data as a column.
 
     Args:
-        data: an array, a dict of data, or a list with an item a step.
+        data: an array, a dict of data, or a list with one item per step.
         whole: whether lists are tuples of columns instead.
-        depth: levels above.
+        depth: the level of nesting.
 
     Raises:
-        ValueError: no array can be made of it, or it is nested too deeply.
+        ValueError: the data is not a column, or is nested too deeply.
     """
     if isinstance(data, np.ndarray):
         if data.ndim == 0:
-            raise ValueError("a column has an entry a step, this is one number")
+            raise ValueError("a column must have one entry per step, not be a single number")
         return data
     if depth > _DEPTH:
-        raise ValueError(f"columns are nested over {_DEPTH} levels deep")
+        raise ValueError(f"columns are nested more than {_DEPTH} levels deep")
     if type(data) is dict:
         return {name: _column(part, whole, depth + 1) for name, part in data.items()}
     if not isinstance(data, (list, tuple)):
-        raise ValueError(f"a column is an array, a list or a dict, not a {type(data).__name__}")
+        raise ValueError(f"a column must be an array, list or dict, not a {type(data).__name__}")
     if whole and data and isinstance(data[0], (np.ndarray, dict, list, tuple)):
         return tuple(_column(part, whole, depth + 1) for part in data)
     if not data:
@@ -283,7 +285,7 @@ def _column(data: Any, whole: bool, depth: int = 0) -> Column:
     if type(first) is dict:
         names = list(first)
         if not all(type(item) is dict and list(item) == names for item in data):
-            raise ValueError("steps with different entries")
+            raise ValueError("steps have different entries")
         return {name: _column([item[name] for item in data], whole, depth + 1) for name in names}
     if isinstance(first, (str, bytes)):
         return list(data)
@@ -291,15 +293,15 @@ def _column(data: Any, whole: bool, depth: int = 0) -> Column:
         shape, dtype = first.shape, first.dtype
         for item in data:
             if not isinstance(item, np.ndarray) or item.shape != shape or item.dtype != dtype:
-                raise ValueError("steps of different shapes or dtypes")
+                raise ValueError("steps have different shapes or dtypes")
     column = np.array(data)
     if column.dtype.hasobject or column.dtype.kind in "US":
-        raise ValueError("steps of different kinds")
+        raise ValueError("steps have different kinds of values")
     return column
 
 
 def mapped(function: Callable[[Any], Any], column: Column) -> Column:
-    """Return a column with a function called for each array or list in it."""
+    """Return a column with `function` applied to each array or list in it."""
     if isinstance(column, Mapping):
         return {name: mapped(function, part) for name, part in column.items()}
     if isinstance(column, tuple):
@@ -310,22 +312,22 @@ def mapped(function: Callable[[Any], Any], column: Column) -> Column:
 def _length(column: Column, name: str) -> int:
     if isinstance(column, np.ndarray):
         if column.ndim == 0:
-            raise EncodeError(f"{name} has an entry a step, this is one number")
+            raise EncodeError(f"{name} must have one entry per step, not be a single number")
         return len(column)
     if isinstance(column, list):
         return len(column)
     if not isinstance(column, (Mapping, tuple)):
-        raise EncodeError(f"{name} is no column, but a {type(column).__name__}")
+        raise EncodeError(f"{name} must be a column, not a {type(column).__name__}")
     parts = column.items() if isinstance(column, Mapping) else enumerate(column)
     lengths = {f"{name}.{part}": _length(value, f"{name}.{part}") for part, value in parts}
     if not lengths:
         raise EncodeError(f"{name} is empty")
     if len(set(lengths.values())) > 1:
-        raise EncodeError(f"entries in {quoted(lengths, 300)}: they differ")
+        raise EncodeError(f"columns differ in length: {quoted(lengths, 300)}")
     return next(iter(lengths.values()))
 
 
 def _same(column: Column, wanted: int, name: str, steps: int) -> None:
     found = _length(column, name)
     if found != wanted:
-        raise EncodeError(f"{found} {name} for {steps} rewards, {wanted} expected")
+        raise EncodeError(f"{name} must have {wanted} entries for {steps} rewards, not {found}")

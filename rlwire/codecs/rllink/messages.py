@@ -1,8 +1,8 @@
-"""RLlink's messages, and a `Codec` for their two forms, told apart by a body's first byte.
+"""RLlink's messages, and a `Codec` for their two forms, which differ in a body's first byte.
 
-A token and a compression in `Ping`, and its reply in `Pong`, are rlwire's own: Ray ignores them. A
-compressed body is one frame of zstd (RFC 8878) and declares its size. The pickle in Ray's
-`SetConfig` stays bytes.
+The token and the compression in `Ping`, and the compression in `Pong`, are rlwire's own. Ray
+ignores them. A compressed body is one frame of zstd (RFC 8878) that declares its size. The pickle
+in Ray's `SetConfig` stays bytes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ HEAD: Final = 8
 FRAME_MAXIMUM: Final = HEAD + 99_999_999
 """Bytes of the longest frame that eight digits can express."""
 
-_OWN = "rlwire"  # the field that is not part of RLlink
-_ZSTD = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1; no map of msgpack or JSON begins with it
+_OWN = "rlwire"  # the field for rlwire's own entries
+_ZSTD = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1; no map in msgpack or JSON starts with it
 
 
 class _Fields:
-    """The fields of a body without its type: written by a message, read by its class."""
+    """The fields of a body, without its type."""
 
     def _to_fields(self, form: Form) -> dict[str, Any]:
         return {}
@@ -51,8 +51,8 @@ class Ping(_Fields):
     """The first message of a client.
 
     Attributes:
-        token: for a server of rlwire's that asks for one.
-        compression: that the client can decode.
+        token: for a server of rlwire's that requires one.
+        compression: one that the client can decode.
     """
 
     token: str | None = None
@@ -79,7 +79,7 @@ class Pong(_Fields):
     """The reply to `Ping`.
 
     Attributes:
-        compression: of the bodies after this message, in both directions.
+        compression: for all later bodies, in both directions.
     """
 
     compression: Compression | None = None
@@ -104,12 +104,12 @@ class GetState(_Fields):
 
 @dataclass(frozen=True, eq=False)
 class Episodes(_Fields):
-    """Brings episodes, without a reply.
+    """Sends episodes. There is no reply.
 
     Attributes:
-        episodes: maps, as `rlwire.codecs.rllink.Episode` reads and makes them.
-        timesteps: in all of them; ``env_steps`` in JSON.
-        weights_seq_no: of the weights that acted.
+        episodes: maps that `rlwire.codecs.rllink.Episode` reads and makes.
+        timesteps: steps of all episodes; ``env_steps`` in JSON.
+        weights_seq_no: version of the weights that chose the actions.
     """
 
     episodes: list[Any]
@@ -119,7 +119,7 @@ class Episodes(_Fields):
     def _to_fields(self, form: Form) -> dict[str, Any]:
         fields: dict[str, Any] = {"episodes": self.episodes}
         if self.timesteps is not None:
-            # Ray's name, and the document's.
+            # Ray's name, and the documented one.
             fields["timesteps" if form == "msgpack" else "env_steps"] = self.timesteps
         if self.weights_seq_no is not None:
             fields["weights_seq_no"] = self.weights_seq_no
@@ -128,7 +128,7 @@ class Episodes(_Fields):
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Any:
         episodes = fields.get("episodes")
-        if isinstance(episodes, np.ndarray) and not episodes.size:  # an empty list of JSON's
+        if isinstance(episodes, np.ndarray) and not episodes.size:  # JSON's empty list
             episodes = []
         if not isinstance(episodes, list):
             raise DecodeError(
@@ -146,7 +146,7 @@ class Episodes(_Fields):
 
 @dataclass(frozen=True, eq=False)
 class EpisodesAndGetState(Episodes):
-    """Brings episodes; the reply is a `SetState`, after the trainer has learnt from them."""
+    """Sends episodes. The reply is a `SetState`, after the trainer has learned from them."""
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,9 @@ class SetConfig(_Fields):
     """The reply to `GetConfig`.
 
     Attributes:
-        env_steps_per_sample: steps of one message with episodes.
-        force_on_policy: whether a client waits for new weights before it goes on.
-        config: RLlib's own configuration, pickled by Ray; never unpickled here.
+        env_steps_per_sample: steps per message with episodes.
+        force_on_policy: whether clients wait for new weights before they continue.
+        config: RLlib's own configuration, pickled by Ray. rlwire never unpickles it.
     """
 
     env_steps_per_sample: int | None = None
@@ -183,13 +183,13 @@ class SetConfig(_Fields):
 
 @dataclass(frozen=True, eq=False)
 class SetState(_Fields):
-    """Brings weights.
+    """Sends weights.
 
     Attributes:
-        weights_seq_no: counts up with each change of them; 0 if the server does not count.
-        state: maps of arrays, as RLlib's modules have them (Ray's form).
-        onnx: an ONNX file, unpacked (the document's form).
-        mlir: an MLIR file (the document's form).
+        weights_seq_no: version of the weights, increasing; 0 if the server does not count.
+        state: maps of arrays, as in RLlib's modules (Ray's form).
+        onnx: an ONNX file, uncompressed (the documented form).
+        mlir: an MLIR file (the documented form).
     """
 
     weights_seq_no: int = 0
@@ -202,11 +202,11 @@ class SetState(_Fields):
         if self.state is None:
             fields["weights_seq_no"] = self.weights_seq_no
         elif form == "json":
-            raise EncodeError("RLlink in JSON has ONNX and MLIR files, no state", path="$.state")
+            raise EncodeError("RLlink in JSON has ONNX and MLIR files, not states", path="$.state")
         else:
             fields["state"] = {**self.state, "weights_seq_no": self.weights_seq_no}
         if self.onnx is not None:
-            # mtime=0: the same file is the same text.
+            # mtime=0: the same file gives the same text.
             fields["onnx_file"] = base64.b64encode(gzip.compress(self.onnx, mtime=0)).decode()
         if self.mlir is not None:
             fields["mlir_file"] = base64.b64encode(self.mlir).decode()
@@ -238,9 +238,9 @@ Message: TypeAlias = (
 def frame_size(
     buffer: Buffer, start: int, end: int, maximum: int = FRAME_MAXIMUM, limit: str = "received"
 ) -> int:
-    """Return the size of the frame at ``buffer[start:end]``, 0 if it needs more bytes.
+    """Return the size of the frame at ``buffer[start:end]``; 0 if it needs more bytes.
 
-    `maximum` is in bytes of a body, `limit` its name in errors.
+    `maximum` is the longest body in bytes, `limit` its name in errors.
 
     Raises:
         DecodeError: the length is not eight digits, or 0.
@@ -251,7 +251,7 @@ def frame_size(
         for index, byte in enumerate(head):
             if not 48 <= byte <= 57:
                 raise DecodeError(
-                    f"a frame begins with {HEAD} digits, this one with {quoted(head)}",
+                    f"a frame must start with {HEAD} digits, not {quoted(head)}",
                     offset=start + index,
                 )
     if len(head) < HEAD:
@@ -265,11 +265,11 @@ def frame_size(
 
 
 class Codec:
-    """Messages to frames and back; without memory of the last one.
+    """Encodes messages to frames and decodes them. Stateless.
 
     Args:
-        limits: maxima for both directions; ``received`` counts for whole bodies that come.
-        copy: of arrays that are read: None for views of the frame where they are aligned in it.
+        limits: for both directions; ``received`` applies to whole received bodies.
+        copy: how to decode arrays; None for views of the frame if they are aligned in it.
     """
 
     def __init__(self, *, limits: Limits | None = None, copy: bool | None = None) -> None:
@@ -280,16 +280,16 @@ class Codec:
     def encode_parts(
         self, message: Message, form: Form = "msgpack", compression: Compression | None = None
     ) -> list[Any]:
-        """Return the buffers of a frame, large arrays by reference unless compressed.
+        """Return the buffers of a frame, with large arrays by reference unless compressed.
 
         Raises:
             TypeError: not a message, or an unknown form.
             EncodeError: a value cannot be sent.
-            LimitExceeded: the frame is longer than eight digits express or the limits allow.
+            LimitExceeded: the frame exceeds the limits, or the maximum of eight digits.
         """
         name = _NAMES.get(type(message))
         if name is None:
-            raise TypeError(f"{type(message).__name__} is no message of RLlink")
+            raise TypeError(f"{type(message).__name__} is not an RLlink message")
         body = {"type": name, **message._to_fields(form)}
         parts: list[Any]
         if form == "msgpack":
@@ -310,22 +310,22 @@ class Codec:
     def encode(
         self, message: Message, form: Form = "msgpack", compression: Compression | None = None
     ) -> bytes:
-        """Return a whole frame; errors as for `encode_parts`."""
+        """Return a whole frame. Raises what `encode_parts` raises."""
         return b"".join(self.encode_parts(message, form, compression))
 
     def _json(self, message: Message, body: dict[str, Any]) -> bytes:
         if type(message) in _SMALL and {type(value) for value in body.values()} <= _PLAIN:
-            # The document's bytes, and Ray's: a client may read a fixed number of them.
+            # Byte for byte as documented and as Ray sends them: a client may read a fixed number.
             return json.dumps(body).encode()
         text: bytes = _msgspec().encode(body, self.limits)
         return text
 
     def form_of(self, frame: Buffer) -> Form:
-        """Return the form of a whole frame's body that is not compressed."""
+        """Return the form of the body of a whole, uncompressed frame."""
         return "json" if frame[HEAD] == 0x7B else "msgpack"
 
     def decode(self, frame: Buffer, compression: Compression | None = None) -> Message:
-        """Return the message in a whole frame; errors as for `open`."""
+        """Return the message in a whole frame. Raises what `open` raises."""
         return self.read(*self.open(frame, compression))
 
     def open(
@@ -336,8 +336,8 @@ class Codec:
         A compressed body is decoded only with `compression`.
 
         Raises:
-            DecodeError: the bytes are no message of RLlink; with the offset or the path.
-            LimitExceeded: it is over one of the limits.
+            DecodeError: the bytes are not an RLlink message; the error has the offset or path.
+            LimitExceeded: the message exceeds one of the limits.
         """
         body = memoryview(frame)[HEAD:]
         if body[:4] == _ZSTD:
@@ -346,18 +346,18 @@ class Codec:
             body = memoryview(_expand(body, self.limits))
         fields = self._fields(body)
         if type(fields) is not dict:
-            raise DecodeError(f"a body is a map, not a {type(fields).__name__}", offset=HEAD)
+            raise DecodeError(f"a body must be a map, not a {type(fields).__name__}", offset=HEAD)
         name = fields.pop("type", None)
         message = _CLASSES.get(name) if isinstance(name, str) else None
         if message is None:
             what = "no type" if name is None else f"the type {quoted(name)}"
             raise DecodeError(
-                f"a message with {what}; known are {', '.join(_CLASSES)}", path="$.type"
+                f"a message has {what}, expected one of {', '.join(_CLASSES)}", path="$.type"
             )
         return message, fields
 
     def read(self, kind: type[Any], fields: dict[str, Any]) -> Message:
-        """Return a message of this kind; unpacks its files."""
+        """Return a message of this class, with its files unpacked."""
         message: Message = kind._from_fields(fields, self.limits)
         return message
 
@@ -372,14 +372,13 @@ class Codec:
 
 
 def _msgspec() -> Any:
-    """Return the codec for JSON."""
     with optional("msgspec", "rllink"):
         from rlwire.codecs import _json
     return _json
 
 
 def zstandard() -> Any:
-    """Return the package for zstd."""
+    """Return the package `zstandard`."""
     with optional("zstandard", "compression"):
         import zstandard
     return zstandard
@@ -426,7 +425,7 @@ def _count(fields: dict[str, Any], name: str, least: int = 0, path: str = "$") -
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise DecodeError(
-            f"{name} must be an integer from {least} on, not {quoted(value)}", path=f"{path}.{name}"
+            f"{name} must be an integer >= {least}, not {quoted(value)}", path=f"{path}.{name}"
         )
     return value
 
@@ -442,7 +441,7 @@ def _file(fields: dict[str, Any], name: str) -> bytes | None:
 
 
 def _gunzip(data: bytes, limits: Limits) -> bytes:
-    engine = zlib.decompressobj(wbits=31)  # gzip's head and checksum
+    engine = zlib.decompressobj(wbits=31)  # with gzip's header and checksum
     try:
         plain = engine.decompress(data, limits.expanded)
         if engine.unconsumed_tail:
@@ -452,5 +451,5 @@ def _gunzip(data: bytes, limits: Limits) -> bytes:
     except zlib.error as error:
         raise DecodeError(f"onnx_file is not gzip: {error}", path="$.onnx_file") from None
     if not engine.eof:
-        raise DecodeError("onnx_file is cut off", path="$.onnx_file")
+        raise DecodeError("onnx_file is truncated", path="$.onnx_file")
     return plain

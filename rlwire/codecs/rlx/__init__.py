@@ -1,7 +1,7 @@
 """RLX, RELAAX's exchange protocol: messages (dictionaries) to bytes and back.
 
-Source: README of RELAAX, "Reinforcement Learning eXchange protocol definition"; where RELAAX's
-program differs (docs/protocols/rlx.md), the program.
+Source: RELAAX's README, "Reinforcement Learning eXchange protocol definition". Where RELAAX's
+program differs, rlwire follows the program (docs/protocols/rlx.md).
 """
 
 from rlwire.codecs.rlx.decoder import RLXDecoder, data_offset, decode, frame_size

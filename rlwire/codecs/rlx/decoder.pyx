@@ -1,4 +1,4 @@
-"""Bytes to RLX messages; the layout is in include/rlwire/rlx.h.
+"""Bytes to RLX messages. include/rlwire/rlx.h has the layout.
 
 The kernel checks every length before this module makes an object of a value.
 """
@@ -30,13 +30,13 @@ __all__ = ["RLXDecoder", "data_offset", "decode", "frame_size"]
 
 cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 
-# A message being decoded, on the stack.
+# A message being decoded. Lives on the stack.
 cdef struct Input:
     rlw_rlx_reader reader
     Budget budget
     const uint8_t *start  # of the caller's buffer
     PyObject *source      # the caller's buffer, borrowed
-    PyObject *owner       # kept alive by views; NULL before the first, owned after it
+    PyObject *owner       # kept alive by views; NULL before the first one, owned after it
     bint writable
     CopyMode copy
     bint floats           # images become float32
@@ -61,7 +61,7 @@ cdef object _bad_text(Input *input, const rlw_text *text, problem, const Step *p
 cdef str _text(Input *input, const rlw_text *text, const Step *path):
     cdef str found
     try:
-        if text.size <= 16:  # commands and responses repeat, as keys do
+        if text.size <= 16:  # commands and responses repeat, like keys
             found = key_of(text.data, text.size, &input.budget)
         else:
             found = text_of(text.data, text.size, &input.budget)
@@ -106,7 +106,7 @@ cdef object _array(Input *input, const rlw_rlx_array *array, const Step *path):
     for i in range(array.dims):
         shape[i] = rlw_load_u32le(array.shape + 4 * i)
         size *= <uint64_t> shape[i]
-    # Shared memory may have changed since the kernel checked it. NumPy rejects a product that wraps.
+    # Shared memory may have changed since the kernel's check. NumPy rejects an overflowing product.
     if size != array.size:
         raise DecodeError("the buffer changed while it was decoded",
                           offset=array.shape - input.start, path=path_of(path))
@@ -114,7 +114,7 @@ cdef object _array(Input *input, const rlw_rlx_array *array, const Step *path):
 
 
 cdef object _image(Input *input, const rlw_rlx_image *image, const Step *path):
-    """Shape (height, width) or (height, width, channels)."""
+    """Return an image as an array of shape (height, width) or (height, width, channels)."""
     cdef const rlw_image_mode *mode = image.mode
     cdef rlw_dtype parsed
     cdef rlw_text no_name
@@ -157,7 +157,6 @@ cdef list _list(Input *input, uint32_t count, uint32_t depth, const Step *path):
 
 
 cdef int _entry(Input *input, dict entries, uint32_t depth, const Step *path) except -1:
-    """One key and its value."""
     cdef rlw_text key_text
     cdef Step step
     cdef const uint8_t *at = input.reader.c.at
@@ -233,16 +232,16 @@ cdef dict _message(Input *input):
 
 
 cdef class RLXDecoder:
-    """Decodes messages; threads may share a decoder.
+    """Decodes messages. Threads can share a decoder.
 
     Args:
         copy: True: every array is owned, writable, aligned and C-contiguous. False: every array is
             a view that keeps the buffer alive, writable if the buffer is. None: aligned arrays of
             at least 4 KiB are views, others copies.
         images: ``"array"``: shape (height, width[, channels]), uint8 or the mode's own dtype (mode
-            "1": bool, always a copy). ``"float32"``: as RELAAX, float32 scaled by 1/255 for L,
+            "1": bool, always a copy). ``"float32"``: like RELAAX, float32 scaled by 1/255 for L,
             RGB, RGBA, CMYK, YCbCr, LAB and HSV.
-        framed: each buffer holds one netstring around the message.
+        framed: each buffer contains one netstring around the message.
         limits: `rlwire.limits.DEFAULT` if None.
     """
 
@@ -265,7 +264,7 @@ cdef class RLXDecoder:
 
         Raises:
             DecodeError: the bytes are not a message.
-            LimitExceeded: the message is over a limit.
+            LimitExceeded: the message exceeds a limit.
         """
         cdef Py_buffer view
         if PyBytes_CheckExact(buffer):
@@ -279,9 +278,9 @@ cdef class RLXDecoder:
             PyBuffer_Release(&view)
 
     cpdef dict decode_whole(self, object buffer, Py_ssize_t size):
-        """Return the message of the one frame in `buffer[:size]`; None if it is not one frame.
+        """Return the message of a single frame in `buffer[:size]`; None for anything else.
 
-        Arrays are always copied, so the caller may reuse the buffer. Errors as of `decode`.
+        Arrays are always copied, so the caller may reuse the buffer. Raises what `decode` raises.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -291,7 +290,7 @@ cdef class RLXDecoder:
         try:
             data = <const uint8_t *> view.buf
             if size < 0 or size > view.len:
-                raise ValueError(f"no {size} bytes in a buffer of {view.len}")
+                raise ValueError(f"{size} bytes are not within a buffer of {view.len}")
             rlw_cursor_init(&c, data, <size_t> size)
             if rlw_netstring_prefix(&c, self._received, &body) != RLW_OK:
                 return None
@@ -319,7 +318,7 @@ cdef class RLXDecoder:
 
     cdef dict _decode_body(self, const uint8_t *start, const uint8_t *body, size_t body_size,
                            object owner, bint writable, CopyMode copy):
-        """Decode the message at `body`, inside the buffer that begins at `start`."""
+        """Decode the message at `body`, in the buffer that starts at `start`."""
         cdef Input input
         rlw_rlx_reader_init(&input.reader, body, body_size, &self._limits)
         begin_budget(&input.budget, self._expanded)
@@ -340,18 +339,18 @@ cdef RLXDecoder _default = RLXDecoder()
 
 
 def decode(buffer, *, copy=True, images="array", framed=False, limits=None):
-    """Return the RLX message in `buffer`; options and errors as of `RLXDecoder`."""
+    """Return the RLX message in `buffer`. Options and errors are those of `RLXDecoder`."""
     if copy is True and images == "array" and not framed and limits is None:
         return _default.decode(buffer)
     return RLXDecoder(copy=copy, images=images, framed=framed, limits=limits).decode(buffer)
 
 
 def frame_size(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t limit):
-    """Return the bytes of the frame that begins at `start`; 0 if its prefix is incomplete.
+    """Return the size of the frame at `start`; 0 if its prefix is incomplete.
 
     Raises:
-        DecodeError: there is no netstring prefix at `start`.
-        LimitExceeded: the message is longer than `limit`, named ``received``.
+        DecodeError: the bytes at `start` are not a netstring prefix.
+        LimitExceeded: the message is longer than `limit`, which the error calls ``received``.
     """
     cdef Py_buffer view
     cdef rlw_cursor c
@@ -374,7 +373,7 @@ def frame_size(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t limit):
 def data_offset(buffer, Py_ssize_t start, Py_ssize_t end):
     """Return the offset from `start` of the data of a frame's first large array; 0 if unknown.
 
-    The frame may be incomplete. A hint for aligning the memory that receives the rest.
+    The frame may be incomplete. Use it to align the memory that receives the rest.
     """
     cdef Py_buffer view
     cdef rlw_cursor c

@@ -1,6 +1,6 @@
-"""RLX messages to bytes; the layout is in include/rlwire/rlx.h.
+"""RLX messages to bytes. include/rlwire/rlx.h has the layout.
 
-One pass copies small values and refers to large arrays (`_output`).
+One pass copies small values and references large arrays (`_output`).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -66,7 +66,7 @@ cdef object _utf8_error(str text, const Step *path):
 
 
 cdef int _put_text(RLXEncoder self, Output *out, str text, const Step *path) except -1:
-    """A string without its type byte."""
+    """Write a string without its type byte."""
     cdef Py_ssize_t size = 0
     cdef const char *data
     try:
@@ -102,11 +102,11 @@ cdef int _put_array(RLXEncoder self, Output *out, cnp.ndarray array, const Step 
     for i in range(dims):
         if cnp.PyArray_DIMS(array)[i] > <cnp.npy_intp> 0xFFFFFFFF:
             raise EncodeError(
-                f"dimension {i} is {cnp.PyArray_DIMS(array)[i]}, RLX counts in 32 bits",
+                f"dimension {i} is {cnp.PyArray_DIMS(array)[i]}, RLX dimensions have 32 bits",
                 path=path_of(path),
             )
         shape[i] = <uint32_t> cnp.PyArray_DIMS(array)[i]
-    # Before a strided array is copied; small values are counted at the end of the message.
+    # Before a strided array is copied. Small values count at the end of the message.
     if size > 0xFFFFFFFF or size + out.referenced > self._message:
         raise LimitExceeded("message", min(self._message, 0xFFFFFFFF), size + out.referenced,
                             path=path_of(path))
@@ -118,9 +118,9 @@ cdef int _put_array(RLXEncoder self, Output *out, cnp.ndarray array, const Step 
 
 
 cdef object _as_image(object value, const Step *path):
-    """The Pillow image that `value` is, or has as its `image` attribute; else None."""
+    """Return the Pillow image that `value` is, or has as its attribute `image`; else None."""
     module = sys.modules.get("PIL.Image")
-    if module is None:  # there are no images
+    if module is None:  # no images exist
         return None
     if isinstance(value, module.Image):
         return value
@@ -142,7 +142,7 @@ cdef int _put_image(RLXEncoder self, Output *out, object image, const Step *path
     cdef bytes data
     mode = rlw_image_mode_find(<const uint8_t *> PyBytes_AS_STRING(name), len(name))
     if mode == NULL:
-        raise EncodeError(f"image mode {image.mode!r} is not one that RLX carries",
+        raise EncodeError(f"RLX has no image mode {image.mode!r}",
                           path=path_of(path))
     width, height = image.size
     if width * height > self._limits.pixels:
@@ -157,12 +157,12 @@ cdef int _put_image(RLXEncoder self, Output *out, object image, const Step *path
         ) from problem
     if <uint64_t> len(data) > 0xFFFFFFFF:
         raise LimitExceeded("message", 0xFFFFFFFF, len(data), path=path_of(path))
-    # In the host's byte order.
+    # Pillow's bytes are in the host's order.
     if not rlw_host_is_little() and image.mode in ("I", "F", "I;16N"):
         data = np.frombuffer(data, "u2" if mode.itemsize == 2 else "u4").byteswap().tobytes()
     if <uint64_t> len(data) != rlw_image_bytes(mode, <uint32_t> width, <uint32_t> height):
         raise EncodeError(
-            f"Pillow gave {len(data)} bytes for a {image.mode} image of {width}x{height}",
+            f"Pillow returned {len(data)} bytes for a {image.mode} image of {width}x{height}",
             path=path_of(path),
         )
     _checked(rlw_rlx_put_image_head(&out.writer, PyBytes_AS_STRING(name), <uint32_t> len(name),
@@ -243,7 +243,7 @@ cdef int _put_scalar(RLXEncoder self, Output *out, object value, const Step *pat
     if isinstance(value, _np_bool):
         return _checked(rlw_rlx_put_boolean(&out.writer, bool(value)))
     if isinstance(value, _np_integer) and not isinstance(value, _np_timedelta):
-        # Never TYPE_UINT4: it kills the connection of RELAAX's own program.
+        # Never TYPE_UINT4, which ends the connection to RELAAX's own program.
         return _put_int(out, int(value), path, value.itemsize == 8)
     if isinstance(value, _np_floating):
         return _checked(rlw_rlx_put_double(&out.writer, float(value)))
@@ -256,7 +256,6 @@ cdef int _put_scalar(RLXEncoder self, Output *out, object value, const Step *pat
 
 cdef int _put_other(RLXEncoder self, Output *out, object value, uint32_t depth,
                     const Step *path) except -1:
-    """Subclasses of the plain types, NumPy scalars, images, arrays."""
     if isinstance(value, bool):
         return _checked(rlw_rlx_put_boolean(&out.writer, value))
     if isinstance(value, int):
@@ -330,10 +329,10 @@ cdef int fill_limits(rlw_rlx_limits *out, limits, uint64_t *message) except -1:
 
 
 cdef class RLXEncoder(PartsEncoder):
-    """Encodes messages; threads may share an encoder.
+    """Encodes messages. Threads can share an encoder.
 
     Args:
-        framed: put each message into a netstring, as on a byte stream.
+        framed: wrap each message in a netstring, as on a byte stream.
         limits: `rlwire.limits.DEFAULT` if None.
     """
 
@@ -374,15 +373,15 @@ cdef RLXEncoder _encoder(framed, limits):
 
 
 def encode(message, *, framed=False, limits=None):
-    """Return an RLX message as bytes; options as of `RLXEncoder`."""
+    """Return an RLX message as bytes. Options are those of `RLXEncoder`."""
     return _encoder(framed, limits).encode(message)
 
 
 def encode_into(message, buffer, offset=0, *, framed=False, limits=None):
-    """Write an RLX message into a buffer; return the bytes written."""
+    """Write an RLX message into a buffer; return the number of bytes."""
     return _encoder(framed, limits).encode_into(message, buffer, offset)
 
 
 def encode_parts(message, *, framed=False, limits=None):
-    """Return an RLX message as buffers, large arrays by reference."""
+    """Return an RLX message as buffers, with large arrays by reference."""
     return _encoder(framed, limits).encode_parts(message)

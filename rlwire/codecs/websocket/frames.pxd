@@ -10,7 +10,7 @@ cdef class WebSocketEndpoint:
     cdef public str mute
     cdef bint _text, _binary
     cdef uint64_t _received, _most, _expanded
-    cdef uint8_t _keys[256]  # masks that are not used yet
+    cdef uint8_t _keys[256]  # unused masks
     cdef unsigned _keys_left
     cdef object _meaning, _read, _write
 

@@ -1,4 +1,4 @@
-"""WebSocket frames (RFC 6455); one frame's rules are in include/rlwire/websocket.h."""
+"""WebSocket frames (RFC 6455). include/rlwire/websocket.h has the rules of one frame."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -25,25 +25,25 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 cdef enum:
     SMALL = 4096  # payloads up to here are copied: a view costs as much as a copy of this size
     JOINED = 16384  # a server's message up to here is sent as one buffer
-    KEYS = 64  # masks that are drawn at once
+    KEYS = 64  # masks drawn at once
 
 
 class NotText(DecodeError):
-    """A text, or a close reason, is not UTF-8: close code 1007 instead of 1002."""
+    """A text or a close reason is not UTF-8: close code 1007 instead of 1002."""
 
 
 cdef class WebSocketEndpoint:
-    """One end of a connection: its frames, and the path of whole messages.
+    """One end of a connection: its frames, and a fast path for whole messages.
 
-    A client's frames are masked (section 5.3). Messages of the kinds ``"text"`` and ``"binary"`` are
-    bytes; with ``"any"`` a text is a str. An attached inner session has `receive`, for the events
-    of a message, `send`, for the buffers of an event, and `closed`. A subclass handles everything
-    else in `_receive_rest`.
+    A client's frames are masked (section 5.3). Messages of the kinds ``"text"`` and ``"binary"``
+    are bytes; with ``"any"``, a text is a str. An attached inner session has `receive`, which
+    returns the events of a message, `send`, which returns the buffers of an event, and `closed`. A
+    subclass handles everything else in `_receive_rest`.
 
     Attributes:
-        listening: whether whole messages are received; if not, `_receive_rest` gets all frames.
+        listening: whether to receive whole messages; if not, `_receive_rest` gets all frames.
         heard: set when a message is received.
-        mute: why `send` raises; None while it does not.
+        mute: why `send` raises; None if it does not.
     """
 
     def __init__(self, bint client, str kind="any", limits=None):
@@ -70,7 +70,7 @@ cdef class WebSocketEndpoint:
         return size + <Py_ssize_t> header.size if size else 0
 
     def data_offset(self, object buffer, Py_ssize_t start, Py_ssize_t end):
-        """Return where, from `start`, the frame's payload begins; 0 if bytes are missing."""
+        """Return the offset from `start` of the frame's payload; 0 if bytes are missing."""
         cdef rlw_ws_header header
         return self._header(buffer, start, end, self._received, &header)
 
@@ -92,10 +92,10 @@ cdef class WebSocketEndpoint:
             PyBuffer_Release(&view)
 
     cpdef object whole(self, object buffer, Py_ssize_t size, bint own=False):
-        """Return the message in the one frame that fills ``buffer[:size]``.
+        """Return the message in a single frame that fills ``buffer[:size]``.
 
-        Returns None for control frames, fragments, and anything wrong or too large. If the buffer
-        is the endpoint's `own`, a large message is a view of it, unmasked in place.
+        Returns None for control frames, fragments, and anything invalid or too large. If the
+        endpoint owns the buffer (`own`), a large message is a view of it, unmasked in place.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -111,7 +111,7 @@ cdef class WebSocketEndpoint:
             if size < 0 and own:
                 size = view.len
             if not 0 <= size <= view.len:
-                raise ValueError(f"no {size} bytes in a buffer of {view.len}")
+                raise ValueError(f"{size} bytes are not within a buffer of {view.len}")
             rlw_cursor_init(&c, <const uint8_t *> view.buf, <size_t> size)
             if rlw_ws_read_header(&c, not self.client, self._received, &header) != RLW_OK:
                 return None
@@ -143,7 +143,7 @@ cdef class WebSocketEndpoint:
                     text = text_of(to, <size_t> header.size, &budget)
                     good = text is not None
                 if own and header.masked and not good:
-                    rlw_ws_mask(to, <size_t> header.size, header.key, 0)  # as it came
+                    rlw_ws_mask(to, <size_t> header.size, header.key, 0)  # as received
                 if not good:
                     return None
                 if self._binary:
@@ -169,7 +169,7 @@ cdef class WebSocketEndpoint:
             PyBuffer_Release(&view)
 
     cpdef tuple take(self, object frame):
-        """Return opcode, whether it is the last fragment, and payload of one whole frame.
+        """Return a whole frame's opcode, whether it is the last fragment, and its payload.
 
         The payload is bytes, or a view of `frame`, unmasked in place. Texts are not checked.
         """
@@ -228,7 +228,7 @@ cdef class WebSocketEndpoint:
             try:
                 parts = ((<str> message).encode(),)
             except UnicodeEncodeError as error:
-                raise EncodeError(f"a text that UTF-8 cannot carry: {error.reason}") from None
+                raise EncodeError(f"a text cannot be encoded as UTF-8: {error.reason}") from None
         elif type(message) is list or type(message) is tuple:
             parts = message
         else:
@@ -269,7 +269,7 @@ cdef class WebSocketEndpoint:
         cdef Py_ssize_t size, head_size, count
         cdef bytes data
         for part in parts:
-            # len() of a buffer is its size in bytes, save for views of other formats.
+            # len() of a buffer is its size in bytes, except for views of other formats.
             count = part.nbytes if type(part) is memoryview else len(part)
             total += <uint64_t> count
         if total > self._most:
@@ -313,7 +313,7 @@ cdef class WebSocketEndpoint:
 
 
     def send(self, object event):
-        """Return the buffers of one message; none if `outgoing` returns them, as the last ones."""
+        """Return the buffers of one message; none if it is the last, which `outgoing` returns."""
         cdef list buffers
         if self.mute is not None:
             raise LocalProtocolError(self.mute)
@@ -325,7 +325,7 @@ cdef class WebSocketEndpoint:
         return buffers
 
     def receive_whole(self, object buffer, Py_ssize_t size):
-        """Receive the one message that fills `buffer[:size]`; return None for anything else."""
+        """Receive the message of a frame that fills `buffer[:size]`; None for anything else."""
         cdef object message
         if not self.listening:
             return None
@@ -333,7 +333,7 @@ cdef class WebSocketEndpoint:
         return None if message is None else self._events(message)
 
     def receive(self, object frame):
-        """Receive one frame, or the HTTP head; return the events of the message that it ends.
+        """Receive one frame, or the HTTP head; return the events of the message that it completes.
 
         The session may keep and change the buffer.
         """
@@ -353,7 +353,7 @@ cdef class WebSocketEndpoint:
             raise
 
     def _attach(self, meaning, read, write):
-        """Set the inner session, its reader and its writer; None where messages are events."""
+        """Set the inner session, its reader and its writer; None if messages are events."""
         self._meaning, self._read, self._write = meaning, read, write
 
     def _last(self, buffers):
@@ -361,7 +361,7 @@ cdef class WebSocketEndpoint:
 
 
 cdef class Text:
-    """Checks a text in pieces (section 8.1): a character may be cut in two."""
+    """Checks a text in pieces (section 8.1), which may split characters."""
 
     cpdef object feed(self, object piece):
         cdef Py_buffer view
@@ -381,26 +381,26 @@ cdef class Text:
 
 
 def encode_close(code, reason=""):
-    """Return the payload of a close frame (section 5.5.1); a long reason is cut."""
+    """Return the payload of a close frame (section 5.5.1). A long reason is truncated."""
     if not isinstance(code, int) or code < 0 or not rlw_ws_is_close_code(min(code, 65535)):
         raise EncodeError(f"{code!r} is not a close code that may be sent")
     text = reason.encode("utf-8", "backslashreplace")[:RLW_WS_CONTROL_MOST - 2]
-    # The cut may be inside a character.
+    # Truncation may split a character.
     return code.to_bytes(2, "big") + text.decode("utf-8", "ignore").encode()
 
 
 def decode_close(payload):
-    """Return the code and the reason in a close frame; 1005 if it has none."""
+    """Return the code and the reason of a close frame; 1005 if it has no code."""
     payload = bytes(payload)
     if not payload:
         return 1005, ""
     if len(payload) == 1:
-        raise DecodeError("a close frame with half a code")
+        raise DecodeError("a close frame has half a code")
     code = int.from_bytes(payload[:2], "big")
     if not rlw_ws_is_close_code(code):
-        raise DecodeError(f"a close frame with the code {code}")
+        raise DecodeError(f"a close frame has the invalid code {code}")
     try:
         return code, payload[2:].decode()
     except UnicodeDecodeError as error:
-        raise NotText("a close frame whose reason is not UTF-8",
+        raise NotText("the reason of a close frame is not UTF-8",
                       offset=2 + error.start) from None

@@ -1,7 +1,7 @@
 """The two HTTP/1.1 messages before the first WebSocket frame.
 
-As strict as RFC 9112 allows: CRLF only, no folded lines, no space before a colon, no body, so that
-no proxy can mistake a request for another one. Values that are written are checked as well.
+As strict as RFC 9112 allows (CRLF only, no folded lines, no space before a colon, no body), so that
+no proxy can mistake a request for another one. Values to be written are checked as well.
 
 Source: RFC 6455, section 4; RFC 9110 and 9112; RFC 7617 for Basic credentials.
 """
@@ -42,7 +42,7 @@ _OURS = {
 
 
 class WrongVersion(DecodeError):
-    """A request for another version of WebSocket than 13; the response is 426."""
+    """A request for a WebSocket version other than 13. The response is 426."""
 
 
 class HeaderLines:
@@ -67,19 +67,19 @@ class HeaderLines:
         return f"HeaderLines({', '.join(name for name, _ in self._lines)})"
 
     def all(self, name: str) -> list[str]:
-        """Return the values of all lines of this name."""
+        """Return the values of all lines with this name."""
         name = name.lower()
         return [value for known, value in self._lines if known.lower() == name]
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        """Return the value of the one line of this name, or `default`."""
+        """Return the value of the only line with this name, or `default`."""
         found = self.all(name)
         if len(found) > 1:
-            raise DecodeError(f"{len(found)} headers {name!r}")
+            raise DecodeError(f"the header {name!r} occurs {len(found)} times")
         return found[0] if found else default
 
     def tokens(self, name: str) -> list[str]:
-        """Return the items of a comma-separated list, over all lines of this name."""
+        """Return the items of a comma-separated list, over all lines with this name."""
         items = (item.strip(" \t") for value in self.all(name) for item in value.split(","))
         return [item for item in items if item]
 
@@ -89,7 +89,7 @@ class UpgradeRequest:
     """A client's request.
 
     Attributes:
-        resource: path and query, beginning with a slash, as sent.
+        resource: path and query, starting with a slash, as sent.
         headers: all header lines.
         key: Sec-WebSocket-Key.
     """
@@ -100,7 +100,7 @@ class UpgradeRequest:
 
     @property
     def origin(self) -> str | None:
-        """The page of a browser's request; None from other programs."""
+        """The origin of a browser's page; None for other programs."""
         return self.headers.get("Origin")
 
     @property
@@ -111,7 +111,7 @@ class UpgradeRequest:
 
 @dataclass(frozen=True)
 class Response:
-    """A server's response; with status 101 the next bytes are frames."""
+    """A server's response. After status 101 the next bytes are frames."""
 
     status: int
     reason: str
@@ -123,10 +123,10 @@ class Target:
     """The parts of a ``ws`` or ``wss`` URL.
 
     Attributes:
-        secure: whether over TLS.
-        host: name or number, IPv6 without brackets; ``"localhost"`` for a unix socket.
+        secure: whether to use TLS.
+        host: name or address, IPv6 without brackets; ``"localhost"`` for a unix socket.
         resource: path and query.
-        authorization: Basic credentials, if the URL has a user name.
+        authorization: Basic credentials if the URL has a user name.
         unix: the path of a unix socket; None over TCP.
         shm: whether the connection continues in shared memory.
     """
@@ -141,7 +141,7 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """The Host header: without the scheme's default port."""
+        """The value of the Host header, without the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 
@@ -152,12 +152,12 @@ def parse_url(url: str) -> Target:
     For a unix socket: ``"ws+unix:///path/of/socket:/a?b=c"``, ``wss+unix`` or, with shared memory,
     ``ws+shm``; the part after the socket's path is optional.
     """
-    # urlsplit drops tabs and line ends silently.
+    # urlsplit silently drops tabs and line ends.
     if not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError(f"{url!r}: expected printable ASCII; percent-encode other characters")
     parts = urlsplit(url)
     if parts.scheme not in ("ws", "wss", "ws+unix", "wss+unix", "ws+shm"):
-        raise ValueError(f"{url!r} does not begin with ws:// or wss://")
+        raise ValueError(f"{url!r} does not start with ws:// or wss://")
     if "#" in url:
         raise ValueError(f"{url!r}: a WebSocket URL has no fragment")
     path, unix = parts.path, None
@@ -188,7 +188,7 @@ def new_key() -> str:
 
 
 def accept_of(key: str) -> str:
-    """Return the Sec-WebSocket-Accept that answers a key (section 4.2.2)."""
+    """Return the Sec-WebSocket-Accept for a key (section 4.2.2)."""
     return base64.b64encode(hashlib.sha1(key.encode() + _GUID).digest()).decode()
 
 
@@ -197,14 +197,14 @@ def head_size(
 ) -> int:
     """Return the size of the HTTP head at `start`, with its empty line; 0 if bytes are missing.
 
-    A head that does not begin with `begins` is rejected at its first byte. `known` bytes were
-    searched before: a head that arrives byte by byte is not searched again with each.
+    A head that does not start with `begins` is rejected at its first byte. `known` bytes have been
+    searched before, so that a head that arrives byte by byte is searched only once.
     """
     have = end - start
     view = memoryview(buffer)[start : min(end, start + limit)]
     first = bytes(view[: len(begins)])
     if first != begins[: len(first)]:
-        raise DecodeError(f"no HTTP message: expected {begins!r}", offset=start)
+        raise DecodeError(f"expected an HTTP message that starts with {begins!r}", offset=start)
     known = max(0, known - len(_END) + 1)
     found = bytes(view[known:]).find(_END)
     if found >= 0:
@@ -225,7 +225,7 @@ def read_request(head: Buffer) -> UpgradeRequest:
         raise DecodeError("the request's resource is not a path", offset=4)
     if not headers.get("Host"):
         raise DecodeError("the request has no Host")
-    # A proxy would take the frames after the head for a body.
+    # A proxy would treat the frames after the head as a body.
     if "Transfer-Encoding" in headers or (headers.get("Content-Length") or "0") != "0":
         raise DecodeError("the request has a body")
     _check_upgrade(headers, "request")
@@ -233,18 +233,18 @@ def read_request(head: Buffer) -> UpgradeRequest:
         raise WrongVersion(f"the request is not for version {_VERSION} of WebSocket")
     key = headers.get("Sec-WebSocket-Key") or ""
     try:
-        # Without validate, stray characters are skipped.
+        # Without validate, invalid characters are skipped.
         good = len(base64.b64decode(key, validate=True)) == 16
     except (binascii.Error, ValueError):
         good = False
     if not good:
         raise DecodeError("the request's Sec-WebSocket-Key is not 16 bytes in base64")
-    headers.get("Origin")  # must not come twice
+    headers.get("Origin")  # must not be repeated
     return UpgradeRequest(resource, headers, key)
 
 
 def read_get(head: Buffer) -> tuple[str, HeaderLines] | None:
-    """Return path, percent-decoded, and headers of any GET request; None for another method."""
+    """Return the percent-decoded path and the headers of a GET request; None for other methods."""
     first = bytes(head).partition(b"\r\n")[0].decode("latin-1")
     method, _, rest = first.partition(" ")
     resource, _, version = rest.partition(" ")
@@ -286,7 +286,7 @@ def write_request(
     ):
         lines.append(("Authorization", target.authorization))
     if not _RESOURCE.fullmatch(target.resource):
-        raise EncodeError(f"{target.resource!r} is no path")
+        raise EncodeError(f"{target.resource!r} is not a path")
     return _write_head(f"GET {target.resource} HTTP/1.1", lines, further)
 
 
@@ -299,10 +299,10 @@ def write_response(
     page: bytes | None = None,
     kind: str = "text/plain; charset=utf-8",
 ) -> bytes:
-    """Return a response: 101 with the answer to `key`, or one with a body.
+    """Return a response: 101 with the accept value of `key`, or one with a body.
 
-    The body is a `page` of this `kind`, or `text`. A short text is the status line's reason as
-    well: that is what clients show.
+    The body is a `page` of this `kind`, or `text`. A short text is also the status line's reason,
+    which clients show.
     """
     if status == 101:
         lines = [
@@ -329,18 +329,18 @@ def write_response(
 def basic_header(user: str, password: str) -> str:
     """Return the value of an Authorization header with Basic credentials."""
     if ":" in user:
-        raise EncodeError("a user name for Basic credentials has no colon")
+        raise EncodeError("a user name for Basic credentials must not contain a colon")
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 def basic_credentials(value: str | None) -> tuple[str, str] | None:
-    """Return user name and password of an Authorization header; None for any other."""
+    """Return the user name and password of a Basic Authorization header; None for any other."""
     scheme, _, encoded = (value or "").partition(" ")
     if scheme.lower() != "basic":
         return None
     try:
         decoded = base64.b64decode(encoded.strip(), validate=True).decode()
-    except ValueError:  # also no base64, no UTF-8
+    except ValueError:  # also for invalid base64 or UTF-8
         return None
     user, colon, password = decoded.partition(":")
     return (user, password) if colon else None
@@ -362,9 +362,9 @@ def _read_head(head: Buffer) -> tuple[str, HeaderLines]:
     offset = len(lines[0]) + 2
     for line in lines[1:]:
         name, colon, value = line.partition(":")
-        # Folded lines begin with a space and are rejected here too (RFC 9112, section 5.2).
+        # Folded lines start with a space and are rejected here too (RFC 9112, section 5.2).
         if not colon or not _TOKEN.fullmatch(name):
-            raise DecodeError("a header line without a valid name", offset=offset)
+            raise DecodeError("a header line has no valid name", offset=offset)
         if not _VALUE.fullmatch(value):
             raise DecodeError(f"a control character in the header {name!r}", offset=offset)
         found.append((name, value.strip(" \t")))

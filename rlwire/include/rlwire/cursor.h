@@ -1,4 +1,4 @@
-/* The bounds-checked reader: a position in memory that only moves on success. */
+/* A bounds-checked reader. The cursor advances only on success. */
 #ifndef RLWIRE_CURSOR_H
 #define RLWIRE_CURSOR_H
 
@@ -34,7 +34,7 @@ static inline rlw_status rlw_fail(rlw_cursor *c, rlw_status status, const uint8_
     return status;
 }
 
-/* Takes `size` bytes; lengths stay unsigned and are compared before anything moves. */
+/* Reads `size` bytes. Lengths stay unsigned, and are compared before the cursor moves. */
 static inline rlw_status rlw_take(rlw_cursor *c, uint64_t size, const uint8_t **out) {
     if (size > rlw_left(c)) return rlw_fail(c, RLW_NEED_MORE, c->at, size, rlw_left(c));
     *out = c->at;

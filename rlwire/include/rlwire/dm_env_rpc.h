@@ -1,9 +1,9 @@
-/* dm_env_rpc's Tensor message (dm_env_rpc.proto, version 1): from bytes and to bytes.
+/* Decodes and encodes dm_env_rpc's Tensor message (dm_env_rpc.proto, version 1).
  *
- * Reading: rlw_tensor_read() finds the payload and checks the fields around it, rlw_tensor_infer()
- * settles the shape, then the caller makes room and rlw_tensor_decode() fills it with numbers;
- * rlw_tensor_next() gives strings and messages one by one. Writing: rlw_put_tensor(), or the three
- * functions below it for callers with a buffer.
+ * Decoding: rlw_tensor_read() finds the payload and checks the fields around it.
+ * rlw_tensor_infer() computes the shape. The caller then allocates, and rlw_tensor_decode() stores
+ * the numbers; rlw_tensor_next() returns strings and messages one by one. Encoding:
+ * rlw_put_tensor(), or rlw_tensor_put_head(), _data() and _tail() for callers with a buffer.
  */
 #ifndef RLWIRE_DM_ENV_RPC_H
 #define RLWIRE_DM_ENV_RPC_H
@@ -14,9 +14,9 @@
 
 #define RLW_TENSOR_DIMS 32
 #define RLW_TENSOR_SHAPE_FIELD 15
-#define RLW_TENSOR_VALUE_OFFSET 8 /* of TensorSpec.Value's field numbers from Tensor's */
+#define RLW_TENSOR_VALUE_OFFSET 8 /* field numbers of TensorSpec.Value minus those of Tensor */
 
-/* The numbers of the enum DataType, which are those of Tensor's payload fields too. */
+/* The enum DataType, whose values are also the numbers of Tensor's payload fields. */
 typedef enum rlw_tensor_kind {
     RLW_TENSOR_NONE = 0,
     RLW_TENSOR_FLOAT = 1,
@@ -32,14 +32,14 @@ typedef enum rlw_tensor_kind {
     RLW_TENSOR_PROTO = 11
 } rlw_tensor_kind;
 
-/* Bytes of one element in memory; 0 for strings and messages. A boolean is one byte, 0 or 1. */
+/* Returns the bytes of an element in memory; 0 for strings and messages. A boolean is a 0 or 1. */
 static inline uint32_t rlw_tensor_itemsize(uint32_t kind) {
     static const uint8_t sizes[] = {0, 4, 8, 1, 4, 8, 1, 4, 8, 1, 0, 0};
     return kind < sizeof sizes ? sizes[kind] : 0;
 }
 
-/* 1 where the elements on the wire are those in a little-endian host's memory. Of booleans that
- * holds as long as rlw_bools_are_plain(). */
+/* Returns 1 if elements have the same bytes on the wire and in a little-endian host's memory. For
+ * booleans, check rlw_bools_are_plain() as well. */
 static inline int rlw_tensor_is_memory(uint32_t kind) {
     return kind == RLW_TENSOR_FLOAT || kind == RLW_TENSOR_DOUBLE || kind == RLW_TENSOR_INT8 ||
            kind == RLW_TENSOR_UINT8 || kind == RLW_TENSOR_BOOL;
@@ -50,27 +50,27 @@ static inline int rlw_tensor_is_memory(uint32_t kind) {
 typedef struct rlw_tensor {
     uint32_t kind; /* an rlw_tensor_kind; NONE: no payload is set */
     uint32_t dims;
-    int64_t shape[RLW_TENSOR_DIMS]; /* as sent, after rlw_tensor_infer() as meant */
+    int64_t shape[RLW_TENSOR_DIMS]; /* as sent; resolved by rlw_tensor_infer() */
     uint64_t count;    /* elements on the wire */
-    uint64_t total;    /* elements of the shape; more than `count` when one stands for all */
-    uint32_t segments; /* pieces that the elements are in: one packed array, one unpacked element */
-    const uint8_t *data; /* the first piece; of strings and messages, the first item */
+    uint64_t total;    /* elements of the shape; more than `count` if one element fills it */
+    uint32_t segments; /* pieces with elements: one packed array, or one unpacked element each */
+    const uint8_t *data; /* the first piece; for strings and messages, the first item */
     size_t size;
     uint32_t field;          /* number of the payload's field */
-    const uint8_t *at;       /* fields from here on are the payload's, or unknown, or the shape's */
+    const uint8_t *at;       /* payload, shape and unknown fields, up to `end` */
     const uint8_t *end;
     const uint8_t *shape_at; /* for faults */
 } rlw_tensor;
 
-/* Walks over the elements of a payload, however many fields they are spread over. */
+/* Iterates over the elements of a payload, which may be spread over many fields. */
 typedef struct rlw_tensor_items {
     rlw_cursor outer;
     rlw_cursor inner;
     uint32_t field;
 } rlw_tensor_items;
 
-/* The next field 1 of a payload sub-message: *found 0 at the end. A packed array, an unpacked
- * element, a string or a message: in each case `size` bytes at `data`. */
+/* Reads the next field 1 of a payload sub-message; *found is 0 at the end. It is a packed array, an
+ * unpacked element, a string or a message, of `size` bytes at `data`. */
 static inline rlw_status rlw_tensor_piece(rlw_cursor *c, uint32_t kind, int *found,
                                           const uint8_t **data, size_t *size) {
     uint32_t unpacked = kind == RLW_TENSOR_FLOAT    ? RLW_WIRE_FIXED32
@@ -105,7 +105,7 @@ static inline rlw_status rlw_tensor_piece(rlw_cursor *c, uint32_t kind, int *fou
     return RLW_OK;
 }
 
-/* Elements of one piece. */
+/* Counts the elements of one piece. */
 static inline rlw_status rlw_tensor_count_piece(rlw_cursor *c, uint32_t kind, const uint8_t *data,
                                                 size_t size, uint64_t *count) {
     uint32_t itemsize = rlw_tensor_itemsize(kind);
@@ -123,7 +123,7 @@ static inline rlw_status rlw_tensor_count_piece(rlw_cursor *c, uint32_t kind, co
     return RLW_OK;
 }
 
-/* Adds one payload sub-message to what is known of the payload. */
+/* Adds one payload sub-message to the payload read so far. */
 static inline rlw_status rlw_tensor_add(rlw_cursor *c, rlw_tensor *t, const uint8_t *data,
                                         size_t size) {
     int found, single = t->kind == RLW_TENSOR_INT8 || t->kind == RLW_TENSOR_UINT8;
@@ -136,7 +136,7 @@ static inline rlw_status rlw_tensor_add(rlw_cursor *c, rlw_tensor *t, const uint
         if (rlw_tensor_piece(&inner, t->kind, &found, &piece, &piece_size) != RLW_OK) break;
         if (!found) return RLW_OK;
         if (rlw_tensor_count_piece(&inner, t->kind, piece, piece_size, &count) != RLW_OK) break;
-        if (single) { /* not a repeated field: the last one counts */
+        if (single) { /* not a repeated field: the last one wins */
             t->segments = 0;
             t->count = 0;
         } else if (count == 0) {
@@ -187,8 +187,8 @@ static inline void rlw_tensor_items_init(rlw_tensor_items *items, const rlw_tens
     items->field = t->field;
 }
 
-/* The next piece of a payload that has been read; 0 when there is none, or none any more because
- * the memory has changed. */
+/* Returns the next piece of a payload that was read before; 0 at the end, or if the memory has
+ * changed. */
 static inline int rlw_tensor_next_piece(rlw_tensor_items *items, uint32_t kind,
                                         const uint8_t **data, size_t *size) {
     rlw_field f = RLW_NO_FIELD;
@@ -218,7 +218,7 @@ static inline void rlw_tensor_clear(rlw_tensor *t, const rlw_cursor *c) {
     t->shape_at = NULL;
 }
 
-/* A message with a payload of the fields `offset` + 1 to `offset` + `kinds`. */
+/* Reads a message whose payload fields are `offset` + 1 to `offset` + `kinds`. */
 static inline rlw_status rlw_tensor_read_fields(rlw_cursor *c, rlw_tensor *t, uint32_t offset,
                                                 uint32_t kinds, uint32_t shape_field,
                                                 uint32_t dims_limit) {
@@ -229,7 +229,7 @@ static inline rlw_status rlw_tensor_read_fields(rlw_cursor *c, rlw_tensor *t, ui
         if (rlw_take_field(c, &f) != RLW_OK) return c->fault.status;
         if (f.number - offset - 1 < kinds) {
             if (rlw_expect_wire(c, &f, RLW_WIRE_BYTES) != RLW_OK) return c->fault.status;
-            if (f.number != t->field) { /* a oneof: another member clears the one before */
+            if (f.number != t->field) { /* a oneof: another member clears the previous one */
                 t->kind = f.number - offset;
                 t->field = f.number;
                 t->at = f.at;
@@ -245,22 +245,22 @@ static inline rlw_status rlw_tensor_read_fields(rlw_cursor *c, rlw_tensor *t, ui
     return RLW_OK;
 }
 
-/* A Tensor that fills the cursor. Of the payload, varints are checked by rlw_tensor_decode() only,
- * and text is the caller's to check. */
+/* Reads a Tensor that fills the cursor. rlw_tensor_decode() checks the payload's varints, and the
+ * caller checks text. */
 static inline rlw_status rlw_tensor_read(rlw_cursor *c, uint32_t dims_limit, rlw_tensor *t) {
     return rlw_tensor_read_fields(c, t, 0, RLW_TENSOR_PROTO, RLW_TENSOR_SHAPE_FIELD, dims_limit);
 }
 
-/* A TensorSpec.Value: numbers without a shape. */
+/* Reads a TensorSpec.Value: numbers without a shape. */
 static inline rlw_status rlw_tensor_read_value(rlw_cursor *c, rlw_tensor *t) {
     return rlw_tensor_read_fields(c, t, RLW_TENSOR_VALUE_OFFSET, RLW_TENSOR_UINT64, 0, 0);
 }
 
-/* Settles shape and total by the reference's rules: no dimensions mean one element; one element
- * fills any shape, of which each dimension below 1 counts as 1; otherwise one dimension may be
- * negative and is what the number of elements leaves for it. */
+/* Computes shape and total by the rules of the reference implementation. No dimensions mean one
+ * element. One element fills any shape, and each dimension below 1 then counts as 1. Otherwise one
+ * dimension may be negative, and is inferred from the number of elements. */
 static inline rlw_status rlw_tensor_infer(rlw_cursor *c, rlw_tensor *t) {
-    const uint64_t most = (uint64_t)INT64_MAX / 8; /* so that sizes in bytes have 63 bits too */
+    const uint64_t most = (uint64_t)INT64_MAX / 8; /* sizes in bytes must fit 63 bits too */
     const uint8_t *at = t->shape_at ? t->shape_at : t->at;
     uint64_t product = 1;
     uint32_t i, unknown = RLW_TENSOR_DIMS;
@@ -294,12 +294,12 @@ static inline rlw_status rlw_tensor_infer(rlw_cursor *c, rlw_tensor *t) {
     return RLW_OK;
 }
 
-/* The next string or message. */
+/* Returns the next string or message; 0 at the end. */
 static inline int rlw_tensor_next(rlw_tensor_items *items, const uint8_t **data, size_t *size) {
     return rlw_tensor_next_piece(items, RLW_TENSOR_STRING, data, size);
 }
 
-/* The `count` elements of one piece to `out`. */
+/* Decodes the `count` elements of one piece to `out`. */
 static inline rlw_status rlw_tensor_decode_piece(rlw_cursor *c, uint32_t kind,
                                                  const uint8_t *data, size_t size, void *out,
                                                  size_t count) {
@@ -338,8 +338,8 @@ static inline rlw_status rlw_tensor_decode_piece(rlw_cursor *c, uint32_t kind,
     return rlw_fail(c, RLW_BAD_VARINT, end ? end : data, 0, 0);
 }
 
-/* All `count` elements of a payload of numbers to `out`, in the host's order; `out` is aligned for
- * them. The cursor takes the fault. */
+/* Decodes all `count` elements of a payload of numbers to `out`, in the host's byte order. `out`
+ * must be aligned for them. The cursor holds the fault. */
 static inline rlw_status rlw_tensor_decode(rlw_cursor *c, const rlw_tensor *t, void *out) {
     uint32_t itemsize = rlw_tensor_itemsize(t->kind);
     uint64_t done = 0;
@@ -363,7 +363,7 @@ static inline rlw_status rlw_tensor_decode(rlw_cursor *c, const rlw_tensor *t, v
     return done == t->count ? RLW_OK : rlw_fail(c, RLW_BAD_ELEMENTS, t->at, done, t->count);
 }
 
-/* A google.protobuf.Any; its text is the caller's to check. */
+/* A google.protobuf.Any. The caller checks its text. */
 typedef struct rlw_any {
     const uint8_t *url;
     size_t url_size;
@@ -406,8 +406,8 @@ static inline rlw_status rlw_any_read(rlw_cursor *c, rlw_any *out) {
         return 1; \
     } while (0)
 
-/* 1 if all `count` numbers, at least one, are equal: -0.0 equals 0.0, and NaN nothing. Looks at
- * some 1024 more than it must. */
+/* Returns 1 if all `count` >= 1 numbers are equal: -0.0 equals 0.0, NaN equals nothing. Reads up to
+ * 1024 numbers past the first difference. */
 static inline int rlw_tensor_all_equal(uint32_t kind, const void *values, size_t count) {
     if (kind == RLW_TENSOR_FLOAT) RLW_ALL_EQUAL(float);
     if (kind == RLW_TENSOR_DOUBLE) RLW_ALL_EQUAL(double);
@@ -420,13 +420,13 @@ static inline int rlw_tensor_all_equal(uint32_t kind, const void *values, size_t
 #undef RLW_ALL_EQUAL
 
 typedef struct rlw_tensor_sizes {
-    uint64_t data;    /* the elements; of strings and messages, with their tags */
+    uint64_t data;    /* the elements; strings and messages with their tags */
     uint64_t payload; /* the sub-message that holds them */
     uint64_t shape;   /* the packed dimensions */
     uint64_t whole;
 } rlw_tensor_sizes;
 
-/* Bytes of `count` numbers on the wire. */
+/* Returns the bytes of `count` numbers on the wire. */
 static inline uint64_t rlw_tensor_data_size(uint32_t kind, const void *values, size_t count) {
     switch (kind) {
     case RLW_TENSOR_INT32: return rlw_varints_size_i32((const int32_t *)values, count);
@@ -437,7 +437,7 @@ static inline uint64_t rlw_tensor_data_size(uint32_t kind, const void *values, s
     }
 }
 
-/* 0 when a dimension is not an int32, which is what the wire has for it. */
+/* Computes a Tensor's sizes. Returns 0 if a dimension is not an int32, its type on the wire. */
 static inline int rlw_tensor_measure(rlw_tensor_sizes *out, uint32_t field, uint32_t kind,
                                      uint64_t data_size, const int64_t *shape, uint32_t dims) {
     uint32_t i;
@@ -456,7 +456,7 @@ static inline int rlw_tensor_measure(rlw_tensor_sizes *out, uint32_t field, uint
     return 1;
 }
 
-/* What stands before the elements. */
+/* Writes all that precedes the elements. */
 static inline uint8_t *rlw_tensor_put_head(uint8_t *to, uint32_t field, uint32_t kind,
                                            const rlw_tensor_sizes *sizes) {
     to = rlw_store_varint(to, (uint64_t)field << 3 | RLW_WIRE_BYTES);
@@ -468,8 +468,8 @@ static inline uint8_t *rlw_tensor_put_head(uint8_t *to, uint32_t field, uint32_t
     return to;
 }
 
-/* The elements, sizes->data bytes: never more, and never fewer, even if the values have changed
- * since they were measured. Strings and messages are bytes already. */
+/* Writes the elements: exactly sizes->data bytes, even if the values have changed since they were
+ * measured. Strings and messages must be encoded already. */
 static inline uint8_t *rlw_tensor_put_data(uint8_t *to, uint32_t kind, const void *values,
                                            size_t count, const rlw_tensor_sizes *sizes) {
     uint8_t *end = to + sizes->data, *at;
@@ -509,7 +509,7 @@ static inline uint8_t *rlw_tensor_put_data(uint8_t *to, uint32_t kind, const voi
     return end;
 }
 
-/* What stands after the elements. */
+/* Writes all that follows the elements. */
 static inline uint8_t *rlw_tensor_put_tail(uint8_t *to, const int64_t *shape, uint32_t dims,
                                            const rlw_tensor_sizes *sizes) {
     uint32_t i;
@@ -520,8 +520,8 @@ static inline uint8_t *rlw_tensor_put_tail(uint8_t *to, const int64_t *shape, ui
     return to;
 }
 
-/* A Tensor of numbers, row-major: `values` is aligned, in the host's order and has `count`
- * elements, as many as the shape, or one for all of them. */
+/* Writes a Tensor of numbers, row-major. `values` is aligned, in the host's byte order, and has as
+ * many elements as the shape, or one that fills it. */
 static inline rlw_status rlw_put_tensor(rlw_writer *w, uint32_t kind, const void *values,
                                         size_t count, const int64_t *shape, uint32_t dims) {
     rlw_tensor_sizes sizes;

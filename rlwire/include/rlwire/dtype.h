@@ -1,7 +1,7 @@
 /* NumPy's names of plain dtypes: "float32", ">f4", "<U5", "datetime64[ns]".
  *
- * The grammar is closed: object, void, structured and sub-array dtypes have no form in it, so
- * nothing that it accepts can run code or hold a reference.
+ * The grammar is closed: it has no object, void, structured or sub-array dtypes, so nothing that
+ * it accepts can run code or hold a reference.
  */
 #ifndef RLWIRE_DTYPE_H
 #define RLWIRE_DTYPE_H
@@ -12,7 +12,7 @@
 
 typedef struct rlw_dtype {
     char kind;         /* NumPy's: b i u f c S U M m */
-    char order;        /* '<', '>', or '|' where order means nothing */
+    char order;        /* '<', '>', or '|' where byte order does not apply */
     uint32_t itemsize; /* bytes; never 0 */
 } rlw_dtype;
 
@@ -23,7 +23,7 @@ static inline int rlw_dtype_set(rlw_dtype *out, char kind, char order, uint32_t 
     return 1;
 }
 
-/* "" or "[ns]", "[25us]": a unit of datetime64. */
+/* Checks a unit of datetime64: "", "[ns]" or "[25us]". */
 static inline int rlw_dtype_is_unit(const char *p, size_t size) {
     static const char units[] = "|Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as|";
     size_t digits = 0, i;
@@ -42,7 +42,7 @@ static inline int rlw_dtype_is_unit(const char *p, size_t size) {
     return 0;
 }
 
-/* "float32" and its kin: a word and a number of bits. */
+/* Parses names such as "float32": a word and a number of bits. */
 static inline int rlw_dtype_parse_name(const char *p, size_t size, rlw_dtype *out) {
     static const struct {
         const char *word;
@@ -63,7 +63,7 @@ static inline int rlw_dtype_parse_name(const char *p, size_t size, rlw_dtype *ou
         least = words[w].kind == 'c' ? 64 : words[w].kind == 'f' ? 16 : 8;
         most = words[w].kind == 'c' ? 256 : words[w].kind == 'f' ? 128 : 64;
         if (bits < least || bits > most) return 0;
-        /* 96 and 192 are the long doubles of 32-bit x86: a float's and a complex's. */
+        /* Long doubles of 32-bit x86 have 96 bits, complex ones 192. */
         if ((bits & (bits - 1)) != 0 && bits != (words[w].kind == 'c' ? 192u : 96u)) return 0;
         return rlw_dtype_set(out, words[w].kind, '<', bits / 8);
     }
@@ -74,8 +74,8 @@ static inline int rlw_dtype_parse_name(const char *p, size_t size, rlw_dtype *ou
     return 0;
 }
 
-/* Parses `text`; 1 on success. A name without an order is little-endian: the program packs in its
- * host's order and every known peer is little-endian. */
+/* Parses `text`; returns 1 on success. A name without a byte order is little-endian: the original
+ * program packs in its host's order, and every known peer is little-endian. */
 static inline int rlw_dtype_parse(const uint8_t *text, size_t size, rlw_dtype *out) {
     const char *p = (const char *)text;
     char order = '<', kind;

@@ -1,6 +1,6 @@
-/* Little-endian and big-endian loads and stores that need no alignment and no knowledge of the host.
+/* Little-endian and big-endian loads and stores, for any alignment and any host.
  *
- * Compilers turn each of these into one instruction, or two.
+ * Compilers turn each of them into one or two instructions.
  */
 #ifndef RLWIRE_ENDIAN_H
 #define RLWIRE_ENDIAN_H
@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The bits of a number, and the number of the bits. */
+/* Convert between a number and its bits. */
 static inline uint64_t rlw_double_bits(double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -112,7 +112,7 @@ static inline double rlw_load_f64be(const uint8_t *p) {
     return rlw_bits_double(rlw_load_u64be(p));
 }
 
-/* 1 on a little-endian host, as a constant where the compiler can see it. */
+/* Returns 1 on a little-endian host; optimizing compilers make it a constant. */
 static inline int rlw_host_is_little(void) {
     const uint16_t one = 1;
     uint8_t first;

@@ -1,16 +1,16 @@
-/* One HTTP/2 frame (RFC 9113): head, padding, settings, windows; and a gRPC message's prefix. */
+/* HTTP/2 frames (RFC 9113): head, padding, settings, flow control; and gRPC's message prefix. */
 #ifndef RLWIRE_HTTP2_H
 #define RLWIRE_HTTP2_H
 
 #include "cursor.h"
 
-/* Types, section 6. Others are ignored (section 4.1). */
+/* Frame types, section 6. Others are ignored (section 4.1). */
 enum {
     RLW_H2_DATA, RLW_H2_HEADERS, RLW_H2_PRIORITY, RLW_H2_RST_STREAM, RLW_H2_SETTINGS,
     RLW_H2_PUSH_PROMISE, RLW_H2_PING, RLW_H2_GOAWAY, RLW_H2_WINDOW_UPDATE, RLW_H2_CONTINUATION
 };
 
-/* Flags. END_STREAM is of DATA and HEADERS, ACK of SETTINGS and PING. */
+/* Flags. END_STREAM applies to DATA and HEADERS, ACK to SETTINGS and PING. */
 enum {
     RLW_H2_END_STREAM = 0x1,
     RLW_H2_ACK = 0x1,
@@ -19,7 +19,7 @@ enum {
     RLW_H2_PRIORITIZED = 0x20
 };
 
-/* Settings whose values are limited, section 6.5.2. */
+/* Settings whose values have a range, section 6.5.2. */
 enum { RLW_H2_ENABLE_PUSH = 2, RLW_H2_INITIAL_WINDOW_SIZE = 4, RLW_H2_MAX_FRAME_SIZE = 5 };
 
 /* Error codes of faults in one frame, section 7. */
@@ -32,12 +32,12 @@ enum {
 };
 
 #define RLW_H2_HEAD 9                 /* bytes of a frame's head */
-#define RLW_H2_FRAME_LEAST 16384u     /* what SETTINGS_MAX_FRAME_SIZE may be, section 6.5.2 */
+#define RLW_H2_FRAME_LEAST 16384u     /* range of SETTINGS_MAX_FRAME_SIZE, section 6.5.2 */
 #define RLW_H2_FRAME_MOST 16777215u
 #define RLW_H2_WINDOW_MOST 0x7FFFFFFF /* section 6.9.1 */
 #define RLW_H2_WINDOW_FIRST 65535     /* section 6.9.2 */
-#define RLW_GRPC_PREFIX 5             /* bytes before a gRPC message: compressed or not, length */
-#define RLW_GRPC_MOST 0xFFFFFFFFu     /* bytes of a message that it can tell */
+#define RLW_GRPC_PREFIX 5             /* bytes before a gRPC message: compression flag, length */
+#define RLW_GRPC_MOST 0xFFFFFFFFu     /* the maximum of that length */
 
 typedef struct rlw_h2_head {
     uint32_t size;   /* bytes of payload */
@@ -46,8 +46,8 @@ typedef struct rlw_h2_head {
     uint8_t flags;
 } rlw_h2_head;
 
-/* Checks size and stream by type: RLW_OK, RLW_BAD_STREAM, RLW_BAD_FRAME_SIZE with the size that is
- * `allowed`, or RLW_BAD_PUSH. */
+/* Checks a frame's size and stream for its type. Returns RLW_OK, RLW_BAD_STREAM, RLW_BAD_PUSH, or
+ * RLW_BAD_FRAME_SIZE with the valid size in `allowed`. */
 static inline rlw_status rlw_h2_check_head(const rlw_h2_head *h, uint64_t *allowed) {
     uint32_t least = 0;
     switch (h->type) {
@@ -81,19 +81,19 @@ static inline rlw_status rlw_h2_check_head(const rlw_h2_head *h, uint64_t *allow
     }
 }
 
-/* Reads the head at c->at, and moves behind it on RLW_OK.
+/* Reads the head at c->at, and advances past it on RLW_OK.
  *
  *     most   the largest frame, as announced (SETTINGS_MAX_FRAME_SIZE)
  *     other  the largest payload of a known type other than DATA (section 10.5)
  *
- * `out` is set for every status but RLW_NEED_MORE. */
+ * Sets `out` for every status but RLW_NEED_MORE. */
 static inline rlw_status rlw_h2_read_head(rlw_cursor *c, uint32_t most, uint32_t other,
                                           rlw_h2_head *out) {
     const uint8_t *p = c->at;
     uint64_t allowed = 0;
     rlw_status status;
     if (rlw_left(c) < RLW_H2_HEAD) {
-        out->size = out->stream = 0; /* for compilers: unused without RLW_OK */
+        out->size = out->stream = 0; /* against warnings: unused without RLW_OK */
         out->type = out->flags = 0;
         return rlw_fail(c, RLW_NEED_MORE, p, RLW_H2_HEAD, rlw_left(c));
     }
@@ -115,7 +115,7 @@ static inline rlw_status rlw_h2_read_head(rlw_cursor *c, uint32_t most, uint32_t
     return RLW_OK;
 }
 
-/* Writes a head, RLW_H2_HEAD bytes; `size` is at most RLW_H2_FRAME_MOST. Returns the byte behind. */
+/* Writes a head of RLW_H2_HEAD bytes; `size` <= RLW_H2_FRAME_MOST. Returns the position after it. */
 static inline uint8_t *rlw_h2_write_head(uint8_t *to, uint32_t size, unsigned type, unsigned flags,
                                          uint32_t stream) {
     to[0] = (uint8_t)(size >> 16);
@@ -127,7 +127,7 @@ static inline uint8_t *rlw_h2_write_head(uint8_t *to, uint32_t size, unsigned ty
     return to + RLW_H2_HEAD;
 }
 
-/* Takes the payload of the frame whose head was read, without padding and priority. */
+/* Reads the payload of the frame whose head was read, without padding and priority. */
 static inline rlw_status rlw_h2_take_payload(rlw_cursor *c, const rlw_h2_head *h,
                                              const uint8_t **data, size_t *size) {
     const uint8_t *p = c->at;
@@ -165,7 +165,7 @@ static inline rlw_status rlw_h2_read_setting(rlw_cursor *c, unsigned *id, uint32
     return RLW_OK;
 }
 
-/* Opens `*window` by the WINDOW_UPDATE payload at c->at, four bytes (section 6.9). */
+/* Increases `*window` by the WINDOW_UPDATE payload at c->at, four bytes (section 6.9). */
 static inline rlw_status rlw_h2_open_window(rlw_cursor *c, int64_t *window) {
     const uint8_t *p = c->at;
     uint32_t more;
@@ -180,7 +180,7 @@ static inline rlw_status rlw_h2_open_window(rlw_cursor *c, int64_t *window) {
     return RLW_OK;
 }
 
-/* Whether a fault in a frame is its stream's alone, and not the connection's (section 5.4). */
+/* Returns 1 if a fault in a frame is a stream error, 0 for a connection error (section 5.4). */
 static inline int rlw_h2_stream_only(const rlw_h2_head *h, rlw_status status) {
     if (!h->stream) return 0;
     if (h->type == RLW_H2_PRIORITY) return status == RLW_BAD_FRAME_SIZE && h->size != 5;
@@ -188,7 +188,7 @@ static inline int rlw_h2_stream_only(const rlw_h2_head *h, rlw_status status) {
            (status == RLW_BAD_INCREMENT || status == RLW_BAD_WINDOW);
 }
 
-/* The error code of section 7 that a status stands for. */
+/* Returns the error code of section 7 for a status. */
 static inline unsigned rlw_h2_code_of(rlw_status status) {
     switch (status) {
     case RLW_OK: return RLW_H2_NO_ERROR;
@@ -199,14 +199,14 @@ static inline unsigned rlw_h2_code_of(rlw_status status) {
     }
 }
 
-/* gRPC's prefix of a message: RLW_GRPC_PREFIX bytes. Returns the byte behind. */
+/* Writes the prefix of a gRPC message, RLW_GRPC_PREFIX bytes. Returns the position after it. */
 static inline uint8_t *rlw_grpc_write_prefix(uint8_t *to, uint32_t size) {
     *to = 0; /* not compressed */
     rlw_store_u32be(to + 1, size);
     return to + RLW_GRPC_PREFIX;
 }
 
-/* Reads a prefix; `*size` is known unless it is RLW_NEED_MORE. */
+/* Reads the prefix of a gRPC message. Sets `*size` for every status but RLW_NEED_MORE. */
 static inline rlw_status rlw_grpc_read_prefix(rlw_cursor *c, uint64_t limit, uint32_t *size) {
     const uint8_t *p = c->at;
     *size = 0;

@@ -1,4 +1,4 @@
-/* Pillow's image modes: what one pixel takes, and the scaling that RELAAX's decoder does. */
+/* Pillow's image modes: the layout of a pixel, and the scaling that RELAAX's decoder applies. */
 #ifndef RLWIRE_IMAGE_H
 #define RLWIRE_IMAGE_H
 
@@ -9,13 +9,13 @@
 typedef struct rlw_image_mode {
     char name[8];
     uint8_t channels;
-    uint8_t itemsize; /* bytes a channel; 0: one bit a pixel, rows padded to whole bytes */
-    char kind;        /* NumPy's kind of a channel */
+    uint8_t itemsize; /* bytes per channel; 0: one bit per pixel, rows padded to whole bytes */
+    char kind;        /* NumPy's kind for a channel */
     char order;       /* '<', '>', '|' */
-    uint8_t scaled;   /* RELAAX decodes it to float32 times 1/255 */
+    uint8_t scaled;   /* 1: RELAAX decodes it to float32 times 1/255 */
 } rlw_image_mode;
 
-/* The mode of that name, or NULL. "I;16N" is native order there; here it is little-endian. */
+/* Returns the mode with this name, or NULL. Pillow's native "I;16N" is little-endian here. */
 static inline const rlw_image_mode *rlw_image_mode_find(const uint8_t *name, size_t size) {
     static const rlw_image_mode modes[] = {
         {"RGB", 3, 1, 'u', '|', 1},    {"L", 1, 1, 'u', '|', 1},
@@ -37,7 +37,7 @@ static inline const rlw_image_mode *rlw_image_mode_find(const uint8_t *name, siz
     return NULL;
 }
 
-/* Bytes of `width` x `height` pixels. Does not overflow: each factor is below 2**32. */
+/* Returns the bytes of `width` x `height` pixels, or UINT64_MAX if they overflow. */
 static inline uint64_t rlw_image_bytes(const rlw_image_mode *mode, uint32_t width,
                                        uint32_t height) {
     uint64_t row;
@@ -47,19 +47,19 @@ static inline uint64_t rlw_image_bytes(const rlw_image_mode *mode, uint32_t widt
     return row * height;
 }
 
-/* What numpy makes of `pixels.astype(float32) * (1.0 / 255.0)`, to the bit. */
+/* Computes NumPy's `pixels.astype(float32) * (1.0 / 255.0)`, bit for bit. */
 static inline void rlw_unit_floats(const uint8_t *pixels, size_t count, float *out) {
     const float scale = (float)(1.0 / 255.0);
     size_t i;
     for (i = 0; i < count; i++) out[i] = (float)pixels[i] * scale;
 }
 
-/* One bit a pixel, most significant first, rows padded to bytes -> one byte (0, 1) a pixel. */
+/* Expands one bit per pixel, most significant first, rows padded to bytes, to one byte (0 or 1). */
 static inline void rlw_unpack_bits(const uint8_t *bits, uint32_t width, uint32_t height,
                                    uint8_t *out) {
     size_t stride = ((size_t)width + 7) / 8;
     uint32_t x, y;
-    if (width == 0) return; /* of rows without pixels a few bytes can announce billions */
+    if (width == 0) return; /* a few bytes can announce billions of rows without pixels */
     for (y = 0; y < height; y++, bits += stride)
         for (x = 0; x < width; x++) *out++ = (uint8_t)(bits[x / 8] >> (7 - x % 8) & 1);
 }

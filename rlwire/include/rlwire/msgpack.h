@@ -1,7 +1,7 @@
 /* MessagePack: every type of the specification, read and written one value at a time.
  *
- * Source: msgpack's spec.md. Of an array or map, reading returns the count, which it has compared
- * with the bytes left. msgpack_array.h has ndarrays.
+ * Source: msgpack's spec.md. For an array or map, reading returns the count, checked against the
+ * bytes left. msgpack_array.h has ndarrays.
  */
 #ifndef RLWIRE_MSGPACK_H
 #define RLWIRE_MSGPACK_H
@@ -9,7 +9,7 @@
 #include "cursor.h"
 #include "writer.h"
 
-/* The two's complement of `bits` bits, without an implementation-defined conversion. */
+/* Converts two's complement of `bits` bits, without an implementation-defined conversion. */
 static inline int64_t rlw_sign_extend(uint64_t value, unsigned bits) {
     uint64_t sign = UINT64_C(1) << (bits - 1);
     int64_t out;
@@ -24,14 +24,14 @@ typedef enum rlw_msgpack_kind {
     RLW_MSGPACK_NIL,
     RLW_MSGPACK_BOOLEAN,  /* integer: 0 or 1 */
     RLW_MSGPACK_INTEGER,  /* integer */
-    RLW_MSGPACK_UNSIGNED, /* size: a whole number from 2**63 on */
+    RLW_MSGPACK_UNSIGNED, /* size: an integer of 2**63 or more */
     RLW_MSGPACK_FLOAT32,  /* real */
     RLW_MSGPACK_FLOAT64,  /* real */
     RLW_MSGPACK_STRING,   /* data, size; not checked for UTF-8 */
     RLW_MSGPACK_BINARY,   /* data, size */
     RLW_MSGPACK_EXT,      /* data, size, code */
-    RLW_MSGPACK_ARRAY,    /* size: how many values follow */
-    RLW_MSGPACK_MAP       /* size: how many entries follow, each a key and a value */
+    RLW_MSGPACK_ARRAY,    /* size: number of values that follow */
+    RLW_MSGPACK_MAP       /* size: number of entries that follow, each a key and a value */
 } rlw_msgpack_kind;
 
 typedef struct rlw_msgpack_value {
@@ -44,8 +44,8 @@ typedef struct rlw_msgpack_value {
     uint64_t size;
 } rlw_msgpack_value;
 
-/* Maxima; all ones for none. `depth` counts nested arrays and maps, `items` the values and entries
- * over all levels; the others are for one value. */
+/* Maxima; all ones for no limit. `depth` counts nested arrays and maps, `items` values and entries
+ * on all levels. The others apply to one value. */
 typedef struct rlw_msgpack_limits {
     uint64_t depth;
     uint64_t items;
@@ -61,7 +61,7 @@ typedef struct rlw_msgpack_reader {
     rlw_cursor c;
     rlw_msgpack_limits limits;
     uint64_t items;
-    int partial; /* more bytes may come: a count above the bytes left is no fault yet */
+    int partial; /* more bytes may come: a count above the bytes left is not a fault yet */
 } rlw_msgpack_reader;
 
 static inline void rlw_msgpack_reader_init(rlw_msgpack_reader *r, const uint8_t *data, size_t size,
@@ -72,7 +72,7 @@ static inline void rlw_msgpack_reader_init(rlw_msgpack_reader *r, const uint8_t 
     r->partial = 0;
 }
 
-/* A string, binary or extension, whose bytes begin at `p`. */
+/* Reads a string, binary or extension whose bytes start at `p`. */
 static inline rlw_status rlw_msgpack_bytes(rlw_msgpack_reader *r, rlw_msgpack_value *v,
                                            rlw_msgpack_kind kind, const uint8_t *p, uint64_t size,
                                            uint64_t limit) {
@@ -88,7 +88,7 @@ static inline rlw_status rlw_msgpack_bytes(rlw_msgpack_reader *r, rlw_msgpack_va
     return RLW_OK;
 }
 
-/* An array or map, whose first value begins at `p`. */
+/* Reads the count of an array or map whose first value starts at `p`. */
 static inline rlw_status rlw_msgpack_count(rlw_msgpack_reader *r, rlw_msgpack_value *v,
                                            rlw_msgpack_kind kind, const uint8_t *p, uint64_t count,
                                            uint64_t limit) {
@@ -112,9 +112,9 @@ static inline rlw_status rlw_msgpack_integer(rlw_msgpack_reader *r, rlw_msgpack_
     return RLW_OK;
 }
 
-/* Those with a type byte of their own, 0xc0 to 0xdf. */
+/* Reads a value with a type byte from 0xc0 to 0xdf. */
 static inline rlw_status rlw_msgpack_read_other(rlw_msgpack_reader *r, rlw_msgpack_value *v) {
-    /* Bytes between the type byte and a value's own bytes; fixext has them all here. */
+    /* Bytes between the type byte and the value's data; fixext includes the data. */
     static const uint8_t heads[32] = {0, 0, 0, 0, 1, 2, 4, 2, 3, 5, 4, 8, 1, 2, 4, 8,
                                       1, 2, 4, 8, 2, 3, 5, 9, 17, 1, 2, 4, 2, 4, 2, 4};
     const uint8_t *p = r->c.at + 1;
@@ -206,7 +206,7 @@ static inline rlw_status rlw_msgpack_read_other(rlw_msgpack_reader *r, rlw_msgpa
     }
 }
 
-/* The next value; of an array or map its count. The cursor moves only on success. */
+/* Reads the next value; for an array or map only its count. The cursor moves only on success. */
 static inline rlw_status rlw_msgpack_read(rlw_msgpack_reader *r, rlw_msgpack_value *v) {
     unsigned type;
     v->at = r->c.at;
@@ -224,15 +224,15 @@ static inline rlw_status rlw_msgpack_read(rlw_msgpack_reader *r, rlw_msgpack_val
     return rlw_msgpack_count(r, v, RLW_MSGPACK_MAP, r->c.at + 1, type & 15, r->limits.map);
 }
 
-/* ---- a whole value, whose bytes may come in pieces ---- */
+/* ---- a whole value, possibly received in pieces ---- */
 
-enum { RLW_MSGPACK_DEEPEST = 512 }; /* arrays and maps inside each other, whatever the limit says */
+enum { RLW_MSGPACK_DEEPEST = 512 }; /* the most nested arrays and maps, whatever the limit is */
 
 typedef struct rlw_msgpack_scan {
-    uint64_t done;  /* bytes of the value that have been passed */
+    uint64_t done;  /* bytes of the value already scanned */
     uint64_t items;
     uint32_t level; /* open arrays and maps */
-    uint64_t left[RLW_MSGPACK_DEEPEST + 1]; /* values that the whole, and each of them, lacks */
+    uint64_t left[RLW_MSGPACK_DEEPEST + 1]; /* values missing at each level; 0 is the whole */
 } rlw_msgpack_scan;
 
 static inline void rlw_msgpack_scan_init(rlw_msgpack_scan *s) {
@@ -242,10 +242,10 @@ static inline void rlw_msgpack_scan_init(rlw_msgpack_scan *s) {
     s->left[0] = 1;
 }
 
-/* Moves the cursor from a value's first byte behind the value.
+/* Advances the cursor from a value's first byte past the value.
  *
- * RLW_NEED_MORE: call again with more bytes, the cursor at the first byte again; the scan goes on
- * where it stopped, so the cost is linear however small the pieces are. */
+ * On RLW_NEED_MORE, call again with more bytes and the cursor at the same first byte. The scan
+ * resumes where it stopped, so its cost is linear however small the pieces are. */
 static inline rlw_status rlw_msgpack_scan_value(rlw_msgpack_reader *r, rlw_msgpack_scan *s) {
     const uint8_t *start = r->c.at;
     uint64_t deepest = RLW_MSGPACK_DEEPEST;
@@ -276,7 +276,7 @@ static inline rlw_status rlw_msgpack_scan_value(rlw_msgpack_reader *r, rlw_msgpa
     }
 }
 
-/* Skips one complete value. `depth`: the arrays and maps it is in. */
+/* Skips one complete value. `depth` is the number of arrays and maps around it. */
 static inline rlw_status rlw_msgpack_skip(rlw_msgpack_reader *r, uint64_t depth) {
     rlw_msgpack_scan scan;
     rlw_status status;
@@ -293,7 +293,7 @@ static inline rlw_status rlw_msgpack_skip(rlw_msgpack_reader *r, uint64_t depth)
 
 enum { RLW_MSGPACK_TIMESTAMP = -1 };
 
-/* 32, 64 or 96 bits: seconds since 1970 and nanoseconds below 10**9. 1 on success. */
+/* Decodes 32, 64 or 96 bits to seconds since 1970 and nanoseconds < 10**9. Returns 1 on success. */
 static inline int rlw_msgpack_timestamp(const uint8_t *data, uint64_t size, int64_t *seconds,
                                         uint32_t *nanoseconds) {
     uint64_t word;
@@ -313,7 +313,7 @@ static inline int rlw_msgpack_timestamp(const uint8_t *data, uint64_t size, int6
     return *nanoseconds <= 999999999u;
 }
 
-/* ---- writing: the shortest form of each value; one check for room a value ---- */
+/* ---- writing: the shortest form of each value; one check for room per value ---- */
 
 static inline rlw_status rlw_msgpack_put_byte(rlw_writer *w, unsigned type) {
     if (rlw_reserve(w, 1) != RLW_OK) return RLW_NO_MEMORY;
@@ -329,8 +329,8 @@ static inline rlw_status rlw_msgpack_put_boolean(rlw_writer *w, int value) {
     return rlw_msgpack_put_byte(w, value ? 0xC3 : 0xC2);
 }
 
-/* The unchecked forms, `rlw_msgpack_store_...`, return where the next value goes. */
-enum { RLW_MSGPACK_HEAD_MOST = 9 }; /* bytes of a number, or of any head */
+/* The unchecked functions, `rlw_msgpack_store_...`, return the position after the value. */
+enum { RLW_MSGPACK_HEAD_MOST = 9 }; /* most bytes of a number, or of any head */
 
 static inline uint8_t *rlw_msgpack_store_unsigned(uint8_t *p, uint64_t value) {
     if (value < 0x80) {
@@ -383,7 +383,7 @@ static inline uint8_t *rlw_msgpack_store_integer(uint8_t *p, int64_t value) {
     return p + 9;
 }
 
-/* A head of `one` byte, or of a type byte and a size. `one`, `eight` 0: there is no such form. */
+/* Writes a one-byte head, or a type byte and a size. `one`, `eight`: 0 if there is no such form. */
 static inline uint8_t *rlw_msgpack_store_head(uint8_t *p, unsigned one, uint32_t most,
                                               unsigned eight, unsigned sixteen,
                                               unsigned thirty_two, uint32_t size) {
@@ -434,7 +434,7 @@ static inline rlw_status rlw_msgpack_put_float64(rlw_writer *w, double value) {
     return RLW_OK;
 }
 
-/* Heads of texts and bytes, with room for `more` bytes behind them. */
+/* Write the heads of strings and binaries, with room for `more` bytes behind them. */
 static inline rlw_status rlw_msgpack_put_string_head(rlw_writer *w, uint32_t size, size_t more) {
     if (rlw_reserve(w, RLW_MSGPACK_HEAD_MOST + more) != RLW_OK) return RLW_NO_MEMORY;
     w->at = rlw_msgpack_store_head(w->at, 0xA0, 31, 0xD9, 0xDA, 0xDB, size);
@@ -488,7 +488,7 @@ static inline rlw_status rlw_msgpack_put_ext_head(rlw_writer *w, int8_t code, ui
     return RLW_OK;
 }
 
-/* `nanoseconds` below 10**9. */
+/* `nanoseconds` must be below 10**9. */
 static inline rlw_status rlw_msgpack_put_timestamp(rlw_writer *w, int64_t seconds,
                                                    uint32_t nanoseconds) {
     uint32_t size = 12;

@@ -1,4 +1,4 @@
-/* ndarrays and NumPy scalars in MessagePack: maps with a mark, in the two dialects of the field.
+/* ndarrays and NumPy scalars in MessagePack: marked maps in two dialects.
  *
  * msgpack-numpy 0.4.8: {b"nd": true, b"type": "<f4", b"kind": b"", b"shape": [..], b"data": ..}
  *                      {b"nd": false, b"type": "<f4", b"data": ..}
@@ -6,8 +6,8 @@
  * openpi-client 0.1.2: {b"__ndarray__": true, b"data": .., b"dtype": "<f4", b"shape": [..]}
  *                      {b"__npgeneric__": true, b"data": 1.5, b"dtype": "<f4"}
  *
- * Both are read in any order of the keys, with keys and texts as strings or binaries. A map without
- * all of its mark's fields is a plain map.
+ * Keys may come in any order, and keys and texts as strings or binaries. A map that lacks a field
+ * of its mark is a plain map.
  */
 #ifndef RLWIRE_MSGPACK_ARRAY_H
 #define RLWIRE_MSGPACK_ARRAY_H
@@ -30,7 +30,7 @@ typedef enum rlw_msgpack_field {
     RLW_MSGPACK_FIELD_ND,
     RLW_MSGPACK_FIELD_NDARRAY,
     RLW_MSGPACK_FIELD_NPGENERIC,
-    RLW_MSGPACK_FIELD_COMPLEX, /* up to here marks */
+    RLW_MSGPACK_FIELD_COMPLEX, /* the last mark */
     RLW_MSGPACK_FIELD_TYPE,
     RLW_MSGPACK_FIELD_KIND,
     RLW_MSGPACK_FIELD_SHAPE,
@@ -40,8 +40,8 @@ typedef enum rlw_msgpack_field {
 
 typedef struct rlw_msgpack_marked {
     rlw_msgpack_mark mark;
-    int binary_keys; /* the mark came as binary, as both packages write it */
-    rlw_dtype dtype; /* itemsize 0: the type names none of the plain dtypes */
+    int binary_keys; /* the mark's key is binary, as both packages write it */
+    rlw_dtype dtype; /* itemsize 0: the type is not a plain dtype */
     uint32_t dims;
     uint64_t shape[RLW_MSGPACK_DIMS];
     /* FIELD_TYPE may be an array that describes a structured dtype. */
@@ -74,7 +74,7 @@ static inline rlw_msgpack_field rlw_msgpack_field_of(const uint8_t *name, uint64
     }
 }
 
-/* 1 if a map with this key may be marked: worth a rlw_msgpack_read_marked(). */
+/* Returns 1 if a map with this key may be marked: call rlw_msgpack_read_marked(). */
 static inline int rlw_msgpack_is_mark(const rlw_msgpack_value *key) {
     rlw_msgpack_field field;
     if (!rlw_msgpack_is_bytes(key)) return 0;
@@ -82,7 +82,7 @@ static inline int rlw_msgpack_is_mark(const rlw_msgpack_value *key) {
     return field != RLW_MSGPACK_FIELD_NONE && field <= RLW_MSGPACK_FIELD_COMPLEX;
 }
 
-/* The dimensions: the values of an array, of which the first stands at `first`. */
+/* Reads the dimensions from the array whose first value is at `first`. */
 static inline rlw_status rlw_msgpack_read_shape(rlw_msgpack_reader *r, const uint8_t *first,
                                                 rlw_msgpack_marked *out) {
     const rlw_msgpack_value *shape = &out->field[RLW_MSGPACK_FIELD_SHAPE];
@@ -102,7 +102,7 @@ static inline rlw_status rlw_msgpack_read_shape(rlw_msgpack_reader *r, const uin
     return RLW_OK;
 }
 
-/* Compares the data's size with the shape and an itemsize, which is not 0. */
+/* Compares the data's size with the shape and an itemsize above 0. */
 static inline rlw_status rlw_msgpack_check_size(rlw_cursor *c, const rlw_msgpack_marked *m,
                                                 uint64_t itemsize) {
     const rlw_msgpack_value *data = &m->field[RLW_MSGPACK_FIELD_DATA];
@@ -127,7 +127,7 @@ static inline int rlw_msgpack_is_text(const rlw_msgpack_value *v, const char *te
     return rlw_msgpack_is_bytes(v) && v->size == size && memcmp(v->data, text, size) == 0;
 }
 
-/* Passes over the values of an array that is a field of a mark: no map may be among them. */
+/* Skips the values of an array that is a field of a mark. It must not contain maps. */
 static inline int rlw_msgpack_pass_field(rlw_msgpack_reader *r, uint64_t count, uint64_t depth) {
     uint64_t maps = r->limits.map;
     r->limits.map = 0;
@@ -136,7 +136,7 @@ static inline int rlw_msgpack_pass_field(rlw_msgpack_reader *r, uint64_t count, 
     return count == 0;
 }
 
-/* Reads the entries; 1 if they are those of a mark, the reader behind them. */
+/* Reads the entries. Returns 1 if they have a mark and data; the reader is then behind them. */
 static inline int rlw_msgpack_read_fields(rlw_msgpack_reader *r, uint64_t count, uint64_t depth,
                                           rlw_msgpack_marked *out, unsigned *mark, unsigned *seen,
                                           const uint8_t **dimensions) {
@@ -167,7 +167,7 @@ static inline int rlw_msgpack_read_fields(rlw_msgpack_reader *r, uint64_t count,
            out->field[RLW_MSGPACK_FIELD_DATA].kind < RLW_MSGPACK_ARRAY;
 }
 
-/* The rest of what a mark needs: RLW_MSGPACK_UNMARKED when it is not there. */
+/* Checks for the mark's other fields; returns RLW_MSGPACK_UNMARKED if one is missing. */
 static inline rlw_msgpack_mark rlw_msgpack_mark_of(const rlw_msgpack_marked *m, unsigned mark,
                                                    unsigned seen) {
     const rlw_msgpack_value *type = &m->field[RLW_MSGPACK_FIELD_TYPE];
@@ -189,7 +189,7 @@ static inline rlw_msgpack_mark rlw_msgpack_mark_of(const rlw_msgpack_marked *m, 
     return RLW_MSGPACK_ND;
 }
 
-/* The next bytes, if they are these. */
+/* Skips `bytes` if they come next; returns whether they do. */
 static inline int rlw_msgpack_pass_literal(rlw_cursor *c, const char *bytes, size_t size) {
     if (rlw_left(c) < size || memcmp(c->at, bytes, size) != 0) return 0;
     c->at += size;
@@ -215,7 +215,7 @@ static inline int rlw_msgpack_pass_shape(rlw_msgpack_reader *r, rlw_msgpack_mark
         return 0;
     out->dims = (uint32_t)v.size;
     for (i = 0; i < out->dims; i++) {
-        if (r->c.at < r->c.end && *r->c.at < 0x80) { /* as most are */
+        if (r->c.at < r->c.end && *r->c.at < 0x80) { /* most dimensions */
             out->shape[i] = *r->c.at++;
             continue;
         }
@@ -226,7 +226,7 @@ static inline int rlw_msgpack_pass_shape(rlw_msgpack_reader *r, rlw_msgpack_mark
     return 1;
 }
 
-/* An array of a plain dtype exactly as the two packages write it; 0 for anything else. */
+/* Reads an array of a plain dtype exactly as the two packages write it; returns 0 for any other. */
 static inline int rlw_msgpack_read_usual(rlw_msgpack_reader *r, const rlw_msgpack_value *map,
                                          rlw_msgpack_marked *out) {
     rlw_msgpack_value *data = &out->field[RLW_MSGPACK_FIELD_DATA];
@@ -251,11 +251,11 @@ static inline int rlw_msgpack_read_usual(rlw_msgpack_reader *r, const rlw_msgpac
            rlw_msgpack_check_size(&r->c, out, out->dtype.itemsize) == RLW_OK;
 }
 
-/* The entries of a map whose head has just been read, `depth` arrays and maps deep with itself.
+/* Reads the entries of a map whose head has just been read; `depth` counts the map itself.
  *
- * Moves behind a marked map. For others `mark` is RLW_MSGPACK_UNMARKED and the cursor stays. Maps
- * with more than 8 entries, a map, or an array that no mark has are unmarked: the cost is that of
- * the map's own entries. */
+ * Advances past a marked map. For others `mark` is RLW_MSGPACK_UNMARKED and the cursor stays. Maps
+ * of more than 8 entries, or with nested maps or arrays that no mark has, are unmarked, so the cost
+ * is at most that of the map's own entries. */
 static inline rlw_status rlw_msgpack_read_marked(rlw_msgpack_reader *r,
                                                  const rlw_msgpack_value *map, uint64_t depth,
                                                  rlw_msgpack_marked *out) {
@@ -280,7 +280,7 @@ static inline rlw_status rlw_msgpack_read_marked(rlw_msgpack_reader *r,
     out->dims = 0;
     out->dtype.itemsize = 0;
     if (out->mark == RLW_MSGPACK_COMPLEX) return RLW_OK;
-    /* kind "O", or "|O" in the form that has no kind. */
+    /* kind "O", or type "|O" in openpi-client's form, which has no kind. */
     if (mark == RLW_MSGPACK_FIELD_ND && seen >> RLW_MSGPACK_FIELD_KIND & 1 &&
         rlw_msgpack_is_text(kind, "O", 1))
         return rlw_fail(&r->c, RLW_BAD_PICKLE, kind->at, 0, 0);
@@ -313,7 +313,7 @@ static inline uint8_t *rlw_msgpack_store_type(uint8_t *p, const char *type, uint
     return p + size;
 }
 
-/* msgpack-numpy's array, all but the `size` bytes of data that must follow. */
+/* Writes msgpack-numpy's array, except for the `size` bytes of data that must follow. */
 static inline rlw_status rlw_msgpack_put_nd(rlw_writer *w, const char *type, uint32_t type_size,
                                             uint32_t dims, const int64_t *shape, uint32_t size) {
     uint8_t *p;
@@ -328,7 +328,7 @@ static inline rlw_status rlw_msgpack_put_nd(rlw_writer *w, const char *type, uin
     return RLW_OK;
 }
 
-/* openpi-client's, up to the `size` bytes of data, */
+/* Writes openpi-client's array up to the `size` bytes of data that must follow. */
 static inline rlw_status rlw_msgpack_put_ndarray(rlw_writer *w, uint32_t size) {
     if (rlw_reserve(w, 32) != RLW_OK) return RLW_NO_MEMORY;
     memcpy(w->at, "\x84\xC4\x0B__ndarray__\xC3\xC4\x04" "data", 21);
@@ -336,7 +336,7 @@ static inline rlw_status rlw_msgpack_put_ndarray(rlw_writer *w, uint32_t size) {
     return RLW_OK;
 }
 
-/* and behind them. */
+/* Writes the rest of openpi-client's array, after its data. */
 static inline rlw_status rlw_msgpack_put_ndarray_end(rlw_writer *w, const char *type,
                                                      uint32_t type_size, uint32_t dims,
                                                      const int64_t *shape) {

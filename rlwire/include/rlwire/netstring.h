@@ -7,9 +7,9 @@
 
 #define RLW_NETSTRING_MOST ((UINT64_C(1) << 60) - 1)
 
-/* Reads the prefix at c->at and gives the size of the body; c->at is then the body's first byte.
- * A `limit` of 2**60 or more counts as 2**60 - 1, so that no sum of sizes overflows. A prefix that
- * is not complete is RLW_NEED_MORE. */
+/* Reads the prefix at c->at and sets `*size` to the size of the body; c->at is then the body's
+ * first byte. A `limit` of 2**60 or more counts as 2**60 - 1, so that no sum of sizes overflows.
+ * Returns RLW_NEED_MORE for an incomplete prefix. */
 static inline rlw_status rlw_netstring_prefix(rlw_cursor *c, uint64_t limit, uint64_t *size) {
     const uint8_t *p = c->at;
     uint64_t n = 0;
@@ -27,7 +27,7 @@ static inline rlw_status rlw_netstring_prefix(rlw_cursor *c, uint64_t limit, uin
     return RLW_OK;
 }
 
-/* Reads one whole netstring; advances only on RLW_OK. */
+/* Reads one whole netstring. */
 static inline rlw_status rlw_netstring_read(rlw_cursor *c, uint64_t limit, const uint8_t **body,
                                             size_t *size) {
     const uint8_t *start = c->at;
@@ -51,11 +51,11 @@ static inline rlw_status rlw_netstring_read(rlw_cursor *c, uint64_t limit, const
     return RLW_OK;
 }
 
-/* Bytes that a prefix may need: 19 digits (a size below 2**60) and the colon. */
+/* Bytes of the longest prefix: 19 digits (a size below 2**60) and the colon. */
 #define RLW_NETSTRING_ROOM 20
 
-/* Writes "<size>:" so that it ends at `end`; returns its first byte. At most RLW_NETSTRING_ROOM
- * bytes before `end` are written. */
+/* Writes "<size>:" so that it ends at `end`, in at most RLW_NETSTRING_ROOM bytes. Returns its first
+ * byte. */
 static inline uint8_t *rlw_netstring_prefix_before(uint8_t *end, uint64_t size) {
     *--end = ':';
     do {

@@ -1,4 +1,4 @@
-/* Lists of numbers as text, "0.54,-1,1e-05", from arrays and back. */
+/* Arrays of numbers to text such as "0.54,-1,1e-05" and back. */
 #ifndef RLWIRE_NUMBER_LIST_H
 #define RLWIRE_NUMBER_LIST_H
 
@@ -16,7 +16,7 @@ typedef enum rlw_number {
     type name; \
     memcpy(&name, at, sizeof name)
 
-/* One number; RLW_FIXED_ROOM bytes. `decimals` below 0: the shortest text that reads back. */
+/* Writes a number in RLW_FIXED_ROOM bytes; `decimals` < 0: the shortest text that reads back. */
 static inline uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *at, int decimals) {
     switch (kind) {
     case RLW_BOOL: {
@@ -48,13 +48,13 @@ static inline uint8_t *rlw_put_number(uint8_t *to, rlw_number kind, const void *
 
 #undef RLW_NUMBER_LOAD
 
-/* Bytes of one number in memory. */
+/* Returns the bytes of one number in memory. */
 static inline size_t rlw_number_size(rlw_number kind) {
     static const uint8_t sizes[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8};
     return sizes[kind];
 }
 
-/* The range of an integer's kind. */
+/* The range of an integer kind. */
 static inline int64_t rlw_number_least(rlw_number kind) {
     static const int64_t least[] = {INT8_MIN, INT16_MIN, INT32_MIN, INT64_MIN};
     return kind <= RLW_INT64 ? least[kind - RLW_INT8] : 0;
@@ -66,7 +66,7 @@ static inline uint64_t rlw_number_most(rlw_number kind) {
     return most[kind - RLW_INT8];
 }
 
-/* An integer of the kind's range, by its two's complement: the low bytes are the value's. */
+/* Stores an integer of this kind, given its two's complement. */
 static inline void rlw_store_integer(rlw_number kind, uint64_t bits, void *out) {
     switch (rlw_number_size(kind)) {
     case 1: { uint8_t value = (uint8_t)bits; memcpy(out, &value, 1); break; }
@@ -76,7 +76,7 @@ static inline void rlw_store_integer(rlw_number kind, uint64_t bits, void *out) 
     }
 }
 
-/* `count` numbers with commas between them. */
+/* Writes `count` numbers with commas between them. */
 static inline rlw_status rlw_put_numbers(rlw_writer *w, rlw_number kind, const void *values,
                                          size_t count, int decimals) {
     const uint8_t *at = (const uint8_t *)values;
@@ -89,14 +89,14 @@ static inline rlw_status rlw_put_numbers(rlw_writer *w, rlw_number kind, const v
     return RLW_OK;
 }
 
-/* How many numbers a text that is not empty has. */
+/* Returns how many numbers a text has: one more than commas, 0 if it is empty. */
 static inline size_t rlw_count_numbers(const uint8_t *text, size_t size) {
     size_t count = size != 0, i;
     for (i = 0; i < size; i++) count += text[i] == ',';
     return count;
 }
 
-/* Reads one number, which ends at `end` or at a comma; NULL if it is none. */
+/* Reads one number, which must end at `end` or a comma. Returns the position after it, or NULL. */
 static inline const uint8_t *rlw_read_number(const uint8_t *p, const uint8_t *end,
                                              rlw_number kind, void *out) {
     switch (kind) {
@@ -145,7 +145,7 @@ static inline const uint8_t *rlw_read_number(const uint8_t *p, const uint8_t *en
     return p && (p == end || *p == ',') ? p : NULL;
 }
 
-/* Reads exactly `count` numbers up to the end; c->at is then there. */
+/* Reads exactly `count` numbers, the last of which must end at c->end. */
 static inline rlw_status rlw_read_numbers(rlw_cursor *c, rlw_number kind, void *values,
                                           size_t count) {
     uint8_t *out = (uint8_t *)values;

@@ -1,6 +1,6 @@
-// The rare cases of numbers.h. Decimals of more than 19 digits and "%.*f" go through C++17's
-// <charconv>. Where it has no floating point (libc++, for years), or with RLW_NO_CHARCONV, C's strtod
-// and snprintf do the same, slower, in the process's locale: do not call setlocale() meanwhile.
+// The rare cases of numbers.h. Decimals of more than 19 digits and "%.*f" use C++17's <charconv>.
+// Without its floating point (older libc++), or with RLW_NO_CHARCONV, C's strtod and snprintf do the
+// same, slower and in the process's locale: do not call setlocale() at the same time.
 #include "numbers.h"
 
 #include <charconv>
@@ -41,15 +41,15 @@ template <class Real> Real read(const std::uint8_t *data, std::size_t size) {
     const char *text = reinterpret_cast<const char *>(data);
 #if RLW_CHARCONV
     Real value;
-    // What is out of range, or subnormal to some libraries, has no value here.
+    // Numbers out of range, and subnormal ones for some libraries, give an error.
     if (std::from_chars(text, text + size, value).ec == std::errc()) return value;
 #endif
     return read_slowly<Real>(text, size);
 }
 
-// Powers of ten, 10**-342 to 10**324: of each the first 128 bits, the rest cut off. Those from 10**0
-// to 10**55 are exact. The table of Lemire, "Number parsing at a gigabyte per second" (2021), and of
-// Giulietti, "The Schubfach way to render doubles" (2022), who both take some a unit larger.
+// Powers of ten from 10**-342 to 10**324: the first 128 bits of each, truncated. 10**0 to 10**55 are
+// exact. The table is that of Lemire, "Number parsing at a gigabyte per second" (2021), and Giulietti,
+// "The Schubfach way to render doubles" (2022), which round some entries up by one unit.
 const int least_power = -342, most_power = 324;
 
 struct Power {
@@ -60,7 +60,7 @@ struct Powers {
     Power of[most_power - least_power + 1];
 };
 
-struct Big { // a whole number, the lowest word first
+struct Big { // an integer, lowest word first
     std::uint32_t word[31];
 };
 
@@ -76,7 +76,7 @@ constexpr Power first_bits(const Big &big) {
             pair[1] << shift | pair[2] >> 1 >> (63 - shift)};
 }
 
-constexpr Powers make_powers() { // the compiler does it; 10**q begins as 5**q does
+constexpr Powers make_powers() { // at compile time; 10**q has the leading bits of 5**q
     Powers made = {};
     Big big = {{1}};
     for (int q = 0; q <= most_power; q++) {
@@ -89,7 +89,7 @@ constexpr Powers make_powers() { // the compiler does it; 10**q begins as 5**q d
         }
     }
     big = {};
-    big.word[30] = 1; // 2**960, of which 5**-342 leaves more than 128 bits
+    big.word[30] = 1; // 2**960: after dividing by 5**342, more than 128 bits are left
     for (int q = -1; q >= least_power; q--) {
         std::uint64_t rest = 0;
         for (int i = 30; i >= 0; i--) {
@@ -104,10 +104,10 @@ constexpr Powers make_powers() { // the compiler does it; 10**q begins as 5**q d
 
 constexpr Powers powers = make_powers();
 
-// 10**q, cut to 128 bits.
+// 10**q, truncated to 128 bits.
 const Power &cut_ten_to(int q) { return powers.of[q - least_power]; }
 
-// And a unit more where it was cut.
+// The same, one unit larger if truncated.
 Power ten_to(int q) {
     const Power &cut = cut_ten_to(q);
     return {cut.high, cut.low + (q < 0 || q > 55)};
@@ -123,8 +123,8 @@ unsigned leading_zeros(std::uint64_t value) {
 #endif
 }
 
-// The double nearest to w * 10**q, as its bits, by Eisel and Lemire: the first 128 bits of the
-// product tell it, always (Mushtak and Lemire, "Fast number parsing without fallback", 2023).
+// Returns the bits of the double nearest to w * 10**q, by Eisel and Lemire. The first 128 bits of the
+// product always suffice (Mushtak and Lemire, "Fast number parsing without fallback", 2023).
 std::uint64_t nearest_double(std::uint64_t w, int q) {
     const std::uint64_t infinite = UINT64_C(0x7FF) << 52;
     if (!w || q < -342) return 0;
@@ -133,7 +133,7 @@ std::uint64_t nearest_double(std::uint64_t w, int q) {
     w <<= zeros;
     const Power &cut = cut_ten_to(q);
     std::uint64_t high, more, low = rlw_multiply(w, cut.high, &high);
-    if ((high & 0x1FF) == 0x1FF) { // what is below may carry into the 55 bits that count
+    if ((high & 0x1FF) == 0x1FF) { // lower bits may carry into the 55 significant ones
         rlw_multiply(w, cut.low + (q < 0 && q >= -27), &more);
         low += more;
         high += low < more;
@@ -145,10 +145,10 @@ std::uint64_t nearest_double(std::uint64_t w, int q) {
         if (exponent <= -63) return 0;
         mantissa >>= 1 - exponent;
         mantissa += mantissa & 1;
-        return mantissa >> 1; // 2**52 is the first normal one
+        return mantissa >> 1; // 2**52 is the first normal number
     }
     if (low <= 1 && q >= -4 && q <= 23 && (mantissa & 3) == 1 && mantissa << shift == high)
-        mantissa &= ~UINT64_C(1); // exactly between two: the even one
+        mantissa &= ~UINT64_C(1); // exactly halfway: round to even
     mantissa += mantissa & 1;
     mantissa >>= 1;
     if (mantissa >> 53) {
@@ -165,7 +165,7 @@ struct Decimal {
     int power;
 };
 
-// floor(g * c / 2**128), its last bit set where something was cut.
+// floor(g * c / 2**128), with the last bit set if it is inexact.
 std::uint64_t round_to_odd(const Power &g, std::uint64_t c) {
     std::uint64_t below, high, low = rlw_multiply(g.high, c, &high);
     rlw_multiply(g.low, c, &below);
@@ -174,10 +174,10 @@ std::uint64_t round_to_odd(const Power &g, std::uint64_t c) {
     return high | (low > 1);
 }
 
-// The shortest digits that read back as c * 2**q, of those the nearest: Giulietti's Schubfach.
-// `closer`: the float below is half as far away as the one above.
+// Returns the shortest digits that read back as c * 2**q, and of those the nearest: Giulietti's
+// Schubfach. `closer`: the float below is half as far away as the one above.
 Decimal shortest(std::uint64_t c, int q, bool closer) {
-    const int k = (q * 1262611 - (closer ? 524031 : 0)) >> 22; // floor(log10(2**q)), of 3/4 of it
+    const int k = (q * 1262611 - (closer ? 524031 : 0)) >> 22; // floor(log10(2**q or 3/4 * 2**q))
     const int h = q + ((-k * 1741647) >> 19) + 1;
     const Power g = ten_to(-k);
     const std::uint64_t odd = c & 1;
@@ -195,21 +195,21 @@ Decimal shortest(std::uint64_t c, int q, bool closer) {
     return {s + (middle > 4 * s + 2 || (middle == 4 * s + 2 && (s & 1))), k};
 }
 
-// The same in one product, where that is sure to tell: all but ties, which are one in 2**30 floats
-// that are not made to be ties.
+// The same with one product, if that is certain. It is not for ties, one in 2**30 floats unless they
+// were constructed as ties.
 //
-// Of c * 2**q, c with all its bits, in units of the power of ten just above 2**q:
+// Parts of c * 2**q, c with all its bits, in units of the power of ten just above 2**q:
 struct Parts {
     std::uint64_t whole;    // less than c
-    std::uint64_t fraction; // of 2**64, and so is `half`; both are too small by less than `error`
-    std::uint64_t half;     // of the distance to the next number: 1/20 to 1/2
+    std::uint64_t fraction; // times 2**64, like `half`; both are too small by less than `error`
+    std::uint64_t half;     // half the distance to the next number: 1/20 to 1/2
     std::uint64_t error;
-    int power; // the unit
+    int power; // exponent of the unit
 };
 
-// The whole number below or above, where it is near enough to read back, and no digit; else one
-// digit more, whose unit is less than the distance to the next number. False: nearly a tie. Which
-// of the three it is nobody can predict, so there is no branch.
+// Chooses the integer below or above if it reads back, else one more digit, whose unit is less than the
+// distance to the next number. Returns false if it is nearly a tie. Which of the three applies cannot
+// be predicted, so there is no branch.
 bool choose(Parts &p, unsigned &digit) {
     const std::uint64_t f = p.fraction, e = p.error;
     const bool below = f < p.half, above = f + p.half < f;
@@ -221,7 +221,7 @@ bool choose(Parts &p, unsigned &digit) {
     return true;
 }
 
-// The unit, and the shift that makes the product below begin four bits before the point.
+// Returns the unit, and the shift that puts the binary point four bits after the product's start.
 int unit_above(int q, unsigned &shift) {
     const int power = ((q * 1262611) >> 22) + 1;
     shift = static_cast<unsigned>(q + ((-power * 1741647) >> 19) + 5); // 1 to 4
@@ -248,8 +248,8 @@ Parts parts_of(std::uint32_t c, int q) { // 24 bits
     return {high >> 4, high << 60 | low >> 4, g >> (5 - shift), 1 << 25, power};
 }
 
-// Writes digits whose first has the power of ten `first`, without zeros at the end. Reads up to 34
-// bytes and writes up to RLW_SHORTEST_ROOM.
+// Writes digits without trailing zeros; `first` is the first digit's power of ten. Reads up to 34 bytes
+// and writes up to RLW_SHORTEST_ROOM.
 std::size_t put_digits(std::uint8_t *to, const std::uint8_t *digits, const std::uint8_t *end,
                        int first) {
     while (end[-1] == '0') end--;
@@ -283,8 +283,8 @@ std::size_t put_digits(std::uint8_t *to, const std::uint8_t *digits, const std::
 std::uint64_t bits_of(double value) { return rlw_double_bits(value); }
 std::uint32_t bits_of(float value) { return rlw_float_bits(value); }
 
-// A number above 0: its bits, those of the fraction, the exponent's field, and what that is less for
-// the fraction's last bit.
+// Fields of a number above 0: the fraction and its bits, the exponent, and the bias for the fraction's
+// last bit.
 template <class Real> struct Fields {
     using Bits = decltype(bits_of(Real()));
     static const int size = std::numeric_limits<Real>::digits - 1;
@@ -313,7 +313,7 @@ template <class Real> inline std::size_t to_digits(std::uint8_t *to, Real value)
     Parts parts = parts_of(of.fraction | of.hidden, of.exponent - of.bias);
     unsigned last;
     if (!choose(parts, last)) return write_slowly(to, value);
-    const int size = sizeof(Real) * 2; // digits of `whole`, of which the first two may be zeros
+    const int size = sizeof(Real) * 2; // digits of `whole`; the first two may be zeros
     std::uint8_t digits[34] = {}, *from = digits;
     rlw_store_eight(digits + size - 8, static_cast<std::uint32_t>(parts.whole % 100000000));
     if (size > 8) rlw_store_eight(digits, static_cast<std::uint32_t>(parts.whole / 100000000));

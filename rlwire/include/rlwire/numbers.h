@@ -1,6 +1,6 @@
-/* Numbers to text and back: decimal, exact, and the same in every locale; rounded to nearest.
+/* Numbers to decimal text and back: exact, rounded to nearest, and the same in every locale.
  *
- * Programs that use this header compile numbers.cpp too, which has the rare cases:
+ * Programs that use this header also compile numbers.cpp, which handles the rare cases:
  *
  *     c++ -std=c++17 -O2 -I FOLDER -c FOLDER/rlwire/numbers.cpp
  */
@@ -21,30 +21,29 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* The double nearest to mantissa * 10**exponent; infinity where that is too large. */
+/* Returns the double nearest to mantissa * 10**exponent; infinity if it is too large. */
 double rlw_scaled_to_double(uint64_t mantissa, int32_t exponent);
-/* The number nearest to `text`, which is digits with a point or an exponent, and no sign; infinity
- * where it is too large. */
+/* Returns the number nearest to `text`: digits with a point or an exponent, without a sign.
+ * Infinity if it is too large. */
 double rlw_digits_to_double(const uint8_t *text, size_t size);
 float rlw_digits_to_float(const uint8_t *text, size_t size);
-/* The shortest digits that read back the same, of a finite number above 0: from 0.0001 to below
- * 1e16 with a point, if it needs one, else with an exponent. RLW_SHORTEST_ROOM bytes; returns how
- * many are the text. */
+/* Writes the shortest digits that read back as the same finite number above 0. From 0.0001 to below
+ * 1e16 they have no exponent. `to` has RLW_SHORTEST_ROOM bytes. Returns the bytes written. */
 size_t rlw_double_to_digits(uint8_t *to, double value);
 size_t rlw_float_to_digits(uint8_t *to, float value);
-/* As printf's "%.*f", of a finite number; returns how many bytes. */
+/* Writes a finite number like printf's "%.*f"; returns the bytes written. */
 size_t rlw_double_to_fixed(uint8_t *to, size_t room, double value, int decimals);
 #ifdef __cplusplus
 }
 #endif
 
-#define RLW_SHORTEST_ROOM 40  /* bytes to have for any number's shortest text, which has up to 25 */
-#define RLW_DECIMALS_MOST 100 /* decimals that rlw_put_fixed writes */
+#define RLW_SHORTEST_ROOM 40  /* bytes of room for a number's shortest text, which has up to 25 */
+#define RLW_DECIMALS_MOST 100 /* most decimals of rlw_put_fixed */
 #define RLW_FIXED_ROOM (1 + 309 + 1 + RLW_DECIMALS_MOST)
 
-/* ---- what both directions need ---- */
+/* ---- shared by both directions ---- */
 
-/* Doubles are computed as doubles: not on x87, and not where the compiler was allowed to guess. */
+/* 1 if the compiler computes doubles exactly as such: not on x87, not with fast math. */
 #if FLT_EVAL_METHOD == 0 && !defined(__FAST_MATH__) && !defined(_M_FP_FAST)
 #define RLW_EXACT_DOUBLES 1
 #else
@@ -63,7 +62,7 @@ static inline uint64_t rlw_ten_to(unsigned power) { /* at most 19 */
     return powers[power];
 }
 
-/* The low half of a * b; the high half goes to *high. */
+/* Returns the low half of a * b; stores the high half in *high. */
 static inline uint64_t rlw_multiply(uint64_t a, uint64_t b, uint64_t *high) {
 #if defined(__SIZEOF_INT128__) && !defined(RLW_NO_INT128)
     __extension__ typedef unsigned __int128 wide;
@@ -84,17 +83,17 @@ static inline uint64_t rlw_multiply(uint64_t a, uint64_t b, uint64_t *high) {
 
 typedef struct rlw_decimal {
     const uint8_t *digits; /* after the sign */
-    size_t size;           /* from there to the number's end */
+    size_t size;           /* bytes from `digits` to the number's end */
     uint64_t mantissa;     /* the number is mantissa * 10**exponent, unless `rough` */
     int32_t exponent;
     uint8_t negative;
-    uint8_t whole;    /* neither point nor exponent */
-    uint8_t rough;    /* too many digits for the mantissa, or none */
+    uint8_t whole;    /* has neither point nor exponent */
+    uint8_t rough;    /* has too many digits for the mantissa, or none */
     uint8_t infinite; /* inf or infinity */
     uint8_t nan;
 } rlw_decimal;
 
-static inline unsigned rlw_lowest_byte(uint64_t bits) { /* index of the lowest that is not zero */
+static inline unsigned rlw_lowest_byte(uint64_t bits) { /* index of the lowest nonzero byte */
 #if defined(__GNUC__)
     return (unsigned)__builtin_ctzll(bits) >> 3;
 #elif defined(_MSC_VER) && (defined(_M_X64) || defined(_M_ARM64))
@@ -108,7 +107,7 @@ static inline unsigned rlw_lowest_byte(uint64_t bits) { /* index of the lowest t
 #endif
 }
 
-/* The digits that eight bytes begin with: their value to *value, returns how many. */
+/* Stores the value of the leading digits of eight bytes in *value; returns how many there are. */
 static inline unsigned rlw_digits_of(uint64_t word, uint64_t *value) {
     uint64_t x = word ^ UINT64_C(0x3030303030303030); /* digits are 0..9 */
     uint64_t others = (x + UINT64_C(0x7676767676767676)) | x;
@@ -118,7 +117,7 @@ static inline unsigned rlw_digits_of(uint64_t word, uint64_t *value) {
     if (others) {
         count = rlw_lowest_byte(others);
         if (!count) return 0;
-        x <<= 64 - 8 * count; /* as if zeros stood before */
+        x <<= 64 - 8 * count; /* as if preceded by zeros */
     }
     x = x * 10 + (x >> 8);
     x = (x & UINT64_C(0x000000FF000000FF)) * UINT64_C(0x000F424000000064) +
@@ -127,7 +126,7 @@ static inline unsigned rlw_digits_of(uint64_t word, uint64_t *value) {
     return count;
 }
 
-/* Adds a run of digits to the mantissa, which may overflow; returns what follows them. */
+/* Appends a run of digits to the mantissa, which may overflow; returns the byte after them. */
 static inline const uint8_t *rlw_scan_digits(const uint8_t *p, const uint8_t *end,
                                              uint64_t *mantissa) {
     uint64_t m = *mantissa, value;
@@ -145,7 +144,7 @@ static inline const uint8_t *rlw_scan_digits(const uint8_t *p, const uint8_t *en
     return p;
 }
 
-/* `word` in lower case, where each byte of `p` may be in either. */
+/* Compares `p` with `word`, which is in lower case, ignoring the case of `p`. */
 static inline int rlw_same_word(const uint8_t *p, const char *word, size_t size) {
     size_t i;
     for (i = 0; i < size; i++)
@@ -173,8 +172,8 @@ static inline const uint8_t *rlw_scan_special(const uint8_t *p, const uint8_t *e
     return NULL;
 }
 
-/* Reads the longest number that begins at `p`, of what Python's float() reads without its spaces and
- * underscores; returns what follows it, or NULL where none does. */
+/* Reads the longest number at `p` that Python's float() accepts, without spaces and underscores.
+ * Returns the byte after it, or NULL if there is none. */
 static inline const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *end,
                                               rlw_decimal *d) {
     const uint8_t *first, *point = NULL, *last;
@@ -194,7 +193,7 @@ static inline const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *e
         p = rlw_scan_digits(p, end, &d->mantissa);
         after = (size_t)(p - point);
         d->whole = 0;
-        d->exponent = after < 100000 ? -(int32_t)after : -100000; /* `rough` from 20 on */
+        d->exponent = after < 100000 ? -(int32_t)after : -100000; /* `rough` from 20 digits on */
     }
     if (before + after == 0) return point ? NULL : rlw_scan_special(first, end, d);
     last = p;
@@ -213,7 +212,7 @@ static inline const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *e
         }
     }
     d->size = (size_t)(last - first);
-    if (before + after > 19) { /* 19 digits are below 2**64; zeros in front do not count */
+    if (before + after > 19) { /* 19 digits fit below 2**64; leading zeros do not count */
         const uint8_t *q = first;
         while (q < last && (*q == '0' || *q == '.')) q++;
         before = 0;
@@ -223,7 +222,7 @@ static inline const uint8_t *rlw_scan_decimal(const uint8_t *p, const uint8_t *e
     return last;
 }
 
-/* The double nearest to the decimal. */
+/* Returns the double nearest to the decimal. */
 static inline double rlw_decimal_double(const rlw_decimal *d) {
     static const double powers[23] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                       1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
@@ -231,7 +230,7 @@ static inline double rlw_decimal_double(const rlw_decimal *d) {
     double value;
     if (RLW_EXACT_DOUBLES && !d->rough && d->mantissa < UINT64_C(1000000000000000) &&
         d->exponent >= -22 && d->exponent <= 22) {
-        value = (double)(int64_t)d->mantissa; /* both exact, so the one operation rounds right */
+        value = (double)(int64_t)d->mantissa; /* both exact, so one operation rounds correctly */
         value = d->exponent < 0 ? value / powers[-d->exponent] : value * powers[d->exponent];
     } else if (d->nan | d->infinite) {
         value = rlw_bits_double(d->nan ? UINT64_C(0x7FF8) << 48 : UINT64_C(0x7FF) << 52);
@@ -243,13 +242,13 @@ static inline double rlw_decimal_double(const rlw_decimal *d) {
     return rlw_bits_double(rlw_double_bits(value) | (uint64_t)d->negative << 63);
 }
 
-/* The float nearest to the decimal. */
+/* Returns the float nearest to the decimal. */
 static inline float rlw_decimal_float(const rlw_decimal *d) {
     double value = rlw_decimal_double(d);
     uint64_t magnitude = rlw_double_bits(value) & ~(UINT64_C(1) << 63);
     float nearest;
-    /* Rounding twice goes wrong only from exactly between two floats; below FLT_MIN those lie
-     * elsewhere. */
+    /* Rounding twice is wrong only from exactly halfway between two floats. Such points have
+     * other bits below FLT_MIN. */
     if (magnitude == 0 || magnitude > UINT64_C(0x47EFFFFFF0000000) ||
         (magnitude >= UINT64_C(0x3810000000000000) && (magnitude & 0x1FFFFFFF) != 0x10000000))
         return (float)value;
@@ -257,7 +256,7 @@ static inline float rlw_decimal_float(const rlw_decimal *d) {
     return d->negative ? -nearest : nearest;
 }
 
-/* Reads one double; returns what follows it, or NULL where none is. */
+/* Reads one double; returns the byte after it, or NULL if there is none. */
 static inline const uint8_t *rlw_parse_double(const uint8_t *p, const uint8_t *end, double *out) {
     rlw_decimal d;
     p = rlw_scan_decimal(p, end, &d);
@@ -265,14 +264,14 @@ static inline const uint8_t *rlw_parse_double(const uint8_t *p, const uint8_t *e
     return p;
 }
 
-/* Reads a run of digits of a value up to `most`; NULL where there is none or the value is more. */
+/* Reads a run of digits; returns NULL if there is none or the value exceeds `most`. */
 static inline const uint8_t *rlw_parse_u64(const uint8_t *p, const uint8_t *end, uint64_t most,
                                            uint64_t *out) {
     const uint8_t *first = p;
     uint64_t value = 0;
     p = rlw_scan_digits(p, end, &value);
     if (p == first) return NULL;
-    if (p - first > 19) { /* perhaps over 2**64: once more, with care */
+    if (p - first > 19) { /* may exceed 2**64: read again with overflow checks */
         const uint8_t *q = first;
         value = 0;
         for (; q < p; q++) {
@@ -286,7 +285,7 @@ static inline const uint8_t *rlw_parse_u64(const uint8_t *p, const uint8_t *end,
     return p;
 }
 
-/* Reads a sign, which may be missing, and digits; NULL outside least..most. */
+/* Reads an optional sign and digits; returns NULL if the value is outside least..most. */
 static inline const uint8_t *rlw_parse_i64(const uint8_t *p, const uint8_t *end, int64_t least,
                                            int64_t most, int64_t *out) {
     uint64_t value;
@@ -299,7 +298,7 @@ static inline const uint8_t *rlw_parse_i64(const uint8_t *p, const uint8_t *end,
     return *out < least || *out > most ? NULL : p;
 }
 
-/* ---- to text: `to` has room, and what is returned follows the text ---- */
+/* ---- to text: `to` must have room; functions return the byte after the text ---- */
 
 static inline void rlw_store_pair(uint8_t *to, unsigned value) { /* 0..99 */
     static const char pairs[] = "00010203040506070809101112131415161718192021222324"
@@ -320,7 +319,7 @@ static inline unsigned rlw_count_digits(uint64_t value) {
 #endif
 }
 
-/* The digits of a number below 10**8, as bytes 0 to 9, the first one lowest. */
+/* Returns the eight digits of a number below 10**8 as bytes 0 to 9, the first one lowest. */
 static inline uint64_t rlw_eight_digits(uint32_t value) {
     uint32_t high = value / 10000;
     uint64_t fours = high | (uint64_t)(value - 10000 * high) << 32, pairs, tens;
@@ -330,7 +329,7 @@ static inline uint64_t rlw_eight_digits(uint32_t value) {
     return tens | (pairs - 10 * tens) << 8;
 }
 
-/* As rlw_store_u64le(), which compilers see to be one store in a loop only if told so. */
+/* Does what rlw_store_u64le() does, in a form that compilers make one store in loops. */
 static inline void rlw_store_word(uint8_t *to, uint64_t word) {
     if (rlw_host_is_little()) memcpy(to, &word, 8);
     else rlw_store_u64le(to, word);
@@ -340,7 +339,7 @@ static inline void rlw_store_eight(uint8_t *to, uint32_t value) {
     rlw_store_word(to, rlw_eight_digits(value) | UINT64_C(0x3030303030303030));
 }
 
-/* The last `count` digits of `value`, ending at `end`; returns the digits before them. */
+/* Stores the last `count` digits of `value`, ending at `end`; returns the digits before them. */
 static inline uint64_t rlw_store_digits(uint8_t *end, uint64_t value, unsigned count) {
     for (; count >= 8; count -= 8) {
         rlw_store_eight(end -= 8, (uint32_t)(value % 100000000));
@@ -383,7 +382,7 @@ static inline void rlw_store_four(uint8_t *to, unsigned value) {
     rlw_store_pair(to + 2, value - 100 * pair);
 }
 
-/* A number below 10**8; 8 bytes at most. */
+/* Writes a number below 10**8 in at most 8 bytes. */
 static inline uint8_t *rlw_put_below_1e8(uint8_t *to, uint32_t value) {
     unsigned high;
     if (value < 10000) return rlw_put_below_10000(to, value);
@@ -393,7 +392,7 @@ static inline uint8_t *rlw_put_below_1e8(uint8_t *to, uint32_t value) {
     return to + 4;
 }
 
-/* Pairs from a table, and branches on the length: numbers of a list are mostly of few lengths. */
+/* Pairs of digits from a table, and branches on the length: numbers in a list have few lengths. */
 static inline uint8_t *rlw_put_u64(uint8_t *to, uint64_t value) { /* 20 bytes */
     uint64_t head;
     uint32_t tail;
@@ -421,13 +420,13 @@ static inline uint8_t *rlw_put_i64(uint8_t *to, int64_t value) { /* 20 bytes */
     return rlw_put_u64(to + (value < 0), value < 0 ? UINT64_C(0) - bits : bits);
 }
 
-/* Drops zeros at the end of a text with a point, and the point where nothing follows it. */
+/* Removes trailing zeros of a text with a point, and the point if nothing follows it. */
 static inline uint8_t *rlw_trim(uint8_t *end) {
     while (end[-1] == '0') end--;
     return end[-1] == '.' ? end - 1 : end;
 }
 
-/* value / 10**decimals; 42 bytes. */
+/* Writes value / 10**decimals in at most 42 bytes. */
 static inline uint8_t *rlw_put_scaled(uint8_t *to, uint64_t value, unsigned decimals) {
     unsigned count = rlw_count_digits(value);
     unsigned before;
@@ -453,28 +452,28 @@ static inline uint8_t *rlw_put_special(uint8_t *to, uint64_t bits) {
     return to + 3;
 }
 
-/* What "%.*f" gives, half to even on the exact binary value, without zeros at the end; and "nan",
- * "inf", "-inf". At most RLW_DECIMALS_MOST decimals, RLW_FIXED_ROOM bytes. */
+/* Writes what "%.*f" prints (the exact binary value, half to even) without trailing zeros; also
+ * "nan", "inf" and "-inf". At most RLW_DECIMALS_MOST decimals and RLW_FIXED_ROOM bytes. */
 static inline uint8_t *rlw_put_fixed(uint8_t *to, double value, unsigned decimals) {
     uint64_t bits = rlw_double_bits(value), mantissa = bits & ((UINT64_C(1) << 52) - 1);
     unsigned exponent = (unsigned)(bits >> 52) & 0x7FF;
     size_t size;
     if (exponent == 0x7FF) return rlw_put_special(to, bits);
-    /* value = mantissa * 2**-shift. 2**52 and more are left to the library. */
+    /* value = mantissa * 2**-shift. The library handles 2**52 and more. */
     if (exponent < 1075 && decimals <= 19) {
         unsigned shift = 1075 - (exponent ? exponent : 1);
         uint64_t high, low, scaled, rest, middle;
         int fits = 1;
         mantissa |= (uint64_t)(exponent != 0) << 52;
         low = rlw_multiply(mantissa, rlw_ten_to(decimals), &high);
-        if (shift > 117) { /* the product is below 2**117: less than a half */
+        if (shift > 117) { /* the product is below 2**117, so less than one half */
             scaled = rest = 0;
             middle = 1;
         } else if (shift > 64) {
             scaled = high >> (shift - 64);
             rest = high & ((UINT64_C(1) << (shift - 64)) - 1);
             middle = UINT64_C(1) << (shift - 65);
-            if (rest == middle && low) rest++; /* any more than half is more */
+            if (rest == middle && low) rest++; /* above one half */
         } else if (shift == 64) {
             scaled = high;
             rest = low;
@@ -495,8 +494,8 @@ static inline uint8_t *rlw_put_fixed(uint8_t *to, double value, unsigned decimal
     return decimals ? rlw_trim(to + size) : to + size;
 }
 
-/* A number of up to six decimals and 15 digits: if these read back the same, no others do. Else
- * NULL, mostly without a division. */
+/* Writes a number of up to 6 decimals and 15 digits: if they read back the same, no others do. Else
+ * returns NULL, mostly without a division. */
 static inline uint8_t *rlw_put_rounded(uint8_t *to, double magnitude) {
 #if RLW_EXACT_DOUBLES
     if (magnitude >= 1e-4 && magnitude < 1e9) {
@@ -512,8 +511,8 @@ static inline uint8_t *rlw_put_rounded(uint8_t *to, double magnitude) {
     return NULL;
 }
 
-/* The shortest text that reads back the same, as Python's repr() but for the ".0" of whole
- * numbers: from 1e-4 to 1e16 without an exponent. RLW_SHORTEST_ROOM bytes. */
+/* Writes the shortest text that reads back as the same number, like Python's repr() without the
+ * ".0" of whole numbers. From 1e-4 to 1e16 it has no exponent. RLW_SHORTEST_ROOM bytes. */
 static inline uint8_t *rlw_put_double(uint8_t *to, double value) {
     uint8_t *rounded;
     uint64_t bits = rlw_double_bits(value);
@@ -527,7 +526,7 @@ static inline uint8_t *rlw_put_double(uint8_t *to, double value) {
     return rounded ? rounded : to + rlw_double_to_digits(to, magnitude);
 }
 
-/* The same for a float: what reads back as the same float. */
+/* Writes the shortest text that reads back as the same float. */
 static inline uint8_t *rlw_put_float(uint8_t *to, float value) {
     uint64_t bits = rlw_double_bits(value);
     double magnitude = rlw_bits_double(bits & ~(UINT64_C(1) << 63));

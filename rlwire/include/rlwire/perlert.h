@@ -1,10 +1,10 @@
-/* PERLERT's datagrams, and lists of numbers as text.
+/* PERLERT's datagrams.
  *
- * Source: R. Montero, draft-perlert-wg-00 (2020), with its names; docs/protocols/perlert.md says how
- * it is read where it leaves a choice.
+ * Source: R. Montero, draft-perlert-wg-00 (2020), with its names. docs/protocols/perlert.md has the
+ * choices that the draft leaves open.
  *
  * A datagram is UTF-8: a header, a semicolon, a body. Reading fills an rlw_perlert_message, whose
- * texts point into the datagram; writing takes the same. Numbers need numbers.cpp (numbers.h).
+ * texts point into the datagram. Writing uses the same struct. Numbers need numbers.cpp.
  */
 #ifndef RLWIRE_PERLERT_H
 #define RLWIRE_PERLERT_H
@@ -23,7 +23,7 @@ typedef enum rlw_perlert_kind {
     RLW_PERLERT_STEP
 } rlw_perlert_kind;
 
-/* Fields by their names in the draft, for errors. */
+/* Fields by their names in the draft, for error texts. */
 typedef enum rlw_perlert_field {
     RLW_PERLERT_AT_DATAGRAM, RLW_PERLERT_AT_NAME, RLW_PERLERT_AT_NUMBER, RLW_PERLERT_AT_TIMESTAMP,
     RLW_PERLERT_AT_STEP_NUMBER, RLW_PERLERT_AT_BODY, RLW_PERLERT_AT_KEY, RLW_PERLERT_AT_SLOT_STATUS,
@@ -47,11 +47,11 @@ typedef struct rlw_perlert_text {
 } rlw_perlert_text;
 
 typedef struct rlw_perlert_limits {
-    uint64_t datagram; /* bytes; 65,507 is the most that UDP over IPv4 carries */
+    uint64_t datagram; /* bytes; UDP over IPv4 carries at most 65,507 */
     uint64_t items;    /* slots of a lobby */
 } rlw_perlert_limits;
 
-/* Returns from the function with what is not RLW_OK. */
+/* Returns from the calling function unless the status is RLW_OK. */
 #define RLW_PERLERT_TRY(call)                       \
     do {                                            \
         rlw_status try_status = (call);             \
@@ -67,19 +67,19 @@ typedef struct rlw_perlert_message {
     uint64_t number;
     rlw_perlert_text key;  /* register, ready, registered */
     rlw_perlert_text text; /* AGENT_TAG of register, ACTION, MESSAGE, OBSERVATION, [AGENT_SLOT] */
-    uint64_t timestamp;    /* of a step, as all that follows */
+    uint64_t timestamp;    /* step, like the fields down to `extra` */
     uint64_t step;
     rlw_perlert_text reward;
-    double reward_value; /* counts where reward_is_number; else the text */
+    double reward_value; /* valid if reward_is_number, else `reward` */
     rlw_perlert_text extra;
-    uint32_t port;     /* of start */
-    uint8_t flag;      /* BOOL_VALUE: of ready, or done */
+    uint32_t port;     /* start */
+    uint8_t flag;      /* BOOL_VALUE of ready, or done */
     uint8_t reward_is_number;
     uint8_t has_extra;
-    uint8_t ascii;     /* read: the whole datagram is */
-    int32_t decimals;  /* write: of the reward; negative: the shortest text that reads back */
-    rlw_perlert_text wrong; /* write: of a field with a bad character, */
-    size_t wrong_at;        /* and where that stands in it */
+    uint8_t ascii;     /* reading: the whole datagram is ASCII */
+    int32_t decimals;  /* writing: decimals of the reward; negative: the shortest that reads back */
+    rlw_perlert_text wrong; /* writing: the field with an invalid character */
+    size_t wrong_at;        /* and the character's offset in it */
 } rlw_perlert_message;
 
 typedef struct rlw_perlert_slot {
@@ -92,7 +92,7 @@ typedef struct rlw_perlert_slot {
 
 /* ---- characters ---- */
 
-enum { /* what a field must not contain */
+enum { /* characters that a field must not contain */
     RLW_PERLERT_COLON = 1,
     RLW_PERLERT_SEMICOLON = 2,
     RLW_PERLERT_COMMA = 4,
@@ -110,11 +110,11 @@ static inline unsigned rlw_perlert_class(uint8_t byte) {
                          : 0;
 }
 
-/* Index of the first byte that is one of `refused`, or `size`. */
+/* Returns the index of the first byte that is one of `refused`, or `size`. */
 static inline size_t rlw_perlert_find(const uint8_t *data, size_t size, unsigned refused) {
     size_t i;
     if (!refused) return size;
-    if (refused == RLW_PERLERT_NOT_IN_OBSERVATION) { /* long fields: at the C library's speed */
+    if (refused == RLW_PERLERT_NOT_IN_OBSERVATION) { /* long fields: memchr is faster */
         const uint8_t *first = size ? (const uint8_t *)memchr(data, ';', size) : NULL;
         if (first) size = (size_t)(first - data);
         first = size ? (const uint8_t *)memchr(data, '=', size) : NULL;
@@ -130,7 +130,7 @@ static inline size_t rlw_perlert_find(const uint8_t *data, size_t size, unsigned
 
 /* ---- reading ---- */
 
-/* Reads `field` up to, and over, `end`: one of ':' ';' ',' '=', or 0 for the datagram's end. */
+/* Reads `field` up to and including `end`: one of ':' ';' ',' '=', or 0 for the datagram's end. */
 static inline rlw_status rlw_perlert_take(rlw_cursor *c, rlw_perlert_message *m,
                                           rlw_perlert_field field, unsigned refused, char end,
                                           rlw_perlert_text *out) {
@@ -148,7 +148,7 @@ static inline rlw_status rlw_perlert_take(rlw_cursor *c, rlw_perlert_message *m,
     return RLW_OK;
 }
 
-/* The same for a field that must not be empty. */
+/* Reads a field that must not be empty. */
 static inline rlw_status rlw_perlert_take_name(rlw_cursor *c, rlw_perlert_message *m,
                                                rlw_perlert_field field, char end,
                                                rlw_perlert_text *out) {
@@ -156,7 +156,7 @@ static inline rlw_status rlw_perlert_take_name(rlw_cursor *c, rlw_perlert_messag
     return out->size ? RLW_OK : rlw_fail(c, RLW_BAD_EMPTY, out->data, 0, 0);
 }
 
-/* Skips `word`, which must stand here. */
+/* Skips `word`; a fault if it does not come next. */
 static inline rlw_status rlw_perlert_word(rlw_cursor *c, const char *word, size_t size) {
     size_t left = rlw_left(c);
     if (left >= size && memcmp(c->at, word, size) == 0) {
@@ -168,7 +168,7 @@ static inline rlw_status rlw_perlert_word(rlw_cursor *c, const char *word, size_
     return rlw_fail(c, RLW_BAD_WORD, c->at, 0, 0);
 }
 
-/* Skips `word` if it stands here; returns whether it does. */
+/* Skips `word` if it comes next; returns whether it does. */
 static inline int rlw_perlert_skip(rlw_cursor *c, const char *word, size_t size) {
     if (rlw_left(c) < size || memcmp(c->at, word, size) != 0) return 0;
     c->at += size;
@@ -178,7 +178,7 @@ static inline int rlw_perlert_skip(rlw_cursor *c, const char *word, size_t size)
 #define RLW_PERLERT_WORD(c, word) rlw_perlert_word(c, word, sizeof(word) - 1)
 #define RLW_PERLERT_SKIP(c, word) rlw_perlert_skip(c, word, sizeof(word) - 1)
 
-/* Digits of a number of at most `most`, up to a separator or the end. */
+/* Reads digits of a number up to `most`, followed by a separator or the end. */
 static inline rlw_status rlw_perlert_integer(rlw_cursor *c, uint64_t most, uint64_t *out) {
     const uint8_t *after = rlw_parse_u64(c->at, c->end, most, out);
     if (!after || (after < c->end && !rlw_perlert_class(*after))) {
@@ -189,7 +189,7 @@ static inline rlw_status rlw_perlert_integer(rlw_cursor *c, uint64_t most, uint6
     return RLW_OK;
 }
 
-/* "true" or "false", to the datagram's end or a semicolon. */
+/* Reads "true" or "false", followed by a semicolon or the datagram's end. */
 static inline rlw_status rlw_perlert_bool(rlw_cursor *c, rlw_perlert_message *m) {
     const uint8_t *start = c->at;
     m->field = RLW_PERLERT_AT_BOOL;
@@ -203,14 +203,14 @@ static inline rlw_status rlw_perlert_end(rlw_cursor *c) {
     return c->at == c->end ? RLW_OK : rlw_fail(c, RLW_TRAILING, c->at, rlw_left(c), 0);
 }
 
-/* Does not look beyond the number; the caller reads on at c->at, where ':' or ';' stands. */
+/* Reads a header up to its number. The caller continues at c->at, which must be ':' or ';'. */
 static inline rlw_status rlw_perlert_read_header(rlw_cursor *c, rlw_perlert_message *m) {
     RLW_PERLERT_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_NAME, ':', &m->name));
     m->field = RLW_PERLERT_AT_NUMBER;
     return rlw_perlert_integer(c, INT64_MAX, &m->number);
 }
 
-/* Checks what concerns the datagram as a whole. */
+/* Checks the size and the encoding of a datagram. */
 static inline rlw_status rlw_perlert_check(rlw_cursor *c, const rlw_perlert_limits *limits,
                                            rlw_perlert_message *m) {
     size_t size = rlw_left(c), bad;
@@ -223,7 +223,7 @@ static inline rlw_status rlw_perlert_check(rlw_cursor *c, const rlw_perlert_limi
     return bad == size ? RLW_OK : rlw_fail(c, RLW_BAD_TEXT, c->at + bad, bad, 0);
 }
 
-/* Reads what follows the number of a step's header. */
+/* Reads the rest of a step, after the number in its header. */
 static inline rlw_status rlw_perlert_read_step(rlw_cursor *c, rlw_perlert_message *m) {
     const unsigned refused = RLW_PERLERT_NOT_IN_OBSERVATION;
     rlw_decimal decimal;
@@ -253,7 +253,7 @@ static inline rlw_status rlw_perlert_read_step(rlw_cursor *c, rlw_perlert_messag
     return rlw_perlert_take(c, m, RLW_PERLERT_AT_EXTRA, refused, 0, &m->extra);
 }
 
-/* Reads the next slot at c->at and the semicolon after it, if there is one. */
+/* Reads the slot at c->at and the semicolon after it, if any. */
 static inline rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_message *m,
                                                rlw_perlert_slot *slot) {
     const unsigned refused = RLW_PERLERT_ANY;
@@ -278,7 +278,7 @@ static inline rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_messag
     return RLW_OK;
 }
 
-/* Reads what a client sent. */
+/* Reads a datagram from a client. */
 static inline rlw_status rlw_perlert_read_client(rlw_cursor *c, const rlw_perlert_limits *limits,
                                                  rlw_perlert_message *m) {
     RLW_PERLERT_TRY(rlw_perlert_check(c, limits, m));
@@ -306,7 +306,7 @@ static inline rlw_status rlw_perlert_read_client(rlw_cursor *c, const rlw_perler
     return rlw_perlert_end(c);
 }
 
-/* Reads what a server sent. Of a lobby only the place of its slots is read: rlw_perlert_next_slot()
+/* Reads a datagram from a server. Of a lobby it reads only the header: call rlw_perlert_next_slot()
  * until c->at is c->end. */
 static inline rlw_status rlw_perlert_read_server(rlw_cursor *c, const rlw_perlert_limits *limits,
                                                  rlw_perlert_message *m) {
@@ -345,7 +345,7 @@ static inline rlw_status rlw_perlert_read_server(rlw_cursor *c, const rlw_perler
     return RLW_OK;
 }
 
-/* ---- writing: on a fault, nothing useful has been written ---- */
+/* ---- writing: after a fault, discard what has been written ---- */
 
 static inline rlw_status rlw_perlert_put_text(rlw_writer *w, rlw_perlert_message *m,
                                               rlw_perlert_field field, unsigned refused,
@@ -383,7 +383,7 @@ static inline rlw_status rlw_perlert_put_header(rlw_writer *w, rlw_perlert_messa
     return rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_NUMBER, m->number);
 }
 
-/* A step from behind its header's number up to its observation. */
+/* Writes a step from after its header's number up to its observation. */
 static inline rlw_status rlw_perlert_put_step_head(rlw_writer *w, rlw_perlert_message *m) {
     RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ":"));
     RLW_PERLERT_TRY(rlw_perlert_put_integer(w, m, RLW_PERLERT_AT_TIMESTAMP, m->timestamp));
@@ -392,8 +392,8 @@ static inline rlw_status rlw_perlert_put_step_head(rlw_writer *w, rlw_perlert_me
     return RLW_PERLERT_PUT(w, ";obs=");
 }
 
-/* A step from behind its observation to its end; or, where the extra is not text yet, to where
- * that follows. */
+/* Writes a step from after its observation to its end, or up to the extra if the caller writes that
+ * itself. */
 static inline rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_message *m) {
     const unsigned refused = RLW_PERLERT_NOT_IN_OBSERVATION;
     RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";reward="));
@@ -412,12 +412,12 @@ static inline rlw_status rlw_perlert_put_step_tail(rlw_writer *w, rlw_perlert_me
     return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_EXTRA, refused, m->extra);
 }
 
-/* One slot, with a semicolon after it, which the last one need not have: w->at--. */
+/* Writes one slot and a semicolon; after the last one, the caller may drop it with w->at--. */
 static inline rlw_status rlw_perlert_put_slot(rlw_writer *w, rlw_perlert_message *m,
                                               const rlw_perlert_slot *slot) {
     const unsigned refused = RLW_PERLERT_ANY;
     RLW_PERLERT_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, slot->key));
-    /* These would be read as the words that other messages begin with. */
+    /* These keys would be read as the first words of other messages. */
     if (RLW_PERLERT_IS(slot->key, "registered") || RLW_PERLERT_IS(slot->key, "message") ||
         RLW_PERLERT_IS(slot->key, "start") || RLW_PERLERT_IS(slot->key, "obs"))
         return RLW_BAD_WORD;
@@ -428,8 +428,8 @@ static inline rlw_status rlw_perlert_put_slot(rlw_writer *w, rlw_perlert_message
     return RLW_PERLERT_PUT_IF(w, slot->ready, ",ready;", ",not_ready;");
 }
 
-/* Writes a message; of a lobby its header and the semicolon, and rlw_perlert_put_slot() the
- * rest. The caller has checked that all texts are UTF-8, and checks the size of the whole. */
+/* Writes a message. For a lobby it writes the header and the semicolon; call rlw_perlert_put_slot()
+ * for the rest. The caller checks that all texts are UTF-8, and the size of the whole. */
 static inline rlw_status rlw_perlert_write(rlw_writer *w, rlw_perlert_message *m) {
     RLW_PERLERT_TRY(rlw_perlert_put_header(w, m));
     switch (m->kind) {

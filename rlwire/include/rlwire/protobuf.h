@@ -1,7 +1,7 @@
 /* Protocol Buffers' wire format: varints, tags, fields, groups; one field at a time.
  *
- * Bulk kernels for packed arrays of varints are in varint.h; the messages that are made of fields
- * are in dm_env_rpc.h. Source: "Encoding" in Protocol Buffers' own documentation.
+ * varint.h has bulk kernels for packed arrays of varints, dm_env_rpc.h the messages.
+ * Source: "Encoding" in the documentation of Protocol Buffers.
  */
 #ifndef RLWIRE_PROTOBUF_H
 #define RLWIRE_PROTOBUF_H
@@ -11,20 +11,20 @@
 typedef enum rlw_wire {
     RLW_WIRE_VARINT = 0,
     RLW_WIRE_FIXED64 = 1,
-    RLW_WIRE_BYTES = 2, /* a length, then that many bytes: strings, messages, packed arrays */
+    RLW_WIRE_BYTES = 2, /* a length and that many bytes: strings, messages, packed arrays */
     RLW_WIRE_GROUP = 3,
     RLW_WIRE_END_GROUP = 4,
     RLW_WIRE_FIXED32 = 5
 } rlw_wire;
 
 #define RLW_VARINT_ROOM 10 /* bytes of the longest varint */
-#define RLW_GROUP_DEPTH 100 /* groups inside each other; protobuf's own limit */
+#define RLW_GROUP_DEPTH 100 /* nested groups; protobuf's own limit */
 
-/* One field; of a group only its number is of use. */
+/* One field. For a group only `number` is meaningful. */
 typedef struct rlw_field {
     uint32_t number;
     uint32_t wire;       /* an rlw_wire, never RLW_WIRE_END_GROUP */
-    const uint8_t *at;   /* of the tag */
+    const uint8_t *at;   /* the tag */
     uint64_t value;      /* VARINT, FIXED64, FIXED32 */
     const uint8_t *data; /* BYTES */
     size_t size;
@@ -41,7 +41,7 @@ static inline size_t rlw_varint_size(uint64_t value) {
     return size;
 }
 
-/* Stores up to RLW_VARINT_ROOM bytes; returns where the next byte goes. */
+/* Stores up to RLW_VARINT_ROOM bytes; returns the position after them. */
 static inline uint8_t *rlw_store_varint(uint8_t *to, uint64_t value) {
     while (value >= 0x80) {
         *to++ = (uint8_t)(value | 0x80);
@@ -51,12 +51,12 @@ static inline uint8_t *rlw_store_varint(uint8_t *to, uint64_t value) {
     return to;
 }
 
-/* A varint has at most ten bytes, and the tenth is 0 or 1: more would pass 64 bits. */
+/* Reads a varint of at most ten bytes. The tenth is 0 or 1, since more would exceed 64 bits. */
 static inline rlw_status rlw_take_varint(rlw_cursor *c, uint64_t *out) {
     const uint8_t *p = c->at;
     uint64_t value = 0;
     unsigned shift = 0;
-    if (p < c->end && *p < 0x80) { /* most are this short */
+    if (p < c->end && *p < 0x80) { /* the common case */
         *out = *p;
         c->at = p + 1;
         return RLW_OK;
@@ -74,7 +74,7 @@ static inline rlw_status rlw_take_varint(rlw_cursor *c, uint64_t *out) {
     return rlw_fail(c, RLW_NEED_MORE, c->at, rlw_left(c) + 1, rlw_left(c));
 }
 
-/* A tag is a varint of at most 32 bits: the field's number, then three bits of wire type. */
+/* Reads a tag, a varint of at most 32 bits: the field's number, then three bits of wire type. */
 static inline rlw_status rlw_take_tag(rlw_cursor *c, rlw_field *f) {
     const uint8_t *at = c->at;
     uint64_t tag;
@@ -89,7 +89,7 @@ static inline rlw_status rlw_take_tag(rlw_cursor *c, rlw_field *f) {
     return RLW_OK;
 }
 
-/* What follows a tag that opens no group. */
+/* Reads the value after a tag that does not open a group. */
 static inline rlw_status rlw_take_field_value(rlw_cursor *c, rlw_field *f) {
     switch (f->wire) {
     case RLW_WIRE_VARINT: return rlw_take_varint(c, &f->value);
@@ -112,7 +112,7 @@ static inline rlw_status rlw_take_field_value(rlw_cursor *c, rlw_field *f) {
     }
 }
 
-/* The rest of a group whose opening tag is `open`; no recursion. */
+/* Skips the rest of a group whose opening tag is `open`, without recursion. */
 static inline rlw_status rlw_skip_group(rlw_cursor *c, const rlw_field *open) {
     uint32_t numbers[RLW_GROUP_DEPTH];
     uint32_t depth = 1;
@@ -133,14 +133,14 @@ static inline rlw_status rlw_skip_group(rlw_cursor *c, const rlw_field *open) {
     return RLW_OK;
 }
 
-/* The next field; c->at < c->end is the caller's to check. On a fault the cursor may have moved. */
+/* Reads the next field. The caller checks c->at < c->end. On a fault the cursor may have moved. */
 static inline rlw_status rlw_take_field(rlw_cursor *c, rlw_field *f) {
     if (rlw_take_tag(c, f) != RLW_OK) return c->fault.status;
     if (f->wire == RLW_WIRE_GROUP) return rlw_skip_group(c, f);
     return rlw_take_field_value(c, f);
 }
 
-/* A known field must have the wire type of its declaration. */
+/* Checks that a known field has the declared wire type. */
 static inline rlw_status rlw_expect_wire(rlw_cursor *c, const rlw_field *f, rlw_wire wire) {
     if (f->wire == (uint32_t)wire) return RLW_OK;
     return rlw_fail(c, RLW_BAD_WIRE, f->at, f->wire, (uint64_t)wire);

@@ -1,9 +1,9 @@
 /* RFB (VNC) for a viewer: sizes of rectangles, and painting them (pixels: rfb_pixels.h).
  *
- * All pixel encodings of RFC 6143, section 7.7, but the obsolete ones, and Tight of rfbproto.rst.
+ * All pixel encodings of RFC 6143, section 7.7, except the obsolete ones, and Tight of rfbproto.rst.
  * The caller inflates and reads JPEG: rlw_rfb_paint_tight() and rlw_rfb_paint_zrle_tiles() take
- * inflated bytes. Nothing allocates. Each rectangle is checked against the screen before it is
- * painted, each byte before it is read.
+ * inflated bytes. Nothing allocates. Every rectangle is checked against the screen before it is
+ * painted, and every byte before it is read.
  */
 #ifndef RLWIRE_RFB_H
 #define RLWIRE_RFB_H
@@ -23,8 +23,8 @@ enum {
 };
 
 #define RLW_RFB_HEAD 12           /* bytes of a rectangle's head */
-#define RLW_RFB_TIGHT_WIDEST 2048 /* pixels; Tight has none that are wider */
-#define RLW_RFB_TIGHT_PLAIN 12    /* bytes; fewer are not compressed by Tight */
+#define RLW_RFB_TIGHT_WIDEST 2048 /* pixels; the widest rectangle of Tight */
+#define RLW_RFB_TIGHT_PLAIN 12    /* bytes; Tight does not compress fewer */
 #define RLW_RFB_PIXEL 4           /* bytes */
 #define RLW_RFB_PACKED 3          /* bytes of ZRLE's CPIXEL, Tight's TPIXEL, a screen's pixel */
 
@@ -35,10 +35,10 @@ typedef struct rlw_rfb_rectangle {
     int32_t encoding;
 } rlw_rfb_rectangle;
 
-/* How far rlw_rfb_measure() has come: the next call continues there. */
+/* Progress of rlw_rfb_measure(), where the next call continues. */
 typedef struct rlw_rfb_progress {
-    size_t at;     /* bytes of the rectangle that are understood */
-    uint32_t tile; /* of Hextile, the next one */
+    size_t at;     /* bytes of the rectangle read so far */
+    uint32_t tile; /* Hextile: the next tile */
 } rlw_rfb_progress;
 
 static inline rlw_status rlw_rfb_read_head(rlw_cursor *c, rlw_rfb_rectangle *out) {
@@ -65,7 +65,7 @@ static inline int rlw_rfb_within(const rlw_rfb_screen *s, uint32_t x, uint32_t y
     return (uint64_t)x + width <= s->width && (uint64_t)y + height <= s->height;
 }
 
-/* `head` is where the rectangle's head begins. */
+/* Checks that a rectangle is within the screen. `head` is the start of the rectangle's head. */
 static inline rlw_status rlw_rfb_check_place(rlw_cursor *c, const uint8_t *head,
                                              const rlw_rfb_screen *s,
                                              const rlw_rfb_rectangle *r) {
@@ -76,8 +76,8 @@ static inline rlw_status rlw_rfb_check_place(rlw_cursor *c, const uint8_t *head,
     return RLW_OK;
 }
 
-/* Returns how many pixels painting the rectangle writes: of RRE, each subrectangle's too. In the other
- * encodings each pixel is painted once, or costs bytes. The cursor is behind the head. */
+/* Returns how many pixels painting the rectangle writes; for RRE, also those of subrectangles. The
+ * other encodings paint each pixel once, or need bytes for it. The cursor is behind the head. */
 static inline uint64_t rlw_rfb_work(const rlw_cursor *c, const rlw_rfb_rectangle *r) {
     uint64_t pixels = (uint64_t)r->width * r->height;
     rlw_cursor ahead = *c;
@@ -92,7 +92,7 @@ static inline uint64_t rlw_rfb_work(const rlw_cursor *c, const rlw_rfb_rectangle
     return pixels;
 }
 
-/* Tight's length: seven bits a byte, eight in the third. */
+/* Reads Tight's compact length: seven bits in the first two bytes, eight in the third. */
 static inline rlw_status rlw_rfb_take_compact(rlw_cursor *c, uint32_t *out) {
     uint8_t byte;
     unsigned i;
@@ -110,19 +110,19 @@ enum { RLW_RFB_FILL = 8, RLW_RFB_JPEG = 9, RLW_RFB_BASIC = 0 };
 enum { RLW_RFB_COPY = 0, RLW_RFB_PALETTE = 1, RLW_RFB_GRADIENT = 2 };
 
 typedef struct rlw_rfb_tight {
-    uint8_t resets; /* a bit for each of the four streams to reset */
+    uint8_t resets; /* one bit for each of the four streams to reset */
     uint8_t kind;   /* RLW_RFB_FILL, RLW_RFB_JPEG or RLW_RFB_BASIC */
-    uint8_t stream; /* of RLW_RFB_BASIC, like all that follows: */
+    uint8_t stream; /* this and the following fields: RLW_RFB_BASIC */
     uint8_t filter;
     uint8_t packed;   /* whether `data` is compressed */
-    uint16_t colours; /* of the palette at `palette` */
-    uint64_t need;    /* bytes of `data` when it is inflated */
+    uint16_t colours; /* in the palette at `palette` */
+    uint64_t need;    /* bytes of `data` after inflating */
     const uint8_t *palette;
-    const uint8_t *data; /* the colour of RLW_RFB_FILL, the file of RLW_RFB_JPEG */
+    const uint8_t *data; /* or the colour of RLW_RFB_FILL, the file of RLW_RFB_JPEG */
     size_t size;         /* bytes of data on the wire */
 } rlw_rfb_tight;
 
-/* Reads a Tight rectangle behind its head. */
+/* Reads a Tight rectangle after its head. */
 static inline rlw_status rlw_rfb_read_tight(rlw_cursor *c, const rlw_rfb_rectangle *r,
                                             rlw_rfb_tight *t) {
     const uint8_t *control = c->at;
@@ -215,11 +215,11 @@ static inline rlw_status rlw_rfb_measure_hextile(rlw_cursor *c, const rlw_rfb_re
     return RLW_OK;
 }
 
-/* Stores the size of the rectangle that begins at c->at in `*size`, head included.
+/* Stores the size of the rectangle at c->at in `*size`, including its head.
  *
- * Returns RLW_NEED_MORE while the size is unknown; the caller then keeps `progress` for the next call,
+ * Returns RLW_NEED_MORE while the size is unknown. The caller then keeps `progress` for the next call,
  * and zeroes it for another rectangle. The cursor does not move. The size may be known before all
- * bytes have come. Rectangles that cannot be painted are rejected at once. */
+ * bytes have arrived. Rectangles that cannot be painted are rejected at once. */
 static inline rlw_status rlw_rfb_measure(rlw_cursor *c, const rlw_rfb_screen *s,
                                          rlw_rfb_progress *progress, uint64_t *size) {
     const uint8_t *start = c->at, *at;
@@ -269,8 +269,8 @@ static inline rlw_status rlw_rfb_measure(rlw_cursor *c, const rlw_rfb_screen *s,
 
 /* ---- painting ----
  *
- * The caller has checked the place with rlw_rfb_check_place(); the cursor is behind the head. Pixels
- * that were painted before an error stay. */
+ * The caller has checked the rectangle with rlw_rfb_check_place(), and the cursor is behind the head.
+ * After an error, pixels that were painted before it stay. */
 
 static inline rlw_status rlw_rfb_paint_rows(rlw_cursor *c, const rlw_rfb_screen *s, unsigned size,
                                             uint32_t x, uint32_t y, uint32_t width,
@@ -300,7 +300,7 @@ static inline rlw_status rlw_rfb_paint_copy(rlw_cursor *c, const rlw_rfb_screen 
         return rlw_fail(c, RLW_BAD_PLACE, at, x + r->width, s->width);
     if (y + r->height > s->height)
         return rlw_fail(c, RLW_BAD_PLACE, at + 2, y + r->height, s->height);
-    for (i = 0; i < r->height; i++) { /* from the end that is not overwritten before it is read */
+    for (i = 0; i < r->height; i++) { /* from the end that is read before it is overwritten */
         uint32_t k = y < r->y ? r->height - 1 - i : i;
         memmove(rlw_rfb_spot(s, r->x, r->y + k), rlw_rfb_spot(s, x, y + k), row);
     }
@@ -330,13 +330,13 @@ static inline rlw_status rlw_rfb_paint_rre(rlw_cursor *c, const rlw_rfb_screen *
     return RLW_OK;
 }
 
-/* Colours carried from tile to tile, with their four bytes as on the wire, and a tile: with room for
- * subrectangles that a bad server places outside it. */
+/* Colours carried from tile to tile, with their four bytes as on the wire, and a tile. It has room
+ * for subrectangles that a bad server places outside of it. */
 typedef struct rlw_rfb_hextile {
     uint32_t back, front, tile[32][32];
 } rlw_rfb_hextile;
 
-/* Paints subrectangles of `step` bytes into the tile; returns whether one is outside of it. */
+/* Paints subrectangles of `step` bytes into the tile; returns whether any lies outside of it. */
 static inline unsigned rlw_rfb_subrects(rlw_rfb_hextile *h, const uint8_t *at, unsigned count,
                                         unsigned step, unsigned width, unsigned height) {
     unsigned outside = 0;
@@ -389,7 +389,7 @@ static inline rlw_status rlw_rfb_hextile_tile(rlw_cursor *c, const rlw_rfb_scree
     for (i = 0; i < height; i++)
         for (k = 0; k < 16; k++) h->tile[i][k] = h->back;
     if (rlw_rfb_subrects(h, at, count, step, width, height)) {
-        for (;; at += step) { /* find it */
+        for (;; at += step) { /* find it for the fault */
             const uint8_t *place = at + step - 2;
             const unsigned right = (place[0] >> 4) + (place[1] >> 4) + 1u;
             const unsigned bottom = (place[0] & 15u) + (place[1] & 15u) + 1u;
@@ -416,14 +416,14 @@ static inline rlw_status rlw_rfb_paint_hextile(rlw_cursor *c, const rlw_rfb_scre
     return RLW_OK;
 }
 
-/* Index number `i` of a row; the first has a byte's highest bits. */
+/* Returns index number `i` of a row. The first is in a byte's highest bits. */
 static inline unsigned rlw_rfb_index_at(const uint8_t *from, uint32_t i, unsigned bits) {
     const unsigned byte = from[i * bits / 8];
     return byte >> (8 - bits - i * bits % 8) & ((1u << bits) - 1);
 }
 
-/* A row of indices of `bits` bits each to pixels of three bytes. Two are stored
- * at once with two bytes too many, which are the next pixel's. Inlined, `bits` is a constant. */
+/* Converts a row of indices of `bits` bits to pixels of three bytes. It stores two pixels at once; the
+ * two extra bytes belong to the next pixel, which overwrites them. Inlined, `bits` is a constant. */
 static inline void rlw_rfb_indexed(uint8_t *to, const uint8_t *from, uint32_t width,
                                    const unsigned bits, const uint32_t *colours) {
     const unsigned mask = (1u << bits) - 1;
@@ -443,7 +443,7 @@ static inline void rlw_rfb_indexed(uint8_t *to, const uint8_t *from, uint32_t wi
     for (; i < width; i++, to += 3) rlw_rfb_dot(to, colours[rlw_rfb_index_at(from, i, bits)]);
 }
 
-/* The highest index of a row; with whole bytes, a loop that compilers turn into vectors. */
+/* Returns the highest index of a row, with loops over whole bytes that compilers vectorize. */
 static inline unsigned rlw_rfb_top_index(const uint8_t *from, uint32_t width, unsigned bits) {
     const uint32_t whole = width / (8 / bits);
     uint8_t most = 0, other = 0;
@@ -456,7 +456,7 @@ static inline unsigned rlw_rfb_top_index(const uint8_t *from, uint32_t width, un
             other = low > other ? low : other;
         }
         if (bits == 4 && other > most) most = other;
-    } else if (bits == 2) { /* only whether there is a 3 is asked: fewer colours have fewer bits */
+    } else if (bits == 2) { /* only a 3 matters: with fewer than 3 colours there is one bit */
         for (i = 0; i < whole; i++) other |= (uint8_t)(from[i] & from[i] >> 1 & 0x55);
         most = other ? 3 : 0;
     } else {
@@ -470,7 +470,7 @@ static inline unsigned rlw_rfb_top_index(const uint8_t *from, uint32_t width, un
     return most;
 }
 
-/* Indices of 1, 2, 4 or 8 bits, each row from a byte of its own on. */
+/* Paints indices of 1, 2, 4 or 8 bits; each row starts at a new byte. */
 static inline rlw_status rlw_rfb_paint_indices(rlw_cursor *c, const rlw_rfb_screen *s, uint32_t x,
                                                uint32_t y, uint32_t width, uint32_t height,
                                                unsigned bits, const uint32_t *palette,
@@ -492,7 +492,7 @@ static inline rlw_status rlw_rfb_paint_indices(rlw_cursor *c, const rlw_rfb_scre
     }
 #endif
     for (; height; height--, from += row, line += s->stride) {
-        if (colours < 1u << bits) { /* else every index that can be written has a colour */
+        if (colours < 1u << bits) { /* else every possible index has a colour */
             unsigned most = rlw_rfb_top_index(from, width, bits);
             if (most >= colours) return rlw_fail(c, RLW_BAD_PALETTE, from, most, colours);
         }
@@ -566,13 +566,13 @@ static inline rlw_status rlw_rfb_zrle_tile(rlw_cursor *c, const rlw_rfb_screen *
     return RLW_OK;
 }
 
-/* The most bytes that a ZRLE rectangle of this size inflates to. */
+/* Returns the most bytes that a ZRLE rectangle of this size inflates to. */
 static inline uint64_t rlw_rfb_zrle_most(uint32_t width, uint32_t height) {
     uint64_t tiles = (uint64_t)((width + 63) / 64) * ((height + 63) / 64);
     return tiles * (1 + 127u * RLW_RFB_PACKED) + (uint64_t)width * height * (RLW_RFB_PACKED + 1);
 }
 
-/* The cursor is on the inflated bytes, and moves behind the rectangle's. */
+/* Paints a ZRLE rectangle. The cursor is on the inflated bytes, and advances past the rectangle's. */
 static inline rlw_status rlw_rfb_paint_zrle_tiles(rlw_cursor *c, const rlw_rfb_screen *s,
                                                   const rlw_rfb_rectangle *r) {
     uint32_t palette[128];
@@ -588,7 +588,7 @@ static inline rlw_status rlw_rfb_paint_zrle_tiles(rlw_cursor *c, const rlw_rfb_s
     return RLW_OK;
 }
 
-/* Each component is predicted from the pixels to the left and above; the wire has the differences. */
+/* Paints Tight's gradient filter: differences to a prediction from the pixels to the left and above. */
 static inline rlw_status rlw_rfb_paint_gradient(rlw_cursor *c, const rlw_rfb_screen *s,
                                                 const rlw_rfb_rectangle *r) {
     uint8_t above[RLW_RFB_TIGHT_WIDEST][3];
@@ -614,8 +614,8 @@ static inline rlw_status rlw_rfb_paint_gradient(rlw_cursor *c, const rlw_rfb_scr
     return RLW_OK;
 }
 
-/* All kinds but RLW_RFB_JPEG. The cursor is on the inflated bytes if `t->packed`, else on t->data, and
- * t->need bytes must be left; RLW_RFB_FILL does not read it. */
+/* Paints all kinds except RLW_RFB_JPEG. The cursor is on the inflated bytes if `t->packed`, else on
+ * t->data, with t->need bytes left; RLW_RFB_FILL does not read it. */
 static inline rlw_status rlw_rfb_paint_tight(rlw_cursor *c, const rlw_rfb_screen *s,
                                              const rlw_rfb_rectangle *r, const rlw_rfb_tight *t) {
     uint32_t palette[256];

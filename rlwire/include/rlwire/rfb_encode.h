@@ -1,7 +1,7 @@
-/* RFB (VNC) for a server: the tiles of a frame that changed, and rectangles of it as Raw and Tight.
+/* RFB (VNC) for a server: the changed tiles of a frame, and rectangles of it as Raw and Tight.
  *
- * Frames are rows of R, G, B bytes without gaps. The caller's callbacks deflate and write JPEG. Each
- * piece of deflated data refers to nothing before it, so viewers that want the same share its bytes.
+ * Frames are rows of R, G, B bytes without gaps. Callbacks deflate and write JPEG. Each piece of
+ * deflated data refers to nothing before it, so viewers with the same settings share its bytes.
  */
 #ifndef RLWIRE_RFB_ENCODE_H
 #define RLWIRE_RFB_ENCODE_H
@@ -9,13 +9,13 @@
 #include "rfb.h"
 #include "writer.h"
 
-#define RLW_RFB_TIGHT_AREA 65536 /* pixels of one Tight rectangle, for viewers with fixed buffers */
+#define RLW_RFB_TIGHT_AREA 65536 /* pixels of a Tight rectangle, for viewers with fixed buffers */
 
-/* A viewer's pixel format. A PIXEL is the bitwise or of its parts, stored from its lowest byte on; the
- * tables have the bytes swapped for big-endian formats. */
+/* A viewer's pixel format. A PIXEL is the bitwise or of its parts, stored lowest byte first. The
+ * tables have their bytes swapped for big-endian formats. */
 typedef struct rlw_rfb_pixels {
     uint8_t size; /* bytes of a PIXEL: 1, 2 or 4 */
-    uint8_t rgb;  /* whether a TPIXEL, Tight's, is the bytes R, G, B */
+    uint8_t rgb;  /* whether Tight's TPIXEL is the bytes R, G, B */
     uint32_t red[256], green[256], blue[256];
 } rlw_rfb_pixels;
 
@@ -31,7 +31,7 @@ static inline void rlw_rfb_scale(uint32_t *parts, unsigned size, int big_endian,
     }
 }
 
-/* Returns 0 for a format that is none of true colour in 8, 16 or 32 bits. */
+/* Returns 0 unless the format is true colour in 8, 16 or 32 bits. */
 static inline int rlw_rfb_pixels_init(rlw_rfb_pixels *p, unsigned bits, unsigned depth,
                                       int big_endian, const uint16_t max[3],
                                       const uint8_t shift[3]) {
@@ -86,8 +86,8 @@ typedef struct rlw_rfb_rect {
     uint16_t x, y, width, height;
 } rlw_rfb_rect;
 
-/* Sets a byte of `marks` for each tile in which two frames differ, row by row, and returns how many. The
- * caller has zeroed `marks`. */
+/* Sets a byte of `marks` for each tile in which two frames differ, row by row; returns how many.
+ * The caller zeroes `marks`. */
 static inline size_t rlw_rfb_changed(const uint8_t *before, const uint8_t *after, size_t width,
                                      size_t height, size_t tile, uint8_t *marks) {
     size_t stride = 3 * width, across = (width + tile - 1) / tile, found = 0, y, i;
@@ -105,15 +105,15 @@ static inline size_t rlw_rfb_changed(const uint8_t *before, const uint8_t *after
     return found;
 }
 
-/* Joins marked tiles: runs in a row of tiles, and equally wide runs below each other. `out` has room for
- * a rectangle for each marked tile. Returns how many there are. */
+/* Joins marked tiles: runs in a row of tiles, and runs of equal width below each other. `out` has
+ * room for one rectangle per marked tile. Returns the number of rectangles. */
 static inline size_t rlw_rfb_gather(const uint8_t *marks, size_t width, size_t height, size_t tile,
                                     rlw_rfb_rect *out) {
     size_t across = (width + tile - 1) / tile, down = (height + tile - 1) / tile;
     size_t count = 0, above = 0, x, y, from, i;
     for (y = 0; y < down; y++, marks += across) {
         size_t top = y * tile, bottom = top + tile < height ? top + tile : height;
-        size_t first = count; /* of this row; rectangles from `above` on may end at its top */
+        size_t first = count; /* of this row; rectangles from `above` on may end at the row's top */
         for (x = 0; x < across;) {
             size_t left, right;
             if (!marks[x]) {
@@ -149,7 +149,7 @@ static inline size_t rlw_rfb_gather(const uint8_t *marks, size_t width, size_t h
 typedef struct rlw_rfb_palette {
     uint32_t colours[256];
     unsigned count;
-    uint32_t keys[RLW_RFB_SLOTS]; /* a colour, and above it one bit; 0 where nothing is */
+    uint32_t keys[RLW_RFB_SLOTS]; /* a colour with one more bit above it; 0 for an empty slot */
     uint8_t places[RLW_RFB_SLOTS];
 } rlw_rfb_palette;
 
@@ -175,8 +175,8 @@ static inline int rlw_rfb_same24(const uint8_t *one, const uint8_t *other) {
     return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]));
 }
 
-/* Writes each pixel's index into the palette, a byte each; colours get indices as they come. `out` has
- * room for 8 bytes more. Returns 0 as soon as there are more than `most` colours, 256 at most. */
+/* Writes each pixel's palette index, one byte each. Colours get indices in order of appearance. `out`
+ * has room for 8 more bytes. Returns 0 as soon as there are more than `most` <= 256 colours. */
 static inline int rlw_rfb_index(rlw_rfb_palette *p, const uint8_t *rgb, size_t stride, size_t width,
                                 size_t height, unsigned most, uint8_t *out) {
     size_t x, y;
@@ -198,7 +198,7 @@ static inline int rlw_rfb_index(rlw_rfb_palette *p, const uint8_t *rgb, size_t s
                 if ((place = rlw_rfb_place(p, colour, most)) < 0) return 0;
                 last = colour;
             }
-            /* Equal to the bytes three before: the same colour. */
+            /* Equal to the three bytes before: the same colour. */
             for (x++, at += 3; x + 8 <= width && rlw_rfb_same24(at - 3, at);) x += 8, at += 24;
             for (; x < width && rlw_rfb_colour(at) == colour; x++) at += 3;
             run = x - run;
@@ -210,7 +210,7 @@ static inline int rlw_rfb_index(rlw_rfb_palette *p, const uint8_t *rgb, size_t s
     return 1;
 }
 
-/* Packs one row of indices, a bit each, the first one highest. */
+/* Packs one row of indices, one bit each, the first one highest. */
 static inline uint8_t *rlw_rfb_pack(uint8_t *to, const uint8_t *indices, size_t width) {
     unsigned filled = 0, byte = 0;
     size_t x;
@@ -227,20 +227,20 @@ static inline uint8_t *rlw_rfb_pack(uint8_t *to, const uint8_t *indices, size_t 
 
 /* ---- rectangles ------------------------------------------------------------------------------- */
 
-/* Compresses bytes as raw deflate up to a byte's border (zlib's Z_FULL_FLUSH): not the last block, and
- * no reference to anything before. Returns RLW_OK or RLW_NO_MEMORY. */
+/* Compresses bytes as raw deflate, flushed to a byte boundary (zlib's Z_FULL_FLUSH): not the last block,
+ * and without references to earlier data. Returns RLW_OK or RLW_NO_MEMORY. */
 typedef rlw_status (*rlw_rfb_deflate)(void *self, const uint8_t *data, size_t size, rlw_writer *out);
 
-/* Writes an area of a frame as a JPEG file. */
+/* Writes an area of a frame as a JPEG file. Returns RLW_OK or RLW_NO_MEMORY. */
 typedef rlw_status (*rlw_rfb_jpeg)(void *self, const uint8_t *rgb, size_t stride, size_t width,
                                    size_t height, rlw_writer *out);
 
-/* Zeroed; then rlw_rfb_pixels_init(). */
+/* Zero it, then call rlw_rfb_pixels_init(). */
 typedef struct rlw_rfb_encoder {
     rlw_rfb_pixels pixels;
     rlw_rfb_deflate deflate;
     rlw_rfb_jpeg jpeg; /* NULL for exact pixels */
-    void *self;        /* argument of both */
+    void *self;        /* argument of the callbacks */
     rlw_writer plain;  /* input of `deflate` */
     rlw_rfb_palette palette;
     uint8_t indices[RLW_RFB_TIGHT_AREA + 8];
@@ -258,7 +258,7 @@ static inline rlw_status rlw_rfb_put_head(rlw_writer *w, size_t x, size_t y, siz
     return RLW_OK;
 }
 
-/* Raw: `rgb` is the rectangle's first pixel, `stride` the bytes of a row of the frame. */
+/* Writes Raw: `rgb` is the rectangle's first pixel, `stride` the bytes of a row of the frame. */
 static inline rlw_status rlw_rfb_put_raw(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *rgb,
                                          size_t stride, size_t width, size_t height) {
     size_t y;
@@ -268,7 +268,7 @@ static inline rlw_status rlw_rfb_put_raw(rlw_rfb_encoder *e, rlw_writer *w, cons
     return RLW_OK;
 }
 
-/* Writes Tight's compact length over the 3 bytes at `at`; the bytes behind move up. */
+/* Writes Tight's compact length over the 3 bytes at `at`, and closes the gap to the data behind. */
 static inline void rlw_rfb_compact_length(rlw_writer *w, size_t at) {
     size_t length = rlw_written(w) - at - 3, bytes = length < 1 << 7 ? 1 : length < 1 << 14 ? 2 : 3;
     uint8_t *to = w->start + at;
@@ -279,7 +279,7 @@ static inline void rlw_rfb_compact_length(rlw_writer *w, size_t at) {
     if (bytes > 2) to[2] = (uint8_t)(length >> 14);
 }
 
-/* Writes Tight's data: plain if short, else deflated in a stream that the control byte has reset. */
+/* Writes Tight's data: plain if short, else deflated in a stream that the control byte resets. */
 static inline rlw_status rlw_rfb_put_tight_data(rlw_rfb_encoder *e, rlw_writer *w,
                                                 const uint8_t *data, size_t size) {
     size_t at;
@@ -294,7 +294,7 @@ static inline rlw_status rlw_rfb_put_tight_data(rlw_rfb_encoder *e, rlw_writer *
     return RLW_OK;
 }
 
-/* Tight: one rectangle of at most RLW_RFB_TIGHT_WIDEST and RLW_RFB_TIGHT_AREA. */
+/* Writes one Tight rectangle of at most RLW_RFB_TIGHT_WIDEST and RLW_RFB_TIGHT_AREA. */
 static inline rlw_status rlw_rfb_put_tight(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *rgb,
                                            size_t stride, size_t width, size_t height) {
     enum { FILL = 0x80, JPEG = 0x90, FILTER = 0x40, PALETTE = 1 };
@@ -303,7 +303,7 @@ static inline rlw_status rlw_rfb_put_tight(rlw_rfb_encoder *e, rlw_writer *w, co
     rlw_writer *plain = &e->plain;
     size_t area = width * height, most = area / 4, y;
     unsigned i;
-    /* A palette costs bytes; JPEG is for pictures of many colours. */
+    /* A palette costs bytes; JPEG is better for pictures of many colours. */
     if (most > (e->jpeg ? 96u : 256u)) most = e->jpeg ? 96 : 256;
     if (most < 2) most = 2;
     plain->at = plain->start;
@@ -315,7 +315,7 @@ static inline rlw_status rlw_rfb_put_tight(rlw_rfb_encoder *e, rlw_writer *w, co
             w->at = rlw_rfb_store_tight(p, w->at, palette->colours[0]);
             return RLW_OK;
         }
-        /* Streams as in other servers: 1 for two colours, 2 for palettes, 0 for the rest. */
+        /* Streams as in other servers: 1 for two colours, 2 for palettes, 0 otherwise. */
         *w->at++ = (uint8_t)(palette->count == 2 ? FILTER | 0x10 | 2 : FILTER | 0x20 | 4);
         *w->at++ = PALETTE;
         *w->at++ = (uint8_t)(palette->count - 1);
@@ -347,8 +347,8 @@ static inline rlw_status rlw_rfb_put_tight(rlw_rfb_encoder *e, rlw_writer *w, co
     return rlw_rfb_put_tight_data(e, w, plain->start, rlw_written(plain));
 }
 
-/* Writes one rectangle of a frame; a large one as several of Tight. `*count` grows by their number. The
- * rectangle lies in the frame, whose sides are below 65536. */
+/* Writes one rectangle of a frame, or several of Tight for a large one. Adds their number to `*count`.
+ * The rectangle must lie within the frame, whose sides are below 65536. */
 static inline rlw_status rlw_rfb_put_rect(rlw_rfb_encoder *e, rlw_writer *w, const uint8_t *frame,
                                           size_t frame_width, const rlw_rfb_rect *r,
                                           int32_t encoding, size_t *count) {

@@ -1,8 +1,8 @@
-/* RFB's pixels: rows of them into rows of a screen, and runs and fills of one colour.
+/* RFB's pixels: copies rows of them to a screen, and paints runs and fills of one colour.
  *
  * The client sets one format (RFC 6143, section 7.4): 32 bits, depth 24, in memory red, green, blue
  * and an unused byte. A PIXEL has these four bytes, ZRLE's CPIXEL and Tight's TPIXEL the first three.
- * A screen has three bytes a pixel. The caller checks that rectangles are within the screen. */
+ * A screen has three bytes per pixel. The caller checks that rectangles are within the screen. */
 #ifndef RLWIRE_RFB_PIXELS_H
 #define RLWIRE_RFB_PIXELS_H
 
@@ -17,7 +17,7 @@ typedef struct rlw_rfb_screen {
     uint32_t width, height;
 } rlw_rfb_screen;
 
-/* A colour is R | G << 8 | B << 16, as its bytes lie in memory. */
+/* A colour is R | G << 8 | B << 16, the order of its bytes in memory. */
 static inline uint32_t rlw_rfb_colour(const uint8_t *rgb) {
     return (uint32_t)rgb[0] | (uint32_t)rgb[1] << 8 | (uint32_t)rgb[2] << 16;
 }
@@ -32,7 +32,7 @@ static inline uint8_t *rlw_rfb_spot(const rlw_rfb_screen *s, uint32_t x, uint32_
     return s->pixels + (size_t)y * s->stride + (size_t)x * 3;
 }
 
-/* 4 bytes a pixel to 3, four pixels at a time. */
+/* Converts 4 bytes per pixel to 3, four pixels at a time. */
 static inline void rlw_rfb_three(uint8_t *to, const uint8_t *from, size_t count) {
     size_t i = 0;
 #ifdef RLW_RFB_X86
@@ -53,7 +53,7 @@ static inline void rlw_rfb_three(uint8_t *to, const uint8_t *from, size_t count)
     for (; i < count; i++, from += 4, to += 3) memcpy(to, from, 3);
 }
 
-/* Rows of pixels of `size` bytes, 3 or 4, each `from_stride` bytes behind the one before. */
+/* Copies rows of pixels of `size` bytes, 3 or 4, that are `from_stride` bytes apart. */
 static inline void rlw_rfb_rows(const rlw_rfb_screen *s, uint32_t x, uint32_t y,
                                 const uint8_t *from, size_t from_stride, unsigned size,
                                 uint32_t width, uint32_t height) {
@@ -70,7 +70,7 @@ static inline void rlw_rfb_rows(const rlw_rfb_screen *s, uint32_t x, uint32_t y,
     }
 }
 
-/* 16 times the same pixel: any part of it goes where that part goes. */
+/* Stores the same pixel 16 times, in words that start anywhere within a pixel. */
 static inline void rlw_rfb_sixteen(uint8_t to[48], uint64_t c) {
     uint64_t first = c | c << 24 | c << 48, second = c >> 16 | c << 8 | c << 32 | c << 56;
     uint64_t third = c >> 8 | c << 16 | c << 40;
@@ -82,7 +82,7 @@ static inline void rlw_rfb_sixteen(uint8_t to[48], uint64_t c) {
     }
 }
 
-/* 6 to 48 bytes, in pieces of fixed sizes that may overlap. */
+/* Copies 6 to 48 bytes in fixed sizes that may overlap. */
 static inline void rlw_rfb_copy_few(uint8_t *to, const uint8_t *from, size_t size) {
     if (size >= 16) {
         memcpy(to, from, 16);
@@ -97,10 +97,10 @@ static inline void rlw_rfb_copy_few(uint8_t *to, const uint8_t *from, size_t siz
     }
 }
 
-/* The same pixel, many times. */
+/* Paints a run of one colour. */
 static inline void rlw_rfb_run(uint8_t *to, uint32_t colour, size_t count) {
     if (count < 6) {
-        for (; count > 1; count--, to += 3) rlw_store_u32le(to, colour); /* one byte too many */
+        for (; count > 1; count--, to += 3) rlw_store_u32le(to, colour); /* one extra byte */
         if (count) rlw_rfb_dot(to, colour);
     } else {
         uint8_t many[48];
@@ -114,7 +114,7 @@ static inline void rlw_rfb_run(uint8_t *to, uint32_t colour, size_t count) {
     }
 }
 
-/* A small rectangle, 1 to 16 pixels wide, as Hextile has thousands of. */
+/* Paints a small rectangle, 1 to 16 pixels wide; Hextile has thousands of them. */
 static inline void rlw_rfb_patch(uint8_t *to, size_t stride, uint32_t width, uint32_t height,
                                  uint32_t colour) {
     const uint64_t c = colour, two = c | c << 24, first = two | c << 48;

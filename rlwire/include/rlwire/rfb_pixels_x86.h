@@ -1,8 +1,8 @@
-/* RFB's rows of pixels by byte shuffles, with SSSE3 and with AVX-512's VBMI; rfb_pixels.h and rfb.h
- * decide at run time whether to come here.
+/* RFB's rows of pixels by byte shuffles, with SSSE3 and with AVX-512's VBMI. rfb_pixels.h and rfb.h
+ * choose them at run time.
  *
- * Defines RLW_RFB_X86 where the compiler can do it, and nothing else elsewhere. Nothing outside of
- * the pixels named is read or written.
+ * Defines RLW_RFB_X86 if the compiler supports them, else nothing. Functions access only the pixels
+ * that they are given.
  */
 #ifndef RLWIRE_RFB_PIXELS_X86_H
 #define RLWIRE_RFB_PIXELS_X86_H
@@ -27,10 +27,10 @@ static inline int rlw_rfb_has_vbmi(void) {
            __builtin_cpu_supports("avx512vl");
 }
 
-/* ---- 4 bytes a pixel to 3, of which the first three count ---- */
+/* ---- 4 bytes per pixel to their first 3 ---- */
 
-/* Returns how many pixels were done, all but the last few. Each store of 16 bytes has 12 that count;
- * the other four are of the next two pixels of the row, which are written after it. */
+/* Returns how many pixels were converted: all but the last few. Of each 16 bytes stored, 12 are
+ * valid; the other four belong to the next two pixels of the row, which overwrite them. */
 RLW_SSSE3 static inline size_t rlw_rfb_three_ssse3(uint8_t *to, const uint8_t *from, size_t count) {
     const __m128i order = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
     size_t left = count;
@@ -51,7 +51,7 @@ RLW_VBMI_INLINE __mmask64 rlw_rfb_first(uint64_t bytes) {
     return bytes >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << bytes) - 1;
 }
 
-/* All of several rows. */
+/* Converts whole rows. */
 RLW_VBMI static inline void rlw_rfb_three_vbmi(uint8_t *to, size_t stride, const uint8_t *from,
                                                size_t from_stride, size_t width, size_t height) {
     static const uint8_t places[64] = {
@@ -76,13 +76,13 @@ RLW_VBMI static inline void rlw_rfb_three_vbmi(uint8_t *to, size_t stride, const
 
 /* ---- indices to pixels of three bytes, 64 at a time ---- */
 
-typedef struct rlw_rfb_shuffles { /* what unpacking, looking up and putting together go by */
+typedef struct rlw_rfb_shuffles { /* constants for unpacking, look-up and interleaving */
     __m512i gather, shifts, mask, limit, order[3], table[3][4];
 } rlw_rfb_shuffles;
 
 RLW_VBMI_INLINE void rlw_rfb_prepare_vbmi(rlw_rfb_shuffles *s, unsigned bits,
                                           const uint32_t *values, unsigned colours) {
-    /* Of each byte of three vectors its pixel, and 64 more where it is green. */
+    /* The pixel of each byte of three vectors, plus 64 for green. */
     static const uint8_t order[192] = {
         0, 64, 0, 1, 65, 1, 2, 66, 2, 3, 67, 3, 4, 68, 4, 5, 69, 5, 6, 70, 6, 7, 71, 7, 8, 72, 8,
         9, 73, 9, 10, 74, 10, 11, 75, 11, 12, 76, 12, 13, 77, 13, 14, 78, 14, 15, 79, 15, 16, 80,
@@ -94,7 +94,7 @@ RLW_VBMI_INLINE void rlw_rfb_prepare_vbmi(rlw_rfb_shuffles *s, unsigned bits,
         117, 53, 54, 118, 54, 55, 119, 55, 56, 120, 56, 57, 121, 57, 58, 122, 58, 59, 123, 59, 60,
         124, 60, 61, 125, 61, 62, 126, 62, 63, 127, 63,
     };
-    /* Of eight pixels in 8 * bits bits, which are a word's first, where each begins. */
+    /* The first bit of each of eight pixels, in a word's lowest 8 * bits bits. */
     const uint64_t begins = bits == 1   ? UINT64_C(0x0001020304050607)
                             : bits == 2 ? UINT64_C(0x080A0C0E00020406)
                                         : UINT64_C(0x181C1014080C0004);
@@ -129,7 +129,7 @@ RLW_VBMI_INLINE void rlw_rfb_prepare_vbmi(rlw_rfb_shuffles *s, unsigned bits,
         for (k = 0; k < 3; k++) s->table[k][3] = _mm512_setzero_si512();
 }
 
-/* One colour of 64 pixels; `tables` of 64 entries are in use. */
+/* Looks up one colour component of 64 pixels, in `tables` tables of 64 entries. */
 RLW_VBMI_INLINE __m512i rlw_rfb_look_up(const __m512i *table, const unsigned tables, __m512i v) {
     __m512i low, high;
     if (tables == 1) return _mm512_permutexvar_epi8(v, table[0]);
@@ -139,7 +139,7 @@ RLW_VBMI_INLINE __m512i rlw_rfb_look_up(const __m512i *table, const unsigned tab
     return _mm512_mask_blend_epi8(_mm512_movepi8_mask(v), low, high);
 }
 
-/* Up to 64 pixels; returns those whose index has no colour. */
+/* Paints up to 64 pixels; returns a mask of those whose index has no colour. */
 RLW_VBMI_INLINE __mmask64 rlw_rfb_64_vbmi(const rlw_rfb_shuffles *s, uint8_t *to,
                                           const uint8_t *from, unsigned count, const unsigned bits,
                                           const unsigned tables) {
@@ -182,8 +182,8 @@ RLW_VBMI_INLINE uint32_t rlw_rfb_rows_vbmi(const rlw_rfb_shuffles *s, uint8_t *t
     return height;
 }
 
-/* Rows of indices of 1, 2, 4 or 8 bits; `values` has the colours, red in the lowest byte. Returns
- * how many rows had only indices that have one. */
+/* Paints rows of indices of 1, 2, 4 or 8 bits. `values` has the colours, red in the lowest byte.
+ * Returns how many rows had valid indices only. */
 RLW_VBMI static inline uint32_t rlw_rfb_indices_vbmi(uint8_t *to, size_t stride,
                                                      const uint8_t *from, uint32_t width,
                                                      uint32_t height, unsigned bits,
@@ -201,10 +201,10 @@ RLW_VBMI static inline uint32_t rlw_rfb_indices_vbmi(uint8_t *to, size_t stride,
     return rlw_rfb_rows_vbmi(&s, to, stride, from, width, height, 8, 4);
 }
 
-/* ---- a tile of Hextile's ---- */
+/* ---- Hextile's tiles ---- */
 
-/* Subrectangles into a tile, each `step` bytes with its place in the last two, and its colour before
- * these where there are more. Returns whether one is not within width and height. */
+/* Paints subrectangles into a tile, `step` bytes each: a colour if there is room for one, then two bytes
+ * of position. Returns whether any is outside of width and height. */
 RLW_VBMI static inline unsigned rlw_rfb_subrects_vbmi(uint32_t tile[32][32], const uint8_t *at,
                                                       unsigned count, unsigned step,
                                                       uint32_t colour, unsigned width,

@@ -1,12 +1,12 @@
-/* RLlink, the protocol of Ray's RLlib, in msgpack: what a simulator sends and receives.
+/* RLlink, the protocol of Ray's RLlib, in msgpack: the messages of a simulator.
  *
  * A frame is eight digits, the length of its body, and the body: one map. A simulator sends one
- * request at a time, and reads the reply with `rlw_rllink_read_frame` and `rlw_rllink_read`, whose
- * results are views into the frame. Episodes are written with one array a column, which Ray reads.
+ * request at a time and reads the reply with `rlw_rllink_read_frame` and `rlw_rllink_read`, whose
+ * results are views into the frame. Episodes have one array per column, which Ray reads.
  *
  *     rlw_rllink_put_ping(&w, NULL);  rlw_rllink_end(&w, &frame, &size);  ... send, receive ...
  *
- * Not here: the form in JSON, ONNX files, episodes of several agents, sockets.
+ * Not included: the JSON form, ONNX files, episodes of several agents, sockets.
  */
 #ifndef RLWIRE_RLLINK_H
 #define RLWIRE_RLLINK_H
@@ -16,8 +16,8 @@
 
 enum {
     RLW_RLLINK_HEAD = 8,
-    RLW_RLLINK_MOST = 99999999, /* bytes of a body, which eight digits can tell */
-    RLW_RLLINK_DEEPEST = 16     /* maps inside each other in which weights are looked for */
+    RLW_RLLINK_MOST = 99999999, /* bytes of a body, the maximum of eight digits */
+    RLW_RLLINK_DEEPEST = 16     /* nested maps that are searched for weights */
 };
 
 typedef enum rlw_rllink_kind {
@@ -34,7 +34,7 @@ typedef enum rlw_rllink_kind {
 #define RLW_RLLINK_DEFAULT_LIMITS \
     {64, 1 << 20, 1 << 24, RLW_RLLINK_MOST, RLW_RLLINK_MOST, 1 << 20, 1 << 20, RLW_MSGPACK_DIMS}
 
-/* The name of a kind on the wire. */
+/* Returns the name of a kind on the wire. */
 static inline const char *rlw_rllink_name(rlw_rllink_kind kind) {
     switch (kind) {
     case RLW_RLLINK_PING: return "PING";
@@ -51,8 +51,8 @@ static inline const char *rlw_rllink_name(rlw_rllink_kind kind) {
 
 /* ---- reading ---- */
 
-/* Returns the body of the frame at the cursor, and moves the cursor behind it. RLW_NEED_MORE: `got`
- * of the fault is the frame's size, once it is known. `most`: bytes of the longest body. */
+/* Reads the frame at the cursor, returns its body and advances past it. With RLW_NEED_MORE, the
+ * fault's `got` is the frame's size once it is known. `most`: bytes of the longest body. */
 static inline rlw_status rlw_rllink_read_frame(rlw_cursor *c, uint64_t most, const uint8_t **body,
                                                size_t *size) {
     size_t left = rlw_left(c), i;
@@ -73,22 +73,22 @@ static inline rlw_status rlw_rllink_read_frame(rlw_cursor *c, uint64_t most, con
     return RLW_OK;
 }
 
-/* A received message. Fields that it lacks are of the kind RLW_MSGPACK_NIL. */
+/* A received message. Missing fields have the kind RLW_MSGPACK_NIL. */
 typedef struct rlw_rllink_message {
     rlw_rllink_kind kind;
-    rlw_msgpack_value steps;     /* SET_CONFIG: an integer from 1 on, steps of a batch */
+    rlw_msgpack_value steps;     /* SET_CONFIG: an integer >= 1, steps per batch */
     rlw_msgpack_value on_policy; /* SET_CONFIG: a boolean, whether to wait for new weights */
-    rlw_msgpack_value config;    /* SET_CONFIG: a binary, Ray's pickle; never open it */
-    rlw_msgpack_value state;     /* SET_STATE: a map; `rlw_rllink_tensors_init` takes it */
-    uint64_t state_size;         /* bytes of it, from `state.at` on; 0 where there is none */
-    int64_t number;              /* SET_STATE: of the weights; 0 if the server does not count */
+    rlw_msgpack_value config;    /* SET_CONFIG: a binary, Ray's pickle; never unpickle it */
+    rlw_msgpack_value state;     /* SET_STATE: a map, for `rlw_rllink_tensors_init` */
+    uint64_t state_size;         /* its bytes from `state.at` on; 0 if there is none */
+    int64_t number;              /* SET_STATE: version of the weights; 0 if the server has none */
 } rlw_rllink_message;
 
 static inline int rlw_rllink_is(const rlw_msgpack_value *v, const char *word) {
     return rlw_msgpack_is_text(v, word, strlen(word));
 }
 
-/* Skips a value of which only the head was read. */
+/* Skips a value whose head only was read. */
 static inline rlw_status rlw_rllink_pass(rlw_msgpack_reader *r, const rlw_msgpack_value *v,
                                          uint64_t depth) {
     if (v->kind < RLW_MSGPACK_ARRAY) return RLW_OK;
@@ -97,7 +97,7 @@ static inline rlw_status rlw_rllink_pass(rlw_msgpack_reader *r, const rlw_msgpac
     return rlw_msgpack_skip(r, depth);
 }
 
-/* Reads an entry that must be of one kind, or nil, into `out`. */
+/* Reads an entry into `out`; it must be nil or of one kind. */
 static inline rlw_status rlw_rllink_field(rlw_msgpack_reader *r, const rlw_msgpack_value *v,
                                           rlw_msgpack_kind kind, rlw_msgpack_value *out) {
     if (v->kind != kind && v->kind != RLW_MSGPACK_NIL)
@@ -116,7 +116,7 @@ static inline rlw_status rlw_rllink_number(rlw_msgpack_reader *r, const rlw_msgp
     return RLW_OK;
 }
 
-/* Finds the number in a state whose head has just been read; the cursor stays. */
+/* Finds the weights' number in a state whose head has just been read; the cursor stays. */
 static inline rlw_status rlw_rllink_state_number(rlw_msgpack_reader *r, uint64_t entries,
                                                  int64_t *out) {
     const uint8_t *start = r->c.at;
@@ -137,7 +137,7 @@ static inline rlw_status rlw_rllink_state_number(rlw_msgpack_reader *r, uint64_t
     return status;
 }
 
-/* Reads a value of the message's own map, under `key`. */
+/* Reads the value under `key` in the message's own map. */
 static inline rlw_status rlw_rllink_entry(rlw_msgpack_reader *r, const rlw_msgpack_value *key,
                                           rlw_rllink_message *m, rlw_msgpack_value *type) {
     rlw_msgpack_value v;
@@ -166,9 +166,9 @@ static inline rlw_status rlw_rllink_entry(rlw_msgpack_reader *r, const rlw_msgpa
     return rlw_rllink_pass(r, &v, 1);
 }
 
-/* Reads a body, and checks all of it.
+/* Reads and checks a whole body.
  *
- * RLW_BAD_WORD: an unknown type. RLW_BAD_WIRE: no map, or a field of the wrong kind; `got` and
+ * RLW_BAD_WORD: an unknown type. RLW_BAD_WIRE: not a map, or a field of the wrong kind; `got` and
  * `allowed` are kinds of msgpack.h. */
 static inline rlw_status rlw_rllink_read(rlw_cursor *c, const uint8_t *body, size_t size,
                                          const rlw_msgpack_limits *limits,
@@ -207,25 +207,25 @@ static inline rlw_status rlw_rllink_read(rlw_cursor *c, const uint8_t *body, siz
     return status;
 }
 
-/* The arrays in a state, one after the other. */
+/* Iterates over the arrays in a state. */
 typedef struct rlw_rllink_tensors {
     rlw_msgpack_reader r;
     uint32_t level; /* open maps */
     uint64_t left[RLW_RLLINK_DEEPEST];
-    rlw_msgpack_value names[RLW_RLLINK_DEEPEST]; /* of the maps: the keys that they stand under */
+    rlw_msgpack_value names[RLW_RLLINK_DEEPEST]; /* keys of the open maps */
 } rlw_rllink_tensors;
 
 typedef struct rlw_rllink_tensor {
-    rlw_msgpack_value name;   /* a string or binary: the key it stands under */
-    rlw_msgpack_value module; /* the key of the map that it is in: such as "rl_module" */
+    rlw_msgpack_value name;   /* its key, a string or binary */
+    rlw_msgpack_value module; /* the key of the map around it, such as "rl_module" */
     rlw_dtype dtype;
     uint32_t dims;
     uint64_t shape[RLW_MSGPACK_DIMS];
     uint64_t count;      /* elements */
-    const uint8_t *data; /* as many, in the dtype's byte order; not aligned */
+    const uint8_t *data; /* the elements, in the dtype's byte order; not aligned */
 } rlw_rllink_tensor;
 
-/* Begins with the state of a message that has one. */
+/* Starts at the state of a message; there are no arrays if it has none. */
 static inline void rlw_rllink_tensors_init(rlw_rllink_tensors *t, const rlw_rllink_message *m,
                                            const rlw_msgpack_limits *limits) {
     memset(t, 0, sizeof *t);
@@ -236,7 +236,7 @@ static inline void rlw_rllink_tensors_init(rlw_rllink_tensors *t, const rlw_rlli
     t->level = 1;
 }
 
-/* The next array of a plain dtype; other values are skipped. `found`: 0 at the end. */
+/* Returns the next array of a plain dtype and skips other values. `found` is 0 at the end. */
 static inline rlw_status rlw_rllink_next_tensor(rlw_rllink_tensors *t, rlw_rllink_tensor *out,
                                                 int *found) {
     rlw_msgpack_value v;
@@ -275,7 +275,7 @@ static inline rlw_status rlw_rllink_next_tensor(rlw_rllink_tensors *t, rlw_rllin
         memcpy(out->shape, mark.shape, mark.dims * sizeof *mark.shape);
         out->data = mark.field[RLW_MSGPACK_FIELD_DATA].data;
         out->count = 1;
-        for (i = 0; i < mark.dims; i++) { /* whose product has been checked, but for zeros */
+        for (i = 0; i < mark.dims; i++) { /* the product has been checked, except for zeros */
             if (mark.shape[i] == 0) {
                 out->count = 0;
                 break;
@@ -288,7 +288,7 @@ static inline rlw_status rlw_rllink_next_tensor(rlw_rllink_tensors *t, rlw_rllin
     return RLW_OK;
 }
 
-/* Writes a tensor's elements to `out`; 0 if they are not `count` of float32 or float64. */
+/* Copies a tensor to `out`; returns 0 if it is not `count` elements of float32 or float64. */
 static inline int rlw_rllink_floats(const rlw_rllink_tensor *t, float *out, uint64_t count) {
     uint64_t i;
     int big = t->dtype.order == '>';
@@ -306,15 +306,15 @@ static inline int rlw_rllink_floats(const rlw_rllink_tensor *t, float *out, uint
     return 1;
 }
 
-/* ---- writing: one frame after `rlw_rllink_begin`, or after one of the requests ---- */
+/* ---- writing: start a frame with `rlw_rllink_begin` or one of the requests ---- */
 
-/* Begins a frame in the memory of the last one. */
+/* Starts a frame, in the memory of the previous one. */
 static inline rlw_status rlw_rllink_begin(rlw_writer *w) {
     w->at = w->start;
     return rlw_put(w, "00000000", RLW_RLLINK_HEAD);
 }
 
-/* Ends a frame; its bytes are valid until the next write. RLW_OVER_FRAME: send fewer steps. */
+/* Ends a frame. Its bytes are valid until the next write. RLW_OVER_FRAME: send fewer steps. */
 static inline rlw_status rlw_rllink_end(rlw_writer *w, const uint8_t **frame, size_t *size) {
     size_t length = rlw_written(w) - RLW_RLLINK_HEAD;
     int i;
@@ -343,12 +343,12 @@ static inline rlw_status rlw_rllink_put_head(rlw_writer *w, rlw_rllink_kind kind
     return rlw_rllink_put_text(w, rlw_rllink_name(kind));
 }
 
-/* A request without fields: PING, GET_CONFIG or GET_STATE. */
+/* Writes a request without fields: PING, GET_CONFIG or GET_STATE. */
 static inline rlw_status rlw_rllink_put_request(rlw_writer *w, rlw_rllink_kind kind) {
     return rlw_rllink_put_head(w, kind, 0);
 }
 
-/* A PING with a token, or NULL, for a server of rlwire's; Ray's server ignores it. */
+/* Writes a PING with a token, or NULL, for one of rlwire's servers. Ray's server ignores it. */
 static inline rlw_status rlw_rllink_put_ping(rlw_writer *w, const char *token) {
     rlw_status status;
     if ((status = rlw_rllink_put_head(w, RLW_RLLINK_PING, 1)) != RLW_OK) return status;
@@ -366,7 +366,7 @@ typedef enum rlw_rllink_type {
     RLW_RLLINK_FLOAT64
 } rlw_rllink_type;
 
-/* An array with an entry a step: numbers of this machine, one entry behind the other. */
+/* An array with one entry per step, contiguous, in the host's byte order. */
 typedef struct rlw_rllink_column {
     rlw_rllink_type type;
     const void *data;
@@ -375,19 +375,19 @@ typedef struct rlw_rllink_column {
     const char *name;     /* of an output; NULL for other columns */
 } rlw_rllink_column;
 
-/* A piece of an episode of one agent. */
+/* A fragment of an episode of one agent. */
 typedef struct rlw_rllink_episode {
-    const char *id;                   /* the same in all pieces of an episode */
+    const char *id;                   /* the same in all fragments of an episode */
     uint32_t steps;                   /* T */
     rlw_rllink_column observations;   /* T + 1, the first from before the first step */
     rlw_rllink_column actions;        /* T */
     rlw_rllink_column rewards;        /* T */
-    const rlw_rllink_column *outputs; /* T each: what the model gave beside the action. RLlib's PPO */
-    uint32_t output_count;            /* wants "action_dist_inputs" and "action_logp" */
+    const rlw_rllink_column *outputs; /* T each: the model's other outputs. RLlib's PPO needs */
+    uint32_t output_count;            /* "action_dist_inputs" and "action_logp" */
     int terminated;
     int truncated;
-    int64_t started; /* steps of the episode before this piece's first */
-    double seconds;  /* that it took, for RLlib's metrics */
+    int64_t started; /* steps of the episode before this fragment */
+    double seconds;  /* duration, for RLlib's metrics */
 } rlw_rllink_episode;
 
 static inline uint32_t rlw_rllink_itemsize(rlw_rllink_type type) {
@@ -395,7 +395,7 @@ static inline uint32_t rlw_rllink_itemsize(rlw_rllink_type type) {
     return sizes[type];
 }
 
-/* Stores numbers of this machine as little-endian ones. */
+/* Stores numbers in the host's byte order as little-endian ones. */
 static inline void rlw_rllink_store(uint8_t *p, rlw_rllink_type type, const void *data,
                                     size_t count) {
     const uint8_t *from = (const uint8_t *)data;
@@ -417,7 +417,7 @@ static inline void rlw_rllink_store(uint8_t *p, rlw_rllink_type type, const void
     }
 }
 
-/* {data, lookback, finalized, space}: one of Ray's buffers, whose data is an array. */
+/* Writes {data, lookback, finalized, space}: one of Ray's buffers, with an array as its data. */
 static inline rlw_status rlw_rllink_put_column(rlw_writer *w, const rlw_rllink_column *column,
                                                uint64_t entries) {
     static const char *const names[] = {"|u1", "<i4", "<i8", "<f4", "<f8"};
@@ -447,8 +447,8 @@ static inline rlw_status rlw_rllink_put_column(rlw_writer *w, const rlw_rllink_c
     return rlw_put(w, rest, sizeof rest - 1);
 }
 
-/* EPISODES, or with `wait` EPISODES_AND_GET_STATE, whose reply has new weights. Then `count` calls
- * of `rlw_rllink_put_episode`, with `steps` together. `number`: of the weights that acted, or 0. */
+/* Writes EPISODES, or with `wait` EPISODES_AND_GET_STATE, whose reply has new weights. Then call
+ * `rlw_rllink_put_episode` `count` times, for `steps` in all. `number`: version of the weights. */
 static inline rlw_status rlw_rllink_put_episodes(rlw_writer *w, int wait, uint32_t count,
                                                  uint64_t steps, int64_t number) {
     rlw_status status = rlw_rllink_put_head(
@@ -462,7 +462,7 @@ static inline rlw_status rlw_rllink_put_episodes(rlw_writer *w, int wait, uint32
     return rlw_msgpack_put_array_head(w, count);
 }
 
-/* One of them: the state of a SingleAgentEpisode of Ray's. */
+/* Writes one episode: the state of a SingleAgentEpisode of Ray's. */
 static inline rlw_status rlw_rllink_put_episode(rlw_writer *w, const rlw_rllink_episode *e) {
     static const char nobody[] = "\xA8" "agent_id\xC0\xA9module_id\xC0"
                                  "\xB6multi_agent_episode_id\xC0";

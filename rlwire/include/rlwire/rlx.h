@@ -1,10 +1,10 @@
 /* RLX, RELAAX's exchange protocol: typed values to bytes and back.
  *
- * rlw_rlx_read() returns one value at a time and leaves the items of a list or dictionary to the
- * caller, so it needs no memory. Writing appends to an rlw_writer.
+ * rlw_rlx_read() returns one value at a time. The caller reads the items of a list or dictionary
+ * itself, so reading needs no memory. Writing appends to an rlw_writer.
  *
- * A message is a version (uint32, 1), then keys and typed values until its end. On a byte stream
- * each message is in a netstring (netstring.h).
+ * A message is a version (uint32, 1), then keys and typed values until its end. On a byte stream,
+ * each message is a netstring (netstring.h).
  */
 #ifndef RLWIRE_RLX_H
 #define RLWIRE_RLX_H
@@ -32,7 +32,7 @@ typedef enum rlw_rlx_type {
     RLW_RLX_DICT = 11
 } rlw_rlx_type;
 
-/* The maxima of rlwire/limits.py that a reader needs. */
+/* The limits of rlwire/limits.py that a reader needs. */
 typedef struct rlw_rlx_limits {
     uint64_t items;
     uint64_t string;
@@ -55,7 +55,7 @@ typedef struct rlw_text {
 } rlw_text;
 
 typedef struct rlw_rlx_array {
-    rlw_text name; /* the dtype's name as received */
+    rlw_text name; /* the dtype's name, as received */
     rlw_dtype dtype;
     uint32_t dims;
     const uint8_t *shape; /* dims little-endian uint32 */
@@ -79,7 +79,7 @@ typedef struct rlw_rlx_value {
         double real;
         int boolean;
         rlw_text text;
-        uint32_t count; /* LIST: items follow; DICT: entries follow, each a key and a value */
+        uint32_t count; /* LIST: items that follow; DICT: entries, each a key and a value */
         rlw_rlx_array array;
         rlw_rlx_image image;
     } as;
@@ -102,7 +102,7 @@ static inline rlw_status rlw_rlx_read_version(rlw_rlx_reader *r) {
     return RLW_OK;
 }
 
-/* TYPE_STRING_UTF8 without its type byte; not checked for UTF-8. */
+/* Reads a TYPE_STRING_UTF8 without its type byte. The caller checks that it is UTF-8. */
 static inline rlw_status rlw_rlx_read_text(rlw_rlx_reader *r, rlw_text *out) {
     const uint8_t *at = r->c.at;
     uint32_t size = 0;
@@ -151,7 +151,7 @@ static inline rlw_status rlw_rlx_read_array(rlw_rlx_reader *r, rlw_rlx_value *v)
     for (i = 0; i < v->as.array.dims; i++) {
         uint32_t n = rlw_load_u32le(v->as.array.shape + 4 * i);
         if (n == 0) {
-            empty = 1; /* NumPy still rejects other dimensions whose product overflows */
+            empty = 1; /* NumPy still rejects the other dimensions if their product overflows */
         } else {
             if (bytes > (uint64_t)INT64_MAX / n) return rlw_fail(&r->c, RLW_BAD_SHAPE, at, 0, 0);
             bytes *= n;
@@ -189,7 +189,7 @@ static inline rlw_status rlw_rlx_read_image(rlw_rlx_reader *r, rlw_rlx_value *v)
     return rlw_take(&r->c, size, &v->as.image.data);
 }
 
-/* Reads one typed value; of a list or dictionary only the count. */
+/* Reads one typed value; for a list or dictionary only the count. */
 static inline rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) {
     rlw_cursor *c = &r->c;
     const uint8_t *p;
@@ -198,7 +198,7 @@ static inline rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) {
     v->at = c->at;
     status = rlw_take_u8(c, &byte);
     if (status != RLW_OK) return status;
-    if (byte <= RLW_RLX_DICT) v->type = (rlw_rlx_type)byte; /* in C++ no enum holds more */
+    if (byte <= RLW_RLX_DICT) v->type = (rlw_rlx_type)byte; /* larger is undefined in C++ enums */
     switch (byte) {
     case RLW_RLX_NONE:
     case RLW_RLX_NULL: return RLW_OK;
@@ -226,21 +226,21 @@ static inline rlw_status rlw_rlx_read(rlw_rlx_reader *r, rlw_rlx_value *v) {
     case RLW_RLX_STRING: return rlw_rlx_read_text(r, &v->as.text);
     case RLW_RLX_NDARRAY: return rlw_rlx_read_array(r, v);
     case RLW_RLX_IMAGE: return rlw_rlx_read_image(r, v);
-    /* The least item is a type byte; the least entry an empty key and a type byte. */
+    /* The smallest item is a type byte; the smallest entry an empty key and a type byte. */
     case RLW_RLX_LIST: return rlw_rlx_read_count(r, 1, &v->as.count);
     case RLW_RLX_DICT: return rlw_rlx_read_count(r, 5, &v->as.count);
     default: return rlw_fail(c, RLW_BAD_TYPE, c->at - 1, byte, RLW_RLX_DICT);
     }
 }
 
-/* Returns the offset from `start` of the first array or image data of at least `least` bytes, else
- * 0. The message may be incomplete. */
+/* Returns the offset from `start` of the first array or image data of at least `least` bytes; 0 if
+ * there is none. The message may be incomplete. */
 static inline size_t rlw_rlx_find_data(const uint8_t *start, const uint8_t *message, size_t size,
                                        size_t least, const rlw_rlx_limits *limits) {
     rlw_rlx_reader r;
     rlw_rlx_value v;
     rlw_text key;
-    uint64_t pending = 0; /* list items left at this level; enough for a hint */
+    uint64_t pending = 0; /* list items left at this level; precise enough for a hint */
     memset(&v, 0, sizeof v); /* GCC at -O1 warns otherwise */
     rlw_rlx_reader_init(&r, message, size, limits);
     if (rlw_rlx_read_version(&r) != RLW_OK) return 0;
@@ -266,19 +266,19 @@ static inline size_t rlw_rlx_find_data(const uint8_t *start, const uint8_t *mess
             if (pending) return 0;
             pending = v.as.count;
         } else if (v.type == RLW_RLX_DICT) {
-            if (pending) return 0; /* entries are read as a message's are */
+            if (pending) return 0; /* reads its entries like the message's */
         }
     }
     return 0;
 }
 
-/* Writing. Each returns RLW_OK or RLW_NO_MEMORY. */
+/* Writing. Each function returns RLW_OK or RLW_NO_MEMORY. */
 
 static inline rlw_status rlw_rlx_put_version(rlw_writer *w) {
     return rlw_put_u32le(w, RLW_RLX_VERSION);
 }
 
-/* A string without its type byte. */
+/* Writes a string without its type byte. */
 static inline rlw_status rlw_rlx_put_text(rlw_writer *w, const void *text, uint32_t size) {
     if (rlw_reserve(w, (size_t)size + 4) != RLW_OK) return RLW_NO_MEMORY;
     rlw_store_u32le(w->at, size);
@@ -326,7 +326,7 @@ static inline rlw_status rlw_rlx_put_int64(rlw_writer *w, int64_t value) {
     return RLW_OK;
 }
 
-/* INT4 where it fits, else INT64. */
+/* Writes an INT4 if the value fits, else an INT64. */
 static inline rlw_status rlw_rlx_put_integer(rlw_writer *w, int64_t value) {
     if (value >= INT32_MIN && value <= INT32_MAX) return rlw_rlx_put_int4(w, (int32_t)value);
     return rlw_rlx_put_int64(w, value);
@@ -349,12 +349,12 @@ static inline rlw_status rlw_rlx_put_list(rlw_writer *w, uint32_t count) {
     return rlw_rlx_put_u32_as(w, RLW_RLX_LIST, count);
 }
 
-/* Before `count` entries, each a rlw_rlx_put_text() and a value. */
+/* Writes the head of `count` entries. Each is a rlw_rlx_put_text() and a value. */
 static inline rlw_status rlw_rlx_put_dict(rlw_writer *w, uint32_t count) {
     return rlw_rlx_put_u32_as(w, RLW_RLX_DICT, count);
 }
 
-/* An array's header, before `size` bytes in row-major order. */
+/* Writes an array's header. `size` bytes in row-major order must follow. */
 static inline rlw_status rlw_rlx_put_array_head(rlw_writer *w, const void *dtype,
                                                 uint32_t dtype_size, uint32_t dims,
                                                 const uint32_t *shape, uint32_t size) {
@@ -379,8 +379,8 @@ static inline rlw_status rlw_rlx_put_image_head(rlw_writer *w, const void *mode,
     return rlw_put_u32le(w, size);
 }
 
-/* A message in a netstring: begin, put entries, end. rlw_rlx_end() returns the frame, which lies
- * inside the writer until the next begin. */
+/* Writes a message in a netstring: begin, put entries, end. rlw_rlx_end() returns the frame, which
+ * is inside the writer and valid until the next begin. */
 static inline rlw_status rlw_rlx_begin(rlw_writer *w) {
     w->at = w->start;
     if (rlw_reserve(w, RLW_NETSTRING_ROOM + 4) != RLW_OK) return RLW_NO_MEMORY;

@@ -1,7 +1,7 @@
 /* A byte stream between two processes of one user, over two rings in shared memory. Linux only
  * (RLW_HAS_SHM), C11 or C++17; see docs/protocols/shm.md. Functions return a negative errno on errors.
  *
- * It needs _GNU_SOURCE, which it defines if no system header was included before.
+ * Needs _GNU_SOURCE, and defines it if no system header was included before.
  */
 #ifndef RLWIRE_SHM_H
 #define RLWIRE_SHM_H
@@ -32,10 +32,10 @@
 #include <unistd.h>
 
 #ifndef F_ADD_SEALS
-#error "define _GNU_SOURCE before the first header of the system, or include rlwire/shm.h before it"
+#error "define _GNU_SOURCE before the first system header, or include rlwire/shm.h before it"
 #endif
 
-#define RLW_SHM_MAGIC 0x4D53574Cu /* "LWSM", as bytes in this machine's order */
+#define RLW_SHM_MAGIC 0x4D53574Cu /* "LWSM", as bytes in the host's order */
 #define RLW_SHM_VERSION 1
 #define RLW_SHM_RING 1048576
 #define RLW_SHM_SLICE 0.1
@@ -43,14 +43,14 @@
 #define RLW_SHM_LOST 255u
 #define RLW_SHM_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-/* The handshake at the socket: the client's wanted sizes, then the server's granted sizes with the
- * descriptors beside them, or an errno. */
+/* The handshake on the socket: the client's requested sizes, then the server's granted sizes with the
+ * descriptors as ancillary data, or an errno. */
 typedef struct rlw_shm_words {
     uint32_t magic;
     uint32_t version;
     uint32_t to_server; /* bytes of a ring */
     uint32_t to_client;
-    uint32_t error; /* an errno of the server's; 0 */
+    uint32_t error; /* the server's errno, or 0 */
     uint32_t unused[3];
 } rlw_shm_words;
 
@@ -58,11 +58,11 @@ typedef struct rlw_shm_words {
 typedef struct rlw_shm {
     rlw_ring in, out;
     int file;         /* the unix socket */
-    uint32_t deaf;    /* whether nothing more is to be received, as another thread may say */
-    uint32_t dead;    /* whether the socket has said that the other is gone */
-    uint32_t vain;    /* how often asking was in vain, one time after another */
-    uint32_t skips;   /* waits that do not ask, therefore */
-    uint32_t chance;  /* how many is chance's */
+    uint32_t deaf;    /* this end receives no more; any thread may set it */
+    uint32_t dead;    /* the socket has reported that the peer is gone */
+    uint32_t vain;    /* consecutive busy-waits without success */
+    uint32_t skips;   /* waits left without busy-waiting */
+    uint32_t chance;  /* random state for `skips` */
 } rlw_shm;
 
 static inline double rlw_shm_now(void) {
@@ -73,7 +73,7 @@ static inline double rlw_shm_now(void) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Makes sealed, nameless memory for a ring of `size` bytes; returns its descriptor. */
+/* Creates sealed anonymous memory for a ring of `size` bytes; returns its descriptor. */
 static inline int rlw_shm_make(uint32_t size) {
     int file = -1, error;
     if (!rlw_ring_can_be(size)) return -EINVAL;
@@ -90,7 +90,7 @@ static inline int rlw_shm_make(uint32_t size) {
     return file;
 }
 
-/* Maps a ring of `size` bytes: -EPERM if its size is not sealed, -EPROTO if it is another size. */
+/* Maps a ring of `size` bytes. Returns -EPERM if its size is not sealed, -EPROTO if it differs. */
 static inline int rlw_shm_map(int file, uint32_t size, void **memory) {
     struct stat found;
     int seals = fcntl(file, F_GET_SEALS);
@@ -103,7 +103,7 @@ static inline int rlw_shm_map(int file, uint32_t size, void **memory) {
     return *memory == MAP_FAILED ? -errno : 0;
 }
 
-/* Opens one end of two rings; their descriptors may be closed afterwards. */
+/* Opens one end of two rings. The caller may close their descriptors afterwards. */
 static inline int rlw_shm_open(rlw_shm *shm, int file, int in, uint32_t in_size, int out,
                                uint32_t out_size) {
     void *memory;
@@ -122,22 +122,22 @@ static inline int rlw_shm_open(rlw_shm *shm, int file, int in, uint32_t in_size,
     return 0;
 }
 
-/* ---- waking and waiting ---------------------------------------------------------------------- */
+/* ---- wake-ups and waiting -------------------------------------------------------------------- */
 
 static inline void rlw_shm_futex_wake(uint32_t *word) {
     syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* Wakes the peer if it waits: `side` is the peer's, `word` our position, on which it sleeps. */
+/* Wakes the peer if it waits. `side` is the peer's, `word` our position, the futex it sleeps on. */
 static inline void rlw_shm_wake(rlw_shm *shm, rlw_ring_side *side, uint32_t *word) {
     if (rlw_shared_load(&side->waits) == RLW_RING_AWAKE) return;
     if (rlw_shared_swap(&side->waits, RLW_RING_AWAKE) == RLW_RING_POLLS)
-        (void)!send(shm->file, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* if full, it rings already */
+        (void)!send(shm->file, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); /* full: already readable */
     else
         rlw_shm_futex_wake(word);
 }
 
-/* Reads the wake-ups from the socket; notes if the peer is gone. */
+/* Reads the wake-ups from the socket, and notes if the peer is gone. */
 static inline void rlw_shm_hush(rlw_shm *shm) {
     char rung[256];
     struct pollfd ends;
@@ -150,16 +150,16 @@ static inline void rlw_shm_hush(rlw_shm *shm) {
     if (got > 0) return;
     ends.fd = shm->file;
     ends.events = ends.revents = 0;
-    if (got == 0 && !rlw_shared_load(&shm->deaf)) /* or it is this side that has shut it down */
+    if (got == 0 && !rlw_shared_load(&shm->deaf)) /* else this side has shut it down */
         rlw_shared_store(&shm->dead, 1);
     else if (poll(&ends, 1, 0) > 0)
         rlw_shared_store(&shm->dead, 1);
 }
 
-/* Sleeps until the peer moves in `ring`, or until `until`: returns 0, -EAGAIN, or -EINTR.
+/* Sleeps until the peer moves in `ring`, or until `until`. Returns 0, -EAGAIN, or -EINTR.
  *
- * It sleeps for RLW_SHM_SLICE on the peer's position, which wakes soonest, and then polls the socket,
- * which also tells of the peer's death. `naps` counts the sleeps. */
+ * Sleeps on the peer's position for RLW_SHM_SLICE, which wakes soonest. Then it polls the socket, which
+ * also reports the peer's death. `naps` counts the sleeps. */
 static inline int rlw_shm_sleep(rlw_shm *shm, rlw_ring *ring, rlw_ring_side *mine,
                                 rlw_ring_side *side, double until, int *naps) {
     struct timespec slice;
@@ -191,10 +191,10 @@ static inline int rlw_shm_sleep(rlw_shm *shm, rlw_ring *ring, rlw_ring_side *min
     return error == ETIMEDOUT && late && !rlw_shared_load(&shm->dead) ? -EAGAIN : 0;
 }
 
-/* Busy-waits for `spin` seconds; returns whether the peer has moved, or this end is deaf.
+/* Busy-waits for `spin` seconds. Returns whether the peer has moved, or this end is deaf.
  *
- * A yield may cost a whole time slice. So after waits in vain it busy-waits in one wait of about 16, or
- * of about 128 after a lost slice, chosen at random, until it succeeds again. */
+ * A yield may cost a whole time slice. So after failures it busy-waits in only one of about 16 waits, or
+ * one of about 128 after a lost time slice, chosen at random, until it succeeds again. */
 static inline int rlw_shm_spin(rlw_shm *shm, rlw_ring *ring, rlw_ring_side *side, double spin) {
     double until = 0, late;
     unsigned asked;
@@ -232,13 +232,14 @@ static inline double rlw_shm_until(double seconds) {
     return seconds < 0 ? -1 : rlw_shm_now() + seconds;
 }
 
-/* ---- what a socket does ---------------------------------------------------------------------- */
+/* ---- socket operations ----------------------------------------------------------------------- */
 
-/* Receives at least one byte, or `all` unless the time or the stream ends. Returns how many; 0 at the
- * end. -EAGAIN: timeout; -EINTR: a signal; -EPROTO: invalid shared words; -ECONNRESET: the peer died.
+/* Receives at least one byte, or with `all`, `size` bytes unless the timeout or the stream's end comes
+ * first. Returns the number of bytes, 0 at the end. -EAGAIN: timeout; -EINTR: a signal; -EPROTO: invalid
+ * shared words; -ECONNRESET: the peer died.
  *
  *     spin     seconds of busy-waiting before the thread sleeps
- *     seconds  to wait; 0 for not at all, negative for ever
+ *     seconds  timeout; 0: do not wait, negative: no timeout
  */
 static inline int64_t rlw_shm_recv(rlw_shm *shm, void *data, size_t size, int all, double spin,
                                    double seconds) {
@@ -269,8 +270,8 @@ static inline int64_t rlw_shm_recv(rlw_shm *shm, void *data, size_t size, int al
     }
 }
 
-/* Sends buffers, and wakes the peer at the end or when the ring is full. Returns how many bytes were
- * sent, fewer after a timeout; -EAGAIN: none; -EINTR, -EPROTO as above; -EPIPE: the peer reads no more. */
+/* Sends buffers, and wakes the peer at the end or when the ring is full. Returns the bytes sent, fewer
+ * after a timeout. -EAGAIN: none sent; -EINTR, -EPROTO as above; -EPIPE: the peer has stopped reading. */
 static inline int64_t rlw_shm_sendv(rlw_shm *shm, const struct iovec *parts, int count,
                                     double seconds) {
     rlw_ring *ring = &shm->out;
@@ -278,7 +279,7 @@ static inline int64_t rlw_shm_sendv(rlw_shm *shm, const struct iovec *parts, int
     double until = -2;
     size_t offset = 0;
     int64_t sent, done = 0;
-    int error, told = 1, naps = 0;
+    int error, woken = 1, naps = 0;
     while (count > 0) {
         if (ring->gone || rlw_shared_load(&shm->dead)) return done ? done : -EPIPE;
         sent = rlw_ring_write(ring, (const uint8_t *)parts->iov_base + offset,
@@ -286,15 +287,15 @@ static inline int64_t rlw_shm_sendv(rlw_shm *shm, const struct iovec *parts, int
         if (sent < 0) return -EPROTO;
         offset += (size_t)sent;
         done += sent;
-        if (sent) told = naps = 0;
+        if (sent) woken = naps = 0;
         if (offset == parts->iov_len) {
             parts++;
             count--;
             offset = 0;
             continue;
         }
-        if (!told) {
-            told = 1;
+        if (!woken) {
+            woken = 1;
             rlw_shm_wake(shm, side, &mine->at);
             continue;
         }
@@ -303,11 +304,11 @@ static inline int64_t rlw_shm_sendv(rlw_shm *shm, const struct iovec *parts, int
         error = rlw_shm_sleep(shm, ring, mine, side, until, &naps);
         if (error) return done ? done : error;
     }
-    if (!told) rlw_shm_wake(shm, side, &mine->at);
+    if (!woken) rlw_shm_wake(shm, side, &mine->at);
     return done;
 }
 
-/* The same for one buffer. */
+/* Sends one buffer, like rlw_shm_sendv(). */
 static inline int64_t rlw_shm_send(rlw_shm *shm, const void *data, size_t size, double seconds) {
     struct iovec part;
     part.iov_base = (void *)(uintptr_t)data;
@@ -315,45 +316,45 @@ static inline int64_t rlw_shm_send(rlw_shm *shm, const void *data, size_t size, 
     return rlw_shm_sendv(shm, &part, 1, seconds);
 }
 
-/* Whether a read would return at once, also with the end or an error. */
+/* Returns whether a read would return at once, including the end or an error. */
 static inline int rlw_shm_readable(rlw_shm *shm) {
     return rlw_ring_ready(&shm->in) != 0 || shm->in.gone ||
            rlw_shared_load(&shm->deaf) || rlw_shared_load(&shm->dead);
 }
 
-/* Whether a write would send at once, or fail. */
+/* Returns whether a write would send at once, or fail. */
 static inline int rlw_shm_writable(rlw_shm *shm) {
     return rlw_ring_room(&shm->out) != 0 || shm->out.gone ||
            rlw_shared_load(&shm->dead);
 }
 
-/* Clears the socket, and makes it readable once something can be read; returns whether it can be. */
+/* Clears the socket, and requests that it becomes readable with data. Returns rlw_shm_readable(). */
 static inline int rlw_shm_poll_in(rlw_shm *shm) {
     rlw_shm_hush(shm);
     rlw_shared_store(&shm->in.words->reader.waits, RLW_RING_POLLS);
     return rlw_shm_readable(shm);
 }
 
-/* The same for writing, without clearing the socket. */
+/* Does the same for writing, without clearing the socket. */
 static inline int rlw_shm_poll_out(rlw_shm *shm) {
     rlw_shared_store(&shm->out.words->writer.waits, RLW_RING_POLLS);
     return rlw_shm_writable(shm);
 }
 
-/* Sends the end of the stream. */
+/* Ends the stream to the peer. */
 static inline void rlw_shm_end(rlw_shm *shm) {
     rlw_ring_leave(&shm->out, &shm->out.words->writer);
     rlw_shm_wake(shm, &shm->out.words->reader, &shm->out.words->writer.at);
 }
 
-/* Receives no more; another thread that receives then returns. */
+/* Stops receiving. A receive in another thread returns. */
 static inline void rlw_shm_stop(rlw_shm *shm) {
     rlw_shared_store(&shm->deaf, 1);
     shutdown(shm->file, SHUT_RD);
     rlw_shm_futex_wake(&shm->in.words->writer.at);
 }
 
-/* Frees the memory without telling the peer, in a forked child. */
+/* Unmaps the memory without a message to the peer, in a forked child. */
 static inline void rlw_shm_forget(rlw_shm *shm) {
     if (!shm->in.words) return;
     munmap(shm->in.words, (size_t)shm->in.size + RLW_RING_DATA);
@@ -361,7 +362,7 @@ static inline void rlw_shm_forget(rlw_shm *shm) {
     shm->in.words = shm->out.words = NULL;
 }
 
-/* Closes both directions and frees the memory; the caller closes the socket. */
+/* Closes both directions and unmaps the memory; the caller closes the socket. */
 static inline void rlw_shm_close(rlw_shm *shm) {
     if (!shm->in.words) return;
     rlw_shm_end(shm);
@@ -372,7 +373,7 @@ static inline void rlw_shm_close(rlw_shm *shm) {
 
 /* ---- handshake ------------------------------------------------------------------------------- */
 
-/* -EACCES if the peer of a unix socket is another user's process. */
+/* Returns -EACCES if the peer of a unix socket is a process of another user. */
 static inline int rlw_shm_check_user(int file) {
     struct ucred other;
     socklen_t size = sizeof other;
@@ -380,14 +381,14 @@ static inline int rlw_shm_check_user(int file) {
     return other.uid == geteuid() ? 0 : -EACCES;
 }
 
-/* Checks the peer's words: 0, its errno, or -EPROTO. */
+/* Checks the peer's words. Returns 0, the peer's errno, or -EPROTO. */
 static inline int rlw_shm_check_words(const rlw_shm_words *words) {
     if (words->magic != RLW_SHM_MAGIC || words->version != RLW_SHM_VERSION) return -EPROTO;
     if (words->error) return words->error < 4096 ? -(int)words->error : -EPROTO;
     return rlw_ring_can_be(words->to_server) && rlw_ring_can_be(words->to_client) ? 0 : -EPROTO;
 }
 
-/* Asks a server, at a connected unix socket, for rings of so many bytes; 0 for RLW_SHM_RING. */
+/* Requests rings of `ring` bytes from a server at a connected unix socket; 0 means RLW_SHM_RING. */
 static inline int rlw_shm_ask(int file, uint32_t ring) {
     rlw_shm_words words;
     int error = rlw_shm_check_user(file);
@@ -399,7 +400,7 @@ static inline int rlw_shm_ask(int file, uint32_t ring) {
     return send(file, &words, sizeof words, MSG_NOSIGNAL) == (ssize_t)sizeof words ? 0 : -EPIPE;
 }
 
-/* Opens the client's end from the server's reply. */
+/* Receives the server's reply, and opens the client's end. */
 static inline int rlw_shm_meet(rlw_shm *shm, int file) {
     union {
         struct cmsghdr head;
@@ -434,13 +435,13 @@ static inline int rlw_shm_meet(rlw_shm *shm, int file) {
     return error;
 }
 
-/* Connects to a server at a connected, blocking unix socket; see rlw_shm_ask(). */
+/* Connects to a server at a connected, blocking unix socket: rlw_shm_ask() and rlw_shm_meet(). */
 static inline int rlw_shm_connect(rlw_shm *shm, int file, uint32_t ring) {
     int error = rlw_shm_ask(file, ring);
     return error ? error : rlw_shm_meet(shm, file);
 }
 
-/* Sends a server's `words`, with the two descriptors unless they are an error. */
+/* Sends a server's `words`, and two descriptors unless the words hold an error. */
 static inline int rlw_shm_reply(int file, const rlw_shm_words *words, const int *files) {
     union {
         struct cmsghdr head;
@@ -466,15 +467,15 @@ static inline int rlw_shm_reply(int file, const rlw_shm_words *words, const int 
     return sendmsg(file, &message, MSG_NOSIGNAL) == (ssize_t)sizeof said ? 0 : -EPIPE;
 }
 
-/* The granted size of a ring. */
+/* Returns the granted size of a ring. */
 static inline uint32_t rlw_shm_grant(uint32_t asked, uint32_t most) {
     uint32_t size = RLW_RING_LEAST;
     while (size < asked && size < most) size *= 2;
     return size;
 }
 
-/* Replies to a client's request at a unix socket, and opens the server's end; a ring has at most
- * `most` bytes, a valid size. */
+/* Replies to a client's request at a unix socket, and opens the server's end. A ring has at most `most`
+ * bytes, which must be a valid size. */
 static inline int rlw_shm_answer(rlw_shm *shm, int file, const rlw_shm_words *asked, uint32_t most) {
     rlw_shm_words words = *asked;
     int files[2] = {-1, -1}, error = rlw_shm_check_user(file);
@@ -497,7 +498,7 @@ static inline int rlw_shm_answer(rlw_shm *shm, int file, const rlw_shm_words *as
     return error;
 }
 
-/* Accepts a client at an accepted, blocking unix socket; see rlw_shm_answer(). */
+/* Receives a client's request at an accepted, blocking unix socket, and calls rlw_shm_answer(). */
 static inline int rlw_shm_accept(rlw_shm *shm, int file, uint32_t most) {
     rlw_shm_words words;
     ssize_t got = recv(file, &words, sizeof words, MSG_WAITALL);

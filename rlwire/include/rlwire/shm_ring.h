@@ -1,10 +1,10 @@
-/* A ring of bytes in memory that two processes share: one writes, the other reads.
+/* A ring buffer in memory that two processes share: one writes, the other reads.
  *
- * Neither trusts the other. Each keeps its own position, reads the other's once, and checks it
- * before use, so that invalid words are an error and never an access outside the ring. Bytes are
- * copied out before they are decoded, as the writer could change them.
+ * Neither trusts the other. Each keeps its own position, reads the other's once, and checks it before
+ * use. Invalid words are an error and never an access outside of the ring. Copy bytes out before you
+ * decode them, since the writer could change them.
  *
- * The shared words are in the first RLW_RING_DATA bytes, before the ring. Waiting is in shm.h.
+ * The shared words are in the first RLW_RING_DATA bytes, before the ring. shm.h has the waiting.
  */
 #ifndef RLWIRE_SHM_RING_H
 #define RLWIRE_SHM_RING_H
@@ -19,11 +19,11 @@
 #define RLW_RING_PIECE 65536
 #define RLW_RING_GONE 0x80000000u
 
-/* How a side waits, so that the other wakes it. */
+/* How a side waits, which decides how the other wakes it. */
 enum { RLW_RING_AWAKE = 0, RLW_RING_SLEEPS = 1, RLW_RING_POLLS = 2 };
 
-/* One side's words, in a cache line mostly its own. `at` is the number of bytes that it has
- * written or read, modulo 2**31, with RLW_RING_GONE once it is closed: in one word, for the futex. */
+/* One side's words, in a cache line mostly its own. `at` is the number of bytes that it has written or
+ * read, modulo 2**31, plus RLW_RING_GONE once it is closed. It is one word because it is a futex. */
 typedef struct rlw_ring_side {
     uint32_t at;
     uint32_t waits;
@@ -35,13 +35,13 @@ typedef struct rlw_ring_words {
     rlw_ring_side reader;
 } rlw_ring_words;
 
-/* One end of a ring, in memory of this process alone. */
+/* One end of a ring, in private memory. */
 typedef struct rlw_ring {
     rlw_ring_words *words;
     uint8_t *data;
     uint32_t size;   /* bytes, a power of two */
-    uint32_t mine;   /* our position */
-    uint32_t theirs; /* the peer's, as last read and checked */
+    uint32_t mine;   /* this end's position */
+    uint32_t theirs; /* the peer's position, as last read and checked */
     int gone;        /* whether the peer has closed */
 } rlw_ring;
 
@@ -69,12 +69,12 @@ static inline uint32_t rlw_shared_swap(uint32_t *word, uint32_t value) {
 }
 #endif
 
-/* Whether a ring's size is valid. */
+/* Returns whether a ring's size is valid. */
 static inline int rlw_ring_can_be(uint64_t size) {
     return size >= RLW_RING_LEAST && size <= RLW_RING_MOST && (size & (size - 1)) == 0;
 }
 
-/* Opens one end of a ring in RLW_RING_DATA + `size` bytes of memory, which were zero at first. */
+/* Opens one end of a ring in RLW_RING_DATA + `size` bytes of memory, initially zero. */
 static inline void rlw_ring_open(rlw_ring *ring, void *memory, uint32_t size) {
     ring->words = (rlw_ring_words *)memory;
     ring->data = (uint8_t *)memory + RLW_RING_DATA;
@@ -83,7 +83,7 @@ static inline void rlw_ring_open(rlw_ring *ring, void *memory, uint32_t size) {
     ring->gone = 0;
 }
 
-/* Bytes from one position to a later one. */
+/* Returns the bytes from one position to a later one. */
 static inline uint32_t rlw_ring_between(uint32_t from, uint32_t to) {
     return (to - from) & (RLW_RING_GONE - 1);
 }
@@ -98,28 +98,28 @@ static inline int rlw_ring_look(rlw_ring *ring, rlw_ring_side *side, uint32_t mo
     return 0;
 }
 
-/* For the writer: bytes that can be written now, or -1 if the reader's position is invalid. */
+/* For the writer: returns the bytes of free space, or -1 if the reader's position is invalid. */
 static inline int64_t rlw_ring_room(rlw_ring *ring) {
     uint32_t full = rlw_ring_between(ring->theirs, ring->mine);
     if (rlw_ring_look(ring, &ring->words->reader, full)) return -1;
     return ring->size - rlw_ring_between(ring->theirs, ring->mine);
 }
 
-/* For the reader: bytes that can be read now, or -1 if the writer's position is invalid. */
+/* For the reader: returns the bytes to read, or -1 if the writer's position is invalid. */
 static inline int64_t rlw_ring_ready(rlw_ring *ring) {
     uint32_t most = ring->size - rlw_ring_between(ring->mine, ring->theirs);
     if (rlw_ring_look(ring, &ring->words->writer, most)) return -1;
     return rlw_ring_between(ring->mine, ring->theirs);
 }
 
-/* Advances and publishes our position. */
+/* Advances and publishes this end's position. */
 static inline void rlw_ring_advance(rlw_ring *ring, rlw_ring_side *side, uint32_t count) {
     ring->mine = (ring->mine + count) & (RLW_RING_GONE - 1);
     rlw_shared_store(&side->at, ring->mine);
 }
 
-/* Writes up to `size` bytes in pieces, so that the reader can copy at the same time. Returns how
- * many, or -1 if the reader's position is invalid. */
+/* Writes up to `size` bytes, in pieces, so that the reader can copy at the same time. Returns the
+ * bytes written, or -1 if the reader's position is invalid. */
 static inline int64_t rlw_ring_write(rlw_ring *ring, const void *data, size_t size) {
     const uint8_t *from = (const uint8_t *)data;
     int64_t room = rlw_ring_room(ring), done = 0;
@@ -136,7 +136,7 @@ static inline int64_t rlw_ring_write(rlw_ring *ring, const void *data, size_t si
     return done;
 }
 
-/* Reads up to `size` bytes. Returns how many, or -1 if the writer's position is invalid. */
+/* Reads up to `size` bytes. Returns the bytes read, or -1 if the writer's position is invalid. */
 static inline int64_t rlw_ring_read(rlw_ring *ring, void *data, size_t size) {
     uint8_t *to = (uint8_t *)data;
     int64_t ready = rlw_ring_ready(ring), done = 0;
@@ -153,7 +153,7 @@ static inline int64_t rlw_ring_read(rlw_ring *ring, void *data, size_t size) {
     return done;
 }
 
-/* Closes this side; written bytes can still be read. */
+/* Closes this side. The peer can still read what was written. */
 static inline void rlw_ring_leave(rlw_ring *ring, rlw_ring_side *side) {
     rlw_shared_store(&side->at, ring->mine | RLW_RING_GONE);
 }

@@ -1,4 +1,4 @@
-/* Text of 32 bits a character, as NumPy's arrays of strings hold it, to UTF-8 and back. */
+/* UCS-4, as in NumPy's arrays of strings, to UTF-8 and back. */
 #ifndef RLWIRE_UCS4_H
 #define RLWIRE_UCS4_H
 
@@ -7,13 +7,13 @@
 
 #define RLW_NOT_UNICODE SIZE_MAX
 
-/* NULs at the end are padding. */
+/* Returns the length without trailing NULs, which are padding. */
 static inline size_t rlw_ucs4_trim(const uint32_t *text, size_t count) {
     while (count && text[count - 1] == 0) count--;
     return count;
 }
 
-/* Bytes as UTF-8; RLW_NOT_UNICODE where a character is a surrogate or above U+10FFFF. */
+/* Returns the bytes as UTF-8; RLW_NOT_UNICODE for a surrogate or a character above U+10FFFF. */
 static inline size_t rlw_ucs4_size(const uint32_t *text, size_t count) {
     size_t size = 0, i;
     int bad = 0;
@@ -25,8 +25,8 @@ static inline size_t rlw_ucs4_size(const uint32_t *text, size_t count) {
     return bad ? RLW_NOT_UNICODE : size;
 }
 
-/* Stores characters checked by rlw_ucs4_size(); returns where the next byte goes. Stops before one
- * that does not fit, or has become invalid meanwhile. */
+/* Stores characters checked by rlw_ucs4_size(); returns the position after them. Stops before
+ * a character that does not fit, or that has become invalid since the check. */
 static inline uint8_t *rlw_ucs4_to_utf8(uint8_t *to, const uint8_t *end, const uint32_t *text,
                                         size_t count) {
     size_t i;
@@ -54,15 +54,15 @@ static inline uint8_t *rlw_ucs4_to_utf8(uint8_t *to, const uint8_t *end, const u
     return to;
 }
 
-/* Characters of well-formed UTF-8. */
+/* Returns the number of characters in well-formed UTF-8. */
 static inline size_t rlw_utf8_length(const uint8_t *data, size_t size) {
     size_t length = 0, i;
     for (i = 0; i < size; i++) length += (data[i] & 0xC0) != 0x80;
     return length;
 }
 
-/* Stores at most `room` characters of UTF-8 that rlw_utf8_check() has passed; returns how many.
- * Other bytes give other characters, and no access outside. */
+/* Stores at most `room` characters of UTF-8 checked by rlw_utf8_check(); returns how many. Invalid
+ * bytes give other characters, but no access out of bounds. */
 static inline size_t rlw_utf8_to_ucs4(const uint8_t *data, size_t size, uint32_t *out,
                                       size_t room) {
     size_t i = 0, length = 0;

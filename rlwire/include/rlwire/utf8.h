@@ -1,4 +1,4 @@
-/* UTF-8 checks, of a whole text and of one that comes in pieces. */
+/* UTF-8 checks, for a whole text and for one received in pieces. */
 #ifndef RLWIRE_UTF8_H
 #define RLWIRE_UTF8_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* 1 if no byte has its high bit set. */
+/* Returns 1 if no byte has its high bit set. */
 static inline int rlw_is_ascii(const uint8_t *p, size_t size) {
     uint64_t word, bits = 0;
     if (size >= 8) { /* the last word overlaps the one before it */
@@ -28,8 +28,8 @@ static inline int rlw_is_ascii(const uint8_t *p, size_t size) {
     return (bits & UINT64_C(0x8080808080808080)) == 0;
 }
 
-/* Index of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7: no
- * overlong forms, no surrogates, nothing above U+10FFFF), or `size`. */
+/* Returns the index of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7:
+ * no overlong forms, no surrogates, nothing above U+10FFFF), or `size`. */
 static inline size_t rlw_utf8_check(const uint8_t *p, size_t size) {
     size_t i = 0;
     while (i < size) {
@@ -61,15 +61,15 @@ static inline size_t rlw_utf8_check(const uint8_t *p, size_t size) {
     return size;
 }
 
-/* Where a text that comes in pieces stands: all zero at its beginning and between characters. */
+/* State of a text received in pieces; all zero at its start and between characters. */
 typedef struct rlw_utf8_state {
-    uint8_t more; /* bytes that the character still needs */
-    uint8_t low;  /* what the next of them may be */
+    uint8_t more; /* bytes missing from the current character */
+    uint8_t low;  /* range of its next byte */
     uint8_t high;
 } rlw_utf8_state;
 
-/* Checks the next piece. Returns the index of the first byte that no well-formed text can have
- * there (the text is bad for good), or `size`. A text may end only while s->more is 0. */
+/* Checks the next piece. Returns the index of the first byte that makes the text ill-formed, or
+ * `size`. A text may end only while s->more is 0. */
 static inline size_t rlw_utf8_feed(rlw_utf8_state *s, const uint8_t *p, size_t size) {
     uint64_t word;
     size_t i = 0;

@@ -1,5 +1,5 @@
-/* Packed arrays of varints, by the fastest code for the processor, chosen at run time. Use uint64
- * for int64; a negative int32 is sent as a 64-bit number. */
+/* Packed arrays of varints, with the fastest code for the processor, chosen at run time. Use uint64
+ * for int64. A negative int32 is encoded as a 64-bit number. */
 #ifndef RLWIRE_VARINT_H
 #define RLWIRE_VARINT_H
 
@@ -13,7 +13,7 @@
 #define RLW_VARINT_WAY(name, ...) return name##_portable(__VA_ARGS__)
 #endif
 
-/* Bytes that the values take as varints. */
+/* Return the bytes of the values as varints. */
 static inline uint64_t rlw_varints_size_i32(const int32_t *values, size_t count) {
     RLW_VARINT_WAY(rlw_varints_size_i32, values, count);
 }
@@ -26,7 +26,7 @@ static inline uint64_t rlw_varints_size_u64(const uint64_t *values, size_t count
     RLW_VARINT_WAY(rlw_varints_size_u64, values, count);
 }
 
-/* Stores the values up to `end`; returns where the next byte goes. May overwrite bytes behind. */
+/* Store values up to `end`; return the position after them. They may overwrite the bytes up to `end`. */
 static inline uint8_t *rlw_varints_pack_i32(uint8_t *to, uint8_t *end, const int32_t *values,
                                             size_t count) {
     RLW_VARINT_WAY(rlw_varints_pack_i32, to, end, values, count);
@@ -42,13 +42,13 @@ static inline uint8_t *rlw_varints_pack_u64(uint8_t *to, uint8_t *end, const uin
     RLW_VARINT_WAY(rlw_varints_pack_u64, to, end, values, count);
 }
 
-/* The varints that end within `size` bytes. */
+/* Counts the varints that end within `size` bytes. */
 static inline size_t rlw_varints_count(const uint8_t *data, size_t size) {
     RLW_VARINT_WAY(rlw_varints_count, data, size);
 }
 
-/* Reads exactly `count` values from exactly `size` bytes. Returns data + size, or the first wrong
- * or surplus varint, or NULL for too few. Touches only the two arrays, even if the bytes change. */
+/* Read exactly `count` values from exactly `size` bytes. Return data + size, or the first invalid or
+ * surplus varint, or NULL for too few. They access only the two arrays, even if the bytes change. */
 static inline const uint8_t *rlw_varints_unpack_u32(const uint8_t *data, size_t size,
                                                     uint32_t *out, size_t count) {
     RLW_VARINT_WAY(rlw_varints_unpack_u32, data, data + size, out, out + count);
@@ -59,10 +59,10 @@ static inline const uint8_t *rlw_varints_unpack_u64(const uint8_t *data, size_t 
     RLW_VARINT_WAY(rlw_varints_unpack_u64, data, data + size, out, out + count);
 }
 
-/* 1 if every byte is 0 or 1: then the packed array and the array of booleans are the same. */
+/* Returns 1 if every byte is 0 or 1: then a packed array is the same as an array of booleans. */
 static inline int rlw_bools_are_plain(const uint8_t *data, size_t size) {
     size_t done, i;
-    for (done = 0; done < size; done += 4096) { /* stops early without a branch for each byte */
+    for (done = 0; done < size; done += 4096) { /* stops early without a branch per byte */
         size_t some = size - done < 4096 ? size - done : 4096;
         uint8_t bits = 0;
         for (i = 0; i < some; i++) bits |= data[done + i];

@@ -1,4 +1,4 @@
-/* Packed arrays of varints on any host, eight bytes at a time; also for the ends of x86 arrays. */
+/* Packed arrays of varints on any host, eight bytes at a time; also for the rest of x86 arrays. */
 #ifndef RLWIRE_VARINT_PORTABLE_H
 #define RLWIRE_VARINT_PORTABLE_H
 
@@ -10,10 +10,10 @@
 #include <intrin.h>
 #endif
 
-#define RLW_STOP_BITS UINT64_C(0x8080808080808080) /* set in every byte but a varint's last */
+#define RLW_STOP_BITS UINT64_C(0x8080808080808080) /* set in all bytes of a varint but the last */
 #define RLW_DATA_BITS UINT64_C(0x7F7F7F7F7F7F7F7F)
 
-/* Index of the lowest bit of x, which is not 0. */
+/* Returns the index of the lowest bit of x > 0. */
 static inline unsigned rlw_lowest_bit(uint64_t x) {
 #if defined(__GNUC__) || defined(__clang__)
     return (unsigned)__builtin_ctzll(x);
@@ -29,21 +29,21 @@ static inline unsigned rlw_lowest_bit(uint64_t x) {
 #endif
 }
 
-/* Bytes of one varint; a sum of comparisons, so that a loop over values has no branches. */
+/* Returns the bytes of one varint: a sum of comparisons, so that loops over values do not branch. */
 static inline unsigned rlw_varint_size_of(uint64_t v) {
     return 1u + (v >= UINT64_C(1) << 7) + (v >= UINT64_C(1) << 14) + (v >= UINT64_C(1) << 21) +
            (v >= UINT64_C(1) << 28) + (v >= UINT64_C(1) << 35) + (v >= UINT64_C(1) << 42) +
            (v >= UINT64_C(1) << 49) + (v >= UINT64_C(1) << 56) + (v >= UINT64_C(1) << 63);
 }
 
-/* The low 56 bits of v, seven to a byte. */
+/* Spreads the low 56 bits of v, seven to a byte. */
 static inline uint64_t rlw_spread_bits(uint64_t v) {
     v = (v & UINT64_C(0x000000000FFFFFFF)) | (v & UINT64_C(0x00FFFFFFF0000000)) << 4;
     v = (v & UINT64_C(0x00003FFF00003FFF)) | (v & UINT64_C(0x0FFFC0000FFFC000)) << 2;
     return (v & UINT64_C(0x007F007F007F007F)) | (v & UINT64_C(0x3F803F803F803F80)) << 1;
 }
 
-/* The reverse; the top bit of each byte is ignored. */
+/* Reverses rlw_spread_bits(); ignores the top bit of each byte. */
 static inline uint64_t rlw_gather_bits(uint64_t w) {
     w = (w & UINT64_C(0x007F007F007F007F)) | (w & UINT64_C(0x7F007F007F007F00)) >> 1;
     w = (w & UINT64_C(0x00003FFF00003FFF)) | (w & UINT64_C(0x3FFF00003FFF0000)) >> 2;
@@ -55,7 +55,7 @@ static inline uint64_t rlw_gather_bits(uint64_t w) {
 static inline uint64_t rlw_varints_size_i32_portable(const int32_t *values, size_t count) {
     uint64_t size = 0;
     size_t i;
-    /* Negative numbers are sent as 64-bit ones: ten bytes. */
+    /* Negative numbers are encoded as 64-bit ones, in ten bytes. */
     for (i = 0; i < count; i++) size += rlw_varint_size_of((uint64_t)(int64_t)values[i]);
     return size;
 }
@@ -77,7 +77,7 @@ static inline uint64_t rlw_varints_size_u64_portable(const uint64_t *values, siz
     return size;
 }
 
-/* ---- to bytes: up to `end`, as another thread may change values after they were measured ---- */
+/* ---- to bytes: up to `end`, since another thread may change values after measuring ---- */
 
 static inline uint8_t *rlw_varint_put(uint8_t *to, const uint8_t *end, uint64_t v) {
     if (end - to >= 10) {
@@ -128,7 +128,7 @@ static inline size_t rlw_varints_count_portable(const uint8_t *data, size_t size
     return count;
 }
 
-/* One varint; NULL when it is longer than 64 bits or the bytes end inside it. */
+/* Reads one varint; returns NULL if it exceeds 64 bits or the bytes end inside it. */
 static inline const uint8_t *rlw_varint_get(const uint8_t *p, const uint8_t *end, uint64_t *out) {
     uint64_t value = 0;
     unsigned shift = 0;
@@ -149,7 +149,7 @@ static inline const uint8_t *rlw_varint_get(const uint8_t *p, const uint8_t *end
     return NULL;
 }
 
-/* As rlw_varints_unpack_u32() and others of varint.h. */
+/* Do what rlw_varints_unpack_u32() and its kin in varint.h do. */
 #define RLW_UNPACK_PORTABLE(NAME, TYPE) \
     static inline const uint8_t *NAME(const uint8_t *p, const uint8_t *end, TYPE *out, \
                                       const TYPE *out_end) { \
@@ -190,12 +190,12 @@ static inline const uint8_t *rlw_varint_get(const uint8_t *p, const uint8_t *end
         } \
         return out == out_end ? p : NULL; \
     }
-/* 32-bit values keep the low 32 bits of what was sent, as protobuf says. */
+/* 32-bit values keep the low 32 bits of the varint, as protobuf requires. */
 RLW_UNPACK_PORTABLE(rlw_varints_unpack_u32_portable, uint32_t)
 RLW_UNPACK_PORTABLE(rlw_varints_unpack_u64_portable, uint64_t)
 #undef RLW_UNPACK_PORTABLE
 
-/* Booleans are varints too: whatever is not 0 is true. */
+/* Booleans are varints too: any value but 0 is true. */
 static inline const uint8_t *rlw_varints_unpack_bool_portable(const uint8_t *p, const uint8_t *end,
                                                               uint8_t *out,
                                                               const uint8_t *out_end) {

@@ -1,5 +1,5 @@
-/* Packed arrays of varints with AVX2 and BMI2; defines RLW_VARINT_X86 if the compiler can do it.
- * PDEP deals the low bits of a word out to the places of a mask, PEXT collects them from there. */
+/* Packed arrays of varints with AVX2 and BMI2; defines RLW_VARINT_X86 if the compiler supports them.
+ * PDEP deposits the low bits of a word at the bits of a mask, PEXT extracts them from there. */
 #ifndef RLWIRE_VARINT_X86_H
 #define RLWIRE_VARINT_X86_H
 
@@ -14,7 +14,7 @@
 #define RLW_X86 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt")))
 #define RLW_X86_INLINE RLW_X86 static inline __attribute__((always_inline))
 
-/* AMD's processors before Zen 3 have PDEP and PEXT in microcode, slower than doing without. */
+/* AMD processors before Zen 3 have PDEP and PEXT in microcode, slower than the portable code. */
 static inline int rlw_x86_find_out(void) {
     unsigned a, b, c, d, family;
     int amd;
@@ -30,7 +30,7 @@ static inline int rlw_x86_find_out(void) {
 }
 
 static inline int rlw_x86_is_fast(void) {
-    static int known; /* 0: not asked yet, 1: no, 2: yes; CPUID takes long on a virtual machine */
+    static int known; /* 0: unknown, 1: no, 2: yes; CPUID is slow on virtual machines */
     int answer = __atomic_load_n(&known, __ATOMIC_RELAXED);
     if (!answer) {
         answer = 1 + rlw_x86_find_out();
@@ -58,7 +58,7 @@ RLW_X86_INLINE uint64_t rlw_sum_of_u32(__m256i v) {
 
 /* ---- sizes ---- */
 
-/* The bytes beyond the first of 32 values; each lane of the sum stays far below 32 bits. */
+/* Counts bytes beyond the first of each of 32 values; lanes of the sum stay far below 32 bits. */
 RLW_X86_INLINE uint64_t rlw_size_32_values(const uint32_t *values, int is_signed) {
     const __m256i zero = _mm256_setzero_si256();
     __m256i v[4], all, less = zero, negative = zero;
@@ -108,7 +108,7 @@ RLW_X86 static inline uint64_t rlw_varints_size_u64_x86(const uint64_t *values, 
         __m256i v[4], all, more;
         for (k = 0; k < 4; k++) v[k] = rlw_load_256(values + i + 4 * k);
         all = _mm256_or_si256(_mm256_or_si256(v[0], v[1]), _mm256_or_si256(v[2], v[3]));
-        if (_mm256_testz_si256(all, high)) { /* so the upper half of each lane stays 0 */
+        if (_mm256_testz_si256(all, high)) { /* the upper half of each lane stays 0 */
             more = _mm256_setzero_si256();
             for (k = 0; k < 4; k++) more = _mm256_sub_epi64(more, _mm256_cmpgt_epi64(v[k], most));
             size += 16 + rlw_sum_of_u32(more);
@@ -122,9 +122,9 @@ RLW_X86 static inline uint64_t rlw_varints_size_u64_x86(const uint64_t *values, 
 
 /* ---- to bytes ---- */
 
-#define RLW_PACK_ROOM 96 /* bytes that eight values and the stores after the last may touch */
+#define RLW_PACK_ROOM 96 /* bytes that eight values and later stores may write */
 
-/* Eight values below 2**14, in 16 bits each. */
+/* Packs eight values below 2**14, in 16 bits each. */
 RLW_X86_INLINE uint8_t *rlw_pack_two_bytes(uint8_t *to, __m128i x) {
     const __m128i two = _mm_cmpgt_epi16(x, _mm_set1_epi16(0x7F));
     const __m128i low = _mm_set1_epi16(0x7F);
@@ -151,7 +151,7 @@ RLW_X86_INLINE uint8_t *rlw_pack_two_bytes(uint8_t *to, __m128i x) {
     }
 }
 
-/* One value; stores 8 bytes, or 10 where it may be `long_` and pass 56 bits. */
+/* Packs one value; stores 8 bytes, or 10 if `long_` says that it may exceed 56 bits. */
 RLW_X86_INLINE uint8_t *rlw_pack_one(uint8_t *to, uint64_t v, int long_) {
     unsigned size = rlw_varint_size_x86(v);
     uint64_t word = _pdep_u64(v, RLW_DATA_BITS) | _bzhi_u64(RLW_STOP_BITS, 8 * size - 8);
@@ -236,36 +236,36 @@ RLW_X86_INLINE void rlw_store_4x16_as_u64(uint64_t *out, uint64_t v) {
     _mm256_storeu_si256((__m256i *)out, _mm256_cvtepu16_epi64(_mm_cvtsi64_si128((int64_t)v)));
 }
 
-/* Sixteen varints of two bytes each to 16 bits each. */
+/* Converts sixteen varints of two bytes each to 16 bits each. */
 RLW_X86_INLINE __m256i rlw_join_two_bytes(__m256i bytes) {
     return _mm256_maddubs_epi16(_mm256_set1_epi16((short)0x8001), /* low byte + 128 * high byte */
                                 _mm256_and_si256(bytes, _mm256_set1_epi8(0x7F)));
 }
 
-/* Of a block that starts with a varint: -1 if one of them passes ten bytes or 64 bits, 1 if one has
- * more than eight bytes, else 0. */
+/* Checks a block that starts with a varint: -1 if one exceeds ten bytes or 64 bits, 1 if one has more
+ * than eight bytes, else 0. */
 RLW_X86_INLINE int rlw_long_varints(__m256i low, __m256i high, uint64_t more) {
     const __m256i one = _mm256_set1_epi8(1);
     uint64_t runs = more & more >> 1, above;
     runs &= runs >> 2;
-    runs &= runs >> 4; /* eight bytes in a row that are not a last one start here */
+    runs &= runs >> 4; /* starts of eight bytes in a row that do not end a varint */
     if (!runs) return 0;
     above = (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(low, one)) |
             (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(high, one)) << 32;
-    /* The tenth byte of a varint ends it and is 0 or 1. */
+    /* The tenth byte of a varint must end it and be 0 or 1. */
     return (runs & more >> 8) << 9 & (above | more) ? -1 : 1;
 }
 
-/* The low eight bytes of a varint of `size` bytes. */
+/* Returns the low eight bytes of a varint of `size` bytes. */
 RLW_X86_INLINE uint64_t rlw_unpack_one(const uint8_t *p, unsigned size, int is_wide) {
     uint64_t data = is_wide ? RLW_DATA_BITS : RLW_DATA_BITS >> 24;
     return _pext_u64(rlw_load_word(p), _bzhi_u64(data, 8 * size));
 }
 
-/* Works on blocks of 64 bytes. `more` has a bit for each byte that a varint goes on after. */
+/* Work on blocks of 64 bytes. `more` has a bit for each byte that does not end a varint. */
 #define RLW_UNPACK_X86(NAME, REST, TYPE, STORE_8, STORE_4, IS_WIDE) \
-    /* Varints whose last bytes are at the bits of `stops`. Four at a time: what is read beyond \
-     * the last is written over later. */ \
+    /* Reads varints that end at the bits of `stops`. Four at a time: later stores overwrite what \
+     * was read past the last. */ \
     RLW_X86_INLINE void NAME##_block(const uint8_t *p, uint64_t stops, TYPE *out) { \
         const uint8_t *block = p; \
         int k, j, count = (int)_mm_popcnt_u64(stops); \
@@ -278,14 +278,14 @@ RLW_X86_INLINE uint64_t rlw_unpack_one(const uint8_t *p, unsigned size, int is_w
             } \
         } \
     } \
-    /* The same with some of more than eight bytes. */ \
+    /* Does the same if some have more than eight bytes. */ \
     RLW_X86_INLINE void NAME##_long_block(const uint8_t *p, uint64_t stops, TYPE *out) { \
         const uint8_t *block = p; \
         do { \
             const uint8_t *next = block + _tzcnt_u64(stops) + 1; \
             unsigned size = (unsigned)(next - p); \
             uint64_t v = rlw_unpack_one(p, size, IS_WIDE); \
-            if (size > 8) /* seven bits of the ninth byte, one of the tenth if it is there */ \
+            if (size > 8) /* seven bits of the ninth byte, and one of the tenth if any */ \
                 v |= _pext_u64(rlw_load_word(p + 8), _bzhi_u64(0x17F, 8 * size - 64)) << 56; \
             *out++ = (TYPE)v; \
             stops = _blsr_u64(stops); \
@@ -318,7 +318,7 @@ RLW_X86_INLINE uint64_t rlw_unpack_one(const uint8_t *p, unsigned size, int is_w
                 out += 64; \
                 p += 64; \
             } else if ((more & more >> 1) == 0) { \
-                /* One or two bytes each; the bits of `twos` say which, in order. */ \
+                /* One or two bytes each; the bits of `twos` tell which, in order. */ \
                 uint64_t stops = ~more, starts = stops << 1 | 1; \
                 uint64_t twos = _pext_u64(more, starts); \
                 for (k = (int)_mm_popcnt_u64(stops) / 4; k; k--) { \
@@ -331,7 +331,7 @@ RLW_X86_INLINE uint64_t rlw_unpack_one(const uint8_t *p, unsigned size, int is_w
                 } \
             } else { \
                 int long_ = rlw_long_varints(low, high, more); \
-                if (long_ < 0) break; /* one of them is wrong: which, the slow way tells */ \
+                if (long_ < 0) break; /* invalid: the portable code finds which */ \
                 if (IS_WIDE && long_) \
                     NAME##_long_block(p, ~more, out); \
                 else \

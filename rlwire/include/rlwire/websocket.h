@@ -1,10 +1,10 @@
-/* WebSocket frames (RFC 6455): headers, masks. */
+/* WebSocket frames (RFC 6455): headers and masks. */
 #ifndef RLWIRE_WEBSOCKET_H
 #define RLWIRE_WEBSOCKET_H
 
 #include "cursor.h"
 
-/* Opcodes, section 5.2; those from 8 on are of control frames. */
+/* Opcodes, section 5.2; control frames have 8 and above. */
 enum {
     RLW_WS_CONTINUATION = 0,
     RLW_WS_TEXT = 1,
@@ -25,18 +25,18 @@ typedef struct rlw_ws_header {
     uint8_t key[4]; /* zero if not masked */
 } rlw_ws_header;
 
-/* Reads the header at c->at, and moves behind it on RLW_OK. Every rule is checked as soon as its
- * byte is there, so what cannot become a frame is refused without waiting for the rest.
+/* Reads the header at c->at and advances past it on RLW_OK. Checks every rule as soon as its byte has
+ * arrived, so an invalid frame is rejected without waiting for the rest.
  *
- *     masked  whether the frame must have a mask (what clients send) or must not
- *     limit   the most bytes of payload in a data frame, below 2**63; control frames have their own
+ *     masked  1 if the frame must be masked (from clients), 0 if it must not
+ *     limit   most bytes of payload in a data frame, below 2**63; control frames have their own
  */
 static inline rlw_status rlw_ws_read_header(rlw_cursor *c, int masked, uint64_t limit,
                                             rlw_ws_header *out) {
     const uint8_t *p = c->at;
     size_t left = rlw_left(c), need = 2, wide, i;
     uint64_t size;
-    out->size = 0; /* for compilers: it is read after RLW_OK alone */
+    out->size = 0; /* against warnings: it is read after RLW_OK only */
     if (left == 0) return rlw_fail(c, RLW_NEED_MORE, p, 2, 0);
     if (p[0] & 0x70) return rlw_fail(c, RLW_BAD_RESERVED, p, p[0], 0);
     out->opcode = p[0] & 0x0F;
@@ -71,13 +71,13 @@ static inline rlw_status rlw_ws_read_header(rlw_cursor *c, int masked, uint64_t 
     return RLW_OK;
 }
 
-/* Bytes of the header of a frame with `size` bytes of payload. */
+/* Returns the header's bytes for a frame with `size` bytes of payload. */
 static inline size_t rlw_ws_header_size(uint64_t size, int masked) {
     return (size < 126 ? 2u : size <= 0xFFFF ? 4u : 10u) + (masked ? 4u : 0u);
 }
 
-/* Writes a header, rlw_ws_header_size() bytes of it; `key` is NULL for a frame without a mask.
- * Returns the byte behind it. */
+/* Writes a header of rlw_ws_header_size() bytes; `key` is NULL for a frame without a mask. Returns the
+ * position after it. */
 static inline uint8_t *rlw_ws_write_header(uint8_t *to, int fin, unsigned opcode, uint64_t size,
                                            const uint8_t *key) {
     unsigned bit = key ? 0x80u : 0u, wide, shift;
@@ -97,7 +97,7 @@ static inline uint8_t *rlw_ws_write_header(uint8_t *to, int fin, unsigned opcode
     return to;
 }
 
-/* The key repeated to 8 bytes, beginning at byte `phase` of the payload. */
+/* Returns the key repeated to 8 bytes, starting at byte `phase` of the payload. */
 static inline uint64_t rlw_ws_wide_key(const uint8_t *key, size_t phase) {
     uint8_t wide[8];
     uint64_t word;
@@ -107,15 +107,15 @@ static inline uint64_t rlw_ws_wide_key(const uint8_t *key, size_t phase) {
     return word;
 }
 
-/* Bytes before the next border of 64 at `to`, at most `size`. Stores that cross the borders of cache
- * lines would take twice as long, and a payload begins behind its header. */
+/* Returns the bytes up to the next 64-byte boundary, at most `size`. Stores that cross cache lines
+ * would take twice as long, and a payload starts right after its header. */
 static inline size_t rlw_ws_to_border(const uint8_t *to, size_t size) {
     size_t head = (64 - (size_t)((uintptr_t)to & 63)) & 63;
     return head < size ? head : size;
 }
 
-/* Copies `size` bytes and masks or unmasks them; the two places do not overlap. `phase` tells
- * how many bytes of the payload came before. */
+/* Copies `size` bytes and masks or unmasks them; the buffers must not overlap. `phase` is the number
+ * of payload bytes before these. */
 static inline void rlw_ws_mask_copy(uint8_t *to, const uint8_t *from, size_t size,
                                     const uint8_t *key, size_t phase) {
     uint64_t word, wide;
@@ -123,7 +123,7 @@ static inline void rlw_ws_mask_copy(uint8_t *to, const uint8_t *from, size_t siz
     for (; i < head; i++) to[i] = (uint8_t)(from[i] ^ key[(phase + i) & 3]);
     wide = rlw_ws_wide_key(key, phase + i);
     words = (size - i) / 8;
-    for (k = 0; k < words; k++) { /* written so that compilers make it vectors */
+    for (k = 0; k < words; k++) { /* compilers vectorize this */
         memcpy(&word, from + i + 8 * k, 8);
         word ^= wide;
         memcpy(to + i + 8 * k, &word, 8);
@@ -131,7 +131,7 @@ static inline void rlw_ws_mask_copy(uint8_t *to, const uint8_t *from, size_t siz
     for (i += 8 * words; i < size; i++) to[i] = (uint8_t)(from[i] ^ key[(phase + i) & 3]);
 }
 
-/* Masks or unmasks `size` bytes where they are. */
+/* Masks or unmasks `size` bytes in place. */
 static inline void rlw_ws_mask(uint8_t *data, size_t size, const uint8_t *key, size_t phase) {
     uint64_t word, wide;
     size_t i = 0, k, words, head = size < 256 ? 0 : rlw_ws_to_border(data, size);
@@ -146,7 +146,7 @@ static inline void rlw_ws_mask(uint8_t *data, size_t size, const uint8_t *key, s
     for (i += 8 * words; i < size; i++) data[i] ^= key[(phase + i) & 3];
 }
 
-/* Whether a close frame may carry this code (section 7.4, and the registry of codes). */
+/* Returns whether a close frame may carry this code (section 7.4, and the registry of codes). */
 static inline int rlw_ws_is_close_code(unsigned code) {
     return (code >= 1000 && code <= 1003) || (code >= 1007 && code <= 1014) ||
            (code >= 3000 && code <= 4999);

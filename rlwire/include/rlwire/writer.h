@@ -1,5 +1,5 @@
-/* The growable writer. It may start on memory of the caller's (a stack array) and moves to the
- * heap when that is full; rlw_writer_free() gives back what it took.
+/* A growable buffer. It can start in the caller's memory (such as a stack array) and moves to the
+ * heap when that is full. rlw_writer_free() frees the heap memory.
  */
 #ifndef RLWIRE_WRITER_H
 #define RLWIRE_WRITER_H
@@ -51,7 +51,7 @@ static inline rlw_status rlw_writer_grow(rlw_writer *w, size_t size) {
     return RLW_OK;
 }
 
-/* Makes sure that `size` bytes can be stored at w->at. */
+/* Ensures that `size` bytes can be stored at w->at. */
 static inline rlw_status rlw_reserve(rlw_writer *w, size_t size) {
     if ((size_t)(w->end - w->at) >= size) return RLW_OK;
     return rlw_writer_grow(w, size);

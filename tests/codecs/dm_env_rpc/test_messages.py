@@ -278,8 +278,8 @@ TWO_DETAILS = d.Status(5, "", (d.AnyMessage(), b"x"))
 TEXT_BOUND = d.TensorSpec("x", (), d.DataType.INT32, "low")
 BOOL_BOUND = d.TensorSpec("x", (), d.DataType.BOOL, None, np.bool_(True))
 REFUSED: list[tuple[Any, str, str]] = [
-    (5, "int is no Environment", ""),
-    (None, "NoneType is no Environment", ""),
+    (5, "int is .*Environment", ""),
+    (None, "NoneType is .*Environment", ""),
     (d.Step(), "encode_step_request", ""),
     (d.StepResult(), "encode_step_response", ""),
     (d.ResetRequest([1]), "expected a mapping, not list", "$.reset.settings"),
@@ -288,10 +288,10 @@ REFUSED: list[tuple[Any, str, str]] = [
     (d.ResetRequest({"a": [[1], [2, 3]]}), "inhomogeneous", "$.reset.settings.a"),
     (d.ResetRequest({"\udc80": 1}), "not valid Unicode", "$.reset.settings"),
     (d.StepRequest({3: object()}), "type object is not", "$.step.actions[3]"),
-    (d.StepRequest({-1: 1}), "-1 is no UID", "$.step.actions"),
-    (d.StepRequest({2**64: 1}), "is no UID", "$.step.actions"),
+    (d.StepRequest({-1: 1}), "UID.*-1|-1.*UID", "$.step.actions"),
+    (d.StepRequest({2**64: 1}), "UID", "$.step.actions"),
     (d.StepRequest({"a": 1}), "a UID must be int, not str", "$.step.actions"),
-    (d.StepRequest({}, [1, -1]), "-1 is no UID", f"{ASKED}[1]"),
+    (d.StepRequest({}, [1, -1]), "UID.*-1|-1.*UID", f"{ASKED}[1]"),
     (d.StepRequest({}, 3), "expected several values, not int", ASKED),
     (d.DestroyWorldRequest(7), "expected str, not int", "$.destroy_world.world_name"),
     (d.JoinWorldRequest("\ud800"), "not valid Unicode", "$.join_world.world_name"),
@@ -302,9 +302,9 @@ REFUSED: list[tuple[Any, str, str]] = [
     (d.StepResponse(1, {2: {}}), "type dict is not", "$.step.observations[2]"),
     (d.ResetResponse({}), "expected ActionObservationSpecs", "$.reset.specs"),
     (with_spec(3), "expected TensorSpec", SPEC_AT),
-    (with_spec(SPEC, 2**64), "is no UID", SPEC_AT[:-3]),
+    (with_spec(SPEC, 2**64), "UID", SPEC_AT[:-3]),
     (with_spec(d.TensorSpec("x", (1, 2**31))), "does not fit 32 bits", f"{SPEC_AT}.shape[1]"),
-    (with_spec(TEXT_BOUND), "cannot become int32", f"{SPEC_AT}.min"),
+    (with_spec(TEXT_BOUND), "dtype <U3 .*int32", f"{SPEC_AT}.min"),
     (with_spec(BOOL_BOUND), "a bound cannot be of type bool", f"{SPEC_AT}.max"),
     (d.Status("5"), "expected int, not str", "$.error.code"),
     (d.Status(2**31), "does not fit 32 bits", "$.error.code"),
@@ -320,14 +320,14 @@ def test_refused(message: Any, words: str, path: str) -> None:
     encode: Any = d.encode_response if response else d.encode_request
     with pytest.raises(EncodeError) as caught:
         encode(message)
-    assert words in caught.value.reason
+    assert caught.match(words)
     assert caught.value.path == path
 
 
 def test_a_request_is_no_response() -> None:
-    with pytest.raises(EncodeError, match="StepRequest is no EnvironmentResponse"):
+    with pytest.raises(EncodeError, match=r"StepRequest is .*EnvironmentResponse"):
         d.encode_response(d.StepRequest())
-    with pytest.raises(EncodeError, match="Status is no EnvironmentRequest"):
+    with pytest.raises(EncodeError, match=r"Status is .*EnvironmentRequest"):
         d.encode_request(d.Status())
 
 
@@ -339,7 +339,7 @@ def test_property_messages_of_another_type() -> None:
     url = d.PROPERTY_REQUEST_URL.replace("type.googleapis.com", "example.org/types")
     request = d.encode_property_request(d.ReadPropertyRequest("a"))
     assert d.decode_property_request(d.AnyMessage(url, request.value)) == d.ReadPropertyRequest("a")
-    with pytest.raises(EncodeError, match="is no PropertyRequest"):
+    with pytest.raises(EncodeError, match=r"ReadPropertyResponse is .*PropertyRequest"):
         d.encode_property_request(d.ReadPropertyResponse())
 
 

@@ -62,7 +62,7 @@ def test_a_key_with_the_separator() -> None:
 @pytest.mark.parametrize("nested", [{"a.b": 1, "a": {"b": 2}}, {"a": {"b": 1}, "a.b": 2}])
 def test_two_values_with_one_name(nested: dict[str, Any]) -> None:
     """The reference drops one of them."""
-    with pytest.raises(EncodeError, match=r"two values would be called 'a\.b'"):
+    with pytest.raises(EncodeError, match=r"two values .*'a\.b'"):
         flatten(nested, strict=False)
 
 
@@ -72,16 +72,16 @@ def test_a_key_that_is_no_text() -> None:
 
 
 def test_a_value_where_values_shall_be() -> None:
-    with pytest.raises(EncodeError, match="needs 'a' to hold values, but it is one itself"):
+    with pytest.raises(EncodeError, match=r"'a\.b' .*'a'"):
         unflatten({"a": 1, "a.b": 2})
-    with pytest.raises(EncodeError, match="'a' is a value, but other names begin with it"):
+    with pytest.raises(EncodeError, match="'a' is a value"):
         unflatten({"a.b": 1, "a": 2})
 
 
 def test_an_empty_dictionary_is_a_value() -> None:
     """The reference writes into the caller's own dictionary here."""
     mine: dict[str, Any] = {}
-    with pytest.raises(EncodeError, match="needs 'a' to hold values"):
+    with pytest.raises(EncodeError, match=r"'a'.* value"):
         unflatten({"a": mine, "a.b": 1})
     assert mine == {}
 

@@ -57,9 +57,9 @@ PAIR = np.array([1, 2], np.uint32)
         (foo(99), "foo.*non-numeric.*99"),
         (foo(INT32, np.int32(1), np.int32(-1)), "foo.*min 1.*max -1"),
         (foo(INT32, np.int32(1), np.array([1, 0], np.int32), (2,)), "foo.*min.*larger than max"),
-        (foo(UINT32, PAIR), r"foo.*\(\).*\(2,\).*incompatible"),
-        (foo(UINT32, None, PAIR, (2, 2)), r"foo.*\(2, 2\).*\(2,\).*incompatible"),
-        (foo(UINT32, PAIR, np.uint32(1), (-1,)), "foo.*variable.*only be one scalar"),
+        (foo(UINT32, PAIR), r"foo.*\(\).*min.*\(2,\)"),
+        (foo(UINT32, None, PAIR, (2, 2)), r"foo.*\(2, 2\).*\(2,\)"),
+        (foo(UINT32, PAIR, np.uint32(1), (-1,)), "foo.*variable.*scalar"),
     ],
 )
 def test_refused(protobuf: ModuleType, spec: d.TensorSpec, words: str) -> None:
@@ -112,11 +112,11 @@ NOT_MADE: list[tuple[str, dict[str, Any], str]] = [
     ("a large dimension", {"shape": (2**31,)}, "more than 32 bits"),
     ("no name", {"name": 3}, "a name must be str"),
     ("no such dtype", {"dtype": np.float16}, "no data type for dtype float16"),
-    ("no dtype at all", {"dtype": "nothing"}, "no dtype"),
-    ("no such number", {"dtype": 12}, "12 is no dtype"),
+    ("no dtype at all", {"dtype": "nothing"}, "nothing"),
+    ("no such number", {"dtype": 12}, "^12 is .*dtype"),
     ("bounds of text", {"dtype": str, "minimum": 1}, "non-numeric"),
-    ("text as bound", {"minimum": "a"}, "not made of numbers"),
-    ("a jagged bound", {"minimum": [[1], [2, 3]]}, "is no array"),
+    ("text as bound", {"minimum": "a"}, "the min of .*'a'"),
+    ("a jagged bound", {"minimum": [[1], [2, 3]]}, "the min of .* array"),
     ("a bound that is not a number", {"minimum": np.nan, "dtype": np.float32}, "does not fit"),
     ("min too small", {"dtype": INT8, "minimum": [-1000], "maximum": [1]}, "does not fit int8"),
     ("max too large", {"dtype": INT8, "minimum": [1], "maximum": [1000]}, "does not fit int8"),
@@ -132,8 +132,8 @@ NOT_MADE: list[tuple[str, dict[str, Any], str]] = [
     ("shape of min", {"shape": (2, 2), "minimum": [1, 2, 3], "maximum": 4}, "incompatible"),
     ("shape of max", {"shape": (2, 2), "minimum": 0, "maximum": [1, 2, 3]}, "incompatible"),
     ("same count, other shape", {"shape": (4,), "minimum": [[1, 2], [3, 4]]}, "incompatible"),
-    ("variable min", {"shape": (2, -1), "minimum": [2, 3]}, "only be one scalar"),
-    ("variable max", {"shape": (2, -1), "maximum": [2, 3]}, "only be one scalar"),
+    ("variable min", {"shape": (2, -1), "minimum": [2, 3]}, "scalar"),
+    ("variable max", {"shape": (2, -1), "maximum": [2, 3]}, "scalar"),
     ("order", {"shape": (2,), "minimum": [0, 4], "maximum": [1, 1]}, "larger than max"),
 ]
 
@@ -207,8 +207,8 @@ TWO = d.make_spec("x", (2,), INT32, [0, 0])
         (ROWS, [[0, 2], [4, 5]], r"at index \[1, 0\]: 4 is above max 3"),
         (d.make_spec("x", (2,), float, None, 1), [0, np.nan], r"\[1\]: nan is not a num"),
         (BIG, np.uint64(2**63 + 1), "9223372036854775809 is above max 9223372036854775808"),
-        (TWO, [1, 2, 3], r"has shape \(3,\), the min of its spec \(2,\)"),
-        (UP_TO_5, "a", "not made of numbers"),
+        (TWO, [1, 2, 3], r"has shape \(3,\), .*min of its spec .*\(2,\)"),
+        (UP_TO_5, "a", "'x' has bounds"),
     ],
 )
 def test_outside(spec: d.TensorSpec, value: Any, words: str) -> None:

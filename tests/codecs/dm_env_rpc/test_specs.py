@@ -54,7 +54,7 @@ def test_it_does_not_change() -> None:
         MANAGER.specs_by_uid[1] = SPECS[54]
     with pytest.raises(AttributeError):
         MANAGER.specs_by_uid = {}
-    with pytest.raises(TypeError, match="does not change"):
+    with pytest.raises(TypeError, match="SpecManager"):
         MANAGER.__init__({})
     mine = dict(SPECS)
     manager = d.SpecManager(mine)
@@ -70,8 +70,8 @@ def test_it_does_not_change() -> None:
             {1: d.TensorSpec("bar", (1, -1, -1), d.DataType.INT32)},
             "'bar' has more than one variable dimension",
         ),
-        ({-1: SPECS[54]}, "-1 is no UID"),
-        ({2**64: SPECS[54]}, "is no UID"),
+        ({-1: SPECS[54]}, "UID.*-1|-1.*UID"),
+        ({2**64: SPECS[54]}, "UID"),
         ({1: d.TensorSpec(5)}, "a name must be str"),
     ],
 )
@@ -100,16 +100,16 @@ def test_a_shape_to_be_inferred() -> None:
     packed.int32s.array.extend([1, 2, 3])
     assert unpack(MANAGER, request.SerializeToString())["foo"].tolist() == [1, 2, 3]
     packed.int32s.array.append(4)
-    with pytest.raises(DecodeError, match=r"has shape \(4,\), its spec says \(3,\)"):
+    with pytest.raises(DecodeError, match=r"has shape \(4,\), .*its spec .*\(3,\)"):
         unpack(MANAGER, request.SerializeToString())
 
 
 def test_a_spec_without_a_type() -> None:
     for dtype in (0, 12, -1):
         manager = d.SpecManager({1: d.TensorSpec("x", (), dtype)})
-        with pytest.raises(EncodeError, match="no data type that a tensor can have"):
+        with pytest.raises(EncodeError, match=r"the spec of 'x' .*data type"):
             pack(manager, {"x": 1})
-        with pytest.raises(DecodeError, match="its spec says"):
+        with pytest.raises(DecodeError, match="its spec "):
             unpack(manager, d.encode_request(d.StepRequest({1: 1})))
 
 
@@ -193,7 +193,7 @@ def test_numbers_that_stay_what_they_are(dtype: Any) -> None:
             assert unpack(manager, pack(manager, {"x": value}))["x"] == np.dtype(dtype).type(value)
             continue
         for name, given in (("x", value), ("rows", [[value, 1]])):
-            with pytest.raises(EncodeError, match=f"must be of {np.dtype(dtype)}, not of float"):
+            with pytest.raises(EncodeError, match=f" {np.dtype(dtype)}, not .*float"):
                 pack(manager, {name: given})
     for value in ("1", b"1", 1j, None, [1, [2]], 2**64, np.datetime64("2020-01-01")):
         with pytest.raises(EncodeError):
@@ -222,7 +222,7 @@ def test_python_ints_at_the_ends_of_a_dtype(dtype: np.dtype[Any]) -> None:
             if exact:
                 assert int(unpack(manager, pack(manager, {"x": number}))["x"]) == number
             else:
-                with pytest.raises(EncodeError, match=r"does not fit|not of object"):
+                with pytest.raises(EncodeError, match=r"does not fit|not .*object"):
                     pack(manager, {"x": number})
 
 
@@ -231,7 +231,7 @@ def test_text_is_text() -> None:
     assert unpack(manager, pack(manager, {"x": []}))["x"].shape == (0,)
     assert pack(manager, {"x": [b"a"]}) == pack(manager, {"x": ["a"]})
     for value in ([1], [1.5], [True]):
-        with pytest.raises(EncodeError, match="must be of string, not of"):
+        with pytest.raises(EncodeError, match=" string, not "):
             pack(manager, {"x": value})
 
 
@@ -239,7 +239,7 @@ def test_bounds_that_are_wrong_themselves() -> None:
     manager = d.SpecManager({1: d.TensorSpec("x", (), d.DataType.INT32, np.uint8(0))})
     wire = pack(manager, {"x": 1})
     assert unpack(manager, wire) == {"x": 1}
-    with pytest.raises(DecodeError, match="its min is of type uint8"):
+    with pytest.raises(DecodeError, match=r"its min .*uint8"):
         unpack(manager, wire, True)
 
 
@@ -252,15 +252,15 @@ def test_request() -> None:
         assert parsed == dm_env_rpc_pb2.StepRequest(requested_observations=uids)
     parsed = dm_env_rpc_pb2.StepRequest.FromString(MANAGER.request_uids([1, 55, 55]))
     assert list(parsed.requested_observations) == [1, 55, 55]
-    with pytest.raises(EncodeError, match="there is no 'bar'; known are"):
+    with pytest.raises(EncodeError, match=r"'bar'.* 55 .foo."):
         MANAGER.request(["foo", "bar"])
     for uid in (-1, 2**64):
-        with pytest.raises(EncodeError, match="is no UID"):
+        with pytest.raises(EncodeError, match="UID"):
             MANAGER.request_uids([uid])
 
 
 def test_names_of() -> None:
     assert MANAGER.names_of([]) == ()
     assert MANAGER.names_of([55, 0, 55, 2**64 - 1]) == ("foo", "rows", "text")
-    with pytest.raises(DecodeError, match=r"there is no UID 7; known are: 0 \(rows\)"):
+    with pytest.raises(DecodeError, match=r"UID 7.* 0 \(rows\)"):
         MANAGER.names_of([55, 7])

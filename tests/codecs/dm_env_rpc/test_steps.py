@@ -158,15 +158,15 @@ def test_a_hundred_thousand_times_the_same_request() -> None:
 
 
 NOT_REQUESTED: list[tuple[str, dict[str, Any], Any, str, str]] = [
-    ("unknown action", {"jump": 1}, b"", "there is no 'jump'; known are: 1 .move.", "actions"),
-    ("shape", {"move": [1]}, b"", r"has shape \(1,\), its spec says \(\)", "actions.move"),
-    ("dtype", {"move": "left"}, b"", "must be of int32, not of <U4", "actions.move"),
-    ("negative UID", {}, [1, -1], "-1 is no UID", ""),
-    ("UID of 65 bits", {}, [2**64], "is no UID", ""),
-    ("foreign bytes", {}, b"\x0a\x01\x05", "must be from SpecManager.request", ""),
-    ("bytes that end early", {}, b"\x12\x02\x05", "must be from SpecManager.request", ""),
-    ("bytes that end late", {}, b"\x12\x01\x05\x05", "must be from SpecManager.request", ""),
-    ("half a varint", {}, b"\x12\x01\x85", "must be from SpecManager.request", ""),
+    ("unknown action", {"jump": 1}, b"", "'jump'.* 1 .move.", "actions"),
+    ("shape", {"move": [1]}, b"", r"has shape \(1,\), .*its spec .*\(\)", "actions.move"),
+    ("dtype", {"move": "left"}, b"", " int32, not .*<U4", "actions.move"),
+    ("negative UID", {}, [1, -1], "UID.*-1|-1.*UID", ""),
+    ("UID of 65 bits", {}, [2**64], "UID", ""),
+    ("foreign bytes", {}, b"\x0a\x01\x05", "SpecManager.request", ""),
+    ("bytes that end early", {}, b"\x12\x02\x05", "SpecManager.request", ""),
+    ("bytes that end late", {}, b"\x12\x01\x05\x05", "SpecManager.request", ""),
+    ("half a varint", {}, b"\x12\x01\x85", "SpecManager.request", ""),
 ]
 
 
@@ -181,10 +181,10 @@ def test_not_requested(actions: Any, requested: Any, words: str, path: str) -> N
 
 
 NOT_ANSWERED: list[tuple[str, dict[str, Any], Any, str, str]] = [
-    ("unknown", {"smell": 1}, None, "there is no 'smell'", "observations"),
-    ("unknown UID", {"reward": 1}, [2, 5], "no observation with UID 5; known are: 0", ""),
-    ("negative UID", {"reward": 1}, [-1], "no observation with UID -1", ""),
-    ("not given", {"reward": 1}, [2, 1], "'pixels', UID 1, was requested and is not there", ""),
+    ("unknown", {"smell": 1}, None, "'smell'", "observations"),
+    ("unknown UID", {"reward": 1}, [2, 5], "observation .*UID 5.* 0 ", ""),
+    ("negative UID", {"reward": 1}, [-1], "observation .*UID -1", ""),
+    ("not given", {"reward": 1}, [2, 1], "'pixels', UID 1", ""),
     ("shape", {"reward": [1]}, [2], r"has shape \(1,\)", "observations.reward"),
 ]
 
@@ -253,9 +253,9 @@ def floats(values: list[float], shape: list[int]) -> Any:
 
 
 UNFIT: list[tuple[str, bytes, str, int]] = [
-    ("unknown UID", request(_9=integers([1], [])), "no UID 9; known are: 1 .move., 7", 9),
-    ("dtype", request(_1=floats([1], [])), "'move' is of dtype float, its spec says int32", 1),
-    ("shape", request(_1=integers([1], [1])), r"'move' has shape \(1,\), its spec says \(\)", 1),
+    ("unknown UID", request(_9=integers([1], [])), "UID 9.* 1 .move., 7", 9),
+    ("dtype", request(_1=floats([1], [])), "'move' .*dtype float.* int32", 1),
+    ("shape", request(_1=integers([1], [1])), r"'move' has shape \(1,\), .*its spec .*\(\)", 1),
     ("dimension", request(_7=floats([1, 2, 3], [3])), r"has shape \(3,\)", 7),
     ("inferred", request(_7=floats([1, 2, 3], [-1])), r"has shape \(3,\)", 7),
     ("count", request(_7=floats([1, 2, 3], [2])), "", 7),

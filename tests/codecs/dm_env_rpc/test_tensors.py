@@ -242,7 +242,7 @@ def test_protobuf_messages_go_in_an_any() -> None:
 @pytest.mark.each(
     ("value", "words"),
     [
-        ([[1, 2], [3]], "did not give an array"),
+        ([[1, 2], [3]], "list.* array"),
         (np.float16(1), "float16"),
         (np.zeros(2, complex), "complex128"),
         (np.int16(1), "int16"),
@@ -275,9 +275,9 @@ def test_what_a_tensor_cannot_carry(value: Any, words: str) -> None:
         (1, np.float16, "float16"),
         (1, 12, "no data type 12"),
         (1, DataType.INVALID_DATA_TYPE, "no data type 0"),
-        (["a"], np.float32, "cannot become float"),
-        (["hello", 75], np.float32, "cannot become float"),
-        (np.array(["foo", 42], object), str, "not all elements are Python strings"),
+        (["a"], np.float32, "dtype <U1 .*float"),
+        (["hello", 75], np.float32, "dtype <U.* float"),
+        (np.array(["foo", 42], object), str, "Python strings.* int$"),
         (np.array([1, 2], object), np.int32, "int is not recognized"),
         (1, object, "int is not recognized"),
     ],
@@ -404,7 +404,7 @@ class Fickle:
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="no __buffer__ in Python before 3.12")
 def test_a_buffer_that_does_not_stay() -> None:
     assert tensors.decode_tensor(Fickle()).tolist() == [0, 0, 0]
-    with pytest.raises(BufferError, match="other memory each time"):
+    with pytest.raises(BufferError, match=r"Fickle.*copy=True"):
         tensors.decode_tensor(Fickle(), copy=False)
 
 
@@ -442,7 +442,7 @@ def test_encode_into(value: Any) -> None:
     assert room == b"\xee" * 3 + wire + b"\xee" * 5
     for offset in (9, -1, len(room) + 1):
         before = bytes(room)
-        with pytest.raises(EncodeError, match=f"takes {len(wire)} bytes"):
+        with pytest.raises(EncodeError, match=f" {len(wire)} bytes"):
             tensors.encode_tensor_into(value, room, offset)
         assert room == before
     with pytest.raises(BufferError):

@@ -56,7 +56,7 @@ def test_arrays_as_openpi_client_writes_them(dtype: str) -> None:
         if array.dtype.kind == "c":
             with pytest.raises(ValueError, match="Unsupported dtype"):
                 openpi.packb(array)
-            with pytest.raises(EncodeError, match=r"openpi-client has no arrays of dtype [>c]"):
+            with pytest.raises(EncodeError, match=r"openpi-client .*arrays of dtype [>c]"):
                 msgpack.encode(array, arrays="openpi")
             continue
         expected = openpi.packb(array)
@@ -121,7 +121,7 @@ def test_a_date_is_a_scalar_that_msgpack_numpy_reads() -> None:
 def test_scalars_of_openpi_client(scalar: Any) -> None:
     openpi = pytest.importorskip("openpi_client.msgpack_numpy")
     if scalar.dtype.kind in "cm":
-        with pytest.raises(EncodeError, match="openpi-client has no"):
+        with pytest.raises(EncodeError, match=r"openpi-client .* of dtype [ct]"):
             msgpack.encode(scalar, arrays="openpi")
         return
     expected = openpi.packb([scalar])
@@ -216,7 +216,7 @@ def test_structures_too_deep_in_each_other() -> None:
     description: Any = "<i4"
     for _ in range(20):
         description = [["a", description]]
-    with pytest.raises(DecodeError, match="more than 16 structures"):
+    with pytest.raises(DecodeError, match="more than 16 "):
         msgpack.decode(structured(description))
 
 
@@ -232,7 +232,7 @@ def test_structured_arrays_that_cannot_be_sent() -> None:
             msgpack.encode(np.zeros(1, dtype))
         with pytest.raises(EncodeError, match=r"openpi|pickle"):
             msgpack.encode(np.zeros(1, dtype), arrays="openpi")
-    with pytest.raises(EncodeError, match="send it as an array"):
+    with pytest.raises(EncodeError, match=r"numpy.asarray"):
         msgpack.encode(np.zeros(1, [("a", "<i4")])[0])
 
 
@@ -382,7 +382,7 @@ def test_maps_like_any_other(value: dict[Any, Any]) -> None:
     [
         ({b"type": "<f4", b"shape": [2], b"data": b"1234567"}, "7 bytes announced, 8", "data"),
         ({b"type": "<f4", b"shape": [2], b"data": b"123456789"}, "9 bytes announced, 8", "data"),
-        ({b"type": "<f4", b"shape": [-1], b"data": b""}, "not an integer from 0", "shape'][0"),
+        ({b"type": "<f4", b"shape": [-1], b"data": b""}, "not an integer", "shape'][0"),
         ({b"type": "<f4", b"shape": [0, 1.5], b"data": b""}, "not an integer", "shape'][1"),
         ({b"type": "<f4", b"shape": [2**63], b"data": b""}, "not an integer", "shape'][0"),
         ({b"type": "<f4", b"shape": [2**61, 2], b"data": b""}, "dimensions overflows", "data"),
@@ -518,5 +518,5 @@ class Broken:
 
 def test_other_packages_arrays() -> None:
     assert np.array_equal(msgpack.decode(msgpack.encode([Tensor()]))[0], np.arange(3.0))
-    with pytest.raises(EncodeError, match=r"Broken did not give an array.* at \$\[0\]"):
+    with pytest.raises(EncodeError, match=r"Broken.* at \$\[0\]"):
         msgpack.encode([Broken()])

@@ -188,13 +188,13 @@ def test_limits(limits: Limits, value: Any, name: str) -> None:
 
 def test_32_bits_count() -> None:
     huge = np.broadcast_to(np.zeros(1, np.uint8), (2**33,))
-    with pytest.raises(EncodeError, match="counts bytes in 32 bits"):
+    with pytest.raises(EncodeError, match=r"32 bits.* 8589934592"):
         msgpack.encode(huge, limits=Limits(message=2**40))
 
 
 def test_encode_into_writes_nothing_when_it_does_not_fit() -> None:
     buffer = bytearray(5)
-    with pytest.raises(EncodeError, match="takes 6 bytes, the buffer has 5"):
+    with pytest.raises(EncodeError, match=r" 6 bytes.* buffer has 5"):
         msgpack.encode_into("hello", buffer)
     for offset in (-1, 6):
         with pytest.raises(EncodeError, match="offset"):

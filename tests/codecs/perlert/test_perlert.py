@@ -235,13 +235,13 @@ def test_numbers_of_headers() -> None:
     ("datagram", "offset", "path", "words"),
     [
         (b"", 0, "SERVER_INSTANCE_NAME", "the message ends inside a field"),
-        (b":7;lobby", 0, "SERVER_INSTANCE_NAME", "must not be empty"),
-        (b"city:x;lobby", 5, "SERVER_INSTANCE_NUMBER", "not an integer within its range"),
-        (b"city:7;looby", 7, "body", "none of the words that may stand here"),
+        (b":7;lobby", 0, "SERVER_INSTANCE_NAME", "empty"),
+        (b"city:x;lobby", 5, "SERVER_INSTANCE_NUMBER", "not an integer"),
+        (b"city:7;looby", 7, "body", "word"),
         (b"city:7;lobby ", 12, "body", "bytes after the end of the message: 1 of them"),
-        (b"city:7;register=a,b,c", 19, "AGENT_TAG", "must not have: got byte 0x2c"),
-        (b"city:7;ready=a,yes", 15, "BOOL_VALUE", "none of the words"),
-        (b"city:7;action=a=b", 15, "ACTION", "must not have: got byte 0x3d"),
+        (b"city:7;register=a,b,c", 19, "AGENT_TAG", "got byte 0x2c"),
+        (b"city:7;ready=a,yes", 15, "BOOL_VALUE", "word"),
+        (b"city:7;action=a=b", 15, "ACTION", "got byte 0x3d"),
         (b"city\x80:7;lobby", 4, "", "a string is not UTF-8"),
     ],
 )
@@ -498,7 +498,7 @@ def test_what_a_step_writer_refuses() -> None:
         with pytest.raises(TypeError):
             writer.write(1, 2, value, 0.0, False)
     for numbers in ((-1, 0), (0, -1), (2**63, 0), (0, 2**64)):
-        with pytest.raises(EncodeError, match="is not within"):
+        with pytest.raises(EncodeError, match=r"- at (TIMESTAMP|STEP_NUMBER)$"):
             writer.write(*numbers, "", 0.0, False)
     with pytest.raises(EncodeError):
         StepWriter("ci:ty", 7)

@@ -130,7 +130,7 @@ def test_integers(dtype: Any) -> None:
     assert same(text_to_array(text, dtype), array)
     assert same(text_to_array("+5,-0,007", dtype), np.array([5, 0, 7], dtype))
     for wrong in (info.min - 1, info.max + 1, 10**30, -(10**30)):
-        with pytest.raises(DecodeError, match="not an integer within its range") as caught:
+        with pytest.raises(DecodeError, match="not an integer") as caught:
             text_to_array(f"1,{wrong}", dtype)
         assert caught.value.offset == 2
     for bad in ("1.0", "1e3", "", " 1", "1_0", "nan", "true", "--1", "\u0661", "0x1"):
@@ -295,7 +295,7 @@ def test_mappings_without_text(mapping: Any) -> None:
         (",x:1", 0, "without a name"),
         (":1", 0, "an empty name"),
         ("a:1,:2", 4, "an empty name"),
-        ("a:1,b:2,a:3", 8, "'a' twice"),
+        ("a:1,b:2,a:3", 8, "name 'a'"),
         ("a:b:c", 3, "':'"),
         ("a:b;c", 3, "';'"),
         ("a:b=c", 3, "'='"),

@@ -238,32 +238,32 @@ def tight(control: bytes, data: bytes, width: int = 8, height: int = 4) -> bytes
 
 PX = b"\x11\x22\x33\0"
 BAD = {
-    "right-of-the-screen": (head(13, 0, 8, 1, 0) + PX * 8, "end at 21, it at 20", 0),
-    "below-the-screen": (head(0, 4, 8, 7, 7) + b"\x80abc", "end at 11, it at 10", 2),
+    "right-of-the-screen": (head(13, 0, 8, 1, 0) + PX * 8, "end at 21, .* at 20", 0),
+    "below-the-screen": (head(0, 4, 8, 7, 7) + b"\x80abc", "end at 11, .* at 10", 2),
     "far-away": (head(65535, 65535, 65535, 65535, 16) + bytes(4), "end at 131070", 0),
     "unknown-encoding": (head(0, 0, 1, 1, 99), "unknown encoding: got 0x63", 8),
     "unknown-pseudo": (head(0, 0, 1, 1, -1), "unknown encoding: got 0xffffffff", 8),
-    "copy-from-outside": (head(0, 0, 8, 4, 1) + b"\0\x0d\0\0", "end at 21, it at 20", 12),
-    "copy-from-below": (head(0, 0, 8, 4, 1) + b"\0\0\0\x07", "end at 11, it at 10", 14),
+    "copy-from-outside": (head(0, 0, 8, 4, 1) + b"\0\x0d\0\0", "end at 21, .* at 20", 12),
+    "copy-from-below": (head(0, 0, 8, 4, 1) + b"\0\0\0\x07", "end at 11, .* at 10", 14),
     "rre-past-its-end": (
         head(0, 0, 8, 4, 2) + b"\0\0\0\1" + PX + PX + struct.pack(">HHHH", 4, 0, 5, 1),
-        "end at 9, it at 8",
+        "end at 9, .* at 8",
         24,
     ),
     "rre-below-its-end": (
         head(0, 0, 8, 4, 2) + b"\0\0\0\1" + PX + PX + struct.pack(">HHHH", 0, 4, 1, 1),
-        "end at 5, it at 4",
+        "end at 5, .* at 4",
         26,
     ),
     "rre-lies": (head(0, 0, 8, 4, 2) + b"\xff\xff\xff\xff" + PX, "bytes needed", 20),
     "hextile-past-its-tile": (
         head(0, 0, 8, 4, 5) + b"\x0a" + PX + b"\1\x70\x10",
-        "end at 9, it at 8",
+        "end at 9, .* at 8",
         18,
     ),
     "hextile-below-its-tile": (
         head(0, 0, 8, 4, 5) + b"\x0a" + PX + b"\1\x03\x01",
-        "end at 5, it at 4",
+        "end at 5, .* at 4",
         18,
     ),
     "hextile-zlib": (head(0, 0, 8, 4, 5) + b"\x20", "sub-encoding: got byte 0x20", 12),
@@ -283,8 +283,8 @@ BAD = {
     "zrle-17": (zrle(b"\x11"), r"0x11 \(byte 0 of the inflated rectangle\)", 16),
     "zrle-127": (zrle(b"\x7f"), "got byte 0x7f", 16),
     "zrle-129": (zrle(b"\x81"), "got byte 0x81", 16),
-    "zrle-run": (zrle(b"\x80abc\x20"), "33 pixels, 32 are left", 16),
-    "zrle-endless-run": (zrle(b"\x80abc" + b"\xff" * 200), "256 pixels, 32 are left", 16),
+    "zrle-run": (zrle(b"\x80abc\x20"), "33 pixels, 32 .*left", 16),
+    "zrle-endless-run": (zrle(b"\x80abc" + b"\xff" * 200), "256 pixels, 32 .*left", 16),
     "zrle-index": (zrle(b"\x82abcdef\x02"), "got 2 of 2 colours", 16),
     "zrle-run-index": (zrle(b"\x82abcdef\x85\x00"), "got 5 of 2 colours", 16),
     "zrle-packed-index": (zrle(b"\x03" + bytes(9) + b"\xff" * 8), "got 3 of 3 colours", 16),
@@ -324,7 +324,7 @@ def test_tight_is_not_wider_than_2048() -> None:
     decoder = RectangleDecoder(Framebuffer(3000, 4))
     for control in (b"\0", b"\x40\2", b"\x90"):
         data = head(0, 0, 2049, 1, 7) + control + bytes(9)
-        with pytest.raises(DecodeError, match="end at 2049, it at 2048"):
+        with pytest.raises(DecodeError, match=r"end at 2049, .* at 2048"):
             decoder.size(data, 0, len(data))
     data = head(0, 0, 3000, 4, 7) + b"\x80" + b"\x10\x20\x30"  # one colour has no rows
     decoder.paint(data, 0, 1)

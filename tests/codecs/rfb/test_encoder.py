@@ -179,9 +179,9 @@ def test_wrong_frames_and_areas_are_refused() -> None:
         np.zeros((0, 5, 3), np.uint8),
         np.zeros((1, 65536, 3), np.uint8),
     ):
-        with pytest.raises(ValueError, match="a frame is"):
+        with pytest.raises(ValueError, match=r"a frame .*not "):
             encoder.encode(bad, [(0, 0, 1, 1)])
-        with pytest.raises(ValueError, match="a frame is"):
+        with pytest.raises(ValueError, match=r"a frame .*not "):
             changed(good, bad)
     with pytest.raises((ValueError, BufferError)):
         encoder.encode(good[:, ::2], [(0, 0, 1, 1)])

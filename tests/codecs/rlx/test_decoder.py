@@ -153,7 +153,7 @@ def test_an_object_that_gives_other_memory_each_time() -> None:
 
     fickle: Any = Fickle(rlx.encode({"a": floats(1000)}))
     assert np.array_equal(rlx.decode(fickle)["a"], floats(1000))
-    with pytest.raises(BufferError, match="other memory"):
+    with pytest.raises(BufferError, match=r"Fickle.*copy=True"):
         rlx.decode(fickle, copy=False)
 
 

@@ -193,7 +193,7 @@ def test_a_head_has_a_size_and_a_limit() -> None:
 
 @pytest.mark.parametrize("data", [b"\x16\x03\x01", b"P", b"GEx", b"\r\n", b"SSH"])
 def test_what_is_no_http_is_refused_at_once(data: bytes) -> None:
-    with pytest.raises(DecodeError, match="expected b'GET '"):
+    with pytest.raises(DecodeError, match=r"expected .*b'GET '"):
         head_size(data, 0, len(data), 8192, b"GET ")
 
 
@@ -305,5 +305,5 @@ def test_headers() -> None:
     assert headers.tokens("A") == ["1", "2", "3"]
     assert headers.all("a") == ["1, 2", "3"]
     assert headers.get("B") == ""
-    with pytest.raises(DecodeError, match="2 headers"):
+    with pytest.raises(DecodeError, match=r"2.*'a'|'a'.*2"):
         headers.get("a")

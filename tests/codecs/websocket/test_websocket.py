@@ -170,12 +170,12 @@ def test_a_second_look_is_left_to_take() -> None:
         ("8b00", "reserved opcode"),
         ("0900", "control frame"),
         ("897e0080", "control frame"),
-        ("88ff", "masked by a server"),
-        ("8180", "masked by a server"),
-        ("827e007d", "more bytes than it needs"),
-        ("827f000000000000ffff", "more bytes than it needs"),
-        ("827f8000000000000000", "from 2\\*\\*63 on"),
-        ("827fffffffffffffffff", "from 2\\*\\*63 on"),
+        ("88ff", "masked"),
+        ("8180", "masked"),
+        ("827e007d", "frame length"),
+        ("827f000000000000ffff", "frame length"),
+        ("827f8000000000000000", "2\\*\\*63"),
+        ("827fffffffffffffffff", "2\\*\\*63"),
     ],
 )
 def test_what_no_frame_may_be(wire: str, why: str) -> None:
@@ -229,9 +229,9 @@ def test_take_wants_exactly_one_frame() -> None:
 def test_places_outside_the_buffer() -> None:
     framer = WebSocketEndpoint(True)
     for start, end in ((-1, 2), (0, 3), (2, 1)):
-        with pytest.raises(ValueError, match="no bytes"):
+        with pytest.raises(ValueError, match=r"in a buffer|within a buffer"):
             framer.frame_size(b"\x82\x00", start, end)
-    with pytest.raises(ValueError, match="no 3 bytes"):
+    with pytest.raises(ValueError, match="3 bytes"):
         framer.whole(b"\x82\x00", 3)
 
 
