@@ -378,7 +378,6 @@ cdef class StreamCore(FrameReader):
     # Receiving.
 
     cpdef object room(self):
-        """Return the buffer for the next bytes; it is never empty."""
         return _junk_view if self._phase == LINGERING else FrameReader.room(self)
 
     cdef char *_space(self, Py_ssize_t *size) except NULL:

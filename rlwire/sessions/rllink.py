@@ -202,10 +202,7 @@ class RLlinkServerSession(_Session):
         self._known_bound = self._bound
         if token is not None:
             if len(self._copies.encode(Ping(token), "json")) > HEAD + _FIRST:
-                raise ValueError(
-                    f"the token has {len(token)} characters, too many for a first message of "
-                    f"{HEAD + _FIRST} bytes"
-                )
+                raise ValueError(f"the token has {len(token)} characters, too many for a Ping")
             self._bound = min(self._bound, (_FIRST, "a first message, with a token"))
         self._pong = Pong()
         self._greeted = False  # whether an allowed first message was received

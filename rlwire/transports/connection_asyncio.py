@@ -234,9 +234,7 @@ class AsyncConnection:
 
     async def _receive(self) -> Any:
         if self._receiving:
-            raise LocalProtocolError(
-                f"{self.peer}: another task is receiving; one may at a time"
-            )
+            raise LocalProtocolError(f"{self.peer}: another task is receiving; one may at a time")
         try:
             event = self.core.next()
         finally:
@@ -270,7 +268,6 @@ class AsyncConnection:
     # Called by the stream.
 
     def on_stream(self, stream: SocketStream) -> None:
-        """Use a stream that has just opened."""
         self._stream = stream
         self._calls = stream.calls
         stream.listen(True)

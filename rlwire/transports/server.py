@@ -398,7 +398,7 @@ class ThreadServer(BaseServer[Connection]):
             self._admission.leave(host)
             if isinstance(error, OSError):
                 # Some systems reject socket options once the peer has closed.
-                self._log.debug("%s: disconnected before it was served: %s", peer, error)
+                self._log.debug("%s: not served: %s", peer, error)
             elif not isinstance(error, _NoThread):
                 raise
             sock.close()  # last, because the peer may then read the statistics

@@ -136,8 +136,7 @@ class LoopServer(BaseServer[AsyncConnection]):
             # or TLS failed.
             self._log.log(
                 logging.DEBUG if isinstance(error, ConnectionError) else logging.WARNING,
-                "%s: disconnected before it was served: %s",
-                peer, str(error) or type(error).__name__,
+                "%s: not served: %s", peer, str(error) or type(error).__name__,
             )  # fmt: skip
             sock.close()
             self._count("lost", bad=True)

@@ -1,7 +1,6 @@
-"""System calls of sockets and shared-memory rings, without Python code between core and kernel.
+"""System calls of sockets and shared-memory rings. A whole step is one Python call.
 
-After a process switch the caches are cold and each Python call costs measurable time. So a whole
-step is one call here.
+After a process switch the caches are cold, and each further call costs measurable time.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer

@@ -99,9 +99,7 @@ class Backoff:
         if self.attempts < 1:
             raise ValueError(f"attempts must be at least 1, not {self.attempts}")
         if not (self.first > 0 and self.longest > 0):
-            raise ValueError(
-                f"first and longest must be positive, not {self.first!r} and {self.longest!r}"
-            )
+            raise ValueError(f"first={self.first} and longest={self.longest} must be positive")
         if self.deadline is not None and not self.deadline > 0:
             raise ValueError(f"deadline must be positive or None, not {self.deadline!r}")
 

@@ -272,13 +272,11 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 async def _share(loop: asyncio.AbstractEventLoop, sock: ShmSocket) -> None:
-    """Run the handshake of shared memory."""
     for _ in sock.handshake_steps():
         await _wait(loop.add_reader, loop.remove_reader, sock.fileno())
 
 
 async def _shake_hands(loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket) -> None:
-    """Run TLS's handshake."""
     while True:
         try:
             sock.do_handshake()

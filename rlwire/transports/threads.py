@@ -52,7 +52,6 @@ class Worker:
 
 
 def run_in_thread(name: str, call: Callable[..., object], *arguments: Any) -> None:
-    """Call a function in a new thread."""
     threading.Thread(target=call, args=arguments, name=name, daemon=True).start()
 
 

@@ -236,9 +236,7 @@ class RewarderClientSession(RewarderSession):
         request = self._forget(parent) if isinstance(parent, int) else None
         if request is not None:
             if what not in (None, request.what):
-                raise RemoteProtocolError(
-                    f"the server sent {reply.method} in reply to message {parent}, a {request.what}"
-                )
+                raise RemoteProtocolError(f"{reply.method} to message {parent}, a {request.what}")
             return request
         if isinstance(parent, int) and parent in self._given_up:
             self._given_up.remove(parent)

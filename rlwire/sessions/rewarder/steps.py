@@ -110,7 +110,6 @@ class EpisodeBuffer:
         self._info_size = 0
 
     def add_reward(self, reward: float, done: bool, info: dict[str, Any]) -> None:
-        """Add a reward to the sum."""
         step = self.step
         try:
             total = float(step.reward + reward)
@@ -154,7 +153,6 @@ class EpisodeBuffer:
             self.step.dropped += 1
 
     def add_observation(self, observation: Any) -> None:
-        """Replace the observation."""
         self.step.observation = observation
         self.news = True
 
@@ -323,7 +321,6 @@ class ClockOffset:
         replied: float,
         runtime: float | None = None,
     ) -> None:
-        """Add a round trip."""
         if not math.isfinite(replied):
             return
         if runtime is None or not 0.0 <= runtime <= elapsed:

@@ -43,7 +43,6 @@ class PageSession:
         self._decode, self._encode = _json.decode, _json.encode
 
     def receive(self, message: Buffer) -> list[PageCommand]:
-        """Return the command in a text."""
         value = self._decode(message, self._limits)
         if type(value) is not dict:
             raise self._refused(f"got {type(value).__name__}")
@@ -58,7 +57,6 @@ class PageSession:
         return [PageCommand(sid, value, len(message))]
 
     def send(self, event: PageReply) -> bytes:
-        """Return the text of a reply."""
         return self._encode({"sid": event.sid, **event.message}, self._limits)
 
     def refuse(self, error: RlwireError) -> list[Buffer]:

@@ -478,7 +478,7 @@ def test_a_run_that_is_over_is_noticed_in_the_lobby(text: str) -> None:
     assert texts(player.waits(10.6), "32322 city:7;lobby") == [10.5]
     event = player.hears(text)[-1]
     assert event.what == "rollout"
-    assert "the run is over, or the server began anew" in event.reason
+    assert "has ended or the server" in event.reason
     assert player.state is PerlertState.IDLE
 
 

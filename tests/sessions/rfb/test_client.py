@@ -379,7 +379,7 @@ def test_an_update_ended_at_every_byte() -> None:
         assert talk.core.broken
     talk = opened()
     talk.hear(update(rectangle()))
-    with pytest.raises(ConnectionClosed, match=r"is closed by the peer$"):
+    with pytest.raises(ConnectionClosed, match=r"closed by the peer$"):
         talk.end()
     assert not talk.core.broken
 
@@ -547,7 +547,7 @@ def test_what_is_the_sessions_own_is_not_the_users(message: ClientMessage) -> No
     talk = opened()
     with pytest.raises(LocalProtocolError, match="the session itself"):
         talk.say(message)
-    with pytest.raises(LocalProtocolError, match="handshake is not over"):
+    with pytest.raises(LocalProtocolError, match="handshake"):
         RfbClientSession().send(KeyEvent(97, True))
 
 
