@@ -858,16 +858,16 @@ cdef class StreamCore(FrameReader):
         return self.count if wait == TO_BEGIN else 0
 
     cdef str _too_late(self, int wait, object limit):
+        name = _WAITS[wait]
         if wait == TO_WRITE:
-            return f"{self.peer}: the peer did not read our message within write={limit} s"
-        if wait == TO_CONNECT:
-            return f"{self.peer}: no handshake within connect={limit} s"
-        if wait == TO_READ:
+            what = "the peer did not read our message"
+        elif wait == TO_CONNECT:
+            what = "no handshake"
+        elif wait == TO_READ:
             have, want = self.partial
-            if not have:
-                return f"{self.peer}: a message was not complete within read={limit} s"
-            return (
-                f"{self.peer}: received only {have} of {want or 'an unknown number of'} bytes "
-                f"of a message within read={limit} s"
-            )
-        return f"{self.peer}: no message started within {_WAITS[wait]}={limit} s"
+            what = "a message was not complete"
+            if have:
+                what = f"received {have} of {want or 'an unknown number of'} bytes of a message"
+        else:
+            what = "no message started"
+        return f"{self.peer}: {what} within {name}={limit} s (Timeouts.{name})"

@@ -597,7 +597,7 @@ class Connection(Owned):
         finally:
             core.abort()
             if self._tls is not None:
-                self._tls.say_goodbye()
+                self._tls.send_close_notify()
             self._sock.close()
 
     def _shutdown(self, how: int) -> None:

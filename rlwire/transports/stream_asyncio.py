@@ -206,7 +206,7 @@ class TLSStream(SocketStream):
         self.listen(False)
         self._closing = True
         self._goodbye = self._loop.call_later(_GOODBYE, self.abort)
-        self._say_goodbye()
+        self._send_close_notify()
 
     def abort(self) -> None:
         if self._draining and not self._gone:
@@ -226,12 +226,12 @@ class TLSStream(SocketStream):
         if self.listening:
             self._owner.on_readable()
 
-    def _say_goodbye(self) -> None:
+    def _send_close_notify(self) -> None:
         """Send close_notify, and then wait for the peer's."""
         try:
             self._sock.unwrap()
         except ssl.SSLWantWriteError:
-            self._call_when_writable(self._say_goodbye)
+            self._call_when_writable(self._send_close_notify)
             return
         except (OSError, ValueError):  # such as SSLWantReadError, before the peer's close_notify
             pass

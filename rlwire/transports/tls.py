@@ -141,7 +141,7 @@ class TLSSocket:
             return self.send(b"".join(parts))
         return self.send(parts[0])
 
-    def say_goodbye(self) -> None:
+    def send_close_notify(self) -> None:
         """Send close_notify, without waiting for the peer's."""
         with contextlib.suppress(OSError, ValueError):
             self._sock.settimeout(0.0)

@@ -76,8 +76,8 @@ _HINTS = {
     "step": "join_world first",
     "reset": "join_world first",
 }
-_KINDS: dict[type, str] = {asked: name for name, (asked, _told) in REQUESTS.items()}
-_ANSWERS: dict[type, str] = {told: name for name, (_asked, told) in REQUESTS.items()}
+_KINDS: dict[type, str] = {request: name for name, (request, _) in REQUESTS.items()}
+_ANSWERS: dict[type, str] = {response: name for name, (_, response) in REQUESTS.items()}
 
 _SERVER = nodes(TRANSITIONS)
 _CLIENT = nodes(TRANSITIONS | TOLERATED)
@@ -235,7 +235,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         if kind is None:
             raise LocalProtocolError(
                 f"expected a request, got {type(event).__name__}; requests are "
-                f"{', '.join(asked.__name__ for asked in _KINDS)} and Step"
+                f"{', '.join(request.__name__ for request in _KINDS)} and Step"
             )
         if not (self._pending or kind in self._node.allowed):
             self._not_now(kind)
@@ -259,15 +259,15 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         if not self._pending:
             self._fail(f"the server sent a {type(response).__name__} without a request")
         kind, world = self._pending[0]
-        told = _ANSWERS.get(type(response), "error")
-        if told not in (kind, "error"):
+        answered = _ANSWERS.get(type(response), "error")
+        if answered not in (kind, "error"):
             self._fail(f"the server answered {kind} with a {type(response).__name__}")
         if isinstance(response, StepResponse):
             node = self._node.steps.get(response.state)
             if node is None:
                 self._no_state(response.state)
         else:
-            outcome = "error" if told == "error" else "done"
+            outcome = "error" if answered == "error" else "done"
             if outcome == "done" and kind in ("reset_world", "destroy_world"):
                 outcome = "done" if world == self._world else "done elsewhere"
             node = self._node.nexts.get((kind, outcome))

@@ -363,14 +363,14 @@ class PerlertClientSession:
         return None if due == _NEVER else due
 
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
-        taken: list[tuple[bytes, Hashable]] = []
+        out: list[tuple[bytes, Hashable]] = []
         if self._out:
-            taken, self._out = self._out, taken
+            out, self._out = self._out, out
         episode = self._episode
         if episode.pending:
-            taken.append((episode.pending, episode.address))
+            out.append((episode.pending, episode.address))
             episode.pending = b""
-        return taken
+        return out
 
     # ---- datagrams other than the steps of the rollout ----
 

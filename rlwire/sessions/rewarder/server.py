@@ -321,7 +321,7 @@ class RewarderServerSession(RewarderSession):
         if self._over:
             return []
         try:
-            told = self._decode(message)
+            decoded = self._decode(message)
         except RlwireError:
             self._over = True
             self.release()
@@ -330,20 +330,19 @@ class RewarderServerSession(RewarderSession):
         if not (self.observer or runtime.active is self or runtime._claim(self)):
             self._close(_TAKEN)
             return []
-        kind = type(told)
+        kind = type(decoded)
         if kind is AgentAction and not self.observer:
-            return [told]
+            return [decoded]
         began = self._clock()
-        number = told.message_id
-        wrong = self._wrong_with(told)
-        if wrong is not None:
+        number = decoded.message_id
+        reason = self._why_rejected(decoded)
+        if reason is not None:
             self.refused += 1
-            self._enqueue(
-                self._write(ReplyError(f"{told.method[:60]}: {wrong}", parent_message_id=number))
-            )
+            text = f"{decoded.method[:60]}: {reason}"
+            self._enqueue(self._write(ReplyError(text, parent_message_id=number)))
         elif kind is EnvReset and not self.observer:
-            self._pending[cast("int | str", plain_id(number, "message_id"))] = told, began
-            return [told]
+            self._pending[cast("int | str", plain_id(number, "message_id"))] = decoded, began
+            return [decoded]
         else:
             took = max(0.0, self._clock() - began)
             reply: RewarderMessage
@@ -357,35 +356,36 @@ class RewarderServerSession(RewarderSession):
             self._enqueue(self._write(reply))
         return []
 
-    def _wrong_with(self, told: Any) -> str | None:
+    def _why_rejected(self, message: Any) -> str | None:
         """Return why a message is rejected, or None."""
-        kind = type(told)
+        kind = type(message)
         if kind is AgentAction:
             return "observers cannot act"
         if kind is UnknownMessage:
             return "unknown method"
         if kind is not EnvReset and kind is not ControlPing:
             return "only servers send it"
-        if told.message_id is None:
+        if message.message_id is None:
             return "a request needs a message_id"
         if kind is ControlPing:
             return None
-        if told.seed is not None and (type(told.seed) is not int or abs(told.seed) >= 2**63):
+        seed = message.seed
+        if seed is not None and (type(seed) is not int or abs(seed) >= 2**63):
             return "seed must be an integer of 64 bits"
-        if told.fps is not None and not 0 < told.fps <= _FASTEST:
-            return f"fps must be over 0 and at most {_FASTEST}, not {quoted(told.fps)}"
-        if told.episode_id is not None:
+        if message.fps is not None and not 0 < message.fps <= _FASTEST:
+            return f"fps must be over 0 and at most {_FASTEST}, not {quoted(message.fps)}"
+        if message.episode_id is not None:
             try:
-                following_episode("0", told.episode_id)
+                following_episode("0", message.episode_id)
             except RemoteProtocolError as error:
                 return str(error)
         if len(self._pending) >= _PENDING:
             return f"{len(self._pending)} resets are pending, limit is {_PENDING}"
         return None
 
-    def _check_text_id(self, told: RewarderMessage, name: str | None) -> None:
+    def _check_text_id(self, message: RewarderMessage, name: str | None) -> None:
         if name in self._pending:
-            raise RemoteProtocolError(f"{told.method} with a duplicate message_id {quoted(name)}")
+            raise RemoteProtocolError(f"{message.method} repeats the message_id {quoted(name)}")
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
         """End the session; return a ``v0.connection.close`` with the error, unless one was sent."""
