@@ -305,9 +305,9 @@ def test_ended_at_every_byte(talk: str, side: int) -> None:
         wire = converse(make, cut=(side, place))
         assert wire.stopped
         core = wire.cores[side]
-        with pytest.raises(ConnectionClosed, match=r"the peer.*closed by the peer"):
+        with pytest.raises(ConnectionClosed, match="closed by the peer"):
             core.take(0)
-        with pytest.raises(ConnectionClosed, match=r"the peer.*closed by the peer"):
+        with pytest.raises(ConnectionClosed, match="closed by the peer"):
             core.next()
         assert core.phase is StreamPhase.DEAF
         assert wire.heard[side] == events[side][: len(wire.heard[side])]
