@@ -480,4 +480,4 @@ class Http2Session(frames.Http2Endpoint):
         was, self.closed = self.closed, True
         self.listening = False
         count = len(self.streams)
-        return "" if was or not count else f"{count} stream{'s'[: count > 1]} open"
+        return "" if was or not count else f"{count} stream{'s' * (count > 1)} open"

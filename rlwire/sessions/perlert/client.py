@@ -434,7 +434,7 @@ class PerlertClientSession:
                     # clients still play. Wait as long as the server reports that.
                     self._register_request.expires = now + TIMEOUT
                 else:
-                    self._hurry(now)
+                    self._recheck_soon(now)
             elif slot.ready == self._want_ready:
                 self._ready_request.end()
             elif self._want_ready is not None and self._ready_request.due == _NEVER:
@@ -457,7 +457,7 @@ class PerlertClientSession:
             # The reply to a late copy of a request. If that was for another slot, the server may
             # have moved us back there; and every registration makes a slot not ready.
             if key != self.key:
-                self._hurry(now)
+                self._recheck_soon(now)
             elif self._want_ready:
                 self._say_ready(True, now)
         if self.state is not PerlertState.REGISTERING:
@@ -486,11 +486,11 @@ class PerlertClientSession:
         # It may be a copy of the last rollout's start. Ask the rollout port: it replies with a step
         # of a new rollout or with a stale one. Without a reply, lobby information causes a start.
         self._out.append((self._lobby_request.datagram, rollout))
-        self._hurry(now)
+        self._recheck_soon(now)
         return []
 
     def _first_step(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Any]:
-        """Process a step outside of a rollout: it replaces a lost start, its source the port."""
+        """Process a step outside of a rollout: it replaces a lost start, and shows the port."""
         episode, state = self._episode, self.state
         timestamp, step = fields[:2]
         if state is PerlertState.ROLLOUT:
@@ -592,7 +592,7 @@ class PerlertClientSession:
         elif now - self._doubt[1] >= FIRST_WAIT:
             self._doubt = None
             return True
-        self._hurry(now)
+        self._recheck_soon(now)
         return False
 
     # ---- sending ----
@@ -611,7 +611,7 @@ class PerlertClientSession:
         request.due = min(now + wait, request.expires)
         request.wait = min(2.0 * request.wait, LONGEST_WAIT)
 
-    def _hurry(self, now: float) -> None:
+    def _recheck_soon(self, now: float) -> None:
         if self.state is PerlertState.REGISTERING:  # its requests also cause lobby information
             self._register_request.wait = FIRST_WAIT
             self._register_request.due = min(self._register_request.due, now + FIRST_WAIT)
@@ -633,7 +633,7 @@ class PerlertClientSession:
         episode = self._episode
         information = self._lobby_request.datagram
         if not episode.pending:
-            # Before the first action, not a made-up one, which could be valid.
+            # Before the first action, a lobby request: a made-up action could be valid.
             self._out.append((episode.action or information, episode.address))
         silent = now - episode.heard
         waiting = silent >= SILENCE or self.state is PerlertState.STARTING

@@ -129,7 +129,7 @@ class RfbClientSession:
         self._decoder: Any = None
         # Of the update that is being received:
         self._left = 0  # missing rectangles
-        self._run = (0, 0, False)  # size and count of `frame_size`'s rectangles; the last ones?
+        self._run = (0, 0, False)  # rectangles of `frame_size`: size, count, whether they end it
         self._unpainted: list[tuple[Buffer, int, int]] = []  # message, offset, count
         self._held = 0  # bytes
         self._spent = 0  # pixels painted
