@@ -57,7 +57,7 @@ cdef class StreamCore(FrameReader):
     cdef object _out, _instead
     cdef bint _out_grows, _ask_again
     cdef Py_ssize_t _index, _offset
-    cdef object _patience
+    cdef object _handshake_timeout
     cdef double _since
     cdef int _wait
     cdef unsigned long long _wait_serial, _sent

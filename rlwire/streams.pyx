@@ -1,11 +1,11 @@
 """The stream core: one end of a byte stream, without I/O.
 
 A driver owns the socket, the thread or loop, and the clock. It moves bytes, reports their number,
-and passes the time. The core makes no system calls and knows no protocol.
+and passes in the time. The core makes no system calls and knows no protocol.
 
-Small messages pass through a small inbox. A larger one is received into a block of its size,
-without a copy; the next one is expected to be as large and is received into a block from its first
-byte on. Sent buffers are never copied.
+Small messages pass through a small inbox. A larger message is received into a block of its size,
+without a copy. The next message is expected to be as large, so its first byte already goes into a
+block. Sent buffers are never copied.
 """
 
 import logging
@@ -27,10 +27,10 @@ INBOX = 4096
 """Bytes of the inbox: all that a connection without large messages allocates."""
 
 LAST_WORDS = 1.0
-"""Seconds for a peer to receive a farewell or a refusal, and to send its own."""
+"""Seconds for a peer to receive our close message or error, and to send its close message."""
 
 TURN = 16
-"""Messages of one connection, of up to 64 KiB each, before others have their turns."""
+"""Messages of one connection, of up to 64 KiB each, before other connections are served."""
 
 cdef Py_ssize_t _INBOX = INBOX
 cdef Py_ssize_t _TURN = TURN
@@ -53,7 +53,7 @@ class _Nothing:
 
 
 NOTHING = _Nothing()
-"""Returned in place of an event while there is none."""
+"""Returned when no event is available."""
 
 cdef object _NOTHING = NOTHING
 
@@ -67,11 +67,11 @@ class StreamPhase(IntEnum):
     """A server waits for the peer's first message, with a shorter timeout."""
     OPEN = 2
     DRAINING = 3
-    """The peer sends no more; received messages are still delivered, and can be answered."""
+    """The peer has closed its side; received messages are still delivered and can be answered."""
     DEAF = 4
-    """Nothing more is received; queued events are still delivered, and can be answered."""
+    """Nothing more is received; queued events are still delivered and can be answered."""
     CLOSING = 5
-    """The farewell is sent or queued; only the session receives."""
+    """The close message is sent or queued; received frames go to the session only."""
     LINGERING = 6
     """The last buffers are sent or queued; received bytes are discarded."""
     CLOSED = 7
@@ -80,7 +80,7 @@ class StreamPhase(IntEnum):
 
 cdef tuple _PHASES = tuple(StreamPhase)
 
-# The waits.
+# What a connection waits for.
 cdef enum:
     NONE
     TO_CONNECT
@@ -92,7 +92,7 @@ cdef enum:
 
 cdef tuple _WAITS = ("", "connect", "write", "read", "first", "idle", "")
 
-# Discarded bytes of all connections.
+# Receives the discarded bytes of all connections.
 cdef bytearray _junk = bytearray(65536)
 cdef object _junk_view = memoryview(_junk)
 
@@ -115,11 +115,11 @@ cdef class FrameReader:
         self._arena = Arena() if arena is None else arena
         self.inbox = bytearray(_INBOX)
         self._small = memoryview(self.inbox)
-        self._store, self._view = self.inbox, self._small  # a larger one, while that is needed
-        self._start = self._end = 0  # the bytes in it that were not returned yet
+        self._store, self._view = self.inbox, self._small  # replaced by a larger one if needed
+        self._start = self._end = 0  # the unread bytes in it
         self._block = None  # of a large frame
-        self._pad = self._size = 0  # where the frame lies in it
-        self._have = 0  # received bytes of it
+        self._pad = self._size = 0  # the frame's place in it
+        self._have = 0  # bytes received of it
         self._want = 0  # size of the current frame; 0 while unknown
         self._likely = self._likely_pad = 0  # size and place in its block of the last large frame
         self.expecting = False
@@ -141,12 +141,12 @@ cdef class FrameReader:
         return self._view[self._end :] if self._end else self._view
 
     cdef char *_space(self, Py_ssize_t *size) except NULL:
-        """As `room`, as a pointer that is valid until the next call."""
+        """Return `room()` as a pointer, which is valid until the next call."""
         if self._block is not None:
             if self._have < self._size:
                 size[0] = self._size - self._have
                 return <char *> self._block.data + self._pad + self._have
-            # It was not fetched yet: the next frame begins in the inbox.
+            # The block's frame is complete but not fetched: the next one begins in the inbox.
         elif self._end == 0 and self.expecting:
             self._take_like_last()
             size[0] = self._size
@@ -191,7 +191,7 @@ cdef class FrameReader:
     cdef int _begin_block(self, Py_ssize_t size) except -1:
         """Move a frame of `size` bytes, larger than the inbox, to a block.
 
-        It stays in the inbox while its first bytes do not show where its array begins.
+        It stays in the inbox until its first bytes show where its array begins.
         """
         cdef Py_ssize_t start = self._start
         cdef Py_ssize_t have = self._end - start
@@ -238,7 +238,7 @@ cdef class FrameReader:
             self._want = self._size
             self.direct = True
             return True
-        # Another one: its bytes go to the inbox, before those that are there.
+        # Not the expected frame: its bytes go to the inbox, before those already there.
         self._block = None
         self.expecting = False
         self._make_room(have)
@@ -281,7 +281,7 @@ cdef class FrameReader:
 
 
 cdef class Moved:
-    """The events that a connection has ``sent`` and ``received``; it outlives the connection."""
+    """Counts of a connection's ``sent`` and ``received`` events, also after its end."""
 
 
 cdef class StreamCore(FrameReader):
@@ -290,18 +290,18 @@ cdef class StreamCore(FrameReader):
     After `take`, `next` and `check`, whether they returned or raised, check `sending` and `phase`.
 
     Attributes:
-        moved: events that were queued to be sent, and delivered by `take` and `next`.
+        moved: counts of events that were queued to be sent, and delivered by `take` and `next`.
         peer: the other end's name.
         fresh: whether the next byte goes to the start of `inbox` and begins a message.
         ended: why nothing more can be received; empty before.
-        broken: whether it ended inside a message, or otherwise than by `close`. A reset between two
-            messages is a `close` to a session that `pushes`.
-        over: whether a talking session has ended: close it after the last event.
-        half_close: whether to shut down the sending side while it lingers.
+        broken: whether it ended inside a message or without a close. A reset between two messages
+            counts as a close for a session that `pushes`.
+        over: whether the session has ended by itself: close after the last event.
+        half_close: whether to shut down the sending side while lingering.
         waiting: bytes that are queued to be sent.
         count: messages received.
-        more: whether `next` returned `NOTHING` because its turn (`TURN` messages) is over. Call it
-            again, before anything is received, after other connections' turns.
+        more: whether `next` returned `NOTHING` because its turn (`TURN` messages) is over. Serve
+            other connections, then call `next` again before receiving.
         late: the timeout that `check` found exceeded, or ``"session"``.
     """
 
@@ -336,7 +336,7 @@ cdef class StreamCore(FrameReader):
 
     @property
     def closed(self) -> bool:
-        """Whether only a farewell is still sent."""
+        """Whether at most a close message is still sent."""
         return self._phase >= CLOSING
 
     @property
@@ -346,7 +346,7 @@ cdef class StreamCore(FrameReader):
 
     @property
     def sending(self) -> bool:
-        """Whether `output` has something."""
+        """Whether buffers are queued to be sent."""
         return self._out is not None
 
     @property
@@ -361,7 +361,7 @@ cdef class StreamCore(FrameReader):
 
     @property
     def steady(self) -> bool:
-        """Whether it is open, and nothing is queued to be sent."""
+        """Whether the connection is open, and no buffers are queued to be sent."""
         return self._phase == OPEN and self._out is None
 
     @property
@@ -370,15 +370,14 @@ cdef class StreamCore(FrameReader):
         return self._talker is not None
 
     def begin(self, object seconds=None) -> None:
-        """Start: queue a talking session's first buffers; `seconds` limit the handshake."""
-        self._patience = seconds
+        """Start, and queue the session's first buffers; `seconds` limit its handshake."""
+        self._handshake_timeout = seconds
         if self._talker is not None:
             self._talk()
 
     # Receiving.
 
     cpdef object room(self):
-        """Return the buffer for the next bytes; it is never empty."""
         return _junk_view if self._phase == LINGERING else FrameReader.room(self)
 
     cdef char *_space(self, Py_ssize_t *size) except NULL:
@@ -388,7 +387,7 @@ cdef class StreamCore(FrameReader):
         return FrameReader._space(self, size)
 
     cpdef object take(self, Py_ssize_t have):
-        """Receive `have` bytes in `room()`, 0 for the end of the stream; return an event."""
+        """Process `have` bytes in `room()`, 0 for the end of the stream; return as `next`."""
         if self.fresh and have:
             try:
                 events = self._session_receive_whole(self._store, have)
@@ -461,7 +460,7 @@ cdef class StreamCore(FrameReader):
                     self.count += 1
                     self._taken += 1 + (len(message) >> 16)
                     events = self._session_receive(message)
-                    message = None  # free for the arena
+                    message = None  # lets the arena reuse its block
             except RlwireError as error:
                 self._failed(error, True)
                 raise
@@ -546,7 +545,7 @@ cdef class StreamCore(FrameReader):
             self._say(buffers)
         else:
             if self._talker is not None:
-                # Its own buffers come first: messages may be numbered.
+                # The session's own buffers come first: messages may be numbered.
                 self._say(self._talker.outgoing())
             buffers = self._session_send(event)
             self.moved.sent += 1
@@ -607,8 +606,8 @@ cdef class StreamCore(FrameReader):
             self._out_grows = False
             self.waiting = size
             return 0
-        # Sent buffers are dropped when they are half of the list: each moves once. The first list
-        # may be the session's.
+        # Drop sent buffers once they are half of the list, so that each moves once. Copy the first
+        # list, which may belong to the session.
         if not self._out_grows or 2 * self._index > len(self._out):
             self._out = list(self._out[self._index :])
             self._index = 0
@@ -626,7 +625,7 @@ cdef class StreamCore(FrameReader):
         self._ask_again = self._out is not None
         if self._talker.leaving:
             self.over = True
-            self.ended = self.ended or "over, its session has ended"
+            self.ended = self.ended or "closed, the session has ended"
             self._enter(DEAF)
         return 0
 
@@ -644,10 +643,10 @@ cdef class StreamCore(FrameReader):
     # Ends.
 
     def end(self):
-        """Return the error of receiving and sending after the end."""
+        """Return the error that receiving and sending raise after the end."""
         if self._instead is not None:
             return self._instead.with_traceback(None)
-        return ConnectionClosed(f"the connection to {self.peer} is {self.ended}")
+        return ConnectionClosed(f"{self.peer}: connection {self.ended}")
 
     def eof(self) -> None:
         """Report the end of the peer's stream."""
@@ -660,25 +659,25 @@ cdef class StreamCore(FrameReader):
         """Report the loss of the stream; return the error to raise."""
         if self._phase != CLOSED:
             if not self.ended:
-                self.broken = not (self._leaves_so(error) and self.partial[0] == 0)
+                self.broken = not (self._is_close(error) and self.partial[0] == 0)
                 self.ended = "closed by the peer" if error is None else f"lost: {error}"
             if self._talker is not None:
                 self._talker.lost()
         self._abandon()
         return self.end()
 
-    def _leaves_so(self, object error):
-        """Whether the error is a regular end: closing a socket with unread bytes resets it."""
+    def _is_close(self, object error):
+        """Whether the error is a normal end: closing a socket with unread bytes resets it."""
         return isinstance(error, ConnectionError) and getattr(self.session, "pushes", False)
 
     def stop(self) -> None:
-        """From any thread: receive no more; replies can still be sent."""
+        """Stop receiving, from any thread; replies can still be sent."""
         self._ending = True
         self.ended = self.ended or "closed on this side"
         self._enter(DEAF)
 
     def close(self, str reason="closed on this side") -> None:
-        """Queue the session's farewell, and send nothing else from now on."""
+        """Queue the session's close message; nothing else is sent from now on."""
         cdef int phase = self._phase
         if phase >= CLOSING:
             return
@@ -697,7 +696,7 @@ cdef class StreamCore(FrameReader):
             self._abandon()
 
     def abort(self, str reason="closed on this side", object instead=None) -> None:
-        """Close without a farewell."""
+        """Close without a close message; later calls raise `instead`, if given."""
         self.ended = self.ended or reason
         if instead is not None:
             self._instead = instead
@@ -710,7 +709,7 @@ cdef class StreamCore(FrameReader):
         self._ask_again = False
 
     cdef int _note_eof(self) except -1:
-        """Set `ended`, after the last message before the end was delivered."""
+        """Set `ended` once the last message before the end of the stream is delivered."""
         self._enter(DEAF)
         if self.ended:
             return 0
@@ -723,18 +722,18 @@ cdef class StreamCore(FrameReader):
             wrong = self._talker.lost()
             if wrong:
                 self.broken = True
-                ended += f", {wrong}"
+                ended += f" ({wrong})"
         self.ended = ended
         return 0
 
     cdef int _failed(self, object error, bint theirs) except -1:
-        """The session raised `error`: receive no more, or skip this message."""
+        """Stop receiving, or skip this message, after the session raised `error`."""
         cdef bint closed = self.session.closed
         cdef bint clean
         if theirs and _HAS_NOTES:
             error.add_note(f"in a message from {self.peer}")
         if closed or (theirs and not isinstance(error, RemoteProtocolError)):
-            self.ended = self.ended or f"of no more use: {error}"
+            self.ended = self.ended or f"unusable after an error: {error}"
             self._enter(DEAF)
         if self._phase == FIRST:
             self._phase = OPEN
@@ -757,7 +756,7 @@ cdef class StreamCore(FrameReader):
         return 0
 
     cdef int _await_farewell(self) except -1:
-        """Pass received frames to the session until the peer's farewell."""
+        """Pass received frames to the session until the peer's close message."""
         try:
             while self._phase == CLOSING:
                 if self._talker.closed:
@@ -771,11 +770,11 @@ cdef class StreamCore(FrameReader):
             self.half_close = False
             self._enter(CLOSED if self._talker.hangs_up else LINGERING)
         except RlwireError as error:
-            logger.debug("%s: error after the farewell: %s", self.peer, error)
+            logger.debug("%s: error after the close message: %s", self.peer, error)
             self._enter(LINGERING)
         return 0
 
-    # Times.
+    # Timeouts.
 
     def await_from(self, double since) -> None:
         """Start the current wait at `since`."""
@@ -784,9 +783,10 @@ cdef class StreamCore(FrameReader):
         self._since = since
 
     def check(self, double now, bint waiting=True) -> None:
-        """Raise DeadlineExceeded if a wait is too long at `now`, in seconds of one clock.
+        """Raise DeadlineExceeded if the current wait exceeds its timeout at `now`.
 
-        A wait begins with its first check. A farewell that takes too long is dropped silently.
+        `now` is in seconds of a monotonic clock. A wait starts with its first check. A close
+        message that cannot be sent in time is dropped without an error.
         """
         cdef unsigned long long serial
         cdef int wait
@@ -830,11 +830,11 @@ cdef class StreamCore(FrameReader):
         return limit
 
     cdef tuple _waits_for(self, bint waiting):
-        """The current wait, and its timeout; None for none."""
+        """Return the current wait and its timeout, None for no limit."""
         if self._phase >= CLOSING:
             return TO_CLOSE, _LAST_WORDS
         if self._phase == OPENING:
-            return TO_CONNECT, self._patience
+            return TO_CONNECT, self._handshake_timeout
         if self._out is not None:
             return TO_WRITE, self._timeouts.write
         if not waiting:
@@ -846,11 +846,11 @@ cdef class StreamCore(FrameReader):
         return TO_BEGIN, self._timeouts.idle
 
     cdef unsigned long long _message(self) except? 0:
-        """The number of a message of several frames that is incomplete; 0 for none."""
+        """Return the number of the incomplete message of several frames; 0 for none."""
         return self.session.inside if self._has_inside else 0
 
     cdef unsigned long long _serial_of(self, int wait) except? 0:
-        """The number of the message that a wait is for."""
+        """Return the number of the message that a wait is for."""
         if wait == TO_WRITE:
             return self._sent
         if wait == TO_READ:
@@ -858,16 +858,16 @@ cdef class StreamCore(FrameReader):
         return self.count if wait == TO_BEGIN else 0
 
     cdef str _too_late(self, int wait, object limit):
+        name = _WAITS[wait]
         if wait == TO_WRITE:
-            return f"{self.peer} did not take a message within write={limit} s"
-        if wait == TO_CONNECT:
-            return f"{self.peer}: no handshake within connect={limit} s"
-        if wait == TO_READ:
+            what = "the peer did not read our message"
+        elif wait == TO_CONNECT:
+            what = "no handshake"
+        elif wait == TO_READ:
             have, want = self.partial
-            if not have:
-                return f"{self.peer}: no end of a message came within read={limit} s"
-            return (
-                f"{self.peer}: {have} of {want or 'an unknown number of'} bytes of a message "
-                f"came within read={limit} s"
-            )
-        return f"{self.peer}: no message began within {_WAITS[wait]}={limit} s"
+            what = "a message was not complete"
+            if have:
+                what = f"received {have} of {want or 'an unknown number of'} bytes of a message"
+        else:
+            what = "no message started"
+        return f"{self.peer}: {what} within {name}={limit} s (Timeouts.{name})"

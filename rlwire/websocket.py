@@ -17,8 +17,8 @@ __all__ = ["connect", "connect_asyncio", "url_of"]
 def url_of(address: AddressLike, tls: ClientSide = None, resource: str = "") -> str:
     """Return the WebSocket URL of an address, with `resource` as path and query.
 
-    An address is ``"host:port"``, ``"unix:/path"``, ``"shm:/path"``, ``(host, port)``, or a URL,
-    which is returned as it is.
+    An address is ``"host:port"``, ``"unix:/path"``, ``"shm:/path"`` or ``(host, port)``. A URL is
+    returned unchanged.
     """
     if isinstance(address, str) and "://" in address:
         return address
@@ -43,17 +43,17 @@ def connect(
     Args:
         url: ``ws://host:port/path`` or ``ws+unix:///socket:/path`` (or ``ws+shm``), or ``wss``
             for TLS.
-        inner: a new session of the messages; None for str and bytes.
-        tls: for ``wss``; by default the system's authorities.
-        timeout: seconds, or `Timeouts`; `connect` counts for TCP and TLS, and again for the
-            handshake.
-        backoff: retries; none by default.
-        options: those of `rlwire.sessions.websocket.WebSocketClientSession`.
+        inner: a new session for the messages; None for plain str and bytes.
+        tls: for ``wss``; by default the system's certificate authorities.
+        timeout: seconds, or `Timeouts`, whose `connect` applies to TCP with TLS, and again to the
+            WebSocket handshake.
+        backoff: retries; by default none.
+        options: see `rlwire.sessions.websocket.WebSocketClientSession`.
 
     Raises:
-        ValueError: the URL is invalid, or does not fit `tls`.
+        ValueError: the URL is invalid, or `tls` is given for ``ws``.
         Refused: the server rejected the WebSocket.
-        Further errors: those of `rlwire.transports.tcp.connect`.
+        Further errors: see `rlwire.transports.tcp.connect`.
     """
     where, client, context = _dialed(url, inner, tls, options)
     return tcp.connect(where, client, timeout=timeout, tls=context, backoff=backoff)
@@ -68,7 +68,7 @@ async def connect_asyncio(
     backoff: Backoff | None = None,
     **options: Any,
 ) -> tcp_asyncio.AsyncConnection:
-    """As `connect`, on the running loop."""
+    """Connect on the running event loop; arguments and errors as for `connect`."""
     where, client, context = _dialed(url, inner, tls, options)
     return await tcp_asyncio.connect(where, client, timeout=timeout, tls=context, backoff=backoff)
 
@@ -85,5 +85,5 @@ def _dialed(
     if target.secure:
         return where, client, ClientTLS()() if tls is None else tls
     if tls is not None:
-        raise ValueError("ws:// with tls=: use wss://")
+        raise ValueError(f"tls is given, but {url} is not encrypted: use wss://")
     return where, client, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -304,9 +305,9 @@ def test_ended_at_every_byte(talk: str, side: int) -> None:
         wire = converse(make, cut=(side, place))
         assert wire.stopped
         core = wire.cores[side]
-        with pytest.raises(ConnectionClosed, match="is closed by the peer"):
+        with pytest.raises(ConnectionClosed, match="closed by the peer"):
             core.take(0)
-        with pytest.raises(ConnectionClosed, match="is closed by the peer"):
+        with pytest.raises(ConnectionClosed, match="closed by the peer"):
             core.next()
         assert core.phase is StreamPhase.DEAF
         assert wire.heard[side] == events[side][: len(wire.heard[side])]
@@ -401,7 +402,7 @@ def test_half_closed_peers_are_heard_out_and_answered(blobs: Any) -> None:
     assert bytes(core.next()) == b"two"
     core.put(b"answer")
     core.wrote(core.waiting)
-    with pytest.raises(ConnectionClosed, match=r"the peer is closed by the peer$"):
+    with pytest.raises(ConnectionClosed, match=r"the peer.*closed by the peer$"):
         core.next()
     assert core.phase is StreamPhase.DEAF
     assert not core.broken
@@ -433,7 +434,7 @@ def test_what_is_lost_is_broken_unless_it_was_closed(blobs: Any) -> None:
     core = core_of(blobs())
     core.put(b"x")
     core.abort("gone")
-    with pytest.raises(ConnectionClosed, match=r"is gone$"):
+    with pytest.raises(ConnectionClosed, match=r"the peer.* gone$"):
         core.wrote(1)
 
 
@@ -442,7 +443,7 @@ def test_wrong_bytes_end_receiving_and_can_be_refused(blobs: Any) -> None:
     with pytest.raises(DecodeError) as caught:
         give(core, b"\xff" * 30)
     assert core.phase is StreamPhase.DEAF
-    with pytest.raises(ConnectionClosed, match="of no more use"):
+    with pytest.raises(ConnectionClosed, match="no frame begins with ff"):
         core.next()
     core.refuse(caught.value)
     assert core.phase is StreamPhase.LINGERING
@@ -477,19 +478,19 @@ def test_waits_begin_when_they_are_seen_and_end_in_time(blobs: Any) -> None:
     give(core, blobs.frame(b"a message between"))
     assert not at(109.5)
     assert not at(119.0)
-    assert "idle: the peer: no message began within idle=10.0 s" in at(119.5)
+    assert re.search(r"the peer: .* idle=10\.0 s", at(119.5))
     assert core.phase is StreamPhase.OPEN
     assert not at(120.0, waiting=False)
     assert not at(1000.0)
     give(core, blobs.frame(bytes(100))[:50])
     assert not at(1001.0)
     assert core.next_deadline(1001.5) == 1003.0
-    assert "read: the peer: 50 of 120 bytes of a message came within read=2.0 s" in at(1003.0)
+    assert re.search(r"the peer: .*50 of 120 bytes .* read=2\.0 s", at(1003.0))
     core.put(b"x" * 10)
     assert not at(1004.0, waiting=False)
     core.wrote(3)
     assert not at(1006.9)
-    assert "write: the peer did not take a message within write=3.0 s" in at(1007.0)
+    assert re.search(r"the peer.* write=3\.0 s", at(1007.0))
     core.await_from(1005.0)
     assert core.next_deadline(1007.0) == 1008.0
 
@@ -500,7 +501,7 @@ def test_a_new_peer_has_less_time(blobs: Any) -> None:
     assert core.phase is StreamPhase.FIRST
     assert not at(5.0)
     assert core.next_deadline(5.0) == 6.0
-    assert "first: the peer: no message began within first=1.0 s" in at(6.0)
+    assert re.search(r"the peer: .* first=1\.0 s", at(6.0))
     assert bytes(give(core, blobs.frame(b"hello"))) == b"hello"
     assert core.phase is StreamPhase.OPEN
     assert not at(7.0)

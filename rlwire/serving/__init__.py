@@ -1,1 +1,1 @@
-"""Servers of all protocols, above the transports."""
+"""Start, drain and stop the servers of all protocols."""

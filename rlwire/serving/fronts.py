@@ -1,4 +1,4 @@
-"""Shared by the protocols' `rlwire.registry.Protocol.front` modules."""
+"""Helpers for the protocols' front modules (`rlwire.registry.Protocol.front`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlwire.transports.waits import Waits, drive, drive_async
 def clients(
     blocking: type, looped: type
 ) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
-    """Return a front's ``client`` and ``async_client``, which connect clients."""
+    """Return a front module's ``client`` and ``async_client``, which create and connect one."""
 
     def begin(kind: type, url: URL, options: dict[str, Any]) -> Waits[Any]:
         client = kind(url, **options)
@@ -38,7 +38,7 @@ def clients(
 
 
 def with_settings(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
-    """Return a maker of environments with these env_kwargs, or an environment as it is."""
+    """Return `thing`, or a function that passes `env_kwargs` to the environments it makes."""
     if not env_kwargs:
         return thing
     made, make = maker(thing, env_kwargs)
@@ -46,39 +46,39 @@ def with_settings(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
 
 
 def thing_of(thing: Any, example: str) -> Any:
-    """Return an object given as it is, as its class, or by name."""
+    """Return an object that the user passed directly, as a class or by name."""
     found = load(thing, example) if isinstance(thing, str) else thing
     return found() if isinstance(found, type) else found
 
 
 def check_no_environment(thing: Any, url: URL) -> None:
-    """Raise TypeError for an environment, in a protocol where environments connect."""
+    """Raise TypeError if `thing` is an environment: here environments are the clients."""
     name, found = getattr(thing, "__name__", type(thing).__name__), thing
     if isinstance(thing, str):
         name, found = thing, None
-        with contextlib.suppress(Exception):  # raised again where it is loaded
+        with contextlib.suppress(Exception):  # raised again when the server loads it
             found = load(thing) if ":" in thing else load_environment(thing)
     by_id = isinstance(thing, str) and ":" not in thing and found is not None
     if is_environment(found) or by_id or name.startswith("gym:") or "://" in name:
         raise TypeError(
-            f"{url.scheme}:// serves {url.protocol.served}, and {name} is an environment: "
-            f"`rlwire play {name} {url}`, or rlwire.play, takes it to such a server"
+            f"{url.scheme}:// serves {url.protocol.served}, but {name} is an environment: "
+            f"connect it to a server with `rlwire play {name} {url}` or rlwire.play"
         )
 
 
-# ---- whole algorithms, by a name with a prefix -------------------------------------------------
+# ---- algorithms, named with a prefix ----
 
 SERVED: Final[dict[str, str]] = {
     "algorithm": "rlwire.relaax.algorithm",
     "rllib": "rlwire.rllib.serving",
 }
-"""Prefixes, and modules whose ``server(name, url, **options)`` returns a server, not started."""
+"""Each prefix and its module, whose ``server(name, url, **options)`` returns an idle server."""
 
 _OWN: Final = tuple(field.name for field in dataclasses.fields(LearningOptions))
 
 
 def served(thing: Any, url: URL, options: Mapping[str, Any]) -> BackgroundServer | None:
-    """Return the server of a thing with a prefix, not started; None if it has none."""
+    """Return the idle server of a name with a prefix, such as ``rllib:PPO``; None for others."""
     prefix, colon, name = thing.partition(":") if isinstance(thing, str) else ("", "", "")
     if not colon or prefix not in SERVED:
         check_no_environment(thing, url)
@@ -95,10 +95,10 @@ def served(thing: Any, url: URL, options: Mapping[str, Any]) -> BackgroundServer
 
 
 def _keep_ray_here(address: str | None) -> None:
-    """Have a Ray that this process starts listen on 127.0.0.1, if it joins no cluster.
+    """Make a Ray instance that this process starts listen on 127.0.0.1 only.
 
-    By default its ports are open to other machines. This variable, which Ray reads when it is
-    imported, rules out clusters, as on Windows and macOS.
+    By default its ports are open to other machines. Ray reads the variable on import; 0 disables
+    clusters, as on Windows and macOS.
     """
     if not (address or os.environ.get("RAY_ADDRESS") or "ray" in sys.modules):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Listener(StreamServer):
-    """Accepts environments, with a thread for each, which waits while the trainer uses it."""
+    """Accepts environments, with a thread for each, which waits while the trainer is using it."""
 
     handlers = "a caller"
 

@@ -40,31 +40,31 @@ class Running(Protocol):
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port that the system chose."""
+        """The address that it listens on, with the port that the system chose."""
 
     def drain(self, seconds: float) -> None:
         """Stop accepting, and wait up to `seconds` for connections to end."""
 
     def stop(self, grace: float) -> None:
-        """End all connections; running handlers may end within the grace time."""
+        """Close all connections; running handlers have `grace` seconds to finish."""
 
 
 class BackgroundServer(ABC):
     """Base of servers: ``with``, `start`, `drain`, `stop`, `wait` and `serve_forever`.
 
-    A server without TLS and secret, which does not set `_guarded`, warns if other machines can
-    reach it.
+    `start` logs a warning if other machines can reach the server, unless TLS or a secret sets
+    `_guarded`.
     """
 
     scheme: str
     """The scheme of its URL; see `rlwire.registry`."""
     guards: ClassVar[str] = "TLS"
-    """What can protect the server, for the log."""
+    """The protection that the warning suggests."""
 
     def __init__(self, where: Address) -> None:
         self._where = where
         self._last = where  # of the last run
-        self._level = logging.INFO  # of the log lines of starting and stopping
+        self._level = logging.INFO  # of the start and stop lines
         self._running: Running | None = None
         self._stopping: Stopping | None = None
         self._stopped = threading.Event()
@@ -84,14 +84,14 @@ class BackgroundServer(ABC):
 
     @property
     def address(self) -> Address:
-        """Where the server listens or last listened, with the port that the system chose."""
+        """The address of the current or last run, with the port that the system chose."""
         running = self._running
         return self._last if running is None else running.address
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
-        where = self._where  # the name that a certificate may have
+        """The URL that clients connect to."""
+        where = self._where  # keeps the host's name, which a certificate may be for
         return str(
             URL(
                 self.scheme,
@@ -108,18 +108,18 @@ class BackgroundServer(ABC):
         return ""
 
     def check(self) -> None:
-        """Make what the first client will use, so that its errors are raised before listening."""
+        """Create what the first client needs, so that errors are raised before listening."""
         return
 
     def start(self: _Self) -> _Self:
         """Listen, and serve in the background.
 
         Raises:
-            OSError: the address cannot be listened on, or a file cannot be read.
-            RuntimeError: the server runs already.
+            OSError: the server cannot listen on the address, or cannot read a file.
+            RuntimeError: the server is already running.
         """
         if self._running is not None:
-            raise RuntimeError("the server runs already")
+            raise RuntimeError(f"the server {self.url} is already running")
         self._stopped.clear()
         self._running = self._run()
         logger.log(self._level, "serving %s, %s", self.url, self._details())
@@ -128,9 +128,9 @@ class BackgroundServer(ABC):
         return self
 
     def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, and end all connections; `serve_forever` returns.
+        """Stop listening and close all connections; `serve_forever` then returns.
 
-        Running handlers may end within the grace time. The server can be started again.
+        Running handlers have `grace` seconds to finish. The server can be started again.
         """
         url, self._last = self.url, self.address
         running, self._running = self._running, None
@@ -146,14 +146,14 @@ class BackgroundServer(ABC):
             stopping.ask()
 
     def stop_soon(self) -> None:
-        """Stop in another thread, which may wait for the calling one."""
+        """Call `stop` in a new thread, for a caller that `stop` would wait for."""
         run_in_thread("rlwire stop", self.stop)
 
     def drain(self, seconds: float, grace: float = 5.0) -> None:
         """Stop accepting, wait up to `seconds` for connections to end, and `stop`.
 
-        Peers are told if the protocol has a message for that. Connections end between two messages,
-        or with a gRPC call or a run of PERLERT.
+        Peers are notified if the protocol has a message for it. Connections close between two
+        messages, or after a gRPC call or a PERLERT rollout.
         """
         running = self._running
         if running is not None:
@@ -162,19 +162,19 @@ class BackgroundServer(ABC):
         self.stop(grace)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the server is stopped; return whether it is."""
+        """Wait up to `timeout` seconds until the server has stopped; return whether it has."""
         return self._stopped.wait(timeout)
 
     def serve_forever(self, drain: float | None = None) -> None:
-        """Start unless it runs, and serve until SIGINT, SIGTERM or `stop`.
+        """Start if necessary, and serve until SIGINT, SIGTERM or `stop`.
 
-        Outside the main thread Python handles no signals.
+        Signals are handled in the main thread only.
 
         Args:
-            drain: seconds to `drain` after the first signal; a second one stops at once.
+            drain: seconds to `drain` after the first signal; a second signal stops at once.
 
         Raises:
-            OSError: the address cannot be listened on.
+            OSError: the server cannot listen on the address.
         """
         try:
             with stop_signals() as self._stopping:
@@ -186,7 +186,7 @@ class BackgroundServer(ABC):
                     run_in_thread("rlwire drain", self.drain, drain)
                     self._stopping.wait()
         finally:
-            # The former signal handlers are back: a second Ctrl-C interrupts.
+            # The previous signal handlers are restored: a second Ctrl-C interrupts.
             self._stopping = None
             self.stop()
 
@@ -196,7 +196,7 @@ class BackgroundServer(ABC):
 
     @abstractmethod
     def _details(self) -> str:
-        """Return details for the log line of starting."""
+        """Return details for the log line at the start."""
 
     @abstractmethod
     def _after_stop(self) -> None:
@@ -204,17 +204,17 @@ class BackgroundServer(ABC):
 
 
 class StreamOptions(TypedDict, total=False):
-    """Keyword arguments of each server of streams.
+    """Keyword arguments that all stream servers accept.
 
     Attributes:
-        tls: an SSL context, or a callable that returns one, which worker processes need, such as
-            `rlwire.transports.tls.ServerTLS`; by default no encryption.
+        tls: an SSL context, or a callable that returns one, such as
+            `rlwire.transports.tls.ServerTLS`. Worker processes need a callable. Default: no TLS.
         timeout: timeouts of connections.
         idle_timeout: seconds without a message after which a connection is closed; None for never.
             By default `idle` of `timeout`, which is an hour.
-        max_connections: further connections are rejected and logged; counted in each process.
-        max_connections_per_address: the same for connections from one address, of IPv6 from one
-            network of 64 bits; over unix sockets and shared memory of one other user.
+        max_connections: limit per process; further connections are rejected and logged.
+        max_connections_per_address: limit for one address: an IPv4 address, an IPv6 /64 network,
+            or over unix sockets and shared memory another user.
         loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
     """
 
@@ -233,7 +233,7 @@ class Service:
     """Instead of `handler`: serves a whole connection; on an event loop a coroutine function."""
 
     def session(self) -> StreamSession:
-        """Return a new session of the server's side."""
+        """Return a new server session."""
         raise NotImplementedError
 
     def handler(self, connection: Any) -> Handler:
@@ -241,19 +241,19 @@ class Service:
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Set up, in the process that serves, before its first connection."""
+        """Set up before the first connection, in the serving process."""
 
     def end(self) -> None:
         """Clean up after the last connection; called in the parent of worker processes too."""
 
     def start(self) -> None:
-        """Set up on the running event loop, before its first connection."""
+        """Set up before the first connection, on the running event loop."""
 
     def stop(self) -> None:
-        """Prepare for the end of connections; called in the event loop, if there is one."""
+        """Prepare to stop, before connections are closed; called on the event loop if any."""
 
     def _parts(self) -> dict[str, Any]:
-        """Return arguments of a transport's server."""
+        """Return arguments for a `BaseServer`."""
         handled = {} if self.converse is not None else {"make_handler": self.handler}
         return {
             "make_session": self.session,
@@ -270,15 +270,16 @@ class StreamServer(BackgroundServer):
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port 0
             the system chooses one.
         service: makes sessions and handlers.
-        workers: threads, event loop or processes, which have a thread per connection.
-        tls: this and the following arguments: `StreamOptions`.
+        workers: ``"threads"`` (one per connection), ``"asyncio"``, or a number of processes, each
+            with a thread per connection.
+        tls: see `StreamOptions` for this and the following arguments.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
     """
 
     handlers: ClassVar[str] = "a handler"
-    """What may not end in time on an event loop, for the log."""
+    """The name in the log of a handler that does not finish in time on an event loop."""
 
     def __init__(
         self,
@@ -299,7 +300,7 @@ class StreamServer(BackgroundServer):
             )
         if isinstance(workers, int) and isinstance(tls, ssl.SSLContext):
             raise TypeError(
-                "an SSL context cannot be sent to worker processes; give a callable that makes "
+                "an SSL context cannot be sent to worker processes; pass a callable that makes "
                 "one, such as rlwire.transports.tls.ServerTLS('cert.pem', 'key.pem')"
             )
         super().__init__(parse(served_at(self.scheme, address, tls)))
@@ -320,9 +321,9 @@ class StreamServer(BackgroundServer):
     def statistics(self) -> Any:
         """Return counts of connections since the start, from any thread; {} with worker processes.
 
-        ``open``, ``rejected`` (there were too many), and ended: ``closed`` (by either side, between
-        two messages), ``lost`` (broken, or ended inside a message), ``invalid`` (the peer sent
-        something invalid), ``late`` (a timeout) or ``failed`` (the handler raised).
+        ``open``, ``rejected`` (over a limit), and by the reason of the end: ``closed`` (by either
+        side between messages), ``lost`` (broken, or ended inside a message), ``invalid`` (an
+        invalid message from the peer), ``late`` (a timeout), ``failed`` (the handler raised).
         """
         return {} if self._server is None else self._server.statistics()
 
@@ -330,8 +331,8 @@ class StreamServer(BackgroundServer):
         service = self._service
         if isinstance(self._workers, int):
             if self._options["tls"] is not None:
-                self._options["tls"]()  # a missing file is raised here, not in dying workers
-            # The workers have only the socket, which does not say that it is for shared memory.
+                self._options["tls"]()  # raises for a missing file before workers start
+            # Workers inherit only the socket, which does not show whether it is for shared memory.
             options = {**self._options, "shm": self._where.shm}
             arguments = (service, options, self.initializer)
             return Workers(_work, self._workers, self._where, arguments)
@@ -373,7 +374,7 @@ def _work(
             stop.wait()
             if stop.drain:
                 server.stop_accepting(stop.drain)
-                listener.close()  # that of this process, so that new clients are refused
+                listener.close()  # this process's copy, so that new clients are refused
                 server.drain(stop.drain)
     finally:
         service.end()

@@ -12,7 +12,7 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopping:
-    """A wait that a signal or another thread ends: by sockets, as a lock could hang in a signal."""
+    """Waits for a signal or another thread by a socket pair: a lock could deadlock in a signal."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
@@ -23,11 +23,11 @@ class Stopping:
 
     def ask(self) -> None:
         """End the wait, from any thread; later waits end at once."""
-        with contextlib.suppress(OSError):  # full: it wakes up already
+        with contextlib.suppress(OSError):  # full: a wake-up is already pending
             self._writer.send(b"\0")
 
     def wait(self) -> str:
-        """Wait; return the name of the signal that ended it, or an empty string."""
+        """Wait; return the name of the signal, or an empty string after `ask`."""
         while True:
             number = self._reader.recv(1)[0]
             if number == 0:
@@ -42,7 +42,7 @@ class Stopping:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[Stopping]:
-    """Let SIGINT and SIGTERM end a wait instead of the program; in the main thread only."""
+    """Make SIGINT and SIGTERM end a wait instead of the program; in the main thread only."""
     stopping = Stopping()
     main = threading.current_thread() is threading.main_thread()
     # Python writes a signal's number to the socket, if the signal has a handler in Python.
@@ -74,7 +74,7 @@ def keep_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interrupting() -> Iterator[None]:
-    """Let SIGINT and SIGTERM raise KeyboardInterrupt in the main thread, inside the block."""
+    """Make SIGINT and SIGTERM raise KeyboardInterrupt in the main thread, inside the block."""
     with keep_signals():
         if threading.current_thread() is threading.main_thread():
             for number in _NUMBERS:

@@ -1,1 +1,1 @@
-"""The protocols' rules: which message is allowed when. No I/O, no threads, no clock."""
+"""The protocols' rules: which message is allowed in which state. No I/O, threads or clock."""

@@ -1,7 +1,7 @@
-"""`Guess`: slows down attempts at passwords, one after another or many at once.
+"""`Guess`: rate-limits password attempts by address, one after another or in parallel.
 
-RFB, its page, the rewarder and openpi's policy server use it. It locks no client out: a password
-waits for at most `_LONGEST` before it is compared.
+RFB, its page, the rewarder and openpi's policy server use it. No client is locked out: a password
+is compared after at most `_LONGEST` seconds.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Final
 
 __all__ = ["Guess", "Guesses", "new_password"]
 
-_FREE: Final = 10  # guesses of an address at once that do not wait
+_FREE: Final = 10  # attempts of an address without delay
 _EACH: Final = 0.1  # seconds between further ones
-_LONGEST: Final = 4.0  # seconds that a guess waits at most
-_ADDRESSES: Final = 4096  # remembered
+_LONGEST: Final = 4.0  # the longest delay in seconds
+_ADDRESSES: Final = 4096  # in memory
 
 
 def new_password() -> str:
@@ -26,7 +26,7 @@ def new_password() -> str:
 
 
 class Guesses:
-    """Attempts at passwords, by address; from any thread. Only wrong ones make others wait.
+    """Password attempts by address, from any thread. Only wrong passwords delay later attempts.
 
     Args:
         clock: seconds of a monotonic clock.
@@ -35,7 +35,7 @@ class Guesses:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
         self._lock = threading.Lock()
-        self._lines: dict[Hashable, float] = {}  # when the last guess of each is due
+        self._lines: dict[Hashable, float] = {}  # when the last attempt of each is due
 
     def place(self, caller: Hashable) -> float:
         """Return when the next password from an address may be compared."""
@@ -48,7 +48,7 @@ class Guesses:
         return max(line, now)
 
     def give_back(self, caller: Hashable) -> None:
-        """Count a password as right."""
+        """Undo the delay of an attempt with the right password."""
         with self._lock:
             if caller in self._lines:
                 self._lines[caller] -= _EACH
@@ -59,7 +59,7 @@ class Guess:
 
     Attributes:
         caller: the peer's address.
-        due: when the password may be compared; None if it need not wait.
+        due: when the password may be compared; None for at once.
     """
 
     def __init__(self, guesses: Guesses | None = None) -> None:
@@ -69,7 +69,7 @@ class Guess:
         self._tried = False
 
     def waits(self) -> bool:
-        """Return whether the received password must wait."""
+        """Return whether comparing the received password must wait."""
         if not self._tried:
             self._tried = True
             self.due = self._guesses.place(self.caller)
@@ -78,9 +78,9 @@ class Guess:
         return self.due is not None
 
     def right(self) -> None:
-        """Count the password as right."""
+        """Report that the password was right."""
         if self._tried:
             self._guesses.give_back(self.caller)
 
 
-GUESSES = Guesses()  # shared by all servers of this process: they often share a password
+GUESSES = Guesses()  # for all servers of this process, because they often share a password

@@ -1,11 +1,11 @@
 """HTTP/2 connections: settings, streams, pings, deadlines, GOAWAY, and limits on abuse.
 
 A subclass defines what streams carry, in the hooks ``_on_...``. Server push, priorities and
-upgrades from HTTP/1.1 are not supported. The codec counts frames that carry no message (`CHAFF`);
-the session counts streams that are reset, by either side (`RESETS_ALLOWED`): each costs as much as
+upgrades from HTTP/1.1 are not supported. The codec limits frames that carry no message (`CHAFF`).
+The session limits streams that either side resets (`RESETS_ALLOWED`), because each costs as much as
 a call.
 
-Source: RFC 9113; section numbers are its.
+Source: RFC 9113, which section numbers refer to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Fields: TypeAlias = list[tuple[str, str]]
 
 RESETS_ALLOWED: Final = 1000
-"""Streams that may be reset beyond those that end in order; 50 more each second."""
+"""Streams that may be reset in addition to those that end normally; 50 more each second."""
 
 STREAM_WINDOW: Final = 4 * 1024 * 1024
 """Receive window of one stream, in bytes."""
@@ -35,7 +35,7 @@ WRITE_TIMEOUT: Final = 60.0
 """Seconds within which the peer must open a window that blocks a message."""
 
 UNUSED_TIMEOUT: Final = 300.0
-"""Seconds that a server keeps a connection without a stream."""
+"""Seconds after which a server closes a connection without streams."""
 
 _RESETS_PER_SECOND = 50
 _REMEMBERED = 256  # streams reset by this side, on which frames may still arrive
@@ -45,17 +45,17 @@ _ASKING = b"hello?!?"
 _HTTP1 = (
     b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n"
     b"Content-Type: text/plain\r\nContent-Length: 63\r\n\r\n"
-    b"gRPC is spoken here: HTTP/2 with prior knowledge, or by ALPN h2\n"
+    b"This server expects HTTP/2 with prior knowledge, or by ALPN h2.\n"
 )[:-1]
 
 
 class Http2Stream(frames.Stream):
-    """A stream with its times.
+    """A stream with its timeouts.
 
     Attributes:
-        waited: `gone_out` when the peer's window last blocked, and since when.
+        waited: the value of `gone_out` when the peer's window last blocked it, and the time.
         timeout: seconds for the whole stream; None for no limit.
-        due: when they are over; None before the first `tick`.
+        due: the deadline of `timeout`; None before the first `tick`.
     """
 
     def __init__(self, number: int, read: Any = None) -> None:
@@ -74,19 +74,19 @@ class Http2Session(frames.Http2Endpoint):
 
     Args:
         client: whether this side is the client.
-        limits: ``received`` for messages, ``header`` for header lists, ``unsent`` for what is
-            queued.
-        max_sent: limit on messages that are sent; by default that on received ones.
+        limits: ``received`` for messages, ``header`` for header lists, ``unsent`` for the send
+            queue.
+        max_sent: limit on a sent message in bytes; by default that on received ones.
         max_streams: streams that the peer may have open at a time.
         ping_interval: seconds of silence before a ping; None for never.
 
     Attributes:
         closed: whether nothing more is sent or received.
         opened: whether the peer's settings have been received.
-        parting: set it from any thread to have `drain` called before the next `send` or `tick`.
+        parting: set it from any thread, and the next `send` or `tick` first calls `drain`.
     """
 
-    # Of the compiled base.
+    # Attributes of the compiled base.
     heard: bool
     mute: str | None
     said: list[Buffer]
@@ -122,7 +122,7 @@ class Http2Session(frames.Http2Endpoint):
         self.parting = self._draining = False
         self._goaway = False  # sent or received: no new streams
         self._their_last = 0  # the highest stream number of the peer
-        self._taken = 0  # the highest one accepted: GOAWAY's number never goes up
+        self._taken = 0  # the highest one accepted: GOAWAY's number never increases
         self._next = 1 if client else 2  # the next stream number of this side
         self._reset_by_us: dict[int, None] = {}
         self._fields_codec = Headers(limits)
@@ -131,7 +131,7 @@ class Http2Session(frames.Http2Endpoint):
         self._heard_at: float | None = None
         self._pinged_at: float | None = None
         self._unused_since: float | None = None
-        # A server waits for the preface: a client of HTTP/1 gets an HTTP/1 response.
+        # A server sends nothing before the preface: an HTTP/1 client gets an HTTP/1 response.
         self._silent = not client
         if client:
             self.said.append(self.first_words())
@@ -142,7 +142,7 @@ class Http2Session(frames.Http2Endpoint):
 
     @property
     def leaving(self) -> bool:
-        """Whether no stream is open, and none will be."""
+        """Whether no stream is open, and no stream can be opened."""
         return self._goaway and self.opened and not self.streams and not self.closed
 
     def frame_size(self, buffer: Any, start: int, end: int) -> int:
@@ -188,7 +188,7 @@ class Http2Session(frames.Http2Endpoint):
         return []
 
     def _headers(self, number: int, block: bytes, end: bool) -> list[Any]:
-        fields = self._fields_codec.decode(block)  # always: HPACK has state
+        fields = self._fields_codec.decode(block)  # in any case: HPACK has state
         stream = self.streams.get(number)
         if stream is None:
             if self.client or number <= self._their_last:
@@ -208,7 +208,8 @@ class Http2Session(frames.Http2Endpoint):
     def _begun(self, number: int, fields: Fields, end: bool) -> list[Any]:
         if not number & 1:
             raise Http2Error(
-                f"a client's stream has the number {number} (section 5.1.1)", frames.PROTOCOL_ERROR
+                f"the client opened stream {number}, expected an odd number (section 5.1.1)",
+                frames.PROTOCOL_ERROR,
             )
         self._their_last = number
         if self._goaway or len(self.streams) >= self.max_streams:
@@ -232,7 +233,7 @@ class Http2Session(frames.Http2Endpoint):
         if said:
             text = said.pop()
             if said or not (text.isascii() and text.isdigit() and len(text) < 19):
-                words = f"content-length: {quoted(text)}{', and another' if said else ''}"
+                words = f"content-length: {quoted(text)}{' and another value' if said else ''}"
                 raise Http2Error(f"{words} (section 8.1.1)", frames.PROTOCOL_ERROR, stream.number)
             stream.promised = int(text)
         if end and stream.promised not in (-1, stream.came):
@@ -272,7 +273,7 @@ class Http2Session(frames.Http2Endpoint):
         return []
 
     def _on_goaway(self, last: int, text: str) -> list[Any]:
-        """Section 6.8: the peer ignored streams above `last`."""
+        """Section 6.8: the peer has ignored streams above `last`."""
         self._goaway = True
         events: list[Any] = []
         for stream in list(self.streams.values()):
@@ -282,7 +283,7 @@ class Http2Session(frames.Http2Endpoint):
         return events
 
     def _stream_failed(self, number: int, error: Exception) -> list[Any]:
-        """Section 5.4.2: other streams go on."""
+        """Section 5.4.2: other streams continue."""
         self._count_reset()  # CVE-2025-8671
         stream = self.streams.get(number)
         if stream is None:
@@ -294,7 +295,7 @@ class Http2Session(frames.Http2Endpoint):
         return Http2Stream(number)
 
     def _on_opened(self) -> None:
-        """The peer's settings have been received."""
+        """React to the peer's first settings."""
 
     def _malformed(self, stream: Any, text: str) -> Http2Error:
         return Http2Error(f"{text} (section 8)", frames.PROTOCOL_ERROR, stream.number)
@@ -306,7 +307,7 @@ class Http2Session(frames.Http2Endpoint):
         self.said.append(self.headers(stream.number, self._fields_codec.encode(fields)))
 
     def _send_trailers(self, stream: Any, fields: Fields | None) -> None:
-        """End this side of a stream with these trailers, or none, after its queue."""
+        """End this side of a stream after its queue, with trailers unless `fields` is None."""
 
         def words() -> list[Any]:
             if fields is None:
@@ -327,7 +328,7 @@ class Http2Session(frames.Http2Endpoint):
         self.said += self.after(stream, words)
 
     def _finish(self, stream: Any) -> None:
-        """Drop a stream that has ended in order."""
+        """Remove a stream that has ended normally."""
         self.drop(stream)
         self._resets_left = min(self._resets_left + 1, RESETS_ALLOWED)
 
@@ -348,11 +349,11 @@ class Http2Session(frames.Http2Endpoint):
         self._resets_left -= 1
         if self._resets_left < 0:
             raise Http2Error(
-                f"over {RESETS_ALLOWED} more streams were reset than ended in order",
+                f"over {RESETS_ALLOWED} more streams were reset than ended normally",
                 frames.ENHANCE_YOUR_CALM,
             )
 
-    # Times.
+    # Timeouts.
 
     def tick(self, now: float) -> None:
         if self._now is not None:
@@ -389,7 +390,8 @@ class Http2Session(frames.Http2Endpoint):
             stream.waited = stream.gone_out, now
         elif now - stream.waited[1] >= WRITE_TIMEOUT:
             self._count_reset()
-            self._on_write_timeout(stream, f"the peer opened no window within {WRITE_TIMEOUT:g} s")
+            text = f"the peer did not open its flow-control window within {WRITE_TIMEOUT:g} s"
+            self._on_write_timeout(stream, text)
 
     def _keep_alive(self, now: float) -> None:
         assert self._heard_at is not None
@@ -429,9 +431,9 @@ class Http2Session(frames.Http2Endpoint):
     # Ends.
 
     def _fail(self, error: RlwireError) -> None:
-        self._close(getattr(error, "code", frames.ENHANCE_YOUR_CALM), self._told(error))
+        self._close(getattr(error, "code", frames.ENHANCE_YOUR_CALM), self._reason(error))
 
-    def _told(self, error: RlwireError) -> str:
+    def _reason(self, error: RlwireError) -> str:
         return for_peer(error, "the client" if self.client else "the server")
 
     def _close(self, code: int, text: str) -> None:
@@ -445,7 +447,7 @@ class Http2Session(frames.Http2Endpoint):
     def drain(self) -> None:
         """Accept no new streams; the session ends after the last one.
 
-        The first GOAWAY accepts all streams on their way; the second, after the reply to a ping,
+        The first GOAWAY accepts all streams in flight; the second, after the reply to a ping,
         names the last one (section 6.8).
         """
         self.parting = False
@@ -465,18 +467,17 @@ class Http2Session(frames.Http2Endpoint):
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         late = isinstance(error, DeadlineExceeded)
-        self._close(frames.NO_ERROR if late else frames.ENHANCE_YOUR_CALM, self._told(error))
+        self._close(frames.NO_ERROR if late else frames.ENHANCE_YOUR_CALM, self._reason(error))
         said: list[Buffer] = self.outgoing()
         return said
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        self._close(frames.NO_ERROR, "this side ends" if ending else "")
+        self._close(frames.NO_ERROR, "shutting down" if ending else "")
         said: list[Buffer] = self.outgoing()
         return said
 
     def lost(self) -> str:
         was, self.closed = self.closed, True
         self.listening = False
-        if was or not self.streams:
-            return ""
-        return f"with {len(self.streams)} streams open"
+        count = len(self.streams)
+        return "" if was or not count else f"{count} stream{'s' * (count > 1)} open"

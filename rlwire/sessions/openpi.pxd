@@ -1,4 +1,4 @@
-# Types for openpi.py, which is compiled as it stands.
+# Types for openpi.py, which is compiled.
 from rlwire.codecs.msgpack.decoder cimport Decoder
 from rlwire.codecs.msgpack.encoder cimport Encoder
 

@@ -1,7 +1,7 @@
 """openpi's policy protocol, inside a WebSocket's session.
 
 The server first sends metadata, then an action for each observation: binary messages in msgpack
-with arrays. A text instead of an action says what went wrong, and ends the conversation.
+with arrays. A text message instead of an action is an error, and ends the connection.
 
 Source: openpi-client 0.1.2, and the policy server of the openpi repository.
 """
@@ -23,7 +23,7 @@ Dialect: TypeAlias = Literal["openpi", "msgpack_numpy"]
 
 
 class Failure(NamedTuple):
-    """A text instead of an action: what went wrong."""
+    """An error message, sent as text instead of an action."""
 
     text: str
 
@@ -42,12 +42,12 @@ class Undecoded:
 
 
 class _Session:
-    """What both sides share."""
+    """Base of both sides."""
 
     def __init__(self, arrays: Dialect, limits: Limits | None) -> None:
         limits = DEFAULT if limits is None else limits
-        # copy=None: arrays are views of the message where they are aligned. Small messages come as
-        # bytes, whose views would be read-only. Both dialects are read.
+        # copy=None: arrays are views of the message if they are aligned. Small messages are bytes,
+        # whose views would be read-only. Both decoders read both dialects.
         self._views = msgpack.Decoder(arrays="bytes", copy=None, limits=limits)
         self._copies = msgpack.Decoder(arrays="bytes", limits=limits)
         self._encoder = msgpack.Encoder(arrays=arrays, limits=limits)
@@ -62,7 +62,7 @@ class _Session:
         else:
             value = self._views.decode(message)
         if type(value) is not dict:
-            self._break(f"{what} is a map of names to values, not a {type(value).__name__}")
+            self._break(f"{what} must be a map of names to values, not a {type(value).__name__}")
         return value
 
     def _break(self, reason: str) -> NoReturn:
@@ -71,11 +71,11 @@ class _Session:
 
 
 class OpenPIServerSession(_Session):
-    """The policy's side: sends metadata, receives observations, sends an action or `Failure` each.
+    """The policy's side: sends metadata, then replies to observations with an action or `Failure`.
 
     Attributes:
-        closed: whether the conversation is over; it is after a `Failure`.
-        pending: observations without a reply.
+        closed: whether the session has ended, as after a `Failure`.
+        pending: the number of observations without a reply.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class OpenPIServerSession(_Session):
         self._large = sys.maxsize if large is None else large
         self._greeted = False
         self.pending = 0
-        # As openpi's server closes after an error (RFC 6455, 7.4.1).
+        # Of the close frame (RFC 6455, 7.4.1); openpi's server sends 1011 after an error.
         self.closing, self.closing_code = "", 1000
 
     def receive(self, message: Buffer | str) -> list[dict[str, Any] | Undecoded]:
         """Return the observation in a message; `Undecoded` if it is large."""
         if isinstance(message, str):
-            self._break("an observation is a binary message, this is a text")
+            self._break("expected an observation as a binary message, got a text message")
         observation: Any
         if len(message) >= self._large:
             observation = Undecoded(message, self._observation)
@@ -111,11 +111,11 @@ class OpenPIServerSession(_Session):
         if type(event) is Failure:
             self.pending = max(0, self.pending - 1)
             self.closed = True
-            self.closing = "the policy failed, the text before says how"
+            self.closing = "the policy failed, see the text message before"
             self.closing_code = 1011
             return event.text.encode("utf-8", "backslashreplace").decode()
         if self._greeted and not self.pending:
-            raise LocalProtocolError("no observation waits for an action")
+            raise LocalProtocolError("cannot send an action: no observation is pending")
         parts = self._encoder.encode_parts(event)
         if self._greeted:
             self.pending -= 1
@@ -132,9 +132,9 @@ class OpenPIClientSession(_Session):
     """The robot's side: receives metadata, then an action or `Failure` for each observation.
 
     Attributes:
-        closed: whether the conversation is over.
-        greeted: whether the metadata has come.
-        asked: whether an observation waits for its action.
+        closed: whether the session has ended.
+        greeted: whether the metadata has been received.
+        asked: whether an observation has no reply yet.
     """
 
     def __init__(self, *, arrays: Dialect = "openpi", limits: Limits | None = None) -> None:
@@ -144,16 +144,16 @@ class OpenPIClientSession(_Session):
 
     def send(self, event: Any) -> list[Any]:
         if not self.greeted:
-            raise LocalProtocolError("the server has not sent its metadata yet")
+            raise LocalProtocolError("cannot send: the server has not sent its metadata yet")
         if self.asked:
-            raise LocalProtocolError("the last observation waits for its action")
+            raise LocalProtocolError("cannot send: the last observation has no action yet")
         parts = self._encoder.encode_parts(event)
         self.asked = True
         return parts
 
     def receive(self, message: Buffer | str) -> list[Any]:
         if self.greeted and not self.asked:
-            self._break("an action without an observation")
+            self._break("the server sent an action without an observation")
         if isinstance(message, str):
             self.asked = False
             return [Failure(message)]
@@ -163,6 +163,6 @@ class OpenPIClientSession(_Session):
         return [event]
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Close the session; the close frame has the reason."""
+        """Close the session; the close frame carries the reason."""
         self.closed = True
         return []

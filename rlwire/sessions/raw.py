@@ -30,7 +30,7 @@ class RawMessages:
 class GrpcRawMessages(RawMessages):
     """An inner session of a gRPC call whose events are the messages, as buffers."""
 
-    pending = 0  # messages sent and not answered, for calls with one reply each
+    pending = 0  # sent messages without a reply, in calls with one reply to each message
 
     def send(self, event: Any) -> list[Buffer]:
         """Return the message's buffers: the event is one, or a list of them."""

@@ -1,7 +1,7 @@
-"""RLlink: a simulator (`RLlinkClientSession`) asks, a trainer (`RLlinkServerSession`) replies.
+"""RLlink: a simulator's client sends requests, a trainer's server replies.
 
-`REPLIES` is all that may be sent, one request at a time. A server replies in the form of the first
-message that it receives. Bodies are compressed after the `Pong` that agrees to the client's offer.
+`REPLIES` has all requests; one may be pending at a time. A server replies in the form of the first
+message that it receives. Bodies are compressed after a `Pong` that accepts the client's offer.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ REPLIES: Final[dict[type, type | None]] = {
 """Each request and its reply."""
 
 _FIRST: Final = 4096 - HEAD
-"""Bytes of a body before the token has come: enough for a `Ping`, and cheap to decode."""
+"""Bytes of a body before the token was checked: enough for a `Ping`, and cheap to decode."""
 
-_NO_TOKEN: Final = "a token is needed, and none was sent"
+_NO_TOKEN: Final = "the server requires a token, but the client sent none"
 
 
 class _Session:
-    """What both sides share.
+    """Base of both sides.
 
     Attributes:
-        closed: whether the conversation is over.
-        form: of the bodies that are sent.
-        compression: of the bodies that are sent, and allowed of those received.
+        closed: whether the session has ended.
+        form: the form of sent bodies.
+        compression: of sent bodies; received ones may have it.
     """
 
     def __init__(self, form: Form, limits: Limits | None) -> None:
         limits = DEFAULT if limits is None else limits
         self._bound = (min(limits.received, limits.message), "received")  # of a body, its name
-        # copy=None: arrays are views of the block where they are aligned.
+        # copy=None: arrays are views of the block if they are aligned.
         self._views = Codec(limits=limits, copy=None)
         self._copies = Codec(limits=limits, copy=True)
         self._pending: type | None = None
@@ -77,7 +77,7 @@ class _Session:
         return frame_size(buffer, start, end, *self._bound)
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return 0: no single array of a message is to be aligned."""
+        """Return 0: a message has many arrays, and none is aligned."""
         return 0
 
     def next_deadline(self) -> float | None:
@@ -87,8 +87,8 @@ class _Session:
         """Return the message in a frame.
 
         Raises:
-            DecodeError, LimitExceeded, MissingExtra: it cannot be read.
-            RemoteProtocolError: it is not allowed now.
+            DecodeError, LimitExceeded, MissingExtra: the frame cannot be decoded.
+            RemoteProtocolError: the message is not allowed now.
         """
         # Views of bytes, which an expanded body is too, would be read-only.
         copied = self.compression is not None or isinstance(frame, bytes)
@@ -117,14 +117,14 @@ class _Session:
 class RLlinkClientSession(_Session):
     """The simulator's side: sends requests, receives replies.
 
-    Its first request is a `Ping`, to which token and compression are added. Episodes are
-    `rlwire.codecs.rllink.Episode`, or maps in the form of its bodies.
+    The first request must be a `Ping`; the session adds token and compression. Episodes are
+    `rlwire.codecs.rllink.Episode`, or maps in the form of the bodies.
 
     Args:
-        form: of its bodies; ``"json"`` for servers of Ray before 2.44.
-        token: for a server of rlwire's that asks for one.
-        compression: ``"zstd"``, used if the server agrees.
-        limits: maxima for both directions.
+        form: the form of bodies; ``"json"`` for servers of Ray before 2.44.
+        token: for an rlwire server that requires one.
+        compression: ``"zstd"``, used if the server accepts it.
+        limits: limits in both directions.
 
     Raises:
         MissingExtra: zstandard is not installed, and `compression` needs it.
@@ -149,12 +149,12 @@ class RLlinkClientSession(_Session):
         """Return the buffers of a request.
 
         Raises:
-            LocalProtocolError: not a request, or another one waits for its reply.
-            EncodeError, LimitExceeded: it cannot be written.
+            LocalProtocolError: not a request, or another request waits for its reply.
+            EncodeError, LimitExceeded: the request cannot be encoded.
         """
         kind = type(event)
         if self.closed:
-            raise LocalProtocolError(f"{kind.__name__} cannot be sent: the conversation is over")
+            raise LocalProtocolError(f"{kind.__name__} cannot be sent: the session has ended")
         if self._pending is not None or kind not in REPLIES:
             waiting = self._pending and f"{self._pending.__name__} waits for its reply"
             known = f"a client sends {', '.join(kind.__name__ for kind in REPLIES)}"
@@ -175,8 +175,8 @@ class RLlinkClientSession(_Session):
     def _allow(self, kind: type) -> None:
         asked = self._pending
         if asked is None or REPLIES[asked] is not kind:
-            wanted = "nothing was asked" if asked is None else f"{asked.__name__} was asked"
-            raise RemoteProtocolError(f"the server sent {kind.__name__}; {wanted}")
+            to = "without a request" if asked is None else f"in reply to {asked.__name__}"
+            raise RemoteProtocolError(f"the server sent {kind.__name__} {to}")
 
     def _received(self, message: Message, form: Form) -> Message:
         self._pending = None
@@ -188,12 +188,12 @@ class RLlinkClientSession(_Session):
 class RLlinkServerSession(_Session):
     """The trainer's side: receives requests, sends replies.
 
-    Episodes come as `rlwire.codecs.rllink.Episode`. A `Pong` agrees to the client's compression if
-    zstandard is installed. Any error ends the conversation, since RLlink has no message for it.
+    Episodes are decoded to `rlwire.codecs.rllink.Episode`. A `Pong` accepts the client's
+    compression if zstandard is installed. An error ends the session: RLlink has no error message.
 
     Args:
-        token: what clients must send in a first `Ping`; None accepts all clients.
-        limits: maxima for both directions.
+        token: the token that clients must send in a first `Ping`; None accepts all clients.
+        limits: limits in both directions.
     """
 
     def __init__(self, *, token: str | None = None, limits: Limits | None = None) -> None:
@@ -202,16 +202,16 @@ class RLlinkServerSession(_Session):
         self._known_bound = self._bound
         if token is not None:
             if len(self._copies.encode(Ping(token), "json")) > HEAD + _FIRST:
-                raise ValueError(f"a token of {len(token)} characters does not fit a first message")
+                raise ValueError(f"the token has {len(token)} characters, too many for a Ping")
             self._bound = min(self._bound, (_FIRST, "a first message, with a token"))
         self._pong = Pong()
-        self._greeted = False  # whether the first message has come, and is allowed
+        self._greeted = False  # whether an allowed first message was received
 
     def _allow(self, kind: type) -> None:
         if self.closed:
-            raise RemoteProtocolError("the conversation is over")
+            raise RemoteProtocolError("the session has ended")
         if kind not in REPLIES:
-            raise RemoteProtocolError(f"the client sent {kind.__name__}, which a server sends")
+            raise RemoteProtocolError(f"the client sent {kind.__name__}, a server's message")
         if kind is not Ping and not self._greeted and self._token is not None:
             raise RemoteProtocolError(_NO_TOKEN)
         if self._pending is not None:
@@ -233,13 +233,13 @@ class RLlinkServerSession(_Session):
     def _first(self, message: Message, form: Form) -> None:
         self.form = form
         sent = message.token if isinstance(message, Ping) else None
-        # Always compared, so that the time does not tell whether there was one.
+        # Always compared, so that the time does not reveal whether a token was sent.
         if self._token is not None and not same_secret(sent or "", self._token):
-            raise RemoteProtocolError("a wrong token" if sent else _NO_TOKEN)
+            raise RemoteProtocolError("the client sent a wrong token" if sent else _NO_TOKEN)
         self._greeted, self._bound = True, self._known_bound
 
     def _read(self, message: Episodes) -> Episodes:
-        """Return the message with all its episodes read, or raise."""
+        """Return the message with decoded episodes, or raise DecodeError."""
         read = Episode.from_document if self.form == "json" else Episode.from_state
         episodes = [
             read(episode, f"$.episodes[{index}]") for index, episode in enumerate(message.episodes)
@@ -247,7 +247,7 @@ class RLlinkServerSession(_Session):
         steps = sum(map(len, episodes))
         if message.timesteps is not None and message.timesteps != steps:
             raise DecodeError(
-                f"timesteps is {message.timesteps}, and the episodes have {steps} steps",
+                f"timesteps is {message.timesteps}, but the episodes have {steps} steps",
                 path="$.timesteps",
             )
         return dataclasses.replace(message, episodes=episodes)
@@ -256,13 +256,13 @@ class RLlinkServerSession(_Session):
         """Return the buffers of a reply.
 
         Raises:
-            LocalProtocolError: no request waits for it.
-            EncodeError, LimitExceeded: it cannot be written; the reply is still due.
+            LocalProtocolError: no request waits for this reply.
+            EncodeError, LimitExceeded: the reply cannot be encoded; the request is still pending.
         """
         kind = type(event)
         asked = self._pending
         if self.closed or asked is None or REPLIES[asked] is not kind:
-            why = "nothing" if asked is None or self.closed else asked.__name__
+            why = "no request" if asked is None or self.closed else asked.__name__
             raise LocalProtocolError(f"{kind.__name__} cannot be sent: {why} waits for a reply")
         if kind is Pong:
             event = self._pong

@@ -23,7 +23,7 @@ class Address:
         host: name or number, IPv6 without brackets; empty for a unix socket.
         port: 0 to 65535; 0 lets the system choose one to listen on.
         path: file name of a unix socket; empty otherwise.
-        shm: whether the two ends only meet at the unix socket, and use shared memory.
+        shm: whether the unix socket only sets up a connection over shared memory.
     """
 
     host: str = ""
@@ -34,8 +34,8 @@ class Address:
     def __post_init__(self) -> None:
         if bool(self.host) == bool(self.path):
             raise ValueError(
-                "an address has either a host or a path; to listen on every interface "
-                "name the host 0.0.0.0 or ::"
+                "an address has either a host or a path; to listen on all interfaces, "
+                "use the host 0.0.0.0 or ::"
             )
         if self.shm and not self.path:
             raise ValueError("shared memory needs the path of a unix socket, not a host")
@@ -67,16 +67,16 @@ class Address:
         """Return (family, socket address) pairs in the order to try them.
 
         Args:
-            listen: for binding: IPv4 first, as RELAAX's clients open IPv4 sockets only.
-            datagram: for UDP: IPv4 first at both ends, as a client does not notice that nobody
-                listens.
+            listen: for binding: IPv4 first, because RELAAX's clients use IPv4 only.
+            datagram: for UDP: IPv4 first at both ends, because a client cannot detect that no
+                server listens.
 
         Raises:
-            ValueError: a unix socket for datagrams.
+            ValueError: the address is a unix socket, and `datagram` is true.
             socket.gaierror: the name is unknown.
         """
         if self.path and datagram:
-            raise ValueError(f"{self}: datagrams go over UDP only, use host:port")
+            raise ValueError(f"{self}: datagrams need UDP; use host:port")
         if self.path:
             return [(socket.AF_UNIX, self.path)]
         found = socket.getaddrinfo(
@@ -108,10 +108,10 @@ def parse(address: AddressLike) -> Address:
             host = host[1:-1]
         elif ":" in host:
             host = ""
-        # isdecimal alone accepts digits of other scripts.
+        # isdecimal() accepts digits of other scripts.
         if host and port.isascii() and port.isdecimal():
             return Address(host, int(port))
-    # An IPv6 address from the socket module has four items; flow and scope are left out.
+    # An IPv6 address from the socket module has four items; flow and scope are ignored.
     elif (
         isinstance(address, (tuple, list))
         and len(address) in (2, 4)

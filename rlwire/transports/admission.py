@@ -10,11 +10,11 @@ from typing import Any
 from rlwire.errors import LimitExceeded
 
 MAX_CONNECTIONS = 1000
-"""The default: a thread for each is still bearable."""
+"""The default limit: a thread for each connection is still affordable."""
 
 MAX_CONNECTIONS_PER_ADDRESS = 256
-"""The default: as many environments as one large machine runs. One machine that opens connections
-and sends nothing leaves three quarters for the others."""
+"""The default limit: the environments of one large machine. A machine that opens connections and
+sends nothing leaves three quarters of `MAX_CONNECTIONS` to others."""
 
 
 def capacity(max_connections: int, max_connections_per_address: int) -> dict[str, Any]:
@@ -32,8 +32,8 @@ def capacity(max_connections: int, max_connections_per_address: int) -> dict[str
 class Admission:
     """Counts open connections, from any thread.
 
-    An IPv6 address counts as its network of 64 bits, as one host has all of it. Over unix sockets
-    each user counts as an address; the process's own user has no limit per address.
+    IPv6 addresses are counted by /64 network, because one host usually has all of it. Over unix
+    sockets each user counts as an address; the process's own user has no limit per address.
     """
 
     def __init__(self, max_connections: int, max_connections_per_address: int) -> None:
@@ -45,7 +45,7 @@ class Admission:
         self._count = 0
 
     def enter(self, host: str) -> None:
-        """Count a connection in, or raise LimitExceeded; call `leave` when it ends."""
+        """Count a new connection, or raise LimitExceeded; call `leave` when it ends."""
         network = network_of(host)
         with self._lock:
             if self._count >= self._in_all:
@@ -71,7 +71,7 @@ class Admission:
 
 
 def network_of(host: str) -> str | bytes:
-    """Return what counts as one address: for IPv6 its network of 64 bits."""
+    """Return the key by which an address is counted: for IPv6 its /64 network."""
     if ":" not in host:
         return host
     try:

@@ -37,10 +37,10 @@ def retry(
     passing: Callable[[_Error], bool],
     failed: Callable[[_Error, int, float], Exception] | None = None,
 ) -> Waits[_T]:
-    """Return what `attempt` returns, retried as `backoff` says.
+    """Call `attempt` with the retries of `backoff`, and return its result.
 
-    An error that is not `passing` is raised at once. `failed` makes the final error of the last
-    one, the number of attempts and their seconds.
+    An error that is not `passing` is raised at once. `failed` makes the final error from the last
+    one, the number of attempts and the seconds that they took.
     """
     begun = monotonic()
     until = inf if backoff.deadline is None else begun + backoff.deadline
@@ -55,7 +55,7 @@ def retry(
                     raise
                 raise failed(error, number, monotonic() - begun) from error
             logger.info(
-                "%s: attempt %d of %d failed (%s), next in %.2f s",
+                "%s: attempt %d of %d failed (%s), retrying in %.2f s",
                 what, number, backoff.attempts, error, delay,
             )  # fmt: skip
         yield sleep(delay)
@@ -63,7 +63,7 @@ def retry(
 
 
 def connect(where: Address, dialer: Any, timeout: Timeouts, backoff: Backoff | None) -> Waits[Any]:
-    """Return a connection after its session's handshake.
+    """Connect, run the session's handshake, and return the connection.
 
     The dialer's methods return a value or an awaitable, and raise an OSError after `until`.
     """
@@ -88,7 +88,7 @@ def connect(where: Address, dialer: Any, timeout: Timeouts, backoff: Backoff | N
 
 
 def dial(where: Address, dialer: Any, until: float) -> Waits[Any]:
-    """Return a connection to the first address of `where` that accepts."""
+    """Return a connection to the first address of `where` that accepts one."""
     failure: OSError | None = OSError(f"{where} has no address")
     for family, sockaddr in (yield dialer.resolve(where, until)):
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -106,18 +106,18 @@ def dial(where: Address, dialer: Any, until: float) -> Waits[Any]:
         assert failure is not None
         raise failure
     finally:
-        failure = None  # it holds this frame
+        failure = None  # its traceback refers to this frame
 
 
 def close_and_wait(connection: Any) -> Waits[None]:
-    """Close a blocking or asyncio connection, and wait until it is gone."""
+    """Close a blocking or asyncio connection, and wait until it is closed."""
     connection.close()
     if hasattr(connection, "wait_closed"):
         yield connection.wait_closed()
 
 
 def time_left(until: float) -> float | None:
-    """Return the seconds until then, None for ever; raise TimeoutError if there are none."""
+    """Return the seconds left, None for no limit; raise TimeoutError after `until`."""
     if until == inf:
         return None
     left = until - monotonic()

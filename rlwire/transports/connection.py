@@ -1,4 +1,4 @@
-"""One end of a blocking connection, which sends and receives whole messages."""
+"""A blocking connection that sends and receives whole messages."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ __all__ = ["Connection"]
 logger = logging.getLogger(__name__)
 
 _READING, _WRITING = socket.SO_RCVTIMEO, socket.SO_SNDTIMEO
-_SOON = 0.001  # seconds; a kernel timeout of 0 would be none at all
+_SOON = 0.001  # seconds; a kernel timeout of 0 would mean no limit
 
 
 class Connection(Owned):
-    """One end of a connection, for the thread that first sends or receives.
+    """One end of a connection; it belongs to the thread that first sends or receives.
 
     `close` may be called from any thread and wakes the owner. Made by `rlwire.transports.tcp`.
 
@@ -103,7 +103,7 @@ class Connection(Owned):
         self.open(self._shake_hands(seconds))
 
     def send(self, event: Any) -> None:
-        """Send one event; returns when the system has accepted all of it.
+        """Send one event; return when the system has accepted all of it.
 
         Raises:
             LocalProtocolError, EncodeError, LimitExceeded: nothing was sent.
@@ -133,9 +133,9 @@ class Connection(Owned):
             DecodeError, LimitExceeded: the peer's bytes are invalid; nothing more can be received.
             RemoteProtocolError: the peer's message is not allowed now; unless that closed the
                 session, the connection can still be used.
-            DeadlineExceeded: no message began within the idle time (the connection stays open),
-                or one began and did not end in time (the connection is closed).
-            ConnectionClosed: the peer closed the connection, or it broke.
+            DeadlineExceeded: no message started within `Timeouts.idle` (the connection stays
+                open), or one was not complete within `Timeouts.read` (the connection is closed).
+            ConnectionClosed: the peer closed the connection, or it was lost.
         """
         if get_ident() != self._owner:
             self._claim()
@@ -149,11 +149,11 @@ class Connection(Owned):
         return self._receive(waited)
 
     def share(self, seconds: float) -> tuple[Callable[[bool], int | OSError | None], bool]:
-        """Prepare for threads that read in turns; return what reads, and whether it may wait."""
+        """Prepare for threads that read in turns; return the read call, and whether it may wait."""
         return self._fetch, self._bound(seconds)
 
     def listen(self, take: Callable[[Any], object], have: int | OSError | None = None) -> None:
-        """Pass the events that need no waiting to `take`."""
+        """Pass the events that are available without waiting to `take`."""
         if get_ident() != self._owner:
             self._claim()
         core = self.core
@@ -206,7 +206,7 @@ class Connection(Owned):
             self._claim()
         me = self._owner
         while True:
-            if self._replies is not None and self._replies.owed:
+            if self._replies is not None and self._replies.pending:
                 self._serve_deferred(self._replies, answer, failure)
                 if self._owner != me:
                     return
@@ -221,16 +221,16 @@ class Connection(Owned):
                 return
             if self.core.sending:
                 self._flush(tried=True)
-            elif self._replies is None or not self._replies.owed:
+            elif self._replies is None or not self._replies.pending:
                 self.core.put_back(self._receive(waited))
 
     def _serve_deferred(self, replies: ReplyQueue, answer: Any, failure: Any) -> None:
-        """Do the work of `serve` while deferred replies are due."""
+        """Do the work of `serve` while deferred replies are pending."""
         core, me = self.core, self._owner
-        while replies.owed:
+        while replies.pending:
             event = reply = NOTHING
             try:
-                deferred = replies.take()
+                deferred = replies.pop()
                 if deferred is None:
                     event = self._next_or(replies)
                 reply = deferred.result() if deferred is not None else event
@@ -241,7 +241,7 @@ class Connection(Owned):
                 if reply is not NOTHING:
                     try:
                         core.put(reply)
-                    except Exception as error:  # EncodeError; or the value's own code raised
+                    except Exception as error:  # EncodeError, or an error in the value's own code
                         if failure is None or core.closed or event is NOTHING:
                             raise
                         core.put(failure(event, error))
@@ -255,8 +255,8 @@ class Connection(Owned):
         """Send a reply out of order once it is set; called within `serve`. Returns it."""
         if self._replies is None:
             self._replies = ReplyQueue(self.peer)
-        self._replies.owed += 1
-        reply.add_done_callback(self._replies.give)
+        self._replies.pending += 1
+        reply.add_done_callback(self._replies.put)
         return reply
 
     def run_in_thread(self, work: Callable[[], None]) -> None:
@@ -265,22 +265,22 @@ class Connection(Owned):
         self._replies.run(work)
 
     def on_takeover(self, monitor: Monitor, take_over: Callable[[], None]) -> None:
-        """Set what makes another thread `serve` while this one runs a handler for long."""
+        """Set `take_over`, with which another thread serves while a handler is slow in this one."""
         self._monitor, self._take_over = monitor, take_over
 
     def watched(self, prepare: Callable[[], object]) -> Watched | None:
-        """Return what to notify when a handler starts and ends; None without a monitor."""
+        """Return an object to notify when a handler starts and ends; None without a monitor."""
         if self._monitor is None:
             return None
         return self._monitor.add(self._waits, functools.partial(self._hand_over, prepare))
 
     def _waits(self) -> bool:
-        """Return whether something has come and was not read; for another thread."""
+        """Return whether unread bytes or events are waiting; for another thread."""
         return not self.core.fresh or self._readable()
 
     def _hand_over(self, prepare: Callable[[], object]) -> None:
         assert self._take_over is not None
-        # Before the first thread may go on; `close` checks `_owner_thread` meanwhile.
+        # Before the first thread can continue; `close` checks `_owner_thread` meanwhile.
         owner, self._owner = self._owner, 0
         try:
             prepare()
@@ -305,7 +305,7 @@ class Connection(Owned):
     def close(self) -> None:
         """Close the connection; a thread that waits in `send` or `receive` wakes up.
 
-        Only the owner frees the socket: it could read from a new one with the same number.
+        Only the owner closes the socket; else it could read from a new one with the same number.
         """
         if self._owner == PARENTS:
             self.core.abort()
@@ -323,13 +323,14 @@ class Connection(Owned):
         if isinstance(self._sock, ShmSocket):
             self._sock.close_inherited()
         else:
-            # Sends no close_notify, and closes the descriptor of this process only.
+            # Sends no close_notify, and closes this process's descriptor only.
             self._sock.close()
 
     def drain(self) -> None:
-        """Close when nothing is in progress; called from any thread, again and again.
+        """Close when nothing is in progress; called repeatedly, from any thread.
 
-        A session with a close message sends it with its next message; others end between messages.
+        A session with a close message sends it with its next message; others close between two
+        messages.
         """
         session: Any = self.session
         if getattr(session, "busy", False):
@@ -338,14 +339,14 @@ class Connection(Owned):
             self.stop_receiving()
 
     def stop_receiving(self) -> None:
-        """Receive no more; the owner still sends its reply. From any thread."""
+        """Stop receiving, from any thread; the owner still sends its reply."""
         self.core.stop()
         self._shutdown(socket.SHUT_RD)
 
     # Slow paths of waiting, reading and writing.
 
     def _shake_hands(self, seconds: float | None) -> float | None:
-        """Run a server's handshake of TLS or shared memory; return the seconds that are left."""
+        """Run a server's handshake of TLS or shared memory; return the seconds left."""
         until = None if seconds is None else monotonic() + seconds
         below = self._tls or self._shm
         if below is not None:
@@ -388,7 +389,7 @@ class Connection(Owned):
             self._limit(_READING, self._tick)
 
     def _receive(self, waited: float) -> Any:
-        """Return the next event; `waited` seconds of its timeout are over already."""
+        """Return the next event; `waited` seconds of its timeout have already passed."""
         core = self.core
         self._flush(tried=True)
         core.await_from(monotonic() - waited)
@@ -399,7 +400,7 @@ class Connection(Owned):
             self._flush()
         except BaseException as error:
             self._failed(error)
-        # What has come may have brought a deadline.
+        # The received messages may have set a deadline.
         self._wait_until(core.session.next_deadline() if core.talks else None, monotonic())
         return event
 
@@ -416,7 +417,7 @@ class Connection(Owned):
                 finally:
                     self._shm.rings.poll_in()  # ask for a wake-up by socket
             if self._tls is not None:
-                self._limit(_READING, _SOON)  # the bytes may be of TLS alone
+                self._limit(_READING, _SOON)  # the bytes may be TLS's own
                 return self._tls.recv_into(room)
             if not wait:
                 return self._sock.recv_into(room, 0, socket.MSG_DONTWAIT)
@@ -427,7 +428,7 @@ class Connection(Owned):
             return error
 
     def _bound(self, seconds: float) -> bool:
-        """Bound a waiting `_fetch`; return whether it may wait at all."""
+        """Set the timeout of a waiting `_fetch`; return whether it may wait at all."""
         if self._shm is not None:
             self._shm.rings.poll_in()
             return False
@@ -447,7 +448,7 @@ class Connection(Owned):
         return ready(self._sock, seconds, read=reading, write=True)
 
     def _readable(self) -> bool:
-        """Return whether a read would return at once, be it with the end or an error."""
+        """Return whether a read would return at once, also with the end or an error."""
         return self.pending or (self._shm is None and ready(self._sock, 0.0)[0])
 
     def _next_or(self, replies: ReplyQueue) -> Any:
@@ -468,12 +469,12 @@ class Connection(Owned):
         if not (here or replies.wait(self._sock.fileno(), wait)):
             return NOTHING
         if self._tls is not None or self._shm is not None:
-            self._limit(_READING, _SOON)  # the bytes may be of TLS alone
+            self._limit(_READING, _SOON)  # the bytes may be TLS's own
         return self._read()
 
     @property
     def pending(self) -> bool:
-        """Whether TLS or shared memory has bytes, for which the socket is not readable."""
+        """Whether TLS or shared memory has bytes, although the socket may not be readable."""
         if self._shm is not None:
             return self._shm.rings.readable()
         return self._tls is not None and self._tls.pending
@@ -500,7 +501,7 @@ class Connection(Owned):
             return self.core.next()
 
     def _wait_until(self, due: float | None, now: float) -> None:
-        """Bound the next read by `due` and the tick."""
+        """Limit the next read by `due` and the tick."""
         wait = self._tick
         if due is not None:
             left = max(due - now, _SOON)
@@ -509,13 +510,13 @@ class Connection(Owned):
             self._limit(_READING, wait)
 
     def _flush(self, *, tried: bool = False) -> None:
-        """Write everything; `tried`: after an attempt that wrote only some, or nothing."""
+        """Write everything; `tried`: an earlier attempt did not write everything."""
         core, calls = self.core, self._calls
         if not core.sending:
             return
         now = monotonic()
         if tried and self._write is not None:
-            core.await_from(now - self._write)  # the attempt lasted so long, at most
+            core.await_from(now - self._write)  # the longest that the attempt may have taken
         try:
             while core.sending:
                 due = core.next_deadline(now)
@@ -544,7 +545,7 @@ class Connection(Owned):
         if doing and isinstance(error, OSError):
             self._lost(error)
         if doing and not isinstance(error, Exception):
-            # Ctrl-C: how much was sent, or has come, is unknown, and the next message garbage.
+            # Ctrl-C: the position in the stream is unknown, the next message would be garbage.
             if doing == "writing" or core.partial[0]:
                 core.abort()
         elif isinstance(error, DeadlineExceeded) and core.late in ("read", "write"):
@@ -556,18 +557,18 @@ class Connection(Owned):
         raise error
 
     def _lost(self, error: OSError | ValueError) -> NoReturn:
-        """Close after a system call found the stream gone, and raise that."""
+        """Close after a system call failed, and raise ConnectionClosed."""
         closed = self.core.lost(error)
         self._close()
         raise closed from error
 
     def _close(self) -> None:
-        """Send the session's close message, if it has one, and free the socket."""
+        """Send the session's close message, if it has one, and close the socket."""
         self.core.close()
         self._finish()
 
     def _finish(self) -> None:
-        """Send the last messages, read for a moment what the peer sends, and free the socket."""
+        """Send the last messages, read for up to a second, and close the socket."""
         core, calls = self.core, self._calls
         half_closed = False
         now = monotonic()
@@ -583,7 +584,7 @@ class Connection(Owned):
                         half_closed = True
                         self._shutdown(socket.SHUT_WR)
                     elif self._tls is not None and core.phase is StreamPhase.LINGERING:
-                        # Past TLS: the bytes are dropped.
+                        # Below TLS: the bytes are discarded.
                         self._sock.settimeout(left)
                         core.take(socket.socket.recv_into(self._sock, core.room()))
                     else:
@@ -596,20 +597,20 @@ class Connection(Owned):
         finally:
             core.abort()
             if self._tls is not None:
-                self._tls.say_goodbye()
+                self._tls.send_close_notify()
             self._sock.close()
 
     def _shutdown(self, how: int) -> None:
         """Shut down one direction, or both; from any thread."""
         with contextlib.suppress(OSError):
             if self._tls is not None:
-                # SSLSocket's own would remove the TLS object while the owner uses it.
+                # SSLSocket.shutdown would remove the TLS object while the owner uses it.
                 socket.socket.shutdown(self._sock, how)
             else:
                 self._sock.shutdown(how)
 
     def _limit(self, option: int, seconds: float | None) -> None:
-        """Bound each system call for `_READING` or `_WRITING`."""
+        """Set the timeout of each system call for `_READING` or `_WRITING`."""
         self._limits[option] = seconds
         if self._shm is not None:
             name = "reading" if option == _READING else "writing"
@@ -619,27 +620,27 @@ class Connection(Owned):
 
 
 class ReplyQueue:
-    """Replies that other threads make; `owed` are not yet taken."""
+    """Deferred replies, set by other threads; `pending` counts those not yet popped."""
 
     def __init__(self, name: str) -> None:
-        self.owed = 0
+        self.pending = 0
         self._closed = False
         self._name = name
-        self._given: deque[DeferredReply] = deque()
+        self._done: deque[DeferredReply] = deque()
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
         self._waker.setblocking(False)
         self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
 
-    def give(self, reply: DeferredReply) -> None:
+    def put(self, reply: DeferredReply) -> None:
         """Queue a reply that is done, and wake the connection's thread."""
-        self._given.append(reply)
+        self._done.append(reply)
         with contextlib.suppress(OSError):  # full, or closed
             self._waker.send(b"\0")
 
     def wait(self, file: int, seconds: float | None) -> bool:
         """Wait for a reply or for `file` to be readable; return whether the latter is."""
-        if self._given:
+        if self._done:
             seconds = 0.0
         files = [file, self._wake.fileno()]
         poll = select.poll()
@@ -651,12 +652,12 @@ class ReplyQueue:
                 self._wake.recv(4096)
         return file in ready
 
-    def take(self) -> DeferredReply | None:
+    def pop(self) -> DeferredReply | None:
         """Return the first reply in the queue, or None."""
-        if not self._given:
+        if not self._done:
             return None
-        self.owed -= 1
-        return self._given.popleft()
+        self.pending -= 1
+        return self._done.popleft()
 
     def run(self, work: Callable[[], None]) -> None:
         if self._idle:
@@ -665,7 +666,7 @@ class ReplyQueue:
         todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         todo.put(work)
         threading.Thread(
-            target=self._work, args=(todo,), name=f"{self._name} aside", daemon=True
+            target=self._work, args=(todo,), name=f"{self._name} helper", daemon=True
         ).start()
 
     def _work(self, todo: SimpleQueue[Callable[[], None] | None]) -> None:
@@ -676,8 +677,8 @@ class ReplyQueue:
             try:
                 work()
             except Exception:
-                logger.exception("%s: a thread failed", self._name)
-            work = None  # it may hold a message
+                logger.exception("%s: a helper thread failed", self._name)
+            work = None  # it may refer to a message
             if self._closed:
                 return
             self._idle.append(todo)
@@ -685,7 +686,7 @@ class ReplyQueue:
                 self._end_idle()
 
     def close(self) -> None:
-        """End the idle threads, and others when their work is done."""
+        """End the idle threads now, and the others when their work is done."""
         self._closed = True
         self._end_idle()
         self._wake.close()

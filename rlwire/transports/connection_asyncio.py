@@ -1,4 +1,4 @@
-"""One end of an asyncio connection: whole messages for tasks or for a handler."""
+"""An asyncio connection: whole messages for tasks or for a handler."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncConnection:
-    """One end of a connection, for the tasks of one event loop; made by `connect` and a server.
+    """One end of a connection, for the tasks of one event loop; made by `connect` or a server.
 
     One task at a time may receive, and one may send. Methods and errors are those of
     `rlwire.transports.connection.Connection`, unless documented here.
 
     Attributes:
-        log: where errors of a served connection are logged; a server sets its own.
-        fault: the error for which this side closed a connection with a handler.
+        log: the logger of a served connection; a server sets its own.
+        fault: the error that made this side close a connection with a handler.
         blocked: whether the socket's send buffer is full.
     """
 
@@ -56,11 +56,11 @@ class AsyncConnection:
         self._calls: Any = None
         self._answers: HandlerRunner | None = None
         self._waiter = Waiter(self._loop)  # of the task that receives
-        self._receiving = False  # whether there is one, which may have its event already
+        self._receiving = False  # whether a task receives; it may already have its event
         self._sender: asyncio.Future[None] | None = None  # of the task that sends
         self.blocked = False
         self._held_up = False  # reading is paused until everything is written
-        self._resting = False  # reading is paused for one turn of the loop
+        self._resting = False  # reading is paused for one iteration of the loop
         self._last_words: asyncio.TimerHandle | None = None
         self._gone = self._loop.create_future()
         of_this_process(self)
@@ -79,7 +79,7 @@ class AsyncConnection:
     def closed(self) -> bool:
         return self._stream is None or self.core.closed
 
-    # What users call.
+    # Called by users.
 
     async def open(self, seconds: float | None) -> None:
         core = self.core
@@ -100,7 +100,7 @@ class AsyncConnection:
 
     async def send(self, event: Any) -> None:
         if self._sender is not None:
-            raise LocalProtocolError(f"another task is sending to {self.peer}; one may at a time")
+            raise LocalProtocolError(f"{self.peer}: another task is sending; one may at a time")
         core = self.core
         core.put(event)
         if self.blocked or not self.write():
@@ -116,8 +116,8 @@ class AsyncConnection:
     def post(self, event: Any, backlog: int = 1 << 20) -> None:
         """Send one event without waiting, from the loop's thread: for broadcasts.
 
-        Bytes that the system does not accept at once are queued in order, and the connection stops
-        reading until they are sent. A task may receive meanwhile.
+        Bytes that the system does not accept at once are queued, and the connection stops reading
+        until they are sent. A task may receive meanwhile.
 
         Raises:
             LimitExceeded: more than `backlog` bytes are queued: the peer is too slow.
@@ -145,12 +145,12 @@ class AsyncConnection:
     async def exchange(self, event: Any) -> Any:
         """Send one event and return the next: `send` and `receive` in one call, for clients.
 
-        Cancelling it closes the connection unless the reply has come already, which is dropped:
-        the next exchange would receive it.
+        Cancelling it closes the connection, because the next exchange would receive this one's
+        reply. If the reply has already arrived, it is dropped and the connection stays open.
         """
         core, stream = self.core, self._stream
-        # Inlined for small messages: after a process switch the interpreter runs cold, and each
-        # call shows.
+        # Inlined for small messages: after a process switch the caches are cold, and each call
+        # costs measurable time.
         waits = core.fresh and not (self._receiving or self.blocked)
         if waits and stream is not None:
             core.put(event)
@@ -185,7 +185,7 @@ class AsyncConnection:
         await asyncio.shield(self._gone)
 
     def drain(self) -> None:
-        """Close when nothing is in progress; called from the loop, again and again."""
+        """Close when nothing is in progress; called repeatedly, from the loop."""
         session: Any = self.session
         if hasattr(session, "drain"):
             session.drain()
@@ -194,7 +194,7 @@ class AsyncConnection:
             self.stop_receiving()
 
     def stop_receiving(self) -> None:
-        """Receive no more; a reply that is being made is still sent."""
+        """Stop receiving; a pending reply is still sent."""
         self.core.stop()
         if self._stream is not None:
             self._stream.listen(False)
@@ -206,7 +206,7 @@ class AsyncConnection:
     def serve(
         self, handler: Handler, on_fault: Callable[[RlwireError], object] | None = None
     ) -> None:
-        """Have `handler` answer all events; errors that end the connection go to `on_fault`."""
+        """Answer all events by `handler`; errors that end the connection go to `on_fault`."""
         self._answers = HandlerRunner(self, self.core, handler, on_fault)
         self._answers.go_on()
         self.listen()
@@ -227,16 +227,14 @@ class AsyncConnection:
             if reply is not NOTHING and not core.closed:
                 core.put(reply)
         except Exception as error:
-            self.log.error("%s: an answer cannot be sent", self.peer, exc_info=error)
+            self.log.error("%s: a deferred reply cannot be sent", self.peer, exc_info=error)
             self.abort()
             return
         self._follow()
 
     async def _receive(self) -> Any:
         if self._receiving:
-            raise LocalProtocolError(
-                f"another task is receiving from {self.peer}; one may at a time"
-            )
+            raise LocalProtocolError(f"{self.peer}: another task is receiving; one may at a time")
         try:
             event = self.core.next()
         finally:
@@ -260,24 +258,22 @@ class AsyncConnection:
         try:
             await self._sender
         except BaseException:
-            # A message that is cut short (by a deadline, by cancelling the task) takes the
-            # stream's message borders with it.
+            # After a truncated message (deadline, cancelled task) the peer cannot find the next.
             self.core.abort("closed on this side inside a message")
             self.abort()
             raise
         finally:
             self._sender = None
 
-    # What the stream calls.
+    # Called by the stream.
 
     def on_stream(self, stream: SocketStream) -> None:
-        """Adopt a stream that has just opened."""
         self._stream = stream
         self._calls = stream.calls
         stream.listen(True)
 
-    # Small messages pass through few calls: after a process switch the interpreter runs cold, and
-    # each call shows.
+    # Few calls for small messages: after a process switch the caches are cold, and each call costs
+    # measurable time.
 
     def on_readable(self) -> None:
         answers, waiter, calls = self._answers, self._waiter, self._calls
@@ -303,12 +299,12 @@ class AsyncConnection:
             self._not_received(error)
         except OSError as error:
             self._lose(error)
-        except Exception as error:  # a defect of the session's
-            told = self._waiter.waiting
-            if told:
+        except Exception as error:  # a bug in the session
+            awaited = self._waiter.waiting
+            if awaited:
                 self._waiter.set_exception(error)
             self.abort()
-            if not told:
+            if not awaited:
                 raise  # to the loop's exception handler
             return
         if self._goes_on():
@@ -317,11 +313,11 @@ class AsyncConnection:
             self._follow()
 
     def _goes_on(self) -> bool:
-        """Return whether a task or handler waits for messages that have come."""
+        """Return whether a task or handler waits for messages that have been received."""
         return self.core.more and (self._waiter.waiting or self._answers is not None)
 
     def rest(self) -> None:
-        """Go on with received messages in the loop's next turn, so that other connections run."""
+        """Continue in the loop's next iteration, so that other connections are served."""
         if not self._resting:
             self._resting = True
             self.listen(False)
@@ -329,15 +325,15 @@ class AsyncConnection:
 
     def _go_on(self) -> None:
         self._resting = False
-        if not self.blocked:  # else `on_writable` goes on
+        if not self.blocked:  # else `on_writable` continues
             self.on_readable()
             self.listen()
 
     def _read_on(self, stream: SocketStream) -> None:
-        """Receive when it was not exactly one message."""
+        """Receive after a read that did not return exactly one message."""
         core, waiter, answers = self.core, self._waiter, self._answers
         if not (waiter.waiting or answers is not None or core.closed):
-            stream.listen(False)  # later bytes stay in the system's buffer
+            stream.listen(False)  # later bytes stay in the kernel's buffer
             return
         opening = not core.opened
         guess: Any = getattr(self.session, "guess", None) if opening else None
@@ -358,7 +354,7 @@ class AsyncConnection:
             self._loop.call_at(guess.due, self._check_guess, stream)
 
     def _check_guess(self, stream: SocketStream) -> None:
-        """Go on with a handshake whose password check was delayed."""
+        """Continue a handshake whose password check was delayed."""
         if self._stream is None or not self._waiter.waiting:
             return
         self.listen()
@@ -376,7 +372,7 @@ class AsyncConnection:
         elif not answers.failed(error):
             answers.go_on()
         elif self.core.talks:
-            self.close_soon()  # other streams may still wait for the reply that is being made
+            self.close_soon()  # for other sessions, the peer may still wait for a deferred reply
 
     def on_writable(self) -> None:
         if not self.write():
@@ -409,7 +405,7 @@ class AsyncConnection:
         if stream is not None:
             stream.close_inherited()
         self.core.abort(instead=not_ours(self.peer))
-        # The loop's tasks, which wait for these, are the parent's.
+        # The tasks that wait for these belong to the parent's loop.
         self._waiter = Waiter(self._loop)
         self._sender = self._last_words = self._answers = None
         self._receiving = self.blocked = False
@@ -419,13 +415,13 @@ class AsyncConnection:
     # Listening and writing.
 
     def listen(self, wanted: bool = True) -> None:
-        """Read from the peer, unless something forbids it; or stop reading."""
+        """Start reading, unless it is paused; or stop reading."""
         if self._stream is not None and self.core.phase < StreamPhase.DRAINING:
             full = self._answers is not None and self._answers.full
             self._stream.listen(wanted and not (self._held_up or full or self._resting))
 
     def write(self) -> bool:
-        """Write what the system accepts; return whether nothing is left, or all is lost."""
+        """Write what the system accepts; return whether nothing is left, or the stream is lost."""
         if self._stream is None:
             return True
         was = self.blocked
@@ -439,12 +435,12 @@ class AsyncConnection:
         return not self.blocked
 
     def write_aside(self) -> None:
-        """Write, and read no more until all is written, as reading could queue more."""
+        """Write, and pause reading until all is written, because reading could queue more."""
         if not self.write():
             self._held_up = True
             self.listen(False)
 
-    # Ends and times.
+    # Ends and timeouts.
 
     def refuse(self, error: RlwireError) -> None:
         if not self.core.closed:
@@ -460,7 +456,7 @@ class AsyncConnection:
         self._finish()
 
     def close_soon(self) -> None:
-        """Close, unless a rejected peer still has a moment to read why."""
+        """Close, unless a rejected peer still has time to read the error."""
         if self.core.phase != StreamPhase.LINGERING:
             self.close()
 
@@ -480,11 +476,11 @@ class AsyncConnection:
         if core.sending and not self.blocked:
             self.write_aside()
         if core.over and not core.more:
-            # Later: a task that waits for an event still gets those that came.
+            # Later, so that a waiting task still gets the events that have arrived.
             self._loop.call_soon(self.close)
 
     def _finish(self) -> None:
-        """Write the last messages, give the peer a moment to read them, and close."""
+        """Write the last messages, give the peer up to a second to read them, and close."""
         core, stream = self.core, self._stream
         self._wake()
         if stream is None:
@@ -495,8 +491,8 @@ class AsyncConnection:
             if core.phase == StreamPhase.CLOSED:
                 stream.close()
                 return
-            # Closing over unread bytes would reset the connection, and the peer might never see our
-            # last message: read for a moment.
+            # Closing with unread bytes would reset the connection, and the peer might lose our last
+            # message: read until the peer closes.
             if core.phase == StreamPhase.LINGERING and core.half_close and not stream.shutdown():
                 return
             stream.listen(True)
@@ -504,7 +500,7 @@ class AsyncConnection:
             self._last_words = self._loop.call_later(LAST_WORDS, self.abort)
 
     def _lose(self, error: OSError) -> None:
-        """Note that a system call found the stream gone."""
+        """Handle a system call that failed because the stream is lost."""
         self.core.lost(error)
         self._wake()
         if self._stream is not None:
@@ -534,9 +530,9 @@ class AsyncConnection:
         if answers is not None and late == "session":
             answers.report(error, "%s: closed: %s", self.peer, error)
         elif answers is not None:
-            answers.report(error, "closed, too slow: %s", error)
+            answers.report(error, "closed after a timeout: %s", error)
         elif late == "write":
-            self.log.warning("closed, too slow: %s", error)
+            self.log.warning("closed after a timeout: %s", error)
         if late == "write":
             self.abort()
         elif answers is not None and late != "session":

@@ -1,28 +1,28 @@
-"""Enciphered, authenticated datagrams with a key that both ends have.
+"""Encrypted, authenticated datagrams with a shared key.
 
 A datagram; integers are little-endian::
 
     byte    0        version, 1
     bytes   1 .. 16  sender id: 16 random bytes, new for each cipher object
     bytes  17 .. 24  counter, unsigned
-    bytes  25 ..     the message, enciphered, and 16 bytes of tag behind it
+    bytes  25 ..     the encrypted message, followed by its tag of 16 bytes
 
     key   = HKDF-SHA256(secret, salt = sender id, info = "rlwire datagram v1 client" or
-            "rlwire datagram v1 server", whichever the SENDER is, length = 32)
+            "rlwire datagram v1 server", the role of the SENDER, length = 32)
     nonce = 4 zero bytes, then the 8 bytes of the counter
     ChaCha20-Poly1305 (RFC 8439) with the 25 bytes before the message as associated data
 
-The counter is the larger of "the last one plus 1" and the Unix time in units of 2**-20 seconds, so
+The counter is the larger of "the last one plus 1" and the Unix time in units of 2**-20 seconds. So
 no nonce is used twice with a key, and a receiver knows when a datagram was sent. The receiver drops
 
 - datagrams shorter than 41 bytes (``short``) or of another version (``version``);
 - the first datagram of an unknown sender id, unless its counter lies within `CLOCK_SKEW` seconds of
   the receiver's clock (``stale``);
 - datagrams that were not sealed with this key by the other role (``key``);
-- counters that it has seen, or that are older than the `WINDOW` newest of the sender, or than
-  `CLOCK_SKEW` when the sender became known (``replay``);
-- an unknown sender while it knows `SENDERS` that have all sent within `CLOCK_SKEW` (``full``). Only
-  owners of the secret can fill the table.
+- counters that it has already seen, that are older than the sender's `WINDOW` newest, or that were
+  older than `CLOCK_SKEW` when the sender became known (``replay``);
+- an unknown sender while all `SENDERS` known ones have sent within `CLOCK_SKEW` (``full``). Only
+  owners of the key can fill the table.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ OVERHEAD = _HEADER + _TAG
 class DatagramCipher:
     """One end's cipher; the sockets and threads of that end may share it.
 
-    A forked process gets a sender id of its own. A virtual machine that is cloned while it runs
-    must make its ciphers anew.
+    A forked process gets its own sender id. If a virtual machine is cloned while it runs, create
+    new ciphers in the clone.
 
     Args:
         key: the shared secret, 32 bytes; see `new_key` and `load_key`.
@@ -73,9 +73,9 @@ class DatagramCipher:
         dropped: how many datagrams were dropped, by reason.
     """
 
-    # Unsynchronised machines are seldom further apart, and a recorded datagram soon goes stale.
+    # Clocks without synchronization rarely differ more, and a recorded datagram soon gets stale.
     CLOCK_SKEW: ClassVar[float] = 60.0
-    # Seconds of traffic, at up to 10 KiB a sender.
+    # Covers seconds of traffic, with up to 10 KiB per sender.
     WINDOW: ClassVar[int] = 1024
     SENDERS: ClassVar[int] = 4096
 
@@ -129,7 +129,7 @@ class DatagramCipher:
         if sender is None:
             if abs(count - present) > self._skew:
                 return "stale"
-            # Older counters may be replays of a sender that was known and forgotten.
+            # Older counters may be replays from a sender that was removed from the table.
             floor = present - self._skew - 1
             sender = _CipherSender(self._cipher(name, self._other).decrypt, floor)
         elif not sender.is_new(count):
@@ -162,7 +162,7 @@ class DatagramCipher:
 class _CipherSender:
     """A sender's key, and its newest counters in ascending order.
 
-    Counters are times and so have gaps, which is why this is no bitmap.
+    Not a bitmap: counters are times, and have gaps.
     """
 
     __slots__ = ("_floor", "_seen", "decrypt")
@@ -226,16 +226,16 @@ def new_key() -> bytes:
 
 
 def load_key(path: str | os.PathLike[str]) -> bytes:
-    """Return the key in a file: 32 bytes in hexadecimal, with or without a line's end."""
+    """Return the key in a file: 32 bytes in hexadecimal, with or without a final newline."""
     with open(path, "rb") as file:
         data = file.read(1024)
         mode = os.fstat(file.fileno()).st_mode
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        logger.warning("%s: others than its owner may use this key: chmod 600", os.fspath(path))
+        logger.warning("%s: other users can access this key file: chmod 600", os.fspath(path))
     try:
         key = bytes.fromhex(data.decode("ascii"))
     except ValueError:
         key = b""
     if len(key) != _KEY:
-        raise ValueError(f"{os.fspath(path)!r} holds no key of {_KEY} bytes in hexadecimal")
+        raise ValueError(f"{os.fspath(path)!r}: expected a key of {_KEY} bytes in hexadecimal")
     return key

@@ -12,13 +12,13 @@ from rlwire.transports.sockets import hung_up
 
 __all__ = ["DeferredReply"]
 
-_LOOKS = 0.5  # seconds between two checks whether the peer still waits
+_PEER_CHECK = 0.5  # seconds between two checks whether the peer has closed
 
 
 class DeferredReply:
-    """A future reply: `set`, `fail` or `cancel` it from any thread; the first call counts."""
+    """A reply that is sent later: call `set`, `fail` or `cancel` once, from any thread."""
 
-    # The GIL guards it: nothing is called between a check and a change.
+    # The GIL makes it thread-safe: no code is called between a check and a change.
 
     def __init__(self) -> None:
         self._call: Callable[[DeferredReply], object] | None = None
@@ -30,7 +30,7 @@ class DeferredReply:
         self._cancelled = False
 
     def set(self, reply: Any) -> None:
-        """Send this; `NOTHING` is no reply."""
+        """Send `reply`; `NOTHING` sends nothing."""
         if not self._done:
             self._done, self._value = True, reply
             self._notify()
@@ -52,7 +52,7 @@ class DeferredReply:
         return self._done
 
     def cancelled(self) -> bool:
-        """Return whether it was cancelled, such as when the peer has gone."""
+        """Return whether it was cancelled, for example because the peer has disconnected."""
         return self._cancelled
 
     def then(
@@ -63,13 +63,13 @@ class DeferredReply:
         return self
 
     def add_done_callback(self, call: Callable[[DeferredReply], object]) -> None:
-        """Call `call` with this once it is done, in the thread that sets it; at most one."""
+        """Call ``call(self)`` once it is done, in the thread that sets it; one callback only."""
         self._call = call
         if self._done:
             self._notify()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is done; return whether it is. For one thread."""
+        """Wait up to `seconds` until it is done; return whether it is. For one thread only."""
         if not self._done:
             lock = Lock()
             lock.acquire()
@@ -78,7 +78,7 @@ class DeferredReply:
         return self._done
 
     def result(self) -> Any:
-        """Return the reply of one that is done, `NOTHING` for none, or raise why it failed."""
+        """Return the reply once it is done, `NOTHING` for none, or raise its error."""
         convert, error = self._convert, self._error
         if convert is not None:
             event, self._convert, self._event = self._event, None, None
@@ -97,8 +97,8 @@ class DeferredReply:
 
 def wait_for(reply: DeferredReply, core: StreamCore, file: int) -> Any:
     """Wait for a reply; raise ConnectionClosed if the peer at socket `file` closes."""
-    while not reply.wait(_LOOKS):
+    while not reply.wait(_PEER_CHECK):
         if core.closed or (core.phase != StreamPhase.DEAF and hung_up(file)):
             reply.cancel()
-            raise ConnectionClosed("the peer has closed before its reply was set")
+            raise ConnectionClosed("the peer closed the connection before its reply was set")
     return reply.result()

@@ -1,4 +1,4 @@
-"""Connections that belong to one thread of one process; after a fork they stay the parent's."""
+"""Ownership of connections: one thread of one process. After a fork they stay with the parent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlwire.errors import LocalProtocolError
 logger = logging.getLogger(__name__)
 
 PARENTS = -1
-"""In place of a thread's ident: the owner is the parent process."""
+"""The owner of a parent process's connections, in place of a thread's ident."""
 
 
 class Forked(Protocol):
@@ -28,15 +28,15 @@ _all: WeakSet[Forked] = WeakSet()
 
 
 def of_this_process(thing: Forked) -> None:
-    """Call `close_inherited` if this process forks while `thing` exists."""
+    """Call `close_inherited` in the child if this process forks while `thing` exists."""
     _all.add(thing)
 
 
 def not_ours(peer: str) -> LocalProtocolError:
     """Return the error for using a parent's connection."""
     return LocalProtocolError(
-        f"the connection to {peer} is the parent process's, from before a fork; "
-        "connect in the process that talks"
+        f"{peer}: the connection belongs to the parent process, which opened it before a fork; "
+        "connect again in this process"
     )
 
 
@@ -58,8 +58,8 @@ class Owned:
     def __init__(self, peer: str) -> None:
         self.peer = peer
         self._owner = 0
-        # The ident alone does not do: the system reuses it. Weakly: a thread usually holds its
-        # connection itself.
+        # The ident is not enough, because the system reuses it. A weak reference, because a thread
+        # usually holds its connection.
         self._owner_thread: ref[threading.Thread] | None = None
 
     def _claim(self) -> None:
@@ -68,14 +68,14 @@ class Owned:
             raise not_ours(self.peer)
         if self._owner != 0:
             raise LocalProtocolError(
-                f"the connection to {self.peer} belongs to the thread that first used it "
-                f"({self._owner}), not to this one ({get_ident()}); give each thread its own"
+                f"{self.peer}: the connection belongs to the thread that first used it "
+                f"({self._owner}), not to this one ({get_ident()}); open one for each thread"
             )
         self._owner = get_ident()
         self._owner_thread = ref(threading.current_thread())
 
     def release(self) -> None:
-        """Let the next thread that uses it own it; threads that share it need a lock."""
+        """Give up ownership: the next user's thread gets it. Threads that share it need a lock."""
         if self._owner != PARENTS:
             self._owner, self._owner_thread = 0, None
 

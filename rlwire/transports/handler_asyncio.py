@@ -1,4 +1,4 @@
-"""Runs a handler on an asyncio connection: each event is answered, in order, now or later."""
+"""Runs a handler on an asyncio connection: replies are sent in order, now or deferred."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HandlerRunner:
-    """Has a handler answer the events of one connection."""
+    """Passes one connection's events to its handler, and sends the replies."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class HandlerRunner:
         self.answer = handler.answer
         self._loop = get_running_loop()
         self._thread = get_ident()
-        self._making: DeferredReply | None = None  # the reply that is being made,
+        self._making: DeferredReply | None = None  # the pending deferred reply,
         self._asked: Any = NOTHING  # the event that it answers,
         self._next: Any = NOTHING  # and the event after that
 
     def ready(self) -> bool:
-        """Return whether the next event can be answered when it comes."""
+        """Return whether the next event can be answered at once."""
         return self._making is None and self._next is NOTHING
 
     @property
@@ -50,20 +50,20 @@ class HandlerRunner:
 
     @property
     def waiting(self) -> bool:
-        """Whether timeouts for the peer apply: not while a reply is made, between messages."""
+        """Whether the peer's timeouts apply: not between messages while a reply is pending."""
         return self._making is None or (self._core.inside and self._next is NOTHING)
 
     def take_over(self, event: Any, reply: Any = NOTHING, error: Exception | None = None) -> None:
-        """Go on with an event, and maybe its reply, or the error of making one."""
+        """Continue with an event, and with its reply or its error, if there is one."""
         if reply is not NOTHING or error is not None:
             self._send(event, reply, error)
         elif event is not NOTHING:
             self._next = event
         if not (self._making is not None and self._next is NOTHING and self._core.fresh):
-            self.go_on()  # else nothing has come behind a deferred reply
+            self.go_on()  # else nothing was received after a deferred reply
 
     def go_on(self) -> None:
-        """Answer the events that have come, until a reply cannot be made or sent now."""
+        """Answer received events, until a reply is deferred or cannot be sent now."""
         while not self._connection.blocked:
             if self._next is NOTHING:
                 try:
@@ -77,7 +77,7 @@ class HandlerRunner:
                         self._connection.rest()
                     return
             if self._making is not None:
-                # Read up to its next message, to notice if the peer leaves.
+                # Only up to its next message: enough to detect that the peer closes.
                 self._connection.listen(False)
                 return
             event, self._next = self._next, NOTHING
@@ -87,7 +87,7 @@ class HandlerRunner:
                 self._send(event, NOTHING, error)
             else:
                 self._send(event, reply, None)
-            event = reply = None  # frees the block for the arena
+            event = reply = None  # lets the arena reuse their block
 
     def _send(self, event: Any, reply: Any, error: BaseException | None) -> None:
         """Send the reply to an event, now or once it is set."""
@@ -105,21 +105,21 @@ class HandlerRunner:
                     raise error
                 if reply is not NOTHING:
                     core.put(reply)
-            except Exception as failed:  # EncodeError; or the value's own code raised
+            except Exception as failed:  # EncodeError, or an error in the value's own code
                 if reply is NOTHING:
                     raise
                 core.put(self._handler.failure(event, failed))
         except ConnectionClosed:
             return  # `end` reports it
         except RlwireError as failed:
-            connection.log.warning("%s: it sent what is not allowed: %s", connection.peer, failed)
+            connection.log.warning("%s: rejected a message: %s", connection.peer, failed)
             connection.refuse(failed)
         except Exception as failed:
             connection.fault = failed
-            connection.log.exception("%s: closed, its handler failed", connection.peer)
+            connection.log.exception("%s: connection closed, the handler failed", connection.peer)
             connection.close()
         finally:
-            error = None  # its traceback has this frame
+            error = None  # its traceback refers to this frame
         if core.sending and not connection.blocked:
             connection.write_aside()
 
@@ -128,11 +128,11 @@ class HandlerRunner:
         if isinstance(error, ConnectionClosed):
             if self._on_fault is not None:
                 self._on_fault(error)
-            # A peer that sends no more may still wait for the reply.
+            # A peer that has closed its side may still wait for the reply.
             if self._making is None:
                 self._connection.close_soon()
             return True
-        self.report(error, "%s: it sent what is not allowed: %s", self._connection.peer, error)
+        self.report(error, "%s: rejected a message: %s", self._connection.peer, error)
         self._connection.refuse(error)
         return False
 
@@ -152,12 +152,12 @@ class HandlerRunner:
             self._on_fault(core.end())
         connection.log.log(
             logging.WARNING if lost else logging.DEBUG,
-            "the connection to %s is %s", connection.peer, core.ended,
+            "%s: connection %s", connection.peer, core.ended,
         )  # fmt: skip
         try:
             self._handler.close()
         except Exception:
-            connection.log.exception("%s: its handler failed to close", connection.peer)
+            connection.log.exception("%s: the handler failed to close", connection.peer)
 
     def _done(self, answer: DeferredReply) -> None:
         """Send a deferred reply that is done; called in any thread."""
@@ -183,7 +183,8 @@ class HandlerRunner:
         try:
             self.go_on()
             self._connection.listen()
-        except Exception as failed:  # a defect of the session's
-            self._connection.fault = failed
-            self._connection.log.exception("%s: closed, its session failed", self._connection.peer)
-            self._connection.abort()
+        except Exception as failed:  # a bug in the session
+            connection = self._connection
+            connection.fault = failed
+            connection.log.exception("%s: connection closed, the session failed", connection.peer)
+            connection.abort()

@@ -1,4 +1,4 @@
-"""Interfaces between transports and sessions, which have these methods without inheriting."""
+"""Interfaces between transports and sessions. Sessions implement them without inheriting."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Peer: TypeAlias = Hashable
 
 
 class Session(Protocol):
-    """One end of a protocol: values in, buffers out, and back. No I/O, clock or threads."""
+    """One end of a protocol: encodes events and decodes messages. No I/O, clock or threads."""
 
     @property
     def closed(self) -> bool:
         """Whether nothing more may be sent or received; the transport then closes."""
 
     def receive(self, message: Buffer) -> list[Any]:
-        """Return the events of one whole message (a frame, a datagram), often one.
+        """Decode one whole message (a frame, a datagram) into its events, usually one.
 
         Arrays may be views of the buffer.
 
         Raises:
             DecodeError, LimitExceeded: the bytes are invalid.
-            RemoteProtocolError: the message is not allowed now; the session may go on.
+            RemoteProtocolError: the message is not allowed now; the session may stay open.
         """
 
     def send(self, event: Any) -> Sequence[Buffer]:
@@ -46,74 +46,74 @@ class Session(Protocol):
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         """Return the buffers of an error message, empty if the protocol has none.
 
-        It closes the session after an error that loses the message borders, or of the transport.
+        It closes the session after a transport error, or if the next message cannot be found.
         """
 
     def next_deadline(self) -> float | None:
-        """Return when the next timed rule of a `TalkingSession` is due, by `time.monotonic`."""
+        """Return when a `TalkingSession` needs `tick`, in `time.monotonic` seconds, or None."""
 
 
 class StreamSession(Session, Protocol):
-    """A session whose messages have borders in a byte stream."""
+    """A session that finds its messages in a byte stream."""
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the size of the frame that begins at ``start``, 0 if that needs more bytes.
+        """Return the size of the frame that begins at ``start``; 0 if more bytes are needed.
 
         Raises:
-            DecodeError: no frame can begin so.
+            DecodeError: no frame begins with these bytes.
             LimitExceeded: the frame is longer than the session accepts.
         """
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        """Receive the one frame that fills ``buffer[:size]``; None, with no effect, for others.
+        """Receive ``buffer[:size]`` if it is exactly one frame, else return None without effect.
 
-        The transport reuses the buffer: nothing may refer to it afterwards.
+        The transport reuses the buffer: events must not refer to it.
         """
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return where, from ``start``, a frame's array begins, to align it; 0 if unknown."""
+        """Return the offset from ``start`` of a frame's array, to align it; 0 if unknown."""
 
 
 class DatagramSession(Protocol):
     """State of a protocol over datagrams that may be lost. No I/O, clock or threads.
 
-    ``now`` is in seconds of a monotonic clock. A session has one port, and one or many peers. After
-    each call, or several calls of `receive`, its driver calls `datagrams`, then `next_deadline`.
+    ``now`` is in seconds of a monotonic clock. A session has one port and one or more peers. After
+    a call, or several calls of `receive`, the driver calls `datagrams`, then `next_deadline`.
     """
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more is received, or sent after `datagrams`."""
+        """Whether the session receives nothing more, and sends nothing after `datagrams`."""
 
     def receive(self, datagram: Buffer, peer: Peer, now: float) -> list[Any]:
         """Return the events of one datagram, often none; invalid ones are dropped and counted."""
 
     def advance(self, now: float) -> list[Any]:
-        """Do what was due by ``now`` and return its events. Early calls do nothing."""
+        """Process what is due at ``now`` and return its events; an early call does nothing."""
 
     def next_deadline(self) -> float | None:
         """Return when to call `advance` next; None for never."""
 
     def datagrams(self) -> list[tuple[bytes, Peer]]:
-        """Return, once, the datagrams to send now, in order."""
+        """Return and forget the datagrams to send now, in order."""
 
 
 class TalkingSession(StreamSession, Protocol):
     """A stream session that also sends by itself: a handshake, pongs, a close message.
 
-    `receive` may return None among its events: `outgoing` has something although there is one
-    event. `send` may return no buffers: `outgoing` has them.
+    A None among the events of `receive` makes the transport call `outgoing`. If `send` returns no
+    buffers, `outgoing` returns them.
 
     Optional members:
 
-    - ``drain()``: announce that nothing new may begin; ``parting``, set by any thread, calls it
-      with the next message; ``busy``: whether something is in progress.
-    - ``inside``: 0 between messages; a number of its own inside a message of several frames.
-    - ``unread``: whether `receive_rest()` has more events of the last message, so that few bytes
-      are not many events at once. A list that leaves it true ends with None.
+    - ``drain()``: ask the peer to start nothing new. Any thread may set ``parting``, which calls it
+      with the next message. ``busy``: whether something is in progress.
+    - ``inside``: 0 between messages; inside a message of several frames, that message's number.
+    - ``unread``: whether `receive_rest()` returns more events of the last message; this bounds the
+      events of one call. A list of events that leaves it true ends with None.
     - ``guess``: if its handshake compares a password, see `rlwire.sessions.guesses`.
-    - ``pushes``: whether it sends unasked, in a protocol without a close message; a reset between
-      two messages is then a normal end.
+    - ``pushes``: whether it sends unrequested messages, in a protocol without a close message; a
+      reset between two messages is then a normal end.
 
     Attributes:
         hangs_up: whether this side closes the stream first, after both close messages.
@@ -127,37 +127,37 @@ class TalkingSession(StreamSession, Protocol):
 
     @property
     def leaving(self) -> bool:
-        """Whether the transport is to close after `outgoing`, when its events are received."""
+        """Whether the transport must close once `outgoing` is sent and all events are received."""
 
     def outgoing(self) -> Sequence[Buffer]:
-        """Return, once, what the session sends by itself now.
+        """Return and forget what the session sends by itself.
 
-        Called when the connection is made, after each `receive` that returned not exactly one
-        event, each `send` that returned nothing, each `tick` and error, and when its last buffers
-        are sent.
+        Called when the connection is made, after a `receive` that does not return exactly one
+        event, after a `send` without buffers, after each `tick` and error, and when its last
+        buffers are sent.
         """
 
     def tick(self, now: float) -> None:
-        """Let time pass; called at `next_deadline` or soon after; raises DeadlineExceeded."""
+        """Process what is due; called at `next_deadline` or soon after; raises DeadlineExceeded."""
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        """Return the close message; `ending` says that this whole side stops.
+        """Return the close message; `ending`: the whole client or server stops.
 
-        `receive` is still called until `closed` or for a moment; its events are dropped.
+        `receive` is still called until `closed`, for up to a second; its events are dropped.
         """
 
     def lost(self) -> str:
-        """Note that the stream has ended; return what is wrong with that, or nothing."""
+        """Record the end of the stream; return why that is an error, or an empty string."""
 
 
 class Handler(Protocol):
     """Answers one connection's events, one after another."""
 
     def answer(self, event: Any) -> Any:
-        """Return the event to send back. An error is logged and closes the connection.
+        """Return the reply, or `NOTHING`. An error is logged and closes the connection.
 
-        `NOTHING` sends nothing now. A `rlwire.transports.deferred.DeferredReply` is cancelled if
-        the connection ends before it is set; meanwhile an event loop receives up to the peer's next
+        To reply later, return a `rlwire.transports.deferred.DeferredReply`; it is cancelled if the
+        connection ends first. Until it is set, an event loop receives at most the peer's next
         message, and a thread waits.
         """
 
@@ -165,4 +165,4 @@ class Handler(Protocol):
         """Return what to send instead of a reply to `event` that cannot be encoded."""
 
     def close(self) -> None:
-        """Free the connection's resources after its end; possibly without any event before."""
+        """Free the handler's resources after the connection has ended."""

@@ -10,8 +10,8 @@ from collections.abc import Callable
 class Pacer:
     """Computes when the next tick is due, and waits for it.
 
-    A late tick comes at once. Ticks whose whole period has passed are skipped and counted, so that
-    the ticks after a slow step do not hurry.
+    A late tick is due at once. Ticks whose whole period has passed are skipped and counted, so a
+    slow step is not followed by a burst.
 
     Attributes:
         tick: the number of the last tick, -1 before the first.
@@ -37,7 +37,7 @@ class Pacer:
         self._start: float | None = None
 
     def restart(self, *, at: float | None = None) -> None:
-        """Begin again: tick 0 is due at `at`, by default now. `missed` goes on counting."""
+        """Restart: tick 0 is due at `at`, by default now. `missed` is not reset."""
         self._start = self._clock() if at is None else at
         self.tick = -1
 
@@ -53,7 +53,7 @@ class Pacer:
         return max(0.0, due - self._clock())
 
     def advance(self) -> int:
-        """Take the next tick, without waiting, and return how many were skipped before it."""
+        """Advance to the next tick without waiting; return how many were skipped before it."""
         due = self.due()
         assert self._start is not None
         now = self._clock()
@@ -69,7 +69,7 @@ class Pacer:
         return skipped
 
     def wait(self) -> int:
-        """Wait until the next tick is due, and return how many were skipped before it."""
+        """Wait until the next tick is due; return how many were skipped before it."""
         while (delay := self.delay()) > 0:
             self._sleep(delay)
         return self.advance()

@@ -1,4 +1,4 @@
-"""Base of clients that receive messages unasked."""
+"""Base of clients that receive unrequested messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlwire.transports.waits import Counting, Waits, driven
 
 
 class PushClient(Counting):
-    """A client's base: one connection at a time, on which messages come unasked."""
+    """Base of clients with one connection at a time, on which unrequested messages arrive."""
 
     _ended: Exception | None = None
     _heard = 0  # how often waiting threads or tasks were woken
@@ -22,7 +22,7 @@ class PushClient(Counting):
         raise NotImplementedError
 
     def _wait(self, seconds: float | None, heard: int) -> Any:
-        """Wait, or return an awaitable, until `_heard` has changed, or for so long."""
+        """Wait up to `seconds`, or return an awaitable, until `_heard` differs from `heard`."""
         raise NotImplementedError
 
     def _close_connection(self, connection: Any) -> Waits[None]:
@@ -30,8 +30,8 @@ class PushClient(Counting):
 
     @driven
     def close(self) -> Waits[None]:
-        """Close the connection; waiting calls raise `ConnectionClosed`. Received messages stay."""
-        self._end(ConnectionClosed(f"the connection to {self._peer()} was closed on this side"))
+        """Close the connection; waiting calls raise ConnectionClosed. Received messages stay."""
+        self._end(ConnectionClosed(f"{self._peer()}: connection closed on this side"))
         connection, self._connection = self._connection, None
         if connection is not None:
             yield from self._close_connection(connection)
@@ -42,7 +42,7 @@ class PushClient(Counting):
         return self._ended is not None or self._connection is None
 
     def _end(self, error: Exception) -> None:
-        """Note why nothing more comes; the first reason counts."""
+        """Record why no more messages arrive; the first reason counts."""
         if self._ended is None:
             self._ended = error
         self._wake()
@@ -51,7 +51,7 @@ class PushClient(Counting):
         """Wake waiting threads or tasks."""
 
     def _gone(self) -> None:
-        self._end(ConnectionClosed(f"the connection to {self._peer()} is gone"))
+        self._end(ConnectionClosed(f"{self._peer()}: connection closed"))
 
     def _check(self) -> None:
         if self._ended is not None:
@@ -74,7 +74,7 @@ class PushClient(Counting):
 
 
 class PushHandler:
-    """A handler that answers nothing: it passes on events, and the end of the connection."""
+    """A handler that sends no replies: it passes on events and the end of the connection."""
 
     def __init__(self, hear: Callable[[Any], object], gone: Callable[[], object]) -> None:
         self._hear = hear

@@ -1,4 +1,4 @@
-"""A logger for events that peers can cause at will: few lines, each short."""
+"""A rate-limited logger for events that peers can cause at will."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RateLimitedLog(logging.LoggerAdapter):  # type: ignore[type-arg]  # before
         self._lines = lines
         self._clock = clock
         self._lock = threading.Lock()
-        # By format: when its interval began, lines in it, and lines left out.
+        # By format: the start of its interval, lines in it, and lines left out.
         self._formats: dict[str, list[float]] = {}
 
     def __reduce__(self) -> Any:

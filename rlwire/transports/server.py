@@ -1,4 +1,4 @@
-"""The server of all stream protocols, with one thread per connection: fastest with few clients."""
+"""The base of all stream servers, and the one with a thread per connection, for few clients."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ DRAINING = 0.02
 """Seconds between two checks of a draining server."""
 
 _PAUSE = 0.001  # seconds without accepting for each failed connection
-_PAUSES = 20  # at once, at most
+_PAUSES = 20  # the longest pause, in failed connections
 
 
 class BaseServer(ABC, Generic[_C]):
@@ -72,20 +72,20 @@ class BaseServer(ABC, Generic[_C]):
 
     Args:
         listener: an address, or a listening socket (`listen`) that several servers share.
-        make_session: returns a new session of the server's side for a connection.
-        converse: called with each connection, which is closed when it returns. An error ends that
-            connection only; an error of the peer's (DecodeError, LimitExceeded,
+        make_session: returns a new server session for a connection.
+        converse: called with each connection, which is closed when it returns. An error closes that
+            connection only; an error caused by the peer (DecodeError, LimitExceeded,
             RemoteProtocolError) is sent to the peer first.
         tls: a context, or a callable that returns one, such as `rlwire.transports.tls.ServerTLS`.
         timeout: by default `Timeouts()`.
         max_connections: further connections are rejected and logged.
         max_connections_per_address: the same for connections from one address; see `Admission`.
         make_handler: instead of `converse`: returns the handler of a connection.
-        on_stop: called before the server stops; on an event loop, in it.
-        shm: whether bytes go through shared memory; by default as the address says.
+        on_stop: called before the server stops, on its event loop if it has one.
+        shm: whether bytes go through shared memory; by default taken from the address.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: the server cannot listen on the address.
         TypeError: neither `converse` nor `make_handler` is given, or both are.
     """
 
@@ -123,7 +123,7 @@ class BaseServer(ABC, Generic[_C]):
         self.address: Address = dataclasses.replace(local_address(self._listener), shm=self._shm)
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter(rejected=0)
-        self._vain = 0  # failed connections since the last one was accepted
+        self._bad = 0  # failed connections since the last one was accepted
         self._failures = 0  # of accept(), in a row
         self._started = False
         self._open: dict[Any, _C | None] = {}  # by thread or task; None during TLS's handshake
@@ -131,12 +131,12 @@ class BaseServer(ABC, Generic[_C]):
 
     @property
     def connections(self) -> int:
-        """The number of connections accepted so far."""
+        """The number of open connections."""
         return len(self._open)
 
     @property
     def open_connections(self) -> tuple[_C, ...]:
-        """The number of open connections."""
+        """The open connections, without those in a TLS handshake."""
         return tuple(found for found in list(self._open.values()) if found is not None)
 
     def statistics(self) -> dict[str, int]:
@@ -155,20 +155,20 @@ class BaseServer(ABC, Generic[_C]):
 
     @abstractmethod
     def _forget(self) -> None:
-        """Close, in the child, what the parent uses."""
+        """Close the parent's resources in a forked child."""
 
     def _start_once(self) -> None:
         if self._started:
-            raise RuntimeError("a server starts once; make a new one")
+            raise RuntimeError(f"the server at {self.address} was started before; create a new one")
         self._started = True
         logger.debug("listening on %s", self.address)
 
     def _leave_behind(self, me: object, grace: float) -> None:
-        """Log which handlers did not end, except the one that stops the server, run by `me`."""
+        """Log the handlers that still run, except the one in `me`, which stops the server."""
         for runs, connection in self._open.copy().items():
             if runs is not me and connection is not None:
                 logger.warning(
-                    "%s: its handler did not end within %.1f s and is left behind",
+                    "%s: abandoned, the handler did not finish within %.1f s",
                     connection.peer, grace,
                 )  # fmt: skip
         self._log.flush()
@@ -179,20 +179,20 @@ class BaseServer(ABC, Generic[_C]):
             self._listener.close()
 
     def _pause(self) -> float:
-        """Return how long to pause accepting, so that bad connections leave others time."""
+        """Return the seconds without accepting after bad connections, so that others are served."""
         with self._lock:
-            vain, self._vain = self._vain, 0
-        return min(vain, _PAUSES) * _PAUSE
+            bad, self._bad = self._bad, 0
+        return min(bad, _PAUSES) * _PAUSE
 
     def _not_accepted(self, error: OSError) -> float | None:
         """Return the seconds to wait after accept() failed; None if the listener is closed."""
         if error.errno in (errno.EBADF, errno.EINVAL, errno.ENOTSOCK):
-            logger.error("%s: cannot accept any more: %s", self.address, error)
+            logger.error("%s: stopped accepting connections: %s", self.address, error)
             return None
         self._failures += 1
         self._log.warning("%s: cannot accept a connection: %s", self.address, error)
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-            # The connection stays pending, and accepting at once would spin.
+            # The connection stays pending: accepting again at once would spin.
             return float(min(0.05 * 2 ** min(self._failures - 1, 10), 1.0))
         return 0.0
 
@@ -203,8 +203,8 @@ class BaseServer(ABC, Generic[_C]):
         try:
             self._admission.enter(host)
         except LimitExceeded as error:
-            self._count("rejected", vain=True)
-            self._log.warning("%s: rejected, %s", peer, error)
+            self._count("rejected", bad=True)
+            self._log.warning("%s: connection rejected: %s", peer, error)
             with sock:
                 if self._tls is None and not self._shm:
                     sock.setblocking(False)
@@ -225,31 +225,31 @@ class BaseServer(ABC, Generic[_C]):
         return session
 
     def _over(self, connection: _C, error: Exception | None) -> None:
-        """Log and count why a connection ended, and tell a peer that is at fault."""
+        """Log and count why a connection ended; send the error to a peer that caused it."""
         peer, log, why = connection.peer, self._log, why_over(connection, error)
         if why == "invalid":
-            log.warning("%s: closed, it sent what is not allowed: %s", peer, error)
+            log.warning("%s: connection closed after an invalid message: %s", peer, error)
         elif why == "late":
-            log.warning("closed, too slow: %s", error)
+            log.warning("closed after a timeout: %s", error)
         elif why == "failed":
-            log.exception("%s: closed, its handler failed", peer, exc_info=error)
+            log.exception("%s: connection closed, the handler failed", peer, exc_info=error)
         elif error is None:
-            log.debug("%s: closed after its handler ended", peer)
+            log.debug("%s: connection closed, the handler has returned", peer)
         else:
-            # Clients leave between two messages; a port scan sends nothing. A failed handshake of
-            # TLS or shared memory is worth a warning.
+            # No warning for clients that disconnect between two messages, and for port scans, which
+            # send nothing; but for a failed handshake of TLS or shared memory.
             cause = error.__cause__
             said = not connection.core.silent or isinstance(cause, ssl.SSLError) or refused(cause)
             log.log(logging.WARNING if why == "lost" and said else logging.DEBUG, "%s", error)
-        self._count(why, vain=why == "invalid" or connection.core.silent)
+        self._count(why, bad=why == "invalid" or connection.core.silent)
         if why in ("invalid", "late"):
             assert isinstance(error, RlwireError)
             connection.refuse(error)
 
-    def _count(self, why: str, *, vain: bool) -> None:
+    def _count(self, why: str, *, bad: bool) -> None:
         with self._lock:
             self._counts[why] += 1
-            self._vain += vain
+            self._bad += bad
 
 
 def why_over(connection: Connection | AsyncConnection, error: BaseException | None) -> str:
@@ -264,11 +264,11 @@ def why_over(connection: Connection | AsyncConnection, error: BaseException | No
 
 
 class ThreadServer(BaseServer[Connection]):
-    """Serves each connection in a thread of its own; arguments as for `BaseServer`."""
+    """Serves each connection in its own thread; arguments as for `BaseServer`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._full = threading.Event()  # accepts no more
+        self._full = threading.Event()  # set: accepts no more connections
         self._stopping = threading.Event()
         self._stopped = threading.Event()
         with on_error(self._stop_listening):
@@ -283,7 +283,7 @@ class ThreadServer(BaseServer[Connection]):
         self.stop()
 
     def start(self) -> ThreadServer:
-        """Start to accept connections."""
+        """Start accepting connections."""
         self._start_once()
         acceptor = threading.Thread(
             target=self._accept, name=f"rlwire accept {self.address}", daemon=True
@@ -307,9 +307,9 @@ class ThreadServer(BaseServer[Connection]):
                 return
 
     def stop(self, grace: float = 5.0) -> None:
-        """Stop accepting, end all connections and wait for their threads.
+        """Stop accepting, close all connections and wait for their threads.
 
-        A running handler may reply in half of the grace time. A thread that does not end is logged.
+        Running handlers have half of the grace time to reply. Threads that do not end are logged.
         """
         self._on_stop()
         with self._lock:
@@ -333,9 +333,9 @@ class ThreadServer(BaseServer[Connection]):
         self._stopped.set()
 
     def stop_accepting(self, seconds: float) -> None:
-        """Accept no more; wait so long for the accepting thread."""
+        """Stop accepting; wait up to `seconds` for the accepting thread."""
         self._full.set()
-        with contextlib.suppress(OSError):  # it is stopped already
+        with contextlib.suppress(OSError):  # already stopped
             self._waker.send(b"\0")
         if self._acceptor not in (None, threading.current_thread()):
             self._acceptor.join(seconds)
@@ -366,7 +366,7 @@ class ThreadServer(BaseServer[Connection]):
                     delay = self._accept_one()
 
     def _accept_one(self) -> float | None:
-        """Return the seconds to wait before the next one; None for ever."""
+        """Accept one connection; return the seconds to wait before the next, None to stop."""
         try:
             sock, sockaddr = self._listener.accept()
         except BlockingIOError:
@@ -374,7 +374,7 @@ class ThreadServer(BaseServer[Connection]):
         except OSError as error:
             return self._not_accepted(error)
         try:
-            # Before 3.13 a socket may inherit that its listener does not block.
+            # Before Python 3.13 the socket may inherit the listener's non-blocking mode.
             sock.setblocking(True)
             names = self._admit(sock, sockaddr)
             if names is not None:
@@ -398,10 +398,10 @@ class ThreadServer(BaseServer[Connection]):
             self._admission.leave(host)
             if isinstance(error, OSError):
                 # Some systems reject socket options once the peer has closed.
-                self._log.debug("%s: gone before it was served: %s", peer, error)
+                self._log.debug("%s: not served: %s", peer, error)
             elif not isinstance(error, _NoThread):
                 raise
-            sock.close()  # last: the peer may check statistics
+            sock.close()  # last, because the peer may then read the statistics
 
     def _begin(self, connection: Connection, host: str, handler: Handler | None) -> None:
         thread = threading.Thread(
@@ -417,7 +417,7 @@ class ThreadServer(BaseServer[Connection]):
         except RuntimeError as error:
             with self._lock:
                 del self._open[thread]
-            self._log.error("%s: closed, no thread for it: %s", connection.peer, error)
+            self._log.error("%s: closed, cannot start its thread: %s", connection.peer, error)
             raise _NoThread from error
 
     def _serve(self, connection: Connection, host: str, handler: Handler | None) -> None:
@@ -436,7 +436,7 @@ class ThreadServer(BaseServer[Connection]):
             if me in self._open:
                 self._over(connection, error)
             else:  # another thread owns the connection
-                self._log.exception("%s: an answer failed", connection.peer)
+                self._log.exception("%s: the handler failed after a takeover", connection.peer)
         finally:
             if me in self._open:
                 connection.close()
@@ -448,7 +448,7 @@ class ThreadServer(BaseServer[Connection]):
         me = threading.current_thread()
 
         def take_over() -> None:
-            """Serve the connection in another thread, as its own runs a handler for long."""
+            """Serve the connection in another thread while the handler is slow in this one."""
             assert handler is not None
             with self._lock:
                 del self._open[me]
@@ -468,7 +468,7 @@ class ThreadServer(BaseServer[Connection]):
                 try:
                     connection.serve(handler.answer, handler.failure)
                 except RemoteProtocolError as error:
-                    self._log.warning("%s: it sent what is not allowed: %s", connection.peer, error)
+                    self._log.warning("%s: rejected a message: %s", connection.peer, error)
                     connection.refuse(error)
         finally:
             if me in self._open:
@@ -476,4 +476,4 @@ class ThreadServer(BaseServer[Connection]):
 
 
 class _NoThread(Exception):
-    """The system has no thread for a connection; it is logged."""
+    """No thread could be started for a connection; this is already logged."""

@@ -27,7 +27,7 @@ class LoopServer(BaseServer[AsyncConnection]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._acceptor: asyncio.Task[None] | None = None
-        self._full = False  # accepts no more
+        self._full = False  # accepts no more connections
         self._stopped: asyncio.Event | None = None
 
     async def __aenter__(self) -> LoopServer:
@@ -57,7 +57,7 @@ class LoopServer(BaseServer[AsyncConnection]):
             await asyncio.sleep(min(left, DRAINING))
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stop accepting, end all connections and wait for their handlers.
+        """Stop accepting, close all connections and wait for their handlers.
 
         A running handler may send its reply; after half of the grace time it is cancelled.
         """
@@ -82,9 +82,9 @@ class LoopServer(BaseServer[AsyncConnection]):
     async def _stop_accepting(self) -> None:
         acceptor, self._acceptor = self._acceptor, None
         if acceptor is not None:
-            # Cancelled with an accepted socket, asyncio would lose it.
+            # Cancelling asyncio's accept could lose a socket that it has accepted.
             self._full = True
-            with contextlib.suppress(ValueError):  # it is closed
+            with contextlib.suppress(ValueError):  # the listener is closed
                 asyncio.get_running_loop().remove_reader(self._listener)
             await asyncio.sleep(0)
             acceptor.cancel()
@@ -104,7 +104,7 @@ class LoopServer(BaseServer[AsyncConnection]):
         while True:
             try:
                 sock, sockaddr = await loop.sock_accept(self._listener)
-            except ValueError:  # uvloop's, if the listener is closed
+            except ValueError:  # raised by uvloop if the listener is closed
                 self._not_accepted(OSError(errno.EBADF, "the listener is closed"))
                 return
             except OSError as error:
@@ -121,7 +121,7 @@ class LoopServer(BaseServer[AsyncConnection]):
                 task = loop.create_task(self._serve(sock, *names))
                 self._open[task] = None
                 task.add_done_callback(functools.partial(self._left, names[1]))
-            # At most one per turn of the loop, so that connections run in between.
+            # At most one per iteration of the loop, so that connections are served in between.
             await asyncio.sleep(self._pause())
 
     def _left(self, host: str, task: asyncio.Task[None]) -> None:
@@ -132,15 +132,15 @@ class LoopServer(BaseServer[AsyncConnection]):
         try:
             connection = await self._adopt(sock, peer, host)
         except (OSError, asyncio.TimeoutError) as error:
-            # It closed before TLS, which is no fault (some systems then reject socket options); or
-            # TLS failed.
+            # The peer closed before TLS, which is normal (some systems then reject socket options),
+            # or TLS failed.
             self._log.log(
                 logging.DEBUG if isinstance(error, ConnectionError) else logging.WARNING,
-                "%s: gone before it was served: %s", peer, str(error) or type(error).__name__,
+                "%s: not served: %s", peer, str(error) or type(error).__name__,
             )  # fmt: skip
             sock.close()
-            self._count("lost", vain=True)
-            # Frames and error refer to each other, and would live until a garbage collection.
+            self._count("lost", bad=True)
+            # The error and its frames refer to each other: free them without a garbage collection.
             cause: BaseException | None = error
             while cause is not None:
                 cause.__traceback__, cause = None, cause.__context__
@@ -166,7 +166,7 @@ class LoopServer(BaseServer[AsyncConnection]):
                 connection.serve(self._make_handler(connection))
                 await connection.wait_closed()
                 why = why_over(connection, connection.fault)
-                self._count(why, vain=why == "invalid" or connection.core.silent)
+                self._count(why, bad=why == "invalid" or connection.core.silent)
         except Exception as error:
             self._over(connection, error)
         finally:

@@ -1,4 +1,4 @@
-"""Unix sockets whose bytes go through shared memory."""
+"""Unix sockets that transfer their bytes through shared memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_TRUSTED = {errno.EACCES, errno.EPERM, errno.EPROTO}
 
 
 def check_available() -> None:
-    """Raise OSError if this system has no such shared memory."""
+    """Raise OSError if this system does not support connections over shared memory."""
     if not AVAILABLE:
         raise OSError(
             errno.ENOTSUP, "connections over shared memory need Linux; use a unix socket (+unix)"
@@ -28,18 +28,18 @@ def check_available() -> None:
 
 
 def default_spin() -> float:
-    """Return `SPIN`; 0.0 if this thread has one core only."""
+    """Return `SPIN`; 0.0 if this thread may use one core only."""
     return SPIN if AVAILABLE and len(os.sched_getaffinity(0)) > 1 else 0.0
 
 
 def check_carrier(where: Address, tls: object) -> None:
     """Raise ValueError for TLS over shared memory."""
     if where.shm and tls is not None:
-        raise ValueError(f"{where}: shared memory has no TLS; only this user can read it")
+        raise ValueError(f"{where}: no TLS over shared memory, which only this user can read")
 
 
 def refused(error: BaseException | None) -> bool:
-    """Return whether the peer was rejected when memory was to be shared."""
+    """Return whether the shared-memory handshake rejected the peer."""
     return isinstance(error, OSError) and error.errno in _NOT_TRUSTED
 
 
@@ -54,7 +54,7 @@ class ShmSocket(socket.socket):
         self._server_side = server_side
 
     def handshake(self, seconds: float | None) -> None:
-        """Exchange the rings with the peer, and leave the socket in blocking mode."""
+        """Exchange the rings with the peer within `seconds`; then the socket is blocking."""
         until = None if seconds is None else monotonic() + seconds
         for _ in self.handshake_steps():
             poll = select.poll()
@@ -72,7 +72,7 @@ class ShmSocket(socket.socket):
             yield
             data = self.recv(WORDS - len(asked))
             if not data:
-                raise ConnectionResetError(errno.ECONNRESET, "closed inside the handshake")
+                raise ConnectionResetError(errno.ECONNRESET, "closed during the handshake")
             asked += data
         if not self._server_side:
             ask(self.fileno())
@@ -87,7 +87,7 @@ class ShmSocket(socket.socket):
                 yield
 
     def shutdown(self, how: int) -> None:
-        """Send no more (SHUT_WR), receive no more (SHUT_RD, from any thread), or both."""
+        """Stop sending (SHUT_WR), receiving (SHUT_RD, from any thread), or both."""
         if how != socket.SHUT_RD:
             self.rings.end()
         if how != socket.SHUT_WR:

@@ -33,7 +33,7 @@ cdef extern from *:
     #define rlw_shm_close(shm) ((void)0)
     #endif
     #define RLW_SHM_PARTS 32
-    #define RLW_SHM_SMALL 16384 /* bytes that are copied without giving the lock up */
+    #define RLW_SHM_SMALL 16384 /* bytes that are copied without releasing the GIL */
 
     static int64_t rlw_shm_send_parts(rlw_shm *shm, Py_buffer *parts, int count,
                                       Py_ssize_t offset, double seconds) {
@@ -91,14 +91,14 @@ cdef dict _REASONS = {
 
 
 def ask(int file, uint32_t ring=0) -> None:
-    """Ask the server at a unix socket for two rings of so many bytes; 0 for `RING`."""
+    """Request two rings of `ring` bytes (0: `RING`) from the server at a unix socket."""
     cdef int error = rlw_shm_ask(file, ring)
     if error:
         _fail(error)
 
 
 cdef int _fail(Py_ssize_t error) except -1:
-    """Raise what a negative errno means."""
+    """Raise the OSError of a negative errno."""
     raise OSError(-error, _REASONS.get(-error) or os.strerror(-error))
 
 
@@ -106,8 +106,8 @@ cdef class Rings:
     """One end of two rings, for one thread; any thread may `stop` it.
 
     Attributes:
-        reading: seconds that a blocking read may wait; negative for ever.
-        writing: the same of a write.
+        reading: timeout of a blocking read in seconds; negative for none.
+        writing: the same for a write.
     """
 
     def __cinit__(self):
@@ -144,7 +144,7 @@ cdef class Rings:
             _fail(error)
         self._mapped = True
 
-    # Moving bytes; negative is an errno.
+    # Moving bytes: these return their number, or a negative errno.
 
     cdef Py_ssize_t recv(self, char *data, Py_ssize_t size, bint whole, double spin, bint wait):
         cdef Py_ssize_t got = 0
@@ -218,18 +218,18 @@ cdef class Rings:
             _fail(sent)
         return sent
 
-    # Waiting for the socket.
+    # Wake-ups by the socket.
 
     def readable(self) -> bool:
         """Whether a read would return at once, also with the end or an error."""
         return self._over or not self._mapped or bool(rlw_shm_readable(self._shm))
 
     def poll_in(self) -> bool:
-        """Clear the socket, and make it readable once this is; whether it is already."""
+        """Clear the socket, and request a wake-up for bytes; return whether `readable`."""
         return self._over or not self._mapped or bool(rlw_shm_poll_in(self._shm))
 
     def poll_out(self) -> bool:
-        """Make the socket readable once this is writable; whether it is already."""
+        """Request a wake-up for room to write; return whether there is some."""
         return self._over or not self._mapped or bool(rlw_shm_poll_out(self._shm))
 
     # Ends.
@@ -240,7 +240,7 @@ cdef class Rings:
             rlw_shm_end(self._shm)
 
     def stop(self) -> None:
-        """Receive no more, and wake a thread that receives. From any thread."""
+        """Stop receiving, from any thread, and wake a thread that receives."""
         if self._mapped and not self._over:
             rlw_shm_stop(self._shm)
 
@@ -253,7 +253,7 @@ cdef class Rings:
                 rlw_shm_close(self._shm)
 
     def forget(self) -> None:
-        """Free the memory without telling the peer, in a forked child."""
+        """Free the memory in a forked child, without notifying the peer."""
         if self._mapped:
             self._mapped = False
             rlw_shm_forget(self._shm)

@@ -1,6 +1,6 @@
-"""The system calls of sockets and shared-memory rings, straight from the stream core to the kernel.
+"""System calls of sockets and shared-memory rings. A whole step is one Python call.
 
-After a process switch the interpreter runs cold, and each call shows: here a whole step is one call.
+After a process switch the caches are cold, and each further call costs measurable time.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -20,7 +20,7 @@ cdef extern from *:
     #include <errno.h>
     #include <stddef.h>
     #define RLW_PARTS 32
-    #define RLW_AT_ONCE 4096 /* bytes that are sent without giving the lock up */
+    #define RLW_AT_ONCE 4096 /* bytes that are sent without releasing the GIL */
     #include <sched.h>
     #include <string.h>
     #include <sys/socket.h>
@@ -40,7 +40,7 @@ cdef extern from *:
         return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
     }
 
-    /* Bytes, or -errno. For `spin` seconds it asks before it lets the system put it to sleep. */
+    /* Return bytes, or -errno. Busy-wait up to `spin` seconds before blocking. */
     static Py_ssize_t rlw_recv(int file, char *data, Py_ssize_t size, int all, double spin) {
         int flags = all ? MSG_WAITALL : 0;
         Py_ssize_t got;
@@ -83,7 +83,7 @@ cdef extern from *:
         return sent >= 0 ? sent : errno == EWOULDBLOCK ? -EAGAIN : -errno;
     }
 
-    /* A descriptor that can be read every so many seconds, 8 bytes; or -1. */
+    /* Return a descriptor that is readable every `seconds`, 8 bytes; or -1. */
     static int rlw_open_timer(double seconds) {
     #if defined(__linux__)
         struct itimerspec every;
@@ -123,8 +123,9 @@ cdef extern from *:
     int rlw_raise(int error) except -1
 
 cdef enum:
-    READS = 32  # at most, one after another, of a connection on a loop,
-    AT_ONCE = 1048576  # and bytes; what a large message has beyond them waits for others' turns
+    # Limits on an event loop, before other connections are served: reads and bytes of one.
+    READS = 32
+    AT_ONCE = 1048576
 
 cdef unsigned long long _TURN = TURN
 cdef object _NOTHING = NOTHING
@@ -133,7 +134,7 @@ cdef tuple _NONE_LEFT = (NOTHING, NOTHING, None)
 
 
 def open_timer(double seconds) -> int:
-    """Return Linux's timer descriptor, readable every so many seconds."""
+    """Return a timerfd (Linux) that is readable every `seconds`."""
     cdef int file = rlw_open_timer(seconds)
     if file == -1:
         PyErr_SetFromErrno(OSError)
@@ -143,8 +144,8 @@ def open_timer(double seconds) -> int:
 cdef class SocketCalls:
     """Moves bytes between a core and a socket, or its rings.
 
-    `blocking` calls raise BlockingIOError after a kernel timeout; others return. The core does not
-    know of an OSError.
+    Blocking calls raise BlockingIOError after a kernel timeout; non-blocking ones return. The
+    driver reports an OSError to the core.
 
     Attributes:
         doing: ``"reading"`` or ``"writing"`` during a system call and after its error, or empty.
@@ -170,7 +171,7 @@ cdef class SocketCalls:
         self._left = _NONE_LEFT
 
     cdef int _raise(self, Py_ssize_t error) except -1:
-        """Raise what a negative errno means."""
+        """Raise the OSError of a negative errno."""
         return rlw_raise(<int> -error) if self._rings is None else self._rings.fail(error)
 
     cpdef object read(self):
@@ -192,7 +193,7 @@ cdef class SocketCalls:
         self._filled = False
         self.doing = "reading"
         while True:
-            # A signal before the call would not interrupt it.
+            # A signal that arrived before the call would not interrupt it.
             PyErr_CheckSignals()
             if self._rings is not None:
                 got = self._rings.recv(data, size, whole, self._spin, self._blocking)
@@ -208,12 +209,12 @@ cdef class SocketCalls:
                 self.lasted = None
                 self._raise(got)
             elif self._blocking:
-                # The caller checks the clock, or frequent signals would prolong the wait.
+                # Let the caller check the clock: frequent signals would prolong the wait.
                 PyErr_CheckSignals()
                 self.lasted = 0.0
                 rlw_raise(EAGAIN)
         if whole and 0 < got < size:
-            # After a timeout or a signal the bytes count, and the caller checks the clock.
+            # A timeout or a signal: keep the bytes, and let the caller check the clock.
             core.advance(got)
             PyErr_CheckSignals()
             self.lasted = rlw_seconds() - began
@@ -227,7 +228,7 @@ cdef class SocketCalls:
         return core.take(got)
 
     cpdef bint write(self) except -1:
-        """Write once; return whether nothing more is to be written."""
+        """Write once; return whether everything is written."""
         cdef StreamCore core = self._core
         cdef Py_buffer parts[RLW_PARTS]
         cdef Py_ssize_t sent = 0
@@ -246,7 +247,7 @@ cdef class SocketCalls:
                 parts[0].buf, parts[0].len = <void *> data, size
                 sent = self._send_rings(parts, 1)
             else:
-                # A small message takes less time than releasing the GIL.
+                # Sending a small message takes less time than releasing the GIL.
                 sent = rlw_send(self._file, data, size, True) if size <= RLW_AT_ONCE else -EINTR
                 while sent == -EINTR or (sent == -EAGAIN and self._blocking):
                     with nogil:
@@ -290,7 +291,7 @@ cdef class SocketCalls:
             PyErr_CheckSignals()
 
     cpdef object receive(self):
-        """Return the next event, or `NOTHING` if the driver has to go on."""
+        """Return the next event, or `NOTHING` if the driver must continue."""
         cdef StreamCore core = self._core
         cdef int reads
         cdef Py_ssize_t left = AT_ONCE
@@ -301,7 +302,7 @@ cdef class SocketCalls:
                 return _NOTHING
             turn = core.count + _TURN
             event = self.read()
-            # On a loop, a read that filled its room has more behind it; but others have their turns.
+            # On a loop, read again after a read that filled its room, within the limits.
             reads = 1 if self._blocking else READS
             while event is _NOTHING and self._came and (core.direct or self._filled):
                 reads -= 1
@@ -311,24 +312,24 @@ cdef class SocketCalls:
                 if not self._blocking and (left <= 0 or core.count >= turn):
                     break
                 event = self.read()
-        # What the session sends by itself, such as a pong, goes before the event is answered.
+        # The session's own messages, such as a pong, are sent before the event is answered.
         if core._out is not None and not self.write() and event is not _NOTHING:
             core.put_back(event)
             return _NOTHING
         return event
 
     def send(self, object event) -> bool:
-        """Queue an event and write once; return whether all is written."""
+        """Queue an event and write once; return whether everything is written."""
         self._core.put(event)
         return self.write()
 
     def exchange(self, object event):
-        """`send`, and `receive` if all is written; `NOTHING` if the driver has to go on."""
+        """`send`, and `receive` if all is written; `NOTHING` if the driver must continue."""
         self._core.put(event)
         return self.receive() if self.write() else _NOTHING
 
     def serve(self, object answer, object failure=None) -> None:
-        """Answer one event after another, until the driver has to go on."""
+        """Answer one event after another, until the driver must continue."""
         cdef StreamCore core = self._core
         while True:
             event = self.receive()
@@ -341,19 +342,19 @@ cdef class SocketCalls:
                 return
             try:
                 core.put(reply)
-            except Exception as error:  # EncodeError; or the value's own code raised
+            except Exception as error:  # EncodeError, or an error in the value's own code
                 if failure is None or core._phase >= CLOSING:
                     raise
                 core.put(failure(event, error))
-            # They may refer to the receive buffer, which is used again when nothing does.
+            # They may refer to the receive buffer, which is reused once nothing refers to it.
             event = reply = None
             if not self.write():
                 return
 
     cpdef bint respond(self, object answer, type deferred) except -1:
-        """Answer the next event, if there is one; return whether nothing is left to be done.
+        """Answer the next event, if there is one; return whether nothing is left to do.
 
-        Errors of `answer` and its reply, and deferred replies, are left to `unanswered`.
+        `unanswered` returns errors of `answer` and of its reply, and deferred replies.
         """
         cdef StreamCore core = self._core
         event = self.receive()
@@ -374,17 +375,17 @@ cdef class SocketCalls:
         return self.write() and core.fresh
 
     def forget(self) -> None:
-        """Fail from now on: the descriptor's number may be another socket's after closing."""
+        """Fail from now on: after closing, the descriptor's number may be another socket's."""
         self._file = -1
 
     def unanswered(self) -> tuple[object, object, object]:
-        """Return, once, what `respond` has left: an event and its reply, or `NOTHING`, and an error."""
+        """Return and forget what `respond` left: an event and its reply, or `NOTHING`; an error."""
         left, self._left = self._left, _NONE_LEFT
         return left
 
 
 cdef class PlainCalls(SocketCalls):
-    """The same with the `recv_into` and `sendmsg` of a Python object, which raise BlockingIOError."""
+    """The same with a Python object's `recv_into` and `sendmsg`, which raise BlockingIOError."""
 
     cdef public object _recv_into
     cdef public object _sendmsg
@@ -409,7 +410,7 @@ cdef class PlainCalls(SocketCalls):
         self.doing = "reading"
         self.lasted = None
         try:
-            PyErr_CheckSignals()  # as above
+            PyErr_CheckSignals()  # as in SocketCalls.read
             got = self._recv_into(room)
         except BlockingIOError:
             if self._blocking:
@@ -427,7 +428,7 @@ cdef class PlainCalls(SocketCalls):
         return core.take(got)
 
     cpdef bint write(self) except -1:
-        """See `SocketCalls.write`; without blocking it writes until the system takes no more."""
+        """See `SocketCalls.write`; non-blocking, it writes until the system accepts no more."""
         cdef StreamCore core = self._core
         cdef Py_ssize_t sent
         while core._out is not None:

@@ -30,20 +30,19 @@ _credentials = struct.Struct("iII")  # pid, uid, gid
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds that a connection waits; None waits for ever.
+    """Timeouts of a connection in seconds; None for no limit.
 
     Attributes:
         connect: for one attempt to connect with its TLS handshake; on a server, for the handshake.
         read: for a whole message, from its first byte.
         write: for the system to accept a whole message.
-        idle: for the next message to begin, such as a reply: an agent that loads or learns may
-            need long.
-        first: on a server, for each handshake of a new peer, and then, without a handshake of the
-            protocol, for its first message to begin.
+        idle: for the next message to start, such as a reply. An agent may load or learn first.
+        first: on a server, for each handshake of a new peer, and for the start of its first message
+            if the protocol has no handshake.
         spin: for busy-waiting before sleeping, in blocking connections without TLS. 50 to 200
-            microseconds avoid wake-ups in short exchanges, if the two ends have a core each; they
-            are slower where they share one. Over shared memory None is 50 microseconds if there
-            is more than one core, and busy-waiting in vain becomes rarer.
+            microseconds avoid wake-ups in short exchanges if each end has a core; exchanges are
+            slower if the ends share one. Over shared memory, None means 50 microseconds on more
+            than one core, and the connection spins less often while that is unsuccessful.
     """
 
     connect: float | None = 10.0
@@ -60,7 +59,7 @@ class Timeouts:
 
     @classmethod
     def of(cls, given: Timeouts | float | None, **defaults: float | None) -> Timeouts:
-        """Return timeouts; a number of seconds is for connecting, each message and each reply."""
+        """Return `Timeouts`; a number applies to connecting, each message and each reply."""
         if isinstance(given, Timeouts):
             return given
         if given is None:
@@ -82,10 +81,10 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class Backoff:
-    """Waits between attempts to connect.
+    """Retries of attempts to connect, and the waits between them.
 
     Attributes:
-        attempts: the largest number of attempts.
+        attempts: the maximum number of attempts.
         deadline: seconds for all attempts and waits; None for no deadline.
         first: seconds to wait after the first failure; each further wait is twice as long.
         longest: the longest wait in seconds.
@@ -100,12 +99,12 @@ class Backoff:
         if self.attempts < 1:
             raise ValueError(f"attempts must be at least 1, not {self.attempts}")
         if not (self.first > 0 and self.longest > 0):
-            raise ValueError("the waits between attempts must be positive")
+            raise ValueError(f"first={self.first} and longest={self.longest} must be positive")
         if self.deadline is not None and not self.deadline > 0:
             raise ValueError(f"deadline must be positive or None, not {self.deadline!r}")
 
     def delays(self) -> Iterator[float]:
-        """Yield the waits, each drawn from the upper half of its value."""
+        """Yield the waits in seconds, each with a jitter: 50 to 100 % of its value."""
         delay = self.first
         for _ in range(self.attempts - 1):
             yield random.uniform(0.5, 1.0) * min(delay, self.longest)
@@ -121,7 +120,7 @@ def set_kernel_timeout(sock: socket.socket, option: int, seconds: float | None) 
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set TCP_NODELAY, and SO_KEEPALIVE for hosts that vanish."""
+    """Set TCP_NODELAY, and SO_KEEPALIVE to detect hosts that have disappeared."""
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -137,7 +136,7 @@ def check_not_self(sock: socket.socket) -> None:
 
 
 def is_permanent(error: OSError) -> bool:
-    """Return whether connecting again would fail too."""
+    """Return whether a retry would fail too."""
     return isinstance(error, (ssl.SSLCertVerificationError, PermissionError))
 
 
@@ -165,7 +164,7 @@ def listen(address: AddressLike) -> socket.socket:
         else:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # "::" is then all interfaces of both families.
+            # Makes "::" listen for IPv4 too.
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(sockaddr)
@@ -181,7 +180,7 @@ def listen(address: AddressLike) -> socket.socket:
 def _remove_stale(where: Address) -> None:
     try:
         if not stat.S_ISSOCK(os.stat(where.path).st_mode):
-            return  # bind() then reports what is in the way
+            return  # bind() reports that the file exists
     except OSError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -209,7 +208,7 @@ def unlink(sock: socket.socket) -> None:
 
 
 def peer_host(sock: socket.socket, sockaddr: Any) -> str:
-    """Return a peer's numeric address; over unix sockets "user 1000", "" for this user."""
+    """Return a peer's numeric address; over unix sockets "user 1000", or "" for our own user."""
     if isinstance(sockaddr, tuple):
         return str(sockaddr[0])
     if not hasattr(socket, "SO_PEERCRED"):
@@ -248,10 +247,10 @@ def hung_up(file: int) -> bool:
 
 
 def warn_if_exposed(where: Address, guards: str) -> None:
-    """Warn of a server without TLS and secret that other machines can reach."""
+    """Log a warning if other machines can reach a server that has neither TLS nor a secret."""
     if not where.loopback:
         logger.warning(
-            "%s can be reached from other machines, with neither encryption nor a secret: anyone "
-            "there may speak to it, and anyone on the way can read and change what is said; give "
-            "it %s, or use a VPN or an address such as 127.0.0.1", where, guards,
+            "%s can be reached from other machines without encryption or a secret: others can "
+            "connect, and can read and change the traffic. Use %s, a VPN, or an address such as "
+            "127.0.0.1", where, guards,
         )  # fmt: skip

@@ -17,7 +17,7 @@ from rlwire.transports.shm import ShmSocket
 from rlwire.transports.socket_calls import PlainCalls, SocketCalls
 
 _RECORD = 16384  # bytes, the longest record of TLS
-_AT_ONCE = 4 * _RECORD  # bytes that are encrypted or received before the other is done
+_AT_ONCE = 4 * _RECORD  # bytes that one call encrypts or receives
 _GOODBYE = 1.0  # seconds for the peer's close_notify
 
 
@@ -31,8 +31,8 @@ class SocketStream:
         self._owner = owner
         self._loop = loop
         self._sock = sock
-        # Given the socket, asyncio formats it, in two system calls, for an exception that is never
-        # shown, whenever it has no reader or writer of it yet. The number is ours until `abort`.
+        # Not the socket: asyncio would format it, in two system calls, for an exception that it
+        # suppresses, whenever the socket has no reader or writer yet. Valid until `abort`.
         self._file = sock.fileno()
         self.listening = self._has_writer = self._closing = self._gone = False
         self.calls = self._make_calls(owner.core)
@@ -55,13 +55,13 @@ class SocketStream:
             self._call_when_writable(self._owner.on_writable if wanted else None)
 
     def shutdown(self) -> bool:
-        """Send the end of the stream; return whether the peer can still be read from."""
-        with contextlib.suppress(OSError):  # the peer was faster
+        """Send the end of the stream; return whether the peer's bytes can still be read."""
+        with contextlib.suppress(OSError):  # the peer has already closed
             self._sock.shutdown(socket.SHUT_WR)
         return True
 
     def close(self) -> None:
-        """Close after everything was written."""
+        """Close after everything has been written."""
         self.abort()
 
     def abort(self) -> None:
@@ -72,11 +72,11 @@ class SocketStream:
         self._call_when_writable(None)
         self.calls.forget()
         self._sock.close()
-        # Later: the caller may be in the middle of something.
+        # Later, because the caller may still be using the owner.
         self._loop.call_soon(self._end)
 
     def close_inherited(self) -> None:
-        """Close this process's descriptor only, without telling the loop or the owner."""
+        """Close this process's descriptor only, without notifying the loop or the owner."""
         if not self._gone:
             self.calls.forget()
         self._closing = self._gone = True
@@ -96,7 +96,7 @@ class SocketStream:
 
 
 class ShmStream(SocketStream):
-    """Two rings, and a socket that wakes the loop up."""
+    """Two rings in shared memory, and a socket that wakes the loop up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: ShmSocket, owner: Any) -> None:
         self._rings = sock.rings
@@ -124,7 +124,7 @@ class ShmStream(SocketStream):
         self._watch()
 
     def _watch(self) -> None:
-        """Have the loop watch the socket while anything is waited for."""
+        """Add the socket to the loop while the owner waits to read or write."""
         wanted = self.listening or self._has_writer
         if wanted != self._watched:
             self._watched = wanted
@@ -136,14 +136,14 @@ class ShmStream(SocketStream):
             self._poll()
 
     def _poll(self) -> None:
-        """Ask the peer for wake-ups; bytes that are there already do not cause one."""
+        """Ask the peer for wake-ups; for bytes that have already arrived, there is none."""
         readable, writable = self._rings.poll_in(), self._has_writer and self._rings.poll_out()
         if ((readable and self.listening) or writable) and not self._ringing:
             self._ringing = True
             self._loop.call_soon(self._react)
 
     def _react(self) -> None:
-        """Have the owner read and write what is possible."""
+        """Let the owner read and write what is possible."""
         self._ringing = False
         if self._has_writer:
             self._owner.on_writable()
@@ -154,12 +154,12 @@ class ShmStream(SocketStream):
 
 
 class TLSStream(SocketStream):
-    """A socket with TLS, whose handshake is over."""
+    """A TLS socket after its handshake."""
 
     _sock: ssl.SSLSocket
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, owner: Any) -> None:
-        self._retry: Buffer = b""  # what OpenSSL could not write, and must be given again
+        self._retry: Buffer = b""  # what OpenSSL could not write, and expects again
         self._ringing = self._over = self._draining = False
         self._goodbye: asyncio.TimerHandle | None = None
         super().__init__(loop, sock, owner)
@@ -200,13 +200,13 @@ class TLSStream(SocketStream):
         return False
 
     def close(self) -> None:
-        """Send close_notify and wait for the peer's: closing over unread bytes resets."""
+        """Send close_notify and wait for the peer's: closing with unread bytes would reset."""
         if self._closing:
             return
         self.listen(False)
         self._closing = True
         self._goodbye = self._loop.call_later(_GOODBYE, self.abort)
-        self._part()
+        self._send_close_notify()
 
     def abort(self) -> None:
         if self._draining and not self._gone:
@@ -216,7 +216,7 @@ class TLSStream(SocketStream):
         super().abort()
 
     def _ring_again(self) -> None:
-        """Have `on_readable` called for bytes that are decrypted already."""
+        """Schedule `on_readable` for bytes that are already decrypted."""
         if self.listening and not self._ringing and self._sock.pending():
             self._ringing = True
             self._loop.call_soon(self._ring)
@@ -226,14 +226,14 @@ class TLSStream(SocketStream):
         if self.listening:
             self._owner.on_readable()
 
-    def _part(self) -> None:
+    def _send_close_notify(self) -> None:
         """Send close_notify, and then wait for the peer's."""
         try:
             self._sock.unwrap()
         except ssl.SSLWantWriteError:
-            self._call_when_writable(self._part)
+            self._call_when_writable(self._send_close_notify)
             return
-        except (OSError, ValueError):  # such as SSLWantReadError, before the peer's
+        except (OSError, ValueError):  # such as SSLWantReadError, before the peer's close_notify
             pass
         self._call_when_writable(None)
         if self._over:
@@ -245,7 +245,7 @@ class TLSStream(SocketStream):
         self._loop.add_reader(self._file, self._drain)
 
     def _drain(self) -> None:
-        """Read and drop bytes until the peer closes."""
+        """Read and discard bytes until the peer closes."""
         try:
             if socket.socket.recv(self._sock, _AT_ONCE):
                 return
@@ -272,13 +272,11 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 async def _share(loop: asyncio.AbstractEventLoop, sock: ShmSocket) -> None:
-    """Run the handshake of shared memory."""
     for _ in sock.handshake_steps():
         await _wait(loop.add_reader, loop.remove_reader, sock.fileno())
 
 
 async def _shake_hands(loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket) -> None:
-    """Run TLS's handshake."""
     while True:
         try:
             sock.do_handshake()
@@ -288,7 +286,8 @@ async def _shake_hands(loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket) -> 
         except ssl.SSLWantWriteError:
             ways = loop.add_writer, loop.remove_writer
         except ssl.SSLEOFError as error:
-            raise ConnectionResetError(errno.ECONNRESET, "closed inside TLS's handshake") from error
+            reason = "closed by the peer during the TLS handshake"
+            raise ConnectionResetError(errno.ECONNRESET, reason) from error
         await _wait(*ways, sock.fileno())
 
 
@@ -332,7 +331,7 @@ async def open_stream(
             await asyncio.wait_for(handshake, handshake_timeout)
         except asyncio.TimeoutError as error:
             if isinstance(error, OSError) and error.errno is not None:
-                raise  # the network's own
+                raise  # a timeout of the network
             raise TimeoutError(
                 f"no {what} handshake within connect={handshake_timeout} s"
             ) from None

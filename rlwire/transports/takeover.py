@@ -1,4 +1,4 @@
-"""Has another thread take over a blocking connection while its own runs a handler for long."""
+"""Another thread takes over a blocking connection while its handler is slow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONG = 0.05  # seconds between two checks
 
 
 class Monitor:
-    """A thread that takes over connections of slow handlers; `resting` without handlers."""
+    """A thread that starts takeovers from slow handlers; `resting` while no handler runs."""
 
     def __init__(self, name: str) -> None:
         self.resting = True
@@ -29,7 +29,7 @@ class Monitor:
         return watched
 
     def wake(self) -> None:
-        """Start checking: a handler runs."""
+        """Start checking, because a handler has started."""
         with self._lock:
             self.resting = False
             self._woken.set()
@@ -45,18 +45,18 @@ class Monitor:
         if self._thread not in (None, threading.current_thread()):
             self._thread.join()
 
-    def _look(self) -> bool:
+    def _check(self) -> bool:
         """Return whether any handler runs."""
         with self._lock:
             watched = list(self._watched)
-        return any([each.look() for each in watched])
+        return any([each.check() for each in watched])
 
     def _run(self) -> None:
         while not self._stopping.wait(_LONG):
-            if not self._look():
+            if not self._check():
                 self.resting = True
-                # A handler that began before did not see it rest.
-                if not self._look():
+                # A handler that started before this did not see `resting`.
+                if not self._check():
                     self._woken.wait()
                     self._woken.clear()
                 self.resting = False
@@ -71,26 +71,26 @@ class Watched:
         self._monitor = monitor
         self._waits = waits
         self._take_over = take_over
-        # While a handler runs: whether the monitor has seen it. The thread that pops it, the
-        # connection's or the monitor's, goes on with the connection.
+        # One item while a handler runs: whether the monitor has seen it. The thread that pops the
+        # item, the connection's or the monitor's, continues with the connection.
         self._mine: list[bool] = []
 
     def begin(self) -> None:
-        """Note that a handler starts."""
+        """Report that a handler starts."""
         self._mine.append(False)
         if self._monitor.resting:
             self._monitor.wake()
 
     def end(self) -> bool:
-        """Note that it has ended; return whether the connection is still the thread's."""
+        """Report that it has ended; return whether this thread still owns the connection."""
         try:
             self._mine.pop()
         except IndexError:
             return False
         return True
 
-    def look(self) -> bool:
-        """Return whether a handler runs; take over if it did in the last check too."""
+    def check(self) -> bool:
+        """Return whether a handler runs; take over if it already ran in the last check."""
         try:
             seen, self._mine[0] = self._mine[0], True
         except IndexError:

@@ -33,16 +33,16 @@ def connect(
     Args:
         address: ``"host:port"``, ``"[ipv6]:port"``, ``"unix:/path"``, ``"shm:/path"`` or
             ``(host, port)``.
-        session: a new session of the client's side.
+        session: a new client session.
         tls: an SSL context, or a callable that returns one, such as
             `rlwire.transports.tls.ClientTLS`; None for no encryption.
-        server_hostname: the name that the server's certificate must have, if not the host's.
+        server_hostname: the name that the server's certificate must have; by default the host.
         timeout: by default `Timeouts()`.
         backoff: retries; by default none.
 
     Raises:
         ValueError: the address is invalid.
-        DeadlineExceeded: the last attempt took too long, or the deadline passed.
+        DeadlineExceeded: the last attempt timed out, or the deadline has passed.
         OSError: the last attempt failed; the text has the address and the number of attempts.
         RlwireError: the session's handshake failed; this is not retried.
     """
@@ -57,7 +57,7 @@ def connect(
 
 
 class _BlockingDialer:
-    """Connects sockets, and blocks."""
+    """Connects sockets in blocking mode."""
 
     sleep = staticmethod(sleep)
 

@@ -46,7 +46,7 @@ async def connect(
 
 
 class _AsyncDialer:
-    """Connects sockets on the running loop."""
+    """Connects sockets on the running event loop."""
 
     sleep = staticmethod(asyncio.sleep)
 
@@ -80,6 +80,6 @@ async def _within(until: float, do: Callable[..., Awaitable[Any]], *arguments: A
         return await asyncio.wait_for(do(*arguments), left)
     except asyncio.TimeoutError as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the network's own
+            raise  # a timeout of the network
         # Before 3.11 asyncio's TimeoutError is another class, and no OSError.
         raise TimeoutError("timed out") from error

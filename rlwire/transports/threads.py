@@ -1,4 +1,4 @@
-"""`Worker`, a thread with one function, and `LoopThread`, one with an event loop and a server."""
+"""`Worker` runs a function in a thread, `LoopThread` an event loop with a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """A daemon thread that runs one function, called with the worker; its errors are logged."""
+    """A daemon thread that calls one function with the worker; its errors are logged."""
 
     def __init__(self, run: Callable[[Worker], object], name: str) -> None:
         self.name = name
@@ -34,11 +34,11 @@ class Worker:
         return self
 
     def sleep(self, seconds: float) -> bool:
-        """Wait for so long, or until `stop` is called; return whether to go on."""
+        """Wait `seconds`, or until `stop` is called; return whether to continue."""
         return not self._stopping.wait(seconds)
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Ask the function to end, and wait for that; return whether it has ended."""
+        """Ask the function to return, and wait for it; return whether it has returned."""
         self._stopping.set()
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
@@ -52,12 +52,11 @@ class Worker:
 
 
 def run_in_thread(name: str, call: Callable[..., object], *arguments: Any) -> None:
-    """Call a function in a new thread."""
     threading.Thread(target=call, args=arguments, name=name, daemon=True).start()
 
 
 class LoopThread:
-    """Runs an event loop with a server, such as a `LoopServer`, in a thread of its own."""
+    """Runs an event loop with a server, such as a `LoopServer`, in its own thread."""
 
     def __init__(
         self,
@@ -96,7 +95,7 @@ class LoopThread:
             self._thread.join(grace + 1.0)
             if self._thread.is_alive():
                 logger.warning(
-                    "%s: %s did not end within %.1f s and is left behind",
+                    "%s: abandoned, %s did not finish within %.1f s",
                     self.address, self._what, grace,
                 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""One timer per loop for the timeouts of all its connections, so that messages need none."""
+"""One timer per event loop checks the timeouts of all connections, so that messages set none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEVER = float("inf")
 
 
 class TimeoutTimer:
-    """Calls `check_timeouts` of connections, all at once."""
+    """Calls `check_timeouts` of all connections of a loop, at a fixed interval."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # `_all` keeps this object, which must not keep the loop or its connections alive.

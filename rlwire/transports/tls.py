@@ -28,7 +28,7 @@ class ClientTLS:
         ca: certificates of the authorities to trust; None for the system's.
         cert: the client's certificate, for mutual TLS.
         key: its key; None if it is in the same file.
-        server_hostname: the name that the server's certificate must have, if not the address's.
+        server_hostname: the name that the server's certificate must have; by default the address.
     """
 
     ca: _Path | None = None
@@ -46,7 +46,7 @@ class ClientTLS:
         if self.cert is not None:
             _load_own(context, self.cert, self.key)
         elif self.key is not None:
-            raise ValueError("a key needs its certificate: give cert as well")
+            raise ValueError("key is given without its certificate: pass cert as well")
         return context
 
 
@@ -57,7 +57,7 @@ class ServerTLS:
     Attributes:
         cert: the server's certificate, with the chain above it.
         key: its key; None if it is in the same file.
-        client_ca: authorities of client certificates, which are then required (mutual TLS).
+        client_ca: authorities of client certificates, which this makes mandatory (mutual TLS).
     """
 
     cert: _Path
@@ -81,7 +81,7 @@ def context_of(tls: ClientSide) -> ssl.SSLContext | None:
 
 @contextlib.contextmanager
 def _named(what: str, *paths: _Path | None) -> Iterator[None]:
-    """Name the files in errors, which the ssl module's own errors do not."""
+    """Add the file names to SSL errors, which lack them."""
     files = [os.fspath(path) for path in paths if path is not None]
     for file in files:
         with open(file, "rb"):
@@ -89,7 +89,7 @@ def _named(what: str, *paths: _Path | None) -> Iterator[None]:
     try:
         yield
     except ssl.SSLError as error:
-        text = f"{' and '.join(map(repr, files))}: no PEM {what}: {error}"
+        text = f"{' and '.join(map(repr, files))}: expected PEM {what}: {error}"
         raise ssl.SSLError(error.errno, text) from error
 
 
@@ -141,7 +141,7 @@ class TLSSocket:
             return self.send(b"".join(parts))
         return self.send(parts[0])
 
-    def say_goodbye(self) -> None:
+    def send_close_notify(self) -> None:
         """Send close_notify, without waiting for the peer's."""
         with contextlib.suppress(OSError, ValueError):
             self._sock.settimeout(0.0)

@@ -1,4 +1,4 @@
-"""Blocking UDP: a `DatagramConnection` drives a client's session in the thread that waits."""
+"""Blocking UDP: a `DatagramConnection` drives a client's session in the waiting thread."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SHORTEST_SLEEP = 0.001  # polls round to milliseconds, and 0 would busy-wait
 class DatagramConnection(DatagramDriver, Owned):
     """Drives a client's session over a socket.
 
-    It belongs to the thread that first waits or flushes; `close` may be called from any thread.
-    `wait` and `flush` send what the session's methods have queued.
+    It belongs to the thread that first calls `wait` or `flush`, which also send what the session
+    has queued. Any thread may call `close`.
     """
 
     def __init__(self, session: DatagramSession, sock: DatagramSocket) -> None:
@@ -43,7 +43,7 @@ class DatagramConnection(DatagramDriver, Owned):
         return self._closed or self.session.closed
 
     def wait(self, timeout: float | None = None) -> list[Any]:
-        """Send and receive until there are events; `timeout` 0 only reads, None waits for ever."""
+        """Send and receive until there are events; `timeout` 0 does not wait, None has no limit."""
         if self._closed or self._owner != get_ident():
             self._check()
         session, sock = self.session, self.sock
@@ -53,7 +53,7 @@ class DatagramConnection(DatagramDriver, Owned):
         while True:
             deadline = session.next_deadline()
             if deadline is not None and deadline <= now:
-                # Pending datagrams arrived in time, although this thread reads them late.
+                # Read first: pending datagrams may have arrived before the deadline.
                 if self._poll(0):
                     for datagram, peer in sock.receive_batch():
                         events += session.receive(datagram, peer, now)
@@ -64,7 +64,7 @@ class DatagramConnection(DatagramDriver, Owned):
             if events:
                 return events
             if deadline is None and session.closed:
-                raise ConnectionClosed(f"{self.peer}: the session is over")
+                raise ConnectionClosed(f"{self.peer}: the session has ended")
             wake = until if deadline is None or until <= deadline else deadline
             if until <= now:
                 pause: int | None = 0
@@ -95,7 +95,7 @@ class DatagramConnection(DatagramDriver, Owned):
             self.sock.send_batch(datagrams)
 
     def close(self) -> None:
-        """Close the socket; a thread that waits gets ConnectionClosed, and then frees it."""
+        """Close the socket; a waiting thread raises ConnectionClosed and closes it itself."""
         if self._closed:
             return
         self._closed = True
@@ -115,13 +115,13 @@ class DatagramConnection(DatagramDriver, Owned):
             self._claim()
         if self._closed:
             self._free()
-            raise ConnectionClosed(f"{self.peer}: closed on this side")
+            raise ConnectionClosed(f"{self.peer}: connection closed on this side")
 
 
 def connect(
     address: AddressLike, make_session: Callable[[Peer], DatagramSession], **options: Any
 ) -> DatagramConnection:
-    """Return a connection over a socket from `dial`; `make_session` gets the server's address."""
+    """Return a connection over a socket of `dial`; `make_session` gets the server's address."""
     sock = dial(address, **options)
     try:
         return DatagramConnection(make_session(sock.remote), sock)

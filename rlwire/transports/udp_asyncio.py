@@ -18,16 +18,16 @@ from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, bind, 
 
 logger = logging.getLogger(__name__)
 
-_SHORTEST_DELAY = 0.001  # event loops keep time to a millisecond; uvloop rounds down
+_SHORTEST_DELAY = 0.001  # event loops have timers of a millisecond; uvloop rounds down
 _MOST_EVENTS = 65_536
 
 
 class DatagramEndpoint(DatagramDriver):
     """Drives a session over a socket on the running event loop; made by `serve` and `connect`.
 
-    Call `flush` after calling the session's methods. `on_events` gets each list of events;
-    without it the newest 65,536 events are kept for `wait`. Exceptions of `on_events` and of the
-    session are logged and counted in `failures`.
+    Call `flush` after calling the session's methods. `on_events` is called with each list of
+    events; without it the newest 65,536 events are kept for `wait`. Exceptions of `on_events` and
+    of the session are logged and counted in `failures`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class DatagramEndpoint(DatagramDriver):
         except Exception:
             self._failed("sending")
         deadline = session.next_deadline()
-        # A timer that is too early stays: it finds nothing to do, and is set anew.
+        # An earlier timer stays: when it fires, nothing is due, and it is set again.
         if deadline is not None and deadline < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
@@ -90,11 +90,11 @@ class DatagramEndpoint(DatagramDriver):
             self.close()
 
     async def wait(self, timeout: float | None = None) -> list[Any]:
-        """Return the events since the last call; wait `timeout` seconds for some, None for ever."""
+        """Return the events since the last call; wait up to `timeout` seconds for one."""
         self.flush()
         if not (self._events or self._closed):
             if self._waiter is not None:
-                raise LocalProtocolError(f"{self.address}: another task waits for its events")
+                raise LocalProtocolError(f"{self.address}: another task is waiting for events")
             self._waiter = self._loop.create_future()
             timer = timeout is not None and self._loop.call_later(timeout, self._wake_waiter)
             try:
@@ -106,7 +106,7 @@ class DatagramEndpoint(DatagramDriver):
         events = list(self._events)
         self._events.clear()
         if not events and self._closed:
-            raise ConnectionClosed(f"{self.address}: the session is over, or was closed")
+            raise ConnectionClosed(f"{self.address}: the session has ended or was closed")
         return events
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class DatagramEndpoint(DatagramDriver):
         try:
             datagrams = self.sock.receive_batch()
         except OSError as error:
-            logger.error("%s: closed, cannot receive any more: %s", self.address, error)
+            logger.error("%s: closed, receiving failed: %s", self.address, error)
             self.close()
             return
         receive = self.session.receive
@@ -135,7 +135,7 @@ class DatagramEndpoint(DatagramDriver):
                 if found := receive(datagram, peer, now):
                     events += found
             except Exception:
-                self._failed("a received datagram")
+                self._failed("processing a received datagram")
         self._react(events)
 
     def _advance(self) -> None:
@@ -145,7 +145,7 @@ class DatagramEndpoint(DatagramDriver):
         try:
             events = self.session.advance(monotonic())
         except Exception:
-            self._failed("a deadline")
+            self._failed("processing a deadline")
         self._react(events)
 
     def _react(self, events: list[Any]) -> None:
@@ -153,7 +153,7 @@ class DatagramEndpoint(DatagramDriver):
             try:
                 self._on_events(events)
             except Exception:
-                self._failed("its events")
+                self._failed("on_events")
         self._send()
 
     def _keep(self, events: list[Any]) -> None:
@@ -176,16 +176,16 @@ async def serve(
     on_events: Callable[[list[Any]], object] | None = None,
     **options: Any,
 ) -> DatagramEndpoint:
-    """Start an endpoint at an address, with a socket from `bind`."""
+    """Start an endpoint at an address, with a socket of `bind`."""
     return _start(bind(address, **options), lambda _: session, on_events)
 
 
 async def connect(
     address: AddressLike, make_session: Callable[[Peer], DatagramSession], **options: Any
 ) -> DatagramEndpoint:
-    """Start a client's endpoint with a socket from `dial`; `make_session` gets the address."""
+    """Start a client's endpoint with a socket of `dial`; `make_session` gets the address."""
     loop = asyncio.get_running_loop()
-    # Off the loop: the name may need a lookup.
+    # In a thread, because resolving the name may block.
     sock = await loop.run_in_executor(None, lambda: dial(address, **options))
     return _start(sock, make_session, None)
 

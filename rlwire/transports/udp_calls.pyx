@@ -42,11 +42,11 @@ cdef class DatagramCalls:
         self._addresses = {}
 
     def close(self):
-        """Fail with EBADF from now on: the system may give the number to another socket."""
+        """Fail with EBADF from now on: the system may reuse the number for another socket."""
         self._file = -1
 
     def receive(self, Py_ssize_t limit, int most):
-        """Return up to `most` (datagram, peer), the peers of longer ones, and errno or 0."""
+        """Return up to `most` (datagram, peer), the peers of those over `limit`, and errno or 0."""
         cdef char data[LONGEST]
         cdef sockaddr_storage where
         cdef socklen_t length

@@ -1,7 +1,7 @@
 """Non-blocking UDP sockets, for the blocking and the asyncio driver.
 
-A peer is the socket module's address, equal in both directions. Host names resolve to IPv4 where
-they can; ``::`` accepts IPv4 too. Network errors are counted in `DatagramCounters`, never raised.
+A peer is the socket module's address, equal in both directions. Host names resolve to IPv4 if
+possible; ``::`` accepts IPv4 too. Network errors are counted in `DatagramCounters`, never raised.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ LONGEST = 65_507
 """Bytes of the longest datagram over IPv4."""
 
 SERVER_BUFFER = 2 * 2**20
-"""Bytes that a server requests from the system for each direction: a thousand clients answer a step
-at once, and a datagram counts for up to 2.3 KB. Linux grants at most ``net.core.rmem_max``."""
+"""Bytes of a server's socket buffer in each direction: a thousand clients may reply to a step at
+once, and a datagram takes up to 2.3 KB. Linux grants at most ``net.core.rmem_max``."""
 
 _LINUX = sys.platform.startswith("linux")
 _SO_MEMINFO = 55  # from the kernel's headers; nine numbers, of which the last counts drops
@@ -45,14 +45,14 @@ _Self = TypeVar("_Self")
 
 @dataclass(slots=True)
 class DatagramCounters:
-    """What became of datagrams.
+    """Counts of datagrams.
 
     Attributes:
-        received: accepted from the system, before the cipher.
+        received: received from the system, before the cipher.
         sent: accepted by the system.
-        truncated: dropped, longer than the limit.
-        unsent: dropped, the system had no room.
-        errors: failed in any other way, which was logged.
+        truncated: dropped because they are over the limit.
+        unsent: dropped because the system's buffer was full.
+        errors: failed with another error, which is logged.
     """
 
     received: int = 0
@@ -78,10 +78,10 @@ class DatagramSocket(_Closing):
 
     Args:
         sock: a bound socket, which this object owns from now on.
-        limit: bytes of the longest datagram, without the cipher's. 1,200 pass the Internet in one
-            piece.
-        cipher: seals what is sent and drops what it cannot open.
-        remote: a client's server; None for a server.
+        limit: bytes of the longest datagram, without the cipher's overhead. 1,200 bytes cross the
+            Internet without fragmentation.
+        cipher: encrypts sent datagrams, and drops received ones that it cannot authenticate.
+        remote: the server's address for a client; None for a server.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class DatagramSocket(_Closing):
         overhead = 0 if cipher is None else OVERHEAD
         if not 1 <= limit <= LONGEST - overhead:
             raise ValueError(
-                f"limit must be between 1 and {LONGEST - overhead}, what a datagram can have"
-                f"{' beside the cipher' if overhead else ''}, not {limit}"
+                f"limit must be between 1 and {LONGEST - overhead} bytes"
+                f"{' with a cipher' if overhead else ''}, not {limit}"
             )
         self.limit = limit
         self.cipher = cipher
@@ -134,7 +134,7 @@ class DatagramSocket(_Closing):
         counters.received += len(found)
         if longer:
             counters.truncated += len(longer)
-            line = "%s: dropped a datagram of %s over the limit of %d bytes"
+            line = "%s: dropped a datagram from %s over the limit of %d bytes"
             self._log.log(logging.DEBUG, line, self.address, longer[0], self.limit)
         if error:
             self._failed("receive", OSError(error, os.strerror(error)))
@@ -184,7 +184,7 @@ class DatagramDriver(_Closing):
         self.sock = sock
 
     now = staticmethod(monotonic)
-    """The time for the session's methods."""
+    """Return the time to pass to the session's methods."""
 
     @property
     def address(self) -> Address:
@@ -203,7 +203,7 @@ def bind(
 ) -> DatagramSocket:
     """Return a server's socket; with port 0 the system chooses the port.
 
-    A server without a cipher that listens beyond this machine logs a warning.
+    A warning is logged if other machines can reach a server without a cipher.
     """
     where = parse(address)
     family, sockaddr = where.resolve(listen=True, datagram=True)[0]
@@ -216,7 +216,7 @@ def bind(
 def dial(
     address: AddressLike, *, limit: int = 1200, cipher: DatagramCipher | None = None
 ) -> DatagramSocket:
-    """Return a client's socket, which receives from all addresses; nothing is sent."""
+    """Return a client's socket, which receives from all addresses, without sending anything."""
     family, remote = parse(address).resolve(datagram=True)[0]
     hosts = ("::1", "::") if family == socket.AF_INET6 else ("127.0.0.1", "0.0.0.0")
     where = Address(hosts[0] if Address(remote[0]).loopback else hosts[1])
@@ -224,7 +224,7 @@ def dial(
         made = _open(family, where, (where.host, 0), limit=limit, cipher=cipher, remote=remote)
         if made.address.port != remote[1]:
             return made
-        made.close()  # the very port of the server: on loopback the client would hear itself
+        made.close()  # the server's own port: on loopback the client would receive from itself
 
 
 def _open(family: int, where: Address, sockaddr: Any, **options: Any) -> DatagramSocket:
@@ -257,5 +257,5 @@ def _set_buffer(sock: socket.socket, option: int, maximum: str) -> None:
     granted = sock.getsockopt(socket.SOL_SOCKET, option)
     granted //= 2 if _LINUX else 1  # Linux counts its own overhead as much again
     if granted < SERVER_BUFFER:
-        line = "%s: the system buffers %d bytes of datagrams, not %d; sysctl net.core.%s raises it"
+        line = "%s: the socket buffer has %d bytes, requested %d; raise net.core.%s with sysctl"
         logger.info(line, local_address(sock), granted, SERVER_BUFFER, maximum)

@@ -1,4 +1,4 @@
-"""`Waiter`: what one task at a time awaits, to be resumed within the call that ends its wait."""
+"""`Waiter`: an awaitable whose task is resumed within the call that ends its wait."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Waiter:
             assert context is not None
             try:
                 context.run(callback, self)
-            except RuntimeError:  # called from another task; what a task raises stays in it
+            except RuntimeError:  # called from another task; a task's own errors stay in it
                 self._loop.call_soon(callback, self, context=context)
 
     def set_exception(self, error: BaseException) -> None:
@@ -68,7 +68,7 @@ class Waiter:
             try:
                 raise error
             finally:
-                error = None  # its traceback has this frame, and would keep it and what waited
+                error = None  # its traceback refers to this frame, and to the frames that waited
         result, self._result = self._result, None
         return result
 
@@ -80,7 +80,7 @@ class Waiter:
             self._wake()
 
     def result(self) -> None:
-        """Do nothing: tasks call it before they go on, and `__await__` returns or raises."""
+        """Do nothing: tasks call it before they continue, and `__await__` returns or raises."""
 
     def cancel(self, msg: Any = None) -> bool:
         """End the wait with a CancelledError; return whether there was one."""

@@ -1,4 +1,4 @@
-"""Clients written once, as generators that yield what a call returned, and two drivers.
+"""Write a client once, as generators, and run it over blocking or asyncio connections.
 
 ::
 
@@ -6,9 +6,9 @@
         yield connection.send(Ask())
         return (yield connection.receive())
 
-Over a blocking connection the call has waited already: `drive` hands its value back. Over asyncio
-it returned an awaitable, which `drive_async` awaits. `driven` marks the public methods of a
-`Client`; `Blocking` and `Asyncio` make two classes of it.
+Over a blocking connection the call has already waited, and `drive` sends its value back. Over
+asyncio the call returns an awaitable, which `drive_async` awaits. `driven` marks the public methods
+of a `SharedClient`; `Blocking` and `Asyncio` make two classes of it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _P = ParamSpec("_P")
 _Self = TypeVar("_Self")
 
 Waits: TypeAlias = Generator[Any, Any, _T]
-"""A generator that yields what it waits for, is sent what came of it, and returns a value."""
+"""A generator that yields values or awaitables, is sent their results, and returns a value."""
 
 
 _WAITING = (inspect.GEN_CREATED, inspect.GEN_SUSPENDED)
 
 
 def drive(steps: Waits[_T]) -> _T:
-    """Run a generator over what blocks, and return what it returns."""
+    """Run a generator over blocking calls, and return its value."""
     value: Any = None
     errors: list[BaseException] = []  # at most one, and never while it is raised
     while True:
@@ -47,12 +47,12 @@ def drive(steps: Waits[_T]) -> _T:
             return cast(_T, end.value)
         except BaseException as error:
             if inspect.getgeneratorstate(steps) not in _WAITING:
-                raise  # it is the generator's
+                raise  # by the generator itself
             errors.append(error)
 
 
 async def drive_async(steps: Waits[_T]) -> _T:
-    """Run a generator, awaiting what it yields; None is nothing to await."""
+    """Run a generator, await each yielded awaitable (None: nothing), and return its value."""
     value: Any = None
     errors: list[BaseException] = []
     while True:
@@ -62,16 +62,16 @@ async def drive_async(steps: Waits[_T]) -> _T:
         except StopIteration as end:
             return cast(_T, end.value)
         except BaseException as error:
-            waited = None  # a future holds its error, and the error this frame
+            waited = None  # a future refers to its error, and the error to this frame
             if inspect.getgeneratorstate(steps) not in _WAITING:
-                raise  # it is the generator's
+                raise  # by the generator itself
             errors.append(error)
 
 
 class driven(Generic[_P, _T]):
-    """Marks a generator that is a method of blocking clients, and a coroutine method of others.
+    """Makes a generator a method of `Blocking` clients, and a coroutine method of `Asyncio` ones.
 
-    Another generator calls it as users do: ``yield self.method()``.
+    Other generators call it like users do: ``yield self.method()``.
     """
 
     def __init__(self, steps: Callable[Concatenate[Any, _P], Waits[_T]]) -> None:
@@ -90,18 +90,18 @@ class driven(Generic[_P, _T]):
     def __get__(self, client: Any, kind: type[Any]) -> Any: ...
 
     def __get__(self, client: Any, kind: type[Any]) -> Any:
-        """Return the method, for ``super().method()``: the classes themselves have their own."""
+        """Return the method for ``super().method()``; other calls find the class's own method."""
         if client is None:
             return self
         if not isinstance(client, Blocking | Asyncio):
             raise TypeError(
-                f"{kind.__name__}.{self.steps.__name__}: it is for its subclasses to drive"
+                f"{kind.__name__}.{self.steps.__name__} needs a subclass of Blocking or Asyncio"
             )
         return MethodType(client._make_method(self.steps), client)
 
 
 class SharedClient:
-    """A base of clients, to be written once; what drives it is `Blocking` or `Asyncio`."""
+    """Base of clients that are written once, for `Blocking` and `Asyncio`."""
 
     __slots__ = ()
 
@@ -116,16 +116,16 @@ class SharedClient:
                 setattr(cls, name, _dressed(make(method.steps), method.steps, cls, name))
 
     def _enter(self) -> Waits[None]:
-        """Do what a ``with`` begins with; by default nothing."""
+        """Enter a ``with`` block; by default do nothing."""
         yield None
 
     def _leave(self) -> Waits[None]:
-        """Do what a ``with`` ends with; by default `close`."""
+        """Leave a ``with`` block; by default `close`."""
         yield cast(Any, self).close()
 
 
 class Counting(SharedClient):
-    """A client of connections, which counts what went over them."""
+    """A client that counts its connections and their messages."""
 
     _connection: Any = None
     _connections = 0
@@ -137,7 +137,7 @@ class Counting(SharedClient):
             yield cast(Any, self).connect()
 
     def _count(self, connection: Any) -> Any:
-        """Return a connection that was just made, and count it and what goes over it."""
+        """Count a new connection and its messages; return the connection."""
         self._before, self._moved = self._counts(), getattr(connection, "core", connection).moved
         self._connections += 1
         return connection
@@ -150,14 +150,14 @@ class Counting(SharedClient):
     def statistics(self) -> dict[str, int]:
         """Return counts since the client was made; from any thread.
 
-        ``connections``: that were made; ``sent`` and ``received``: messages, over all of them.
+        ``connections``, and the messages ``sent`` and ``received`` over all of them.
         """
         sent, received = self._counts()
         return {"connections": self._connections, "sent": sent, "received": received}
 
 
 class Blocking(SharedClient):
-    """Makes a blocking client of a `Client`, before which it stands as a base."""
+    """Makes a blocking client; list it before the `SharedClient` among the bases."""
 
     __slots__ = ()
 
@@ -179,7 +179,7 @@ class Blocking(SharedClient):
 
 
 class Asyncio(SharedClient):
-    """Makes an asyncio client of a `Client`, before which it stands as a base."""
+    """Makes an asyncio client; list it before the `SharedClient` among the bases."""
 
     __slots__ = ()
 

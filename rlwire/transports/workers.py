@@ -31,15 +31,15 @@ from rlwire.transports.sockets import listen, local_address, unlink
 logger = logging.getLogger(__name__)
 
 Target: TypeAlias = Callable[..., None]
-"""Called in each worker as ``target(listener, stop, *args)``; it returns once the `Stop` is set."""
+"""Called in each worker as ``target(listener, stop, *args)``; it must return once `stop` is set."""
 
 _FIRST_DELAY = 0.1  # seconds until a worker that died is restarted; doubled each time
-_LONGEST_DELAY = 10.0  # a worker that lived longer begins with the first delay again
+_LONGEST_DELAY = 10.0  # a worker that ran longer starts with the first delay again
 _KILL_AFTER = 1.0  # seconds from SIGTERM to SIGKILL
 
 
 class Stop(threading.Event):
-    """Set when a worker shall return, after it has drained for `drain` seconds."""
+    """Set when a worker must return, after draining for up to `drain` seconds."""
 
     drain = 0.0
 
@@ -47,7 +47,7 @@ class Stop(threading.Event):
 class Workers:
     """Processes that run the same target on one listening socket, until their program ends.
 
-    They ignore SIGINT, which a terminal sends to all: the program then calls `stop`.
+    They ignore SIGINT, which a terminal sends to all processes: the program calls `stop`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Workers:
         with on_error(self._stop_listening):
             self.address = dataclasses.replace(local_address(self._listener), shm=where.shm)
             self._wake, self._waker = multiprocessing.Pipe(duplex=False)
-        # Before multiprocessing's own exit handler, which would wait for the workers for ever.
+        # Before multiprocessing's own exit handler, which would wait for the workers without limit.
         atexit.register(self.stop)
         of_this_process(self)
         with on_error(self.stop):
@@ -77,13 +77,13 @@ class Workers:
         return [process.pid for process in processes if process is not None and process.pid]
 
     def drain(self, seconds: float) -> None:
-        """Stop listening, and let the workers drain and stop."""
+        """Stop listening, and ask the workers to drain and stop."""
         self._stop_listening()
-        # A worker has its own grace time afterwards, and a moment to end.
+        # A worker has its own grace time afterwards, and needs some time to exit.
         self._stop(10.0 + seconds, seconds)
 
     def stop(self, grace: float = 5.0) -> None:
-        """Stop the workers; kill those that do not end 5 seconds after the grace time."""
+        """Stop the workers; kill those that still run 5 seconds after the grace time."""
         self._stop(grace + 5.0)
         self._stop_listening()
 
@@ -180,7 +180,7 @@ class _WorkerSlot:
             self._deaths = 0
         wait = self.delay()
         logger.error(
-            "worker %d (process %s) died with exit code %s, a new one starts in %.1f s",
+            "worker %d (process %s) died with exit code %s, restarting in %.1f s",
             self.number, process.pid, process.exitcode, wait,
         )  # fmt: skip
         self._release()
@@ -205,7 +205,7 @@ class _WorkerSlot:
         process.join(max(0.0, until - monotonic()))
         if process.is_alive():
             logger.warning(
-                "worker %d (process %s) did not stop in time and is killed",
+                "worker %d (process %s) did not stop in time, killing it",
                 self.number, process.pid,
             )  # fmt: skip
             process.terminate()
@@ -223,7 +223,7 @@ class _WorkerSlot:
 
 
 def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[Any, ...]) -> None:
-    """Run in the worker: the target, until the pipe to its program closes."""
+    """Run the target in a worker, until the pipe to its program closes."""
     stop = Stop()
     wake, waker = multiprocessing.Pipe(duplex=False)
 
@@ -233,7 +233,7 @@ def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[An
 
     def until_asked() -> None:
         if control in multiprocessing.connection.wait([control, wake]):
-            with contextlib.suppress(EOFError, OSError):  # no drain, or its program died
+            with contextlib.suppress(EOFError, OSError):  # no drain, or the program died
                 stop.drain = control.recv()
         stop.set()
 
@@ -241,7 +241,7 @@ def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[An
     signal.signal(signal.SIGTERM, on_sigterm)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=until_asked, name="rlwire control", daemon=True).start()
-    logger.debug("worker process %d begins", os.getpid())
+    logger.debug("worker process %d started", os.getpid())
     try:
         target(listener, stop, *args)
     finally:
@@ -250,7 +250,7 @@ def _work(control: Pipe, listener: socket.socket, target: Target, args: tuple[An
 
 @contextlib.contextmanager
 def _sigint_blocked() -> Iterator[None]:
-    """Start a process with SIGINT blocked: Ctrl-C before it ignores it would print a traceback."""
+    """Block SIGINT while a process starts: an early Ctrl-C would print a traceback there."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

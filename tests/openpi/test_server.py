@@ -600,7 +600,7 @@ def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(
             connection.receive()
         said.append(caught.value.code)
         connection.close()
-    assert said[0] == "RemoteProtocolError: an observation is a map of names to values, not a list"
+    assert said[0].endswith(", not a list")
     assert said[:2] == said[2:]
     with client_of(server) as client:
         client.infer(observation())

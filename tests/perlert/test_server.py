@@ -268,7 +268,7 @@ def test_ports(worlds):
         assert server.address.port == port
         assert server.rollout_address.port not in (0, port)
     assert Server(worlds.Walk, "127.0.0.1:32322").rollout_address.port == 32323
-    with pytest.raises(RuntimeError, match="runs already"), server:
+    with pytest.raises(RuntimeError, match="already running"), server:
         server.start()
 
 

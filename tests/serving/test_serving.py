@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import re
 import signal
 import ssl
 import threading
@@ -70,7 +71,7 @@ def test_starting_and_stopping(caplog):
             assert server.address.port == 7
             assert not server.wait(0)
             assert server.on_loop.thread is not threading.current_thread()
-            with server, pytest.raises(RuntimeError, match="runs already"):
+            with server, pytest.raises(RuntimeError, match="already running"):
                 server.start()
             assert server.wait(0)
             assert repr(server) == "<Server rlx://127.0.0.1:7, not running>"
@@ -134,7 +135,7 @@ def test_serving_until_told_otherwise(how, caplog):
 def test_what_does_not_end_in_time(caplog):
     thread = LoopThread(lambda: Async(nap=3.0), None, "a mind")
     thread.stop(0.05)
-    assert "127.0.0.1:7: a mind did not end within 0.1 s and is left behind" in caplog.text
+    assert re.search(r"127\.0\.0\.1:7: .*a mind .*0\.1 s", caplog.text)
     thread.stop(20.0)  # the loop is on its way out
 
 
@@ -219,7 +220,7 @@ class TestWhatOthersCanReach:
         open_: Any = {"auth": "openai"} if kind == "rewarder" else {}  # a published password
         return lambda where, guarded: server(served, where, **(guards if guarded else open_))
 
-    WORDS = "can be reached from other machines, with neither encryption nor a secret"
+    WORDS = "from other machines without encryption or a secret"
 
     def test_it_warns(self, make: Any, caplog: pytest.LogCaptureFixture) -> None:
         with make("0.0.0.0:0", False):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import runpy
 import tracemalloc
 from collections import deque
@@ -281,7 +282,7 @@ def test_two_joins_of_which_both_go_well_cannot_be() -> None:
     client.send(EVENTS["join_world"])
     client.send(EVENTS["join_world"])  # legal if the first fails
     client.receive(reply_for("join_world"))
-    with pytest.raises(RemoteProtocolError, match="join_world pass in the state TERMINATED"):
+    with pytest.raises(RemoteProtocolError, match="join_world in the state TERMINATED"):
         client.receive(reply_for("join_world"))
 
 
@@ -317,13 +318,13 @@ def test_what_cannot_be_written_is_not_sent() -> None:
             client.send(event)
     assert client.pending == 0
     client.send(EVENTS["leave_world"])
-    with pytest.raises(LocalProtocolError, match="no request; requests are CreateWorldRequest"):
+    with pytest.raises(LocalProtocolError, match="str; requests are CreateWorldRequest"):
         client.send("hello")
 
 
 def test_an_answer_to_nothing_and_one_without_a_payload() -> None:
     client = DmEnvRpcClientSession()
-    with pytest.raises(RemoteProtocolError, match="nothing was asked"):
+    with pytest.raises(RemoteProtocolError, match="Status without a request"):
         client.receive(reply_for("error"))
     assert client.closed
     client = DmEnvRpcClientSession()
@@ -464,7 +465,7 @@ def test_requests_without_a_payload_and_malformed_ones() -> None:
         server = server_in(state)
         status = refusal(server, b"")
         assert status.code == Code.INVALID_ARGUMENT
-        assert "no payload; known are create_world" in status.message
+        assert re.search("no payload.* create_world", status.message)
         for message in (b"\xff", b"\x0a\x01", b"\x1a\x05\x08"):
             assert refusal(server, message).code == Code.INVALID_ARGUMENT
         server.receive(encode_request(EVENTS["leave_world"]))
@@ -475,7 +476,7 @@ def test_one_request_at_a_time_and_one_answer_for_each() -> None:
     for state in OPEN:
         server = server_in(state)
         for reply in REPLIES.values():
-            with pytest.raises(LocalProtocolError, match="cannot be sent"):
+            with pytest.raises(LocalProtocolError, match="cannot"):
                 server.send(reply)
         server.receive(encode_request(EVENTS["extension"]))
         for request in EVENTS.values():
@@ -486,7 +487,7 @@ def test_one_request_at_a_time_and_one_answer_for_each() -> None:
             server.receive(b"\xff")
         with pytest.raises(LocalProtocolError, match="not answered"):
             server.receive(encode_request(EVENTS["extension"]))
-        with pytest.raises(LocalProtocolError, match="awaited: a Status"):
+        with pytest.raises(LocalProtocolError, match="expected a Status"):
             server.send(REPLIES["extension"])
         server.send(REPLIES["error"])  # in place of refuse()
         assert not server.pending
@@ -506,7 +507,7 @@ def test_a_reply_that_cannot_be_written_leaves_the_request_pending() -> None:
         assert server.state is TERMINATED
     with pytest.raises(LocalProtocolError, match="a sequence begins with RUNNING"):
         server.send(REPLIES["terminated"])
-    with pytest.raises(LocalProtocolError, match="awaited: StepResult"):
+    with pytest.raises(LocalProtocolError, match="expected StepResult"):
         server.send(StepResponse(STATES[RUNNING], {1: np.int32(1), 9: SEEN["pixels"]}))
     server.send(StepResult(STATES[RUNNING], {**SEEN, "never asked for": object()}))
     assert server.state is RUNNING

@@ -89,15 +89,15 @@ def test_other_answers_than_asked_for(reply: Any) -> None:
     client, server = RLlinkClientSession(), RLlinkServerSession()
     greeted(client, server)
     client.send(GetState())
-    with pytest.raises(RemoteProtocolError, match="GetState was asked"):
+    with pytest.raises(RemoteProtocolError, match="to GetState"):
         client.receive(Codec().encode(reply))
-    with pytest.raises(RemoteProtocolError, match="nothing was asked"):
+    with pytest.raises(RemoteProtocolError, match="SetState without a request"):
         RLlinkClientSession().receive(Codec().encode(SetState()))
 
 
 def test_a_server_answers_what_was_asked() -> None:
     server = RLlinkServerSession()
-    with pytest.raises(LocalProtocolError, match="nothing waits"):
+    with pytest.raises(LocalProtocolError, match="SetState cannot be sent"):
         server.send(SetState())
     server.receive(Codec().encode(GetConfig()))
     with pytest.raises(LocalProtocolError, match="GetConfig waits"):
@@ -105,7 +105,7 @@ def test_a_server_answers_what_was_asked() -> None:
     with pytest.raises(RemoteProtocolError, match="before the reply to GetConfig"):
         server.receive(Codec().encode(GetState()))
     for message in (SetState(), Pong(), SetConfig()):
-        with pytest.raises(RemoteProtocolError, match="which a server sends"):
+        with pytest.raises(RemoteProtocolError, match=type(message).__name__):
             RLlinkServerSession().receive(Codec().encode(message))
 
 
@@ -120,13 +120,13 @@ def test_ray_s_client_is_answered_in_its_bytes() -> None:
 def test_tokens() -> None:
     greeted(RLlinkClientSession(token="s"), RLlinkServerSession(token="s"))
     for client, words in (
-        (RLlinkClientSession(token="t"), "a wrong token"),
-        (RLlinkClientSession(), "a token is needed"),
+        (RLlinkClientSession(token="t"), "wrong token"),
+        (RLlinkClientSession(), "none"),
     ):
         server = RLlinkServerSession(token="s")
         with pytest.raises(RemoteProtocolError, match=words):
             server.receive(joined(client.send(Ping())))
-    with pytest.raises(RemoteProtocolError, match="a token is needed"):
+    with pytest.raises(RemoteProtocolError, match="token"):
         RLlinkServerSession(token="s").receive(Codec().encode(GetState()))
 
 
@@ -142,7 +142,7 @@ def test_before_the_token_a_frame_is_small() -> None:
         RLlinkServerSession(limits=Limits(received=10_000)).frame_size(b"00010000", 0, 8) == 10_008
     )
     assert RLlinkServerSession(token="s" * 3000)
-    with pytest.raises(ValueError, match="first message"):
+    with pytest.raises(ValueError, match="token has 4100 characters"):
         RLlinkServerSession(token="s" * 4100)
 
 
@@ -233,7 +233,7 @@ def test_what_nobody_asked_for_is_not_unpacked() -> None:
 def test_steps_are_counted(steps: int) -> None:
     server = RLlinkServerSession()
     frame = Codec().encode(EpisodesAndGetState([episode(2).to_state()], steps))
-    with pytest.raises(DecodeError, match=f"timesteps is {steps}, and the episodes have 2"):
+    with pytest.raises(DecodeError, match=f"timesteps is {steps}, .* 2 steps"):
         server.receive(frame)
     assert not server.pending
 

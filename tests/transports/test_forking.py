@@ -138,7 +138,7 @@ def test_blocking(way: Way) -> None:
         assert texts.pop(3) == "-1"
         assert len(texts) == 4
         for text in texts:
-            assert "is the parent process's, from before a fork; connect in the process" in text
+            assert "parent process" in text
         for _ in range(3):
             assert connection.exchange(b"parent") == b"parent"
 
@@ -182,7 +182,7 @@ def test_asyncio(way: Way, loop: asyncio.AbstractEventLoop) -> None:
     texts = in_a_child(child)
     assert len(texts) == 5
     for text in texts:
-        assert "is the parent process's, from before a fork" in text
+        assert "parent process" in text
     for _ in range(3):
         assert loop.run_until_complete(connection.exchange(b"parent")) == b"parent"
     connection.close()

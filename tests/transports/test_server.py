@@ -180,8 +180,8 @@ def test_a_responder_says_what_else_when_its_reply_cannot_be_written(
 
 def test_whoever_comes_for_nothing_makes_the_next_wait(blobs: Any) -> None:
     with ThreadServer(LOOPBACK, blobs, handle) as server:
-        for vain, pauses in ((0, 0), (1, 1), (3, 3), (1000, 20)):
-            server._vain = vain
+        for bad, pauses in ((0, 0), (1, 1), (3, 3), (1000, 20)):
+            server._bad = bad
             assert server._pause() == pytest.approx(pauses * 0.001)
             assert server._pause() == 0.0, "once"
 
@@ -198,7 +198,7 @@ def test_a_listener_that_is_gone_ends_no_connection(
             assert read_frame(good) == body
             if body == b"before":
                 listener.shutdown(socket.SHUT_RDWR)
-                eventually(lambda: "cannot accept any more" in log.text)
+                eventually(lambda: f"[Errno {errno.EINVAL}]" in log.text)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it may not come to be accepted")
@@ -247,7 +247,7 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(
     while server.connections == 2:
         assert good.exchange(b"x") == b"x"
         time.sleep(0.01)
-    assert "did not take a message within write=0.2 s" in log.text
+    assert "write=0.2 s" in log.text
 
 
 # --- accepting ---
@@ -307,7 +307,7 @@ def test_without_threads_a_connection_is_closed(
         connection = dial(server)
         with pytest.raises(ConnectionClosed):
             connection.receive()
-    assert "no thread for it" in log.text
+    assert "can't start new thread" in log.text
     assert dial(server).exchange(b"x") == b"x"
 
 
@@ -406,7 +406,7 @@ def test_stop_does_not_wait_for_a_stuck_handler(
     begun = time.monotonic()
     stop(0.4)
     assert time.monotonic() - begun < 5
-    assert ended.is_set() or "did not end within 0.4 s and is left behind" in log.text
+    assert ended.is_set() or "within 0.4 s" in log.text
     release.set()
 
 
@@ -420,7 +420,7 @@ def test_a_handler_may_stop_the_server(start: Any, dial: Any) -> None:
     server = start(converse=handler)
     dial(server).send(b"please")
     assert server.wait(5)
-    with pytest.raises(RuntimeError, match="starts once"):
+    with pytest.raises(RuntimeError, match=str(server.address)):
         server.start()
 
 

@@ -186,9 +186,7 @@ class TestCipher:
             bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "client"))
         with pytest.raises(ValueError, match="a client's socket"):
             dial("127.0.0.1:1", cipher=DatagramCipher(KEY, "server"))
-        with pytest.raises(
-            ValueError, match="between 1 and 65466, what a datagram can have beside"
-        ):
+        with pytest.raises(ValueError, match="between 1 and 65466"):
             bind("127.0.0.1:0", limit=65_467, cipher=DatagramCipher(KEY, "server"))
         for limit in (0, -1, 65_508):
             with pytest.raises(ValueError, match="limit must be between 1 and 65507"):

@@ -1,12 +1,13 @@
-"""dm_env_rpc's two sessions: an agent's client sends requests, a server answers each in order.
+"""dm_env_rpc's two sessions: an agent's client sends requests, a server replies in order.
 
-Both read `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`). Where the reference is ambiguous:
+Both use `TRANSITIONS` (`rlwire.sessions.dm_env_rpc.states`). Where the reference is ambiguous:
 
-- After a reset its text says INTERRUPTED; its diagram keeps TERMINATED. The table is the diagram.
+- After a reset its text says INTERRUPTED; its diagram keeps TERMINATED. The table follows the
+  diagram.
 - A sequence begins with RUNNING: the server's session sends no other state from TERMINATED and
-  INTERRUPTED (`LocalProtocolError`). Other servers do; a client accepts what `TOLERATED` lists.
-- Worlds are identified by the names in the requests. If a server's world has several names, the
-  joined one may be reset unnoticed until the next step.
+  INTERRUPTED (`LocalProtocolError`). Other servers do; a client accepts those in `TOLERATED`.
+- Worlds are identified by the names in the requests. If a world has several names, a client may not
+  notice a reset of its joined world before the next step.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ from rlwire.sessions.dm_env_rpc.states import (
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = list[bytes | memoryview]
 
-_TEXT = 2000  # characters of an error's text that a peer receives
-# Bytes that tensors without a spec may expand to: _ROOM + _TIMES * size of the message.
+_TEXT = 2000  # characters of an error text that a peer receives
+# Bytes to which tensors without a spec may expand: _ROOM + _TIMES * size of the message.
 _ROOM = 1 << 20
 _TIMES = 16
 _SELECTIONS = 64  # tuples of requested observations that a client remembers
@@ -75,8 +76,8 @@ _HINTS = {
     "step": "join_world first",
     "reset": "join_world first",
 }
-_KINDS: dict[type, str] = {asked: name for name, (asked, _told) in REQUESTS.items()}
-_ANSWERS: dict[type, str] = {told: name for name, (_asked, told) in REQUESTS.items()}
+_KINDS: dict[type, str] = {request: name for name, (request, _) in REQUESTS.items()}
+_ANSWERS: dict[type, str] = {response: name for name, (_, response) in REQUESTS.items()}
 
 _SERVER = nodes(TRANSITIONS)
 _CLIENT = nodes(TRANSITIONS | TOLERATED)
@@ -88,7 +89,7 @@ _STEP_BY_UID: _Asked = ("step", "by UID")  # compared by identity
 
 
 class _DmEnvRpcSession:
-    """What both sides share."""
+    """Base of both sides."""
 
     __slots__ = (
         "__weakref__",
@@ -113,7 +114,7 @@ class _DmEnvRpcSession:
 
     @property
     def state(self) -> DmEnvRpcState:
-        """The connection's state; a client's after the last response."""
+        """The connection's state; for a client, after the last response."""
         return self._node.state
 
     @property
@@ -150,7 +151,7 @@ class _DmEnvRpcSession:
         return None
 
     def _managers(self, specs: ActionObservationSpecs) -> tuple[SpecManager, SpecManager]:
-        """Return managers of these specs, the present ones if they are equal."""
+        """Return managers of these specs, the current ones if they are equal."""
         actions, observations = self._actions, self._observations
         if actions is None or actions.specs_by_uid != specs.actions:
             actions = SpecManager(specs.actions, limits=self._limits)
@@ -166,8 +167,8 @@ class _DmEnvRpcSession:
 class DmEnvRpcClientSession(_DmEnvRpcSession):
     """The agent's side: sends requests, receives responses.
 
-    Requests may be sent before earlier ones are answered; the server then rejects what is not
-    allowed.
+    Requests may be sent before earlier ones are answered; the server then rejects those that are
+    not allowed.
     """
 
     __slots__ = ("_pending", "_selections")
@@ -180,13 +181,13 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
 
     @property
     def pending(self) -> int:
-        """How many requests wait for their response."""
+        """The number of requests without a response."""
         return len(self._pending)
 
     def send(self, event: Request | Step) -> Buffers:
         """Return the buffers of one request.
 
-        A `Step`, by name, is answered with a `StepResult`; a `StepRequest`, by UID, with a
+        The response to a `Step` (by name) is a `StepResult`, to a `StepRequest` (by UID) a
         `StepResponse`. Names are those of the last response to a join or reset.
         """
         if type(event) is not Step:
@@ -202,7 +203,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         return [buffer]
 
     def receive(self, message: Buffer) -> list[Response | StepResult]:
-        """Return the response in a message; an error `Status` like others."""
+        """Return the response in a message, which may be an error `Status`."""
         pending, observations = self._pending, self._observations
         if not pending or pending[0] is not _STEP or observations is None:
             return self._receive_other(message)
@@ -233,8 +234,8 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         kind = _KINDS.get(type(event))
         if kind is None:
             raise LocalProtocolError(
-                f"a {type(event).__name__} is no request; requests are "
-                f"{', '.join(asked.__name__ for asked in _KINDS)} and Step"
+                f"expected a request, got {type(event).__name__}; requests are "
+                f"{', '.join(request.__name__ for request in _KINDS)} and Step"
             )
         if not (self._pending or kind in self._node.allowed):
             self._not_now(kind)
@@ -256,22 +257,22 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         if response is None:
             self._fail("the server sent a response without a payload")
         if not self._pending:
-            self._fail(f"the server sent a {type(response).__name__}, but nothing was asked")
+            self._fail(f"the server sent a {type(response).__name__} without a request")
         kind, world = self._pending[0]
-        told = _ANSWERS.get(type(response), "error")
-        if told not in (kind, "error"):
+        answered = _ANSWERS.get(type(response), "error")
+        if answered not in (kind, "error"):
             self._fail(f"the server answered {kind} with a {type(response).__name__}")
         if isinstance(response, StepResponse):
             node = self._node.steps.get(response.state)
             if node is None:
                 self._no_state(response.state)
         else:
-            outcome = "error" if told == "error" else "done"
+            outcome = "error" if answered == "error" else "done"
             if outcome == "done" and kind in ("reset_world", "destroy_world"):
                 outcome = "done" if world == self._world else "done elsewhere"
             node = self._node.nexts.get((kind, outcome))
             if node is None:
-                self._fail(f"the server let {kind} pass in the state {self.state.name}")
+                self._fail(f"the server accepted {kind} in the state {self.state.name}")
         if isinstance(response, (JoinWorldResponse, ResetResponse)):
             self._learn(response.specs)
         if isinstance(response, JoinWorldResponse):
@@ -283,10 +284,10 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         return [response]
 
     def _select(self, names: Iterable[str]) -> bytes:
-        """Return the field that requests these observations, and remember it."""
+        """Return the encoded field that requests these observations, and cache it."""
         if self._observations is None:
             raise LocalProtocolError(
-                "names have no UIDs yet: join_world is not answered; a StepRequest is by UID"
+                "cannot step by name before the response to join_world; use a StepRequest with UIDs"
             )
         if isinstance(names, str):
             raise EncodeError(f"requested_observations must be a tuple of names, not {names!r}")
@@ -317,12 +318,12 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
             raise LocalProtocolError("the session is closed")
         can = ", ".join(self._node.allowed)
         hint = f": {_HINTS[kind]}" if kind in _HINTS else ""
-        raise LocalProtocolError(f"{kind} cannot be sent now{hint}; what can be is {can}")
+        raise LocalProtocolError(f"{kind} cannot be sent now{hint}; allowed are {can}")
 
     def _no_state(self, state: int) -> NoReturn:
         if self._node.joined:
-            self._fail(f"the server sent a step with the state {state!r}")
-        self._fail("the server let step pass, but no world is joined")
+            self._fail(f"the server sent a step with the unexpected state {state!r}")
+        self._fail("the server accepted a step, but no world is joined")
 
     def _fail(self, text: str) -> NoReturn:
         self._close()
@@ -332,9 +333,9 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
 class DmEnvRpcServerSession(_DmEnvRpcSession):
     """The environment's side: receives requests, sends responses, one at a time.
 
-    Each request must be answered before the next `receive`: decoding a step depends on the answers
-    before it. A request that `receive` rejects changes nothing; answer it with `refuse`, or with
-    your own `Status`.
+    Each request must be answered before the next `receive`, because decoding a step depends on the
+    responses before it. A request that `receive` rejects changes nothing; answer it with `refuse`,
+    or with your own `Status`.
     """
 
     __slots__ = (
@@ -358,20 +359,20 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         self._check_bounds = check_bounds
         self._asked: _Asked | None = None
         self._refusal: Code | None = None
-        # The observations that were requested last: as received, without repetitions, by name.
+        # The last requested observations: as received, without duplicates, by name.
         self._wanted: list[int] | None = None
         self._requested: list[int] = []
         self._names: tuple[str, ...] = ()
 
     @property
     def pending(self) -> bool:
-        """Whether a request waits for its response."""
+        """Whether a request has no response yet."""
         return self._asked is not None or self._refusal is not None
 
     def receive(self, message: Buffer) -> list[Request | Step]:
-        """Take one message and return the request in it; a step is always a `Step`, by name.
+        """Return the request in one message; a step is always a `Step`, by name.
 
-        The actions of a step that begins a sequence are not looked at.
+        The actions of a step that begins a sequence are ignored.
         """
         node = self._node
         if not node.joined or self._asked is not None or self._refusal is not None:
@@ -400,7 +401,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
     def send(self, event: Response | StepResult) -> Buffers:
         """Return the buffers of the response to the pending request.
 
-        Of a `StepResult` only the requested observations and its `unasked` are sent.
+        A `StepResult` is sent with the requested observations and those in its `unasked`.
         """
         if type(event) is not StepResult or self._asked is not _STEP:
             return self._send_other(event)
@@ -422,7 +423,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         return [buffer]
 
     def refuse(self, error: RlwireError) -> Buffers:
-        """Return the error `Status` for a request that `receive` rejected; the session goes on.
+        """Return the error `Status` for a request that `receive` rejected; the session stays open.
 
         Any other error closes the session, and is sent only if a request is pending.
         """
@@ -440,11 +441,11 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         if self.closed:
             raise LocalProtocolError("the session is closed")
         if self.pending:
-            raise LocalProtocolError("the request before this one is not answered")
+            raise LocalProtocolError("cannot receive: the last request is not answered yet")
         try:
             self._check_size(message)
             kind = request_kind(message, limits=self._limits)
-            # Before it is decoded: a step has no specs yet, and few bytes may stand for many.
+            # Check before decoding: a step may have no specs yet, and few bytes may expand to many.
             request = None
             if kind in self._node.allowed:
                 request = decode_request(
@@ -458,13 +459,13 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         if kind is None:
             self._reject(
                 Code.INVALID_ARGUMENT,
-                f"the request has no payload; known are {', '.join(REQUESTS)}",
+                f"the request has no payload, expected one of {', '.join(REQUESTS)}",
             )
         if request is None:
             hint = f": {_HINTS[kind]}" if kind in _HINTS else ""
             self._reject(
                 Code.FAILED_PRECONDITION,
-                f"{kind} is not allowed now{hint}; what is are {', '.join(self._node.allowed)}",
+                f"{kind} is not allowed now{hint}; allowed are {', '.join(self._node.allowed)}",
             )
         world = getattr(request, "world_name", "")
         if kind == "destroy_world" and world == self._world:
@@ -478,19 +479,19 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
     def _send_other(self, event: Response | StepResult) -> Buffers:
         if isinstance(event, Status):
             if not self.pending:
-                raise LocalProtocolError("a Status cannot be sent: no request waits")
-            # Without this session's limits, to report that they are exceeded.
+                raise LocalProtocolError("a Status cannot be sent: no request is pending")
+            # Without this session's limits, so that it can report that one is exceeded.
             buffer = encode_response(event)
             self._asked = self._refusal = None
             return [buffer]
         kind = _ANSWERS.get(type(event))
         if self._asked is None or kind != self._asked[0] or kind == "step":
-            awaited = "a Status" if self._refusal is not None else "nothing"
+            awaited = "a Status" if self._refusal is not None else "a request first"
             if self._asked is _STEP:
                 awaited = "StepResult or Status"
             elif self._asked is not None:
                 awaited = f"{REQUESTS[self._asked[0]][1].__name__} or Status"
-            raise LocalProtocolError(f"a {type(event).__name__} cannot be sent; awaited: {awaited}")
+            raise LocalProtocolError(f"cannot send a {type(event).__name__}; expected {awaited}")
         world = self._asked[1]
         outcome = "done"
         if kind in ("reset_world", "destroy_world") and world != self._world:
@@ -520,7 +521,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
             self._reject(Code.INVALID_ARGUMENT, f"requested_observations: {error.reason}")
         self._names = names
         self._requested = list(dict.fromkeys(wanted))
-        # A peer's repetitions are not worth the memory.
+        # Not kept with duplicates, of which a peer could send many.
         self._wanted = wanted if len(wanted) == len(names) else None
 
     def _reject(self, code: Code, text: str) -> NoReturn:
@@ -536,7 +537,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
 
 
 def without_spec(limits: Limits, size: int) -> Limits:
-    """Return the limits for tensors that no spec bounds, in a message of so many bytes."""
+    """Return the limits for tensors without a spec, in a message of `size` bytes."""
     return replace(limits, expanded=min(limits.expanded, _ROOM + _TIMES * size))
 
 

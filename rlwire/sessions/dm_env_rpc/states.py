@@ -1,4 +1,4 @@
-"""The requests that dm_env_rpc allows in each state: `TRANSITIONS`."""
+"""`TRANSITIONS`: the requests that dm_env_rpc allows in each state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rlwire.codecs.dm_env_rpc.values import (
 
 
 class DmEnvRpcState(enum.Enum):
-    """A connection's state; the middle three are those of a joined one."""
+    """A connection's state; the middle three are those of a joined world."""
 
     NOT_JOINED = "not joined"
     TERMINATED = "terminated"
@@ -48,7 +48,7 @@ REQUESTS: Final[dict[str, tuple[type, type]]] = {
     "destroy_world": (DestroyWorldRequest, DestroyWorldResponse),
     "extension": (AnyMessage, AnyMessage),
 }
-"""By the name in the ``.proto``: the classes of request and response; a `Status` answers any."""
+"""Classes of request and response by the name in the ``.proto``; a `Status` may reply to any."""
 
 _OPEN = (NOT_JOINED, TERMINATED, RUNNING, INTERRUPTED)
 _JOINED = _OPEN[1:]
@@ -74,10 +74,10 @@ TRANSITIONS: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
     **{(state, "extension", "done"): state for state in _OPEN},
     **{(state, request, "error"): state for state in _OPEN for request in REQUESTS},
 }
-"""(state, request, outcome) and the state after it.
+"""The next state for each (state, request, outcome).
 
-Outcomes are ``done``, ``error``, the three states of a step's result, and ``done elsewhere``, for
-another world than the joined one. A request whose only outcome is ``error`` is not allowed.
+Outcomes are ``done``, ``error``, the three states of a step's result, and ``done elsewhere`` for a
+world that is not joined. A request whose only outcome is ``error`` is not allowed.
 """
 
 TOLERATED: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
@@ -87,7 +87,7 @@ TOLERATED: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
     (INTERRUPTED, "step", "interrupted"): INTERRUPTED,
     **{(state, "destroy_world", "done"): state for state in _JOINED},
 }
-"""Transitions that a client accepts from other servers."""
+"""Further transitions that a client accepts, because other servers have them."""
 
 _STATES = {
     EnvironmentStateType.RUNNING: "running",
@@ -98,14 +98,14 @@ _STATES = {
 
 @dataclass(slots=True, eq=False)
 class DmEnvRpcStateNode:
-    """A state with its rows of a table, linked for one look-up a step."""
+    """A state with its rows of a table, linked so that a step needs one look-up."""
 
     state: DmEnvRpcState
     allowed: list[str] = field(default_factory=list)  # requests that may succeed
     steps: dict[int, DmEnvRpcStateNode] = field(default_factory=dict)  # by a result's state
     nexts: dict[tuple[str, str], DmEnvRpcStateNode] = field(default_factory=dict)  # all outcomes
     joined: bool = False
-    running: bool = False  # actions count
+    running: bool = False  # whether actions are used
 
 
 def nodes(

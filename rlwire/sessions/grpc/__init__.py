@@ -1,6 +1,6 @@
 """gRPC calls over HTTP/2: streams of whole messages in both directions.
 
-Compression is not supported: the peer gets an error that says so. Nor are retries.
+Retries and compression are not supported; a compressed message ends its call as UNIMPLEMENTED.
 """
 
 from rlwire.codecs.grpc import Metadata

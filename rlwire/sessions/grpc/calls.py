@@ -1,4 +1,4 @@
-"""What both sides of gRPC share. Source: gRPC's PROTOCOL-HTTP2.md."""
+"""Statuses, methods and metadata of gRPC calls. Source: gRPC's PROTOCOL-HTTP2.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlwire.errors import ConnectionClosed, LimitExceeded, for_peer
 from rlwire.sessions.http2 import Fields
 
 CONTENT_TYPE: Final = "application/grpc"
-# Not metadata.
+# Header fields that are not metadata.
 _OURS = frozenset(
     [
         *("content-type", "content-length", "te", "user-agent", "date", "server"),
@@ -50,7 +50,7 @@ OK: Final = CallStatus("OK")
 
 
 class CallEnded(ConnectionClosed):
-    """A call has ended: by the server, or because it failed."""
+    """The server ended the call, or the call failed."""
 
     def __init__(self, status: CallStatus) -> None:
         super().__init__("the server ended the call" if status == OK else f"call failed: {status}")
@@ -63,11 +63,11 @@ def metadata_of(fields: Fields) -> Metadata:
 
 
 def check_method(method: str) -> str:
-    """Return a method's name if it has the form ``/package.Service/Method``."""
+    """Return `method`; ValueError unless it has the form ``/package.Service/Method``."""
     parts = method.split("/")
     good = len(parts) == 3 and not parts[0] and parts[1] and parts[2]
     if not good or not all("!" <= letter <= "~" for letter in method):
-        raise ValueError(f"{method!r} is not a gRPC method's name, '/package.Service/Method'")
+        raise ValueError(f"{method!r} is no gRPC method name; expected '/package.Service/Method'")
     return method
 
 
@@ -76,14 +76,14 @@ _TOO_LONG = re.compile(r"(Received|Sent) message larger than max \((\d+) vs\. (\
 
 
 def too_long(error: LimitExceeded) -> CallStatus:
-    """Return the status of a server whose limit a message exceeds."""
+    """Return the status for a message over a server's limit."""
     did = "Sent" if error.limit == "max_sent" else "Received"
     words = f"SERVER: {did} message larger than max ({error.size} vs. {error.maximum})"
     return CallStatus("RESOURCE_EXHAUSTED", f"{words}: {for_peer(error, 'the server')}")
 
 
 def limit_in(status: CallStatus) -> LimitExceeded | None:
-    """Return the server's limit that a status names, if it names one."""
+    """Return the server's limit that a status reports as exceeded, if any."""
     match = _TOO_LONG.search(status.details)
     if status.code != "RESOURCE_EXHAUSTED" or match is None:
         return None

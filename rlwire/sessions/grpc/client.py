@@ -108,12 +108,12 @@ class GrpcClientSession(Http2Session):
         given = dict(fields)
         wrong = malformed(fields, () if call.headers else (":status",))
         if wrong or (call.headers and not end):
-            raise self._malformed(call, wrong or "headers amid messages")
+            raise self._malformed(call, wrong or "headers between messages")
         if call.headers:
             return self._on_trailers(call, fields, given)
         status = given[":status"]
         if status[:1] == "1" and not end:
-            return []  # an interim one
+            return []  # an interim response
         kind = given.get("content-type", "")
         if status != "200" or not kind.startswith(CONTENT_TYPE):
             number = int(status) if status.isascii() and status.isdigit() else 0
@@ -121,7 +121,7 @@ class GrpcClientSession(Http2Session):
             return self._abandon(call, CallStatus(values.status_of_http(number), words))
         encoding = given.get("grpc-encoding", "identity")
         if encoding != "identity":
-            words = f"the server compresses messages: grpc-encoding {quoted(encoding)}"
+            words = f"the server uses grpc-encoding {quoted(encoding)}, which is not supported"
             return self._abandon(call, CallStatus("UNIMPLEMENTED", words))
         call.headers = True
         if end:
@@ -191,11 +191,11 @@ class GrpcClientSession(Http2Session):
 
     @property
     def hangs_up(self) -> bool:
-        """Whether this side closes the stream first: some servers would cancel an open call."""
+        """Whether this side closes first: while a call is open, some servers would cancel it."""
         return self.main is None or self.main.status is not None
 
     def _on_deadline(self, call: Any) -> None:
-        text = f"the call took longer than its deadline, timeout={self._timeout} s"
+        text = f"the call exceeded its deadline, timeout={self._timeout} s"
         self._abandon(call, CallStatus("DEADLINE_EXCEEDED", text), DeadlineExceeded(text))
 
     def _on_write_timeout(self, stream: Any, text: str) -> None:
@@ -221,7 +221,7 @@ class GrpcClientSession(Http2Session):
             self._send_reset(call.number, frames.CANCEL)
             call.status = CallStatus("CANCELLED", "closed on this side")
             return super().farewell(ending)
-        self.mute = "the call is over"
+        self.mute = "the call has ended"
         self._send_trailers(call, None)
         self._goaway = True
         said: list[Buffer] = self.outgoing()

@@ -21,9 +21,9 @@ _REQUEST = (":method", ":scheme", ":path", ":authority")
 class CallEvent(enum.Enum):
     """An event of a call other than a message."""
 
-    BEGUN = "the client has begun it"
+    BEGUN = "the client has started the call"
     ENDED = "the client sends no more messages"
-    CANCELLED = "it is over, and nothing can be sent"
+    CANCELLED = "the call has ended, nothing can be sent"
 
 
 BEGUN, ENDED, CANCELLED = CallEvent
@@ -31,7 +31,7 @@ BEGUN, ENDED, CANCELLED = CallEvent
 
 @dataclass(slots=True)
 class Last:
-    """The end of a call: a status, and maybe the buffers of a last message."""
+    """The end of a call: a status, optionally after a last message."""
 
     status: CallStatus
     parts: Sequence[Buffer] | None = None
@@ -75,12 +75,12 @@ class GrpcServerSession(Http2Session):
         call: ServedCall = stream
         wrong = malformed(fields, () if call.method else _REQUEST)
         if wrong or (call.method and not end):
-            raise self._malformed(call, wrong or "headers amid messages")
+            raise self._malformed(call, wrong or "headers between messages")
         if call.method:
             return self._ended(call)
         given = dict(fields)
         if given[":path"][:1] != "/":
-            raise self._malformed(call, "a :path that does not begin with /")
+            raise self._malformed(call, "the :path does not start with /")
         kind = given.get("content-type", "")
         if given[":method"] != "POST":
             return self._reject_http(call, "405", [("allow", "POST")])
@@ -89,7 +89,7 @@ class GrpcServerSession(Http2Session):
         call.method = given[":path"]
         try:
             if "te" not in given:
-                raise DecodeError("no te: trailers: a proxy on the way does not support gRPC")
+                raise DecodeError("the header te: trailers is missing: a proxy dropped it")
             call.metadata = metadata_of(fields)
             if "grpc-timeout" in given:
                 call.timeout = call.given_timeout = values.decode_timeout(given["grpc-timeout"])
@@ -159,7 +159,7 @@ class GrpcServerSession(Http2Session):
         return []
 
     def _send_reply(self, call: ServedCall, words: Any) -> None:
-        """Send a message or a `Last`, after headers if they are due."""
+        """Send a message or a `Last`, after the headers if none were sent."""
         last = words if isinstance(words, Last) else None
         parts = words if last is None else last.parts
         head: Fields = [(":status", "200"), ("content-type", CONTENT_TYPE)]
@@ -180,11 +180,11 @@ class GrpcServerSession(Http2Session):
             self._send_trailers(call, trailers)
 
     def _reset_if_unread(self, call: ServedCall) -> bool:
-        """Reset a call if the queue for its client's windows is full."""
+        """Reset a call if the queue of bytes for its client's windows is full."""
         most = max(min(self._most_unsent, 2 * self.max_sent), self.max_sent + 5)
         if self.unsent <= most:
             return False
-        words = f"{self.unsent} bytes wait for the client's windows, limit is {most}"
+        words = f"{self.unsent} bytes are queued for the client's windows, limit is {most}"
         call.why = CallStatus("RESOURCE_EXHAUSTED", words)
         self._send_reset(call.number, frames.ENHANCE_YOUR_CALM)
         if call.handler is not None:
@@ -199,7 +199,7 @@ class GrpcServerSession(Http2Session):
 
     def _on_deadline(self, call: Any) -> None:
         call.why = CallStatus(
-            "DEADLINE_EXCEEDED", f"it took longer than its {call.given_timeout} s"
+            "DEADLINE_EXCEEDED", f"the call exceeded its timeout of {call.given_timeout} s"
         )
         self._abort_and_notify(call)
 
@@ -208,7 +208,7 @@ class GrpcServerSession(Http2Session):
         self._abort_and_notify(stream)
 
     def _abort_and_notify(self, call: Any) -> None:
-        """End a call, and tell its handler: there are no events outside `receive`."""
+        """End a call and notify its handler, because only `receive` returns events."""
         self._abort(call)
         if call.handler is not None:
             call.handler.cancelled(call)
@@ -224,7 +224,7 @@ class GrpcServerSession(Http2Session):
                 if (self._draining or self.parting) and not owes:
                     self._send_reply(call, Last(OK))
                     continue
-                call.why = CallStatus("UNAVAILABLE", "the server ends the connection")
+                call.why = CallStatus("UNAVAILABLE", "the server is closing the connection")
                 self._abort(call)
         return super().farewell(ending)
 

@@ -1,1 +1,1 @@
-"""PERLERT's sessions, over datagrams that may be lost, with a clock that is passed in."""
+"""PERLERT's sessions over datagrams, which may be lost. Callers pass in the time."""

@@ -1,9 +1,9 @@
-"""PERLERT, an agent's side: from the lobby through a rollout to its ``done``, despite losses.
+"""PERLERT's client: from the lobby through a rollout to its ``done``, over a lossy network.
 
-Each lobby request is repeated with back-off until it is answered. Lobby information carries no
-number, so an old one may arrive late: what contradicts us (our slot is free again, or another's) is
-believed when it is seen a second time, in answer to a new request. Only ``registered=`` proves a
-registration: a slot that shows our tag may be another client's with the same tag.
+Each lobby request is repeated with back-off until it is answered. Lobby information has no sequence
+number, and may arrive late. So if it contradicts the session (the slot is open, or another client
+holds it), the session acts only when a new request confirms it. Only ``registered=`` proves a
+registration: a slot with the session's tag may belong to another client with the same tag.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from rlwire.limits import DEFAULT, Limits
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 Address: TypeAlias = tuple[Any, ...]
-"""A socket address, as the socket module gives it: numbers, not names."""
+"""A numeric address of the socket module."""
 
-# Seconds. The wait for an answer in the lobby doubles from the first to the longest; with half of
-# all datagrams lost each way, the 30 requests of a timeout fail once in 10,000 times. Two sightings
-# of something unexpected lie as far apart as the first wait.
+# Seconds. The wait for a reply in the lobby doubles from `FIRST_WAIT` to `LONGEST_WAIT`. If half of
+# all datagrams are lost in each direction, the 30 requests of a timeout fail once in 10,000 times.
+# Unexpected lobby information needs a confirmation at least `FIRST_WAIT` later.
 FIRST_WAIT: Final = 0.25
 LONGEST_WAIT: Final = 1.0
-TIMEOUT: Final = 30.0  # for any answer, and for a step in a run; then `GaveUp`
+TIMEOUT: Final = 30.0  # for any reply, and for a step of a rollout; then `GaveUp`
 
-# Between lobby requests while a slot is held. A server frees the slots of silent clients, and sends
-# a lost ``start`` again for 5 s (section 6) to clients that speak.
+# Between lobby requests while a slot is held: servers free the slots of silent clients, and resend
+# a lost ``start`` for 5 s (section 6), but only in reply to a datagram.
 KEEP_ALIVE: Final = 2.0
 
-# After `REPEAT` the last action is sent again: against its loss, and for the mapping of a NAT.
-# After `SILENCE` without a step the client requests a lost ``done`` every `FIRST_WAIT`, without
-# back-off: 4 small datagrams a second are little beside the 30 steps that should come.
+# After `REPEAT` the last action is resent: it may be lost, and a NAT may drop its mapping. After
+# `SILENCE` without a step the client requests a lost ``done`` every `FIRST_WAIT`, without back-off:
+# 4 small datagrams per second are few beside 30 steps.
 REPEAT: Final = 0.5
 SILENCE: Final = 1.0
 
-# After `LOST` without a step, lobby information is believed that the run is over: section 6 has a
-# server resend ``done`` for 10 s. Datagrams of an old run may arrive for `STALE` after its end,
-# since ``start`` is resent for 5 s besides.
+# After `LOST` without a step, lobby information may end the rollout: section 6 requires a server to
+# resend ``done`` for 10 s. Datagrams of an old rollout may arrive for `STALE` after its end, since
+# ``start`` is resent for 5 s more.
 LOST: Final = 10.0
 STALE: Final = 15.0
 
@@ -63,7 +63,7 @@ class PerlertState(enum.Enum):
 
 
 HOLDING: Final = (PerlertState.REGISTERED, PerlertState.READY)
-"""The states in which a slot of the lobby is held."""
+"""The states in which the session holds a slot of the lobby."""
 RUNNING: Final = (PerlertState.STARTING, PerlertState.ROLLOUT)
 """The states of a rollout."""
 
@@ -83,14 +83,14 @@ class LobbyChanged:
 
 @dataclass(frozen=True)
 class SlotGranted:
-    """The server gave us this slot; again, if it had freed the slot meanwhile."""
+    """The server has registered the session for this slot, possibly again after freeing it."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class SlotTaken:
-    """Another client holds the slot; the session is IDLE, or still REGISTERED for another one."""
+    """Another client holds the slot; the session is IDLE, or still REGISTERED for its old slot."""
 
     key: str
     tag: str
@@ -98,16 +98,16 @@ class SlotTaken:
 
 @dataclass(frozen=True)
 class EpisodeStarted:
-    """The rollout of slot `key` has begun; `PerlertClientSession.act` from now on."""
+    """The rollout of slot `key` has started: call `PerlertClientSession.act`."""
 
     key: str
     port: int
 
 
 class Frame(NamedTuple):
-    """One rollout step, newer than all before.
+    """A rollout step that is newer than all before.
 
-    `skipped` counts the step numbers missing since the frame before. `received` is the `now` of its
+    `skipped` is the number of missing steps since the frame before, `received` the `now` of its
     datagram.
     """
 
@@ -123,14 +123,14 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class EpisodeFinished:
-    """The rollout is over for this agent; the `Frame` before this event was the last."""
+    """The rollout has ended for this agent; the `Frame` before this event was the last."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class GaveUp:
-    """An answer did not come in time: to ``lobby``, ``register``, ``ready`` or ``rollout``."""
+    """No reply arrived in time: to ``lobby``, ``register``, ``ready`` or in a ``rollout``."""
 
     what: str
     reason: str
@@ -154,13 +154,13 @@ class _Request:
 
 
 class _Episode:
-    """The rollout that an agent is in, and the one before."""
+    """The current rollout of an agent, and the end of the one before."""
 
     def __init__(self, address: Address) -> None:
-        self.address = address  # the rollout port's
-        self.horizon = -1  # the steps of the run before are not newer than this timestamp
-        self.ended = -_NEVER  # when that run ended
-        self.heard = 0.0  # when the newest step came, or the run began
+        self.address = address  # of the rollout port
+        self.horizon = -1  # steps of the rollout before have timestamps up to this one
+        self.ended = -_NEVER  # when that rollout ended
+        self.heard = 0.0  # when the newest step arrived, or the rollout started
         self.step = self.timestamp = -1  # of the newest step
         self.frames = self.skipped = self.duplicates = self.late = 0
         self.forget()
@@ -168,27 +168,27 @@ class _Episode:
     def begin(self, address: Address, now: float) -> None:
         self.on = True
         self.address = address
-        self.heard = self.speak_due = now  # speak at once: the server learns that we are there
+        self.heard = self.speak_due = now  # send at once, to show the server that we are here
         self.step = self.timestamp = -1
         if now >= self.ended + STALE:
-            self.horizon = -1  # or a server whose clock was set back would never be heard
+            self.horizon = -1  # else all steps are dropped if the server's clock was set back
 
     def leave(self, now: float) -> None:
-        """Remember the end of a run that we were in, or may have been in without knowing."""
+        """Record the end of a rollout, or of one that may have run without the session's notice."""
         self.ended = now
         self.horizon = max(self.horizon, self.timestamp)
 
     def forget(self) -> None:
         self.on = False  # whether the state is one of `RUNNING`
-        self.hot: Hashable = _NO_PEER  # `address` once its steps are known to be ours
-        self.action = b""  # the datagram of the action in force
+        self.hot: Hashable = _NO_PEER  # `address` after the first step of this rollout
+        self.action = b""  # the datagram of the current action
         self.pending = b""  # the same until it is sent
         self.speak_due = _NEVER  # when to send to the rollout port
 
     def accept(self, fields: tuple[Any, ...], now: float) -> Frame | None:
         timestamp, step, observation, reward, done, extra = fields
-        # Within a run the order is (STEP_NUMBER, TIMESTAMP): servers may leave the number at 0,
-        # as the draft's own example does.
+        # Within a rollout the order is (STEP_NUMBER, TIMESTAMP): the number may always be 0, as in
+        # the draft's own example.
         gap = step - self.step - 1
         if gap:
             if self.step < 0:
@@ -207,16 +207,16 @@ class _Episode:
         self.timestamp = timestamp
         self.heard = now
         self.frames += 1
-        # What Frame() does, without the call of a Python function.
+        # Frame() without the call of a Python function.
         return tuple.__new__(Frame, (step, timestamp, observation, reward, done, extra, gap, now))
 
 
 class PerlertClientSession:
     """One agent of one server instance; a `rlwire.transports.interface.DatagramSession`.
 
-    All its datagrams must leave from one port. Lobby information tells clients apart by `tag` only.
-    `jitter` returns numbers from 0 to 1, which vary back-off by up to a quarter. `slots` are the
-    lobby's as last heard of; `key` is the slot that is requested, held or played.
+    All its datagrams must leave from one port. Lobby information distinguishes clients by `tag`
+    only. `jitter` returns numbers from 0 to 1, which vary the back-off by up to a quarter. `slots`
+    is the last lobby information; `key` is the slot that is requested, held or played.
     """
 
     def __init__(
@@ -239,17 +239,17 @@ class PerlertClientSession:
         self._limits = DEFAULT if limits is None else limits
         self._jitter = jitter
         self._out: list[tuple[bytes, Hashable]] = []
-        self._looking = _Request("lobby", self._encode(perlert.LobbyRequest(name, number)))
-        self._asking = _Request("register")
-        self._readying = _Request("ready")
-        self._informed = -_NEVER  # when lobby information came last
-        # Key and tag: that we called ready, which a start is for; and of the last run.
+        self._lobby_request = _Request("lobby", self._encode(perlert.LobbyRequest(name, number)))
+        self._register_request = _Request("register")
+        self._ready_request = _Request("ready")
+        self._informed = -_NEVER  # when the last lobby information arrived
+        # Key and tag that were reported ready, which a start refers to; and of the last rollout.
         self._ready_as: tuple[str, str] | None = None
         self._played: tuple[str, str] | None = None
         self._wanted = False  # the agent waits for lobby information, changed or not
-        self._held: tuple[str, str] | None = None  # key and tag of the last registration confirmed
-        self._want_ready: bool | None = None  # None: never said
-        self._doubt: tuple[str, float] | None = None  # an unexpected sight, and when it was first
+        self._held: tuple[str, str] | None = None  # key and tag of the last confirmed registration
+        self._want_ready: bool | None = None  # None before `set_ready`
+        self._doubt: tuple[str, float] | None = None  # unexpected information, since when
         self._read = perlert.StepReader(name, number, limits=self._limits).read
         self._episode = _Episode(server)
 
@@ -262,8 +262,8 @@ class PerlertClientSession:
     def statistics(self) -> dict[str, int]:
         """Return counts of steps: new ``frames``, ``skipped``, ``duplicates`` and ``late`` ones.
 
-        And of dropped datagrams: ``stale`` (of another run), ``foreign`` (of another address or
-        instance) and ``malformed`` ones.
+        Dropped datagrams are counted as ``stale`` (of another rollout), ``foreign`` (of another
+        address or instance) or ``malformed``.
         """
         names = ("frames", "skipped", "duplicates", "late")
         counts = {name: getattr(self._episode, name) for name in names}
@@ -273,11 +273,11 @@ class PerlertClientSession:
         """Request the lobby's slots: `LobbyChanged` follows, or `GaveUp`."""
         self._require("request_lobby")
         self._wanted = True
-        self._looking.begin(now)
-        self._ask(self._looking, now)
+        self._lobby_request.begin(now)
+        self._ask(self._lobby_request, now)
 
     def register(self, key: str, tag: str, now: float) -> None:
-        """Request a slot, or to move to it: `SlotGranted` follows, `SlotTaken` or `GaveUp`."""
+        """Request a slot, or a move to it: `SlotGranted`, `SlotTaken` or `GaveUp` follows."""
         self._require("register")
         datagram = self._encode(perlert.Register(self._name, self._number, key, tag))
         self.state = PerlertState.REGISTERING
@@ -285,39 +285,39 @@ class PerlertClientSession:
         self._want_ready = None if self._want_ready is None else False
         self._doubt = None
         self._settle()
-        self._asking.datagram = datagram
-        self._asking.begin(now)
-        self._ask(self._asking, now)
+        self._register_request.datagram = datagram
+        self._register_request.begin(now)
+        self._ask(self._register_request, now)
 
     def set_ready(self, ready: bool, now: float) -> None:
-        """Send whether we are ready, until lobby information shows it; `EpisodeStarted` follows."""
+        """Send the ready status until lobby information shows it; `EpisodeStarted` follows."""
         self._require("set_ready")
         self._say_ready(ready, now)
-        self._ask(self._readying, now)
+        self._ask(self._ready_request, now)
 
     def act(self, action: str, now: float) -> None:
-        """Choose the action in force from now on; if it cannot be encoded, the one before stays."""
+        """Set the current action; if it cannot be encoded, the action before stays."""
         episode = self._episode
         if not episode.on:
             self._require("act")
-        # What Action() does, without the call of a Python function.
+        # Action() without the call of a Python function.
         message = tuple.__new__(Action, (self._name, self._number, action))
         episode.action = episode.pending = encode(message, limits=self._limits)
         if now - episode.heard < SILENCE:
             episode.speak_due = now + REPEAT
 
     def close(self) -> None:
-        """Send no more; the server frees the slot after a while, as PERLERT has no good-bye."""
+        """Stop sending; the server frees the slot later, because PERLERT has no close message."""
         self.state = PerlertState.CLOSED
         self._forget()
         self._wanted = False
-        self._looking.end()
+        self._lobby_request.end()
         self._out.clear()
 
     # ---- calls of the transport ----
 
     def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
-        """Accept one datagram and return its events; wrong ones are counted and dropped."""
+        """Process one datagram and return its events; invalid ones are counted and dropped."""
         episode = self._episode
         if peer is not episode.hot and peer != episode.hot:
             return self._receive(datagram, peer, now)
@@ -340,40 +340,39 @@ class PerlertClientSession:
         episode = self._episode
         if episode.on:
             if now >= episode.heard + TIMEOUT:
-                what = "step at all" if self.state is PerlertState.STARTING else "further step"
-                reason = f"no {what} from {episode.address} in {TIMEOUT:g} s{self._oddities()}"
+                what = "first step" if self.state is PerlertState.STARTING else "further step"
+                reason = f"no {what} from {episode.address} within {TIMEOUT:g} s{self._oddities()}"
                 return self._give_up("rollout", reason, now)
             if now >= episode.speak_due:
                 self._speak(now)
-        for request in (self._asking, self._readying, self._looking):
+        for request in (self._register_request, self._ready_request, self._lobby_request):
             if now >= request.expires:
                 return self._give_up(request.what, self._no_answer(request), now)
             if now >= request.due:
                 self._ask(request, now)
-                if request is not self._looking:
-                    # Shows the outcome of a request that is refused silently, or whose answer was
-                    # lost.
-                    self._send(self._looking.datagram)
+                if request is not self._lobby_request:
+                    # Shows the outcome of a request that was rejected, or whose reply was lost.
+                    self._send(self._lobby_request.datagram)
         return []
 
     def next_deadline(self) -> float | None:
         episode = self._episode
         if episode.on:  # only information is requested then
-            return min(episode.heard + TIMEOUT, episode.speak_due, self._looking.due)
-        due = min(self._asking.due, self._readying.due, self._looking.due)
+            return min(episode.heard + TIMEOUT, episode.speak_due, self._lobby_request.due)
+        due = min(self._register_request.due, self._ready_request.due, self._lobby_request.due)
         return None if due == _NEVER else due
 
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
-        taken: list[tuple[bytes, Hashable]] = []
+        out: list[tuple[bytes, Hashable]] = []
         if self._out:
-            taken, self._out = self._out, taken
+            out, self._out = self._out, out
         episode = self._episode
         if episode.pending:
-            taken.append((episode.pending, episode.address))
+            out.append((episode.pending, episode.address))
             episode.pending = b""
-        return taken
+        return out
 
-    # ---- datagrams other than the steps of the run ----
+    # ---- datagrams other than the steps of the rollout ----
 
     def _receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
         if self.closed:
@@ -408,22 +407,22 @@ class PerlertClientSession:
         if self._wanted or slots != self.slots:
             events.append(LobbyChanged(slots))
         self._wanted, self._informed, self.slots = False, now, slots
-        self._looking.end()
+        self._lobby_request.end()
         holding = self.state in HOLDING
         if holding:
-            self._looking.begin(now + KEEP_ALIVE)
+            self._lobby_request.begin(now + KEEP_ALIVE)
         slot = next((slot for slot in slots if slot.key == self.key), None)
         ours = slot is not None and not slot.open and slot.tag == self._tag
         if self._episode.on and now - self._episode.heard >= LOST:
-            if ours and slot is not None and slot.ready:  # we still play
+            if ours and slot is not None and slot.ready:  # the rollout still runs
                 self._doubt = None
-            elif self._sure("over", now):
-                reason = "the run is over, or the server began anew; its last frame is lost"
+            elif self._confirmed("over", now):
+                reason = "the rollout has ended or the server has restarted; the last step is lost"
                 events += self._give_up("rollout", reason, now)
         if not holding and self.state is not PerlertState.REGISTERING:
             return events
         if slot is None:
-            if self._sure("missing", now):
+            if self._confirmed("missing", now):
                 keys = ", ".join(each.key for each in slots)
                 reason = f"there is no slot {self.key!r}, only {keys}"
                 events += self._give_up("register", reason, now)
@@ -431,47 +430,47 @@ class PerlertClientSession:
             self._doubt = None
             if not holding:
                 if slot.ready and (self.key, self._tag) == self._played:
-                    # We never said ready for the next rollout: this is still the one before, in
-                    # which others play on. While the server says so, this waits.
-                    self._asking.expires = now + TIMEOUT
+                    # Not ready for the next rollout yet, so this is the one before, in which other
+                    # clients still play. Wait as long as the server reports that.
+                    self._register_request.expires = now + TIMEOUT
                 else:
-                    self._hurry(now)
+                    self._recheck_soon(now)
             elif slot.ready == self._want_ready:
-                self._readying.end()
-            elif self._want_ready is not None and self._readying.due == _NEVER:
+                self._ready_request.end()
+            elif self._want_ready is not None and self._ready_request.due == _NEVER:
                 self._say_ready(self._want_ready, now)
         elif not slot.open:
-            if self._sure("taken", now):
+            if self._confirmed("taken", now):
                 events.append(self._taken(slot.tag, now))
         elif not holding:
             self._doubt = None
-        elif self._sure("open", now):
-            # Freed for our silence, or by a server that began anew: register again.
+        elif self._confirmed("open", now):
+            # The server has received nothing for too long, or has restarted: register again.
             self.state = PerlertState.REGISTERING
             self._held = self._ready_as = None
             self._settle()
-            self._asking.begin(now)
+            self._register_request.begin(now)
         return events
 
     def _on_registered(self, key: str, now: float) -> list[Any]:
         if self.state in HOLDING:
-            # A late repetition of a request was answered. If it was for another slot, the server
-            # may have moved us back there; and every registration makes a slot not ready.
+            # The reply to a late copy of a request. If that was for another slot, the server may
+            # have moved us back there; and every registration makes a slot not ready.
             if key != self.key:
-                self._hurry(now)
+                self._recheck_soon(now)
             elif self._want_ready:
                 self._say_ready(True, now)
         if self.state is not PerlertState.REGISTERING:
             return []
         self._held = key, self._tag
-        if key != self.key:  # the request before the last one; the last one is still under way
+        if key != self.key:  # the reply to an earlier request; the last one is still pending
             return []
         self.state = PerlertState.REGISTERED
-        self._asking.end()
+        self._register_request.end()
         self._doubt = self._ready_as = None
         if not self._wanted:
-            self._looking.begin(now + KEEP_ALIVE)
-        if self._want_ready:  # said before the slot was freed
+            self._lobby_request.begin(now + KEEP_ALIVE)
+        if self._want_ready:  # set before the slot was freed
             self._say_ready(True, now)
         return [SlotGranted(key)]
 
@@ -484,14 +483,14 @@ class PerlertClientSession:
         rollout = (self._server[0], port, *self._server[2:])
         if now >= self._episode.ended + STALE:
             return self._begin(rollout, PerlertState.STARTING, now)
-        # It may be the last run's, sent again. The rollout port knows: its answer is a step of a
-        # new run or a stale one. If no answer comes, lobby information soon brings a start again.
-        self._out.append((self._looking.datagram, rollout))
-        self._hurry(now)
+        # It may be a copy of the last rollout's start. Ask the rollout port: it replies with a step
+        # of a new rollout or with a stale one. Without a reply, lobby information causes a start.
+        self._out.append((self._lobby_request.datagram, rollout))
+        self._recheck_soon(now)
         return []
 
     def _first_step(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Any]:
-        """Accept a step outside of a run: it stands for a lost start, its source for the port."""
+        """Process a step outside of a rollout: it replaces a lost start, and shows the port."""
         episode, state = self._episode, self.state
         timestamp, step = fields[:2]
         if state is PerlertState.ROLLOUT:
@@ -509,7 +508,7 @@ class PerlertClientSession:
             self.state = PerlertState.ROLLOUT
             episode.address = peer
         elif self._ready_as is None:
-            # A run that we left goes on without us.
+            # A rollout that the session has left still runs.
             self.stale += 1
             episode.horizon, episode.ended = timestamp, now
             return []
@@ -517,7 +516,7 @@ class PerlertClientSession:
             events = self._begin(peer, PerlertState.ROLLOUT, now)
         episode.hot = peer
         frame = episode.accept(fields, now)
-        assert frame is not None  # the first one is newer than none
+        assert frame is not None  # the first one is always newer
         return events + (self._finish(frame, now) if frame.done else [frame])
 
     # ---- changes of the state ----
@@ -526,7 +525,7 @@ class PerlertClientSession:
         if self.state not in ALLOWED[call]:
             allowed = ", ".join(state.name for state in ALLOWED[call])
             raise LocalProtocolError(
-                f"{call} is not possible in the state {self.state.name}, only in {allowed}"
+                f"{call} is not allowed in the state {self.state.name}, only in {allowed}"
             )
 
     def _begin(self, rollout: Address, state: PerlertState, now: float) -> list[Any]:
@@ -552,11 +551,11 @@ class PerlertClientSession:
         assert key is not None
         registering = self.state is PerlertState.REGISTERING
         if registering and self._held is not None and self._held[0] != key:
-            # Refused, so we keep our slot; if we had said ready there, that is taken back.
+            # Rejected, so the session keeps its old slot, but is no longer ready there.
             self.state = PerlertState.REGISTERED
-            self._asking.end()
+            self._register_request.end()
             self.key, self._tag = self._held
-            self._looking.begin(now)
+            self._lobby_request.begin(now)
         else:
             self.state = PerlertState.IDLE
             self._forget()
@@ -569,31 +568,31 @@ class PerlertClientSession:
                 self._episode.leave(now)
             self._forget()
         self._wanted = False
-        self._looking.end()
+        self._lobby_request.end()
         return [GaveUp(what, reason)]
 
     def _forget(self) -> None:
-        """Hold no slot, be in no run, and expect only the information that the agent requested."""
+        """Leave slot and rollout, and expect only lobby information that the agent requested."""
         self._settle()
         self.key = self._ready_as = None
         self._held = self._want_ready = self._doubt = None
         self._episode.forget()
 
     def _settle(self) -> None:
-        """End all requests but that of the agent for lobby information."""
-        self._asking.end()
-        self._readying.end()
+        """End all requests, except the agent's request for lobby information."""
+        self._register_request.end()
+        self._ready_request.end()
         if not self._wanted:
-            self._looking.end()
+            self._lobby_request.end()
 
-    def _sure(self, sight: str, now: float) -> bool:
-        """Return whether something unexpected was seen before, long enough ago."""
-        if self._doubt is None or self._doubt[0] != sight:
-            self._doubt = sight, now
+    def _confirmed(self, what: str, now: float) -> bool:
+        """Return whether the same unexpected information already arrived `FIRST_WAIT` ago."""
+        if self._doubt is None or self._doubt[0] != what:
+            self._doubt = what, now
         elif now - self._doubt[1] >= FIRST_WAIT:
             self._doubt = None
             return True
-        self._hurry(now)
+        self._recheck_soon(now)
         return False
 
     # ---- sending ----
@@ -612,12 +611,12 @@ class PerlertClientSession:
         request.due = min(now + wait, request.expires)
         request.wait = min(2.0 * request.wait, LONGEST_WAIT)
 
-    def _hurry(self, now: float) -> None:
-        if self.state is PerlertState.REGISTERING:  # its requests bring it
-            self._asking.wait = FIRST_WAIT
-            self._asking.due = min(self._asking.due, now + FIRST_WAIT)
-        elif self.state in HOLDING:  # in a run, `_speak` requests it at this pace anyway
-            self._looking.begin(now + FIRST_WAIT)
+    def _recheck_soon(self, now: float) -> None:
+        if self.state is PerlertState.REGISTERING:  # its requests also cause lobby information
+            self._register_request.wait = FIRST_WAIT
+            self._register_request.due = min(self._register_request.due, now + FIRST_WAIT)
+        elif self.state in HOLDING:  # in a rollout, `_speak` requests it at this rate anyway
+            self._lobby_request.begin(now + FIRST_WAIT)
 
     def _say_ready(self, ready: bool, now: float) -> None:
         assert self.key is not None
@@ -626,15 +625,15 @@ class PerlertClientSession:
         if ready:
             self._ready_as = self.key, self._tag
         message = perlert.Ready(self._name, self._number, self.key, ready)
-        self._readying.datagram = self._encode(message)
-        self._readying.begin(now)
+        self._ready_request.datagram = self._encode(message)
+        self._ready_request.begin(now)
 
     def _speak(self, now: float) -> None:
-        """Send to the rollout port: any client message requests a lost ``done``."""
+        """Send to the rollout port, because any client message requests a lost ``done``."""
         episode = self._episode
-        information = self._looking.datagram
+        information = self._lobby_request.datagram
         if not episode.pending:
-            # Without a chosen action none is made up: it could be a valid one.
+            # Before the first action, a lobby request: a made-up action could be valid.
             self._out.append((episode.action or information, episode.address))
         silent = now - episode.heard
         waiting = silent >= SILENCE or self.state is PerlertState.STARTING
@@ -646,14 +645,14 @@ class PerlertClientSession:
 
     def _no_answer(self, request: _Request) -> str:
         within = f"within {TIMEOUT:g} s"
-        if request is self._looking or self._informed < request.expires - TIMEOUT:
+        if request is self._lobby_request or self._informed < request.expires - TIMEOUT:
             instance = f"{self._name}:{self._number}"
-            where = f"is a server there, with an instance {instance}?"
-            return f"nothing from {self._server} {within}: {where}{self._oddities()}"
-        if request is self._asking:
-            why = "though lobby information comes: it may be that a run goes on"
-            return f"no answer to the registration for {self.key!r} {within}, {why}"
-        return f"lobby information does not show {self.key!r} as we said {within}"
+            hint = f"check that a server with instance {instance} runs there"
+            return f"no reply from {self._server} {within}: {hint}{self._oddities()}"
+        if request is self._register_request:
+            why = "but lobby information arrives: a rollout may be running"
+            return f"no reply to the registration for {self.key!r} {within}, {why}"
+        return f"lobby information did not show our ready status of {self.key!r} {within}"
 
     def _oddities(self) -> str:
         seen = [f"{getattr(self, name)} {name}" for name in _DROPPED if getattr(self, name)]

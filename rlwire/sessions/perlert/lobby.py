@@ -1,9 +1,9 @@
 """One lobby of an instance: its slots and the clients that hold them.
 
-Lobby information always fits into one datagram: each slot reserves the longer of its texts when it
-is open and when a client with its tag holds it.
+Lobby information always fits into one datagram: each slot reserves room for its longer text, as an
+open slot or with its client's tag.
 
-Source addresses may be forged, so answers may go to a victim. Token buckets therefore limit them:
+Source addresses may be forged, so replies may go to a victim. Token buckets therefore limit them:
 `StrangersBudget` for peers without a slot, and one bucket for each client.
 """
 
@@ -20,29 +20,29 @@ from rlwire.limits import Limits
 
 START_MESSAGE: Final = "Simulation will start..."  # before ``start``, as in Figure 1
 START_RESEND: Final = 5.0  # seconds; section 6: "keep the SERVER_LOBBY_PORT open for five seconds"
-RESENDS: Final = 30.0  # ``start`` or ``done`` a second to one client: the rate of the stream
+RESENDS: Final = 30.0  # resent ``start`` or ``done`` per second and client: the stream's rate
 SERVER_TAG: Final = "cpu"  # of open slots, which the server plays: Figure 1
 
-# Seconds. The first change of a lobby is sent at once, the changes within this time together at its
-# end: at most 20 datagrams a second to a client, and people do not notice.
+# Seconds. The first change of a lobby is sent at once, further changes together after this time: at
+# most 20 datagrams per second and client.
 GATHER: Final = 0.05
 
-# Seconds after which a silent client loses its slot: long enough for a person to think, and a slot
-# taken from a forged address does not stay blocked.
+# Seconds after which a silent client loses its slot: enough for a person to decide, and a forged
+# address does not block a slot.
 IDLE: Final = 300.0
 
-# Lobby requests of one client, a second and at once: each may cause a datagram to all clients. A
-# client that repeats lost requests stays below.
+# Lobby requests of one client, per second and in a burst: each may cause a datagram to all clients.
+# Clients that repeat lost requests send fewer.
 REQUESTS_RATE: Final = 5.0
 REQUESTS_BURST: Final = 20.0
 
-# Bytes to the peers without a slot of one host, a second and at once: a victim gets what a modem
-# would carry, and a thousand clients of one host may register at the same time.
+# Bytes to all peers of one host without a slot, per second and in a burst: little for a victim, and
+# a thousand clients of one host may register at the same time.
 STRANGER_RATE: Final = 4 * 1024.0
 STRANGER_BURST: Final = 64 * 1024.0
 STRANGERS_RATE: Final = 128 * 1024.0  # lobby information to all hosts together
 STRANGERS_BURST: Final = 256 * 1024.0
-HOSTS: Final = 4096  # that have a bucket, about a megabyte
+HOSTS: Final = 4096  # with a bucket, about a megabyte in all
 
 _CLOSED = len("=close,,,not_ready")
 _OPEN = len("=open,,,ready") + len(SERVER_TAG)
@@ -52,7 +52,7 @@ _OPEN = len("=open,,,ready") + len(SERVER_TAG)
 class SlotLease:
     peer: Hashable
     key: str
-    heard: float  # when it last spoke to the lobby port
+    heard: float  # when it last sent to the lobby port
     requests: TokenBucket
     starts: TokenBucket
     tag: str = ""
@@ -63,7 +63,7 @@ class SlotLease:
 class _Slot:
     key: str
     kind: str
-    registered: bytes  # the answer to a registration
+    registered: bytes  # the reply to a registration
     lease: SlotLease | None = None
 
     def value(self) -> perlert.AgentSlot:
@@ -80,10 +80,10 @@ class _Slot:
 
 
 class Lobby:
-    """The slots of one instance and their holders, until a rollout is over.
+    """The slots of one instance and their clients, until its rollout has ended.
 
-    `players` ready clients start it. `send` is called with each (datagram, peer), `wake` with the
-    time of the next `flush`.
+    It starts with `players` ready clients. `send` is called with each (datagram, peer), `wake` with
+    the time of the next `flush`.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Lobby:
                 path=f"the lobby information of {name}:{number} with empty tags",
                 advice="use fewer slots or shorter keys, kinds and tags",
             )
-        self._room = limits.datagram - size  # bytes left with all slots held, for their tags
+        self._room = limits.datagram - size  # bytes left for the tags of all slots
         self.leases: dict[Hashable, SlotLease] = {}  # by peer
         self._ready = 0
         self._information: bytes | None = None
@@ -128,7 +128,7 @@ class Lobby:
         self._quiet_until = float("-inf")
         self._start = b""
         self.started: float | None = None
-        self.information()  # raises here, not at a client's request, if it cannot be encoded
+        self.information()  # raises here, instead of after a request, if it cannot be encoded
         self._start_message = self._encode(perlert.LobbyMessage(name, number, START_MESSAGE))
 
     @property
@@ -156,7 +156,7 @@ class Lobby:
         return "tag_too_long" if room < 0 else None
 
     def register(self, peer: Hashable, key: str, tag: str, now: float) -> str | None:
-        """Put a client without a `refusal` into a slot, and confirm it; return its slot before."""
+        """Give a slot to a client without a `refusal`, and confirm it; return its old slot."""
         lease = self.leases.get(peer)
         slot = self.slots[key]
         before = slot.value()
@@ -167,7 +167,7 @@ class Lobby:
         else:
             previous = lease.key
             self._vacate(lease)
-        # "Servers MUST register clients with a default not_ready status": also a second time.
+        # "Servers MUST register clients with a default not_ready status", also a second time.
         lease.key, lease.tag, lease.ready = key, tag, False
         slot.lease = lease
         self._room -= slot.extra(tag)
@@ -189,7 +189,7 @@ class Lobby:
     def inform(self, peer: Hashable) -> None:
         self._send((self.information(), peer))
 
-    # --- the server's own side ---
+    # --- calls of the server ---
 
     def message(self, text: str, peer: Hashable | None = None) -> None:
         message = self._encode(perlert.LobbyMessage(self._name, self._number, text))
@@ -206,7 +206,7 @@ class Lobby:
         self._send_all(self._start)
 
     def start_again(self, peer: Hashable, now: float) -> bool:
-        """Repeat ``start`` to a client; return whether it is still time for it."""
+        """Resend ``start`` to a client; return False if it is too late for that."""
         if self.started is None or now >= self.started + START_RESEND:
             return False
         if self.leases[peer].starts.take(1, now):
@@ -214,7 +214,7 @@ class Lobby:
         return True
 
     def drop_idle(self, now: float) -> list[SlotLease]:
-        """Free the slots of clients that were silent for `IDLE`, and return their leases."""
+        """Free the slots of clients that were silent for `IDLE` seconds; return their leases."""
         idle = [lease for lease in self.leases.values() if lease.heard <= now - IDLE]
         for lease in idle:
             del self.leases[lease.peer]
@@ -252,7 +252,7 @@ class Lobby:
     def _broadcast(self, now: float) -> None:
         self._changed = False
         self._quiet_until = now + GATHER
-        # Also when nothing will be sent then: so the times of all lobbies are in order.
+        # Even if nothing will be sent then, so that the times of all lobbies are in order.
         self._wake((self._quiet_until, self))
         self._send_all(self.information())
 
@@ -262,13 +262,13 @@ class Lobby:
 
 
 def _size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))  # the codec rejects surrogates, with a path
+    return len(text.encode("utf-8", "surrogatepass"))  # the codec rejects surrogates later
 
 
 class TokenBucket:
-    """Fills with `rate` units a second up to `burst`.
+    """A rate limit: fills with `rate` units per second up to `burst`.
 
-    A larger amount may be taken from a full bucket, which then owes the rest.
+    `take` also accepts more than `burst` from a full bucket, whose level is then negative.
     """
 
     __slots__ = ("_burst", "_filled", "_level", "_rate")
@@ -292,9 +292,9 @@ class TokenBucket:
 
 
 class StrangersBudget:
-    """Limits what peers without a slot are sent: a bucket for each host, and one for all.
+    """Limits the bytes to peers without a slot: a bucket for each host, and one for all.
 
-    Of too many hosts the longest silent one is forgotten.
+    If there are too many hosts, the least recent one is removed.
     """
 
     def __init__(self) -> None:
@@ -305,13 +305,13 @@ class StrangersBudget:
         return len(self._buckets)
 
     def take(self, host: Hashable, size: int, now: float) -> bool:
-        """Pay for `size` bytes to `host` out of both buckets, or out of neither."""
+        """Take `size` bytes to `host` from both buckets, or from neither."""
         if not self._all.holds(size, now) or not self.take_own(host, size, now):
             return False
         return self._all.take(size, now)
 
     def take_own(self, host: Hashable, size: int, now: float) -> bool:
-        """Pay out of the host's own bucket only, for answers that the number of slots bounds."""
+        """Take from the host's own bucket only, for replies that the number of slots limits."""
         if host not in self._buckets:
             if len(self._buckets) >= HOSTS:
                 self._buckets.popitem(last=False)

@@ -1,8 +1,8 @@
 """PERLERT's server: instances, each with a lobby and its rollouts, behind two ports.
 
 All instances share one lobby port and one rollout port; a datagram's header names its instance.
-No datagram raises an error, and memory for peers is bounded. docs/protocols/perlert.md says how
-the draft is read where it leaves a choice.
+No datagram raises an error, and memory for peers is bounded. docs/protocols/perlert.md has the
+choices that the draft leaves open.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ _log = logging.getLogger(__name__)
 DONE_RESEND: Final = 10.0  # seconds; section 6: "keep the SERVER_ROLLOUT_PORT open for ten seconds"
 LOG_INTERVAL: Final = 60.0  # seconds between two log lines for one of `REASONS`
 
-FRAMES: Final = 30.0  # section 3.3: RECOMMENDED as the most "rollout step" packets a second
+FRAMES: Final = 30.0  # section 3.3: the RECOMMENDED maximum of "rollout step" packets a second
 
-# A client with a forged address never speaks to the rollout port. After so many seconds (a first
-# action takes a round trip, and may be lost a few times) it gets so few steps a second.
+# A client with a forged address never sends to the rollout port. After `UNHEARD` seconds (a first
+# action takes a round trip, and may be lost a few times) it gets `UNHEARD_RATE` steps a second.
 UNHEARD: Final = 2.0
 UNHEARD_RATE: Final = 1.0
 
 AgentStep: TypeAlias = tuple[Any, Any, bool, Any]
 """An agent's observation, reward, done and extra (or None)."""
 
-_ROLLOUTS_KEPT = 4  # whose last steps are repeated to their clients
+_ROLLOUTS_KEPT = 4  # whose last steps are resent to their clients
 _COUNTED = ("actions", "frames", "frames_dropped", "resends")
 _WARNED = frozenset(("malformed", "unknown_instance", "stranger", "over_budget", "tag_too_long"))
 
 REASONS: Final[dict[str, str]] = {
     "malformed": "not a client's message, or over a limit",
     "unknown_instance": "for an instance that does not exist",
-    "stranger": "to the rollout port, from an address that is in no rollout of the instance",
-    "over_budget": "allowed, but too often, or too large an answer",
+    "stranger": "to the rollout port, from an address without a rollout of the instance",
+    "over_budget": "over the rate limit of a client or of peers without a slot",
     "wrong_port": "a lobby message to the rollout port, or an action to the lobby port",
     "running": "a lobby message while the instance runs",
     "not_started": "to the rollout port, before the sender's rollout",
-    "not_registered": "ready, from an address that holds no slot",
+    "not_registered": "ready, from an address without a slot",
     "unknown_slot": "for a slot that does not exist",
     "slot_taken": "for a slot that another client holds",
     "not_your_slot": "ready, for a slot that the sender does not hold",
     "tag_too_long": "with this tag lobby information might not fit into a datagram",
-    "too_late": "from a client whose last step is no longer repeated",
+    "too_late": "from a client whose last step is no longer resent",
     "invalid_action": "an action that the environment rejected",
 }
 """Why datagrams are dropped."""
@@ -61,7 +61,7 @@ REASONS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True)
 class SlotLeased:
-    """A client has registered for a slot; `previous` is its slot before, or None."""
+    """A client has registered for a slot; `previous` is its old slot, or None."""
 
     instance: Instance
     key: str
@@ -79,15 +79,15 @@ class LeaseExpired:
 
 @dataclass(frozen=True)
 class RolloutStarted:
-    """The clients of an instance are ready, and its rollout starts."""
+    """All clients of an instance are ready, and its rollout starts."""
 
     instance: Instance
 
 
 class Instance:
-    """One environment of a server: a lobby, and while it runs a rollout.
+    """One environment of a server: a lobby, and a rollout while it runs.
 
-    `former` is the lobby of the rollout before; `past` has clients whose last step may be repeated.
+    `former` is the lobby of the rollout before; `past` has clients whose last step may be resent.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Instance:
 
     @property
     def clients(self) -> dict[str, Hashable]:
-        """The peer that holds each slot; open slots are left out."""
+        """The peer of each slot, without open slots."""
         return {lease.key: peer for peer, lease in self.lobby.leases.items()}
 
     def start(self, now: float) -> None:
@@ -179,7 +179,7 @@ class Instance:
             return
         for client in rollout.clients.values():
             if client.last is not None:
-                self.past.pop(client.peer, None)  # so that the newest are the last ones
+                self.past.pop(client.peer, None)  # keeps the order by age
                 self.past[client.peer] = (rollout, client)
         while len(self.past) > _ROLLOUTS_KEPT * len(self.lobby.slots):
             del self.past[next(iter(self.past))]
@@ -195,13 +195,13 @@ class RolloutClient:
     peer: Hashable
     due: float  # when the next step may be sent
     interval: float  # between two steps
-    heard: float | None = None  # when it last spoke to the rollout port
+    heard: float | None = None  # when it last sent to the rollout port
     done: bool = False
-    last: bytes | None = None  # the last step sent, while it may be sent again
+    last: bytes | None = None  # the last step sent, while it may be resent
 
 
 class Rollout:
-    """One run of an instance, from ``start`` until all clients are done."""
+    """One rollout of an instance, from ``start`` until all clients are done."""
 
     def __init__(self, instance: Instance, now: float, timestamp: int) -> None:
         session = instance._session
@@ -211,13 +211,13 @@ class Rollout:
         self._read = instance._reader.read
         self._interval = interval = 1.0 / session.frames
         self._unheard_until = now + UNHEARD
-        # One step may come an interval early, so that a late tick does not cost the next one.
+        # One step may be sent an interval early, so that a late tick does not drop the next one.
         self.clients = {
             key: RolloutClient(key, peer, now - interval, interval)
             for key, peer in instance.clients.items()
         }
         self.by_peer = {client.peer: client for client in self.clients.values()}
-        self.playing = len(self.clients)  # how many clients are not done
+        self.playing = len(self.clients)  # the number of clients that are not done
         self._actions: dict[str, str] = {}
         self.started = now
         self.step = -1  # the newest published
@@ -241,13 +241,13 @@ class Rollout:
     def publish(
         self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
     ) -> list[RolloutClient]:
-        """Send each client its agent's step within its rate; ``done`` is always sent.
+        """Send each client its agent's step, up to its rate; ``done`` is always sent.
 
-        If one step cannot be encoded, none is sent. Returns the clients that this step ends.
+        If one step cannot be encoded, none is sent. Returns the clients that are now done.
         """
         if step < self.step:
             raise LocalProtocolError(f"step {step} after step {self.step}: numbers must ascend")
-        # Clients tell the steps of two rollouts apart by their timestamps, so these never go back.
+        # Clients distinguish the steps of two rollouts by timestamps, so these never decrease.
         timestamp = max(timestamp, self.timestamp)
         if now >= self._unheard_until:
             self._unheard_until = float("inf")
@@ -285,7 +285,7 @@ class Rollout:
         return finished
 
     def finish(self, now: float, timestamp: int | None = None) -> list[RolloutClient]:
-        """End the run: clients that are not done get their last observation again, as ``done``."""
+        """End the rollout: other clients get their last observation again, with ``done``."""
         steps: dict[str, AgentStep] = {}
         for client in self.clients.values():
             if not client.done:
@@ -296,7 +296,7 @@ class Rollout:
         return self.publish(steps, self.step + 1, timestamp, now) if steps else []
 
     def done_again(self, client: RolloutClient, now: float) -> bool:
-        """Repeat the last step to a client that is done; return whether there is one to repeat."""
+        """Resend the last step to a client that is done; return whether it may still be resent."""
         if client.last is None:
             return False
         self.hear(client, now)
@@ -315,7 +315,7 @@ class _ServerPort:
         self._session = session
 
     def receive(self, datagram: Any, peer: Hashable, now: float) -> list[Any]:
-        """Accept one datagram and return its events, of the lobby port only."""
+        """Process one datagram and return its events; only the lobby port has events."""
         if self.closed:
             return []
         self.received += 1
@@ -345,12 +345,12 @@ class _LobbyPort(_ServerPort):
     def __init__(self, session: PerlertServerSession) -> None:
         super().__init__(session)
         self.wakes: deque[tuple[float, Lobby]] = deque()  # in order of time
-        self._check_at: float | None = None  # when to look for silent clients
+        self._check_at: float | None = None  # when to check for silent clients
 
     def _answer(self, instance: Instance, message: Any, peer: Hashable, now: float) -> list[Any]:
         lobby, kind = instance.lobby, type(message)
         lease = lobby.leases.get(peer)
-        started: Lobby | None = None  # the lobby of a rollout that the sender is, or was, in
+        started: Lobby | None = None  # the lobby of the sender's rollout, which may have ended
         if lease is not None:
             lease.heard = now
             started = lobby if instance.rollout is not None else None
@@ -375,7 +375,7 @@ class _LobbyPort(_ServerPort):
         return []
 
     def advance(self, now: float) -> list[Any]:
-        """Send the gathered changes; return the leases that expired, and rollouts that start."""
+        """Send the gathered changes; return expired leases and starting rollouts."""
         wakes = self.wakes
         while wakes and wakes[0][0] <= now:
             wakes.popleft()[1].flush(now)
@@ -420,8 +420,8 @@ class _LobbyPort(_ServerPort):
         else:
             reason = lobby.refusal(peer, key, tag)
         if reason is None and lease is None:
-            # Not out of the bucket for all: the slots bound the successes, and a flood of forged
-            # requests for information must not keep clients from joining.
+            # Not from the bucket for all: the slots limit the successes, and a flood of forged
+            # requests for information must not prevent registrations.
             size = len(lobby.slots[key].registered)
             if not self._session.budget.take_own(_host_of(peer), size, now):
                 reason = "over_budget"
@@ -487,7 +487,7 @@ class _RolloutPort(_ServerPort):
         return []
 
     def advance(self, now: float) -> list[Any]:
-        """Forget the last steps that have been repeated for long enough."""
+        """Forget the last steps that are no longer resent."""
         expiries = self.expiries
         while expiries and expiries[0][0] <= now:
             _until, instance, client = expiries.popleft()
@@ -503,8 +503,8 @@ class _RolloutPort(_ServerPort):
 class PerlertServerSession:
     """All instances of one server, by name and number; `lobby` and `rollout` are its ports.
 
-    Nothing starts before `rollout_port`, the port in ``start``, is set. `frames` is the most
-    rollout steps to one client a second; `dropped` counts datagrams, for each of `REASONS`.
+    No rollout starts before `rollout_port`, the port in ``start``, is set. `frames` is the maximum
+    of rollout steps per second and client; `dropped` counts datagrams for each of `REASONS`.
     """
 
     def __init__(
@@ -534,7 +534,7 @@ class PerlertServerSession:
     ) -> Instance:
         """Open an instance's first lobby; `slots` are AGENT_KIND by AGENT_KEY."""
         if (name, number) in self.instances:
-            raise LocalProtocolError(f"there is an instance {name}:{number} already")
+            raise LocalProtocolError(f"the instance {name}:{number} already exists")
         instance = Instance(self, name, number, slots, players, decimals)
         self.instances[name, number] = instance
         return instance
@@ -558,7 +558,7 @@ class PerlertServerSession:
         }
 
     def drop(self, reason: str, peer: Hashable, now: float) -> None:
-        """Count a dropped datagram, and log the count once in a while."""
+        """Count a dropped datagram, and log the count at most once per `LOG_INTERVAL`."""
         self.dropped[reason] += 1
         if now >= self._log_at.get(reason, now):
             self._log_at[reason] = now + LOG_INTERVAL

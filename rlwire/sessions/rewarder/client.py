@@ -1,8 +1,8 @@
 """The rewarder's client: requests and their replies, pings, and episodes as steps.
 
 The inner session of a WebSocket's client, for one connection and one thread. `clock` is monotonic
-(`time.monotonic`), `wall` is the date (`time.time`) for `sent_at`. Decisions that the document
-leaves open: docs/protocols/rewarder.md.
+(`time.monotonic`), `wall` is the date (`time.time`) for `sent_at`. docs/protocols/rewarder.md has
+the choices that the protocol's document leaves open.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ from rlwire.sessions.rewarder.rules import (
 )
 from rlwire.sessions.rewarder.steps import ClockEstimate, ClockOffset, EpisodeTracker, RewarderStep
 
-PENDING: Final = 64  # requests that may wait for replies
+PENDING: Final = 64  # requests that may be pending
 FIRST_PINGS: Final = 8  # one after another, to compare the clocks; the original sends 10
 PING_INTERVAL: Final = 30.0  # seconds; clocks drift apart by about a millisecond in that time
 PING_TIMEOUT: Final = 30.0  # seconds
-RESET_TIMEOUT: Final = 120.0  # seconds: a game in a browser loads for minutes
+RESET_TIMEOUT: Final = 120.0  # seconds: a browser game may take minutes to load
 NEVER: Final = math.inf
-_REMEMBERED: Final = 256  # requests that were given up
+_REMEMBERED: Final = 256  # cancelled requests
 
 PUSHES: Final = frozenset((EnvObservation, EnvReward, EnvText))
-"""Events that are in what `RewarderClientSession.take` returns already."""
+"""Events that are also part of the next `RewarderClientSession.take`."""
 
 
 @dataclass(frozen=True)
 class RequestDone:
-    """A request has its reply, was refused (`error`) or timed out.
+    """A request was answered, was refused (`error`) or timed out.
 
-    `request` is its message id, None if the server's error does not name one. `what` is
-    ``"reset"``, ``"ping"`` or ``"message"`` for any other.
+    `request` is its message id, None if the server's error has none. `what` is ``"reset"``,
+    ``"ping"``, or ``"message"`` for others.
     """
 
     request: int | None
@@ -98,18 +98,19 @@ class RewarderClientSession(RewarderSession):
 
     Args:
         clock, wall: see the module.
-        observer: whether the client is an observer: resets and actions cannot be sent.
-        attach: whether to join the first episode without a reset. None: as `observer`.
-        first_pings, ping_interval, ping_timeout: by default the constants; None for no pings.
-        limits: maxima for messages.
+        observer: whether the client is an observer, which cannot send resets and actions.
+        attach: whether to join the first episode without a reset; by default for observers.
+        first_pings, ping_interval, ping_timeout: number of pings at the start, and seconds; an
+            interval of None sends no further pings.
+        limits: limits of messages.
 
     Attributes:
-        episodes: pushes that were not taken.
+        episodes: pushes that `take` has not returned yet.
         env_id, env_state, fps: of the server's last description, None before.
         about: the description's unknown members.
-        stale: pushes that were dropped: their episode is over, or no reset asked for it.
-        late: replies to requests that were given up.
-        unknown: messages of unknown methods.
+        stale: dropped pushes, whose episode is over or was not requested by a reset.
+        late: replies to cancelled requests.
+        unknown: messages with unknown methods.
     """
 
     def __init__(
@@ -133,12 +134,12 @@ class RewarderClientSession(RewarderSession):
         self._waiting: dict[int, _Request] = {}
         self._given_up: deque[int] = deque(maxlen=_REMEMBERED)
         self._due = NEVER  # when the next request times out
-        self._reset: int | None = None  # the last one, while it waits for its reply
+        self._reset: int | None = None  # the last one, while it is pending
         self._events: list[Event] = []  # of `tick`, for the next `receive`
         self.episodes = EpisodeTracker()
         self._newest: tuple[EpisodeKey, str] | None = None
-        self._known: tuple[EpisodeKey, str] | None = None  # the last one that `_episode_of` read
-        self._described: EpisodeKey | None = None  # the episode of what follows
+        self._known: tuple[EpisodeKey, str] | None = None  # the last one that `_episode_of` parsed
+        self._described: EpisodeKey | None = None  # the episode of the following attributes
         self.env_id: str | None = None
         self.env_state: str | None = None
         self.fps: float | None = None
@@ -149,34 +150,34 @@ class RewarderClientSession(RewarderSession):
 
     @property
     def episode_id(self) -> str | None:
-        """The episode of the next `take`; None while none is open, and between two."""
+        """The episode of the next `take`; None while no episode is open, and between two."""
         current = self.episodes.current
         return None if current is None else current.step.episode_id
 
     @property
     def asking(self) -> bool:
-        """Whether a request waits for its reply."""
+        """Whether a request is pending."""
         return self._due < NEVER
 
     @property
     def news(self) -> bool:
-        """Whether `take` has something to return."""
+        """Whether `take` has pushes to return."""
         current = self.episodes.current
         return current is not None and current.news
 
     def clock_offset(self) -> ClockEstimate | None:
-        """Return how the server's clock differs from `wall`; None before the first ping's reply."""
+        """Return the server's clock minus `wall`; None before the first reply to a ping."""
         return self._offset.estimate(self._clock())
 
     def send(self, event: RewarderMessage) -> list[Buffer]:
         """Return the bytes of a message, with the next id, `last_id`, and the time.
 
-        A reset also gets the newest episode's id, if it has none; pushes of that episode and of
-        older ones are dropped from now on.
+        A reset without an episode id gets the newest episode's. From then on, pushes of that
+        episode and of older ones are dropped.
 
         Raises:
-            LocalProtocolError: the connection is over, an observer cannot send it, or `PENDING`
-                requests wait for replies. Nothing was sent.
+            LocalProtocolError: the connection is closed, an observer cannot send the message, or
+                `PENDING` requests are pending. Nothing was sent.
             EncodeError, LimitExceeded: the message cannot be encoded; nothing was sent.
         """
         kind = type(event)
@@ -191,7 +192,7 @@ class RewarderClientSession(RewarderSession):
         if kind is not EnvReset:
             return self._write(event)
         if event.episode_id is None:
-            # As the original's first reset: 0 is older than any episode that the server begins.
+            # Like the original's first reset: 0 is older than any episode of the server.
             newest = "0" if self._newest is None else self._newest[1]
             event = event.with_headers(episode_id=newest)
         buffers = self._ask(event, "reset", RESET_TIMEOUT)
@@ -202,7 +203,7 @@ class RewarderClientSession(RewarderSession):
 
     def _ask(self, request: RewarderMessage, what: str, timeout: float) -> list[Buffer]:
         if len(self._waiting) >= PENDING:
-            raise LocalProtocolError(f"{PENDING} requests wait for replies, the maximum")
+            raise LocalProtocolError(f"{PENDING} requests are pending, which is the limit")
         buffers = self._write(request)
         now = self._clock()
         self._waiting[self.last_id] = _Request(self.last_id, what, now, now + timeout)
@@ -210,27 +211,27 @@ class RewarderClientSession(RewarderSession):
         return buffers
 
     def _forget(self, number: int) -> _Request | None:
-        """Return the request with this message id, which no longer waits; None if it did not."""
+        """Return the pending request with this message id, and forget it; None if there is none."""
         request = self._waiting.pop(number, None)
         if request is not None and request.due <= self._due:
             self._due = min((each.due for each in self._waiting.values()), default=NEVER)
         return request
 
     def cancel(self, number: int) -> None:
-        """Give up the request with this message id; a late reply is dropped."""
+        """Cancel the request with this message id; a late reply is dropped."""
         if self._forget(number) is not None:
             self._given_up.append(number)
             self._fail_reset(number)
 
     def _fail_reset(self, number: int | None) -> None:
-        """End the last reset if it failed; an episode that the server began by itself stays."""
+        """End the last reset if it failed; an episode that the server began itself stays open."""
         if number is not None and number == self._reset:
             self._reset = None
             if not self.episodes.is_open:
                 self.episodes.close()
 
     def _answered(self, reply: RewarderMessage, what: str | None = None) -> _Request | None:
-        """Return the request of a reply, which no longer waits; None if it was given up."""
+        """Return the request of a reply, and forget it; None if it was cancelled."""
         parent = plain_id(reply.parent_message_id, "parent_message_id")
         request = self._forget(parent) if isinstance(parent, int) else None
         if request is not None:
@@ -247,7 +248,7 @@ class RewarderClientSession(RewarderSession):
             now = self._clock()
             return _Request(parent, "message", now, now)
         raise RemoteProtocolError(
-            f"{reply.method} with parent_message_id {parent!r}, which waits for no such reply"
+            f"{reply.method} with parent_message_id {parent!r}, which is no pending request"
         )
 
     def outgoing(self) -> list[list[Buffer]]:
@@ -275,7 +276,7 @@ class RewarderClientSession(RewarderSession):
         return None if due == NEVER or self._over else due
 
     def tick(self, now: float) -> None:
-        """Let time pass; its events are among those of the next `receive`."""
+        """Process what is due; the next `receive` returns its events."""
         if self._over:
             return
         for number, request in [*self._waiting.items()] if now >= self._due else ():
@@ -290,9 +291,9 @@ class RewarderClientSession(RewarderSession):
     def receive(self, message: Buffer) -> list[Event]:
         """Return the events of one message.
 
-        A push that counts (`EnvReward`, `EnvText`, `EnvObservation`) is its own event, and already
-        in the next `take`. The other events are `EnvDescribe`, `ConnectionClose`, `UnknownMessage`
-        and `RequestDone`. After an error the session is closed.
+        A push that is not stale (`EnvReward`, `EnvText`, `EnvObservation`) is an event, and also
+        part of the next `take`. Other events are `EnvDescribe`, `ConnectionClose`, `UnknownMessage`
+        and `RequestDone`. An error closes the session.
         """
         if self._over:
             return []
@@ -393,12 +394,12 @@ class RewarderClientSession(RewarderSession):
         return [message]
 
     def _on_wrong_way(self, message: RewarderMessage) -> list[Event]:
-        raise RemoteProtocolError(f"{message.method} is for clients to send")
+        raise RemoteProtocolError(f"the server sent {message.method}, a client's message")
 
     def _episode_of(self, message: RewarderMessage) -> tuple[EpisodeKey, str]:
         """Return a message's episode, for comparison and as text."""
         known, episode_id = self._known, message.episode_id
-        # Nearly all messages are of the same episode as the one before.
+        # Nearly all messages have the same episode as the message before.
         if known is None or episode_id is None or episode_id != known[1]:
             key = episode_key(episode_id, message.method)
             assert episode_id is not None
@@ -415,7 +416,7 @@ class RewarderClientSession(RewarderSession):
         self._reset = None
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """End the session without a message: the WebSocket's close code is the reason."""
+        """End the session without a message: the WebSocket's close code gives the reason."""
         self._end()
         return []
 
@@ -427,11 +428,11 @@ class RewarderClientSession(RewarderSession):
         return self.episodes.take(self._server_time())
 
     def peek(self) -> RewarderStep:
-        """Return what `take` would, and keep it."""
+        """Return what `take` would return, and keep it."""
         return self.episodes.peek(self._server_time())
 
     def take_texts(self) -> tuple[str, ...]:
-        """Return the current episode's texts, and forget only those."""
+        """Return the current episode's texts; only they are removed from the next `take`."""
         current = self.episodes.current
         return () if current is None else current.take_texts()
 

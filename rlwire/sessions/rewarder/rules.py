@@ -15,7 +15,7 @@ Clock: TypeAlias = Callable[[], float]
 
 _ID: Final = b'"message_id":'
 _LONGEST: Final = 19  # digits of an id
-_JOINED: Final = 1024  # bytes that are copied instead of sent as a separate buffer
+_JOINED: Final = 1024  # bytes of the longest tail that is copied, not sent as its own buffer
 
 EpisodeKey: TypeAlias = tuple[int, ...]
 """An episode id's numbers, for comparison."""
@@ -23,7 +23,7 @@ EpisodeKey: TypeAlias = tuple[int, ...]
 _EPISODE = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15}){0,7}")
 _MOST = 10**15 - 1
 _DECIMAL = re.compile(r"[0-9]{1,18}")
-_NAME = 64  # characters of an id that is no number
+_NAME = 64  # characters of an id that is not a number
 
 
 def episode_key(episode_id: str | None, method: str) -> EpisodeKey:
@@ -57,11 +57,11 @@ def plain_id(value: Any, name: str) -> int | str | None:
     if type(value) is int:
         if 0 <= value < 2**63:
             return value
-        raise RemoteProtocolError(f"{name} must be from 0 to 2**63 - 1")
+        raise RemoteProtocolError(f"{name} must be from 0 to 2**63 - 1, not {quoted(value)}")
     if value is None:
         return None
     if len(value) > _NAME:
-        raise RemoteProtocolError(f"{name} has {len(value)} characters, more than {_NAME}")
+        raise RemoteProtocolError(f"{name} has {len(value)} characters, limit is {_NAME}")
     return int(value) if _DECIMAL.fullmatch(value) else str(value)
 
 
@@ -87,7 +87,7 @@ class RewarderSession:
         self._out: list[list[Buffer]] = []
         self._opening = True  # until the first `outgoing`
         self._received = -1  # the last message id
-        self._over = False  # nothing more is received, and only the last message sent
+        self._over = False  # nothing more is received, and only the last message is sent
         self.last_id = -1
         self.closing: str | None = None
         self.closed = False
@@ -126,7 +126,7 @@ class RewarderSession:
         return message
 
     def _check_text_id(self, message: RewarderMessage, name: str | None) -> None:
-        """Check a message id that is no number."""
+        """Check a message id that is not a number."""
 
     def _check_open(self) -> None:
         """Raise LocalProtocolError if nothing more can be sent."""
@@ -136,7 +136,7 @@ class RewarderSession:
 
 
 class Push:
-    """A message to many connections, encoded once with a gap for each connection's message id.
+    """A message to many connections, encoded once, with a gap for each connection's message id.
 
     `size` is in bytes, with a message id of one digit.
     """
@@ -155,7 +155,7 @@ class Push:
         self._tail = data[gap + 1 :]
 
     def numbered(self, number: int) -> list[Buffer]:
-        """Return the message with this id; long ones as two buffers, the second shared."""
+        """Return the message with this id; a long one as two buffers, the second shared."""
         tail = self._tail
         if len(tail) <= _JOINED:
             return [b"%b%d%b" % (self._head, number, tail)]

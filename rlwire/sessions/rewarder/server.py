@@ -1,8 +1,8 @@
 """The rewarder's server: a `Runtime`, and a session for each connection.
 
 The session is the inner one of a WebSocket's server, for one thread; a runtime is thread-safe.
-`clock` is monotonic (`time.monotonic`), `wall` is the date (`time.time`) for `sent_at`. Decisions
-that the document leaves open: docs/protocols/rewarder.md.
+`clock` is monotonic (`time.monotonic`), `wall` is the date (`time.time`) for `sent_at`.
+docs/protocols/rewarder.md has the choices that the protocol's document leaves open.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rlwire.codecs.rewarder import (
 )
 from rlwire.codecs.rewarder.infos import BEGUN
 from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
-from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
+from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer, quoted
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rewarder.rules import (
     Buffer,
@@ -46,8 +46,8 @@ from rlwire.sessions.rewarder.rules import (
 Number: TypeAlias = int | float
 
 _TEXT: Final = 1000  # characters of an error
-_FASTEST: Final = 1000  # frames per second that a client may ask for
-_PENDING: Final = 16  # resets of one client that wait for a reply
+_FASTEST: Final = 1000  # frames per second that a client may request
+_PENDING: Final = 16  # pending resets of one client
 _PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation, UnknownMessage)
 _TAKEN: Final = "The rewarder already has an active client; connect with openai-observer: true."
 
@@ -61,14 +61,14 @@ class Runtime:
     Args:
         env_id, env_state, fps, episode_id, about: of the first `EnvDescribe`.
         clock, wall: see the module.
-        password: the user name of clients' Basic credentials; None accepts all.
-        limits: maxima for messages.
+        password: the user name of clients' Basic credentials; None accepts all clients.
+        limits: limits of messages.
 
     Attributes:
         guarded: whether there is a password.
         active: the session of the active client, if any.
-        status: the description; it is replaced, never changed.
-        stale: messages that were not sent, as their client knew a newer episode.
+        status: the description; it is replaced, never modified.
+        stale: messages that were not sent because their client already had a newer episode.
     """
 
     def __init__(
@@ -121,10 +121,10 @@ class Runtime:
         info: Mapping[str, Any] | None = None,
         **changes: Any,
     ) -> EnvDescribe:
-        """Begin an episode, newer than `past`, with the reset's `info`; as `describe`.
+        """Begin an episode newer than `past`, with the reset's `info`; return the description.
 
         Raises:
-            RemoteProtocolError: no id comes after `past`.
+            RemoteProtocolError: `past` is the last possible id.
         """
         with self._lock:
             episode_id = following_episode(self.episode_id, past)
@@ -139,14 +139,14 @@ class Runtime:
         return self.status.with_headers(episode_id=episode_id, extra_body=about, **given)
 
     def push(self, event: RewarderMessage) -> Push:
-        """Encode a push of the current episode, or its own, for `RewarderServerSession.send`.
+        """Encode a push for `RewarderServerSession.send`, by default of the current episode.
 
         Raises:
-            LocalProtocolError: the event is no push.
+            LocalProtocolError: the event is not a push.
             EncodeError, LimitExceeded: the event cannot be encoded.
         """
         if not isinstance(event, _PUSHES):
-            raise LocalProtocolError(f"{name_of(event)} is not for all connections")
+            raise LocalProtocolError(f"{name_of(event)} cannot be sent to all connections")
         episode_id = event.episode_id
         if episode_id is None:
             event = event.with_headers(episode_id=self.status.episode_id)
@@ -157,7 +157,7 @@ class Runtime:
     def connect(
         self, authorization: str | None = None, observer: str | None = None
     ) -> RewarderServerSession:
-        """Return a connection's session, by its Authorization and openai-observer headers."""
+        """Return a connection's session for its Authorization and openai-observer headers."""
         refusal = None
         if self._password is not None:
             credentials = basic_credentials(authorization)
@@ -189,7 +189,7 @@ class RewarderServerSession(RewarderSession):
         admitted: whether the password was right, for the WebSocket's `Guess`.
         observer: whether the client is an observer. The first other client to send a message is
             the active one, as in the original, so silent clients do not block others.
-        refused: messages that the session itself refused with ``v0.reply.error``.
+        refused: messages that the session rejected by itself with ``v0.reply.error``.
     """
 
     def __init__(self, runtime: Runtime, refusal: str | None, observer: bool) -> None:
@@ -206,12 +206,12 @@ class RewarderServerSession(RewarderSession):
     def send(self, event: Push | ReplyEnvReset | ReplyError | ConnectionClose) -> list[Buffer]:
         """Return the bytes of a message, with the next id and the time.
 
-        `ReplyEnvReset` and `ReplyError` need the request's ``parent_message_id``, and get
-        ``parent_runtime``; a `ReplyEnvReset` gets the current ``episode_id`` if it has none.
+        `ReplyEnvReset` and `ReplyError` need the request's ``parent_message_id``; the session adds
+        ``parent_runtime``, and to a `ReplyEnvReset` without ``episode_id`` the current one.
 
         Raises:
-            LocalProtocolError: another kind of message, after the end, a reply to no request, or a
-                push of an older episode than the client knows. Nothing was sent.
+            LocalProtocolError: another kind of message, a closed connection, a reply without a
+                request, or a push of an older episode than the client's. Nothing was sent.
             EncodeError, LimitExceeded: the message cannot be encoded; nothing was sent.
         """
         if self._opening or self._over:
@@ -221,21 +221,21 @@ class RewarderServerSession(RewarderSession):
                 with self.runtime._lock:
                     self.runtime.stale += 1
                 raise LocalProtocolError(
-                    f"episode {event.episode_id} is over: the client knows {self._episode}"
+                    f"episode {event.episode_id} is over: the client is in {self._episode}"
                 )
             self.last_id += 1
             return event.numbered(self.last_id)
         if isinstance(event, (ReplyEnvReset, ReplyError)):
             return self._answer(event)
         if not isinstance(event, ConnectionClose):
-            raise LocalProtocolError(f"a server's user cannot send {name_of(event)}")
+            raise LocalProtocolError(f"a rewarder's server cannot send {name_of(event)}")
         buffers = self._write(event)
         self._end(event.message)
         self._flush()
         return buffers
 
     def _set_episode(self, episode_id: str | None) -> bool:
-        """Set the client's episode, unless it knows a newer one; return whether it was set."""
+        """Set the client's episode unless it already has a newer one; return whether it was set."""
         key = _own_key(episode_id)
         if key < self._newest:
             return False
@@ -244,7 +244,7 @@ class RewarderServerSession(RewarderSession):
 
     def _check_open(self) -> None:
         if self._opening:
-            raise LocalProtocolError("the connection has not begun: env.describe comes first")
+            raise LocalProtocolError("cannot send before the connection's first v0.env.describe")
         super()._check_open()
 
     def _answer(self, reply: Any) -> list[Buffer]:
@@ -263,7 +263,7 @@ class RewarderServerSession(RewarderSession):
             headers = {}  # to an action
         else:
             raise LocalProtocolError(
-                f"{reply.method} needs the parent_message_id of a request that waits for it, not "
+                f"{reply.method} needs the parent_message_id of a pending request, not "
                 f"{reply.parent_message_id!r}"
             )
         if isinstance(reply, ReplyEnvReset):
@@ -280,7 +280,7 @@ class RewarderServerSession(RewarderSession):
     def outgoing(self) -> list[list[Buffer]]:
         """Return and forget the session's own messages.
 
-        First the description or the rejection, then pongs and refusals.
+        First the description or the rejection, then pongs and error replies.
         """
         if self._opening:
             self._opening = False
@@ -308,7 +308,7 @@ class RewarderServerSession(RewarderSession):
         self.release()
 
     def release(self) -> None:
-        """End the connection's claims: another client may be active."""
+        """Drop pending requests, and let another client become the active one."""
         self._pending.clear()
         self.runtime._release(self)
 
@@ -321,7 +321,7 @@ class RewarderServerSession(RewarderSession):
         if self._over:
             return []
         try:
-            told = self._decode(message)
+            decoded = self._decode(message)
         except RlwireError:
             self._over = True
             self.release()
@@ -330,20 +330,19 @@ class RewarderServerSession(RewarderSession):
         if not (self.observer or runtime.active is self or runtime._claim(self)):
             self._close(_TAKEN)
             return []
-        kind = type(told)
+        kind = type(decoded)
         if kind is AgentAction and not self.observer:
-            return [told]
+            return [decoded]
         began = self._clock()
-        number = told.message_id
-        wrong = self._wrong_with(told)
-        if wrong is not None:
+        number = decoded.message_id
+        reason = self._why_rejected(decoded)
+        if reason is not None:
             self.refused += 1
-            self._enqueue(
-                self._write(ReplyError(f"{told.method[:60]}: {wrong}", parent_message_id=number))
-            )
+            text = f"{decoded.method[:60]}: {reason}"
+            self._enqueue(self._write(ReplyError(text, parent_message_id=number)))
         elif kind is EnvReset and not self.observer:
-            self._pending[cast("int | str", plain_id(number, "message_id"))] = told, began
-            return [told]
+            self._pending[cast("int | str", plain_id(number, "message_id"))] = decoded, began
+            return [decoded]
         else:
             took = max(0.0, self._clock() - began)
             reply: RewarderMessage
@@ -357,38 +356,39 @@ class RewarderServerSession(RewarderSession):
             self._enqueue(self._write(reply))
         return []
 
-    def _wrong_with(self, told: Any) -> str | None:
-        """Return why a message is refused, if it is."""
-        kind = type(told)
+    def _why_rejected(self, message: Any) -> str | None:
+        """Return why a message is rejected, or None."""
+        kind = type(message)
         if kind is AgentAction:
             return "observers cannot act"
         if kind is UnknownMessage:
             return "unknown method"
         if kind is not EnvReset and kind is not ControlPing:
             return "only servers send it"
-        if told.message_id is None:
+        if message.message_id is None:
             return "a request needs a message_id"
         if kind is ControlPing:
             return None
-        if told.seed is not None and (type(told.seed) is not int or abs(told.seed) >= 2**63):
+        seed = message.seed
+        if seed is not None and (type(seed) is not int or abs(seed) >= 2**63):
             return "seed must be an integer of 64 bits"
-        if told.fps is not None and not 0 < told.fps <= _FASTEST:
-            return f"fps must be over 0 and at most {_FASTEST}"
-        if told.episode_id is not None:
+        if message.fps is not None and not 0 < message.fps <= _FASTEST:
+            return f"fps must be over 0 and at most {_FASTEST}, not {quoted(message.fps)}"
+        if message.episode_id is not None:
             try:
-                following_episode("0", told.episode_id)
+                following_episode("0", message.episode_id)
             except RemoteProtocolError as error:
                 return str(error)
         if len(self._pending) >= _PENDING:
-            return f"{len(self._pending)} resets wait for their answers, as many as may"
+            return f"{len(self._pending)} resets are pending, limit is {_PENDING}"
         return None
 
-    def _check_text_id(self, told: RewarderMessage, name: str | None) -> None:
+    def _check_text_id(self, message: RewarderMessage, name: str | None) -> None:
         if name in self._pending:
-            raise RemoteProtocolError(f"{told.method} with a duplicate message_id")
+            raise RemoteProtocolError(f"{message.method} repeats the message_id {quoted(name)}")
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Return a ``v0.connection.close`` with the error, unless one was sent; end the session."""
+        """End the session; return a ``v0.connection.close`` with the error, unless one was sent."""
         if self.closing is not None:
             return []
         self._opening = False

@@ -1,8 +1,8 @@
 """A client's pushes between two steps, and the clocks' offset.
 
-A server pushes rewards and begins episodes at its own pace, an agent steps at its own.
-`EpisodeTracker` keeps two episodes: the agent's current one, and the newest one after it, which
-begins when the agent has taken the end of the first. Memory is bounded.
+A server pushes rewards and starts episodes at its own pace, and an agent steps at its own.
+`EpisodeTracker` keeps two episodes: the agent's current one, and the newest one after it, which the
+agent enters once `take` has returned the end of the first. Memory is bounded.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from rlwire.errors import RemoteProtocolError, quoted
 from rlwire.sessions.rewarder.rules import EpisodeKey
 
 TEXTS: Final = 1024  # kept between two steps; the oldest are dropped
-TEXT_SIZE: Final = 2**20  # characters of all of them
-INFOS: Final = 1024  # entries kept of the merged infos between two steps
-INFO_SIZE: Final = 2**20  # of all of them, as `size_of` counts
+TEXT_SIZE: Final = 2**20  # characters of all kept texts
+INFOS: Final = 1024  # entries of the merged infos between two steps
+INFO_SIZE: Final = 2**20  # of all entries, in the unit of `size_of`
 _DRIFT: Final = 15e-6  # seconds a second, the maximum of RFC 5905
 
 
-@dataclass(slots=True)  # frozen ones take three times as long to make
+@dataclass(slots=True)  # a frozen one takes three times as long to create
 class RewarderStep:
     """The pushes since the last step, all of one episode.
 
@@ -34,15 +34,15 @@ class RewarderStep:
         done: whether the episode has ended; the next step is of a newer one.
         info: the infos, merged.
         texts: in order of arrival.
-        observation: the episode's newest, None before the first.
+        observation: the episode's newest observation, None before the first.
         count: the number of rewards.
         lag: seconds since the server sent the newest push, by the estimated clock offset; None
             without a push or an offset.
         episode_id: None while no episode is open, as after a reset was sent.
         env_state: the environment's last state in this episode, such as "running".
-        cut: whether it is done because a newer episode began, without a final reward.
-        dropped: texts and infos over the limits.
-        state_changed: whether `env_state` changed within the episode; that alone makes a step.
+        cut: whether `done` is set because a newer episode began, without a final reward.
+        dropped: the number of texts and infos over the limits.
+        state_changed: whether `env_state` changed within the episode; this alone makes a step.
         sent_at: the server's time of the newest push.
     """
 
@@ -64,7 +64,7 @@ class RewarderStep:
 def merged(name: str, before: Any, value: Any) -> Any:
     """Return the merged value of an info's entry: the newer one, or the sum for ``stats``.
 
-    As in the original, ``stats.gauges`` are not summed.
+    Like in the original, ``stats.gauges`` are not summed.
     """
     if not name.startswith("stats") or name.startswith("stats.gauges"):
         return value
@@ -110,7 +110,6 @@ class EpisodeBuffer:
         self._info_size = 0
 
     def add_reward(self, reward: float, done: bool, info: dict[str, Any]) -> None:
-        """Add a reward to the sum."""
         step = self.step
         try:
             total = float(step.reward + reward)
@@ -154,7 +153,6 @@ class EpisodeBuffer:
             self.step.dropped += 1
 
     def add_observation(self, observation: Any) -> None:
-        """Replace the observation."""
         self.step.observation = observation
         self.news = True
 
@@ -173,7 +171,7 @@ class EpisodeBuffer:
             self.step.done = self.step.cut = self.news = True
 
     def peek(self, server_time: float | None) -> RewarderStep:
-        """Return the step, and keep it."""
+        """Return a copy of the step so far."""
         step = self.step
         lag = None
         if server_time is not None and step.sent_at is not None:
@@ -181,7 +179,7 @@ class EpisodeBuffer:
         return replace(step, info=dict(step.info), texts=tuple(self._texts), lag=lag)
 
     def take_texts(self) -> tuple[str, ...]:
-        """Return the texts, and forget only those."""
+        """Return and forget the texts only."""
         texts = tuple(self._texts)
         self._texts.clear()
         self._text_size = 0
@@ -203,12 +201,12 @@ class EpisodeBuffer:
 
 
 class EpisodeTracker:
-    """Assigns pushes to episodes, and drops those of old ones. At first it drops all.
+    """Assigns pushes to episodes, and drops pushes of old ones; before the first `open` of all.
 
     Attributes:
-        current: the agent's episode; None while none is open, and between two.
-        is_open: whether there is a current episode, or the next one will be.
-        skipped: episodes that a newer one replaced before the agent entered them.
+        current: the agent's episode; None while no episode is open, and between two.
+        is_open: whether there is a current episode, or the next one becomes current.
+        skipped: the number of episodes that a newer one replaced before the agent entered them.
     """
 
     __slots__ = ("_floor", "_keeps", "_next", "current", "is_open", "skipped")
@@ -225,7 +223,7 @@ class EpisodeTracker:
         self.current: EpisodeBuffer | None = None
 
     def expect(self, past: EpisodeKey | None) -> None:
-        """Drop all episodes, and keep the newest of those after `past`."""
+        """Drop all episodes, and later keep the newest one after `past`."""
         self.close()
         self._keeps = True
         self._floor = past
@@ -237,7 +235,7 @@ class EpisodeTracker:
         return newest.step if self.is_open and newest is not None else None
 
     def newer(self, key: EpisodeKey) -> bool:
-        """Return whether an episode is newer than the current one, or than the last one."""
+        """Return whether an episode is newer than the current one, or else than the last one."""
         if self.current is not None:
             return key > self.current.key
         return self._keeps and (self._floor is None or key > self._floor)
@@ -258,7 +256,7 @@ class EpisodeTracker:
             self._next = waiting
 
     def place(self, key: EpisodeKey, episode_id: str) -> EpisodeBuffer | None:
-        """Return this episode's buffer, None if it is too old; a newer episode ends the current."""
+        """Return an episode's buffer, None if it is too old; a newer one ends the current one."""
         current = self.current
         if current is not None and key == current.key:
             return current
@@ -278,12 +276,12 @@ class EpisodeTracker:
         return waiting
 
     def peek(self, server_time: float | None) -> RewarderStep:
-        """Return what `take` would, and keep it."""
+        """Return what `take` would return, and keep it."""
         current = self.current
         return RewarderStep(0.0, False, {}) if current is None else current.peek(server_time)
 
     def take(self, server_time: float | None) -> RewarderStep:
-        """Return the current episode's step; after its end the next episode begins."""
+        """Return the current episode's step; if it is done, the next episode becomes current."""
         current = self.current
         if current is None:
             return RewarderStep(0.0, False, {})
@@ -295,7 +293,7 @@ class EpisodeTracker:
 
 
 class ClockEstimate(NamedTuple):
-    """`offset` is the seconds from our clock to the peer's, `error` its maximal error."""
+    """`offset`: the peer's clock minus ours in seconds; `error`: the maximal error of that."""
 
     offset: float
     error: float
@@ -304,9 +302,9 @@ class ClockEstimate(NamedTuple):
 class ClockOffset:
     """Estimates a clock's offset from round trips, as NTP does (RFC 5905, section 10).
 
-    A request leaves at t1 of our clock and arrives at t2 of the peer's, the reply leaves at t3 and
-    arrives at t4: the offset is ((t2 - t1) + (t3 - t4)) / 2 if both ways took the same time. The
-    round trip with the least error counts, which is half of it and the drift since.
+    A request leaves at t1 of our clock and arrives at t2 of the peer's; the reply leaves at t3 and
+    arrives at t4. If both directions take the same time, the offset is ((t2 - t1) + (t3 - t4)) / 2.
+    The error is half of the round trip plus the drift since; the estimate with the least counts.
     """
 
     __slots__ = ("_samples",)
@@ -323,7 +321,6 @@ class ClockOffset:
         replied: float,
         runtime: float | None = None,
     ) -> None:
-        """Add a round trip."""
         if not math.isfinite(replied):
             return
         if runtime is None or not 0.0 <= runtime <= elapsed:

@@ -1,12 +1,13 @@
 """`RfbClientSession`, an RFB viewer: paints a server's updates into a framebuffer.
 
-A frame of the stream is a message, or as many rectangles of an update as are whole, or one large
-one. Rectangles are painted when their update is whole: the framebuffer never shows half of one.
+A frame of the stream is a message, the complete rectangles that have been received, or one large
+rectangle. Rectangles are painted once their update is complete: the framebuffer never shows half an
+update.
 
-By itself the session sends:
+The session sends by itself:
 
-- The pixel format, the encodings and a full request after the handshake, and a full request after
-  each new size.
+- The pixel format, the encodings and a full request after the handshake; a full request after each
+  resize.
 - EnableContinuousUpdates if the server supports it, else an incremental request after each update.
 - The reply to each Fence.
 
@@ -52,14 +53,14 @@ LOSSLESS: tuple[Encoding, ...] = (
 )
 """The default encodings, the best first: servers use the first that they support."""
 
-_CHANGES = 1024  # rectangles that `pop_changes` returns at most, nearly
-_KEPT = 128  # bytes that keeping a rectangle costs beside its own
+_CHANGES = 1024  # rectangles for `pop_changes` before they are merged
+_KEPT = 128  # bytes of overhead for each rectangle in memory
 _ENDLESS = 1 << 62  # rectangles of an update that a LastRect ends
 _KNOWN_FLAGS = rfb.FENCE_BLOCK_BEFORE | rfb.FENCE_BLOCK_AFTER | rfb.FENCE_SYNC_NEXT
 
 _HEAD = 12  # bytes of a rectangle's head
-_ENCODING = 8  # the offset of its encoding, whose first byte is at least
-_PSEUDO = 128  # for a rectangle without pixels
+_ENCODING = 8  # the offset of its encoding
+_PSEUDO = 128  # the lowest first byte of a pseudo-encoding, which has no pixels
 _UPDATE = 0  # the type of a FramebufferUpdate
 _UPDATE_HEAD = 4  # its bytes before the first rectangle
 
@@ -75,14 +76,14 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Painted:
-    """A whole update is in the framebuffer: its rectangles, in order of painting."""
+    """A complete update was painted: its rectangles, in that order."""
 
     rectangles: list[Rectangle]
 
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """The framebuffer has another size; old pixels that fit are still there."""
+    """The framebuffer has a new size; old pixels that fit are kept."""
 
     width: int
     height: int
@@ -95,9 +96,9 @@ Event: TypeAlias = Opened | Painted | Resized | rfb.Bell | Fence
 class RfbClientSession:
     """A viewer's side of one connection; a `rlwire.transports.interface.TalkingSession`.
 
-    `painting` is a context that is entered while pixels change, such as a lock. `update_timeout` is
-    in seconds from the begin of an update. `limits.pixels` bounds the framebuffer, `received` an
-    update, `string` a cut text.
+    `painting` is a context manager, such as a lock, that is entered while pixels change.
+    `update_timeout` is in seconds from the start of an update. `limits.pixels` limits the
+    framebuffer, `received` an update, `string` a cut text.
     """
 
     hangs_up = True
@@ -126,9 +127,9 @@ class RfbClientSession:
         self.opened = False
         self._outgoing: list[Any] = []
         self._decoder: Any = None
-        # Of the update that is received:
-        self._left = 0  # rectangles to come
-        self._run = (0, 0, False)  # size, count and end of the rectangles of `frame_size`
+        # Of the update that is being received:
+        self._left = 0  # missing rectangles
+        self._run = (0, 0, False)  # rectangles of `frame_size`: size, count, whether they end it
         self._unpainted: list[tuple[Buffer, int, int]] = []  # message, offset, count
         self._held = 0  # bytes
         self._spent = 0  # pixels painted
@@ -180,7 +181,7 @@ class RfbClientSession:
         return _HEAD if self._left else 0
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        """Return None: the session keeps rectangles and their buffers."""
+        """Return None: the session keeps the buffers of rectangles."""
         return None
 
     def receive(self, message: Buffer) -> list[Any]:
@@ -228,7 +229,7 @@ class RfbClientSession:
         if self._run[0] != size:  # `frame_size` measured another frame
             self._run_size(message, offset, len(message), self._left)
         _, count, ended = self._run
-        count = count or 1  # its size was known before it was whole
+        count = count or 1  # one large rectangle, whose size was known before it was complete
         self._left = 0 if ended else self._left - count
         events: list[Any] = []
         if message[offset + _ENCODING] < _PSEUDO:
@@ -236,7 +237,7 @@ class RfbClientSession:
             self._held += size + count * _KEPT
         elif not ended:
             self._held += size
-            # The one encoding without pixels that the session asks for, LastRect aside.
+            # DesktopSize: of the requested pseudo-encodings, rectangles have it and LastRect only.
             width, height = struct.unpack_from(">HH", message, offset + 4)
             events = self._resize(width, height)
         return events if self._left else events + self._end_update()
@@ -277,7 +278,7 @@ class RfbClientSession:
         most = self._decoder.most
         with self._painting:
             framebuffer.resize(width, height)
-            # The same share as before of what the update may paint, plus the new size.
+            # Keep the used share of what the update may paint, and add the new size.
             self._spent = self._spent * self._decoder.most // most + width * height
             if self._spent > self._decoder.most:
                 raise LimitExceeded(
@@ -307,7 +308,7 @@ class RfbClientSession:
                     return [message]
                 # Everything before it is in the framebuffer, and replies are sent in order.
                 self._outgoing.append(Fence(flags & _KNOWN_FLAGS, payload))
-            case rfb.EndOfContinuousUpdates():  # the first announces support, another is an end
+            case rfb.EndOfContinuousUpdates():  # the first one announces support, later ones end it
                 if self.continuous:
                     self.continuous = False
                     self._request(incremental=True)
@@ -343,11 +344,11 @@ class RfbClientSession:
 
     def _encode(self, message: ClientMessage) -> bytes:
         if not self.opened:
-            raise LocalProtocolError("the handshake is not over")
+            raise LocalProtocolError("cannot send: the RFB handshake has not finished")
         if isinstance(message, rfb.SetPixelFormat | rfb.SetEncodings | rfb.EnableContinuousUpdates):
             raise LocalProtocolError(f"the session itself sends {type(message).__name__}")
         if isinstance(message, Fence) and not self.fences:
-            raise LocalProtocolError("the server has not announced Fence")
+            raise LocalProtocolError("cannot send: the server has not announced support for Fence")
         return encode(message)
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
@@ -366,7 +367,7 @@ class RfbClientSession:
         elif now >= self._due:
             self.closed = True
             raise DeadlineExceeded(
-                f"an update was not whole within {self._update_timeout:g} s: {self._missing()}"
+                f"an update was not complete within {self._update_timeout:g} s: {self._missing()}"
             )
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
@@ -401,7 +402,7 @@ def _all_encodings(
 ) -> tuple[int, ...]:
     numbers = [int(Encoding(number)) for number in wanted]
     if not numbers or min(numbers) < 0:
-        raise ValueError(f"encodings must be encodings of pixels, at least one, not {numbers}")
+        raise ValueError(f"encodings must be at least one pixel encoding, not {numbers}")
     if quality is not None:
         numbers.append(rfb.level_encoding(Encoding.QUALITY_0, quality))
     if compression is not None:

@@ -1,6 +1,6 @@
 """`FrameEncoder`: a server's newest frame, and the updates encoded from it.
 
-Viewers with the same older frame and format get the same bytes, encoded once.
+Viewers with the same older frame and format share an update's bytes, which are encoded once.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Area: TypeAlias = tuple[int, int, int, int]
 Frame: TypeAlias = npt.NDArray[np.uint8]
 """Pixels: (height, width, 3)."""
 
-_ENCODERS: Final = 16  # kept, of as many formats
-_FRAMES: Final = 16  # bytes of updates kept of one frame, as a multiple of its size
-_STATES: Final = 1024  # older frames it is compared with
+_ENCODERS: Final = 16  # cached, each for one format
+_FRAMES: Final = 16  # bytes of cached updates of one frame, as a multiple of its size
+_STATES: Final = 1024  # older frames that a frame is compared with
 _MOST_RECTANGLES: Final = 0xFFF0  # of an update, whose count has 16 bits
 
 
@@ -60,13 +60,13 @@ class FrameEncoder:
         self._encoded: dict[tuple[int, UpdateFormat], tuple[int, bytes]] = {}
 
     def areas(self, since: NumberedFrame | None, now: NumberedFrame) -> list[Area]:
-        """Return the areas of a frame that differ from an older one, or all of it for None."""
+        """Return the areas in which `now` differs from `since`; for None the whole frame."""
         height, width, _ = now.frame.shape
         if since is None or since.frame.shape != now.frame.shape:
             return [(0, 0, width, height)]
         self._turn_to(now)
         if (found := self._areas.get(since.number)) is None:
-            # Larger tiles, so that an update has fewer than 2^16 rectangles.
+            # Larger tiles for large frames: an update has fewer than 2^16 rectangles.
             tile = 16 if width * height <= 1 << 22 else 64
             found = self._areas[since.number] = changed(since.frame, now.frame, tile)
         return found

@@ -46,7 +46,7 @@ class ClientHandshake:
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         stage = self.stage
         if stage is Stage.VERSION:
-            # Checked from the first byte on: other protocols' greetings may be shorter.
+            # Check from the first byte on: greetings of other protocols may be shorter.
             if not _BEGINNING.startswith(bytes(buffer[start : min(end, start + 4)])):
                 handshake.decode_version(buffer[:end], start)
             return handshake.VERSION_SIZE
@@ -80,7 +80,7 @@ class ClientHandshake:
         return None
 
     def _agree_on_version(self, theirs: Version) -> None:
-        # Appendix A: unknown versions count as 3.3. Apple's 3.889 and RealVNC's 4.1 speak 3.8.
+        # Appendix A: unknown versions are treated as 3.3. Apple's 3.889 and RealVNC's 4.1 are 3.8.
         if theirs < (3, 3):
             raise RemoteProtocolError(
                 f"the server speaks RFB {theirs[0]}.{theirs[1]}, expected 3.3 or later"
@@ -98,7 +98,7 @@ class ClientHandshake:
             self.security = Security.NONE
         elif Security.VNC in offer:
             raise RemoteProtocolError(
-                "the server asks for a password (VNC authentication): pass auth='...'"
+                "the server requires a password (VNC authentication): pass auth='...'"
             )
         else:
             names, ours = (
@@ -106,7 +106,7 @@ class ClientHandshake:
                 for each in (offer, (Security.NONE, Security.VNC))
             )
             raise RemoteProtocolError(
-                f"the server offers the security types {names} only; rlwire supports {ours}"
+                f"the server offers only the security types {names}; rlwire supports {ours}"
             )
         if self.version >= (3, 7):
             self.outgoing.append(bytes((self.security,)))
@@ -180,7 +180,7 @@ class ServerHandshake:
         elif self._stage is Stage.CHALLENGE:
             self._compare(bytes(message))
         else:
-            # ClientInit; its wish for exclusive access is ignored.
+            # ClientInit; a request for exclusive access is ignored.
             self._stage = Stage.OVER
         return self._stage is Stage.OVER
 

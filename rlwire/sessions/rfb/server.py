@@ -1,7 +1,7 @@
 """`RfbServerSession`, the server's side of one viewer's connection.
 
-The session answers a request with what changed since the last update, however many frames ago that
-was. So a slow viewer gets fewer frames, and always the newest.
+The session answers a request with the changes since the viewer's last update. So a slow viewer
+receives fewer frames, but always the newest.
 
 Source: RFC 6143; Fence: rfbproto.rst.
 """
@@ -35,8 +35,8 @@ from rlwire.sessions.rfb.handshake import ServerHandshake
 Input: TypeAlias = KeyEvent | PointerEvent
 
 _KNOWN_FLAGS: Final = rfb.FENCE_BLOCK_BEFORE | rfb.FENCE_BLOCK_AFTER | rfb.FENCE_SYNC_NEXT
-_REASON: Final = 500  # characters of an error's text that the viewer is sent
-_numbers = itertools.count(-1, -1)  # of frames that are one viewer's own
+_REASON: Final = 500  # characters of an error text that is sent to the viewer
+_numbers = itertools.count(-1, -1)  # of frames that only one viewer has
 _SETS: Final = (0, 2)  # SetPixelFormat and SetEncodings
 _ENCODINGS: Final = frozenset(map(int, Encoding))
 
@@ -49,7 +49,7 @@ _screen = struct.Struct(">BxxxIHHHHI")
 class RfbServerSession:
     """One viewer's connection; a `rlwire.transports.interface.TalkingSession`.
 
-    Sessions share `frames`. A password of None admits all viewers; `guess` delays comparing it.
+    Sessions share `frames`. Without a password all viewers are admitted; `guess` delays comparing.
     """
 
     hangs_up = True
@@ -75,10 +75,10 @@ class RfbServerSession:
         self._known: frozenset[int] = frozenset()
         self._settings: dict[int, Buffer] = {}  # the last message of each of `_SETS`
         self._requested: Area | None = None  # the area to update
-        self._full: Area | None = None  # and the part of it to send whole
-        self._size = (0, 0)  # the viewer's
-        self._last: NumberedFrame | None = None  # what it shows
-        self._pointer = False  # whether it has the cursor
+        self._full: Area | None = None  # the part of it to send even if it has not changed
+        self._size = (0, 0)  # of the viewer's framebuffer
+        self._last: NumberedFrame | None = None  # the viewer's pixels
+        self._pointer = False  # whether the viewer has the cursor
 
     @property
     def view_only(self) -> bool:
@@ -116,8 +116,8 @@ class RfbServerSession:
         return out
 
     def send(self, event: Any) -> list[Buffer]:
-        """Raise LocalProtocolError: the session itself sends updates, and nothing else."""
-        raise LocalProtocolError(f"a server cannot send {type(event).__name__}")
+        """Raise LocalProtocolError: the session sends updates by itself, and nothing else."""
+        raise LocalProtocolError(f"an RFB server cannot send {type(event).__name__}")
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
         over, self.closed = self.opened or self.closed, True
@@ -185,7 +185,7 @@ class RfbServerSession:
             1 if compression is None else compression,
         )
         if Encoding.FENCE in self._known and Encoding.FENCE not in before:
-            # Announces support. Its reply is ignored.
+            # Announces support; the reply is ignored.
             self._outgoing.append(encode(Fence(rfb.FENCE_REQUEST | rfb.FENCE_BLOCK_BEFORE)))
 
     def _update(self, out: list[Buffer]) -> None:
@@ -200,7 +200,7 @@ class RfbServerSession:
                 self._last = self._requested = self._full = None
                 size = _head.pack(0, 0, width, height, encoding)
                 if encoding == Encoding.EXTENDED_DESKTOP_SIZE:
-                    # One screen, not of id 0: libvncclient reads that as no screen.
+                    # One screen, whose id is not 0: libvncclient reads 0 as no screen.
                     size += _screen.pack(1, 1, 0, 0, width, height, 0)
                 self._append_update(out, 1, [size])
                 return
@@ -215,7 +215,7 @@ class RfbServerSession:
             self._append_update(out, len(head) + count, [*head, data] if count else head)
 
     def _changes(self, area: Area, now: NumberedFrame) -> tuple[int, bytes]:
-        """Return the rectangles that update an area, and note that the viewer has them."""
+        """Return the rectangles that update an area, and record that the viewer has them."""
         frames, wanted, full = self._frames, self._format, self._full
         since = self._last
         whole = (0, 0, *self._size)
@@ -236,7 +236,7 @@ class RfbServerSession:
     def _patched(
         self, since: NumberedFrame | None, now: NumberedFrame, areas: list[Area]
     ) -> NumberedFrame:
-        """Return what the viewer shows after an update; unrequested areas count as up to date."""
+        """Return the viewer's pixels after an update of `areas`."""
         if since is None or since.frame.shape != now.frame.shape:
             return now
         frame = since.frame.copy()
@@ -245,7 +245,7 @@ class RfbServerSession:
         return NumberedFrame(next(_numbers), frame)
 
     def _cursor(self) -> bytes:
-        # A triangle that points to 0, 0, white with a black rim.
+        # A white triangle with a black rim, which points to 0, 0.
         row, column = np.mgrid[:15, :10]
         seen, rim = 3 * column <= 2 * row, (column == 0) | (row == 14) | (3 * column + 2 >= 2 * row)
         frame = np.where(rim[..., None], np.uint8(0), np.uint8(255)).repeat(3, axis=2)

@@ -1,4 +1,4 @@
-"""RLX for pages: JSON inside a WebSocket, for many environments, each named by its `sid`."""
+"""RLX for web pages: JSON inside a WebSocket, for many environments, each named by its `sid`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SID: Final = 64  # characters
 
 
 class PageCommand(NamedTuple):
-    """A command of one environment, and the bytes of its text."""
+    """A command of one environment; `size` is its text's size in bytes."""
 
     sid: Sid
     message: dict[str, Any]
@@ -30,7 +30,7 @@ class PageReply(NamedTuple):
 
 
 class PageSession:
-    """Texts to `PageCommand` events, `PageReply` events to texts; `PageRules` checks the commands.
+    """Decodes texts to `PageCommand`, encodes `PageReply`; `PageRules` checks the commands.
 
     A text without a valid sid closes the session, because no reply could name its environment.
     """
@@ -43,13 +43,12 @@ class PageSession:
         self._decode, self._encode = _json.decode, _json.encode
 
     def receive(self, message: Buffer) -> list[PageCommand]:
-        """Return the command in a text."""
         value = self._decode(message, self._limits)
         if type(value) is not dict:
             raise self._refused(f"got {type(value).__name__}")
         sid = value.pop("sid", None)
-        # type() and not isinstance(): True is an int. isprintable() rejects half of a surrogate
-        # pair, which a reply could not repeat.
+        # type(), because True is an int. isprintable() rejects lone surrogates, which a reply could
+        # not repeat.
         if not (
             (type(sid) is int and -(2**63) <= sid < 2**63)
             or (type(sid) is str and len(sid) <= SID and sid.isprintable())
@@ -58,16 +57,14 @@ class PageSession:
         return [PageCommand(sid, value, len(message))]
 
     def send(self, event: PageReply) -> bytes:
-        """Return the text of a reply."""
         return self._encode({"sid": event.sid, **event.message}, self._limits)
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Return nothing: the close frame gives the reason."""
+        """Return nothing: the close frame carries the reason."""
         self.closed = True
         return []
 
     def next_deadline(self) -> float | None:
-        """Return None."""
         return None
 
     def _refused(self, what: str) -> RemoteProtocolError:
@@ -79,7 +76,7 @@ class PageSession:
 
 
 def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
-    """Return `value` with arrays in place of lists of numbers, nested ones of equal lengths."""
+    """Return `value` with arrays instead of lists of numbers; nested lists need equal lengths."""
     from rlwire.codecs import _json
 
     try:

@@ -47,7 +47,7 @@ TRANSITIONS: dict[tuple[RLXState, str], RLXState] = {
     (RLXState.NEW, "update_metrics"): RLXState.REPORTING_NEW,
     (RLXState.INITIALIZING, "ready"): RLXState.READY,
     (RLXState.INITIALIZING, "error"): RLXState.NEW,
-    # RELAAX lets a client init again, for another exploit flag.
+    # RELAAX allows a second init, with another exploit flag.
     (RLXState.READY, "init"): RLXState.INITIALIZING,
     (RLXState.READY, "update"): RLXState.UPDATING,
     (RLXState.READY, "reset"): RLXState.RESETTING,
@@ -63,7 +63,7 @@ TRANSITIONS: dict[tuple[RLXState, str], RLXState] = {
     # The server does not know where the next message begins; it may still send an error reply.
     (RLXState.BROKEN, "error"): RLXState.CLOSED,
 }
-"""Which command or response is allowed in which state, and the state after it."""
+"""The commands and responses that are allowed in each state, and the state after them."""
 
 _ERROR_TEXT = 1000  # characters of an error reply
 _UNREADABLE = "the message cannot be read: "
@@ -79,7 +79,7 @@ _NEW, _BROKEN, _CLOSED = _NODES[RLXState.NEW], _NODES[RLXState.BROKEN], _NODES[R
 
 
 class _RLXSession(StateMachine):
-    __slots__ = ("__weakref__", "_owed")
+    __slots__ = ("__weakref__", "_may_refuse")
 
     _asks: ClassVar[bool]
 
@@ -90,7 +90,7 @@ class _RLXSession(StateMachine):
         encoder = rlx.RLXEncoder(framed=True, limits=limits)
         decoder = rlx.RLXDecoder(copy=None, images=images, framed=True, limits=limits)
         super().__init__(_NEW, self._asks, encoder, decoder, limits.received)
-        self._owed = False
+        self._may_refuse = False
 
     @property
     def state(self) -> RLXState:
@@ -126,8 +126,8 @@ class _RLXSession(StateMachine):
 class RLXClientSession(_RLXSession):
     """The environment's side: sends commands, receives replies, ``error`` replies included.
 
-    DecodeError and LimitExceeded, for an invalid frame, close the session, as does
-    RemoteProtocolError for a reply to another command. An unreadable reply counts as ``error``.
+    An invalid frame (DecodeError, LimitExceeded) and a reply to another command
+    (RemoteProtocolError) close the session. An unreadable reply counts as ``error``.
     """
 
     __slots__ = ()
@@ -162,10 +162,10 @@ class RLXClientSession(_RLXSession):
 class RLXServerSession(_RLXSession):
     """The agent's side: receives commands, sends replies.
 
-    For a command out of turn and for an unreadable message in a whole netstring `receive` raises
-    RemoteProtocolError; the state stays, and one error reply may be sent. If an earlier command has
-    no reply yet, that error reply closes the session, because replies carry no number. After
-    DecodeError and LimitExceeded, for an invalid frame, one error reply may be sent.
+    `receive` raises RemoteProtocolError for a command that is not allowed now, and for an
+    unreadable message in a whole netstring. The state stays, and one error reply may be sent. If an
+    earlier command has no reply yet, that error reply closes the session, because replies carry no
+    number. One error reply may also be sent after an invalid frame (DecodeError, LimitExceeded).
 
     `receive` converts the flat form of ``update_metrics`` to the one with ``data``.
     """
@@ -175,15 +175,15 @@ class RLXServerSession(_RLXSession):
     _asks = False
 
     def refuse(self, error: RlwireError) -> Buffers:
-        """Return the error reply for `error`; close the session if none was owed."""
+        """Return the error reply for `error`; close the session unless only a message failed."""
         if self._node is _CLOSED:
             return []
         text = for_peer(error, "the server")
-        if self._owed and isinstance(error.__cause__, LimitExceeded):
+        if self._may_refuse and isinstance(error.__cause__, LimitExceeded):
             text = _UNREADABLE + for_peer(error.__cause__, "the server")
         buffers = self._encode({"response": "error", "message": text[:_ERROR_TEXT]})
-        if isinstance(error, RemoteProtocolError) and self._owed:
-            self._owed = False
+        if isinstance(error, RemoteProtocolError) and self._may_refuse:
+            self._may_refuse = False
         else:
             self._node = _CLOSED
         return buffers
@@ -196,18 +196,18 @@ class RLXServerSession(_RLXSession):
         if not whole or self._node.replies or self._node is _CLOSED:
             self._break()
             raise error
-        self._owed = True
+        self._may_refuse = True
         raise RemoteProtocolError(f"{_UNREADABLE}{error}") from error
 
     def _check_reply(self, event: Message) -> None:
         if event["response"] == "action" and "data" not in event:
-            raise LocalProtocolError("an 'action' needs 'data', the action itself")
+            raise LocalProtocolError("an 'action' response needs 'data', the action itself")
 
     def _cannot_send(self, event: Message) -> Buffers:
-        """Allow one error reply to a command out of turn."""
-        if self._owed and type(event) is dict and event.get("response") == "error":
+        """Allow one error reply to a command that was not allowed."""
+        if self._may_refuse and type(event) is dict and event.get("response") == "error":
             buffers = self._encode(event)
-            self._owed = False
+            self._may_refuse = False
             return buffers
         raise LocalProtocolError(
             f"{_called(event, 'response')} cannot be sent now; {_allowed(self._node, 'send')}"
@@ -218,19 +218,19 @@ class RLXServerSession(_RLXSession):
         if node.replies:
             self._break()
         else:
-            self._owed = node is not _CLOSED
+            self._may_refuse = node is not _CLOSED
         raise _refusal(node, command) from None
 
     def _gather(self, command: Message) -> None:
         try:
             _normalize_metrics(command)
         except RemoteProtocolError:
-            self._owed = True
+            self._may_refuse = True
             raise
 
 
 class PageRules:
-    """Checks the commands of one environment whose messages another session carries."""
+    """Checks the commands of one environment of a `PageSession`."""
 
     def __init__(self) -> None:
         self._node = _NEW
@@ -247,7 +247,7 @@ class PageRules:
         self._after = after
 
     def replied(self, reply: Message) -> None:
-        """Note the reply to the last command."""
+        """Record the reply to the last command."""
         self._node = self._after.replies[reply["response"]]
 
 
@@ -257,7 +257,7 @@ def _refusal(node: StateNode, command: Message) -> RemoteProtocolError:
         return RemoteProtocolError("the message has no 'command'")
     if not isinstance(name, str) or name not in ANSWERS:
         return RemoteProtocolError(
-            f"unknown {_called(command, 'command')}; known are {', '.join(ANSWERS)}"
+            f"unknown {_called(command, 'command')}, expected one of {', '.join(ANSWERS)}"
         )
     return RemoteProtocolError(
         f"{_called(command, 'command')} is not allowed now; {_allowed(node, 'be sent')}"

@@ -1,4 +1,4 @@
-"""The state machine of RLX's sessions, compiled: the path of every message."""
+"""The state machine of RLX's sessions. Every message passes through it, so it is compiled."""
 
 from cpython.ref cimport PyObject
 
@@ -12,7 +12,7 @@ cdef extern from "Python.h":
 
 
 cdef class StateNode:
-    """A state, and the node after each command and reply that it allows.
+    """A state, and the next node for each command and reply that it allows.
 
     `reports` is true after `update_metrics`.
     """
@@ -30,7 +30,7 @@ cdef class StateNode:
 
 
 cdef class StateMachine:
-    """Checks each message that is sent and received; a client `asks`, a server does not."""
+    """Checks each sent and received message; `asks` is true for a client."""
 
     cdef public StateNode _node
     cdef readonly object _encode
@@ -62,8 +62,8 @@ cdef class StateMachine:
         """Return the buffers of one message.
 
         Raises:
-            LocalProtocolError: it is not allowed now.
-            EncodeError, LimitExceeded: it cannot be encoded.
+            LocalProtocolError: the message is not allowed now.
+            EncodeError, LimitExceeded: the message cannot be encoded.
         """
         cdef StateNode node = self._node
         cdef StateNode after = _after(node.commands if self._asks else node.replies, event, self._said)
@@ -84,7 +84,7 @@ cdef class StateMachine:
         return self._take(decoded)
 
     def receive_whole(self, object buffer, Py_ssize_t size):
-        """Return the message of the one frame in `buffer[:size]`; None if it is not one frame."""
+        """Return the message in `buffer[:size]`; None unless that is exactly one frame."""
         try:
             decoded = self._decode_whole(buffer, size)
         except RlwireError as error:

@@ -1,9 +1,9 @@
 """WebSocket: client and server sessions around an inner session of whole messages.
 
-The inner session has the methods of `rlwire.transports.interface.Session`. It may have `outgoing`
-and `tick` (`TalkingSession` there), and `owes`: whether `outgoing` has something, or the session is
-closed. With `RawMessages`, events are the messages: str for text, bytes for binary. Extensions,
-compression among them, and subprotocols are not supported.
+The inner session is a `rlwire.transports.interface.Session`. It may have `outgoing` and `tick` as a
+`TalkingSession`, and `owes`: whether `outgoing` has messages, or the session is closed. With
+`RawMessages`, events are the messages: str for text, bytes for binary. Extensions, such as
+compression, and subprotocols are not supported.
 
 Source: RFC 6455.
 """

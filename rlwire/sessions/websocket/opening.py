@@ -36,7 +36,7 @@ class Refused(PeerError):
 
 @dataclass(frozen=True)
 class HttpRefusal:
-    """A server's response to a request that it rejects: `status` is from 400 to 599."""
+    """The response to a rejected request; `status` is from 400 to 599."""
 
     status: int
     text: str = ""
@@ -62,16 +62,16 @@ class Page:
 
 
 Pages: TypeAlias = Callable[[str, HeaderLines], "Page | None"]
-"""Called with path and headers of each GET; None continues with the WebSocket handshake."""
+"""Called with path and headers of each GET; returning None continues the WebSocket handshake."""
 
 
 def health(path: str, headers: HeaderLines) -> Page | None:
-    """Answer health checks at ``/healthz``, and nothing else."""
+    """Answer health checks at ``/healthz``."""
     return Page(b"OK\n") if path == HEALTH else None
 
 
 class PageServed(ConnectionClosed):
-    """The client requested a page, such as a health check, and has received it."""
+    """The client requested a page, such as a health check; the response is sent."""
 
 
 def basic_authorization(check: Callable[[str, str], bool], realm: str = "rlwire") -> Check:
@@ -89,19 +89,19 @@ def basic_authorization(check: Callable[[str, str], bool], realm: str = "rlwire"
 
 
 class WebSocketClientSession(WebSocketSession):
-    """The client.
+    """A WebSocket client.
 
     Args:
         inner: the session of the messages.
         url: ``ws://host:port/path``; ``wss`` over TLS. A user name and a password in it become
             Basic credentials.
         headers: further header lines of the request, such as ``("Authorization", ...)``.
-        origin: the Origin header, as of a browser.
-        options: those of `WebSocketSession`.
+        origin: the Origin header, which browsers send.
+        options: see `WebSocketSession`.
 
     Attributes:
         target: the parts of the URL.
-        response: the server's, once it has been received.
+        response: the server's response; None before it is received.
     """
 
     _begins = b"HTTP/1."
@@ -131,29 +131,29 @@ class WebSocketClientSession(WebSocketSession):
         if headers.get("Sec-WebSocket-Accept") != handshake.accept_of(self._key):
             raise RemoteProtocolError("the server's Sec-WebSocket-Accept does not match the key")
         if "Sec-WebSocket-Extensions" in headers:
-            raise RemoteProtocolError("the server uses an extension, none was offered")
+            raise RemoteProtocolError("the server uses an extension, but none was offered")
         if "Sec-WebSocket-Protocol" in headers:
-            raise RemoteProtocolError("the server uses a subprotocol, none was offered")
+            raise RemoteProtocolError("the server uses a subprotocol, but none was offered")
 
 
 class WebSocketServerSession(WebSocketSession):
-    """The server.
+    """A WebSocket server.
 
     Args:
         inner: the session of the messages, or a function that makes one for an `UpgradeRequest`.
-        origins: the pages whose scripts may connect, such as ``"https://example.org"``, or ``"*"``
-            for all. By default none may: any page could reach a server on its reader's machine.
-            Programs other than browsers send no Origin and are accepted.
+        origins: the origins whose web pages may connect, such as ``"https://example.org"``, or
+            ``"*"`` for all. By default none: any page could reach a server on its reader's machine.
+            Other programs than browsers send no Origin and are accepted.
         check: called with each valid request, for permissions; see `basic_authorization`.
         headers: further header lines of the response.
-        pages: called with each GET first; a page ends the connection with `PageServed`.
-        guess: delays requests with an Authorization header; None for no delay. It counts as right
-            unless the response is 401 or the inner session is not ``admitted``.
-        options: those of `WebSocketSession`.
+        pages: called first with each GET; a page ends the connection with `PageServed`.
+        guess: delays requests with an Authorization header; None for no delay. The password counts
+            as right unless the response is 401 or the inner session is not ``admitted``.
+        options: see `WebSocketSession`.
 
     Attributes:
-        inner: the inner session; None until there is one.
-        request: the client's, once it has been received.
+        inner: the inner session; None before the handshake.
+        request: the client's request; None before it is received.
     """
 
     _begins = b"GET "
@@ -195,7 +195,7 @@ class WebSocketServerSession(WebSocketSession):
                 )
             ]
             self._end()
-            raise PageServed(f"the client requested {quoted(asked[0])} only")
+            raise PageServed(f"the client requested the page {quoted(asked[0])}, no WebSocket")
         self.request = request = handshake.read_request(head)
         origin = request.origin
         if origin is not None and "*" not in self._origins and origin not in self._origins:

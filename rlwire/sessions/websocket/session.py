@@ -25,7 +25,7 @@ Buffers: TypeAlias = list[Buffer]
 Kind: TypeAlias = Literal["any", "binary", "text"]
 
 FRAGMENTS: Final = 131_072
-"""Limit on the fragments of one message: empty ones count too."""
+"""Limit on the fragments of one message, including empty ones."""
 
 MESSAGE_TIMEOUT: Final = 60.0
 """Seconds from a message's first fragment to its last."""
@@ -40,7 +40,7 @@ class WebSocketState(enum.Enum):
 
     CONNECTING = "connecting"
     OPEN = "open"
-    CLOSING = "closing"  # close frame sent, the peer's is awaited
+    CLOSING = "closing"  # our close frame is sent, the peer's is missing
     CLOSED = "closed"
 
 
@@ -51,7 +51,7 @@ class Closed(ConnectionClosed):
     """The peer closed the WebSocket with a close frame.
 
     Attributes:
-        code: the peer's close code, 1005 for none; 1000 and 1001 are regular ends.
+        code: the peer's close code, 1005 for none; 1000 and 1001 are normal ends.
         reason: the peer's text.
     """
 
@@ -62,7 +62,7 @@ class Closed(ConnectionClosed):
 
 
 class _WrongKind(RemoteProtocolError):
-    """A text where messages are binary, or vice versa."""
+    """A text message where binary ones are expected, or vice versa."""
 
 
 class WebSocketSession(WebSocketEndpoint):
@@ -71,17 +71,16 @@ class WebSocketSession(WebSocketEndpoint):
     Args:
         client: whether this side is the client.
         kind: ``"text"`` and ``"binary"`` reject the other kind with code 1003, and messages are
-            bytes, texts checked; with ``"any"`` a text is a str.
-        limits: `header`, `received` (a message with all its fragments) and `message` count.
-        ping_interval: seconds of silence before a ping; None for never. A peer answers only inside
-            a call that receives.
-        ping_timeout: seconds within which anything must be received after a ping; None for no
-            limit.
+            bytes (texts are checked to be UTF-8); with ``"any"`` a text is a str.
+        limits: `header`, `received` (a message with all its fragments) and `message` apply.
+        ping_interval: seconds of silence before a ping; None for never. A peer may answer only
+            while it receives.
+        ping_timeout: seconds after a ping in which the peer must send something; None for no limit.
     """
 
     _begins = b""
     hangs_up = False
-    """Whether this side ends the stream after both close frames (section 7.1.1: the server)."""
+    """Whether this side closes the stream after both close frames (section 7.1.1: the server)."""
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class WebSocketSession(WebSocketEndpoint):
         self._pong: bytes | None = None
         self._code = NORMAL  # of our close frame
         self._leave = ""  # and its reason
-        self._over = False  # the inner session is closed, its last buffers are in `outgoing`
+        self._over = False  # the inner session is closed, and `outgoing` has its last buffers
         self._utf8 = frames.Text()
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
         for name, seconds in (("ping_interval", ping_interval), ("ping_timeout", ping_timeout)):
@@ -244,7 +243,9 @@ class WebSocketSession(WebSocketEndpoint):
                 self._due = now + MESSAGE_TIMEOUT
             if now >= self._due:
                 count = self._fragments
-                self._late(f"{count} fragments made no message within {MESSAGE_TIMEOUT:g} s")
+                self._late(
+                    f"a message in {count} fragments was not complete within {MESSAGE_TIMEOUT:g} s"
+                )
         if self._pinged_at is not None:
             if self._ping_timeout is not None and now - self._pinged_at >= self._ping_timeout:
                 self._late(f"no reply to a ping within {self._ping_timeout} s")
@@ -275,7 +276,7 @@ class WebSocketSession(WebSocketEndpoint):
         said = [*self.outgoing(), *(self.message(words) if words else ())]
         if isinstance(error, RemoteProtocolError) and not self.inner.closed:
             return said
-        self._close(_code_of(error), self._told(error))
+        self._close(_code_of(error), self._reason(error))
         return [*said, *self.outgoing()]
 
     def leave(self, code: int = 1000, reason: str = "") -> None:
@@ -284,7 +285,7 @@ class WebSocketSession(WebSocketEndpoint):
         self._code, self._leave = code, reason
 
     def farewell(self, ending: bool = False) -> Buffers:
-        """Return the close frame, if one is due; then only the peer's is awaited."""
+        """Return the close frame, if one is due; then only the peer's close frame is received."""
         if self._state is _CONNECTING:
             self._stand(_CLOSED)
         if self._state is not _OPEN:
@@ -303,9 +304,9 @@ class WebSocketSession(WebSocketEndpoint):
         before = self._state
         self._stand(_CLOSED)
         if before is _CONNECTING:
-            # Universe's clients measure the time of connecting, ten times every five minutes.
+            # No error: Universe's clients only measure how long it takes to connect.
             return "in the handshake" if self.client else ""
-        return "" if before is _CLOSED else "without a close frame (1006)"
+        return "" if before is _CLOSED else "without a close frame, code 1006"
 
     def _stand(self, state: WebSocketState) -> None:
         self._state = state
@@ -340,7 +341,7 @@ class WebSocketSession(WebSocketEndpoint):
         return [*events, None] if self._listen() and len(events) == 1 else events
 
     def _listen(self) -> bool:
-        """Queue what the inner session sends by itself; note that it is closed."""
+        """Queue what the inner session sends by itself; record whether it is closed."""
         if self._inner_outgoing is None:
             return False
         said = [part for message in self._inner_outgoing() for part in self.message(message)]
@@ -349,7 +350,7 @@ class WebSocketSession(WebSocketEndpoint):
         return bool(said) or self._over
 
     def _last(self, buffers: Buffers) -> Buffers:
-        """The inner session has closed with these buffers: the farewell follows."""
+        """Queue the last buffers of a closed inner session; the close frame follows."""
         if self._over:
             return buffers
         self._outgoing += buffers
@@ -359,21 +360,21 @@ class WebSocketSession(WebSocketEndpoint):
     def _inner_failed(self, error: RlwireError) -> None:
         if isinstance(error, RemoteProtocolError) and not self.inner.closed:
             return
-        self._code, self._leave = _code_of(error), self._told(error)
+        self._code, self._leave = _code_of(error), self._reason(error)
         if self.client:
             self._close(self._code, self._leave)
 
     def _fail(self, error: RlwireError) -> None:
-        """Close with the code of a fault in the WebSocket protocol."""
+        """Close after an error in the WebSocket protocol, with its code."""
         if self._state is _CONNECTING:
             self._stand(_CLOSED)
             self._fail_handshake(error)
         elif self._state is _OPEN:
-            self._close(_code_of_fault(error), self._told(error))
+            self._close(_code_of_fault(error), self._reason(error))
         else:
             self._end()
 
-    def _told(self, error: RlwireError) -> str:
+    def _reason(self, error: RlwireError) -> str:
         return for_peer(error, "the client" if self.client else "the server")
 
     def _fail_handshake(self, error: RlwireError) -> None:
@@ -406,7 +407,7 @@ def _code_of(error: RlwireError) -> int:
 
 
 def _code_of_fault(error: RlwireError) -> int:
-    """Return the code for a fault in the WebSocket protocol itself."""
+    """Return the code for an error in the WebSocket protocol itself."""
     if isinstance(error, (LimitExceeded, _WrongKind)):
         return _code_of(error)
     return BAD_TEXT if isinstance(error, frames.NotText) else BAD_FRAME

@@ -93,7 +93,7 @@ STREAM_FAULTS = {
         [begin(1), frames.window_update(1, 2**31 - 1)],
         "FLOW_CONTROL_ERROR",
     ),
-    "headers amid messages (8.1)": ([begin(1), begin(1)], "PROTOCOL_ERROR"),
+    "headers between messages (8.1)": ([begin(1), begin(1)], "PROTOCOL_ERROR"),
     "PRIORITY of 4 bytes (6.3)": ([begin(1), frames.frame(2, 0, 1, bytes(4))], "FRAME_SIZE_ERROR"),
     "a name in capitals (8.2.1)": ([malformed_head(("Upper", "x"))], "PROTOCOL_ERROR"),
     "a line break in a value (8.2.1)": ([malformed_head(("a", "b\r\nc"))], "PROTOCOL_ERROR"),

@@ -229,7 +229,7 @@ def test_a_registration_is_repeated_with_a_lobby_request_beside_it() -> None:
     [(when, event)] = events(seen)
     assert when == 30.0
     assert event.what == "register"
-    assert "nothing from" in event.reason
+    assert "10.0.0.1" in event.reason
     assert player.state is PerlertState.IDLE
     assert player.session.key is None
 
@@ -464,7 +464,7 @@ def test_an_agent_that_goes_on_acting_asks_for_a_lost_done_too() -> None:
         times += texts(seen, "32322 city:7;lobby")
     [(when, event)] = gave_up
     assert (when, event.what) == (30.0, "rollout")
-    assert "no further step from ('10.0.0.1', 32323) in 30 s" in event.reason
+    assert "32323" in event.reason
     assert times[0] == pytest.approx(10.0, abs=0.3)
 
 
@@ -478,7 +478,7 @@ def test_a_run_that_is_over_is_noticed_in_the_lobby(text: str) -> None:
     assert texts(player.waits(10.6), "32322 city:7;lobby") == [10.5]
     event = player.hears(text)[-1]
     assert event.what == "rollout"
-    assert "the run is over, or the server began anew" in event.reason
+    assert "has ended or the server" in event.reason
     assert player.state is PerlertState.IDLE
 
 

@@ -156,7 +156,7 @@ def test_the_requests_that_wait_are_bounded() -> None:
     for _ in range(64):
         agent.says(ControlPing())
     for request in (ControlPing(), EnvReset(ENV)):
-        with pytest.raises(LocalProtocolError, match="64 requests wait"):
+        with pytest.raises(LocalProtocolError, match="64 requests"):
             agent.session.send(request)
     assert not agent.is_open
     agent.replies(1)
@@ -421,7 +421,7 @@ def test_unknown_methods_go_to_the_user() -> None:
 @pytest.mark.parametrize("message", [AgentAction([]), EnvReset(ENV), ControlPing()])
 def test_what_is_a_clients_to_send(message: RewarderMessage) -> None:
     agent = Agent()
-    with pytest.raises(RemoteProtocolError, match="for clients to send"):
+    with pytest.raises(RemoteProtocolError, match=message.method):
         agent.hears(message)
     assert agent.session.closed
 

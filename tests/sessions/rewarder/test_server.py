@@ -350,7 +350,7 @@ def test_a_reset_is_answered_later(message_id: Any) -> None:
         episode_id="2",
     )
     assert len(peer.session._pending) == 0
-    with pytest.raises(LocalProtocolError, match="waits for it"):
+    with pytest.raises(LocalProtocolError, match="parent_message_id"):
         peer.send(ReplyEnvReset(parent_message_id=request.message_id))
 
 

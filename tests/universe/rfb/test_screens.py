@@ -67,7 +67,7 @@ HOSTILE: dict[str, tuple[bytes, type[Exception], str]] = {
     "a rectangle outside": (update(Encoding.RAW, bytes(128), x=1), DecodeError, "end at 9"),
     "a zlib bomb": (zrle(b"\1abc" + bytes(10_000_000)), DecodeError, "after the end"),
     "an endless cut text": (b"\3\0\0\0\x80\0\0\0" + bytes(1000), LimitExceeded, "string"),
-    "a stop in a rectangle": (update(Encoding.RAW, bytes(100)), DeadlineExceeded, "not whole"),
+    "a stop in a rectangle": (update(Encoding.RAW, bytes(100)), DeadlineExceeded, "an update"),
     "a refusal": (REFUSAL, PeerError, "busy"),
 }
 
