@@ -179,6 +179,22 @@ def keys_of(environment: Any) -> dict[Any, Any]:
     return {tuple(keys): action for keys, action in {**arrows, **found}.items()}
 
 
+def buttons_of(environment: Any, keys: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the single keys of each action, by an arrow's name or the environment's for it."""
+    ask = getattr(getattr(environment, "unwrapped", environment), "get_action_meanings", tuple)
+    meanings = {str(action): text.capitalize() for action, text in enumerate(ask())}
+    groups: dict[str, list[str]] = {}
+    for held, action in keys.items():
+        if "+" not in held[:-1]:
+            groups.setdefault(str(action), []).append(held)
+    buttons = {}
+    for action, names in groups.items():
+        names.sort(key=lambda name: name not in _ARROWS.values())
+        first = names[0]
+        buttons[first if first in _ARROWS.values() else meanings.get(action, first)] = names
+    return buttons
+
+
 def _combination(keys: Any) -> frozenset[str]:
     several: Iterable[Any] = (keys,)
     if isinstance(keys, (tuple, list, frozenset)):

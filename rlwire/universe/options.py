@@ -51,8 +51,6 @@ class UniverseServerOptions(
             what the environment renders).
         page: also serve a page for browsers, on port 6080 of the same host.
         page_port: the same, on another port.
-        novnc: the folder of npm's @novnc/novnc, which the page needs (default:
-            node_modules/@novnc/novnc).
         view_auth_file: the file with the password of viewers that can only watch.
         lockstep: make one step for each action instead.
         name: the environment's name for clients (default: its own).
@@ -66,7 +64,6 @@ class UniverseServerOptions(
     frames: Literal["observation", "render"] | None = None
     page: Annotated[Any, _options.Reads(_options.flag, None)] = None
     page_port: Annotated[_options.Natural | None, _options.Into("page")] = None
-    novnc: Annotated[Any, _options.Reads(str, "PATH")] = None
     view_auth: Any = None
     view_auth_file: Annotated[_options.SecretFile | None, _options.Into("view_auth")] = None
     lockstep: bool = False
