@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("env_id", nargs="?", default="ALE/Pong-v5", metavar="ENV_ID", help=names)
     rates = "steps a second (default: 60 for Atari, otherwise up to 30)"
     add("--rate", type=float, metavar="HZ", help=rates)
-    hosts = "this machine's address in your network, to play on a phone; prints a password"
+    hosts = "to play on a phone: this machine's address, found for 0.0.0.0; prints a password"
     add("--host", default="127.0.0.1", help=f"{hosts} (default: 127.0.0.1, without a password)")
     ports = "of the page; if it is taken, the system chooses one (default: 6080)"
     add("--port", type=int, default=6080, help=ports)
@@ -55,6 +55,10 @@ def run(given: argparse.Namespace) -> None:
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # it greets on stderr
     make: Any = load_environment(f"gym:{given.env_id}")
     name = re.sub(r"^.*/|-v\d+$", "", given.env_id)
+    if given.host == "0.0.0.0":  # scripts may connect to the page's own address alone
+        with socket.socket(type=socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+            given.host = probe.getsockname()[0]
     family = socket.AF_INET6 if ":" in given.host else socket.AF_INET
     try:
         socket.create_server((given.host, given.port), family=family).close()

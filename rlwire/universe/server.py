@@ -167,7 +167,7 @@ class UniverseServer(EnvironmentRewarder):
     def reward(self, value: float, done: bool = False, *more: Any, **options: Any) -> None:
         super().reward(value, done, *more, **options)
         was = self._score
-        now = {"score": was["score"] + value}
+        now = {"score": was["score"] + float(value)}
         if done:
             now["last"] = {"episode": was["episode"], "score": now["score"]}
             now["best"] = now["score"] if was["best"] is None else max(was["best"], now["score"])

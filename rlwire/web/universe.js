@@ -16,8 +16,8 @@ function say(name, text, kind = "") {
 }
 
 function tell(about) {
-  document.title = about.name;
-  say("name", about.name);
+  document.title = about.name ?? "Universe";
+  say("name", document.title);
   say("rate", about.rate ? `${about.rate} steps a second` : "");
   say("total", number(about.score));
   say("best", number(about.best));
@@ -50,7 +50,8 @@ function send(message) {
 }
 
 function watch() {
-  pixels = new WebSocket(new URL("pixels", location.href.replace(/^http/, "ws")));
+  const { protocol, host, pathname } = new URL("pixels", location.href);
+  pixels = new WebSocket(`${protocol.endsWith("s:") ? "wss" : "ws"}://${host}${pathname}`);
   pixels.binaryType = "arraybuffer";
   let opened = false;
   pixels.addEventListener("message", ({ data }) => {
@@ -82,10 +83,10 @@ function change(holder, key) {
 
 element("watch").addEventListener("change", ({ target }) => target.blur());
 addEventListener("keydown", (event) => {
-  if (event.key === "Tab" || event.metaKey || event.repeat || event.target.id === "watch") return;
+  if (event.key === "Tab" || event.metaKey || event.target.id === "watch") return;
   if (!event.ctrlKey && !event.altKey) event.preventDefault();
   const key = event.key.replace(/^ $/, "space").replace("Arrow", "").replace("Page", "Page_");
-  change(event.code, key);
+  if (!event.repeat) change(event.code, key);
 });
 addEventListener("keyup", ({ code }) => change(code));
 addEventListener("blur", () => [...held.keys()].forEach((holder) => change(holder)));
