@@ -102,9 +102,10 @@ addEventListener("contextmenu", (event) => event.preventDefault()); // of a long
 function add([label, keys]) {
   const button = document.createElement("button");
   Object.assign(button, { keys, tabIndex: -1 });
-  button.append(SIGNS[label] ? `${SIGNS[label]} ${label}` : label);
+  button.append(label);
   for (const key of keys) {
-    button.appendChild(document.createElement("kbd")).textContent = SIGNS[key] ?? key;
+    const shown = button.appendChild(document.createElement("kbd"));
+    Object.assign(shown, { textContent: SIGNS[key] ?? key, className: key in SIGNS ? "sign" : "" });
   }
   button.addEventListener("pointerdown", ({ pointerId }) => {
     button.setPointerCapture(pointerId);
