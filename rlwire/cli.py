@@ -229,7 +229,7 @@ def _protocol_of(arguments: list[str]) -> Protocol | None:
 def _demo(given: argparse.Namespace) -> None:
     from rlwire.universe import demo
 
-    _set_up_log("WARNING")
+    _set_up_log("ERROR")
     with _in_one_line("reset", "step"):
         demo.run(given)
 

@@ -208,9 +208,9 @@ class _PageService(Service):
                 await _play(connection, screen, shown)
             finally:
                 show.cancel()
-                (error,) = await asyncio.gather(show, return_exceptions=True)
-                if isinstance(error, Exception):
-                    logger.info("%s: its pictures end: %s", connection.peer, error)
+                (why,) = await asyncio.gather(show, return_exceptions=True)
+                if isinstance(why, Exception):
+                    logger.info("%s: the pictures end: %s", connection.peer, why)
 
     async def _show(
         self, page: AsyncConnection, screen: AsyncRfbClient, shown: asyncio.Event

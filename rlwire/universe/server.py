@@ -87,7 +87,7 @@ class UniverseServer(EnvironmentRewarder):
         self._password = new_password() if isinstance(auth, EllipsisType) else None
         auth = self._password if isinstance(auth, EllipsisType) else auth
         self._url = url = parse_url(url)
-        self._score: dict[str, Any] = {"score": 0.0, "best": None, "last": None}
+        self._score: dict[str, Any] = {"episode": 0, "score": 0.0, "best": None, "last": None}
         if url.pixels_address is None:
             raise ValueError(f"{url}: its pixels need a port: {url.host}:5900+{url.port}")
         self._driven = driven = drive(environment)
@@ -175,7 +175,7 @@ class UniverseServer(EnvironmentRewarder):
 
     def begin_episode(self, *arguments: Any, **options: Any) -> str:
         episode = super().begin_episode(*arguments, **options)
-        self._score = {**self._score, "episode": episode, "score": 0.0}
+        self._score = {**self._score, "episode": self._score["episode"] + 1, "score": 0.0}
         return episode
 
     def _about(self) -> dict[str, Any]:

@@ -181,6 +181,7 @@ def test_the_remote_ends(make: Make, display: Display) -> None:
         server._remote = lambda: URL("universe", "127.0.0.1", pixels=port, only_pixels=True)
         peer = ws(server)
         peer.receive()
+        peer.send('"shown"')
     with peer, pytest.raises(ConnectionClosed):
         read_on(peer)
 
