@@ -180,18 +180,17 @@ def keys_of(environment: Any) -> dict[Any, Any]:
 
 
 def buttons_of(environment: Any, keys: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the single keys of each action, by an arrow's name or the environment's for it."""
+    """Return the single keys of each action by an arrow's name, or the environment's word."""
     ask = getattr(getattr(environment, "unwrapped", environment), "get_action_meanings", tuple)
     meanings = {str(action): text.capitalize() for action, text in enumerate(ask())}
-    groups: dict[str, list[str]] = {}
-    for held, action in keys.items():
-        if "+" not in held[:-1]:
-            groups.setdefault(str(action), []).append(held)
-    buttons = {}
-    for action, names in groups.items():
-        names.sort(key=lambda name: name not in _ARROWS.values())
-        first = names[0]
-        buttons[first if first in _ARROWS.values() else meanings.get(action, first)] = names
+    arrows = ("Left", "Up", "Down", "Right")
+    labels: dict[str, str] = {}
+    buttons: dict[str, list[str]] = {}
+    for held in sorted(keys, key=lambda held: arrows.index(held) if held in arrows else 4):
+        action = str(keys[held])
+        if "+" not in held[:-1] and meanings.get(action) != "Noop":
+            word = held if held in arrows else meanings.get(action, held)
+            buttons.setdefault(labels.setdefault(action, word), []).append(held)
     return buttons
 
 

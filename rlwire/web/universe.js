@@ -26,7 +26,7 @@ function tell(about) {
   const over = about.last;
   if (over && last !== undefined && over.episode !== last) {
     const best = over.score === about.best ? ", the best so far" : "";
-    const text = `Episode ${over.episode} is over: ${number(over.score)}${best}. The next begins.`;
+    const text = `Episode ${over.episode} ended at ${number(over.score)}${best}. The next one begins.`;
     say("news", text);
     setTimeout(() => element("news").textContent === text && say("news", ""), NEWS);
   }
@@ -61,7 +61,7 @@ function watch() {
     else draw(data);
   });
   pixels.addEventListener("close", ({ reason }) => {
-    say("pixels", reason || "the pixels are gone", "bad");
+    say("pixels", reason || "the connection is closed", "bad");
     if (opened) setTimeout(watch, 2000);
   });
 }
