@@ -30,12 +30,13 @@ _KEYS: Final[dict[str, dict[str, int]]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Serve a game, and open its page in the browser: keys, buttons, score."
     add = parser.add_argument
-    names = "of Gymnasium, such as ALE/Breakout-v5 or CartPole-v1 (default: ALE/Pong-v5)"
+    names = "of Gymnasium, such as ALE/Breakout-v5 (default: ALE/Pong-v5)"
     add("env_id", nargs="?", default="ALE/Pong-v5", metavar="ENV_ID", help=names)
     rates = "steps a second (default: 60 for Atari, otherwise up to 30)"
     add("--rate", type=float, metavar="HZ", help=rates)
-    hosts = "to play on a phone: this machine's address, found for 0.0.0.0; prints a password"
-    add("--host", default="127.0.0.1", help=f"{hosts} (default: 127.0.0.1, without a password)")
+    hosts = "address to listen on; 0.0.0.0 finds this machine's own, for a phone in your network; "
+    hosts += "prints a password (default: 127.0.0.1, without a password)"
+    add("--host", default="127.0.0.1", metavar="ADDRESS", help=hosts)
     ports = "of the page; if it is taken, the system chooses one (default: 6080)"
     add("--port", type=int, default=6080, help=ports)
     add("--no-browser", action="store_true", help="print the URL, and open no browser")
