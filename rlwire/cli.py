@@ -65,6 +65,12 @@ def _read(arguments: list[str]) -> argparse.Namespace:
 
         benchmarks.add_arguments(bench)
         bench.set_defaults(run=benchmarks.run)
+    demo = commands.add_parser("demo", help="play a game in the browser")
+    if command == "demo":
+        from rlwire.universe import demo as game
+
+        game.add_arguments(demo)
+        demo.set_defaults(run=_demo)
     for name, side, run, text in (
         ("serve", "server", _serve, "serve an environment, an agent or a policy"),
         ("play", "player", _play, "play an environment with an agent or a policy at a URL"),
@@ -218,6 +224,14 @@ def _protocol_of(arguments: list[str]) -> Protocol | None:
             if found is not None:
                 return protocol(found[1])
     return None
+
+
+def _demo(given: argparse.Namespace) -> None:
+    from rlwire.universe import demo
+
+    _set_up_log("ERROR")
+    with _in_one_line("reset", "step"):
+        demo.run(given)
 
 
 def _serve(given: argparse.Namespace) -> None:

@@ -180,6 +180,21 @@ def keys_of(environment: Any) -> dict[Any, Any]:
     return {tuple(keys): action for keys, action in {**arrows, **found}.items()}
 
 
+def buttons_of(environment: Any, keys: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the single keys of each action by an arrow's name, or the environment's word."""
+    ask = getattr(getattr(environment, "unwrapped", environment), "get_action_meanings", tuple)
+    meanings = {str(action): text.capitalize() for action, text in enumerate(ask())}
+    arrows = ("Left", "Up", "Down", "Right")
+    labels: dict[str, str] = {}
+    buttons: dict[str, list[str]] = {}
+    for held in sorted(keys, key=lambda held: arrows.index(held) if held in arrows else 4):
+        action = str(keys[held])
+        if "+" not in held[:-1] and meanings.get(action) != "Noop":
+            word = held if held in arrows else meanings.get(action, held)
+            buttons.setdefault(labels.setdefault(action, word), []).append(held)
+    return buttons
+
+
 def _combination(keys: Any) -> frozenset[str]:
     several: Iterable[Any] = (keys,)
     if isinstance(keys, (tuple, list, frozenset)):

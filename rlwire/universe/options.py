@@ -51,8 +51,6 @@ class UniverseServerOptions(
             picture, otherwise the environment's render()).
         page: also serve a page for browsers, on port 6080 of the same host.
         page_port: also serve a page for browsers, on this port.
-        novnc: folder of npm's @novnc/novnc, which the page needs (default:
-            node_modules/@novnc/novnc).
         view_auth_file: file with the password of viewers that may only watch.
         lockstep: step once per action instead of at a fixed rate.
         name: environment id that clients receive (default: the environment's name).
@@ -66,7 +64,6 @@ class UniverseServerOptions(
     frames: Literal["observation", "render"] | None = None
     page: Annotated[Any, _options.Reads(_options.flag, None)] = None
     page_port: Annotated[_options.Natural | None, _options.Into("page")] = None
-    novnc: Annotated[Any, _options.Reads(str, "PATH")] = None
     view_auth: Any = None
     view_auth_file: Annotated[_options.SecretFile | None, _options.Into("view_auth")] = None
     lockstep: bool = False

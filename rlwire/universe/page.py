@@ -7,36 +7,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
+import io
 import json
 import logging
-import os
-import re
+import secrets
 import ssl
+import struct
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+
+from PIL import Image
 
 from rlwire.codecs.websocket.handshake import (
     HeaderLines,
     UpgradeRequest,
     basic_credentials,
-    basic_header,
     same_secret,
 )
-from rlwire.errors import ConnectionClosed, EncodeError, RlwireError
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, DecodeError, RlwireError, quoted
 from rlwire.registry import URL, client_tls
 from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions import websocket
 from rlwire.sessions.guesses import Guess
-from rlwire.sessions.raw import RawSession
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.tcp_asyncio import connect
+from rlwire.universe.input import key, pointer
+from rlwire.universe.rfb.client import AsyncRfbClient
 from rlwire.web import folder
-from rlwire.websocket import connect_asyncio, url_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -52,13 +51,14 @@ PagePlace: TypeAlias = AddressLike | int | bool | None
 """Where the page is: a port of the remote's host, True for `PORT`, an address, or None."""
 
 _TIMEOUTS: Final = Timeouts(idle=None)  # silence is for the two sides to bound
-_NOVNC: Final = "node_modules/@novnc/novnc"
-_KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
-_PORT: Final = re.compile(r":\d*$")
-_SOURCES: Final = ("core", "vendor")
-_FILES: Final = {"/": "universe.html", "/universe.js": "universe.js"}
+_FILES: Final = {
+    "/": ("universe.html", "text/html; charset=utf-8"),
+    "/universe.js": ("universe.js", "text/javascript; charset=utf-8"),
+}
+_EXACT: Final = 1 << 18  # pixels of a screen that is sent as PNG; JPEG for larger ones
+_NEWS: Final = 0.25  # seconds between two looks at what the page tells, without new pixels
 _SAFE: Final = (
-    ("Content-Security-Policy", "default-src 'self'; img-src 'self' data: blob:; "
+    ("Content-Security-Policy", "default-src 'self'; img-src 'self' data:; "
      "style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
@@ -66,45 +66,25 @@ _SAFE: Final = (
 )  # fmt: skip
 
 
-def novnc_files(place: str | os.PathLike[str] | None = None) -> dict[str, bytes]:
-    """Return noVNC's sources by their names in npm's package, such as ``core/rfb.js``."""
-    folder = Path(_NOVNC if place is None else place)
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"there is no noVNC at {folder}: get it by `npm install @novnc/novnc`, and say where "
-            "it is by novnc="
-        )
-    files = {}
-    for source in _SOURCES:
-        for path in sorted((folder / source).rglob("*.js")):
-            files[path.relative_to(folder).as_posix()] = path.read_bytes()
-    if b"export default class RFB" not in files.get("core/rfb.js", b""):
-        raise ValueError(
-            f"{folder} has no core/rfb.js that a browser takes as it is: noVNC 1.7 or newer is "
-            "needed, of npm's @novnc/novnc"
-        )
-    return files
-
-
 class PageServer(StreamServer):
-    """Serves the page, and relays its two WebSockets to a remote.
+    """Serves the page, and shows a remote's screen on it.
 
-    A side that does not read holds up the other; nothing is stored. A browser asks for the page's
-    password, which counts in either field; the page itself asks for VNC's. The certificate of a
-    remote with TLS is checked unless the remote is on this machine.
+    Pictures of what has changed are sent over a WebSocket, each when the page has shown the last;
+    keys and the pointer come back. A browser asks for the password, which counts in either field.
+    The certificate of a remote with TLS is checked unless the remote is on this machine.
 
     Args:
         remote: returns where the remote is; called each time, since its ports may be known late.
         place: where to listen; see `PagePlace`. A port is on `host`.
         auth: the password of the page and of the remote; None lets all load the page.
-        about: returns what the page tells of the environment, as JSON has it.
-        novnc: where noVNC is; see `novnc_files`.
+        about: returns what the page tells of the environment, as JSON has it: ``name``,
+            ``buttons``, ``rate``, ``episode``, ``score``, ``best``, ``last``; sent when it changes.
         origins: other pages whose scripts may connect; by default those of this server.
         options: `rlwire.serving.serving.StreamOptions`.
     """
 
     scheme = "universe"
-    handlers = "a relayed connection"
+    handlers = "a page's connection"
 
     def __init__(
         self,
@@ -113,21 +93,18 @@ class PageServer(StreamServer):
         *,
         host: str = "localhost",
         auth: str | None = None,
-        about: Callable[[], Mapping[str, Any]] | None = None,
-        novnc: str | os.PathLike[str] | None = None,
+        about: Callable[[], Mapping[str, Any]] = dict,
         origins: Collection[str] = (),
         **options: Unpack[StreamOptions],
     ) -> None:
         if place is None or isinstance(place, int):
             place = Address(host, PORT if place is None or place is True else place)
         self._remote, self._secret, self._origins = remote, auth, origins
-        self._headers = [("openai-observer", "true")]
-        if auth is not None:
-            self._headers.append(("Authorization", basic_header(auth, "")))
         self._about = about
-        self._files = {f"/novnc/{name}": data for name, data in novnc_files(novnc).items()}
-        for path, name in _FILES.items():
-            self._files[path] = (folder() / name).read_bytes()
+        self._files = {
+            path: ((folder() / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()
+        }
+        self._ticket = secrets.token_urlsafe()
         options["timeout"] = Timeouts.of(options.get("timeout") or _TIMEOUTS)
         super().__init__(parse(place), _PageService(self), **options)
         self._guarded = self._guarded or auth is not None
@@ -154,64 +131,46 @@ class PageServer(StreamServer):
             own += [f"{scheme}://{name}:{where.port}" for name in ("localhost", "127.0.0.1")]
         return [*own, *self._origins]
 
-    def _is_own(self, host: str) -> bool:
-        """Whether a Host header is an address, or a name that only this server has."""
-        origins, name = self._own_origins(), _PORT.sub("", host).strip("[]").lower()
-        own = {_PORT.sub("", each.rpartition("/")[2]).strip("[]").lower() for each in origins}
-        if "*" in origins or name in {*own, "localhost"}:
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
+    @property
+    def _cookie(self) -> str:
+        """What a browser with the password sends: Safari sends WebSockets no credentials."""
+        return f"rlwire{self.address.port}={self._ticket}"
 
     def _allowed(self, headers: HeaderLines) -> bool:
-        given = basic_credentials(headers.get("Authorization")) or ()
         secret = self._secret
-        return secret is None or any([same_secret(word, secret) for word in given])
+        if secret is None:
+            return True
+        given = [(word, secret) for word in basic_credentials(headers.get("Authorization")) or ()]
+        given += [(word, self._cookie) for word in "; ".join(headers.all("Cookie")).split("; ")]
+        return any([same_secret(word, right) for word, right in given])
 
     def _page(self, path: str, headers: HeaderLines) -> websocket.Page | None:
         if path == websocket.HEALTH:
             return websocket.health(path, headers)
-        if path in ("/pixels", "/rewards"):
+        if path == "/pixels":
             return None
         if not self._allowed(headers):
             challenge = ("WWW-Authenticate", 'Basic realm="rlwire", charset="UTF-8"')
             return websocket.Page(b"a password is needed\n", status=401, headers=(challenge,))
-        if path == "/about":
-            if not self._is_own(headers.get("Host") or ""):
-                return websocket.Page(b"this is no name of this page: see origins=\n", status=421)
-            about: dict[str, Any] = {"rewards": not self._remote().only_pixels}
-            about |= {} if self._about is None else self._about()
-            text = json.dumps(about, default=str).encode()
-            return websocket.Page(text, "application/json", headers=_SAFE)
-        data = self._files.get(path)
-        if data is None:
+        if path not in self._files:
             return websocket.Page(b"there is no such page\n", status=404)
-        kind = _KINDS[Path("universe.html" if path == "/" else path).suffix]
-        return websocket.Page(data, kind, headers=_SAFE)
+        more = []
+        if self._secret is not None:
+            flags = "; HttpOnly; SameSite=Strict" + "; Secure" * self._encrypted
+            more.append(("Set-Cookie", self._cookie + flags))
+        return websocket.Page(*self._files[path], headers=(*_SAFE, *more))
 
-    async def _connect(self, path: str) -> AsyncConnection:
-        """Connect to the remote's server that a WebSocket's path means."""
+    async def _connect(self) -> AsyncRfbClient:
         remote, own = self._remote(), None
+        if remote.pixels_address is None:
+            raise ConnectionClosed(f"{remote} has no pixels")
         if remote.tls and remote.address.loopback:
             # A server of this very machine, whose certificate is for its other names.
             own = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             own.check_hostname = False
             own.verify_mode = ssl.CERT_NONE
-        tls = client_tls(remote, own)
-        if path == "/pixels" and remote.pixels_address is not None:
-            return await connect(remote.pixels_address, RawSession(), timeout=_TIMEOUTS, tls=tls)
-        if path == "/rewards" and not remote.only_pixels:
-            return await connect_asyncio(
-                url_of(remote.address, tls, f"/{remote.path}"),
-                timeout=_TIMEOUTS,
-                tls=tls,
-                headers=self._headers,
-                kind="any",
-            )
-        raise ConnectionClosed(f"{remote} has nothing at {path!r}")
+        where, tls = remote.pixels_address, client_tls(remote, own)
+        return await AsyncRfbClient(where, auth=self._secret, tls=tls, timeout=_TIMEOUTS).connect()
 
 
 class _PageService(Service):
@@ -234,45 +193,67 @@ class _PageService(Service):
         return None if allowed else websocket.HttpRefusal(401, "no password")
 
     async def converse(self, connection: AsyncConnection) -> None:
-        path = connection.session.request.path  # type: ignore[attr-defined]
+        session: Any = connection.session
         try:
-            other = await self._page_server._connect(path)
+            screen = await self._page_server._connect()
         except (RlwireError, OSError) as error:
             logger.warning("%s: the remote cannot be reached: %s", connection.peer, error)
-            _close_with(connection, 1013, "the remote cannot be reached")
+            session.leave(1013, "the remote cannot be reached")
             return
-        async with other:
-            ways = {
-                asyncio.create_task(_relay(connection, other)): other,
-                asyncio.create_task(_relay(other, connection)): connection,
-            }
+        async with screen:
+            shown = asyncio.Event()
+            show = asyncio.create_task(self._show(connection, screen, shown))
+            show.add_done_callback(lambda _: connection.close())
             try:
-                done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                await _play(connection, screen, shown)
             finally:
-                for way in ways:
-                    way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
-            for way in done:
-                _report(way.exception(), ways[way])
+                show.cancel()
+                (why,) = await asyncio.gather(show, return_exceptions=True)
+                if isinstance(why, Exception):
+                    logger.info("%s: the pictures end: %s", connection.peer, why)
+
+    async def _show(
+        self, page: AsyncConnection, screen: AsyncRfbClient, shown: asyncio.Event
+    ) -> NoReturn:
+        """Send what the page tells whenever it changes, and what changes of the screen."""
+        told = None
+        while True:
+            changes = []
+            with contextlib.suppress(DeadlineExceeded):
+                changes = await screen.update(_NEWS)
+            about = self._page_server._about()
+            if about != told:
+                told = about
+                await page.send(json.dumps(about, default=str))
+            if changes:
+                left, top = min(each.x for each in changes), min(each.y for each in changes)
+                right = max(each.x + each.width for each in changes)
+                bottom = max(each.y + each.height for each in changes)
+                size, picture = (screen.width, screen.height), io.BytesIO()
+                pixels = screen.framebuffer.pixels[top:bottom, left:right].copy()
+                kind = "PNG" if size[0] * size[1] <= _EXACT else "JPEG"
+                Image.fromarray(pixels).save(picture, kind, compress_level=1)
+                shown.clear()
+                await page.send(struct.pack(">4H", *size, left, top) + picture.getvalue())
+                await shown.wait()
 
 
-async def _relay(source: AsyncConnection, target: AsyncConnection) -> NoReturn:
+async def _play(page: AsyncConnection, screen: AsyncRfbClient, shown: asyncio.Event) -> NoReturn:
+    """Do what the page sends."""
     while True:
-        await target.send(await source.receive())
-
-
-def _report(error: BaseException | None, to: AsyncConnection) -> None:
-    """Have a WebSocket's close frame say why the other side is gone; log what failed."""
-    if isinstance(error, websocket.Closed):
-        _close_with(to, error.code, error.reason)
-    elif isinstance(error, RlwireError):
-        logger.info("%s: the other side is gone: %s", to.peer, error)
-    elif error is not None:
-        logger.error("%s: its relay failed", to.peer, exc_info=error)
-
-
-def _close_with(connection: AsyncConnection, code: int, reason: str) -> None:
-    session = connection.session
-    if isinstance(session, websocket.WebSocketClientSession | websocket.WebSocketServerSession):
-        with contextlib.suppress(EncodeError):  # such as 1005, which no close frame says
-            session.leave(code, reason)
+        message = await page.receive()
+        try:
+            match json.loads(message):
+                case "shown":
+                    shown.set()
+                case [str(name), bool(down)]:
+                    with contextlib.suppress(ValueError):  # a key that X11 lacks
+                        await screen.send(key(name, down))
+                case [int(x), int(y), int(buttons)]:
+                    await screen.send(pointer(x, y, buttons))
+                case _:
+                    raise ValueError
+        except (ValueError, TypeError, RecursionError):
+            raise DecodeError(
+                f'expected "shown", [key, down] or [x, y, buttons], got {quoted(message)}'
+            ) from None

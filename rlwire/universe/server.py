@@ -17,7 +17,7 @@ from rlwire.registry import URL, parse_url
 from rlwire.serving.serving import BackgroundServer, Running, StreamOptions
 from rlwire.sessions.guesses import new_password
 from rlwire.transports.address import Address
-from rlwire.universe.input import Controls, Keys, Play, keys_of
+from rlwire.universe.input import Controls, Keys, Play, buttons_of, keys_of
 from rlwire.universe.page import PagePlace, PageServer
 from rlwire.universe.rewarder import EnvironmentRewarder
 from rlwire.universe.rfb.server import Display, RfbServer
@@ -59,7 +59,6 @@ class UniverseServer(EnvironmentRewarder):
             picture, otherwise the environment's ``render()``.
         page: the port, or the address, of a browser page to watch and play on, see
             `rlwire.universe.page.PageServer`; True for port 6080.
-        novnc: the folder of npm's @novnc/novnc, which the page needs.
         limits: maxima for received messages.
         pixels: options of the `RfbServer` alone.
         options: of the `EnvironmentRewarder`; `rlwire.serving.serving.StreamOptions` are for both.
@@ -81,7 +80,6 @@ class UniverseServer(EnvironmentRewarder):
         play: Play | None = None,
         frames: Source | None = None,
         page: PagePlace = None,
-        novnc: str | None = None,
         limits: Limits | None = None,
         pixels: Mapping[str, Any] | None = None,
         **options: Any,
@@ -89,6 +87,7 @@ class UniverseServer(EnvironmentRewarder):
         self._password = new_password() if isinstance(auth, EllipsisType) else None
         auth = self._password if isinstance(auth, EllipsisType) else auth
         self._url = url = parse_url(url)
+        self._score: dict[str, Any] = {"episode": 0, "score": 0.0, "best": None, "last": None}
         if url.pixels_address is None:
             raise ValueError(f"{url}: pixels need a port, such as {url.host}:5900+{url.port}")
         self._driven = driven = drive(environment)
@@ -128,8 +127,7 @@ class UniverseServer(EnvironmentRewarder):
                     page,
                     host=url.host or "localhost",
                     auth=auth,
-                    about=lambda: {"name": self.display.name, "keys": dict(self.controls.keys)},
-                    novnc=novnc,
+                    about=self._about,
                     origins=options.get("origins", ()),
                     **shared,
                 )
@@ -165,6 +163,26 @@ class UniverseServer(EnvironmentRewarder):
             self.page.drain(0.0, grace)  # its viewers are the RFB server's
         self._pixels.drain(seconds, grace)
         super().drain(max(0.0, until - time.monotonic()), grace)
+
+    def reward(self, value: float, done: bool = False, *more: Any, **options: Any) -> None:
+        super().reward(value, done, *more, **options)
+        was = self._score
+        now = {"score": was["score"] + float(value)}
+        if done:
+            now["last"] = {"episode": was["episode"], "score": now["score"]}
+            now["best"] = now["score"] if was["best"] is None else max(was["best"], now["score"])
+        self._score = {**was, **now}
+
+    def begin_episode(self, *arguments: Any, **options: Any) -> str:
+        episode = super().begin_episode(*arguments, **options)
+        self._score = {**self._score, "episode": self._score["episode"] + 1, "score": 0.0}
+        return episode
+
+    def _about(self) -> dict[str, Any]:
+        """Return what the page tells."""
+        buttons = buttons_of(self._driven.environment, self.controls.keys)
+        rate = None if self._lockstep else self.status.fps
+        return {"name": self.display.name, "buttons": buttons, "rate": rate, **self._score}
 
     def _listen(self) -> Running:
         with on_error(self._stop_viewing):

@@ -1,120 +1,118 @@
-// Watches and plays a remote of Universe: pixels, keyboard and mouse by noVNC, rewards and episodes
-// as an observer of the rewarder. Both WebSockets are at the server that this page is from
-// (rlwire.universe.page), which passes them on.
+// Watches and plays a remote of Universe, over a WebSocket of rlwire.universe.page: pictures, and
+// what there is to tell, in JSON; back go keys, the pointer, and that a picture is shown.
 
-import RFB from "./novnc/core/rfb.js";
-
-const EPISODES = 20; // lines of past ones
+const SIGNS = { Up: "▲", Down: "▼", Left: "◀", Right: "▶" };
+const NEWS = 5000; // milliseconds that an episode's end is shown
 
 const element = (name) => document.querySelector(`#${name}`);
-const secure = location.protocol.endsWith("s:");
-const socketOf = (path) =>
-  `${secure ? "wss" : "ws"}://${location.host}${new URL(path, location.href).pathname}`;
+const number = (value) => (value == null ? "-" : Number(value.toFixed(3)).toString());
+const screen = element("screen");
+let pixels = null;
+let last; // episode that is over
 
 function say(name, text, kind = "") {
   element(name).textContent = text;
   element(name).className = kind;
 }
 
-// -- rewards
-
-const episode = { id: null, sum: 0, count: 0 };
-const number = (value) => Number(value.toFixed(3)).toString();
-
-function begin(id) {
-  if (id === episode.id) return;
-  if (episode.count > 0) {
-    const line = element("episodes").insertRow(0);
-    for (const text of [episode.id ?? "", episode.count, number(episode.sum)]) {
-      line.insertCell().textContent = text;
-    }
-    while (element("episodes").rows.length > EPISODES) element("episodes").deleteRow(-1);
+function tell(about) {
+  document.title = about.name ?? "Universe";
+  say("name", document.title);
+  say("rate", about.rate ? `${about.rate} steps a second` : "");
+  say("total", number(about.score));
+  say("best", number(about.best));
+  say("episode", about.episode ?? "-");
+  if (!element("buttons").children.length) Object.entries(about.buttons ?? {}).forEach(add);
+  const over = about.last;
+  if (over && last !== undefined && over.episode !== last) {
+    const best = over.score === about.best ? ", the best so far" : "";
+    const text = `Episode ${over.episode} ended at ${number(over.score)}${best}. The next one begins.`;
+    say("news", text);
+    setTimeout(() => element("news").textContent === text && say("news", ""), NEWS);
   }
-  Object.assign(episode, { id, sum: 0, count: 0 });
+  last = over?.episode ?? null;
 }
 
-function hear({ method, headers, body }) {
-  if (headers?.episode_id !== undefined && headers.episode_id !== null) begin(headers.episode_id);
-  if (method === "v0.env.describe") {
-    if (body.env_id) {
-      element("name").textContent = body.env_id;
-      document.title = body.env_id;
-    }
-    say("rewards", `${body.env_state}${body.fps ? `, ${body.fps} steps a second` : ""}`, "good");
-  } else if (method === "v0.env.reward") {
-    episode.sum += body.reward;
-    episode.count += 1;
-  } else if (method === "v0.env.text") {
-    element("texts").textContent = body.text;
-  } else if (method === "v0.connection.close") {
-    say("rewards", body.message, "bad");
+async function draw(data) {
+  const [width, height, x, y] = [0, 2, 4, 6].map((at) => new DataView(data).getUint16(at));
+  const picture = await createImageBitmap(new Blob([data.slice(8)]));
+  if (screen.width !== width || screen.height !== height) {
+    Object.assign(screen, { width, height });
+    screen.style.setProperty("--ratio", width / height);
   }
-  element("episode").textContent = episode.id ?? "-";
-  element("total").textContent = number(episode.sum);
+  screen.getContext("2d").drawImage(picture, x, y);
+  send("shown"); // so that the server sends the next one
 }
 
-function observe() {
-  const socket = new WebSocket(socketOf("rewards"));
-  let heard = false;
-  socket.addEventListener("message", ({ data }) => {
-    heard = true;
-    hear(JSON.parse(data));
-  });
-  socket.addEventListener("close", ({ reason }) => {
-    say("rewards", reason || "the rewarder is gone", "bad");
-    if (heard) setTimeout(observe, 2000);
-  });
+function send(message) {
+  const may = message === "shown" || !element("watch").checked;
+  if (may && pixels.readyState === WebSocket.OPEN) pixels.send(JSON.stringify(message));
 }
 
-// -- pixels
-
-let screen = null;
-
-function connect() {
+function watch() {
+  const { protocol, host, pathname } = new URL("pixels", location.href);
+  pixels = new WebSocket(`${protocol.endsWith("s:") ? "wss" : "ws"}://${host}${pathname}`);
+  pixels.binaryType = "arraybuffer";
   let opened = false;
-  screen = new RFB(element("screen"), socketOf("pixels"), { shared: true });
-  screen.scaleViewport = true;
-  screen.viewOnly = element("watch").checked;
-  screen.addEventListener("connect", () => {
+  pixels.addEventListener("message", ({ data }) => {
+    if (!opened) say("pixels", "connected");
     opened = true;
-    element("ask").hidden = true;
-    say("pixels", "connected", "good");
-    screen.focus();
+    if (typeof data === "string") tell(JSON.parse(data));
+    else draw(data);
   });
-  screen.addEventListener("desktopname", ({ detail }) => {
-    if (detail.name && !about.name) element("name").textContent = detail.name;
-  });
-  screen.addEventListener("credentialsrequired", () => {
-    element("ask").hidden = false;
-    element("password").focus();
-    say("pixels", "a password is needed");
-  });
-  screen.addEventListener("securityfailure", ({ detail }) => {
-    say("pixels", detail.reason ?? "refused", "bad");
-  });
-  screen.addEventListener("disconnect", () => {
-    if (element("pixels").className !== "bad") say("pixels", "the pixels are gone", "bad");
-    if (opened) setTimeout(connect, 2000);
+  pixels.addEventListener("close", ({ reason }) => {
+    say("pixels", reason || "the connection is closed", "bad");
+    if (opened) setTimeout(watch, 2000);
   });
 }
 
-element("ask").addEventListener("submit", (event) => {
-  event.preventDefault();
-  screen.sendCredentials({ password: element("password").value });
-  element("password").value = "";
-});
-element("watch").addEventListener("change", () => {
-  screen.viewOnly = element("watch").checked;
-  if (!screen.viewOnly) screen.focus();
-});
+const held = new Map(); // keys that are down, by what holds them: the keyboard's key, or a pointer
 
-const about = await (await fetch("about")).json();
-if (about.name) element("name").textContent = document.title = about.name;
-for (const [held, action] of Object.entries(about.keys ?? {})) {
-  const key = document.createElement("kbd");
-  key.textContent = held;
-  element("keys").append(key, ` ${action} `);
+function change(holder, key) {
+  const before = held.get(holder);
+  if (before === key) return; // repeated
+  if (key) held.set(holder, key);
+  else held.delete(holder);
+  const down = [...held.values()];
+  if (key) send([key, true]);
+  else if (!down.includes(before)) send([before, false]);
+  for (const button of element("buttons").children) {
+    button.classList.toggle("held", button.keys.some((each) => down.includes(each)));
+  }
 }
-if (about.rewards) observe();
-else say("rewards", "no rewarder");
-connect();
+
+element("watch").addEventListener("change", ({ target }) => target.blur());
+addEventListener("keydown", (event) => {
+  if (event.key === "Tab" || event.metaKey || event.target.id === "watch") return;
+  if (!event.ctrlKey && !event.altKey) event.preventDefault();
+  const key = event.key.replace(/^ $/, "space").replace("Arrow", "").replace("Page", "Page_");
+  if (!event.repeat) change(event.code, key);
+});
+addEventListener("keyup", ({ code }) => change(code));
+addEventListener("blur", () => [...held.keys()].forEach((holder) => change(holder)));
+for (const type of ["pointermove", "pointerdown", "pointerup", "pointercancel"]) {
+  screen.addEventListener(type, ({ offsetX, offsetY, buttons }) => {
+    const [x, y] = [offsetX / screen.clientWidth, offsetY / screen.clientHeight];
+    const place = [x * screen.width, y * screen.height].map((at) => Math.max(0, Math.floor(at)));
+    send([...place, (buttons & 1) | ((buttons & 2) << 1) | ((buttons & 4) >> 1)]); // as X11's
+  });
+}
+addEventListener("contextmenu", (event) => event.preventDefault()); // of a long touch, too
+
+function add([label, keys]) {
+  const button = document.createElement("button");
+  Object.assign(button, { keys, tabIndex: -1 });
+  button.append(label);
+  for (const key of keys) {
+    const shown = button.appendChild(document.createElement("kbd"));
+    Object.assign(shown, { textContent: SIGNS[key] ?? key, className: key in SIGNS ? "sign" : "" });
+  }
+  button.addEventListener("pointerdown", ({ pointerId }) => {
+    button.setPointerCapture(pointerId);
+    change(pointerId, keys[0]);
+  });
+  button.addEventListener("lostpointercapture", ({ pointerId }) => change(pointerId));
+  element("buttons").append(button);
+}
+
+watch();

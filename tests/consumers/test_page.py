@@ -1,4 +1,4 @@
-"""The page in headless Chromium, with npm's noVNC: a person watches and plays an environment."""
+"""The page in headless Chromium: a person watches and plays, at a desk and on a phone."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import base64
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
-import tarfile
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,7 +18,6 @@ import numpy as np
 import pytest
 
 import rlwire
-from rlwire.universe.page import novnc_files
 from rlwire.websocket import connect
 from tests.reference.chromium import BROWSER, FLAGS
 
@@ -29,34 +25,12 @@ gymnasium: Any = pytest.importorskip("gymnasium")
 
 pytestmark = pytest.mark.consumers
 
-NOVNC = "1.7.0"
 DEBUGGED = ["--window-size=900,600", "--remote-debugging-port=0"]
 PATIENCE = 60.0
 
 
-@pytest.fixture(scope="module")
-def novnc() -> Path:
-    """Return npm's package, kept in build/ from one run to the next."""
-    path = Path(__file__).parents[2] / "build" / f"novnc-novnc-{NOVNC}"
-    if not path.exists():
-        npm = shutil.which("npm")
-        if npm is None:
-            pytest.skip("npm, from which noVNC comes, is not installed")
-        path.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            command = [npm, "pack", "--silent", f"@novnc/novnc@{NOVNC}"]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
-            if done.returncode:
-                pytest.skip(f"noVNC cannot be had from npm: {done.stderr[-500:]}")
-            with tarfile.open(Path(folder, f"{path.name}.tgz")) as archive:
-                archive.extractall(folder, filter="data")
-            novnc_files(Path(folder, "package"))
-            Path(folder, "package").replace(path)
-    return path
-
-
 class Lamp(gymnasium.Env):
-    """A picture that gets redder with each step to the right, and pays for it."""
+    """A picture that gets redder with each step to the right, and pays for it, up to 250."""
 
     def __init__(self) -> None:
         self.observation_space = gymnasium.spaces.Box(0, 255, (90, 120, 3), np.uint8)
@@ -78,7 +52,7 @@ class Lamp(gymnasium.Env):
 
     def step(self, action: int) -> Any:
         self.red = min(self.red + int(action), 250)
-        return self.picture(), float(action), False, False, {}
+        return self.picture(), float(action), self.red == 250, False, {}
 
 
 class Browser:
@@ -164,28 +138,24 @@ def browser(address: str, folder: Path) -> Iterator[Browser]:
 
 
 def red_of(page: Browser) -> int:
-    """Return how red noVNC's canvas is."""
+    """Return how red the canvas is."""
     pixel = "document.querySelector('canvas')?.getContext('2d').getImageData(20, 20, 1, 1).data[0]"
     return int(page.evaluate(pixel) or 0)
 
 
-def test_a_person_watches_and_plays(novnc: Path, tmp_path: Path) -> None:
+def test_a_person_watches_and_plays(tmp_path: Path) -> None:
     with (
         rlwire.serve(
-            Lamp(),
-            "universe://127.0.0.1:0+0/a.Lamp-v0",
-            page=0,
-            novnc=str(novnc),
-            rate=30,
-            auth=None,
+            Lamp(), "universe://127.0.0.1:0+0/a.Lamp-v0", page=0, rate=30, auth=None
         ) as server,
         browser(server.page.url, tmp_path) as page,
     ):
         wait_until(lambda: page.text("pixels") == "connected")
-        wait_until(lambda: page.text("rewards").startswith("running"))
         assert page.text("name") == "a.Lamp-v0"
-        assert "Right" in page.text("keys")
-        wait_until(lambda: red_of(page) == 0)
+        assert page.text("rate").startswith("30 ")
+        assert "Right" in page.text("buttons")
+        wait_until(lambda: page.evaluate("document.querySelector('canvas').width") == 120)
+        assert red_of(page) == 0
         page.key("keyDown")
         wait_until(lambda: red_of(page) > 5)
         page.key("keyUp")
@@ -193,9 +163,10 @@ def test_a_person_watches_and_plays(novnc: Path, tmp_path: Path) -> None:
         wait_until(lambda: red_of(page) == int(server.display.newest().frame[0, 0, 0]))
         wait_until(lambda: page.text("total") == str(red_of(page)))
         assert page.text("episode").isdecimal()
+        page.evaluate("location.reload()")  # the score is of the whole episode
+        wait_until(lambda: page.text("total") == str(red_of(page)) != "0")
         page.evaluate("document.querySelector('#watch').click()")
         before = red_of(page)
-        page.evaluate("document.querySelector('canvas').focus()")
         page.key("keyDown")
         page.key("keyUp")
         frames = server.display.frames
@@ -203,21 +174,42 @@ def test_a_person_watches_and_plays(novnc: Path, tmp_path: Path) -> None:
         assert red_of(page) == before
 
 
-def test_the_passwords_are_asked_for(novnc: Path, tmp_path: Path) -> None:
-    """The page's own is in the handshake's credentials; VNC's in a field of the page."""
+def test_a_person_plays_on_a_phone(tmp_path: Path) -> None:
+    """By touch; an episode ends, and the next one begins."""
     with (
-        rlwire.serve(
-            Lamp(), "universe://127.0.0.1:0+0", page=0, novnc=str(novnc), auth="sesame"
-        ) as server,
+        rlwire.serve(Lamp(), "universe://127.0.0.1:0+0", page=0, rate=100, auth=None) as server,
+        browser("about:blank", tmp_path) as page,
+    ):
+        size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+        page.call("Emulation.setDeviceMetricsOverride", **size)
+        page.call("Emulation.setTouchEmulationEnabled", enabled=True)
+        page.call("Page.navigate", url=server.page.url)
+        wait_until(lambda: page.evaluate("document.querySelector('button')?.keys.length"))
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        place = "document.querySelector('button').getBoundingClientRect()"
+        sides = [page.evaluate(f"{place}.{side}") for side in ("left", "top", "right", "bottom")]
+        assert 0 <= sides[0] < sides[2] <= 390
+        assert 422 < sides[1] < sides[3] <= 844
+        assert sides[3] - sides[1] > 60
+        points = [{"x": (sides[0] + sides[2]) / 2, "y": (sides[1] + sides[3]) / 2}]
+        page.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=points)
+        wait_until(lambda: page.text("best") == "250")
+        assert "Episode" in page.text("news")
+        assert "250" in page.text("news")
+        page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        wait_until(lambda: not server.controls.action())
+
+
+def test_the_password_is_asked_for(tmp_path: Path) -> None:
+    with (
+        rlwire.serve(Lamp(), "universe://127.0.0.1:0+0", page=0, auth="sesame") as server,
         browser("about:blank", tmp_path) as page,
     ):
         secret = base64.b64encode(b"me:sesame").decode()
         page.call("Network.enable")
         page.call("Network.setExtraHTTPHeaders", headers={"Authorization": f"Basic {secret}"})
         page.call("Page.navigate", url=server.page.url)
-        wait_until(lambda: page.evaluate("!document.querySelector('#ask')?.hidden"))
-        wait_until(lambda: page.text("pixels") == "a password is needed")
-        page.evaluate("document.querySelector('#password').value = 'sesame'")
-        page.evaluate("document.querySelector('#ask').requestSubmit()")
         wait_until(lambda: page.text("pixels") == "connected")
-        wait_until(lambda: red_of(page) == 0)
+        page.call("Network.setExtraHTTPHeaders", headers={})  # the cookie is enough
+        page.call("Page.reload")
+        wait_until(lambda: page.text("pixels") == "connected")

@@ -7,7 +7,6 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -57,20 +56,14 @@ def vnc(sock: socket.socket, word: str) -> bytes:
 
 
 @pytest.fixture(params=["pixels", "page", "rewarder", "openpi", "openpi-threads"])
-def guarded(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Guarded]:
+def guarded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
     monkeypatch.setattr(guesses, "GUESSES", guesses.Guesses())  # other tests' are none of these
     where = "127.0.0.1:0"
     if request.param == "pixels":
         server: Any = RfbServer(Display(8, 8), where, auth="secret")
         made = Guarded(server, vnc, lambda answer: answer == bytes(4))
     elif request.param == "page":
-        (tmp_path / "core").mkdir()
-        (tmp_path / "core/rfb.js").write_bytes(b"export default class RFB {}")
-        server = PageServer(
-            lambda: URL("universe", "127.0.0.1", 1), where, auth="secret", novnc=tmp_path
-        )
+        server = PageServer(lambda: URL("universe", "127.0.0.1", 1), where, auth="secret")
         made = Guarded(server, http("/", "Basic", False), lambda answer: b" 200 " in answer[:20])
     elif request.param == "rewarder":
         server = RewarderServer("a.Game-v0", where, auth="secret")

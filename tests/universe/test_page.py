@@ -1,87 +1,57 @@
-"""The page: its files, who may load it, and its two WebSockets, which are relayed to a remote."""
+"""The page: its files, who may load it, and its WebSocket, which shows and plays a remote."""
 
 from __future__ import annotations
 
 import base64
 import http.client
+import io
 import json
-import socket
-import threading
+import struct
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import ConnectionClosed
 from rlwire.registry import URL
 from rlwire.sessions.websocket import Closed, Refused
-from rlwire.universe.page import PageServer, novnc_files
-from rlwire.universe.rewarder import RewarderServer
+from rlwire.universe.page import PageServer
+from rlwire.universe.rfb import Display, RfbServer
 from rlwire.websocket import connect
-
-SOURCES = {
-    "core/rfb.js": b"export default class RFB extends EventTargetMixin {}\n",
-    "core/util/int.js": b"export {}\n",
-    "vendor/pako/inflate.js": b"export {}\n",
-    "package.json": b"{}",
-}
-
-
-@pytest.fixture
-def novnc(tmp_path: Path) -> Path:
-    for name, data in SOURCES.items():
-        path = tmp_path / "novnc" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    return tmp_path / "novnc"
-
-
-@pytest.fixture
-def echo() -> Iterator[int]:
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        try:
-            sock, _ = listener.accept()
-        except OSError:
-            return
-        with sock:
-            sock.sendall(b"hello")
-            while data := sock.recv(4096):
-                sock.sendall(data[::-1])
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    yield listener.getsockname()[1]
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    thread.join(20)
-    assert not thread.is_alive()
-
-
-@pytest.fixture
-def rewarder() -> Iterator[RewarderServer]:
-    with RewarderServer("a.Game-v0", "127.0.0.1:0", auth=None) as server:
-        yield server
-
+from tests.waiting import eventually
 
 Make = Callable[..., PageServer]
 
 
 @pytest.fixture
-def make(novnc: Path, echo: int, rewarder: RewarderServer) -> Iterator[Make]:
-    made = []
+def heard() -> list[Any]:
+    return []
 
-    def make(**options: Any) -> PageServer:
-        remote = URL("universe", "127.0.0.1", rewarder.address.port, pixels=echo)
-        fixed = {"host": "127.0.0.1", "novnc": novnc}
-        options = {**fixed, "remote": lambda: remote, **options}
-        made.append(PageServer(options.pop("remote"), 0, **options).start())
+
+@pytest.fixture
+def display(heard: list[Any]) -> Display:
+    return Display(40, 30, on_input=lambda viewer, event: heard.append(event))
+
+
+@pytest.fixture
+def make(display: Display) -> Iterator[Make]:
+    """Return a function that starts a page of the display, both with the password `auth`."""
+    made: list[Any] = []
+
+    def make(remote: URL | None = None, **options: Any) -> PageServer:
+        pixels = RfbServer(display, "127.0.0.1:0", auth=options.get("auth")).start()
+        made.append(pixels)
+        remote = remote or URL(
+            "universe", "127.0.0.1", pixels=pixels.address.port, only_pixels=True
+        )
+        made.append(PageServer(lambda: remote, 0, host="127.0.0.1", **options).start())
         return made[-1]
 
     yield make
-    for server in made:
+    for server in reversed(made):
         server.stop()
 
 
@@ -99,8 +69,19 @@ def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-def ws(server: PageServer, path: str, **options: Any) -> Any:
+def ws(server: PageServer, path: str = "/pixels", **options: Any) -> Any:
     return connect(f"ws://127.0.0.1:{server.address.port}{path}", **options)
+
+
+def read_on(peer: Any) -> None:
+    while True:
+        peer.receive()
+
+
+def picture(message: Any) -> tuple[tuple[int, ...], Any]:
+    """Return a picture's screen size and place, and its pixels."""
+    pixels = Image.open(io.BytesIO(bytes(message)[8:]))
+    return struct.unpack(">4H", bytes(message)[:8]), np.asarray(pixels)
 
 
 def test_its_files(make: Make) -> None:
@@ -110,118 +91,138 @@ def test_its_files(make: Make) -> None:
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert b'src="universe.js"' in page
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert "Set-Cookie" not in headers
     status, script, headers = get(server, "/universe.js?x=1")
     assert (status, headers["Content-Type"]) == (200, "text/javascript; charset=utf-8")
-    assert b'from "./novnc/core/rfb.js"' in script
-    for name, data in SOURCES.items():
-        wanted = (200, data) if name.endswith(".js") else (404, b"there is no such page\n")
-        assert get(server, f"/novnc/{name}")[:2] == wanted
+    assert b"new WebSocket(" in script
 
 
 @pytest.mark.parametrize(
-    "path", ["/novnc/", "/novnc/../../etc/passwd", "/../rlx.js", "/rlx.js", "//", "/novnc/%2e%2e/x"]
+    "path", ["/../../etc/passwd", "/../rlx.js", "/rlx.js", "//", "/%2e%2e/x", "/about"]
 )
 def test_it_has_no_other_files(make: Make, path: str) -> None:
     assert get(make(), path)[0] == 404
 
 
-def test_what_it_tells_of_the_environment(make: Make) -> None:
-    server = make(about=lambda: {"name": "Pong", "keys": {"Left": 3}})
-    status, body, _ = get(server, "/about")
-    assert status == 200
-    assert json.loads(body) == {"rewards": True, "name": "Pong", "keys": {"Left": 3}}
+def test_it_tells_of_the_environment_whenever_that_changes(make: Make) -> None:
+    told = {"name": "Pong", "score": 0}
+    with ws(make(about=told.copy)) as peer:
+        assert json.loads(peer.receive()) == {"name": "Pong", "score": 0}
+        assert picture(peer.receive())[0] == (40, 30, 0, 0)
+        peer.send('"shown"')
+        told["score"] = 1  # without any new pixels
+        assert json.loads(peer.receive())["score"] == 1
 
 
-def test_what_it_tells_is_for_its_own_names(make: Make) -> None:
-    server = make(origins=["https://example.org"], about=lambda: {"name": "Pong"})
-    port = server.address.port
-    for host in (f"localhost:{port}", "127.0.0.1", "[::1]:80", "Example.org", "192.0.2.7:1"):
-        assert get(server, "/about", Host=host)[0] == 200
-    for host in (f"evil.test:{port}", "", "localhost.evil.test", "127.0.0.1.evil.test", "[::1"):
-        status, body, _ = get(server, "/about", Host=host)
-        assert status == 421
-        assert b"Pong" not in body
-    assert get(make(origins="*"), "/about", Host="any.test")[0] == 200
+def test_what_changes_is_sent_once_the_last_is_shown(make: Make, display: Display) -> None:
+    frame = np.zeros((30, 40, 3), np.uint8)
+    with ws(make()) as peer:
+        peer.receive()
+        assert not picture(peer.receive())[1].any()
+        for place in (2, 25):
+            frame[place, place] = 10 * place
+            display.show(frame)
+        peer.send('"shown"')
+        pixels = np.zeros_like(frame)
+        while pixels[25, 25, 0] != 250:
+            (width, height, x, y), part = picture(peer.receive())
+            pixels[y : y + len(part), x : x + len(part[0])] = part
+            peer.send('"shown"')
+        assert (width, height) == (40, 30)
+        assert (pixels == frame).all()
+        display.show(np.full((60, 50, 3), 7, np.uint8))
+        while (size := picture(peer.receive())[0]) != (50, 60, 0, 0):
+            assert size[:2] == (40, 30)
+            peer.send('"shown"')
 
 
-def test_the_pixels_are_relayed_as_bytes_in_binary_messages(make: Make) -> None:
-    with ws(make(), "/pixels", kind="binary") as peer:
-        assert bytes(peer.receive()) == b"hello"
-        peer.send(b"abc")
-        got = bytes(peer.receive())
-        while len(got) < 3:
-            got += peer.receive()
-        assert got == b"cba"
+def test_a_large_screen_is_sent_as_jpeg(make: Make, display: Display) -> None:
+    display.show(np.full((800, 1000, 3), 90, np.uint8))
+    with ws(make()) as peer:
+        peer.receive()
+        message = bytes(peer.receive())
+        assert message[8:10] == b"\xff\xd8"
+        assert abs(int(picture(message)[1][5, 5, 0]) - 90) < 4
 
 
-def test_a_text_for_the_pixels_ends_it(make: Make) -> None:
-    with ws(make(), "/pixels") as peer:
-        assert bytes(peer.receive()) == b"hello"
-        peer.send("abc")
+def test_keys_and_the_pointer(make: Make, heard: list[Any]) -> None:
+    with ws(make()) as peer:
+        for sent in (["Up", True], ["no such key", True], ["ArrowUp", False], ["w", True]):
+            peer.send(json.dumps(sent))
+        peer.send("[3, 4, 1]")
+        eventually(lambda: len(heard) == 4)
+        assert heard[:3] == [KeyEvent(0xFF52, True), KeyEvent(0xFF52, False), KeyEvent(119, True)]
+        assert heard[3] == PointerEvent(3, 4, 1)
+
+
+@pytest.mark.parametrize(
+    "sent", ["", "{", "[1, 2]", '["Up"]', "[-1, 0, 0]", "[70000, 0, 0]", "[" * 9999, b"\0", b"1"]
+)
+def test_anything_else_ends_the_connection(make: Make, sent: Any, heard: list[Any]) -> None:
+    with ws(make()) as peer:
+        peer.send(sent)
         with pytest.raises(ConnectionClosed):
-            peer.receive()
+            read_on(peer)
+    assert heard == []
 
 
-def test_the_page_observes_the_rewarder(make: Make, rewarder: RewarderServer) -> None:
-    with ws(make(), "/rewards") as peer:
-        assert json.loads(peer.receive())["body"]["env_id"] == "a.Game-v0"
-        rewarder.reward(1.5)
-        assert json.loads(peer.receive())["body"]["reward"] == 1.5
-        # It cannot act, whoever has the page.
-        action = {"method": "v0.agent.action", "body": {"action": []}}
-        action["headers"] = {"message_id": 0, "sent_at": 0}
-        peer.send(json.dumps(action))
-        assert json.loads(peer.receive())["method"] == "v0.reply.error"
-        assert not rewarder.active
+@pytest.mark.parametrize(
+    "remote", [URL("universe", "127.0.0.1", 1), URL("universe", "127.0.0.1", 1, pixels=1)]
+)
+def test_a_remote_that_cannot_be_reached(make: Make, remote: URL) -> None:
+    with ws(make(remote)) as peer, pytest.raises(Closed, match="1013"):
+        peer.receive()
 
 
-def test_other_places_lead_nowhere(make: Make, rewarder: RewarderServer, echo: int) -> None:
+def test_the_remote_ends(make: Make, display: Display) -> None:
+    server = make()
+    with RfbServer(display, "127.0.0.1:0") as pixels:
+        port = pixels.address.port
+        server._remote = lambda: URL("universe", "127.0.0.1", pixels=port, only_pixels=True)
+        peer = ws(server)
+        peer.receive()
+        peer.send('"shown"')
+    with peer, pytest.raises(ConnectionClosed):
+        read_on(peer)
+
+
+def test_no_other_path_has_a_websocket(make: Make) -> None:
     with pytest.raises(Refused, match="404"):
         ws(make(), "/else")
-    only = URL("universe", "127.0.0.1", pixels=echo, only_pixels=True)
-    server = make(remote=lambda: only)
-    assert json.loads(get(server, "/about")[1]) == {"rewards": False}
-    with ws(server, "/rewards") as peer, pytest.raises(Closed, match="1013"):
-        peer.receive()
 
 
 def test_only_its_own_scripts_may_connect(make: Make) -> None:
     server = make(origins=["https://example.org"])
     for origin in (server.origin, f"http://localhost:{server.address.port}", "https://example.org"):
-        ws(server, "/rewards", origin=origin).close()
+        ws(server, origin=origin).close()
     for origin in ("https://example.com", "null", f"http://evil.test:{server.address.port}"):
         with pytest.raises(Refused, match="403"):
-            ws(server, "/rewards", origin=origin)
+            ws(server, origin=origin)
 
 
 def test_a_password_is_asked_for_before_anything_is_shown(make: Make) -> None:
     server = make(auth="sesame")
     status, _, headers = get(server, "/")
     assert (status, headers["WWW-Authenticate"]) == (401, 'Basic realm="rlwire", charset="UTF-8"')
-    for words in (("sesame", ""), ("me", "sesame")):
-        assert get(server, "/about", Authorization=basic(*words))[0] == 200
+    assert "Set-Cookie" not in headers
     assert get(server, "/", Authorization=basic("me", "simsim"))[0] == 401
     assert get(server, "/healthz")[:2] == (200, b"OK\n")
     with pytest.raises(Refused, match="401"):
-        ws(server, "/rewards")
-    ws(server, "/rewards", headers=[("Authorization", basic("me", "sesame"))]).close()
+        ws(server)
+    for words in (("sesame", ""), ("me", "sesame")):
+        assert get(server, "/universe.js", Authorization=basic(*words))[0] == 200
+    with ws(server, headers=[("Authorization", basic("me", "sesame"))]) as peer:
+        assert json.loads(peer.receive()) == {}
+        assert picture(peer.receive())[0] == (40, 30, 0, 0)  # the remote's password is the same
 
 
-class TestNoVNC:
-    def test_a_folder(self, novnc: Path) -> None:
-        assert sorted(novnc_files(novnc)) == sorted(set(SOURCES) - {"package.json"})
-
-    def test_where_npm_puts_it(
-        self, novnc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(FileNotFoundError, match="npm install @novnc/novnc"):
-            novnc_files()
-        (tmp_path / "node_modules" / "@novnc").mkdir(parents=True)
-        novnc.rename(tmp_path / "node_modules" / "@novnc" / "novnc")
-        assert len(novnc_files()) == 3
-
-    def test_what_is_none(self, novnc: Path) -> None:
-        (novnc / "core" / "rfb.js").write_bytes(b"exports.default = RFB;")
-        with pytest.raises(ValueError, match=r"1\.7 or newer"):
-            novnc_files(novnc)
+def test_a_cookie_of_the_page_is_as_good_as_the_password(make: Make) -> None:
+    """Safari sends a page's credentials with no WebSocket."""
+    server = make(auth="sesame")
+    headers = get(server, "/", Authorization=basic("me", "sesame"))[2]
+    cookie, _, flags = headers["Set-Cookie"].partition("; ")
+    assert flags == "HttpOnly; SameSite=Strict"
+    ws(server, headers=[("Cookie", f"other=1; {cookie}")]).close()
+    for wrong in (cookie[:-1], cookie.partition("=")[2], make(auth="sesame")._cookie):
+        with pytest.raises(Refused, match="401"):
+            ws(server, headers=[("Cookie", wrong)])

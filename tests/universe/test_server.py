@@ -241,6 +241,21 @@ def test_both_of_the_originals_health_checks_and_http() -> None:
             assert sock.recv(12) == b"HTTP/1.1 101"
 
 
+def test_the_page_is_told_the_score_of_the_whole_episode() -> None:
+    with universe(Corridor()) as server, watching(server):
+        key(server, "Right", True)
+        eventually(lambda: server._about()["last"])
+        told = server._about()
+        assert told["last"]["score"] == told["best"] == 100.0
+        assert (told["last"]["episode"], told["episode"]) == (1, 2)
+        assert told["buttons"] == {"Left": ["Left", "a"], "Right": ["Right", "d"]}
+        assert told["rate"] == 500
+        key(server, "Right", False)
+        key(server, "Left", True)
+        eventually(lambda: server._about()["last"]["score"] < 0)
+        assert server._about()["best"] == 100.0
+
+
 def test_unix_sockets(tmp_path: Path) -> None:
     url = f"universe+unix://{tmp_path}/r?pixels={tmp_path}/v"
     with rlwire.serve(Corridor(), url, auth=None) as server:
@@ -264,15 +279,12 @@ def test_tls_on_both_and_on_the_page(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pem")
     authority.cert_pem.write_to_path(tmp_path / "ca")
-    (tmp_path / "core").mkdir()
-    (tmp_path / "core" / "rfb.js").write_text("export default class RFB {}")
     served, called = ServerTLS(str(tmp_path / "pem")), ClientTLS(str(tmp_path / "ca"))
     with rlwire.serve(
         Corridor(),
         "universe+tls://127.0.0.1:0+0",
         tls=served,
         page=0,
-        novnc=str(tmp_path),
         auth="openai",
     ) as server:
         url = parse_url(server.url)
@@ -283,13 +295,12 @@ def test_tls_on_both_and_on_the_page(tmp_path: Path) -> None:
         with RfbClient(str(url.pixels_address), auth="openai", tls=called) as viewer:
             viewer.update(20)
             assert (viewer.width, viewer.height) == (32, 24)
-        # The page reaches both, although their certificate is for others.
+        # The page reaches the pixels, although their certificate is for others.
         place = server.page.url.replace("https", "wss")
         told = [("Authorization", basic_header("openai", ""))]
         with connect(f"{place}pixels", tls=called, headers=told) as socket_:
-            assert bytes(socket_.receive()) == b"RFB 003.008\n"
-        with connect(f"{place}rewards", tls=called, headers=told) as socket_:
-            assert "v0.env.describe" in socket_.receive()
+            assert "Corridor" in socket_.receive()
+            assert bytes(socket_.receive())[8:12] == b"\x89PNG"
 
 
 class TestDoor:
