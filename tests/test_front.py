@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import itertools
 import re
 import socket
@@ -17,6 +18,7 @@ import pytest
 
 import rlwire
 import rlwire.aio
+from rlwire._options import options_of
 from rlwire.errors import RemoteProtocolError, RlwireError
 from rlwire.registry import PROTOCOLS, parse_url
 from rlwire.transports import shm
@@ -281,6 +283,51 @@ def test_an_environments_own_exception_has_its_traceback_in_the_log(
     failed = [each for each in caplog.records if each.exc_info and each.levelname == "ERROR"]
     assert any("the joint is stuck" in (each.exc_text or "") for each in failed)
     assert not [each for each in caplog.records if each.name.startswith("hpack")]
+
+
+def listed(text: str, schemes: set[str]) -> dict[tuple[str, str], tuple[str, str]]:
+    """Default and meaning of each option in a docstring's table, by scheme and name."""
+    found = {}
+    for head, body in re.findall(r"^    (?! )(.+):\n((?: {8}.+\n)+)", text + "\n", re.M):
+        named = set(re.findall(r"[\w-]+", head))
+        some = schemes - named if "but" in named else schemes if "all" in named else named & schemes
+        for options, meaning in re.findall(r"^ {8}(\w+=[^:]*): (.*)", body, re.M):
+            for name, default in re.findall(r"(\w+)=([^,]+)", options):
+                found |= {(scheme, name): (default, meaning) for scheme in some}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("function", "side"),
+    [
+        (rlwire.make, "environment"),
+        (rlwire.connect, "client"),
+        (rlwire.serve, "server"),
+        (rlwire.listen, "listener"),
+        (rlwire.play, "player"),
+    ],
+)
+def test_help_has_all_options_with_units_and_defaults(function: Any, side: Any) -> None:
+    text = inspect.getdoc(function) or ""
+    kinds = {scheme: record.options.get(side) for scheme, record in PROTOCOLS.items()}
+    table = listed(text, {scheme for scheme, kind in kinds.items() if kind})
+    units = {"SECONDS": "seconds", "HZ": "Hz", "BYTES": "bytes"}
+    for scheme, kind in kinds.items():
+        for option in (each for each in options_of(kind).values() if each.kind is None):
+            default, meaning = table.pop((scheme, option.name), (None, ""))
+            if default is None:  # an argument of the function, or of all protocols
+                found = re.search(rf"^    {option.name}: (.*(?:\n {{8}}.*)*)", text, re.M)
+                meaning = found[1] if found else text
+                assert found or option.name in text.partition("options: ")[2]
+                default = repr(option.default)
+                assert type(option.default) not in (int, float, str) or default in meaning
+            assert default == repr(option.default), (scheme, option.name)
+            unit = units.get(str(option.metavar), "")
+            assert unit in meaning or not function.__kwdefaults__.get(option.name, True)
+    assert not table
+    several = inspect.signature(rlwire.listen_vec).parameters
+    for name in inspect.signature(rlwire.listen).parameters.keys() - several:
+        assert name in (rlwire.listen_vec.__doc__ or "")
 
 
 class TestBadInput:
