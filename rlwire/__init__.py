@@ -141,7 +141,7 @@ def serve(
         workers: ``"threads"``, ``"asyncio"``, or over RLX a number of processes (default:
             'threads'; openpi: 'asyncio').
         max_connections: concurrent connections of each process (default: 1000).
-        options: options of the protocol, listed here with their defaults.
+        options: options of the protocol, listed below with their defaults.
 
     ::
 
@@ -274,9 +274,9 @@ def connect(
             callable that returns one.
         timeout: a `Timeouts` (default: ``Timeouts()``: 10 s to connect, 60 s for a message, 3600 s
             for a reply; universe: idle=None), or seconds for each of these.
-        backoff: a `Backoff`, the waits between attempts to connect (default: one attempt).
+        backoff: a `Backoff`, the waits between attempts to connect (default: one attempt; rlx: 6).
         limits: a `Limits` of received and sent messages (default: ``Limits()``).
-        options: options of the protocol, listed here with their defaults.
+        options: options of the protocol, listed below with their defaults.
 
     ::
 
@@ -359,7 +359,7 @@ def make(
             for a reply), or seconds for each of these. perlert: seconds for a frame (default:
             10.0).
         limits: a `Limits` of received and sent messages (default: ``Limits()``).
-        options: options of the protocol, listed here with their defaults.
+        options: options of the protocol, listed below with their defaults.
 
     ::
 
@@ -557,7 +557,7 @@ def listen(
         idle_timeout: seconds after which a silent client is lost, None for never (default: 3600).
         limits: as for `serve` (default: ``Limits()``).
         max_connections: concurrent connections (default: 1000).
-        options: options of the protocol, listed here with their defaults.
+        options: options of the protocol, listed below with their defaults.
 
     ::
 
@@ -651,7 +651,7 @@ def play(
         episodes: number of episodes.
         seed: seed of the first episode (default: none).
         options: auth, tls, timeout (seconds), backoff and limits, with the defaults of `connect`;
-            and options of the protocol, listed here with their defaults.
+            and options of the protocol, listed below with their defaults.
 
     ::
 
