@@ -244,7 +244,7 @@ def test_for_asyncio() -> None:
         ):
             answer = await first_words("openpi", client)
         assert server.wait(0)
-        with pytest.raises(ValueError, match="there is no protocol"):
+        with pytest.raises(ValueError, match="'nothing'"):
             async with rlwire.aio.serve(THINGS["openpi"], "nothing://localhost:0"):
                 pass
         return answer
@@ -338,7 +338,7 @@ class TestBadInput:
             with pytest.raises(RlwireError) as raised:
                 self.call(other, str(wrong))
             if isinstance(raised.value, RemoteProtocolError):
-                assert f"{wrong}: the server does not speak {other}" in str(raised.value)
+                assert re.search(f"^{re.escape(str(wrong))}: .* {other}", str(raised.value))
 
             async def call() -> None:
                 async with rlwire.aio.connect(wrong, timeout=Timeouts(idle=20.0)) as client:
@@ -353,8 +353,8 @@ class TestBadInput:
     def test_who_plays_with_a_server_of_another_protocol(self, scheme: str, other: str) -> None:
         with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
             wrong = parse_url(server.url).replace(scheme=other)
-            match = f"{wrong}: the server does not speak {other}"
-            with pytest.raises(RemoteProtocolError, match=re.escape(match)):
+            match = f"^{re.escape(str(wrong))}: .* {other}"
+            with pytest.raises(RemoteProtocolError, match=match):
                 rlwire.play("gym:CartPole-v1", wrong)
 
     @staticmethod
