@@ -493,7 +493,7 @@ def test_ctrl_c_ends_a_wait(there):
             with aside(interrupt), pytest.raises(KeyboardInterrupt):
                 env.endpoint.finish() if there else env.reset()
             if there:
-                with pytest.raises(LocalProtocolError, match="environment 0 .*step"):
+                with pytest.raises(LocalProtocolError, match=r"environment 0 .*step"):
                     env.step(0)
                 observation, info = env.reset()
                 assert observation.tolist() == [3, 4]
