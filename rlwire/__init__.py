@@ -91,7 +91,7 @@ def install(library: str, **options: Any) -> None:
 
 
 def uninstall(library: str) -> None:
-    """Undo `install`."""
+    """Undo `install`: the library uses its own codec again."""
     from rlwire import installing
 
     installing.uninstall(library)

@@ -1,4 +1,4 @@
-"""`ParameterServer`: has the mean reward of each arm."""
+"""`ParameterServer`: stores the mean reward of each arm."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Values:
 
     def op_learn(self, arm: int, reward: float) -> np.ndarray[Any, Any]:
         self.pulls[arm] += 1
-        self.values = self.values.copy()  # agents may hold the old one
+        self.values = self.values.copy()  # agents may still use the old array
         self.values[arm] += (reward - self.values[arm]) / self.pulls[arm]
         return self.values
 
