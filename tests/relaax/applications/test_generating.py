@@ -38,7 +38,7 @@ def test_each_environment_makes_an_application(tmp_path, environment):
     text = (folder / "app.yaml").read_text()
     assert text.count("\n\n\n") == 0
     assert max(map(len, text.splitlines())) <= 100
-    with pytest.raises(ApplicationError, match="demo.*exists"):
+    with pytest.raises(ApplicationError, match=r"demo.*exists"):
         new(folder)
 
 
@@ -95,7 +95,7 @@ def test_configurations(tmp_path):
     configure("bandit", "bandit", config=config)
     application = read_application(config)
     assert (application.algorithm.name, application.environment.type) == ("bandit", "bandit")
-    with pytest.raises(ApplicationError, match="trpo .*bandit, pg-ale, "):
+    with pytest.raises(ApplicationError, match=r"trpo .*bandit, pg-ale, "):
         configure(algorithm="trpo", config=config)
     config.write_text("environment: {run: x}")
     with pytest.raises(ApplicationError, match="environment/type "):
