@@ -72,18 +72,14 @@ def get_include() -> str:
 
 
 def install(library: str, **options: Any) -> None:
-    """Make an installed library use rlwire's codec in this process; a second call does nothing.
+    """Make an installed library use rlwire's codec in this process.
 
     Args:
         library: ``"dm_env_rpc"``, ``"msgpack_numpy"``, ``"openpi_client"`` or ``"rllib"``.
-        options: for dm_env_rpc, ``transport=False``: True replaces grpcio in its connections too.
-            For msgpack_numpy, ``pickle=False``: True lets the library pickle and unpickle object
-            arrays, as it does without rlwire; only for trusted peers.
+        options: for dm_env_rpc, ``transport=False``: True also replaces grpcio. For msgpack_numpy,
+            ``pickle=False``: True keeps its pickles of object arrays, for trusted peers.
 
-    Raises:
-        ValueError: there is no drop-in for this library.
-        ImportError: the library is not installed.
-        RuntimeError: it is another version, or installed with other options.
+    ImportError if the library is missing, RuntimeError if it is another version.
     """
     from rlwire import installing
 
@@ -130,23 +126,20 @@ def serve(
             object, a factory, or a name: ``"gym:CartPole-v1"``, ``"my_module:MyAgent"``. It is
             made and checked before the server listens.
         url: where to listen; port 0 lets the system choose.
-        auth: the secret that clients must send (default: none; universe: a random one, which is
-            logged); PERLERT's is a key of 32 bytes.
+        auth: the secret (default: none; universe: a random one, in the log); PERLERT: 32 bytes.
         tls: for ``+tls``: a `ServerTLS`, an SSL context, or a callable that returns one.
-        timeout: a `Timeouts` (default: ``Timeouts()``; universe: ``Timeouts(idle=None,
-            write=30)``), or seconds for a handshake, a message, and the next message to begin.
-        idle_timeout: seconds after which a silent connection is closed, None for never (default:
-            3600; universe: None).
-        limits: a `Limits` of received and sent messages (default: ``Limits()``).
-        workers: ``"threads"``, ``"asyncio"``, or over RLX a number of processes (default:
-            'threads'; openpi: 'asyncio').
+        timeout: a `Timeouts` (default: ``Timeouts()``; universe: idle=None, write=30), or seconds
+            for each: a handshake, a message, the next message to begin.
+        idle_timeout: seconds of silence that close a connection (default: 3600; universe: None).
+        limits: a `Limits` (default: ``Limits()``).
+        workers: 'threads', 'asyncio', or processes of RLX (default: 'threads'; openpi: 'asyncio').
         max_connections: concurrent connections of each process (default: 1000).
         options: options of the protocol, listed below with their defaults.
 
     ::
 
         all:
-            loop_factory=None: function that makes the event loop, such as uvloop.new_event_loop
+            loop_factory=None: makes the event loop, such as uvloop.new_event_loop
         all but perlert:
             max_connections_per_address=256: concurrent connections from one address
         dm-env-rpc, universe, openpi, rllink:
@@ -156,73 +149,57 @@ def serve(
         rlx-ws, universe, openpi:
             origins=(): web origins that may connect, such as "https://example.org"; "*" for all
         rlx, openpi:
-            config=None: settings of "algorithm:NAME" or "rllib:NAME", "FILE.yaml[:SECTION]"
+            config=None: "FILE.yaml[:SECTION]" of algorithm:NAME or rllib:NAME
             checkpoints=None: their folder of checkpoints, also to resume from
-            like=None, observation_space=None, action_space=None: spaces of "rllib:NAME"
-            runners=None: number of its runners, on as many ports; None for 1
-            ray_address=None: its Ray cluster, "auto" or "HOST:PORT"; None for a new local one
-            iterations=None, save_every=None: its iterations until it stops, and between checkpoints
+            like=None, observation_space=None, action_space=None: spaces of rllib:NAME
+            runners=None, ray_address=None: its number of runners, its cluster; None: 1, a new one
+            iterations=None, save_every=None: its iterations in all, and between checkpoints
         rlx:
-            images=None: decode images to an "array" or "float32"; None for "float32"
-            metrics=(): a sink, see rlwire.rlx.metrics; () for the log
-            parameter_server=None: passed to agents; "MODULE:FACTORY" to make it in each process.
-                Of "algorithm:NAME", its place: "server" (None) or "ray:NAME"
+            images=None: what images become, "array" or "float32" (None)
+            metrics=(): a sink of rlwire.rlx.metrics; (): the log
+            parameter_server=None: passed to agents; "MODULE:FACTORY": made in each process;
+                of algorithm:NAME: "server" (None) or "ray:NAME"
         rlx-ws:
-            parameter_server=None, metrics=None: as for rlx
-            arrays='lists': decode lists of numbers to "lists", "float32" or "float64"
-            max_sids=256: environments of one WebSocket
-            rlx_tls=None: TLS to the RLX server whose URL is served
-            check=None: function of the handshake's request, which rejects clients
+            parameter_server=None, metrics=None: as for rlx; max_sids=256: agents of a WebSocket
+            arrays='lists': what lists of numbers become, "lists", "float32" or "float64"
+            rlx_tls=None: TLS to a served rlx:// URL; check=None: function that rejects handshakes
         dm-env-rpc:
-            max_worlds=1000: concurrent worlds
+            max_worlds=1000: concurrent worlds; keep_abandoned=False: keep worlds without agents
             reward='reward', discount='discount': names of their observations; '' for none
-            accepts=(): arguments of the factory that clients may set; "options" for a reset's
-            infos=True: send infos to rlwire's clients
-            keep_abandoned=False: keep worlds without agents
-            check_bounds=True: reject actions outside their bounds
-            max_sent=None: bytes of the longest message sent; None for limits.received
-            names=None: a rlwire.dm_env_rpc.Names, for observations and actions
-            default_actions=None: dict of actions, for steps without them
+            accepts=(): arguments of the factory that clients may set; "options": a reset's
+            check_bounds=True: reject actions out of bounds; infos=True: send infos to rlwire
+            max_sent=None: bytes of the longest message sent; None: limits.received
+            names=None, default_actions=None: see rlwire.dm_env_rpc.EnvironmentWorlds
             properties=None, extensions=None: see rlwire.dm_env_rpc.Server
         perlert:
             auth_file=None: file with the key, 64 hexadecimal digits
-            rollout_port=None: UDP port of rollouts; None for the URL's port plus 1
-            instances=1: environments, each for one run at a time
-            name=None, number=0: the first instance is NAME:NUMBER; None for the environment's name
-            players=None: ready agents that start a run; None for all of the environment's
-            rate=30.0: steps per second (Hz)
-            frames=30.0: frames per second (Hz) that an agent receives at most
-            decimals=None: decimals of numbers; None for all
-            threads=0: threads that step environments; 0 to step on the event loop
-            seed=None: seed from which each run's is made
-            default_action=None: action of agents that send none; None for the nearest to zero
-            extra=None: function of agent and info that returns a dict for the frame's EXTRA
+            rollout_port=None: UDP port of rollouts; None: the URL's port plus 1
+            instances=1: concurrent runs; name=None, number=0: the first is called NAME:NUMBER
+            players=None: ready agents that start a run; None: all
+            rate=30.0, frames=30.0: steps, and frames sent to an agent at most, in Hz
+            decimals=None: of numbers; None: all; seed=None: seed of the runs' seeds
+            threads=0: threads that step environments; 0: the event loop
+            default_action=None, extra=None: see rlwire.perlert.Server.add
         universe:
-            password=None: as auth, for URLs
-            rate=60.0: steps per second (Hz)
-            lockstep=False: step once for each action instead
-            seed=None: seed of the first episode
-            name=None: the environment's name for clients; None for its own
-            about=None: dict of further facts for clients
-            backlog=1048576: bytes queued for a client before it is disconnected
+            password=None: as auth, for URLs; name=None: the environment's for clients
+            rate=60.0: steps in Hz; lockstep=False: step once for each action instead
+            seed=None: of the first episode; about=None: dict of facts for clients
             ping_interval=20.0, ping_timeout=20.0: seconds before a ping, and until its pong
+            backlog=1048576: bytes queued for a client before it is disconnected
         universe with pixels:
-            keys=None: dict of actions by keys; None for the environment's get_keys_to_action()
-            play=None: function that returns the action instead
-            frames=None: show the "observation" or "render"; None for a picture of either
+            keys=None: dict of actions by keys; None: the environment's get_keys_to_action()
+            play=None: function that returns actions instead; pixels=None: options of RfbServer
+            frames=None: show the "observation" or "render"; None: a picture of either
             page=None, page_port=None: serve a web page, on port 6080 (True) or another
             novnc=None: folder of npm's @novnc/novnc, for the page
             view_auth=None, view_auth_file=None: password, or its file, to watch only
-            pixels=None: dict of options of rlwire.universe.rfb.RfbServer
         openpi:
             arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
-            metadata=None: dict that clients receive when they connect; None for the policy's
-            threads=1: threads that call the policy; 0 to call it on the event loop
-            timing=True: send the policy's time, in milliseconds
+            metadata=None: dict for clients that connect; None: the policy's
+            threads=1: threads that call the policy; 0: the event loop; timing=True: send its time
         rllink:
-            steps=500: steps in a client's message
-            on_policy=True: clients wait for new weights before they continue
-            backlog=1000000: steps queued for the learner before clients wait
+            steps=500: steps in a message; backlog=1000000: steps queued before clients wait
+            on_policy=True: clients wait for new weights
 
     Raises:
         OSError: the address cannot be listened on, or a file cannot be read.
@@ -268,14 +245,12 @@ def connect(
 
     Args:
         url: the server.
-        auth: the server's secret (default: none; universe: "openai"); PERLERT's is a key of 32
-            bytes.
-        tls: for ``+tls``: a `ClientTLS` (default: the system's authorities), an SSL context, or a
-            callable that returns one.
-        timeout: a `Timeouts` (default: ``Timeouts()``: 10 s to connect, 60 s for a message, 3600 s
-            for a reply; universe: idle=None), or seconds for each of these.
-        backoff: a `Backoff`, the waits between attempts to connect (default: one attempt; rlx: 6).
-        limits: a `Limits` of received and sent messages (default: ``Limits()``).
+        auth: the server's secret (default: none; universe: "openai"); PERLERT: 32 bytes.
+        tls: for ``+tls``: a `ClientTLS` (default: the system's authorities), or an SSL context.
+        timeout: a `Timeouts` (default: ``Timeouts()``; universe: idle=None), or seconds for each:
+            connecting, a message, a reply.
+        backoff: a `Backoff` between attempts to connect (default: one attempt; rlx: 6).
+        limits: a `Limits` (default: ``Limits()``).
         options: options of the protocol, listed below with their defaults.
 
     ::
@@ -283,24 +258,23 @@ def connect(
         dm-env-rpc, universe, openpi, rllink:
             auth_file=None, auth_env=None: file, or environment variable, with the secret
         rlx:
-            images=None: decode images to an "array" or "float32"; None for "float32"
+            images=None: what images become, "array" or "float32" (None)
         dm-env-rpc:
-            max_sent=None: bytes of the longest message sent; None for limits.received
+            max_sent=None: bytes of the longest message sent; None: limits.received
             metadata=(): pairs of names and values, sent as gRPC metadata
-            copy=True: False returns read-only views; None, aligned views
+            copy=True: False: read-only views; None: aligned views
         perlert:
             auth_file=None: file with the key, 64 hexadecimal digits
-            tag=None: the client's name in the lobby; None for a random one
+            tag=None: the client's name in the lobby; None: a random one
         universe:
-            password=None: as auth, for URLs
-            observer=False: only watch: send no resets or actions
-            attach=None: join the current episode without a reset; None for observer's value
+            password=None: as auth, for URLs; observer=False: send no resets or actions
+            attach=None: join the current episode without a reset; None: as observer
             ping_interval=20.0, ping_timeout=20.0: seconds before a ping, and until its pong
         openpi:
             arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
             reconnect=True: send an observation again, once, if the connection was closed
         rllink:
-            form='msgpack': encoding of messages; "json" for RLlib before 2.44
+            form='msgpack': how messages are encoded; "json": for RLlib before 2.44
             compression=None: "zstd" compresses messages, if the trainer supports it
 
     Raises:
@@ -342,54 +316,48 @@ def make(
 
     Args:
         url: the server.
-        like: an environment with the same spaces, or its name: ``"CartPole-v1"``,
-            ``"module:factory"``.
-        observation_space: overrides the server's space (default: the server's, which rlwire's
-            servers describe; for others pass both spaces, or `like`).
+        like: an environment with the same spaces, or its name, such as ``"CartPole-v1"``.
+        observation_space: overrides the server's; required, as `like` or with `action_space`, if
+            the server does not describe its spaces. rlwire's do.
         action_space: as `observation_space`.
         copy: False allows observations that are read-only views of received messages.
         render_mode: ``"rgb_array"`` makes `render` return a picture: the newest one if the server
             streams pixels, else one requested from rlwire's dm_env_rpc server. Gymnasium's
             `RecordVideo` and `HumanRendering` need it.
-        auth: the server's secret (default: none; universe: "openai"), which `spec` hides; PERLERT's
-            is a key of 32 bytes.
-        tls: for ``+tls``: a `ClientTLS` (default: the system's authorities), an SSL context, or a
-            callable that returns one.
-        timeout: a `Timeouts` (default: ``Timeouts()``: 10 s to connect, 60 s for a message, 3600 s
-            for a reply), or seconds for each of these. perlert: seconds for a frame (default:
-            10.0).
-        limits: a `Limits` of received and sent messages (default: ``Limits()``).
+        auth: the server's secret (default: none; universe: "openai"); PERLERT: 32 bytes.
+        tls: for ``+tls``: a `ClientTLS` (default: the system's authorities), or an SSL context.
+        timeout: a `Timeouts` (default: ``Timeouts()``), or seconds for each: connecting, a message,
+            a reply. PERLERT: seconds for a frame (default: 10.0).
+        limits: a `Limits` (default: ``Limits()``).
         options: options of the protocol, listed below with their defaults.
 
     ::
 
         dm-env-rpc, universe:
             auth_file=None, auth_env=None: file, or environment variable, with the secret
-            backoff=None: a Backoff between attempts to connect; None for one attempt
+            backoff=None: a Backoff between attempts to connect; None: one attempt
         dm-env-rpc:
             settings=None: dict for the world that is created, if the URL names none
             join_settings=None: dict for joining the world
-            agent=None: name of the agent to join a shared world as; None for the first free one
+            agent=None: name of the agent to join a shared world as; None: the first free one
             reward='reward', discount='discount': names of their observations
-            reconnect=None: a Backoff for lost connections; None for 20 attempts within 60 seconds
-            max_sent=None: bytes of the longest message sent; None for limits.received
+            reconnect=None: a Backoff for lost connections; None: 20 attempts within 60 seconds
+            max_sent=None: bytes of the longest message sent; None: limits.received
             metadata=(): pairs of names and values, sent as gRPC metadata
         perlert:
             auth_file=None: file with the key, 64 hexadecimal digits
-            agent=None: slot to play; None for the first free one
-            tag=None: the agent's name in the lobby; None for a random one
+            agent=None: slot to play; None: the first free one
+            tag=None: the agent's name in the lobby; None: a random one
             start_timeout=60.0: seconds to wait for a slot, and for the other agents
         universe:
-            password=None: as auth, for URLs
-            observer=False: only watch: send no resets or actions
-            attach=None: join the current episode without a reset; None for observer's value
+            password=None: as auth, for URLs; observer=False: send no resets or actions
+            attach=None: join the current episode without a reset; None: as observer
             ping_interval=20.0, ping_timeout=20.0: seconds before a ping, and until its pong
-            reset_timeout=None: seconds for a reset; None for 120, with pixels 60
+            reset_timeout=None: seconds for a reset; None: 120, with pixels 60
             step_timeout=10.0: seconds for a step
         universe with pixels:
-            start_timeout=30.0: seconds to connect
-            rate=60.0: steps per second (Hz)
-            actions=None: list of actions, each a list of events; None for the server's space
+            start_timeout=30.0: seconds to connect; rate=60.0: steps in Hz
+            actions=None: list of actions, each a list of events; None: the server's space
             rewarder=None, pixels=None: dicts of options of either client
 
     Raises:
@@ -479,10 +447,7 @@ def make_vec(
     urls = [isinstance(each, URL) or (isinstance(each, str) and "://" in each) for each in many]
     if any(urls):
         if not all(urls) or workers or caller_steps:
-            raise ValueError(
-                "URLs cannot be combined with factories, workers= or caller_steps=: their "
-                "environments run elsewhere"
-            )
+            raise ValueError("URLs cannot be combined with factories, workers= or caller_steps=")
         options = {"copy": False, **(env_kwargs or {})}
         counts = Counter(map(str, many))
         return vector.remote(
@@ -540,10 +505,8 @@ def listen(
     and a reset inside an episode continues it, with ``info["continued"]``.
 
     Clients wait while the trainer learns: `AgentProxy` and `openpi.Client` for an hour
-    (`Timeouts.idle`), RELAAX's clients without a limit. The server answers openpi's pings.
-
-    The returned environment's `callers` is a `rlwire.environments.called.Callers`, with `url` and
-    `statistics()`.
+    (`Timeouts.idle`), RELAAX's clients without a limit. The server answers openpi's pings. The
+    result's `callers`, a `rlwire.environments.called.Callers`, has `url` and `statistics()`.
 
     Args:
         url: where to listen, over RLX or openpi; port 0 lets the system choose.
@@ -553,25 +516,25 @@ def listen(
         action_space: instead of `like`.
         auth: the secret that openpi's clients must send (default: none).
         tls: as for `serve`.
-        timeout: as for `serve` (default: ``Timeouts()``).
-        idle_timeout: seconds after which a silent client is lost, None for never (default: 3600).
-        limits: as for `serve` (default: ``Limits()``).
+        timeout: a `Timeouts` (default: ``Timeouts()``), or seconds, as for `serve`.
+        idle_timeout: seconds of silence after which a client is lost (default: 3600).
+        limits: a `Limits` (default: ``Limits()``).
         max_connections: concurrent connections (default: 1000).
         options: options of the protocol, listed below with their defaults.
 
     ::
 
         all:
-            loop_factory=None: has no effect here: connections have threads
             max_connections_per_address=256: concurrent connections from one address
+            loop_factory=None: without effect, since connections have threads
         rlx:
-            images=None: decode images to an "array" or "float32"; None for "array"
-            metrics=(): a sink, see rlwire.rlx.metrics; () for the log
+            images=None: what images become, "array" (None) or "float32"
+            metrics=(): a sink of rlwire.rlx.metrics; (): the log
         openpi:
             auth_file=None, auth_env=None: file, or environment variable, with the secret
-            horizon=None: actions in a chunk; None for single actions
+            horizon=None: actions in a chunk; None: single actions
             arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
-            metadata=None: dict that clients receive when they connect
+            metadata=None: dict for clients that connect
             origins=(): web origins that may connect, such as "https://example.org"; "*" for all
 
     Raises:
@@ -605,10 +568,8 @@ def listen_vec(
 
         envs = rlwire.listen_vec("rlx://localhost:7001", num_envs=8, like="CartPole-v1")
 
-    Each client plays in one of the `num_envs` environments; further clients are queued. `like` and
-    the spaces are as for `listen`, `autoreset_mode` and `copy` as for `make_vec`. `options` are all
-    other keywords of `listen`, with the same defaults: auth, tls, timeout, idle_timeout, limits,
-    max_connections, and those of the protocol.
+    `options` are further keywords of `listen`, with its defaults: auth, tls, timeout, idle_timeout,
+    limits, max_connections, and those of the protocol. Other arguments are as for `make_vec`.
     """
     from rlwire.environments import vector
 
@@ -650,24 +611,15 @@ def play(
         url: the server of the agent or policy, over RLX, openpi or RLlink.
         episodes: number of episodes.
         seed: seed of the first episode (default: none).
-        options: auth, tls, timeout (seconds), backoff and limits, with the defaults of `connect`;
-            and options of the protocol, listed below with their defaults.
+        options: those of `connect`, see ``help(rlwire.connect)``, and those listed below.
 
     ::
 
-        openpi, rllink:
-            auth_file=None, auth_env=None: file, or environment variable, with the secret
         rlx:
             exploit=False: ask the agent not to explore or learn
-            images=None: decode images to an "array" or "float32"; None for "float32"
-        openpi:
-            arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
-            reconnect=True: send an observation again, once, if the connection was closed
         rllink:
-            policy=None: function of observation and weights; None to run the trainer's ONNX file
+            policy=None: function of observation and weights; None: the trainer's ONNX file
             steps=None: steps in a batch, if the trainer sends no number
-            form='msgpack': encoding of messages; "json" for RLlib before 2.44
-            compression=None: "zstd" compresses messages, if the trainer supports it
 
     Raises:
         OSError, RlwireError, TypeError, ValueError: as `connect`, or an action does not fit.

@@ -155,7 +155,6 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The option on the command line."""
         return "--" + self.name.replace("_", "-")
 
     def value(self, written: str) -> Any:
@@ -169,7 +168,6 @@ class Option:
 
 @functools.cache
 def options_of(kind: type | None) -> Mapping[str, Option]:
-    """Return a dataclass's options by name."""
     return {} if kind is None else {option.name: option for option in _derived(kind)}
 
 
@@ -223,7 +221,6 @@ def _documented(kind: type) -> dict[str, str]:
 
 
 def _reader(hint: Any) -> tuple[Callable[[str], Any] | None, str | None]:
-    """Return the parser and metavar of a type."""
     origin, of = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         found: Reads = hint.__metadata__[0]
@@ -278,9 +275,7 @@ def keywords(
             own[name] = value
     for name, entries in nested.items():
         if name in own:
-            raise ValueError(
-                f"{name} is given twice: pass either {name} or {name}.{next(iter(entries))}"
-            )
+            raise ValueError(f"{name} is given twice, also as {name}.{next(iter(entries))}")
         option = next(each for each in known.values() if each.name.startswith(f"{name}."))
         own[name] = _made(option, name, entries)
     return own
@@ -292,9 +287,7 @@ def _put(values: dict[str, Any], option: Option, value: Any) -> None:
     elif option.many is dict:
         values.setdefault(option.keyword, {}).update([value])
     elif option.keyword in values:
-        raise ValueError(
-            f"{option.name}: {option.keyword} is given twice; it has one value, in one form"
-        )
+        raise ValueError(f"{option.name} is given twice, or as another form of {option.keyword}")
     else:
         values[option.keyword] = value
 
@@ -313,10 +306,7 @@ def _made(option: Option, name: str, entries: dict[str, Any]) -> Any:
 def unknown(
     kinds: Kinds, side: Side, scheme: str, name: str, more: Iterable[str] | None = None
 ) -> str:
-    """Return the error text for an unknown option.
-
-    `more` adds names of options given as text; None is for keywords.
-    """
+    """Return the error text for an unknown option; `more` has further names, of texts."""
     has = options_of(kinds.get(side)).values()
     names = [each.name for each in has if (each.kind is None if more is None else each.read)]
     names = sorted({*names, *(more or ())})

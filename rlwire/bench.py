@@ -211,7 +211,6 @@ class ServerProcess:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Return the versions of the interpreter and of the installed `packages`."""
     found = {platform.python_implementation(): platform.python_version()}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -324,7 +323,6 @@ def made_by(function: str) -> Payload:
 
 
 def _play(env: Any, count: int, asked: str) -> Iterator[BenchStep]:
-    """Yield `count` steps of random play, then close the environment."""
     try:
         env.action_space.seed(SEED)
         state, _info = env.reset(seed=SEED)
@@ -428,7 +426,6 @@ def _fill(peer: socket.socket, view: memoryview) -> bool:
 
 
 def serve_raw(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
-    """Reply to requests of `sizes` over TCP, one client after the other."""
     request, reply = memoryview(bytearray(sizes.request)), bytes(sizes.reply)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         report(listener.getsockname())
@@ -441,7 +438,6 @@ def serve_raw(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
 
 
 def serve_raw_datagrams(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
-    """Reply to requests of `sizes` over UDP."""
     reply = bytes(sizes.reply)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
@@ -539,7 +535,6 @@ class Row(ABC):
 
     @property
     def makes(self) -> Callable[[], Any]:
-        """A factory of the environment, without arguments."""
         return functools.partial(self.make, self.payload.steps)
 
     @abstractmethod
@@ -631,13 +626,10 @@ _folder = functools.cache(lambda: tempfile.TemporaryDirectory(prefix="rlwire-ben
 
 
 class _Door(Row):
-    """A row with `rlwire.serve` and `rlwire.make`."""
-
     scheme: ClassVar = ""
     options: ClassVar[dict[str, Any]] = {}
 
     def _url(self, relays: list[Relay] | None) -> str:
-        """Return a new address to listen on."""
         scheme = self.scheme or self.name.replace("_", "-")
         if self.over == "tcp" or relays is not None:
             return f"{scheme}://127.0.0.1:{'+' if protocol(scheme).plus else ''}0"
@@ -717,7 +709,6 @@ def _serve_perlert(report: Callable[[str], None], make: Callable[[], Any]) -> No
 
 
 async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
-    """Serve an environment over PERLERT that steps when an action arrives."""
     from rlwire.sessions.perlert.server import PerlertServerSession
     from rlwire.transports import udp_asyncio
 
@@ -731,8 +722,6 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
         instance.publish({_AGENT: shown}, next(numbers), int(time() * 1000), now)
 
     class Port:
-        """The rollout port; an action takes a step."""
-
         closed = False
         advance, next_deadline = session.rollout.advance, session.rollout.next_deadline
         datagrams = session.rollout.datagrams
@@ -883,7 +872,6 @@ class _Rival(Row):
 
     @classmethod
     def missing(cls) -> str:
-        """Return why the library cannot run here; "" if it can."""
         for module, package in cls.needs.items():
             try:
                 importlib.import_module(module)
@@ -929,8 +917,6 @@ class _Pipe(_Pickled):
 
 
 class _Vector(_Pickled):
-    """A vector environment of one environment in another process."""
-
     request: ClassVar = ("step", np.int64(1))
     kind: ClassVar[str]
     options: ClassVar[dict[str, str]]
@@ -1004,8 +990,6 @@ def _serve_zeromq(report: Callable[[int], None], steps: Sequence[BenchStep]) -> 
 
 
 class _ZeroMQ(_Rival):
-    """ZeroMQ's REQ and REP sockets over TCP, with msgpack-numpy."""
-
     needs: ClassVar = {"zmq": "pyzmq", "msgpack": "msgpack", "msgpack_numpy": "msgpack-numpy"}
 
     @contextlib.contextmanager
@@ -1077,8 +1061,6 @@ def _serve_original(report: Callable[[int], None], steps: Sequence[BenchStep]) -
 
 
 class _Original(_Rival):
-    """The original dm_env_rpc: its `Connection` and `SpecManager`, and grpcio."""
-
     needs: ClassVar = {"dm_env_rpc.v1": "dm-env-rpc", "grpc": "grpcio"}
 
     @contextlib.contextmanager
@@ -1172,8 +1154,6 @@ class Result:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A payload that a protocol cannot carry, and why."""
-
     protocol: str
     payload: str
     reason: str
@@ -1268,7 +1248,6 @@ _PINNING = {
 
 
 def show(run: Run, stream: TextIO) -> None:
-    """Write the table, notes, and a sentence about the first row."""
     system, processor, cores = (run.machine[name] for name in ("system", "processor", "cores"))
     machine_line = f"{system}, {processor}, cores: {cores}, {_PINNING[run.pin]}"
     rows = [_cells(result) for result in run.results]
@@ -1314,7 +1293,6 @@ def sentence(result: Result) -> str:
 
 
 def microseconds(value: float) -> str:
-    """Format microseconds, to about four digits."""
     return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
 
 
@@ -1346,7 +1324,6 @@ _HEIGHT = 0.36
 
 
 def save_plot(run: Run, path: Path) -> None:
-    """Draw the times of steps and raw exchanges, and their ratios with quartiles."""
     with optional("matplotlib", "bench"):
         # Without pyplot, which would choose a backend for the process.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -1395,7 +1372,6 @@ RUN_SECONDS = 40.0  # of measuring by default; recording and starting servers ad
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``rlwire bench`` to its parser."""
     parser.description = (
         "Send recorded observations of Gymnasium environments through each protocol, check those "
         "that arrive, and compare the time of a step with that of a raw socket exchange of as many "
@@ -1457,7 +1433,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the benchmark and print its report."""
     if args.plot is not None:
         with optional("matplotlib", "bench"):
             import matplotlib  # noqa: F401

@@ -140,8 +140,6 @@ _OWN: Final[_options.Kinds] = {"server": _ServeOptions, "player": _PlayOptions}
 
 
 class _Said(argparse.Action):
-    """Collects pairs of an option's name and text."""
-
     def __call__(
         self,
         parser: argparse.ArgumentParser,
@@ -229,7 +227,6 @@ def _protocol_of(arguments: list[str]) -> Protocol | None:
 
 
 def _serve(given: argparse.Namespace) -> None:
-    """Serve until SIGINT or SIGTERM."""
     make, url, keywords, own = _begin(given, "server")
     with _in_one_line("exec_module"):
         server = make(given.thing, url, **keywords)
@@ -240,7 +237,6 @@ def _serve(given: argparse.Namespace) -> None:
 
 
 def _play(given: argparse.Namespace) -> int:
-    """Play episodes, and log their mean reward."""
     from rlwire.serving.stopping import interrupting
 
     play, url, keywords, own = _begin(given, "player")

@@ -99,16 +99,12 @@ def _package() -> Any:
 
 
 def _hooked(options: dict[str, Any], hook: Any = None) -> dict[str, Any]:
-    """Return options for the msgpack package that decode arrays."""
     chained = functools.partial(hook or decode, chain=options.get("object_hook"))
     return {**options, "object_hook": chained}
 
 
 def _retry(refused: BaseException, theirs: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call the msgpack package with a value that the codec rejected.
-
-    If it also fails without an error of its own, raise the codec's, which names the path.
-    """
+    """Call the msgpack package; if it is missing or a hook fails, raise the codec's error."""
     try:
         return theirs(*args, **kwargs)
     except (RlwireError, ImportError):
@@ -184,7 +180,6 @@ class Unpacker:
     """The msgpack package's `Unpacker`, for streams, which also decodes arrays."""
 
     def __new__(cls, file_like: Any = None, read_size: int = 0, **options: Any) -> Any:
-        """Return an instance of the msgpack package's class."""
         return _package().Unpacker(file_like, read_size=read_size, **_hooked(options))
 
 
@@ -193,7 +188,6 @@ def packs(dialect: Dialect, make_packer: Callable[..., Any]) -> Callable[..., An
     quick = _ENCODERS[dialect].encode
 
     def packb(o: Any, **kwargs: Any) -> Any:
-        """Encode a value; options are those of `Packer`."""
         if not kwargs:
             with contextlib.suppress(RlwireError):
                 return quick(o)
@@ -249,10 +243,7 @@ class DropIn:
         if self._installed is None:
             self._installed = self._replace(**options), options
         elif self._installed[1] != options:
-            raise RuntimeError(
-                f"already installed with options {self._installed[1]}, not {options}: uninstall "
-                f"first"
-            )
+            raise RuntimeError(f"installed with {self._installed[1]}, not {options}: uninstall it")
 
     def uninstall(self) -> None:
         if self._installed is not None:

@@ -67,11 +67,9 @@ class Protocol:
 
     @property
     def example(self) -> str:
-        """An example of a URL, with the default port."""
         return f"{self.scheme}://localhost:{'+' if self.plus else ''}{self.port}"
 
     def load(self) -> ModuleType:
-        """Import and return the module `front`."""
         return importlib.import_module(self.front)
 
     def part(self, name: str) -> Any:
@@ -151,10 +149,7 @@ class URL:
         if self.pixels is not None and not record.plus:
             raise ValueError(f"{self.scheme}:// has no pixels, got {self.pixels!r}")
         if isinstance(self.pixels, str) != (self.unix is not None) and self.pixels is not None:
-            raise ValueError(
-                f"pixels must be a port if the rewarder has one, and another unix socket if it has "
-                f"one, not {self.pixels!r}"
-            )
+            raise ValueError(f"pixels={self.pixels!r}: expected a port, or with +unix another path")
         if self.only_pixels and (self.port or not isinstance(self.pixels, int)):
             raise ValueError("only_pixels needs pixels=PORT and no other port")
         object.__setattr__(self, "query", dict(self.options))
@@ -182,7 +177,6 @@ class URL:
 
     @property
     def protocol(self) -> Protocol:
-        """The scheme's record."""
         return protocol(self.scheme)
 
     @property
@@ -204,7 +198,6 @@ class URL:
         return Address(self.host, self.pixels)
 
     def replace(self, **changes: Any) -> URL:
-        """Return a copy with some attributes changed."""
         return dataclasses.replace(self, **changes)
 
 
@@ -301,10 +294,7 @@ _PARTS: Final = {"environment": "endpoint", "listener": "listen", "player": "pla
 def resolve(
     url: str | URL, side: Side, options: Mapping[str, Any], prefix: str = ""
 ) -> tuple[Callable[..., Any], URL, dict[str, Any]]:
-    """Return a side's function of the protocol, the URL without its query, and the keywords.
-
-    The keywords are `options` and those of the query.
-    """
+    """Return the function of `side`, the URL without its query, and all options as keywords."""
     from rlwire._options import keywords
 
     parsed = parse_url(url)
@@ -333,9 +323,7 @@ def located(
     if url.scheme != scheme:
         raise ValueError(f"{url}: expected {protocol(scheme).example}, not {url.scheme}://")
     if url.options:
-        raise ValueError(
-            f"{url}: expected no query: pass options as keywords, or the URL to rlwire.connect"
-        )
+        raise ValueError(f"{url}: only rlwire.connect parses a query; pass options as keywords")
     if pixels != (url.pixels is not None):
         raise ValueError(
             f"{url}: expected the {'pixels' if pixels else 'rewarder'} alone, {url.host}:"

@@ -90,7 +90,7 @@ class TestURL:
         assert places("universe+unix:///r?pixels=/v") == ("unix:/r", "unix:/v")
         with pytest.raises(ValueError, match="has no pixels"):
             URL("rlx", "h", 1, pixels=2)
-        with pytest.raises(ValueError, match=r"pixels .*'/v'"):
+        with pytest.raises(ValueError, match="pixels='/v'"):
             URL("universe", "h", 1, pixels="/v")
         with pytest.raises(ValueError, match="only_pixels"):
             URL("universe", "h", 1, only_pixels=True)

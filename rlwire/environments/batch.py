@@ -63,7 +63,6 @@ class Shared(NamedTuple):
         )
 
     def clear(self, place: int) -> None:
-        """Set an environment's reward to 0 and its flags to False."""
         self.rewards[place] = 0.0
         self.terminations[place] = self.truncations[place] = False
 

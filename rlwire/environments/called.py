@@ -232,14 +232,10 @@ class Place(Endpoint):
         self._gone = str(error)
         if self._under_way:
             self.lost += 1
-            logger.info(
-                "environment %d: episode truncated, because its caller was lost: %s",
-                self.number, error,
-            )  # fmt: skip
+            logger.info("environment %d: episode truncated, caller lost: %s", self.number, error)
         caller.end(error)
 
     def seat(self, caller: Caller, turn: Turn) -> None:
-        """Assign a caller, with its request that begins an episode."""
         self._caller, self._turn = caller, turn
 
     def look(self, caller: Caller | None = None) -> None:
@@ -346,7 +342,6 @@ class Callers:
         return tree_of(self.observation_space, "the observation", "which has no zero").nothing()
 
     def statistics(self) -> CallersStatistics:
-        """Return counts since the start; callable from any thread."""
         places = self.endpoints
         return CallersStatistics(
             len(self._attended),

@@ -71,7 +71,6 @@ class Columns:
         return self._tree.build(copy.copy(array[place]) for array in self._arrays)
 
     def rows(self) -> Iterator[Any]:
-        """Iterate over copies of all environments' values."""
         columns = [array if array.ndim == 1 else array.copy() for array in self._arrays]
         if self._tree.lone:
             return iter(columns[0])

@@ -78,7 +78,6 @@ class DmEnvironment(dm_env.Environment):
         return super().discount_spec() if self._discount is None else self._discount
 
     def close(self) -> None:
-        """Close the connection."""
         self.environment.close()
 
 
@@ -88,10 +87,7 @@ def _signal(environment: RemoteEnvironment, what: str) -> Any:
 
 
 def specs_of(space: Any, name: str = "") -> Any:
-    """Convert a Gymnasium space to dm_env's specs: dictionaries and tuples of them if nested.
-
-    EncodeError for a space without a fixed structure, such as Sequence.
-    """
+    """Convert a Gymnasium space to dm_env's specs; EncodeError for Sequence, Graph and OneOf."""
     tree = tree_of(space, name or "the space", "for which dm_env has no specs")
     return tree.build(_spec(leaf, name) for leaf in tree.leaves)
 

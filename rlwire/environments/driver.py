@@ -121,8 +121,6 @@ def _any(discount: Any) -> bool:
 
 
 class _Parallel(Driven):
-    """Wraps a `pettingzoo.ParallelEnv`."""
-
     def _read_spaces(self) -> None:
         environment = self.environment
         self.agents = tuple(environment.possible_agents)
@@ -261,12 +259,7 @@ def opened(environment: Any, seed: int | None, protocol: str) -> Iterator[Game]:
 
 
 class Game:
-    """An environment played by a remote agent.
-
-    Attributes:
-        total: sum of the episode's rewards.
-        over, truncated: whether the episode has ended, and whether by truncation.
-    """
+    """An environment that a remote agent plays; its attributes are those of the episode."""
 
     def __init__(self, environment: Driven, seed: int | None) -> None:
         self.environment = environment

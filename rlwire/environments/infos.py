@@ -21,10 +21,7 @@ def encode_info(info: Mapping[str, Any], told: set[str]) -> bytes:
 
 
 def sendable(info: Mapping[str, Any], told: set[str]) -> dict[str, Any]:
-    """Return an info without entries that MessagePack cannot carry.
-
-    A warning names each of them once; `told` holds the names that have been logged.
-    """
+    """Drop entries that MessagePack cannot carry, with a warning unless their key is in `told`."""
     found: dict[str, Any] = {}
     for key, value in info.items():
         if value is ...:

@@ -59,7 +59,6 @@ class Memory:
 
     @classmethod
     def measured(cls, cut: Callable[[Any], object]) -> int:
-        """Return the number of bytes that `cut` allocates."""
         memory = cls()
         cut(memory)
         return memory.used

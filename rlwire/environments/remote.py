@@ -81,7 +81,6 @@ class RemoteEnvironment(gymnasium.Env):
         return self.endpoint.render()
 
     def close(self) -> None:
-        """Close the connection."""
         self.endpoint.close()
 
 
@@ -93,7 +92,6 @@ class Secret:
 
     @classmethod
     def of(cls, value: Any) -> Secret:
-        """Wrap a value, unless it is a secret already."""
         return value if isinstance(value, Secret) else cls(value)
 
     def __repr__(self) -> str:

@@ -93,7 +93,6 @@ def _leaf_space(leaf: Leaf, kinds: Any) -> Any:
 
 
 def describe(space: Any) -> dict[str, Any]:
-    """Return the JSON value of a space."""
     return _described(gymnasium_space(space), _gymnasium(), "$")
 
 

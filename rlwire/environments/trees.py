@@ -146,7 +146,6 @@ class Tree:
                 self._part(child, part, f"{where}.{key}", parts)
 
     def build(self, parts: Iterable[Any]) -> Any:
-        """Build a value from its parts, one per leaf."""
         return _build(self._root, iter(parts))
 
     def contains(self, value: Any) -> bool:
@@ -159,10 +158,7 @@ class Tree:
 
 
 def tree_of(space: Any, what: str, cannot: str) -> Tree:
-    """Return the tree of a space or of specs.
-
-    EncodeError for others; its text names `what` and says `cannot`, such as "which has no ...".
-    """
+    """Return the tree of a space or of specs; `what` and `cannot` are parts of the EncodeError."""
     if hasattr(space, "sample") and hasattr(space, "contains"):
         return _of_space(space, what, cannot)
     if hasattr(space, "generate_value") or isinstance(space, (Mapping, tuple, list)):
@@ -204,10 +200,7 @@ def _of_space(space: Any, what: str, cannot: str) -> Tree:
 
 
 def text_of(space: Any, kinds: Any) -> Any:
-    """Return a space of strings, such as MiniGrid's, as a Text; None for other spaces.
-
-    For None, return a Text of any printable characters.
-    """
+    """Convert a space of strings, such as MiniGrid's, to Text, and None to any; None for others."""
     if isinstance(space, kinds.Text):
         return space
     if space is not None and not (

@@ -126,7 +126,6 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         return *self.results(), infos
 
     def results(self) -> tuple[Any, Any, Any, Any]:
-        """Return the last step's observations, rewards, terminations and truncations."""
         shared = self._shared
         return (
             self._observations(),
@@ -208,7 +207,6 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         return tuple(results[place] for place in chosen)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Return an attribute of each environment."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
@@ -216,19 +214,14 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         if not isinstance(values, (list, tuple)):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
-            raise ValueError(
-                f"{name}: expected {self.num_envs} values, one for each environment, not "
-                f"{len(values)}"
-            )
+            raise ValueError(f"{name}: expected {self.num_envs} values, not {len(values)}")
         given: dict[int, Arguments] = {i: ((name, value), {}) for i, value in enumerate(values)}
         self._call("set_wrapper_attr", given, [])
 
     def render(self) -> tuple[Any, ...]:
-        """Return a frame of each environment."""
         return self.call("render")
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close all environments."""
         for _, part in self._parts:
             part.close()
 

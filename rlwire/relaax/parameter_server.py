@@ -184,9 +184,7 @@ class LocalParameterServer(ParameterServerHandle):
                     server.restore_checkpoint(found[1])
                 checkpoints.due(server.n_step())  # starts the interval
         except Exception as error:
-            raise ParameterServerError(
-                f"cannot make the parameter server: {describe(error)}"
-            ) from error
+            raise ParameterServerError(f"no parameter server: {describe(error)}") from error
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

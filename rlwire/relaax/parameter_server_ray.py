@@ -114,9 +114,7 @@ class RayParameterServer(ParameterServerHandle):
             try:
                 asked = self._find_actor().call.remote(list(names), list(args), kwargs)
             except TypeError as error:  # Ray's, for values that it cannot serialize
-                raise EncodeError(
-                    f"{path_of(names)}: an argument cannot be sent to Ray: {error}"
-                ) from error
+                raise EncodeError(f"{path_of(names)}: cannot send to Ray: {error}") from error
             try:
                 return ray.get(asked, timeout=max(until - monotonic(), 0.001))
             except ray.exceptions.GetTimeoutError as error:

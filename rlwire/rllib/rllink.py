@@ -82,10 +82,7 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
         self._forget = register(str(given.get("name", "")), self.worker_index, self.url)
         nodes = ray.nodes() if ray.is_initialized() else []
         if sum(node["Alive"] for node in nodes) > 1 and parse_url(self.url).address.loopback:
-            logger.warning(
-                "%s: other nodes cannot connect to this runner; set host to 0.0.0.0 in env_config",
-                self.url,
-            )
+            logger.warning("%s: other nodes cannot connect; set env_config's host", self.url)
 
     def _client_message_listener(self) -> None:
         """Do nothing, since the server has its own threads."""
@@ -137,7 +134,6 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
         return [episode for episode in episodes if len(episode)]
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Set new weights, and send them to the simulators."""
         super().set_state(state)
         self._publish()
 

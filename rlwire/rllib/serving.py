@@ -202,9 +202,7 @@ class RLlibServer(BackgroundServer):
         }
         spaces = {which: given or getattr(own, which) for which, given in spaces.items()}
         if None in spaces.values():
-            raise ValueError(
-                "RLlib needs both spaces: pass like=, or observation_space= and action_space="
-            )
+            raise ValueError("RLlib needs like=, or observation_space= and action_space=")
         own.environment(env=None, env_config={"url": str(url), "server": options}, **spaces)
         own.env_runners(
             env_runner_cls=CallersEnvRunner,
@@ -230,7 +228,6 @@ class RLlibServer(BackgroundServer):
 
     @property
     def urls(self) -> list[str]:
-        """The URLs of all runners."""
         return getattr(self._running, "urls", [])
 
     def statistics(self) -> RLlibStatistics:
@@ -285,8 +282,6 @@ class RLlibServer(BackgroundServer):
 
 
 class _Training:
-    """Trains the algorithm in a thread."""
-
     def __init__(self, server: RLlibServer) -> None:
         self._server = server
         self.algorithm = server.config.build_algo()
@@ -323,9 +318,7 @@ class _Training:
             if (runner := self.algorithm.env_runner).env is not None:
                 runner.callers.close()
             if not self._worker.stop(grace + _LONGEST):
-                logger.warning(
-                    "RLlib's iteration did not end within %g s; it is not saved", grace + _LONGEST
-                )
+                logger.warning("RLlib's iteration did not end in time and is not saved")
             self.algorithm.stop()
         finally:
             reports.setLevel(level)

@@ -92,7 +92,6 @@ class RawClient:
             self._received += data
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a message and return the reply."""
         self.send(message)
         return self.receive()
 
@@ -134,13 +133,11 @@ class RLXServerConformance:
             yield client
 
     def check_works(self, client: RawClient) -> None:
-        """Check that an initialized connection still works."""
         reply = client.ask(self.update())
         assert reply["response"] == "action", reply
         assert "data" in reply
 
     def update(self, **changes: Any) -> dict[str, Any]:
-        """Return an `update` command."""
         command = {"command": "update", "reward": None, "state": self.states[0], "terminal": False}
         return {**command, **changes}
 
@@ -199,7 +196,6 @@ class RLXServerConformance:
             self.check_works(client)
 
     def test_unknown_command(self, address: AddressLike) -> None:
-        """An unknown command is an error."""
         with self.client(address, ready=True) as client:
             self.check_error(client.ask({"command": "fly"}), "unknown command")
             self.check_works(client)
@@ -212,7 +208,6 @@ class RLXServerConformance:
             self.check_works(client)
 
     def test_bad_metrics(self, address: AddressLike) -> None:
-        """Invalid metrics are an error."""
         with self.client(address, ready=True) as client:
             for data in (
                 "text",

@@ -46,9 +46,7 @@ def _run(command: str, given: argparse.Namespace) -> int | None:
                 f"unknown process {unknown.pop()}: expected {', '.join(running.COMPONENTS)}"
             )
         if given.n_environments < 1:
-            raise ApplicationError(
-                f"--n-environments must be at least 1, not {given.n_environments}"
-            )
+            raise ApplicationError(f"--n-environments must be above 0, not {given.n_environments}")
         return running.run(
             read_application(given.config),
             given.components or ("all",),

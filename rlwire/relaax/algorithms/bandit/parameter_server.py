@@ -19,8 +19,6 @@ class ParameterServer(parameter_server.ParameterServer):
 
 
 class Values:
-    """The mean reward of each arm, and the number of pulls."""
-
     def __init__(self, arms: int) -> None:
         self.values = np.zeros(arms)
         self.pulls = np.zeros(arms, np.int64)

@@ -44,7 +44,6 @@ class SharedParameters:
         return self.n_step
 
     def op_get_weights_signed(self) -> tuple[dict[str, NDArray[np.float32]], int]:
-        """Return the weights by name, and `n_step`."""
         return self.weights, self.n_step
 
     def op_submit_gradients(
