@@ -152,51 +152,57 @@ def serve(
             config=None: "FILE.yaml[:SECTION]" of algorithm:NAME or rllib:NAME
             checkpoints=None: their folder of checkpoints, also to resume from
             like=None, observation_space=None, action_space=None: spaces of rllib:NAME
-            runners=None, ray_address=None: its number of runners, its cluster; None: 1, a new one
-            iterations=None, save_every=None: its iterations in all, and between checkpoints
+            runners=None, ray_address=None: its runners (1), and Ray cluster (a new local one)
+            iterations=None, save_every=None: its iterations until it stops (no end), and between
+                checkpoints (100)
         rlx:
-            images=None: what images become, "array" or "float32" (None)
-            metrics=(): a sink of rlwire.rlx.metrics; (): the log
-            parameter_server=None: passed to agents; "MODULE:FACTORY": made in each process;
-                of algorithm:NAME: "server" (None) or "ray:NAME"
+            images=None: what images become, "array" or "float32"; None for "float32"
+            metrics=(): a sink of rlwire.rlx.metrics; () for the log
+            parameter_server=None: passed to agents; "MODULE:FACTORY" to make it in each process.
+                With algorithm:NAME, where it runs: "server" (None), "ray" or "ray:NAME"
         rlx-ws:
-            parameter_server=None, metrics=None: as for rlx; max_sids=256: agents of a WebSocket
+            parameter_server=None, metrics=None: as for rlx
+            max_sids=256: agents of one WebSocket
             arrays='lists': what lists of numbers become, "lists", "float32" or "float64"
-            rlx_tls=None: TLS to a served rlx:// URL; check=None: function that rejects handshakes
+            rlx_tls=None: TLS to the RLX server that is served by its URL
+            check=None: function that rejects handshakes
         dm-env-rpc:
             max_worlds=1000: concurrent worlds; keep_abandoned=False: keep worlds without agents
             reward='reward', discount='discount': names of their observations; '' for none
-            accepts=(): arguments of the factory that clients may set; "options": a reset's
-            check_bounds=True: reject actions out of bounds; infos=True: send infos to rlwire
-            max_sent=None: bytes of the longest message sent; None: limits.received
+            accepts=(): arguments of the factory that clients may set; "options" for a reset's
+            check_bounds=True: reject actions out of bounds; infos=True: send infos
+            max_sent=None: bytes of the longest message sent; None for limits.received
             names=None, default_actions=None: see rlwire.dm_env_rpc.EnvironmentWorlds
             properties=None, extensions=None: see rlwire.dm_env_rpc.Server
         perlert:
             auth_file=None: file with the key, 64 hexadecimal digits
-            rollout_port=None: UDP port of rollouts; None: the URL's port plus 1
+            rollout_port=None: UDP port of rollouts; None for the URL's port plus 1
             instances=1: concurrent runs; name=None, number=0: the first is called NAME:NUMBER
-            players=None: ready agents that start a run; None: all
+            players=None: ready agents that start a run; None for all
             rate=30.0, frames=30.0: steps, and frames sent to an agent at most, in Hz
-            decimals=None: of numbers; None: all; seed=None: seed of the runs' seeds
-            threads=0: threads that step environments; 0: the event loop
+            decimals=None: decimals of numbers; None for all
+            seed=None: seed from which each run's is made; None for a random one
+            threads=0: threads that step environments; 0 to step on the event loop
             default_action=None, extra=None: see rlwire.perlert.Server.add
         universe:
-            password=None: as auth, for URLs; name=None: the environment's for clients
+            password=None: as auth, for URLs
+            name=None: the environment's name for clients; None for its own
             rate=60.0: steps in Hz; lockstep=False: step once for each action instead
-            seed=None: of the first episode; about=None: dict of facts for clients
+            seed=None: seed of the first episode; about=None: dict of facts for clients
             ping_interval=20.0, ping_timeout=20.0: seconds before a ping, and until its pong
             backlog=1048576: bytes queued for a client before it is disconnected
         universe with pixels:
-            keys=None: dict of actions by keys; None: the environment's get_keys_to_action()
+            keys=None: dict of actions by keys; None for the environment's get_keys_to_action()
             play=None: function that returns actions instead; pixels=None: options of RfbServer
-            frames=None: show the "observation" or "render"; None: a picture of either
+            frames=None: show the "observation" or "render"; None for a picture of either
             page=None, page_port=None: serve a web page, on port 6080 (True) or another
             novnc=None: folder of npm's @novnc/novnc, for the page
             view_auth=None, view_auth_file=None: password, or its file, to watch only
         openpi:
             arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
-            metadata=None: dict for clients that connect; None: the policy's
-            threads=1: threads that call the policy; 0: the event loop; timing=True: send its time
+            metadata=None: dict for clients that connect; None for the policy's own
+            threads=1: threads that call the policy; 0 to call it on the event loop
+            timing=True: send the policy's time, in milliseconds
         rllink:
             steps=500: steps in a message; backlog=1000000: steps queued before clients wait
             on_policy=True: clients wait for new weights
@@ -258,23 +264,23 @@ def connect(
         dm-env-rpc, universe, openpi, rllink:
             auth_file=None, auth_env=None: file, or environment variable, with the secret
         rlx:
-            images=None: what images become, "array" or "float32" (None)
+            images=None: what images become, "array" or "float32"; None for "float32"
         dm-env-rpc:
-            max_sent=None: bytes of the longest message sent; None: limits.received
+            max_sent=None: bytes of the longest message sent; None for limits.received
             metadata=(): pairs of names and values, sent as gRPC metadata
-            copy=True: False: read-only views; None: aligned views
+            copy=True: False for read-only views, None for aligned views
         perlert:
             auth_file=None: file with the key, 64 hexadecimal digits
-            tag=None: the client's name in the lobby; None: a random one
+            tag=None: the client's name in the lobby; None for a random one
         universe:
             password=None: as auth, for URLs; observer=False: send no resets or actions
-            attach=None: join the current episode without a reset; None: as observer
+            attach=None: join the current episode without a reset; None for observer's value
             ping_interval=20.0, ping_timeout=20.0: seconds before a ping, and until its pong
         openpi:
             arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
             reconnect=True: send an observation again, once, if the connection was closed
         rllink:
-            form='msgpack': how messages are encoded; "json": for RLlib before 2.44
+            form='msgpack': how messages are encoded; "json" for RLlib before 2.44
             compression=None: "zstd" compresses messages, if the trainer supports it
 
     Raises:
@@ -335,29 +341,29 @@ def make(
 
         dm-env-rpc, universe:
             auth_file=None, auth_env=None: file, or environment variable, with the secret
-            backoff=None: a Backoff between attempts to connect; None: one attempt
+            backoff=None: a Backoff between attempts to connect; None for one attempt
         dm-env-rpc:
             settings=None: dict for the world that is created, if the URL names none
             join_settings=None: dict for joining the world
-            agent=None: name of the agent to join a shared world as; None: the first free one
+            agent=None: name of the agent to join a shared world as; None for the first free one
             reward='reward', discount='discount': names of their observations
-            reconnect=None: a Backoff for lost connections; None: 20 attempts within 60 seconds
-            max_sent=None: bytes of the longest message sent; None: limits.received
+            reconnect=None: a Backoff for lost connections; None for 20 attempts within 60 seconds
+            max_sent=None: bytes of the longest message sent; None for limits.received
             metadata=(): pairs of names and values, sent as gRPC metadata
         perlert:
             auth_file=None: file with the key, 64 hexadecimal digits
-            agent=None: slot to play; None: the first free one
-            tag=None: the agent's name in the lobby; None: a random one
+            agent=None: slot to play; None for the first free one
+            tag=None: the agent's name in the lobby; None for a random one
             start_timeout=60.0: seconds to wait for a slot, and for the other agents
         universe:
             password=None: as auth, for URLs; observer=False: send no resets or actions
-            attach=None: join the current episode without a reset; None: as observer
+            attach=None: join the current episode without a reset; None for observer's value
             ping_interval=20.0, ping_timeout=20.0: seconds before a ping, and until its pong
-            reset_timeout=None: seconds for a reset; None: 120, with pixels 60
+            reset_timeout=None: seconds for a reset; None for 120, with pixels 60
             step_timeout=10.0: seconds for a step
         universe with pixels:
             start_timeout=30.0: seconds to connect; rate=60.0: steps in Hz
-            actions=None: list of actions, each a list of events; None: the server's space
+            actions=None: list of actions, each a list of events; None for the server's space
             rewarder=None, pixels=None: dicts of options of either client
 
     Raises:
@@ -528,11 +534,11 @@ def listen(
             max_connections_per_address=256: concurrent connections from one address
             loop_factory=None: without effect, since connections have threads
         rlx:
-            images=None: what images become, "array" (None) or "float32"
-            metrics=(): a sink of rlwire.rlx.metrics; (): the log
+            images=None: what images become, "array" or "float32"; None for "array"
+            metrics=(): a sink of rlwire.rlx.metrics; () for the log
         openpi:
             auth_file=None, auth_env=None: file, or environment variable, with the secret
-            horizon=None: actions in a chunk; None: single actions
+            horizon=None: actions in a chunk; None for single actions
             arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
             metadata=None: dict for clients that connect
             origins=(): web origins that may connect, such as "https://example.org"; "*" for all
@@ -618,7 +624,7 @@ def play(
         rlx:
             exploit=False: ask the agent not to explore or learn
         rllink:
-            policy=None: function of observation and weights; None: the trainer's ONNX file
+            policy=None: function of observation and weights; None for the trainer's ONNX file
             steps=None: steps in a batch, if the trainer sends no number
 
     Raises:
