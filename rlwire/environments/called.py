@@ -290,7 +290,7 @@ class Callers:
         self.close()
 
     def open(self, server: Any) -> Callers:
-        """Start the server; without spaces, wait for those that the first caller sends."""
+        """Start the server; without spaces, wait until the first caller sends its own."""
         self._server = server
         server.start()
         with on_error(self.close):
