@@ -409,7 +409,7 @@ class TestBadInput:
             rlwire.make("dm-env-rpc://localhost:1", join_setting={})
         with pytest.raises(TypeError, match="a player of rlx:// has no option 'episode'"):
             rlwire.play("gym:CartPole-v1", "rlx://localhost:1", episode=3)
-        with pytest.raises(TypeError, match="'backoff', which is a client's"):
+        with pytest.raises(TypeError, match=r"'backoff'.* client"):
             rlwire.listen("rlx://localhost:0", backoff=None)
 
     @pytest.mark.parametrize("call", [rlwire.connect, rlwire.aio.connect, rlwire.make])
