@@ -582,7 +582,6 @@ class Row(ABC):
 
 
 def _relayed(host: str, port: int, relays: list[Relay] | None) -> tuple[str, int]:
-    """Return the address for clients: with `relays`, that of a new relay to the server."""
     if relays is None:
         return host, port
     relays.append(Relay(host, port))

@@ -188,6 +188,7 @@ def packs(dialect: Dialect, make_packer: Callable[..., Any]) -> Callable[..., An
     quick = _ENCODERS[dialect].encode
 
     def packb(o: Any, **kwargs: Any) -> Any:
+        """Encode a value; options are those of `Packer`."""
         if not kwargs:
             with contextlib.suppress(RlwireError):
                 return quick(o)

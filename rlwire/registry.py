@@ -67,9 +67,11 @@ class Protocol:
 
     @property
     def example(self) -> str:
+        """A URL with the default port, as an example."""
         return f"{self.scheme}://localhost:{'+' if self.plus else ''}{self.port}"
 
     def load(self) -> ModuleType:
+        """Import and return the module `front`."""
         return importlib.import_module(self.front)
 
     def part(self, name: str) -> Any:
@@ -177,6 +179,7 @@ class URL:
 
     @property
     def protocol(self) -> Protocol:
+        """The record of the scheme."""
         return protocol(self.scheme)
 
     @property
@@ -198,6 +201,7 @@ class URL:
         return Address(self.host, self.pixels)
 
     def replace(self, **changes: Any) -> URL:
+        """Return a copy with some attributes changed."""
         return dataclasses.replace(self, **changes)
 
 
