@@ -297,21 +297,14 @@ def listed(text: str, schemes: set[str]) -> dict[tuple[str, str], tuple[str, str
     return found
 
 
-@pytest.mark.parametrize(
-    ("function", "side"),
-    [
-        (rlwire.make, "environment"),
-        (rlwire.connect, "client"),
-        (rlwire.serve, "server"),
-        (rlwire.listen, "listener"),
-        (rlwire.play, "player"),
-    ],
-)
-def test_help_has_all_options_with_units_and_defaults(function: Any, side: Any) -> None:
-    text = inspect.getdoc(function) or ""
-    if side == "player":
-        text += inspect.getdoc(rlwire.connect) or ""
-    kinds = {scheme: record.options.get(side) for scheme, record in PROTOCOLS.items()}
+SIDES = dict(make="environment", connect="client", serve="server", listen="listener", play="player")
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_help_has_all_options_with_units_and_defaults(name: str) -> None:
+    functions = [name, *(["connect"] if name == "play" else [])]
+    text = "\n".join(inspect.getdoc(getattr(rlwire, each)) or "" for each in functions)
+    kinds = {each.scheme: dict(each.options).get(SIDES[name]) for each in PROTOCOLS.values()}
     table = listed(text, {scheme for scheme, kind in kinds.items() if kind})
     units = {"SECONDS": "seconds", "HZ": "Hz", "BYTES": "bytes"}
     for scheme, kind in kinds.items():
@@ -325,9 +318,9 @@ def test_help_has_all_options_with_units_and_defaults(function: Any, side: Any) 
             assert default == repr(option.default), (scheme, option.name)
             assert units.get(str(option.metavar), "") in meaning, (scheme, option.name)
     assert not table
-    several = inspect.signature(rlwire.listen_vec).parameters
-    for name in inspect.signature(rlwire.listen).parameters.keys() - several:
-        assert name in (rlwire.listen_vec.__doc__ or "")
+    one, several = map(inspect.signature, (rlwire.listen, rlwire.listen_vec))
+    names = one.parameters.keys() - several.parameters.keys()
+    assert all(name in (rlwire.listen_vec.__doc__ or "") for name in names)
 
 
 class TestBadInput:
