@@ -1,9 +1,8 @@
 """rlwire: compiled codecs and thin transports for the wire protocols of reinforcement learning.
 
-These functions take URLs (`rlwire.registry.URL`); `rlwire.aio` is the same for asyncio. Each also
-takes the options of the URL's protocol, the fields of the dataclasses in ``rlwire.<room>.options``,
-as keywords, before those of the URL's query. ``rlwire serve rlx:// --help`` lists them. Modules are
-imported on first use.
+Each function accepts a URL (`rlwire.registry.URL`) and the options of its protocol, as keywords or
+in the URL's query; keywords win. `rlwire.aio` has the same functions for asyncio. Importing rlwire
+imports no protocol.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ __all__ += ["make_vec", "play", "serve", "uninstall"]
 
 
 def _with_compiled_modules(sources: str) -> str:
-    """Return the package's folder: a checkout without compiled modules uses the installed one."""
+    """Return the folder with compiled modules: this checkout's, else the installed package's."""
     folders = [sources, *(os.path.join(folder, "rlwire") for folder in sys.path)]
     found = PathFinder.find_spec("rlwire.buffers", folders)
     if found is None or found.origin is None:
         raise ImportError(
-            f"rlwire in {os.path.dirname(sources)} has no compiled modules, and no other is "
+            f"rlwire in {os.path.dirname(sources)} has no compiled modules, and rlwire is not "
             "installed: run `pip install .` there",
             name="rlwire",
             path=sources,
@@ -52,7 +51,7 @@ if os.path.exists(os.path.join(_here, "buffers.pyx")):  # a checkout
 def __getattr__(name: str) -> str:
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Imported late: it is slow, and with `python -m rlwire` the current folder comes first.
+    # Slow to import; and with `python -m rlwire` a module of the current folder could replace it.
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -67,27 +66,35 @@ def __dir__() -> list[str]:
 
 def get_include() -> str:
     """Return the include folder for ``#include <rlwire/rlwire.h>``."""
-    import rlwire.buffers as buffers  # the compiled module knows where the package really is
+    import rlwire.buffers as buffers  # compiled, therefore never from a bare checkout
 
     return os.path.join(os.path.dirname(os.path.abspath(buffers.__file__)), "include")
 
 
 def install(library: str, **options: Any) -> None:
-    """Make an installed library use rlwire's codec; see `rlwire.installing.install`."""
+    """Make an installed library use rlwire's codec in this process.
+
+    Args:
+        library: ``"dm_env_rpc"``, ``"msgpack_numpy"``, ``"openpi_client"`` or ``"rllib"``.
+        options: for dm_env_rpc, ``transport=False``: True also replaces grpcio. For msgpack_numpy,
+            ``pickle=False``: True keeps its pickles of object arrays, for trusted peers.
+
+    ImportError if the library is missing, RuntimeError if it is another version.
+    """
     from rlwire import installing
 
     installing.install(library, **options)
 
 
 def uninstall(library: str) -> None:
-    """Undo `install`."""
+    """Undo `install`: the library uses its own codec again."""
     from rlwire import installing
 
     installing.uninstall(library)
 
 
 def _given(options: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Add the arguments that were given; None is a value of two of them."""
+    """Add the arguments that were given; for `auth` and `idle_timeout`, None is a value."""
     named = {name: value for name, value in more.items() if value is not ...}
     may_be_none = ("auth", "idle_timeout")
     return options | {k: v for k, v in named.items() if v is not None or k in may_be_none}
@@ -115,23 +122,95 @@ def serve(
         rlwire.serve(MyAgent, "rlx://localhost:7001", workers=4).wait()
 
     Args:
-        thing: an environment for clients that train; an agent or policy for clients that are
-            environments. An object, a factory, or a name: ``"gym:CartPole-v1"``,
-            ``"my_module:MyAgent"``. It is made and checked before the server listens.
+        thing: an environment, if trainers connect; an agent or policy, if environments connect. An
+            object, a factory, or a name: ``"gym:CartPole-v1"``, ``"my_module:MyAgent"``. It is
+            made and checked before the server listens.
         url: where to listen; port 0 lets the system choose.
-        auth: the secret that clients must send; PERLERT's is a key.
-        tls: a `ServerTLS`, an SSL context, or a callable that returns one.
-        timeout: seconds, or a `Timeouts`.
-        idle_timeout: seconds after which a silent connection is closed; None for never.
-        limits: maxima for received and sent messages.
-        workers: ``"threads"``, ``"asyncio"``, or over RLX a number of processes.
-        max_connections: concurrent connections of each process.
-        options: further options of the protocol.
+        auth: the secret (default: none; universe: a random one, in the log); PERLERT: 32 bytes.
+        tls: for ``+tls``: a `ServerTLS`, an SSL context, or a callable that returns one.
+        timeout: a `Timeouts` (default: ``Timeouts()``; universe: idle=None, write=30), or seconds
+            for each: a handshake, a message, the next message to begin.
+        idle_timeout: seconds of silence that close a connection (default: 3600; universe: None).
+        limits: a `Limits` (default: ``Limits()``).
+        workers: 'threads', 'asyncio', or processes of RLX (default: 'threads'; openpi: 'asyncio').
+        max_connections: concurrent connections of each process (default: 1000).
+        options: options of the protocol, listed below with their defaults.
+
+    ::
+
+        all:
+            loop_factory=None: makes the event loop, such as uvloop.new_event_loop
+        all but perlert:
+            max_connections_per_address=256: concurrent connections from one address
+        dm-env-rpc, universe, openpi, rllink:
+            auth_file=None, auth_env=None: file, or environment variable, with the secret
+        dm-env-rpc, perlert, universe:
+            env_kwargs=None: dict of keyword arguments for the factory
+        rlx-ws, universe, openpi:
+            origins=(): web origins that may connect, such as "https://example.org"; "*" for all
+        rlx, openpi:
+            config=None: "FILE.yaml[:SECTION]" of algorithm:NAME or rllib:NAME
+            checkpoints=None: their folder of checkpoints, also to resume from
+            like=None, observation_space=None, action_space=None: spaces of rllib:NAME
+            runners=None, ray_address=None: its runners (1), and Ray cluster (a new local one)
+            iterations=None, save_every=None: its iterations until it stops (no end), and between
+                checkpoints (100)
+        rlx:
+            images=None: what images become, "array" or "float32"; None for "float32"
+            metrics=(): a sink of rlwire.rlx.metrics; () for the log
+            parameter_server=None: passed to agents; "MODULE:FACTORY" to make it in each process.
+                With algorithm:NAME, where it runs: "server" (None), "ray" or "ray:NAME"
+        rlx-ws:
+            parameter_server=None, metrics=None: as for rlx
+            max_sids=256: agents of one WebSocket
+            arrays='lists': what lists of numbers become, "lists", "float32" or "float64"
+            rlx_tls=None: TLS to the RLX server that is served by its URL
+            check=None: function that rejects handshakes
+        dm-env-rpc:
+            max_worlds=1000: concurrent worlds; keep_abandoned=False: keep worlds without agents
+            reward='reward', discount='discount': names of their observations; '' for none
+            accepts=(): arguments of the factory that clients may set; "options" for a reset's
+            check_bounds=True: reject actions out of bounds; infos=True: send infos
+            max_sent=None: bytes of the longest message sent; None for limits.received
+            names=None, default_actions=None: see rlwire.dm_env_rpc.EnvironmentWorlds
+            properties=None, extensions=None: see rlwire.dm_env_rpc.Server
+        perlert:
+            auth_file=None: file with the key, 64 hexadecimal digits
+            rollout_port=None: UDP port of rollouts; None for the URL's port plus 1
+            instances=1: concurrent runs; name=None, number=0: the first is called NAME:NUMBER
+            players=None: ready agents that start a run; None for all
+            rate=30.0, frames=30.0: steps, and frames sent to an agent at most, in Hz
+            decimals=None: decimals of numbers; None for all
+            seed=None: seed from which each run's is made; None for a random one
+            threads=0: threads that step environments; 0 to step on the event loop
+            default_action=None, extra=None: see rlwire.perlert.Server.add
+        universe:
+            password=None: as auth, for URLs
+            name=None: the environment's name for clients; None for its own
+            rate=60.0: steps in Hz; lockstep=False: step once for each action instead
+            seed=None: seed of the first episode; about=None: dict of facts for clients
+            ping_interval=20.0, ping_timeout=20.0: seconds before a ping, and until its pong
+            backlog=1048576: bytes queued for a client before it is disconnected
+        universe with pixels:
+            keys=None: dict of actions by keys; None for the environment's get_keys_to_action()
+            play=None: function that returns actions instead; pixels=None: options of RfbServer
+            frames=None: show the "observation" or "render"; None for a picture of either
+            page=None, page_port=None: serve a web page, on port 6080 (True) or another
+            novnc=None: folder of npm's @novnc/novnc, for the page
+            view_auth=None, view_auth_file=None: password, or its file, to watch only
+        openpi:
+            arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
+            metadata=None: dict for clients that connect; None for the policy's own
+            threads=1: threads that call the policy; 0 to call it on the event loop
+            timing=True: send the policy's time, in milliseconds
+        rllink:
+            steps=500: steps in a message; backlog=1000000: steps queued before clients wait
+            on_policy=True: clients wait for new weights
 
     Raises:
         OSError: the address cannot be listened on, or a file cannot be read.
         TypeError, ValueError: the URL or an option is invalid.
-        ImportError, AttributeError: the name does not exist; `MissingExtra` if an extra is missing.
+        ImportError, AttributeError: `thing` names nothing; `MissingExtra` if an extra is missing.
         Exception: the factory's own.
     """
     from rlwire.registry import resolve
@@ -154,7 +233,7 @@ def connect(
     limits: Limits | None = None,
     **options: Any,
 ) -> Any:
-    """Return a connected client of a URL's protocol.
+    """Connect to a server; return the client of the URL's protocol.
 
     ::
 
@@ -166,18 +245,43 @@ def connect(
     | ``rlx://`` | `rlwire.rlx.AgentProxy` |
     | ``dm-env-rpc://`` | `rlwire.dm_env_rpc.Client`, in the world that the path names |
     | ``perlert://`` | `rlwire.perlert.Client` of the instance that the path names |
-    | ``universe://`` | `rlwire.universe.rewarder.RewarderClient`, of the port after the plus |
+    | ``universe://`` | `rlwire.universe.rewarder.RewarderClient`, at the port after the plus |
     | ``openpi://`` | `rlwire.openpi.Client` |
     | ``rllink://`` | `rlwire.rllink.Client` |
 
     Args:
         url: the server.
-        auth: the server's secret.
-        tls: a `ClientTLS`, an SSL context, or a callable that returns one.
-        timeout: seconds, or a `Timeouts`.
-        backoff: the waits between attempts to connect.
-        limits: maxima for received and sent messages.
-        options: further options of the protocol.
+        auth: the server's secret (default: none; universe: "openai"); PERLERT: 32 bytes.
+        tls: for ``+tls``: a `ClientTLS` (default: the system's authorities), or an SSL context.
+        timeout: a `Timeouts` (default: ``Timeouts()``; universe: idle=None), or seconds for each:
+            connecting, a message, a reply.
+        backoff: a `Backoff` between attempts to connect (default: one attempt; rlx: 6).
+        limits: a `Limits` (default: ``Limits()``).
+        options: options of the protocol, listed below with their defaults.
+
+    ::
+
+        dm-env-rpc, universe, openpi, rllink:
+            auth_file=None, auth_env=None: file, or environment variable, with the secret
+        rlx:
+            images=None: what images become, "array" or "float32"; None for "float32"
+        dm-env-rpc:
+            max_sent=None: bytes of the longest message sent; None for limits.received
+            metadata=(): pairs of names and values, sent as gRPC metadata
+            copy=True: False for read-only views, None for aligned views
+        perlert:
+            auth_file=None: file with the key, 64 hexadecimal digits
+            tag=None: the client's name in the lobby; None for a random one
+        universe:
+            password=None: as auth, for URLs; observer=False: send no resets or actions
+            attach=None: join the current episode without a reset; None for observer's value
+            ping_interval=20.0, ping_timeout=20.0: seconds before a ping, and until its pong
+        openpi:
+            arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
+            reconnect=True: send an observation again, once, if the connection was closed
+        rllink:
+            form='msgpack': how messages are encoded; "json" for RLlib before 2.44
+            compression=None: "zstd" compresses messages, if the trainer supports it
 
     Raises:
         OSError: the server cannot be reached, or a file cannot be read.
@@ -206,31 +310,61 @@ def make(
     limits: Limits | None = None,
     **options: Any,
 ) -> RemoteEnvironment:
-    """Return the environment at a URL as a `gymnasium.Env`.
+    """Connect to the environment at a URL; return it as a `gymnasium.Env`.
 
     ::
 
         env = rlwire.make("dm-env-rpc://localhost:9911")
         env = gymnasium.make("rlwire/Remote-v0", url="dm-env-rpc://localhost:9911")
 
-    `rlwire.environments.endpoint.Endpoint` describes lost connections.
+    If the connection is lost, the episode is truncated with the last observation, and
+    ``info["lost"]`` says why. The next reset connects again, or raises.
 
     Args:
         url: the server.
-        like: an environment, or its name (``"CartPole-v1"``, ``"module:factory"``), with the same
-            spaces.
-        observation_space: overrides the server's. Servers other than rlwire's may not describe
-            theirs; then pass both spaces, or `like`.
+        like: an environment with the same spaces, or its name, such as ``"CartPole-v1"``.
+        observation_space: overrides the server's; required, as `like` or with `action_space`, if
+            the server does not describe its spaces. rlwire's do.
         action_space: as `observation_space`.
-        copy: False allows observations that are read-only views.
-        render_mode: ``"rgb_array"`` makes `render` return a picture: the newest one where pixels
-            are streamed, else requested from rlwire's dm_env_rpc servers. Gymnasium's `RecordVideo`
-            and `HumanRendering` need it.
-        auth: the server's secret; the environment's `spec` hides it.
-        tls: as `connect`.
-        timeout: as `connect`.
-        limits: as `connect`.
-        options: further options of the protocol.
+        copy: False allows observations that are read-only views of received messages.
+        render_mode: ``"rgb_array"`` makes `render` return a picture: the newest one if the server
+            streams pixels, else one requested from rlwire's dm_env_rpc server. Gymnasium's
+            `RecordVideo` and `HumanRendering` need it.
+        auth: the server's secret (default: none; universe: "openai"); PERLERT: 32 bytes.
+        tls: for ``+tls``: a `ClientTLS` (default: the system's authorities), or an SSL context.
+        timeout: a `Timeouts` (default: ``Timeouts()``), or seconds for each: connecting, a message,
+            a reply. PERLERT: seconds for a frame (default: 10.0).
+        limits: a `Limits` (default: ``Limits()``).
+        options: options of the protocol, listed below with their defaults.
+
+    ::
+
+        dm-env-rpc, universe:
+            auth_file=None, auth_env=None: file, or environment variable, with the secret
+            backoff=None: a Backoff between attempts to connect; None for one attempt
+        dm-env-rpc:
+            settings=None: dict for the world that is created, if the URL names none
+            join_settings=None: dict for joining the world
+            agent=None: name of the agent to join a shared world as; None for the first free one
+            reward='reward', discount='discount': names of their observations
+            reconnect=None: a Backoff for lost connections; None for 20 attempts within 60 seconds
+            max_sent=None: bytes of the longest message sent; None for limits.received
+            metadata=(): pairs of names and values, sent as gRPC metadata
+        perlert:
+            auth_file=None: file with the key, 64 hexadecimal digits
+            agent=None: slot to play; None for the first free one
+            tag=None: the agent's name in the lobby; None for a random one
+            start_timeout=60.0: seconds to wait for a slot, and for the other agents
+        universe:
+            password=None: as auth, for URLs; observer=False: send no resets or actions
+            attach=None: join the current episode without a reset; None for observer's value
+            ping_interval=20.0, ping_timeout=20.0: seconds before a ping, and until its pong
+            reset_timeout=None: seconds for a reset; None for 120, with pixels 60
+            step_timeout=10.0: seconds for a step
+        universe with pixels:
+            start_timeout=30.0: seconds to connect; rate=60.0: steps in Hz
+            actions=None: list of actions, each a list of events; None for the server's space
+            rewarder=None, pixels=None: dicts of options of either client
 
     Raises:
         OSError, RlwireError, TypeError, ValueError: as `connect`; EncodeError if the spaces do not
@@ -271,33 +405,34 @@ def make_vec(
     context: str | None = None,
     env_kwargs: dict[str, Any] | None = None,
 ) -> VectorEnvironment:
-    """Return environments, in worker processes or by URL, as a Gymnasium vector environment.
+    """Make environments in worker processes, or connect to URLs; return a vector environment.
 
     ::
 
         envs = rlwire.make_vec("gym:ALE/Pong-v5", num_envs=16)
         envs = rlwire.make_vec([server.url for server in servers])
 
-    Workers write their results straight into the batch, in shared memory. For URLs, a step sends
-    all requests before it receives; a lost environment ends its episode as truncated and reconnects
-    for the next.
+    Workers write results straight into the batch, in shared memory. With URLs, a step sends all
+    requests before it receives; a lost environment truncates its episode and reconnects for the
+    next.
 
     Args:
-        environment: a factory: ``"gym:CartPole-v1"``, ``"module:factory"`` or a function; or a
-            sequence of factories. Or URLs, as of `make`; one URL is connected to `num_envs` times.
-        num_envs: number of environments; optional for a sequence.
-        workers: number of processes, by default that of cores; 0 steps in this process.
-        caller_steps: whether this process steps a share as well. That saves a wake-up, but a crash
-            of an environment ends the program.
-        autoreset_mode: as `gymnasium.vector.AutoresetMode`: ``"NextStep"``, ``"SameStep"``,
+        environment: a factory (``"gym:CartPole-v1"``, ``"module:factory"`` or a function) or a
+            URL, used `num_envs` times; or a sequence of factories or of URLs.
+        num_envs: number of environments (default: the sequence's length).
+        workers: number of processes (default: the number of cores); 0 steps in this process.
+        caller_steps: whether this process also steps some environments. That saves a wake-up, but
+            if an environment crashes, so does the program.
+        autoreset_mode: a `gymnasium.vector.AutoresetMode` by name: ``"NextStep"``, ``"SameStep"``,
             ``"Disabled"``.
         copy: False lets the next step overwrite the returned arrays.
-        context: start method, as of `multiprocessing.get_context`. Unless processes are forked,
-            functions must be picklable, and scripts need ``if __name__ == "__main__":``.
-        env_kwargs: keyword arguments of the factory; for URLs, those of `make`.
+        context: start method of `multiprocessing.get_context` (default: the platform's). Unless
+            processes are forked, functions must be picklable, and scripts need
+            ``if __name__ == "__main__":``.
+        env_kwargs: keyword arguments of the factory; for URLs, the options of `make`.
 
     Raises:
-        TypeError, ValueError: invalid arguments, or a server has too few places.
+        TypeError, ValueError: an argument is invalid, or a server has too few places.
         EncodeError: a space has no fixed size, such as Text or Sequence.
         PeerError: a factory failed in its process.
         MissingExtra: Gymnasium is not installed.
@@ -318,7 +453,7 @@ def make_vec(
     urls = [isinstance(each, URL) or (isinstance(each, str) and "://" in each) for each in many]
     if any(urls):
         if not all(urls) or workers or caller_steps:
-            raise ValueError("URLs cannot be combined with other environments, nor with workers")
+            raise ValueError("URLs cannot be combined with factories, workers= or caller_steps=")
         options = {"copy": False, **(env_kwargs or {})}
         counts = Counter(map(str, many))
         return vector.remote(
@@ -338,14 +473,14 @@ def make_vec(
 
 
 def _one_of(count: int, url: str | URL, options: dict[str, Any]) -> RemoteEnvironment:
-    """Make an environment if its server has `count` places."""
+    """Connect to an environment; ValueError if its server has fewer than `count` places."""
     made = make(url, **options)
     places = made.endpoint.places if count > 1 else None
     if places is not None and places < count:
         made.close()
         raise ValueError(
-            f"{url} has {places} place{'' if places == 1 else 's'} for environments, not {count}: "
-            f"start several servers, and pass make_vec their URLs"
+            f"{url} has {places} slot{'' if places == 1 else 's'}, but num_envs is {count}: start "
+            f"several servers, and pass make_vec their URLs"
         )
     return made
 
@@ -364,27 +499,49 @@ def listen(
     max_connections: int | None = None,
     **options: Any,
 ) -> RemoteEnvironment:
-    """Return an environment that connects to its trainer, as a `gymnasium.Env`: RLX and openpi.
+    """Listen for an environment that connects to its trainer; return it as a `gymnasium.Env`.
 
     ::
 
         env = rlwire.listen("rlx://localhost:7001", like="CartPole-v1")
 
-    A reset waits for a client, without a timeout; Ctrl-C interrupts it. Further clients wait, and
-    are rejected above `max_connections`. A client that disconnects ends its episode as truncated,
-    with the last observation and ``info["lost"]``. Clients begin episodes: they get no seeds or
-    options, and a reset inside an episode continues it, with ``info["continued"]``.
+    A reset waits for a client, without a timeout; Ctrl-C interrupts it. Further clients are queued,
+    and rejected above `max_connections`. If a client disconnects, its episode is truncated with the
+    last observation and ``info["lost"]``. Clients begin episodes: seeds and options are ignored,
+    and a reset inside an episode continues it, with ``info["continued"]``.
 
-    Clients wait while the trainer learns: the server answers openpi's pings, `AgentProxy` and
-    `openpi.Client` wait for an hour (`Timeouts.idle`), RELAAX's clients without a limit.
+    Clients wait while the trainer learns: `AgentProxy` and `openpi.Client` for an hour
+    (`Timeouts.idle`), RELAAX's clients without a limit. The server answers openpi's pings. The
+    result's `callers`, a `rlwire.environments.called.Callers`, has `url` and `statistics()`.
 
-    The returned ``callers`` is a `rlwire.environments.called.Callers`, with `url` and
-    `statistics()`.
+    Args:
+        url: where to listen, over RLX or openpi; port 0 lets the system choose.
+        like: an environment with the same spaces, or its name. By default the first client sends
+            its spaces, as `play` does over RLX, and this function waits for it.
+        observation_space: instead of `like`.
+        action_space: instead of `like`.
+        auth: the secret that openpi's clients must send (default: none).
+        tls: as for `serve`.
+        timeout: a `Timeouts` (default: ``Timeouts()``), or seconds, as for `serve`.
+        idle_timeout: seconds of silence after which a client is lost (default: 3600).
+        limits: a `Limits` (default: ``Limits()``).
+        max_connections: concurrent connections (default: 1000).
+        options: options of the protocol, listed below with their defaults.
 
-    `like` is an environment, or its name, with the same spaces. By default the spaces are those
-    that the first client sends, as rlwire's `play` over RLX does, and this function waits for it.
-    A silent client counts as lost after `idle_timeout` seconds (an hour). Other arguments are
-    those of `serve`.
+    ::
+
+        all:
+            max_connections_per_address=256: concurrent connections from one address
+            loop_factory=None: without effect, since connections have threads
+        rlx:
+            images=None: what images become, "array" or "float32"; None for "array"
+            metrics=(): a sink of rlwire.rlx.metrics; () for the log
+        openpi:
+            auth_file=None, auth_env=None: file, or environment variable, with the secret
+            horizon=None: actions in a chunk; None for single actions
+            arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
+            metadata=None: dict for clients that connect
+            origins=(): web origins that may connect, such as "https://example.org"; "*" for all
 
     Raises:
         OSError: the address cannot be listened on, or a file cannot be read.
@@ -411,13 +568,14 @@ def listen_vec(
     copy: bool = True,
     **options: Any,
 ) -> VectorEnvironment:
-    """Return environments that connect to their trainer as a Gymnasium vector environment.
+    """Listen for environments that connect to their trainer; return a vector environment.
 
     ::
 
         envs = rlwire.listen_vec("rlx://localhost:7001", num_envs=8, like="CartPole-v1")
 
-    Each client has one of `num_envs` places. Other arguments are those of `listen` and `make_vec`.
+    `options` are further keywords of `listen`, with its defaults: auth, tls, timeout, idle_timeout,
+    limits, max_connections, and those of the protocol. Other arguments are as for `make_vec`.
     """
     from rlwire.environments import vector
 
@@ -447,15 +605,27 @@ def _called(
 def play(
     environment: Any, url: str | URL, *, episodes: int = 1, seed: int | None = None, **options: Any
 ) -> list[float]:
-    """Play an environment with an agent or policy at a URL; return each episode's reward.
+    """Play episodes with the agent or policy at a URL; return the total reward of each.
 
     ::
 
         rlwire.play("gym:CartPole-v1", "rlx://localhost:7001", episodes=10)
         rlwire.play("dm-env-rpc://localhost:9911", "rlx://localhost:7001")      # a gateway
 
-    `environment` is an environment, a factory, its name, or the URL of a served one; `seed` is that
-    of the first episode. Options are those of `connect`.
+    Args:
+        environment: an environment, a factory, its name, or the URL of a served one.
+        url: the server of the agent or policy, over RLX, openpi or RLlink.
+        episodes: number of episodes.
+        seed: seed of the first episode (default: none).
+        options: those of `connect`, see ``help(rlwire.connect)``, and those listed below.
+
+    ::
+
+        rlx:
+            exploit=False: ask the agent not to explore or learn
+        rllink:
+            policy=None: function of observation and weights; None for the trainer's ONNX file
+            steps=None: steps in a batch, if the trainer sends no number
 
     Raises:
         OSError, RlwireError, TypeError, ValueError: as `connect`, or an action does not fit.
@@ -470,11 +640,11 @@ def play(
 
 
 class _Registration:
-    """Registers with a Gymnasium that is imported later: it has had no entry points since 1.0."""
+    """Import hook: registers with Gymnasium when it is imported (1.0 dropped entry points)."""
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Find the registry, and register once it has run."""
+        """Find Gymnasium's registry; register rlwire's environment after it has been executed."""
         if name != _REGISTRY:
             return None
         sys.meta_path.remove(cls)

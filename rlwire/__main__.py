@@ -1,10 +1,10 @@
-"""``python -m rlwire`` is the command ``rlwire``."""
+"""``python -m rlwire`` runs the command ``rlwire``."""
 
 import os
 import sys
 
 if __name__ == "__main__":
-    # With `-m` the current folder is first, and an application's `random.py` would be Python's.
+    # `-m` puts the current folder first, where a file `random.py` would replace Python's module.
     if sys.path[0] == os.getcwd() and not getattr(sys.flags, "safe_path", False):
         del sys.path[0]
 

@@ -1,8 +1,8 @@
-"""Options: frozen dataclasses, from which keywords, URL queries and the command line are derived.
+"""Options: frozen dataclasses that define keywords, URL queries and the command line.
 
-Each protocol has its own in the module ``options`` of its room. A field's type defines how its text
-is parsed; the class's docstring has its help. A field that is a dataclass has a text for each of
-its own fields, with a period between: ``limits.received``.
+Each protocol has its own, in the module ``options`` of its room. A field's type selects the parser
+of its text, and the class's docstring is its help. In text, a field that is a dataclass is set by
+its own fields: ``limits.received``.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
 
 Side: TypeAlias = Literal["server", "client", "environment", "listener", "player"]
-"""Of `rlwire.serve`, `connect`, `make`, `listen` and `play`."""
+"""Whose options: those of `rlwire.serve`, `connect`, `make`, `listen` and `play`."""
 
 Kinds: TypeAlias = Mapping[Side, type]
-"""A protocol's dataclasses of options."""
+"""A protocol's dataclasses of options, by side."""
 
 
 @dataclass(frozen=True)
 class Reads:
-    """In `Annotated`: an option's parser, and the metavar of its help; a flag has none."""
+    """In `Annotated`: an option's parser, and the metavar of its help (None for a flag)."""
 
     read: Callable[[str], Any]
     metavar: str | None
@@ -41,14 +41,14 @@ class Reads:
 
 @dataclass(frozen=True)
 class Into:
-    """In `Annotated`: the keyword that an option becomes, as ``auth_file`` does auth."""
+    """In `Annotated`: the keyword that an option sets, such as auth for ``auth_file``."""
 
     keyword: str
 
 
 def _text(written: str) -> str:
     if not written:
-        raise ValueError("it is empty")
+        raise ValueError("expected a text, not an empty one")
     return written
 
 
@@ -133,15 +133,15 @@ Settings: TypeAlias = Annotated[dict[str, Any], Reads(_setting, "NAME=VALUE")]
 
 @dataclass(frozen=True)
 class Option:
-    """One option, derived from a field.
+    """An option, derived from a field.
 
     Attributes:
-        name: in Python and URL queries; with a period in queries only.
+        name: in Python and URL queries; a name with a period is for queries only.
         keyword: the keyword of the server or client.
-        read: parses its text; None for Python only.
-        metavar: of its text; None for a flag.
+        read: parser of its text; None if only Python can set it.
+        metavar: placeholder of its text in the help; None for a flag.
         many: list or dict if it may be repeated.
-        kind: the dataclass of an option with a period.
+        kind: the dataclass that an option with a period sets a field of.
     """
 
     name: str
@@ -155,11 +155,10 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The command line's form."""
         return "--" + self.name.replace("_", "-")
 
     def value(self, written: str) -> Any:
-        """Parse a text."""
+        """Parse a text; ValueError names the option."""
         assert self.read is not None
         try:
             return self.read(written)
@@ -169,7 +168,6 @@ class Option:
 
 @functools.cache
 def options_of(kind: type | None) -> Mapping[str, Option]:
-    """Return a dataclass's options by name."""
     return {} if kind is None else {option.name: option for option in _derived(kind)}
 
 
@@ -193,36 +191,36 @@ def _derived(options: type) -> Iterator[Option]:
             metavar = "true|false"
         default = None if field.default is dataclasses.MISSING else field.default
         text = docs.get(name, "")
-        if default not in (None, False, "", ()) and "(default" not in text:
+        whole = dataclasses.is_dataclass(default)
+        if default not in (None, False, "", ()) and "(default" not in text and not whole:
             text += f" (default: {default})"
         yield Option(name, text, keyword, read, metavar, many, default)
         for kind in (hint, *typing.get_args(hint)):
             if isinstance(kind, type) and dataclasses.is_dataclass(kind):
                 for each in _derived(kind):
-                    inner, text = f"{name}.{each.name}", re.split("[.;:] ", each.help)[0]
-                    if each.default is not None and "(default" not in text:
-                        text += f" (default: {each.default})"
+                    inner, text = f"{name}.{each.name}", re.split(r"[.;:] | \(def", each.help)[0]
+                    value = getattr(default, each.name, each.default)
+                    text += "" if value is None else f" (default: {value})"
                     yield dataclasses.replace(
                         each, name=inner, help=text, keyword=inner, default=default, kind=kind
                     )
 
 
 def _bare(hint: Any) -> Any:
-    """Strip None from a union of two."""
+    """Return the X of ``X | None``; any other hint as it is."""
     others = [each for each in typing.get_args(hint) if each is not type(None)]
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return others[0] if union and len(others) == 1 else hint
 
 
 def _documented(kind: type) -> dict[str, str]:
-    """Return the attributes' descriptions in a class's docstring."""
+    """Return the descriptions of attributes in a class's docstring."""
     _, _, text = inspect.cleandoc(vars(kind).get("__doc__") or "").partition("Attributes:\n")
     found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text, re.MULTILINE)
     return {name: " ".join(said.split()).removesuffix(".") for name, said in found}
 
 
 def _reader(hint: Any) -> tuple[Callable[[str], Any] | None, str | None]:
-    """Return parser and metavar of a type."""
     origin, of = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         found: Reads = hint.__metadata__[0]
@@ -246,11 +244,11 @@ def keywords(
     given: Iterable[tuple[str, str]],
     named: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Parse texts to keywords; `named`, Python's own, override them.
+    """Parse options given as text; the keywords in `named` override them.
 
     Raises:
-        ValueError: an unknown name, or an invalid text.
-        TypeError: an unknown keyword.
+        ValueError: a name is unknown, or a text invalid.
+        TypeError: a keyword is unknown.
     """
     known = options_of(kinds.get(side))
     values: dict[str, Any] = {}
@@ -289,26 +287,26 @@ def _put(values: dict[str, Any], option: Option, value: Any) -> None:
     elif option.many is dict:
         values.setdefault(option.keyword, {}).update([value])
     elif option.keyword in values:
-        raise ValueError(f"{option.name} is given twice, or with another form of it")
+        raise ValueError(f"{option.name} is given twice, or as another form of {option.keyword}")
     else:
         values[option.keyword] = value
 
 
 def _made(option: Option, name: str, entries: dict[str, Any]) -> Any:
-    """Make the dataclass of an option from some of its fields."""
+    """Return an option's dataclass, with `entries` as fields and defaults for the others."""
     assert option.kind is not None
     if option.default is not None:
         return dataclasses.replace(option.default, **entries)
     try:
         return option.kind(**entries)
-    except TypeError as error:  # a field without a default
+    except TypeError as error:  # a required field is missing
         raise ValueError(f"{', '.join(f'{name}.{each}' for each in entries)}: {error}") from None
 
 
 def unknown(
     kinds: Kinds, side: Side, scheme: str, name: str, more: Iterable[str] | None = None
 ) -> str:
-    """Return the error text for an unknown option; `more` has further names of texts."""
+    """Return the error text for an unknown option; `more` has further names, of texts."""
     has = options_of(kinds.get(side)).values()
     names = [each.name for each in has if (each.kind is None if more is None else each.read)]
     names = sorted({*names, *(more or ())})
@@ -316,7 +314,7 @@ def unknown(
     others = [other for other, kind in kinds.items() if other != side and name in options_of(kind)]
     near = difflib.get_close_matches(name, names, 1)
     if others:
-        words += f", which is a {others[0]}'s; it has"
+        words += f", which is for a {others[0]}; it has"
     else:
         words += f"; did you mean {near[0]!r}? It has" if near else "; it has"
     return f"{words} {', '.join(names) or 'none'}"
@@ -324,7 +322,7 @@ def unknown(
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """Of all protocols.
+    """Options of all protocols.
 
     Attributes:
         limits: maxima for received and sent messages.
@@ -335,10 +333,10 @@ class LimitOptions:
 
 @dataclass(frozen=True)
 class SecretOptions:
-    """Of protocols with a secret.
+    """Options of protocols with a secret.
 
     Attributes:
-        auth: the secret that clients must send.
+        auth: the secret, which clients send and servers check.
         auth_file: file with the secret.
         auth_env: environment variable with the secret.
     """
@@ -350,15 +348,16 @@ class SecretOptions:
 
 @dataclass(frozen=True)
 class StreamServerOptions(LimitOptions):
-    """Of servers of stream protocols.
+    """Options of servers of stream protocols.
 
     Attributes:
         tls: a `ServerTLS`, an SSL context, or a callable that returns one.
-        timeout: seconds, or a `Timeouts`.
-        idle_timeout: close a connection after this silence (default: 3600).
-        max_connections: concurrent connections (of each process); further ones are rejected.
-        max_connections_per_address: those from one address.
-        loop_factory: makes the event loop, such as uvloop.new_event_loop.
+        timeout: for a handshake, a message, and the next message to begin (default: one for each,
+            see timeout.*).
+        idle_timeout: close a connection after this silence (default: timeout.idle).
+        max_connections: concurrent connections of each process; further ones are rejected.
+        max_connections_per_address: concurrent connections from one address.
+        loop_factory: function that makes the event loop, such as uvloop.new_event_loop.
     """
 
     tls: ServerTLS | Callable[[], Any] | None = None
@@ -371,11 +370,11 @@ class StreamServerOptions(LimitOptions):
 
 @dataclass(frozen=True)
 class StreamClientOptions(LimitOptions):
-    """Of clients of stream protocols.
+    """Options of clients of stream protocols.
 
     Attributes:
         tls: a `ClientTLS`, an SSL context, or a callable that returns one.
-        timeout: seconds, or a `Timeouts`.
+        timeout: to connect, and for each message and reply (default: one for each, see timeout.*).
         backoff: the waits between attempts to connect.
     """
 
@@ -386,11 +385,11 @@ class StreamClientOptions(LimitOptions):
 
 @dataclass(frozen=True)
 class OriginOptions:
-    """Of servers for browsers.
+    """Options of servers for browsers.
 
     Attributes:
-        origins: pages whose scripts may connect, such as https://example.org; * for all; null for
-            files and sandboxed frames, which any page can make: as open as * (default: none).
+        origins: web origin whose pages may connect, such as https://example.org; * for all; null
+            for files, which is as open as *, since any page can send it (default: none).
     """
 
     origins: tuple[Annotated[str, Reads(_text, "ORIGIN")], ...] = ()
@@ -398,10 +397,10 @@ class OriginOptions:
 
 @dataclass(frozen=True)
 class MakingOptions:
-    """Of servers that make environments.
+    """Options of servers that make environments.
 
     Attributes:
-        env_kwargs: keyword arguments of the factory, in JSON or as plain text.
+        env_kwargs: keyword argument of the factory, in JSON or as plain text.
     """
 
     env_kwargs: Settings | None = None
@@ -409,18 +408,19 @@ class MakingOptions:
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """Of servers of ``algorithm:NAME`` and ``rllib:NAME``.
+    """Options of servers of ``algorithm:NAME`` and ``rllib:NAME``.
 
     Attributes:
-        like: (rllib) environment with the same spaces.
-        observation_space: (rllib) in JSON, such as {"discrete": 2}, or by name.
-        action_space: (rllib) as observation_space.
-        runners: (rllib) how many, each on its own port from the URL's on (default: 1).
-        ray_address: (rllib) the cluster to join (default: a new local one).
-        iterations: (rllib) stop after so many (default: never).
-        save_every: (rllib) iterations between two checkpoints.
-        config: settings, in a YAML file (section: algorithm).
-        checkpoints: folder to save to, and to resume from the latest in (default: none).
+        like: (rllib:NAME) environment with the same spaces.
+        observation_space: (rllib:NAME) in JSON, such as {"discrete": 2}, or by name.
+        action_space: (rllib:NAME) as observation_space.
+        runners: (rllib:NAME) number of runners, on ports from the URL's port on (default: 1).
+        ray_address: (rllib:NAME) the Ray cluster to join (default: a new local one).
+        iterations: (rllib:NAME) stop after this number of iterations (default: never).
+        save_every: (rllib:NAME) iterations between two checkpoints.
+        config: settings, in a section of a YAML file (default section: algorithm).
+        checkpoints: folder to save checkpoints to, and to resume from the latest of (default: do
+            not save).
     """
 
     like: Annotated[Any, Reads(_text, "CartPole-v1|MODULE:NAME")] = None
@@ -436,10 +436,10 @@ class LearningOptions:
 
 @dataclass(frozen=True)
 class PlayerOptions:
-    """Of players of an environment.
+    """Options of players of an environment.
 
     Attributes:
-        seed: of the first episode.
+        seed: seed of the first episode (default: none).
     """
 
     seed: int | None = None

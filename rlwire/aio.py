@@ -1,4 +1,4 @@
-"""The front door for asyncio: `connect` and `serve`, as of `rlwire`."""
+"""`rlwire.connect` and `rlwire.serve` for asyncio."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ __all__ = ["Connecting", "connect", "serve"]
 
 @contextlib.asynccontextmanager
 async def serve(thing: Any, url: str | URL, **options: Any) -> AsyncIterator[BackgroundServer]:
-    """Serve something at a URL inside an ``async with``; arguments and errors as `rlwire.serve`.
+    """Serve an environment, an agent or a policy while an ``async with`` block runs.
 
     ::
 
         async with rlwire.aio.serve("gym:CartPole-v1", "dm-env-rpc://localhost:0") as server:
             print(server.url)
 
-    Factories, and stopping the server, run in another thread.
+    Arguments, options and their defaults, and errors are those of `rlwire.serve`: see
+    ``help(rlwire.serve)``. Factories run in another thread, and so does the server's stop.
     """
     import asyncio
 
@@ -36,7 +37,7 @@ async def serve(thing: Any, url: str | URL, **options: Any) -> AsyncIterator[Bac
 
 
 class Connecting:
-    """A pending client: ``async with`` it, or ``await`` it and close it later."""
+    """What `connect` returns: use it in ``async with``, or ``await`` it and close the client."""
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._begin = begin
@@ -54,7 +55,7 @@ class Connecting:
 
 
 def connect(url: str | URL, **options: Any) -> Connecting:
-    """Return an awaitable that connects to a server; arguments and errors as `rlwire.connect`.
+    """Connect to a server; return an awaitable and context manager of the asyncio client.
 
     ::
 
@@ -62,8 +63,9 @@ def connect(url: str | URL, **options: Any) -> Connecting:
             await client.step()
         client = await rlwire.aio.connect("rlx://localhost:7001")
 
-    The clients are the Async variants of those of `rlwire.connect`. An invalid URL or option raises
-    at once.
+    Arguments, options and their defaults, and errors are those of `rlwire.connect`: see
+    ``help(rlwire.connect)``. The clients are the Async variants. An invalid URL or option raises
+    before the first ``await``.
     """
     begin, where, keywords = resolve(url, "client", options, "async_")
 

@@ -1,7 +1,7 @@
-"""`rlwire bench`: what a step costs on this machine, per protocol and payload.
+"""`rlwire bench`: the time of a step on this machine, per protocol and payload.
 
-An environment in another process replays recorded observations, which the client compares. A relay
-counts the bytes of a step. A step and a raw socket exchange of as many bytes are timed in turn.
+An environment in another process replays recorded observations, and the client compares them. A
+relay counts the bytes of a step. Steps are timed in turn with raw socket exchanges of that size.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from rlwire.transports.sockets import set_kernel_timeout
 
 
 class BenchError(RlwireError):
-    """The bench cannot go on, or what it saw is wrong; the text says what."""
+    """The benchmark cannot continue, or measured something wrong."""
 
 
 class Mismatch(BenchError):
@@ -65,7 +65,7 @@ class Mismatch(BenchError):
 
 
 class Unfit(BenchError):
-    """A protocol cannot carry a payload; the text says why."""
+    """A protocol cannot carry a payload."""
 
 
 # ---- processes and cores -------------------------------------------------------------------------
@@ -77,28 +77,28 @@ ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Cores:
-    """The cores of either process of a round trip; None leaves them to the system."""
+    """Cores for client and server; None lets the system choose."""
 
     client: list[int] | None = None
     server: list[int] | None = None
 
 
 def allowed_cores() -> list[int]:
-    """Return the cores this process may run on; none where the platform does not say."""
+    """Return the cores that this process may run on; [] if the platform does not report them."""
     if not hasattr(os, "sched_getaffinity"):
         return []
     return sorted(os.sched_getaffinity(0))
 
 
 def pin(cores: list[int] | None) -> None:
-    """Keep this process, and the threads it starts from now on, to some cores."""
+    """Pin this process, and threads that it starts later, to `cores`."""
     if cores:
         os.sched_setaffinity(0, cores)
 
 
 @contextlib.contextmanager
 def deaf() -> Iterator[None]:
-    """Start processes in here: they inherit that Ctrl-C is ignored, from their first moment on."""
+    """Ignore SIGINT inside the block, so that processes started there inherit that."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -107,7 +107,7 @@ def deaf() -> Iterator[None]:
 
 
 def die_with_parent() -> None:
-    """End this process when the one that started it is gone, however it went."""
+    """Exit when the parent process has ended, even if it was killed."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return
@@ -122,7 +122,7 @@ def die_with_parent() -> None:
 def _main(
     channel: Connection, cores: list[int] | None, serve: Callable[..., None], arguments: Any
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its servers itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its servers
     pin(cores)
     die_with_parent()
     try:
@@ -135,7 +135,7 @@ def _main(
 
 
 class ServerProcess:
-    """A server in its own process, which never outlives the run that started it."""
+    """A server in a process of its own, which ends with its parent."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class ServerProcess:
             try:
                 kind, what = self._channel.recv()
             except EOFError:
-                raise BenchError(self.epitaph() or f"the {self.name} server went away") from None
+                raise BenchError(self.epitaph() or f"the {self.name} server ended") from None
             if kind == "unfit":
                 raise Unfit(what)
             if kind != "listening":
@@ -183,8 +183,8 @@ class ServerProcess:
         return self._process.pid
 
     def epitaph(self) -> str | None:
-        """Return how the process ended, as a sentence, or None when it is running."""
-        # A peer's reset arrives a moment before the operating system reports the exit.
+        """Return a sentence about how the process ended; None while it runs."""
+        # The reset of its connection arrives before the system reports the exit.
         self._process.join(0.2)
         code = self._process.exitcode
         if code is None:
@@ -211,7 +211,6 @@ class ServerProcess:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Return the versions of the interpreter and of those `packages` that are installed."""
     found = {platform.python_implementation(): platform.python_version()}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -220,9 +219,9 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def machine() -> dict[str, str | int]:
-    """Return system, processor, usable cores, and the congestion control of new TCP sockets.
+    """Return system, processor, number of usable cores, and TCP's congestion control.
 
-    With ``bbr`` the kernel sends by timers, over loopback too: times of large messages then vary.
+    With ``bbr`` times of large messages vary, because the kernel paces even loopback by timers.
     """
     tcp = "unknown"
     if hasattr(socket, "TCP_CONGESTION"):
@@ -249,13 +248,11 @@ def _processor() -> str:
 # ---- payloads ------------------------------------------------------------------------------------
 
 SEED = 20_180_131
-OWN_STEPS = 64  # steps of random play in an environment of the user's
-STACKED = 4  # frames in one Atari observation, as DQN has them
+OWN_STEPS = 64  # steps of random play with --env
+STACKED = 4  # frames in one Atari observation, as for DQN
 
 
 class BenchStep(NamedTuple):
-    """What an environment gives its agent in one step."""
-
     state: NDArray[Any]
     reward: float
     terminal: bool
@@ -263,7 +260,7 @@ class BenchStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Payload:
-    """Recorded steps of one environment, whose observations have one shape and dtype."""
+    """Recorded steps; all observations have the same shape and dtype."""
 
     name: str
     title: str
@@ -282,17 +279,17 @@ _RECORDED = {
 }
 
 PAYLOADS = tuple(_RECORDED)
-"""The names that `record` knows, in the order in which they are reported."""
+"""The names for `record`, in the order of the report."""
 
 
 def record(name: str, count: int | None = None) -> Payload:
-    """Record the payload `name`: `count` steps, or as many as the payload has by default."""
+    """Record `count` steps of the payload `name`; None for its default number."""
     environment, title, usual = _RECORDED[name]
     count = usual if count is None else count
     if environment.startswith("ALE/"):
         with optional("ale-py", "bench", "ale_py"):
             import ale_py
-        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # it greets on stderr
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else it prints a banner
     env = drive(f"gym:{environment}").one("the bench")
     if name.endswith("-stack"):
         return _payload(name, title, _stacked(_play(env, count + STACKED - 1, name)))
@@ -310,7 +307,7 @@ def played(environment: str, count: int = OWN_STEPS) -> Payload:
 
 
 def made_by(function: str) -> Payload:
-    """Return what ``module:function`` gives: observations, or triples with reward and terminal."""
+    """Return the steps from ``module:function``: states, or triples with reward and terminal."""
     asked = f"--payload {function}"
     try:
         given = list(load(function, "'module:function', such as 'my_frames:recorded'")())
@@ -321,12 +318,11 @@ def made_by(function: str) -> Payload:
         state, reward, terminal = each if isinstance(each, tuple) else (each, 0.0, False)
         steps.append(BenchStep(_own_array(state, asked), float(reward), bool(terminal)))
     if not steps:
-        raise BenchError(f"{asked}: the function gave no observations")
+        raise BenchError(f"{asked}: the function returned no observations")
     return _payload(function, function, steps)
 
 
 def _play(env: Any, count: int, asked: str) -> Iterator[BenchStep]:
-    """Yield `count` steps of random play, then close the environment."""
     try:
         env.action_space.seed(SEED)
         state, _info = env.reset(seed=SEED)
@@ -358,11 +354,11 @@ def _own_array(state: Any, asked: str) -> NDArray[Any]:
     try:
         array = np.array(state, order="C")
     except ValueError as error:
-        raise BenchError(f"{asked}: an observation makes no array: {error}") from None
+        raise BenchError(f"{asked}: an observation is no array: {error}") from None
     if array.dtype.kind not in "biuf":
         raise BenchError(
-            f"{asked}: the bench sends arrays of numbers, not {type(state).__name__}; "
-            "an environment's FlattenObservation makes arrays of what is nested"
+            f"{asked}: observations must be arrays of numbers, not {type(state).__name__}; "
+            "wrap environments with nested observations in Gymnasium's FlattenObservation"
         )
     return array
 
@@ -373,14 +369,14 @@ def _payload(name: str, title: str, recorded: Iterable[BenchStep]) -> Payload:
     for step in steps:
         if (step.state.shape, step.state.dtype) != (first.shape, first.dtype):
             raise BenchError(
-                f"{name}: all observations must be alike, not {first.dtype} {first.shape} and then "
-                f"{step.state.dtype} {step.state.shape}"
+                f"{name}: all observations must have the same dtype and shape, not {first.dtype} "
+                f"{first.shape} and then {step.state.dtype} {step.state.shape}"
             )
     return Payload(name, title, steps)
 
 
 def replaying(steps: Sequence[BenchStep]) -> Any:
-    """Make an environment of Gymnasium whose action is the number of the step to show."""
+    """Make a Gymnasium environment whose action is the number of the recorded step to replay."""
     with optional("gymnasium", "bench"):
         import gymnasium
     state = steps[0].state
@@ -402,13 +398,13 @@ def replaying(steps: Sequence[BenchStep]) -> Any:
     return Replay()
 
 
-# ---- the raw exchange, and the relay that says how many bytes it has ---------------------------
+# ---- the raw exchange, and the relay that counts bytes -------------------------------------------
 
 _WAITALL = getattr(socket, "MSG_WAITALL", 0)
 
 
 class Sizes(NamedTuple):
-    """Bytes on the wire, framing included."""
+    """Bytes on the wire, with framing."""
 
     request: int
     reply: int
@@ -419,7 +415,7 @@ def _mean(messages: Sequence[bytes | memoryview]) -> int:
 
 
 def _fill(peer: socket.socket, view: memoryview) -> bool:
-    """Receive until `view` is full; return False at an end of stream."""
+    """Receive until `view` is full; return False at the end of the stream."""
     size = peer.recv_into(view, 0, _WAITALL)
     while 0 < size < len(view):  # a signal, a timeout, or a platform without MSG_WAITALL
         more = peer.recv_into(view[size:], 0, _WAITALL)
@@ -430,7 +426,6 @@ def _fill(peer: socket.socket, view: memoryview) -> bool:
 
 
 def serve_raw(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
-    """Answer requests over TCP with as many bytes as `sizes` says, one client after the other."""
     request, reply = memoryview(bytearray(sizes.request)), bytes(sizes.reply)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         report(listener.getsockname())
@@ -443,7 +438,6 @@ def serve_raw(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
 
 
 def serve_raw_datagrams(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
-    """Do the same over UDP, for any number of clients that take turns."""
     reply = bytes(sizes.reply)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
@@ -457,7 +451,7 @@ def serve_raw_datagrams(report: Callable[[tuple[str, int]], None], sizes: Sizes)
 def raw_exchange(
     sizes: Sizes, cores: list[int] | None = None, *, datagrams: bool = False
 ) -> Iterator[Callable[..., None]]:
-    """Start a raw server, connect, and yield what makes one blocking exchange of these sizes."""
+    """Start a raw server, connect, and yield a function that makes one blocking exchange."""
     request, reply = bytes(sizes.request), memoryview(bytearray(sizes.reply))
     serve = serve_raw_datagrams if datagrams else serve_raw
     with ServerProcess("raw echo", serve, sizes, cores=cores) as server:
@@ -467,7 +461,7 @@ def raw_exchange(
         else:
             peer = socket.create_connection(server.address, timeout=ANSWER_SECONDS)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer.settimeout(None)  # a timeout in Python costs a poll() per call
+            peer.settimeout(None)  # Python's timeout costs a poll() per call
         set_kernel_timeout(peer, socket.SO_RCVTIMEO, ANSWER_SECONDS)
 
         def exchange(_number: int = 0) -> None:
@@ -478,14 +472,14 @@ def raw_exchange(
                 elif not _fill(peer, reply):
                     raise BenchError("the raw echo server closed the connection")
             except (BenchError, OSError) as error:
-                raise BenchError(server.epitaph() or f"no raw exchange: {error}") from error
+                raise BenchError(server.epitaph() or f"raw exchange failed: {error}") from error
 
         with peer:
             yield exchange
 
 
 class Relay:
-    """Stands between a client and its server, and counts the bytes that each sends."""
+    """Forwards TCP between a client and a server, and counts the bytes each way."""
 
     def __init__(self, host: str, port: int) -> None:
         self.sent = self.answered = 0
@@ -522,7 +516,7 @@ class Relay:
 
 
 class Exchange(NamedTuple):
-    """A connection: `seen` returns observation and reward from what `ask` returned."""
+    """A connection: `ask` takes a step, `seen` extracts observation and reward from its result."""
 
     ask: Callable[[int], Any]
     seen: Callable[[Any], tuple[Any, Any]]
@@ -530,7 +524,7 @@ class Exchange(NamedTuple):
 
 @dataclass
 class Row(ABC):
-    """One protocol with one payload; `make` makes the environment that replays its steps."""
+    """One protocol with one payload; `make` makes the environment that replays it."""
 
     name: str
     payload: Payload
@@ -541,15 +535,14 @@ class Row(ABC):
 
     @property
     def makes(self) -> Callable[[], Any]:
-        """What makes the environment, without arguments."""
         return functools.partial(self.make, self.payload.steps)
 
     @abstractmethod
     def opened(self, relays: list[Relay] | None = None) -> AbstractContextManager[Exchange]:
-        """Start the other process and connect; with `relays`, over TCP and through a new one."""
+        """Start the server and connect; with `relays`, through a new relay that is added there."""
 
     def sizes(self) -> Sizes:
-        """Return the mean bytes of a round trip, as a relay counts them, and compare each step."""
+        """Check each step once, and return the mean bytes of a round trip."""
         relays: list[Relay] = []
         sent = answered = 0
         count = len(self.payload.steps)
@@ -578,7 +571,7 @@ class Row(ABC):
 
     @contextlib.contextmanager
     def _other(self, serve: Callable[..., None], *arguments: Any) -> Iterator[ServerProcess]:
-        """Run `serve` in another process; its end is the reason for errors in here."""
+        """Run `serve` in another process; if that ends, errors in the block name the reason."""
         with ServerProcess(self.name, serve, *arguments, cores=self.cores.server) as server:
             try:
                 yield server
@@ -589,7 +582,6 @@ class Row(ABC):
 
 
 def _relayed(host: str, port: int, relays: list[Relay] | None) -> tuple[str, int]:
-    """Return where clients of a server go to: to a relay of it, if bytes are counted."""
     if relays is None:
         return host, port
     relays.append(Relay(host, port))
@@ -605,20 +597,19 @@ def _url_relayed(url: str, relays: list[Relay] | None) -> str:
 
 
 def array_difference(sent: NDArray[Any], state: Any) -> str:
-    """Return what differs between an array that was sent and what came back; "" for nothing."""
+    """Describe the first difference between a sent array and a returned one; "" if equal."""
     state = np.asarray(state) if isinstance(state, np.generic) else state
     if not isinstance(state, np.ndarray):
         return f"the state came back as a {type(state).__name__}"
     if state.dtype != sent.dtype or state.shape != sent.shape:
         return f"a state of {sent.dtype} {sent.shape} came back as {state.dtype} {state.shape}"
-    # Bytes, not values: a NaN equals itself here, and -0.0 differs from 0.0.
+    # Bytes, since NaN must equal NaN, and -0.0 differ from 0.0.
     both = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (sent, state))
     wrong = np.flatnonzero(np.not_equal(*both))
     return f"byte {wrong[0]} of the state differs, {wrong.size} in all" if wrong.size else ""
 
 
 def _stepping(env: Any) -> Exchange:
-    """Return the round trips of an environment of Gymnasium that is somewhere else."""
     env.reset()
     return Exchange(env.step, lambda outcome: (outcome[0], outcome[1]))
 
@@ -634,13 +625,10 @@ _folder = functools.cache(lambda: tempfile.TemporaryDirectory(prefix="rlwire-ben
 
 
 class _Door(Row):
-    """One payload through the front door: `rlwire.serve` and `rlwire.make`."""
-
     scheme: ClassVar = ""
     options: ClassVar[dict[str, Any]] = {}
 
     def _url(self, relays: list[Relay] | None) -> str:
-        """Return where to listen: a new place for each."""
         scheme = self.scheme or self.name.replace("_", "-")
         if self.over == "tcp" or relays is not None:
             return f"{scheme}://127.0.0.1:{'+' if protocol(scheme).plus else ''}0"
@@ -656,14 +644,12 @@ class _Door(Row):
 
 
 class _Rewarder(_Door):
-    """The rewarder protocol of Universe, in lock-step."""
-
     scheme = "universe"
     options: ClassVar = {"lockstep": True}
 
 
 class _Perlert(_Door):
-    """PERLERT, whose simulations keep their own time; this one steps when an action arrives."""
+    """PERLERT, with a server that steps when an action arrives instead of at a fixed rate."""
 
     datagrams = True
 
@@ -671,9 +657,9 @@ class _Perlert(_Door):
         from rlwire.codecs import perlert
 
         if self.over != "tcp":
-            raise Unfit("it goes over UDP")
+            raise Unfit("PERLERT uses UDP, pass --over tcp")
         if self.payload.steps[0].state.dtype.kind == "b":
-            raise Unfit("the bench has no text for booleans")
+            raise Unfit("PERLERT has no text form for booleans")
         now, writer = int(time() * 1000), perlert.StepWriter(_INSTANCE, 0)
         try:
             frames = [
@@ -702,7 +688,7 @@ class _Perlert(_Door):
             def ask(number: int) -> tuple[Any, Any]:
                 client.act(str(number))
                 frame = client.frame(ANSWER_SECONDS)
-                while frame.extra != _told(number):  # an action that was sent twice made a step
+                while frame.extra != _told(number):  # an action sent twice takes two steps
                     frame = client.frame(ANSWER_SECONDS)
                 text = frame.observation
                 return perlert.text_to_array(text, state.dtype, shape=state.shape), frame.reward
@@ -722,7 +708,6 @@ def _serve_perlert(report: Callable[[str], None], make: Callable[[], Any]) -> No
 
 
 async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
-    """Serve an environment over PERLERT that steps whenever its agent has acted."""
     from rlwire.sessions.perlert.server import PerlertServerSession
     from rlwire.transports import udp_asyncio
 
@@ -736,8 +721,6 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
         instance.publish({_AGENT: shown}, next(numbers), int(time() * 1000), now)
 
     class Port:
-        """The rollout port: a datagram with an action makes a step."""
-
         closed = False
         advance, next_deadline = session.rollout.advance, session.rollout.next_deadline
         datagrams = session.rollout.datagrams
@@ -759,7 +742,7 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
 
     def react(events: list[Any]) -> None:
         if instance.rollout is not None:
-            # Not now: first the client is told to start.
+            # Later, since the client must receive the start first.
             asyncio.get_running_loop().call_soon(begin)
 
     lobby = await udp_asyncio.serve("127.0.0.1:0", session.lobby, on_events=react)
@@ -768,7 +751,7 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
 
 
 class Keeper:
-    """An agent, policy and learner that returns what it received last to an empty message."""
+    """An agent, policy and learner; replies to an empty message with the last one received."""
 
     def __init__(self, _parameter_server: Any = None) -> None:
         self.kept: Any = None
@@ -806,7 +789,7 @@ def _weights(state: dict[str, Any]) -> Any:
 
 
 class _Asking(_Door):
-    """A protocol where the environment asks: `rlwire.serve` and `rlwire.connect`."""
+    """A row of a protocol where the environment connects: `rlwire.serve` and `rlwire.connect`."""
 
     peer: ClassVar[type] = Keeper
 
@@ -820,12 +803,10 @@ class _Asking(_Door):
 
     @abstractmethod
     def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
-        """Return the round trips of a client."""
+        """Return a connected client's `Exchange`."""
 
 
 class _RLX(_Asking):
-    """RLX: an environment updates its agent."""
-
     def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
         client.init()
         update = client.update
@@ -838,8 +819,6 @@ class _RLX(_Asking):
 
 
 class _Openpi(_Asking):
-    """openpi: a robot asks a policy, which answers in the connection's own thread."""
-
     options: ClassVar = {"workers": "threads", "timing": False}
 
     def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
@@ -851,7 +830,7 @@ class _Openpi(_Asking):
 
 
 class _RLlink(_Asking):
-    """RLlink: a simulator sends an episode, one array of all steps, and waits for weights."""
+    """RLlink: a simulator sends an episode, an array of its steps, and waits for weights."""
 
     def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
         from rlwire.rllink import Episode
@@ -859,7 +838,7 @@ class _RLlink(_Asking):
         episodes = []
         for state, reward, terminal in steps:
             if state.ndim == 0 or len(state) < 2:
-                raise Unfit(f"it carries episodes of one step or more, not {state.shape}")
+                raise Unfit(f"RLlink carries episodes of one step or more, not {state.shape}")
             count = len(state) - 1
             actions, rewards = np.zeros(count, np.int64), np.full(count, reward)
             episodes.append(Episode(state, actions, rewards, terminal))
@@ -878,21 +857,20 @@ PROVIDERS: dict[str, type[Row]] = {
     "openpi": _Openpi,
     "rllink": _RLlink,
 }
-"""The protocols by name, in the order in which they are reported."""
+"""The protocols by name, in the order of the report."""
 
 
-# ---- rivals: what else carries steps between two processes ---------------------------------------
+# ---- rivals: other libraries that carry steps between two processes ------------------------------
 
 
 class _Rival(Row):
-    """A row of something else, which its own documents would use like this."""
+    """A row of another library, used as its own documentation does."""
 
     needs: ClassVar[dict[str, str]] = {}
-    """Modules to import, and the package to install for each."""
+    """Modules to import, and the package of each."""
 
     @classmethod
     def missing(cls) -> str:
-        """Return why it cannot run here; "" if it can."""
         for module, package in cls.needs.items():
             try:
                 importlib.import_module(module)
@@ -902,7 +880,7 @@ class _Rival(Row):
 
 
 class _Pickled(_Rival):
-    """A row whose messages are pickled into a pipe, where no relay can count them."""
+    """A row that pickles into a pipe, where a relay cannot count bytes."""
 
     request: ClassVar[Any] = 1
 
@@ -924,8 +902,6 @@ def _serve_pipe(
 
 
 class _Pipe(_Pickled):
-    """`multiprocessing.Pipe`, which pickles."""
-
     @contextlib.contextmanager
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
         ours, theirs = multiprocessing.Pipe()
@@ -940,8 +916,6 @@ class _Pipe(_Pickled):
 
 
 class _Vector(_Pickled):
-    """A vector environment of one environment, in a process of its own."""
-
     request: ClassVar = ("step", np.int64(1))
     kind: ClassVar[str]
     options: ClassVar[dict[str, str]]
@@ -963,7 +937,7 @@ class _Vector(_Pickled):
             for process in envs.processes:
                 process.terminate()
                 process.join()
-            envs.closed = True  # it would wait for their replies
+            envs.closed = True  # else it waits for replies
 
 
 def _pinned(make: Callable[[], Any], cores: list[int] | None) -> Any:
@@ -973,7 +947,7 @@ def _pinned(make: Callable[[], Any], cores: list[int] | None) -> Any:
 
 
 class _AsyncVector(_Vector):
-    """Gymnasium's `AsyncVectorEnv`: observations go through shared memory."""
+    """Gymnasium's `AsyncVectorEnv`, with observations in shared memory."""
 
     needs: ClassVar = {"gymnasium": "gymnasium"}
     kind = "gymnasium.vector:AsyncVectorEnv"
@@ -985,8 +959,6 @@ class _AsyncVector(_Vector):
 
 
 class _SubprocVec(_Vector):
-    """Stable-Baselines3's `SubprocVecEnv`."""
-
     needs: ClassVar = {"stable_baselines3": "stable-baselines3"}
     kind = "stable_baselines3.common.vec_env:SubprocVecEnv"
     options: ClassVar = {"start_method": "spawn"}
@@ -1017,8 +989,6 @@ def _serve_zeromq(report: Callable[[int], None], steps: Sequence[BenchStep]) -> 
 
 
 class _ZeroMQ(_Rival):
-    """ZeroMQ's REQ and REP over TCP, with msgpack-numpy."""
-
     needs: ClassVar = {"zmq": "pyzmq", "msgpack": "msgpack", "msgpack_numpy": "msgpack-numpy"}
 
     @contextlib.contextmanager
@@ -1090,8 +1060,6 @@ def _serve_original(report: Callable[[int], None], steps: Sequence[BenchStep]) -
 
 
 class _Original(_Rival):
-    """The original dm_env_rpc: its `Connection` and `SpecManager`, and grpcio."""
-
     needs: ClassVar = {"dm_env_rpc.v1": "dm-env-rpc", "grpc": "grpcio"}
 
     @contextlib.contextmanager
@@ -1127,21 +1095,21 @@ RIVALS: dict[str, type[_Rival]] = {
     "SubprocVec": _SubprocVec,
     "dm_env_rpc.v1": _Original,
 }
-"""What else is used between an agent and an environment of another process."""
+"""Other libraries between an agent and an environment in another process, by name."""
 
 
 # ---- measuring -----------------------------------------------------------------------------------
 
-BLOCK = 32  # round trips between two turns, a few milliseconds
-LEAD_IN = 2  # at the start of a block, untimed: the other server has just had the caches
-TURN = BLOCK - LEAD_IN  # of them are timed
-WARM_UP = 3  # blocks of each, thrown away
-TURNS = 5  # of each at least, however short the time: their ratios have quartiles
+BLOCK = 32  # round trips in a turn: a few milliseconds
+LEAD_IN = 2  # untimed ones at its start: the other server has just used the caches
+TURN = BLOCK - LEAD_IN  # timed round trips in a turn
+WARM_UP = 3  # turns that are discarded
+TURNS = 5  # fewest turns, for the quartiles of their ratios
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Figures of one thing, measured many times: median, quartiles, 99 %, how many."""
+    """Median, quartiles, 99th percentile and count of measurements."""
 
     p50: float
     p25: float
@@ -1151,25 +1119,24 @@ class Spread:
 
 
 def spread(figures: Sequence[float] | NDArray[Any]) -> Spread:
-    """Return the percentiles of some figures."""
     p25, p50, p75, p99 = map(float, np.percentile(figures, (25.0, 50.0, 75.0, 99.0)))
     return Spread(p50, p25, p75, p99, len(figures))
 
 
 def ratios(values: Sequence[float], references: Sequence[float], size: int) -> Spread:
-    """Return the ratios of `values` to `references`: of the medians of each turn of `size`."""
+    """Return the ratios of values to references: per turn of `size`, the ratio of medians."""
     medians = (np.median(np.reshape(each, (-1, size)), axis=1) for each in (values, references))
     return spread(np.divide(*medians))
 
 
 def rates(times: Sequence[float], size: int) -> Spread:
-    """Return how often a second something was done in each turn of `size`, slow ones too."""
+    """Return calls per second, per turn of `size`; times in microseconds."""
     return spread(1e6 / np.mean(np.reshape(times, (-1, size)), axis=1))
 
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured for one protocol and one payload; times in microseconds."""
+    """The measurements of one protocol with one payload; times in microseconds."""
 
     protocol: str
     payload: str
@@ -1186,8 +1153,6 @@ class Result:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A payload that a protocol cannot carry, and why."""
-
     protocol: str
     payload: str
     reason: str
@@ -1197,7 +1162,7 @@ class LeftOut:
 
 
 def measure(row: Row, seconds: float) -> Result:
-    """Count a row's bytes, then time it and a raw exchange of as many for `seconds`."""
+    """Count a row's bytes, then time it and raw exchanges of that size for `seconds`."""
     sizes = row.sizes()
     raw = raw_exchange(sizes, row.cores.server, datagrams=row.datagrams)
     with row.opened() as exchange, raw as floor:
@@ -1226,14 +1191,14 @@ def measure(row: Row, seconds: float) -> Result:
 def _take_turns(
     row: Row, exchange: Exchange, floor: Callable[[int], None], seconds: float
 ) -> tuple[list[float], list[float], int]:
-    """Return times of both exchanges, in alternating blocks, and how many steps were compared."""
+    """Time both exchanges in turn; return both lists of times and the number of checked steps."""
     times: tuple[list[float], list[float]] = ([], [])
     count = len(row.payload.steps)
     deadline = perf_counter() + seconds
     index = turn = checked = 0
     while turn < WARM_UP + TURNS or perf_counter() < deadline:
         numbers = [each % count for each in range(index, index + BLOCK)]
-        # One order in one turn, the other in the next: going first is not always the same one's.
+        # Alternate which goes first.
         for which in ((0, 1), (1, 0))[turn % 2]:
             block, outcome = _block(exchange.ask if which == 0 else floor, numbers)
             if which == 0:
@@ -1247,7 +1212,7 @@ def _take_turns(
 
 
 def _block(ask: Callable[[int], Any], numbers: list[int]) -> tuple[list[float], Any]:
-    """Return the times of a block's exchanges, and what the last one returned."""
+    """Return the times of a block's exchanges in microseconds, and the last one's result."""
     times: list[float] = []
     outcome = None
     for number in numbers:
@@ -1257,15 +1222,13 @@ def _block(ask: Callable[[int], Any], numbers: list[int]) -> tuple[list[float], 
     return times, outcome
 
 
-# ---- showing -------------------------------------------------------------------------------------
+# ---- the report ----------------------------------------------------------------------------------
 
-SCHEMA = 3  # of the JSON; it changes when a field changes its meaning or goes away
+SCHEMA = 3  # version of the JSON; changes when a field changes its meaning or is removed
 
 
 @dataclass(frozen=True)
 class Run:
-    """A whole run of the bench."""
-
     versions: dict[str, str]
     machine: dict[str, str | int]
     pin: str
@@ -1284,7 +1247,6 @@ _PINNING = {
 
 
 def show(run: Run, stream: TextIO) -> None:
-    """Write the table, notes, and a sentence."""
     system, processor, cores = (run.machine[name] for name in ("system", "processor", "cores"))
     machine_line = f"{system}, {processor}, cores: {cores}, {_PINNING[run.pin]}"
     rows = [_cells(result) for result in run.results]
@@ -1293,8 +1255,8 @@ def show(run: Run, stream: TextIO) -> None:
     checked = sum(result.checked for result in run.results)
     payloads = {result.payload: f"{result.title}, {result.array}" for result in run.results}
     notes = [
-        "x raw is the time of a step over that of a raw socket exchange of as many bytes. Both "
-        f"took turns of {TURN}; shown are the median of the turns' ratios and their quartiles.",
+        "x raw is the time of a step divided by that of a raw socket exchange of as many bytes. "
+        f"Both ran in turns of {TURN}; the table has median and quartiles of the turns' ratios.",
         f"{checked:,} timed steps were compared with the recording, and each step once before.",
         "; ".join(f"{name} is {what}" for name, what in payloads.items()),
         *map(str, run.left_out),
@@ -1323,7 +1285,6 @@ def _cells(result: Result) -> tuple[str, ...]:
 
 
 def sentence(result: Result) -> str:
-    """Return a result in words."""
     return (
         f"{result.protocol}, {result.title}: {result.round_trip.p50:,.0f} us a step, "
         f"{result.overhead.p50:.1f} times a raw socket exchange"
@@ -1331,12 +1292,11 @@ def sentence(result: Result) -> str:
 
 
 def microseconds(value: float) -> str:
-    """Return a time for people, to about four digits."""
     return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
 
 
 def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Return aligned text, the first `left` columns to the left and the others to the right."""
+    """Format a table; the first `left` columns are left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     lines = []
     for cells in (columns, ["-" * width for width in widths], *rows):
@@ -1353,7 +1313,7 @@ def _wrapped(text: str) -> str:
 
 
 def as_json(run: Run) -> dict[str, Any]:
-    """Return the fields of `Run`, and ``schema``, as plain values; times in microseconds."""
+    """Return the fields of `Run` and ``schema`` as JSON values; times in microseconds."""
     fields = asdict(run)
     return {"schema": SCHEMA, "rows": fields.pop("results"), **fields}
 
@@ -1363,9 +1323,8 @@ _HEIGHT = 0.36
 
 
 def save_plot(run: Run, path: Path) -> None:
-    """Draw round trips next to the raw exchange, and their ratio with its quartiles."""
     with optional("matplotlib", "bench"):
-        # The object-oriented interface with its own canvas: no backend of the process is set.
+        # Without pyplot, which would choose a backend for the process.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
@@ -1408,79 +1367,77 @@ def save_plot(run: Run, path: Path) -> None:
 # ---- the command ---------------------------------------------------------------------------------
 
 ROW_SECONDS = 4.0
-RUN_SECONDS = 40.0  # of measuring by default; starting servers and recording take some more
+RUN_SECONDS = 40.0  # of measuring by default; recording and starting servers add to it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``rlwire bench`` to its parser."""
     parser.description = (
-        "Sends recorded observations of Gymnasium environments through each protocol, compares "
-        "what arrives, and holds the time of a step against a raw socket exchange of as many "
-        "bytes. A run with no options ends within a minute."
+        "Send recorded observations of Gymnasium environments through each protocol, check those "
+        "that arrive, and compare the time of a step with that of a raw socket exchange of as many "
+        "bytes. Without options this takes less than a minute."
     )
     parser.add_argument(
         "--protocol",
         action="append",
         choices=sorted(PROVIDERS),
-        help="measure this protocol only; may be given several times",
+        help="measure this protocol only; may be repeated",
     )
     parser.add_argument(
         "--payload",
         action="append",
         type=_payload_name,
         metavar="{" + ",".join(PAYLOADS) + "}|MODULE:FUNCTION",
-        help="send this payload only, or what a function of yours returns: a list of arrays of one "
-        "shape, or of triples of array, reward and whether it ends; may be given several times",
+        help="send this payload only, or the list that your function returns: arrays of the same "
+        "shape, or triples of array, reward and terminal; may be repeated",
     )
     parser.add_argument(
         "--env",
         action="append",
         metavar="gym:ID|MODULE:FACTORY",
-        help="send the observations of random play in this environment; may be given several times",
+        help="send observations of random play in this environment; may be repeated",
     )
     parser.add_argument(
         "--rivals",
         action="store_true",
-        help=f"measure what else is used for this, where it is installed: {', '.join(RIVALS)}",
+        help=f"also measure other libraries, if they are installed: {', '.join(RIVALS)}",
     )
     parser.add_argument(
         "--seconds",
         type=_positive,
-        metavar="S",
-        help=f"measuring time for each protocol and payload (default: {ROW_SECONDS:g}, less when "
-        f"all of them would take more than {RUN_SECONDS:g})",
+        metavar="SECONDS",
+        help=f"measuring time of each protocol and payload (default: {ROW_SECONDS:g}, or less, so "
+        f"that all take at most {RUN_SECONDS:g})",
     )
     parser.add_argument(
         "--pin",
         choices=tuple(_PINNING),
         default="one-core" if allowed_cores() else "none",
-        help="keep both ends on one core, where wake-ups cost least and differences show best, or "
-        "on one each (default here: %(default)s)",
+        help="pin client and server to one core, where wake-ups cost least and differences show "
+        "best, or to one each (default here: %(default)s)",
     )
     parser.add_argument(
         "--over",
         choices=("tcp", "unix", "shm"),
         default="tcp",
-        help="what clients and servers speak over; the raw exchange and the rivals always use TCP "
+        help="transport of the protocols; the raw exchange and other libraries always use TCP "
         "(default: %(default)s)",
     )
     parser.add_argument(
         "--json",
         type=Path,
         metavar="FILE",
-        help="write results as JSON; - is standard output, and the table goes to standard error",
+        help="write results as JSON; with - to standard output, and the table to standard error",
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the results")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw a chart")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the bench and show the table; with ``--json -`` it goes to standard error."""
     if args.plot is not None:
         with optional("matplotlib", "bench"):
             import matplotlib  # noqa: F401
     for path in (args.json, args.plot):
         if path is not None and not path.absolute().parent.is_dir():
-            raise BenchError(f"{path} cannot be written: there is no directory {path.parent}")
+            raise BenchError(f"cannot write {path}: there is no directory {path.parent}")
     table = sys.stderr if args.json == Path("-") else sys.stdout
     before, cores = allowed_cores(), _cores(args.pin)
     outcome = Run(
@@ -1492,7 +1449,7 @@ def run(args: argparse.Namespace) -> int:
         _measure_all(args, cores, outcome)
     except KeyboardInterrupt:
         sys.stderr.write("rlwire: interrupted\n")
-        return 130  # what shells report for a program that SIGINT ended
+        return 130  # 128 + SIGINT, as shells report it
     except BaseException:
         if outcome.results:
             show(outcome, table)
@@ -1509,7 +1466,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
-    """Measure row after row into `outcome`."""
     environments = list(dict.fromkeys(args.env or ()))
     names = list(dict.fromkeys(args.payload or (() if environments else PAYLOADS)))
     kinds: dict[str, type[Row]] = {
@@ -1517,7 +1473,7 @@ def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
     }
     for name, rival in RIVALS.items() if args.rivals else ():
         if missing := rival.missing():
-            sys.stderr.write(f"rlwire: {name} is left out: {missing}\n")
+            sys.stderr.write(f"rlwire: not measuring {name}: {missing}\n")
         else:
             kinds[name] = rival
     payloads = [made_by(name) if ":" in name else record(name) for name in names]
@@ -1533,11 +1489,10 @@ def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
             outcome.left_out.append(LeftOut(name, payload.name, str(error)))
     _progress("")
     if not outcome.results:
-        raise BenchError(f"there is nothing to measure: {'; '.join(map(str, outcome.left_out))}")
+        raise BenchError(f"nothing to measure: {'; '.join(map(str, outcome.left_out))}")
 
 
 def _progress(what: str) -> None:
-    """Say what is being measured, on a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\033[K{what}")
         sys.stderr.flush()
@@ -1555,7 +1510,7 @@ def _cores(pinning: str) -> Cores:
     allowed = allowed_cores()
     wanted = 1 if pinning == "one-core" else 2
     if len(allowed) < wanted:
-        raise BenchError(f"--pin {pinning} needs {wanted} core(s); there are {len(allowed)}")
+        raise BenchError(f"--pin {pinning} needs {wanted} core(s), {len(allowed)} are available")
     return Cores(client=[allowed[0]], server=[allowed[wanted - 1]])
 
 

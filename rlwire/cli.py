@@ -1,7 +1,7 @@
 """The command ``rlwire``.
 
-Options of ``serve`` and ``play`` are those of the URL's protocol (`rlwire.registry`). Commands
-import their modules late: some need optional dependencies.
+``serve`` and ``play`` have the options of the URL's protocol (`rlwire.registry`). Commands import
+their modules late, because some need optional dependencies.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
-    0: done, or a server was stopped by SIGINT or SIGTERM. 1: failed, with a line on standard error.
-    2: invalid arguments. 130: a signal interrupted `play`.
+    0: success, also of a server that SIGINT or SIGTERM stopped. 1: failure, with one line on
+    standard error. 2: invalid arguments. 130: interrupted by a signal.
     """
     try:
         given = _read(list(sys.argv[1:] if argv is None else argv))
@@ -50,16 +50,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _read(arguments: list[str]) -> argparse.Namespace:
-    """Parse the arguments; `run` of the result is the command's function."""
+    """Parse the arguments; the result's `run` is the command's function."""
     parser = argparse.ArgumentParser(
-        prog="rlwire", description="Codecs and transports for reinforcement learning protocols."
+        prog="rlwire",
+        description="Connect reinforcement-learning agents and environments across processes, "
+        "machines and languages.",
+        epilog="Options of a command: rlwire COMMAND --help",
     )
     parser.add_argument("--version", action="version", version=f"rlwire {rlwire.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     command = next((word for word in arguments if not word.startswith("-")), None)
-    bench = commands.add_parser(
-        "bench", help="measure round trips with real observations against raw sockets"
-    )
+    bench = commands.add_parser("bench", help="measure a step of each protocol against raw sockets")
     if command == "bench":
         from rlwire import bench as benchmarks
 
@@ -73,11 +74,12 @@ def _read(arguments: list[str]) -> argparse.Namespace:
         demo.set_defaults(run=_demo)
     for name, side, run, text in (
         ("serve", "server", _serve, "serve an environment, an agent or a policy"),
-        ("play", "player", _play, "play an environment with an agent or a policy at a URL"),
+        ("play", "player", _play, "play an environment with the agent or policy at a URL"),
     ):
         its = commands.add_parser(
             name,
             help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
             usage=f"rlwire {name} [options] THING URL",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -85,12 +87,12 @@ def _read(arguments: list[str]) -> argparse.Namespace:
             _add_url(its, arguments, cast("Side", side))
             its.set_defaults(run=run)
     for name, text in (
-        ("new", "create an application: an environment, an algorithm, their servers"),
-        ("generate", "add another environment or algorithm to an application"),
+        ("new", "create an application: environment, algorithm and servers"),
+        ("generate", "add an environment or algorithm to an application"),
         ("config", "list configurations of algorithms, or apply one"),
-        ("run", "run an application"),
+        ("run", "run the processes of an application"),
     ):
-        its = commands.add_parser(name, help=text)
+        its = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         if command == name:
             from rlwire.relaax.applications.command import add_arguments
 
@@ -103,15 +105,15 @@ def _read(arguments: list[str]) -> argparse.Namespace:
 
 
 class _Failed(Exception):
-    """A failure, described for users."""
+    """A failure in one line, for standard error."""
 
 
 @dataclass(frozen=True)
 class _CommandOptions:
-    """Of the commands with a URL.
+    """Options of both commands.
 
     Attributes:
-        log_level: of the log on standard error.
+        log_level: level of the log on standard error.
     """
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
@@ -119,11 +121,11 @@ class _CommandOptions:
 
 @dataclass(frozen=True)
 class _ServeOptions(_CommandOptions):
-    """Of ``rlwire serve``.
+    """Options of ``rlwire serve``.
 
     Attributes:
-        drain: at the first signal accept no new clients, and let episodes end for so long; the
-            second signal stops at once (default: the first does).
+        drain: after SIGINT or SIGTERM, reject new clients and wait this long for episodes to end; a
+            second signal stops at once (default: stop at once).
     """
 
     drain: _options.Seconds | None = None
@@ -131,7 +133,7 @@ class _ServeOptions(_CommandOptions):
 
 @dataclass(frozen=True)
 class _PlayOptions(_CommandOptions):
-    """Of ``rlwire play``.
+    """Options of ``rlwire play``.
 
     Attributes:
         episodes: number of episodes.
@@ -144,8 +146,6 @@ _OWN: Final[_options.Kinds] = {"server": _ServeOptions, "player": _PlayOptions}
 
 
 class _Said(argparse.Action):
-    """Collects an option's name and text."""
-
     def __call__(
         self,
         parser: argparse.ArgumentParser,
@@ -162,24 +162,30 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
     from rlwire.registry import protocols
 
     record = _protocol_of(arguments)
-    served = "an environment, an agent or a policy" if record is None else record.served
-    thing, where = served, "where to listen; port 0 lets the system choose"
+    thing = "an environment, an agent or a policy" if record is None else record.served
+    where = "where to listen; port 0 lets the system choose"
     if side == "player":
-        thing, where = "an environment", "of the agent or policy"
-    parser.add_argument(
-        "thing",
-        metavar="THING",
-        help=f"{thing}; as MODULE:NAME of a class, function or instance, or gym:ID of Gymnasium",
-    )
-    parser.add_argument("url", metavar="URL", help=f"{where}. Its query may have options as well")
-    protocols_own = {} if record is None else record.options
-    kinds = [_OWN[side], *([protocols_own[side]] if side in protocols_own else [])]
-    for option in (each for kind in kinds for each in _options.options_of(kind).values()):
+        thing, where = "an environment", "the server of the agent or policy"
+    names = "MODULE:NAME of a class, function or instance"
+    if side == "player" or record is None or record.caller == "trainer":
+        names += ", gym:ID, or the URL of a served environment"
+    elif issubclass(record.options.get(side, object), _options.LearningOptions):
+        names += ", algorithm:NAME, or rllib:NAME"
+    parser.add_argument("thing", metavar="THING", help=f"{thing}: {names}")
+    parser.add_argument("url", metavar="URL", help=f"{where}; its query may have options too")
+    scheme = "" if record is None else record.scheme
+    own = _options.options_of(None if record is None else record.options.get(side))
+    shared = {**_options.options_of(_options.StreamServerOptions)}
+    shared |= _options.options_of(_options.StreamClientOptions)
+    first = parser.add_argument_group(f"options of {scheme}://")
+    last = parser.add_argument_group("limits, connections, timeouts and TLS")
+    for option in (*_options.options_of(_OWN[side]).values(), *own.values()):
         if option.read is None:
             continue
+        group = parser if option.name not in own else last if option.name in shared else first
         more = "; may be repeated" if option.many else ""
         takes: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {"nargs": 0}
-        parser.add_argument(
+        group.add_argument(
             option.flag,
             dest=option.name,
             action=_Said,
@@ -189,12 +195,12 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
         )
     shown = list(protocols().values()) if record is None else [record]
     if side == "player":
-        shown = [each for each in shown if each.caller == "environment"]
+        shown = [each for each in shown if each.caller == "environment" and side in each.options]
     parser.epilog = "URLs:\n" + "\n".join(
         f"  {each.example}\n      {each.summary}" for each in shown
     )
     if record is None:
-        parser.epilog += "\n\n--help after a URL shows the options of its protocol."
+        parser.epilog += f"\n\nOptions of a protocol: {parser.prog} {shown[0].scheme}:// --help"
     parser.set_defaults(parser=parser, said=[], record=record, side=side)
 
 
@@ -235,7 +241,6 @@ def _demo(given: argparse.Namespace) -> None:
 
 
 def _serve(given: argparse.Namespace) -> None:
-    """Serve until a signal."""
     make, url, keywords, own = _begin(given, "server")
     with _in_one_line("exec_module"):
         server = make(given.thing, url, **keywords)
@@ -246,7 +251,6 @@ def _serve(given: argparse.Namespace) -> None:
 
 
 def _play(given: argparse.Namespace) -> int:
-    """Play episodes, and log their mean reward."""
     from rlwire.serving.stopping import interrupting
 
     play, url, keywords, own = _begin(given, "player")
@@ -264,12 +268,12 @@ def _play(given: argparse.Namespace) -> int:
 def _begin(
     given: argparse.Namespace, side: Side
 ) -> tuple[Callable[..., Any], URL, dict[str, Any], dict[str, Any]]:
-    """Return function, URL, its options and the command's own; set up log and ``sys.path``."""
+    """Set up the log and ``sys.path``; return function, URL, its options and the command's own."""
     from rlwire.registry import parse_url, resolve
 
-    # Agents are usually a file in the current folder.
+    # For agents in the current folder; last, since a `copy.py` there must not replace Python's own.
     if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())  # last: a `copy.py` there must not replace Python's own
+        sys.path.append(os.getcwd())
     own = _options.options_of(_OWN[side])
     try:
         said = [pair for pair in given.said if pair[0] in own]
@@ -289,7 +293,7 @@ def _set_up_log(level: str) -> None:
 
 @contextlib.contextmanager
 def _in_one_line(*methods: str) -> Iterator[None]:
-    """Turn exceptions of user code into a `_Failed`; log the traceback of `methods`."""
+    """Turn exceptions of user code into `_Failed`; log tracebacks from `methods` as errors."""
     try:
         yield
     except (RlwireError, OSError):

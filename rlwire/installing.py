@@ -1,4 +1,4 @@
-"""`rlwire.install`: replace the codec inside an installed library by rlwire's, and undo that."""
+"""`rlwire.install` replaces the codec inside an installed library; `uninstall` restores it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["LIBRARIES", "install", "uninstall"]
 
-# By import name (RLlib by its own): the drop-in, the package to install, modules that it brings.
+# By import name (for RLlib, "rllib"): the drop-in, the package to install, and its modules.
 LIBRARIES = {
     "dm_env_rpc": ("rlwire.dm_env_rpc.drop_in", "dm_env_rpc", ["dm_env_rpc"]),
     "msgpack_numpy": (
@@ -24,7 +24,7 @@ _lock = threading.Lock()
 
 
 def install(library: str, **options: Any) -> None:
-    """Make `library` use rlwire's codec in this process; a second call does nothing."""
+    """Make `library` use rlwire's codec; see `rlwire.install`."""
     with _lock:
         drop_in = _drop_in(library)
         _, package, wanted = LIBRARIES[library]
@@ -40,7 +40,7 @@ def install(library: str, **options: Any) -> None:
 
 
 def uninstall(library: str) -> None:
-    """Undo `install`, if it was called."""
+    """Undo `install`; does nothing if `library` is not installed."""
     with _lock:
         _drop_in(library).uninstall()
 
@@ -50,7 +50,7 @@ def _drop_in(library: str) -> Any:
         module, _, name = LIBRARIES[library][0].partition(":")
     except (KeyError, TypeError):
         raise ValueError(
-            f"there is no drop-in for {library!r}; there is one for {', '.join(LIBRARIES)}"
+            f"no drop-in for {library!r}; expected one of {', '.join(map(repr, LIBRARIES))}"
         ) from None
     found = importlib.import_module(module)
     return getattr(found, name) if name else found

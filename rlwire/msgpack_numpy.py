@@ -1,9 +1,9 @@
-"""msgpack-numpy's and openpi-client's packing over rlwire's codec, and both drop-ins.
+"""The functions of msgpack-numpy and openpi-client over rlwire's codec, and both drop-ins.
 
-Bytes and signatures are msgpack-numpy's, or openpi-client's with ``dialect="openpi"``. Arrays are
-read-only, as in both libraries: large ones may be views of the message. Values and options that the
-codec does not support go to the msgpack package, and so do streams (`Unpacker`). Nothing is pickled
-or unpickled.
+Bytes and signatures are those of msgpack-numpy, or with ``dialect="openpi"`` of openpi-client.
+Arrays are read-only, as in both libraries; large ones may be views of the message. The msgpack
+package handles streams (`Unpacker`), and values and options that the codec does not support.
+Nothing is pickled or unpickled.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 Dialect: TypeAlias = Literal["msgpack_numpy", "openpi"]
 Hook: TypeAlias = Callable[[Any], Any]
 
-# The msgpack package's limits: the caller has the bytes in memory.
+# As high as the msgpack package's, because the caller already has the message in memory.
 LIMITS = Limits(message=2**59, received=2**59, depth=500, items=2**59, string=2**32, expanded=2**59)
 
 _DECODERS: dict[Any, codec.Decoder] = {}
@@ -72,7 +72,7 @@ def _encoder(dialect: Dialect, options: dict[str, Any]) -> codec.Encoder | None:
 
 
 def _decoder(options: dict[str, Any]) -> codec.Decoder | None:
-    """Return a decoder with the options of `unpackb`; None: the codec lacks one of them."""
+    """Return a decoder with options of `unpackb`; None if the codec does not support one."""
     theirs = sys.modules.get("msgpack")
     if not options and theirs in _DECODERS:
         return _DECODERS[theirs]
@@ -92,20 +92,19 @@ def _decoder(options: dict[str, Any]) -> codec.Decoder | None:
 
 
 def _package() -> Any:
-    """Return the module with the msgpack package's own classes, whatever is patched into it."""
+    """Return the module with the msgpack package's original classes, even after `patch`."""
     import msgpack  # noqa: F401
 
     return sys.modules.get("msgpack._cmsgpack") or sys.modules["msgpack.fallback"]
 
 
 def _hooked(options: dict[str, Any], hook: Any = None) -> dict[str, Any]:
-    """Return the msgpack package's options for decoding arrays."""
     chained = functools.partial(hook or decode, chain=options.get("object_hook"))
     return {**options, "object_hook": chained}
 
 
 def _retry(refused: BaseException, theirs: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Have the msgpack package try what the codec rejected; the codec's error names the path."""
+    """Call the msgpack package; if it is missing or a hook fails, raise the codec's error."""
     try:
         return theirs(*args, **kwargs)
     except (RlwireError, ImportError):
@@ -120,13 +119,13 @@ _STRICT: dict[Dialect, codec.Encoder] = {
     "msgpack_numpy": codec.Encoder(strict_types=True, limits=LIMITS),
     "openpi": codec.Encoder(arrays="openpi", strict_types=True, limits=LIMITS),
 }
-# The package calls the hook once for each nested map: the depth bounds how often bytes are encoded.
+# The package calls the hook for each nested map; the depth bounds how often bytes are re-encoded.
 _SHALLOW = codec.Encoder(limits=replace(LIMITS, depth=64))
 
 
 def encode(obj: Any, chain: Hook | None = None, *, dialect: Dialect = "msgpack_numpy") -> Any:
-    """Return the map for an array or NumPy scalar: a packer's ``default=``. `chain` gets others."""
-    if isinstance(obj, np.ma.MaskedArray):  # as the originals do
+    """Convert an array or NumPy scalar to a map, as a packer's ``default=``; else call `chain`."""
+    if isinstance(obj, np.ma.MaskedArray):  # as the originals
         obj = obj.filled() if dialect == "openpi" else obj.data
     if isinstance(obj, (np.ndarray, np.bool_, np.number, np.datetime64, complex)):
         return _MAPS.decode(_STRICT[dialect].encode(obj))
@@ -134,7 +133,7 @@ def encode(obj: Any, chain: Hook | None = None, *, dialect: Dialect = "msgpack_n
 
 
 def decode(obj: Any, chain: Hook | None = None) -> Any:
-    """Return the value of a map: an unpacker's ``object_hook=``. `chain` gets other maps."""
+    """Convert a map to an array or scalar, as an unpacker's ``object_hook=``; else call `chain`."""
     if not _MARKS.isdisjoint(obj):
         with contextlib.suppress(EncodeError, LimitExceeded):
             found = unpackb(_SHALLOW.encode(obj))
@@ -147,20 +146,17 @@ def decode(obj: Any, chain: Hook | None = None) -> Any:
 
 
 class Packer:
-    """Values to bytes: `pack` is the codec's, every other method the msgpack package's.
-
-    Options are those of the msgpack package's `Packer`.
-    """
+    """The msgpack package's `Packer`, with the codec's `pack`; options are the package's."""
 
     def __init__(self, *, dialect: Dialect = "msgpack_numpy", **options: Any) -> None:
         self._dialect = dialect
         self._options = options
         self._encoder = _encoder(dialect, options)
         if self._encoder is None:
-            _ = self._theirs  # raises for a wrong option
+            _ = self._theirs  # raises for an invalid option
 
     def pack(self, obj: Any) -> Any:
-        """Return a value's bytes; None where they are collected (``autoreset=False``)."""
+        """Encode a value; return None with ``autoreset=False``, which collects the bytes."""
         if self._encoder is None:
             return self._theirs.pack(obj)
         try:
@@ -181,19 +177,18 @@ class Packer:
 
 
 class Unpacker:
-    """Values from a stream of bytes: the msgpack package's `Unpacker`, which decodes arrays too."""
+    """The msgpack package's `Unpacker`, for streams, which also decodes arrays."""
 
     def __new__(cls, file_like: Any = None, read_size: int = 0, **options: Any) -> Any:
-        """Return the msgpack package's."""
         return _package().Unpacker(file_like, read_size=read_size, **_hooked(options))
 
 
 def packs(dialect: Dialect, make_packer: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `packb` in a dialect; a packer gets the values that the codec rejects."""
+    """Return `packb` of a dialect; values that the codec rejects go to a packer."""
     quick = _ENCODERS[dialect].encode
 
     def packb(o: Any, **kwargs: Any) -> Any:
-        """Return a value as bytes; options as for `Packer`."""
+        """Encode a value; options are those of `Packer`."""
         if not kwargs:
             with contextlib.suppress(RlwireError):
                 return quick(o)
@@ -206,21 +201,21 @@ packb = packs("msgpack_numpy", Packer)
 
 
 def unpackb(packed: Any, **kwargs: Any) -> Any:
-    """Return the value in a buffer that holds exactly one; options as for `Unpacker`."""
+    """Decode a buffer with exactly one value; options are those of `Unpacker`."""
     decoder = _decoder(kwargs)
     if decoder is None:
         return _package().unpackb(packed, **_hooked(kwargs))
-    # Bytes do not change, so arrays may be views of them.
+    # Arrays may be views of bytes, which are immutable; other buffers are copied.
     return decoder.decode(packed if type(packed) is bytes else memoryview(packed).tobytes())
 
 
 def pack(o: Any, stream: Any, **kwargs: Any) -> None:
-    """Write a value to a stream; as `packb`."""
+    """Encode a value as `packb` does, and write it to a stream."""
     stream.write(packb(o, **kwargs))
 
 
 def unpack(stream: Any, **kwargs: Any) -> Any:
-    """Return the one value in all that a stream has to read; as `unpackb`."""
+    """Read a stream to its end, and decode its single value as `unpackb` does."""
     return unpackb(stream.read(), **kwargs)
 
 
@@ -228,7 +223,7 @@ load, loads, dump, dumps = unpack, unpackb, pack, packb
 
 
 def patch() -> None:
-    """Put these functions and classes into the msgpack package, as the original's `patch` does."""
+    """Replace the msgpack package's functions and classes, as msgpack-numpy's `patch` does."""
     import msgpack
 
     for name in set(__all__) - {"patch", "encode", "decode"}:
@@ -239,7 +234,7 @@ def patch() -> None:
 
 
 class DropIn:
-    """`install` and `uninstall` for one library; `replace` returns what undoes the replacement."""
+    """`install` and `uninstall` of a library; `replace` returns a stack that undoes it."""
 
     def __init__(self, replace: Callable[..., contextlib.ExitStack]) -> None:
         self._replace = replace
@@ -249,7 +244,7 @@ class DropIn:
         if self._installed is None:
             self._installed = self._replace(**options), options
         elif self._installed[1] != options:
-            raise RuntimeError(f"it is installed with {self._installed[1]}: uninstall it first")
+            raise RuntimeError(f"installed with {self._installed[1]}, not {options}: uninstall it")
 
     def uninstall(self) -> None:
         if self._installed is not None:
@@ -258,7 +253,7 @@ class DropIn:
 
 
 def _unpackb_or(hook: Any) -> Any:
-    """Return `unpackb` for a library; the msgpack package gets what the codec rejects."""
+    """Return `unpackb` of a library; messages that the codec rejects go to the msgpack package."""
 
     def tried(packed: Any, **kwargs: Any) -> Any:
         try:
@@ -271,12 +266,13 @@ def _unpackb_or(hook: Any) -> Any:
 
 def _different(library: str, name: str, version: str) -> RuntimeError:
     return RuntimeError(
-        f"this {library} has another {name}: rlwire's drop-in is made for version {version}"
+        f"{library}.{name} is not that of version {version}, which rlwire's drop-in replaces: "
+        f"install that version"
     )
 
 
-# msgpack-numpy's functions stay the same objects, wherever a program has them: only their code is
-# replaced, by code that runs in its module.
+# Functions keep their identity, because programs may have imported them: only `__code__` is
+# replaced, by code that runs in msgpack-numpy's module.
 _rlwire: Any = None
 _CODE: dict[str, Any] = {
     "packb": lambda o, **kwargs: _rlwire.packb(o, **kwargs) if kwargs else _rlwire.packb(o),
@@ -290,8 +286,7 @@ _CODE: dict[str, Any] = {
 def _replace_msgpack_numpy(*, pickle: bool = False) -> contextlib.ExitStack:
     """Replace the code of the library's functions, and `pack` of its packers.
 
-    With `pickle` the library goes on to pickle and unpickle arrays of objects: only for messages
-    of trusted peers.
+    With `pickle` the library still pickles and unpickles object arrays: only for trusted peers.
     """
     import msgpack_numpy as library
 
@@ -344,7 +339,7 @@ def _replace_msgpack_numpy(*, pickle: bool = False) -> contextlib.ExitStack:
 
 
 def _replace_openpi_client() -> contextlib.ExitStack:
-    """Replace the functions in the library's four partial objects: these stay the same objects."""
+    """Replace the functions in the library's four partial objects, which keep their identity."""
     from openpi_client import msgpack_numpy as library
 
     make_packer = functools.partial(Packer, dialect="openpi")
@@ -369,7 +364,7 @@ def _replace_openpi_client() -> contextlib.ExitStack:
 
 
 def _unless_given(option: str, ours: Any, theirs: Any) -> Any:
-    """Return ours, but the library's for a call with a hook of the user's own."""
+    """Return a function that calls ours, or the library's if the caller passes a hook."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if not kwargs:

@@ -1,6 +1,6 @@
-"""The registry: one record a protocol, the meaning of URLs, and entry points for other packages.
+"""The registry of protocols, URLs, and entry points for other packages.
 
-Records are read before anything of their protocol is imported. Nothing here opens a socket.
+A record describes a protocol without importing it. Nothing here opens a socket.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol, before anything of it is imported.
+    """A protocol's record.
 
     Attributes:
-        scheme: of its URLs.
-        port: the default.
-        caller: the side that connects: the trainer, to environments, or the environment, to agents
-            and policies.
+        scheme: scheme of its URLs.
+        port: default port.
+        caller: the side that connects: the trainer to an environment, or the environment to an
+            agent or policy.
         front: dotted name of the module that the front door calls. If the trainer connects, it has
             ``server(environment, url, **options)``, ``client(url, **options)``, ``async_client(url,
             **options)`` and ``endpoint(url, **options)``. If the environment connects, it has
             ``server(agent_or_policy, url, ...)``, both clients, ``listen(url, num_envs, ...)`` and
-            ``play(environment, url, ...)``. Each may be missing, or a name,
-            ``"package.module:name"``, to import it late. ``OPTIONS`` has the dataclasses of options
-            by side: server, client, environment, listener, player.
-        summary: one line for users.
-        served: what a server serves, for users.
-        path: what a URL's path names, such as ``"world"``; "" for no path.
-        carriers: of ``"tls"``, ``"unix"`` and ``"shm"`` those allowed after the scheme.
-        plus: whether the port follows a plus, since that of pixels may precede it.
+            ``play(environment, url, ...)``. A function may be missing, or be a name,
+            ``"package.module:name"``, which is imported on its first call. ``OPTIONS`` maps each
+            side (server, client, environment, listener, player) to its dataclass of options.
+        summary: one line of help.
+        served: what a server serves, for help and errors.
+        path: what a URL's path names, such as ``"world"``; "" if URLs have no path.
+        carriers: which of ``+tls``, ``+unix`` and ``+shm`` a URL may have, without the plus.
+        plus: whether a URL's port follows a plus, because the port of pixels may precede it.
     """
 
     scheme: str
@@ -67,21 +67,21 @@ class Protocol:
 
     @property
     def example(self) -> str:
-        """An example URL."""
+        """A URL with the default port, as an example."""
         return f"{self.scheme}://localhost:{'+' if self.plus else ''}{self.port}"
 
     def load(self) -> ModuleType:
-        """Import the module `front`."""
+        """Import and return the module `front`."""
         return importlib.import_module(self.front)
 
     def part(self, name: str) -> Any:
-        """Return a function of `front`, such as `server`."""
+        """Return a function of `front`, such as `server`; ValueError if it has none."""
         found = getattr(self.load(), name, None)
         if found is None:
             instead = _INSTEAD.get((self.caller, name))
             why = f"has no {name.replace('async_', '')} in Python"
             if instead:
-                why = f"is a protocol in which the {self.caller} connects: {instead}"
+                why = f"has no {name}, because the {self.caller} connects: {instead}"
             raise ValueError(f"{self.scheme}:// {why}")
         if isinstance(found, str):
             module, _, name = found.partition(":")
@@ -104,23 +104,23 @@ _INSTEAD: Final = {
 
 @dataclass(frozen=True)
 class URL:
-    """An address: ``scheme[+tls][+unix|+shm]://host:port/path?option=value``.
+    """A URL: ``scheme[+tls][+unix|+shm]://host:port/path?option=value``.
 
-    Universe's has pixels as well: ``universe://host:5900+15900`` for both, ``host:+15900`` for the
-    rewarder only, ``host:5900`` for the pixels only.
+    Universe has two ports: ``universe://host:5900+15900`` is pixels and rewarder, ``host:+15900``
+    the rewarder alone, ``host:5900`` the pixels alone.
 
     Attributes:
-        scheme: without what follows a plus.
+        scheme: the protocol, without ``+tls``, ``+unix`` and ``+shm``.
         host: name or number, IPv6 without brackets; "" for a unix socket.
-        port: 0 for a unix socket, or for the system to choose.
-        pixels: port of the pixels on the same host, or path of their unix socket (in the query, as
-            ``pixels``); None for no pixels.
-        only_pixels: whether there are only pixels; `address` is then theirs.
+        port: 0 for a unix socket, or if the system chooses the port.
+        pixels: port of the pixels on the same host, or path of their unix socket (``?pixels=``);
+            None for no pixels.
+        only_pixels: whether there is no rewarder; `address` is then that of the pixels.
         tls: whether the connection is encrypted.
         unix: path of a unix socket; None for a host and port.
-        shm: whether the connection continues in shared memory after the unix socket.
-        path: see `Protocol.path`; for a unix socket in the query, as ``path``.
-        query: options by name; the last of repeated ones.
+        shm: whether the connection moves from the unix socket to shared memory.
+        path: see `Protocol.path`; with a unix socket, ``?path=``.
+        query: options by name; of a repeated option, the last.
         options: all names and texts of the query, in order.
     """
 
@@ -139,23 +139,23 @@ class URL:
     def __post_init__(self) -> None:
         record = protocol(self.scheme)
         if self.shm and self.unix is None:
-            raise ValueError("shared memory needs the path of a unix socket")
+            raise ValueError("+shm needs the path of a unix socket")
         if self.shm and self.tls:
-            raise ValueError("shared memory has no TLS; only this user can read it")
+            raise ValueError("shared memory has no TLS, and needs none: only this user can read it")
         on_socket = "shm" if self.shm else "unix"
         for carrier, wanted in (("tls", self.tls), (on_socket, self.unix is not None)):
             if wanted and carrier not in record.carriers:
-                raise ValueError(f"{self.scheme}:// uses UDP, without +{carrier}")
+                raise ValueError(f"{self.scheme}:// uses UDP and has no +{carrier}")
         if self.path and not record.path:
             raise ValueError(f"{self.scheme}:// has no path, got {self.path!r}")
         if self.pixels is not None and not record.plus:
             raise ValueError(f"{self.scheme}:// has no pixels, got {self.pixels!r}")
         if isinstance(self.pixels, str) != (self.unix is not None) and self.pixels is not None:
-            raise ValueError("pixels need a port of the same host, or another unix socket")
+            raise ValueError(f"pixels={self.pixels!r}: expected a port, or with +unix another path")
         if self.only_pixels and (self.port or not isinstance(self.pixels, int)):
-            raise ValueError("only_pixels excludes another port")
+            raise ValueError("only_pixels needs pixels=PORT and no other port")
         object.__setattr__(self, "query", dict(self.options))
-        _ = self.address, self.pixels_address  # they raise
+        _ = self.address, self.pixels_address  # raise if invalid
 
     def __str__(self) -> str:
         carriers = "+tls" if self.tls else ""
@@ -179,7 +179,7 @@ class URL:
 
     @property
     def protocol(self) -> Protocol:
-        """The scheme's record."""
+        """The record of the scheme."""
         return protocol(self.scheme)
 
     @property
@@ -193,7 +193,7 @@ class URL:
 
     @property
     def pixels_address(self) -> Address | None:
-        """The pixels' address; None for no pixels."""
+        """The address of the pixels, or None."""
         if self.pixels is None:
             return None
         if isinstance(self.pixels, str):
@@ -201,7 +201,7 @@ class URL:
         return Address(self.host, self.pixels)
 
     def replace(self, **changes: Any) -> URL:
-        """Return a copy with changes."""
+        """Return a copy with some attributes changed."""
         return dataclasses.replace(self, **changes)
 
 
@@ -209,7 +209,7 @@ _SCHEME: Final = re.compile(r"([a-z][a-z0-9._-]*)((?:\+[a-z]+)*)://(.*)", re.DOT
 
 
 def parse_url(url: str | URL) -> URL:
-    """Parse a URL."""
+    """Parse a URL; ValueError shows an example of a valid one."""
     if isinstance(url, URL):
         return url
     found = _SCHEME.fullmatch(url) if isinstance(url, str) else None
@@ -231,7 +231,7 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
             f"expected at most +tls, and +unix or +shm, after {record.scheme}, not {suffixes}"
         )
     if "#" in rest:
-        raise ValueError("fragments are not supported; write # as %23")
+        raise ValueError("a URL has no #fragment; write # as %23")
     rest, _, query = rest.partition("?")
     options = parse_qsl(query, keep_blank_values=True)
     tls = "tls" in carriers
@@ -239,7 +239,7 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
     if shm or "unix" in carriers:
         if not rest.startswith("/"):
             raise ValueError(
-                f"a unix socket's path is absolute: "
+                f"the path of a unix socket must be absolute, such as "
                 f"{record.scheme}+{'shm' if shm else 'unix'}:///tmp/socket"
             )
         own = ("path", "pixels") if record.plus else ("path",)
@@ -255,7 +255,7 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
         )
     place, _, path = rest.partition("/")
     if "@" in place:
-        raise ValueError("secrets do not belong in a URL: pass them as auth")
+        raise ValueError("a URL has no secrets before @: pass auth=, auth_file= or auth_env=")
     host, port, pixels = _place(record, place)
     return URL(
         record.scheme,
@@ -270,7 +270,7 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
 
 
 def _place(record: Protocol, place: str) -> tuple[str, int | None, int | None]:
-    """Return host, port, and port of the pixels."""
+    """Return the host, the port (None without a rewarder) and the port of the pixels."""
     host, colon, port = place, "", ""
     if not place.endswith("]"):
         host, colon, port = place.rpartition(":") if ":" in place else (place, "", "")
@@ -278,7 +278,7 @@ def _place(record: Protocol, place: str) -> tuple[str, int | None, int | None]:
     if record.plus and colon:
         pixels, plus, port = port.partition("+")
         if not plus and pixels == str(record.port):
-            raise ValueError("the port follows a plus")
+            raise ValueError(f"port {pixels} is the rewarder's, write +{pixels}")
         if not plus and pixels:
             where = parse(f"{host}:{pixels}")
             return where.host, None, where.port
@@ -287,9 +287,9 @@ def _place(record: Protocol, place: str) -> tuple[str, int | None, int | None]:
 
 
 def check_server_tls(url: URL, tls: Any) -> None:
-    """Raise unless a ``+tls`` URL comes with a certificate."""
+    """Raise ValueError for a ``+tls`` URL without a certificate."""
     if url.tls and tls is None:
-        raise ValueError(f"{url}: +tls needs a certificate: pass tls=, or tls.cert as text")
+        raise ValueError(f"{url}: +tls needs a certificate: pass tls=, --tls.cert or ?tls.cert=")
 
 
 _PARTS: Final = {"environment": "endpoint", "listener": "listen", "player": "play"}
@@ -314,10 +314,10 @@ def resolve(
 def located(
     scheme: str, where: AddressLike | URL, tls: ClientSide = None, *, pixels: bool = False
 ) -> tuple[AddressLike, ClientSide, str]:
-    """Return address (or that of the pixels), TLS and path of a URL of this protocol.
+    """Return the address, TLS and path of a URL of this protocol; with `pixels`, their address.
 
-    An address, or a WebSocket's URL, is returned as it is. ValueError for another protocol's URL,
-    or for options.
+    An address or a WebSocket URL is returned unchanged. A URL of another protocol, or with options,
+    raises ValueError.
     """
     if not isinstance(where, URL) and not (isinstance(where, str) and "://" in where):
         return where, tls, ""
@@ -327,7 +327,7 @@ def located(
     if url.scheme != scheme:
         raise ValueError(f"{url}: expected {protocol(scheme).example}, not {url.scheme}://")
     if url.options:
-        raise ValueError(f"{url}: pass options as keywords; only rlwire.connect parses a query")
+        raise ValueError(f"{url}: only rlwire.connect parses a query; pass options as keywords")
     if pixels != (url.pixels is not None):
         raise ValueError(
             f"{url}: expected the {'pixels' if pixels else 'rewarder'} alone, {url.host}:"
@@ -337,7 +337,7 @@ def located(
 
 
 def served_at(scheme: str, where: AddressLike | URL, tls: Any) -> AddressLike:
-    """Return a server's address, as `located`."""
+    """Return a server's address, as `located` does."""
     if isinstance(where, URL) or (isinstance(where, str) and "://" in where):
         url = parse_url(where)
         check_server_tls(url, tls)
@@ -346,7 +346,7 @@ def served_at(scheme: str, where: AddressLike | URL, tls: Any) -> AddressLike:
 
 
 def client_tls(url: URL, tls: ClientSide) -> ClientSide:
-    """Return a client's TLS: by default for ``+tls`` the system's authorities."""
+    """Return a client's TLS; ``+tls`` without `tls` trusts the system's authorities."""
     if tls is None and url.tls:
         from rlwire.transports.tls import ClientTLS
 
@@ -356,7 +356,7 @@ def client_tls(url: URL, tls: ClientSide) -> ClientSide:
 
 @contextlib.contextmanager
 def spoken(url: URL, peer: str = "the server") -> Iterator[None]:
-    """Turn protocol errors into one that says that the peer speaks another protocol."""
+    """Raise undecodable or illegal messages as a RemoteProtocolError that names the protocol."""
     try:
         yield
     except RlwireError as error:
@@ -366,7 +366,7 @@ def spoken(url: URL, peer: str = "the server") -> Iterator[None]:
         if not isinstance(cause, (DecodeError, RemoteProtocolError)):
             raise
         raise RemoteProtocolError(
-            f"{url}: {peer} does not speak {url.scheme}, or another version: {error}"
+            f"{url}: {peer} does not speak {url.scheme}, or speaks another version: {error}"
         ) from error
 
 
@@ -374,10 +374,10 @@ _GROUP: Final = "rlwire.protocols"
 
 
 def protocol(scheme: str) -> Protocol:
-    """Return the record of a scheme: rlwire's own, or an installed package's.
+    """Return the record of a scheme: rlwire's, or an installed package's.
 
-    A package registers its record by an entry point of the group ``rlwire.protocols``: its name is
-    the scheme, its object the `Protocol`.
+    A package registers a protocol by an entry point of the group ``rlwire.protocols``, whose name
+    is the scheme and whose object is the `Protocol`.
     """
     record = PROTOCOLS.get(scheme)
     if record is not None:
@@ -386,17 +386,17 @@ def protocol(scheme: str) -> Protocol:
         return _loaded(scheme)
     near = difflib.get_close_matches(scheme, [*PROTOCOLS, *_registered()], 1)
     hint = f"did you mean {near[0]}://? Expected" if near else "expected"
-    raise ValueError(f"there is no protocol {scheme!r}; {hint} a URL such as {_examples()}")
+    raise ValueError(f"no protocol {scheme!r} is installed; {hint} a URL such as {_examples()}")
 
 
 def protocols() -> dict[str, Protocol]:
-    """Return the records of all schemes, rlwire's own first; failures to load are logged."""
+    """Return the records of all schemes, rlwire's first; log packages that fail to load."""
     found = dict(PROTOCOLS)
     for scheme, entry in _registered().items():
         try:
             found[scheme] = _loaded(scheme)
         except Exception as error:
-            logger.warning("cannot load the protocol %r of %s: %s", scheme, entry.value, error)
+            logger.warning("cannot load protocol %r of %s: %s", scheme, entry.value, error)
     return found
 
 
@@ -412,8 +412,8 @@ def _loaded(scheme: str) -> Protocol:
     record = entry.load()
     if not isinstance(record, Protocol) or record.scheme != scheme:
         raise TypeError(
-            f"{entry.value} is registered as the protocol {scheme!r}, expected a "
-            f"rlwire.registry.Protocol of that scheme"
+            f"entry point {entry.value}: expected a rlwire.registry.Protocol with the scheme "
+            f"{scheme!r}, not {record!r}"
         )
     return record
 
@@ -431,7 +431,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             7001,
             "environment",
             "rlwire.rlx._front",
-            "RELAAX's protocol: an agent for each environment that connects",
+            "RELAAX's protocol: each environment that connects gets an agent",
             served="an agent, such as my_agents:Agent",
         ),
         Protocol(
@@ -439,15 +439,15 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             9000,
             "environment",
             "rlwire.rlx.page",
-            "RLX for browsers: JSON over a WebSocket",
-            served="an agent, such as my_agents:Agent, or an RLX server, by its URL",
+            "RLX for browsers: JSON over WebSocket",
+            served="an agent, such as my_agents:Agent, or the URL of an RLX server",
         ),
         Protocol(
             "dm-env-rpc",
             9911,
             "trainer",
             "rlwire.dm_env_rpc._front",
-            "DeepMind's protocol over gRPC: worlds that agents join",
+            "DeepMind's dm_env_rpc over gRPC: agents create and join worlds",
             served="an environment of dm_env or Gymnasium, or a class of worlds",
             path="world",
         ),
@@ -456,7 +456,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             32322,
             "trainer",
             "rlwire.perlert._front",
-            "agents together in one environment, in real time, over UDP",
+            "PERLERT over UDP: several agents in one environment in real time",
             path="instance",
             carriers=(),
         ),
@@ -465,7 +465,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             15900,
             "trainer",
             "rlwire.universe._front",
-            "OpenAI Universe: a real-time environment, its rewards and (host:5900+15900) pixels",
+            "OpenAI Universe: a real-time environment's rewards; with host:5900+15900, also pixels",
             path="environment",
             plus=True,
         ),
@@ -474,7 +474,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             8000,
             "environment",
             "rlwire.openpi._front",
-            "Physical Intelligence's policy servers, over WebSocket",
+            "Physical Intelligence's openpi over WebSocket: a policy server",
             served="a policy, such as my_policies:Policy",
         ),
         Protocol(
@@ -482,7 +482,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             5555,
             "environment",
             "rlwire.rllink._front",
-            "RLlib's protocol: simulators send episodes and receive weights",
+            "RLlib's RLlink: simulators send episodes and receive weights",
             served="a learner, such as my_learners:Learner",
         ),
     )

@@ -229,7 +229,7 @@ def test_serve_perlert(folder):
         ("dm-env-rpc", ["gym:CartPole-v1", "--workers", "2"], 2, "threads or asyncio"),
         ("dm-env-rpc", ["my_worlds:World", "--accepts", "start"], 1, "env_kwargs, accepts"),
         ("dm-env-rpc", ["gym:CartPole-v1", "--auth-file", "no-such-file"], 1, "no-such-file"),
-        ("perlert", ["sys:version"], 1, "is no environment"),
+        ("perlert", ["sys:version"], 1, "observation_space"),
         ("perlert", ["my_floors:Floor", "perlert+unix:///tmp/x"], 2, "UDP"),
         ("perlert", ["my_floors:Floor", "--auth-file", "my_floors.py"], 2, "holds no key"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import itertools
 import re
 import socket
@@ -17,6 +18,7 @@ import pytest
 
 import rlwire
 import rlwire.aio
+from rlwire._options import options_of
 from rlwire.errors import RemoteProtocolError, RlwireError
 from rlwire.registry import PROTOCOLS, parse_url
 from rlwire.transports import shm
@@ -242,7 +244,7 @@ def test_for_asyncio() -> None:
         ):
             answer = await first_words("openpi", client)
         assert server.wait(0)
-        with pytest.raises(ValueError, match="there is no protocol"):
+        with pytest.raises(ValueError, match="'nothing'"):
             async with rlwire.aio.serve(THINGS["openpi"], "nothing://localhost:0"):
                 pass
         return answer
@@ -283,6 +285,44 @@ def test_an_environments_own_exception_has_its_traceback_in_the_log(
     assert not [each for each in caplog.records if each.name.startswith("hpack")]
 
 
+def listed(text: str, schemes: set[str]) -> dict[tuple[str, str], tuple[str, str]]:
+    """Default and meaning of each option in a docstring's table, by scheme and name."""
+    found = {}
+    for head, body in re.findall(r"^    (?! )(.+):\n((?: {8}.+\n)+)", text + "\n", re.M):
+        named = set(re.findall(r"[\w-]+", head))
+        some = schemes - named if "but" in named else schemes if "all" in named else named & schemes
+        for options, meaning in re.findall(r"(?:^ {8}|; )(\w+=[^:;]*): ([^\n;]*)", body, re.M):
+            for name, default in re.findall(r"(\w+)=([^,]+)", options):
+                found |= {(scheme, name): (default, meaning) for scheme in some}
+    return found
+
+
+SIDES = dict(make="environment", connect="client", serve="server", listen="listener", play="player")
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_help_has_all_options_with_units_and_defaults(name: str) -> None:
+    functions = [name, *(["connect"] if name == "play" else [])]
+    text = "\n".join(inspect.getdoc(getattr(rlwire, each)) or "" for each in functions)
+    kinds = {each.scheme: dict(each.options).get(SIDES[name]) for each in PROTOCOLS.values()}
+    table = listed(text, {scheme for scheme, kind in kinds.items() if kind})
+    units = {"SECONDS": "seconds", "HZ": "Hz", "BYTES": "bytes"}
+    for scheme, kind in kinds.items():
+        for option in (each for each in options_of(kind).values() if each.kind is None):
+            default, meaning = table.pop((scheme, option.name), (None, ""))
+            if default is None:  # an argument of the function
+                found = re.search(rf"^    {option.name}: (.*(?:\n {{8}}.*)*)", text, re.M)
+                assert found, (scheme, option.name)
+                default, meaning = repr(option.default), found[1]
+                assert type(option.default) not in (int, float, str) or default in meaning
+            assert default == repr(option.default), (scheme, option.name)
+            assert units.get(str(option.metavar), "") in meaning, (scheme, option.name)
+    assert not table
+    one, several = map(inspect.signature, (rlwire.listen, rlwire.listen_vec))
+    names = one.parameters.keys() - several.parameters.keys()
+    assert all(name in (rlwire.listen_vec.__doc__ or "") for name in names)
+
+
 class TestBadInput:
     @pytest.mark.parametrize(("scheme", "other"), [*itertools.permutations(STREAMS, 2)])
     def test_a_server_of_another_protocol(self, scheme: str, other: str) -> None:
@@ -291,7 +331,7 @@ class TestBadInput:
             with pytest.raises(RlwireError) as raised:
                 self.call(other, str(wrong))
             if isinstance(raised.value, RemoteProtocolError):
-                assert f"{wrong}: the server does not speak {other}" in str(raised.value)
+                assert re.search(f"^{re.escape(str(wrong))}: .* {other}", str(raised.value))
 
             async def call() -> None:
                 async with rlwire.aio.connect(wrong, timeout=Timeouts(idle=20.0)) as client:
@@ -306,8 +346,8 @@ class TestBadInput:
     def test_who_plays_with_a_server_of_another_protocol(self, scheme: str, other: str) -> None:
         with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
             wrong = parse_url(server.url).replace(scheme=other)
-            match = f"{wrong}: the server does not speak {other}"
-            with pytest.raises(RemoteProtocolError, match=re.escape(match)):
+            match = f"^{re.escape(str(wrong))}: .* {other}"
+            with pytest.raises(RemoteProtocolError, match=match):
                 rlwire.play("gym:CartPole-v1", wrong)
 
     @staticmethod
@@ -362,7 +402,7 @@ class TestBadInput:
             rlwire.make("dm-env-rpc://localhost:1", join_setting={})
         with pytest.raises(TypeError, match="a player of rlx:// has no option 'episode'"):
             rlwire.play("gym:CartPole-v1", "rlx://localhost:1", episode=3)
-        with pytest.raises(TypeError, match="'backoff', which is a client's"):
+        with pytest.raises(TypeError, match=r"'backoff'.* client"):
             rlwire.listen("rlx://localhost:0", backoff=None)
 
     @pytest.mark.parametrize("call", [rlwire.connect, rlwire.aio.connect, rlwire.make])

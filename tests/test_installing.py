@@ -18,9 +18,9 @@ def run(program: str, where: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", ["numpy", "", None, "dm-env-rpc"])
 def test_an_unknown_library_is_refused(name: object) -> None:
-    with pytest.raises(ValueError, match=r"there is one for dm_env_rpc"):
+    with pytest.raises(ValueError, match="dm_env_rpc"):
         rlwire.install(name)
-    with pytest.raises(ValueError, match=r"there is one for dm_env_rpc"):
+    with pytest.raises(ValueError, match="dm_env_rpc"):
         rlwire.uninstall(name)
 
 

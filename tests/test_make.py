@@ -129,7 +129,7 @@ def test_a_vector_is_refused_at_once_where_a_server_has_one_place(url: str) -> N
         "gym:CartPole-v1", "perlert://127.0.0.1:0" if url == "perlert" else url
     ) as server:
         begun = time.monotonic()
-        with pytest.raises(ValueError, match="has 1 place for environments, not 2"):
+        with pytest.raises(ValueError, match=r"\b1 slot.*\b2\b"):
             rlwire.make_vec(server.url, 2)
         assert time.monotonic() - begun < 20
 

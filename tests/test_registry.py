@@ -90,7 +90,7 @@ class TestURL:
         assert places("universe+unix:///r?pixels=/v") == ("unix:/r", "unix:/v")
         with pytest.raises(ValueError, match="has no pixels"):
             URL("rlx", "h", 1, pixels=2)
-        with pytest.raises(ValueError, match="another unix socket"):
+        with pytest.raises(ValueError, match="pixels='/v'"):
             URL("universe", "h", 1, pixels="/v")
         with pytest.raises(ValueError, match="only_pixels"):
             URL("universe", "h", 1, only_pixels=True)
@@ -110,7 +110,7 @@ class TestURL:
             ("", "expected one such as"),
             (None, "None"),
             ("RLX://localhost", "RLX"),
-            ("http://localhost", "no protocol 'http'; expected a URL such as rlx://localhost:7001"),
+            ("http://localhost", "'http'.* rlx://localhost:7001"),
             ("dm_env_rpc://localhost", "did you mean dm-env-rpc://"),
             ("rlx://", "expected 'host:port'"),
             ("rlx://:7001", "expected 'host:port'"),
@@ -120,12 +120,12 @@ class TestURL:
             ("rlx://localhost:-1", "not an address"),
             ("rlx://::1:7001", "an IPv6 address needs brackets"),
             ("rlx://localhost/world", "has no path"),
-            ("rlx://user:secret@localhost", "secrets do not belong in a URL"),
+            ("rlx://user:secret@localhost", "secrets .*auth="),
             ("rlx://localhost#x", "fragment"),
-            ("rlx+unix://tmp/a.sock", r"absolute: rlx\+unix:///"),
+            ("rlx+unix://tmp/a.sock", r"absolute.* rlx\+unix:///"),
             ("rlx+ssl://localhost", r"not \+ssl"),
             ("rlx+unix+shm:///tmp/a", r"not \+unix\+shm"),
-            ("rlx+shm://localhost", r"absolute: rlx\+shm:///"),
+            ("rlx+shm://localhost", r"absolute.* rlx\+shm:///"),
             ("rlx+shm+tls:///tmp/a", "shared memory has no TLS"),
             ("perlert+shm:///tmp/a.sock", r"UDP.*\+shm"),
             ("rlx+tls+tls://localhost", r"at most \+tls"),
@@ -305,5 +305,5 @@ class TestRegistry:
         assert "'missing' of no_such_module_at_all:X" in caplog.text
         with pytest.raises(TypeError, match=r"rlwire\.registry:parse_url"):
             parse_url("theirs://localhost")
-        with pytest.raises(ValueError, match="no protocol 'others'"):
+        with pytest.raises(ValueError, match="'others'"):
             parse_url("others://localhost")

@@ -1,1 +1,1 @@
-"""Environments of any kind, driven in one way: one, or many side by side."""
+"""One interface to environments of Gymnasium, dm_env and PettingZoo: single, batched or remote."""

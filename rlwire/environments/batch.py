@@ -1,6 +1,6 @@
-"""`Batch` and `EndpointBatch`: environments side by side that write their results into columns.
+"""`Batch` and `EndpointBatch`: step several environments and write their results into columns.
 
-Gymnasium's autoreset modes are here.
+They implement Gymnasium's autoreset modes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
 """Positional and keyword arguments of a call."""
 
 Infos: TypeAlias = list[tuple[int, dict[str, Any]]]
-"""Infos that are not empty, with the numbers of their environments."""
+"""Pairs of an environment's number and its info; empty infos are left out."""
 
 
 class Shared(NamedTuple):
-    """A vector's columns; `finals` are last observations, in mode "SameStep"."""
+    """The columns of a vector; in mode "SameStep", `finals` has the last observations."""
 
     observations: Columns
     finals: Columns
@@ -41,7 +41,7 @@ class Shared(NamedTuple):
         allocate: Allocate = np.zeros,
         lent: int = 0,
     ) -> Shared:
-        """Make columns for `count` environments, with `lent` more batches of observations."""
+        """Make columns for `count` environments, and `lent` additional batches of observations."""
         return cls(
             Columns(observation_space, count, allocate, "the observation", lent),
             Columns(observation_space, count, allocate, "the observation"),
@@ -63,13 +63,12 @@ class Shared(NamedTuple):
         )
 
     def clear(self, place: int) -> None:
-        """Set an environment's reward and flags to those of a reset."""
         self.rewards[place] = 0.0
         self.terminations[place] = self.truncations[place] = False
 
 
 class Batch:
-    """Environments of this process."""
+    """Environments that this process steps."""
 
     def __init__(self, environments: Sequence[Any], shared: Shared, mode: str) -> None:
         self.environments = list(environments)
@@ -128,13 +127,13 @@ class Batch:
     def _check_over(self, place: int) -> None:
         if not self._next:
             raise RuntimeError(
-                f"environment {place} is at the end of its episode; without autoreset it has to "
-                f"be reset: reset(options={{'reset_mask': terminations | truncations}})"
+                f"environment {place} has ended its episode, and autoreset is disabled: call "
+                f"reset(options={{'reset_mask': terminations | truncations}})"
             )
         self._shared.clear(place)
 
     def _stepped(self, place: int, outcome: Any, infos: Infos) -> bool:
-        """Write a step's results; return whether the next episode begins in this step."""
+        """Write a step's results; return whether to reset in the same step."""
         shared = self._shared
         observation, shared.rewards[place], terminated, truncated, info = outcome
         shared.terminations[place], shared.truncations[place] = terminated, truncated
@@ -177,8 +176,8 @@ class EndpointBatch(Batch):
     def __init__(self, environments: Sequence[Any], shared: Shared, mode: str) -> None:
         super().__init__(environments, shared, mode)
         self._endpoints: list[Endpoint] = [each.endpoint for each in self.environments]
-        self._asked: list[tuple[int, bool]] = []  # place, whether it resets
-        self._failed: Exception | None = None  # the first that was raised by sending
+        self._asked: list[tuple[int, bool]] = []  # pairs of place and whether it resets
+        self._failed: Exception | None = None  # first error of sending
         seen = shared.observations.value
         if isinstance(seen, np.ndarray):
             for endpoint, row in zip(self._endpoints, seen, strict=True):
@@ -187,7 +186,7 @@ class EndpointBatch(Batch):
                     self._write = self._write_others
 
     def _write_others(self, place: int, observation: Any) -> None:
-        """Write an observation unless its endpoint has written the row."""
+        """Write an observation unless its endpoint has already written the row."""
         if not np.may_share_memory(observation, self._shared.observations.value[place]):
             self._shared.observations.write(place, observation)
 
@@ -217,7 +216,7 @@ class EndpointBatch(Batch):
     def _ask(self, place: int, begin: Callable[..., None], *arguments: Any) -> None:
         try:
             begin(*arguments)
-        except Exception as error:  # raised by `finish`, after the others
+        except Exception as error:  # `finish` raises it after it has waited for the others
             self._failed = self._failed or error
         else:
             self._asked.append((place, begin != self._endpoints[place].begin_step))

@@ -1,7 +1,7 @@
-"""`Callers`: a trainer's environments in protocols in which the environment calls (RLX, openpi).
+"""`Callers`: a trainer's environments in protocols where the environment connects (RLX, openpi).
 
-A caller has a `Place`, the trainer's `Endpoint`. The trainer's thread uses the connection; the
-connection's own thread waits, and answers pings between steps.
+Each caller is assigned to a `Place`, the trainer's `Endpoint`. The trainer's thread uses the
+connection. Between steps the connection's own thread replies to pings.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from rlwire.transports.connection import Connection
 
 logger = logging.getLogger(__name__)
 
-# On Windows nothing interrupts a thread that waits for a lock, not even Ctrl-C.
+# Seconds: on Windows, Ctrl-C does not interrupt a thread that waits for a lock.
 _SLICE = 0.5 if sys.platform == "win32" else None
 
 
 class Turn(NamedTuple):
-    """A caller's message that wants an action; `reward` is None where an episode begins."""
+    """A caller's request for an action; at the beginning of an episode, `reward` is None."""
 
     observation: Any
     reward: float | None
@@ -52,14 +52,14 @@ class Caller(ABC):
     """A caller's connection, which one thread of the trainer uses at a time.
 
     Attributes:
-        attention: seconds between polls while the trainer does something else, for protocols with
-            pings; None for no polls.
-        place: the number of its place; None while it waits for one.
-        connection: the trainer's from the first turn to `end`.
+        attention: seconds between polls while the trainer is busy, for protocols with pings; None
+            for no polls.
+        place: the number of its `Place`; None while it is queued.
+        connection: owned by the trainer from the first turn until `end`.
         told: the spaces of observations and actions, if the caller has sent them.
-        understood: whether it has sent a valid message.
-        over: set when the trainer has finished with it.
-        error: why, unless that is regular.
+        understood: whether the caller has sent a valid message.
+        over: set when the trainer has finished with the caller.
+        error: the error that ended it, or None.
     """
 
     attention: ClassVar[float | None] = None
@@ -76,14 +76,14 @@ class Caller(ABC):
 
     @abstractmethod
     def turn(self) -> Turn:
-        """Wait for the caller's next turn; handle other messages."""
+        """Wait for the caller's next turn; reply to other messages meanwhile."""
 
     @abstractmethod
     def act(self, action: Any) -> None:
         """Reply to the last turn."""
 
     def hear(self) -> Turn:
-        """Return the next `turn`; the first one's errors name the protocol."""
+        """Return the next `turn`; errors before the first valid message name the protocol."""
         if self.understood:
             return self.turn()
         with spoken(parse_url(self.callers.url), self.connection.peer):
@@ -92,11 +92,11 @@ class Caller(ABC):
         return turn
 
     def receive(self) -> Any:
-        """Wait for the next event; errors as `Connection.receive`."""
+        """Wait for the next event; raises what `Connection.receive` raises."""
         return self._early.popleft() if self._early else self.connection.receive()
 
     def look(self) -> None:
-        """Let the session reply to pings, and keep other events for `receive`."""
+        """Poll the connection: reply to pings, and queue other events for `receive`."""
         connection = self.connection
         connection.release()
         try:
@@ -110,7 +110,7 @@ class Caller(ABC):
             connection.release()
 
     def refuse(self, error: RemoteProtocolError) -> None:
-        """Reject and log a message that is not allowed now."""
+        """Reject a message that the protocol does not allow now, and log it."""
         logger.warning("%s: rejected a message: %s", self.connection.peer, error)
         self.connection.refuse(error)
         if self.connection.closed:
@@ -124,10 +124,10 @@ class Caller(ABC):
 
 
 class Place(Endpoint):
-    """One of the trainer's environments: an `Endpoint`, and its caller.
+    """One of the trainer's environments: an `Endpoint` that a caller is assigned to.
 
-    Callers begin episodes: seeds and options are ignored, and a reset in the middle of an episode
-    continues it, with ``info["continued"]``. If the caller leaves, or begins anew, the episode is
+    Callers begin episodes: seeds and options are ignored, and a reset inside an episode continues
+    it, with ``info["continued"]``. If the caller disconnects or begins another episode, this one is
     truncated with the last observation; the next reset waits for the next caller.
     """
 
@@ -138,17 +138,16 @@ class Place(Endpoint):
         self.steps = self.episodes = self.lost = 0
         self.callers = callers
         self._caller: Caller | None = None
-        self._turn: Turn | None = None  # without a reply
+        self._turn: Turn | None = None  # the request that has no reply yet
         self._stepping = self._under_way = self._closed = False
         self._last: Any = None
         self._gone = ""
         self._action = tree_of(callers.action_space, "the action", "which has no zero").nothing()
-        # Held by the thread that uses the connection.
-        self._lock = threading.Lock()
-        self._user = 0  # the thread that the connection belongs to
+        self._lock = threading.Lock()  # of the thread that uses the connection
+        self._user = 0  # identifier of the thread that owns the connection
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Let `finish` wait for a caller that begins an episode."""
+        """Make `finish` wait for a caller that begins an episode."""
         self._stepping = False
 
     def begin_step(self, action: Any) -> None:
@@ -158,8 +157,8 @@ class Place(Endpoint):
             caller = self._caller
             if not self._under_way or (self._turn is None and caller is not None):
                 raise LocalProtocolError(
-                    f"environment {self.number} cannot step now: "
-                    + ("the last step is not finished" if self._under_way else "it needs a reset")
+                    f"environment {self.number} cannot step: "
+                    + ("finish the last step first" if self._under_way else "reset it first")
                 )
             self._action = action
             self._stepping = True
@@ -215,11 +214,11 @@ class Place(Endpoint):
             self.episodes += 1
         else:
             info = {**info, "continued": True}
-        # A copy: the last call may have returned the same.
+        # The previous call may have returned this observation.
         return copy.deepcopy(turn.observation), info
 
     def _reply(self) -> None:
-        """Send the last action, at the end of an episode so that the next one begins."""
+        """Send the last action; at the end of an episode this lets the caller begin the next."""
         if self._caller is not None:
             try:
                 self._caller.act(self._action)
@@ -233,15 +232,14 @@ class Place(Endpoint):
         self._gone = str(error)
         if self._under_way:
             self.lost += 1
-            logger.info("environment %d: caller lost within an episode: %s", self.number, error)
+            logger.info("environment %d: episode truncated, caller lost: %s", self.number, error)
         caller.end(error)
 
     def seat(self, caller: Caller, turn: Turn) -> None:
-        """Assign a caller that has begun an episode."""
         self._caller, self._turn = caller, turn
 
     def look(self, caller: Caller | None = None) -> None:
-        """Unless the trainer uses the connection, poll the caller, or release the connection."""
+        """Poll the caller, or release the connection, unless the trainer is using it."""
         if self._lock.acquire(blocking=False):
             try:
                 if caller is not None and self._caller is caller:
@@ -259,7 +257,7 @@ class Place(Endpoint):
 
 
 class CallersStatistics(NamedTuple):
-    """Callers connected and waiting for a place now; steps and episodes so far, and those lost."""
+    """Connected callers and queued ones; total steps, episodes, and episodes lost."""
 
     callers: int
     waiting: int
@@ -269,7 +267,7 @@ class CallersStatistics(NamedTuple):
 
 
 class Callers:
-    """The places for callers (`endpoints`), and their server."""
+    """A server of callers; `endpoints` are its places, the trainer's environments."""
 
     def __init__(self, count: int, observation_space: Any = None, action_space: Any = None) -> None:
         if count < 1:
@@ -292,14 +290,14 @@ class Callers:
         self.close()
 
     def open(self, server: Any) -> Callers:
-        """Start the server; without spaces, wait for the first caller, which may send them."""
+        """Start the server; without spaces, wait until the first caller sends its own."""
         self._server = server
         server.start()
         with on_error(self.close):
             seated = None
             if self.observation_space is None or self.action_space is None:
-                # The program has no other way to learn the port.
-                logger.warning("without spaces: waiting for the first caller at %s", self.url)
+                # A warning, because the program cannot read the port before this returns.
+                logger.warning("waiting at %s for the first caller to send its spaces", self.url)
                 seated = self._learn()
             self.fit = fitting(self.observation_space, "the observation")
             places = [Place(self, number) for number in range(self._count)]
@@ -326,8 +324,8 @@ class Callers:
             if self.action_space is None or self.observation_space is None:
                 caller.end()
                 raise ValueError(
-                    "the caller does not send its spaces: pass observation_space= and "
-                    "action_space=, or like="
+                    f"the first caller, {caller.connection.peer}, sent no spaces: pass "
+                    f"observation_space= and action_space=, or like="
                 )
             return caller, turn
 
@@ -336,15 +334,14 @@ class Callers:
         return str(self._server.url)
 
     def nothing(self) -> Any:
-        """Return the observation of a caller that sends none."""
+        """Return the observation of a caller whose first message has none: zeros."""
         if self.observation_space is None:
             raise EncodeError(
-                "a first message without an observation needs observation_space= or like="
+                "the caller's first message has no observation: pass observation_space= or like="
             )
         return tree_of(self.observation_space, "the observation", "which has no zero").nothing()
 
     def statistics(self) -> CallersStatistics:
-        """Return counts so far; from any thread."""
         places = self.endpoints
         return CallersStatistics(
             len(self._attended),
@@ -355,7 +352,7 @@ class Callers:
         )
 
     def attend(self, caller: Caller) -> None:
-        """Wait in the connection's thread until the trainer has finished with the caller."""
+        """Queue a caller; block its connection's thread until the trainer has finished with it."""
         caller.connection.release()
         with self._changed:
             if self._closed:
@@ -375,7 +372,7 @@ class Callers:
     def _look(self, caller: Caller) -> None:
         with self._changed:
             number, waits = caller.place, caller in self._waiting
-            if waits:  # not to be taken meanwhile
+            if waits:  # out of the queue while it is polled
                 rank = self._waiting.index(caller)
                 self._waiting.remove(caller)
         if waits:
@@ -384,24 +381,24 @@ class Callers:
                 if not self._closed:
                     self._waiting.insert(min(rank, len(self._waiting)), caller)
                     self._changed.notify()
-        elif number is not None and self.endpoints:  # else the trainer waits for it
+        elif number is not None and self.endpoints:
             self.endpoints[number].look(caller)
 
     def take(self, number: int) -> Caller:
-        """Wait for the next caller, for a place."""
+        """Wait for the next caller in the queue, and assign it to a place."""
         with self._changed:
             if not self._waiting and not self._closed:
-                logger.info("environment %d waits for a caller at %s", number, self.url)
+                logger.info("environment %d: waiting for a caller at %s", number, self.url)
             while not self._waiting:
                 if self._closed:
-                    raise ConnectionClosed("the server of callers is closed")
+                    raise ConnectionClosed(f"the server of callers at {self.url} is closed")
                 self._changed.wait(_SLICE)
             caller = self._waiting.popleft()
             caller.place = number
             return caller
 
     def close(self) -> None:
-        """Close all connections, stop listening, wake waiting threads; from any thread."""
+        """Close all connections, stop listening and wake waiting threads; from any thread."""
         with self._changed:
             if self._closed:
                 return

@@ -1,6 +1,6 @@
-"""`Columns`: the values of a space for many environments, an array for each leaf.
+"""`Columns`: the values of a space for many environments, one array per leaf.
 
-Large batches are lent without a copy, and written again when nobody holds an array of them.
+Large batches are lent to callers without a copy, and reused when their arrays have been released.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 
 
 class Columns:
-    """Batched values, as Gymnasium's vector environments have them.
+    """Batched values, in the layout of Gymnasium's vector environments.
 
     Attributes:
-        value: an array, or dictionaries and tuples of arrays: the batch that is written now.
-        write: stores an environment's value there: ``write(place, value)``.
+        value: the batch that is being written: an array, or dictionaries and tuples of arrays.
+        write: ``write(place, value)`` stores an environment's value in it.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Columns:
 
         tree = tree_of(space, what, cannot)
         batches = [[column(leaf) for leaf in tree.leaves] for _ in range(1 + lent)]
-        # The number of the batch that is written, and of the one before; shared like the arrays.
+        # Numbers of the batch being written and of the one before; in shared memory, as the arrays.
         turns = allocate((2,), np.dtype(np.int64)) if lent else np.zeros(2, np.int64)
         self._hold(tree, batches, turns)
         self._lent: list[list[Callable[[], Any]]] = [[] for _ in batches]  # weak references
@@ -60,25 +60,24 @@ class Columns:
             array[place] = part
 
     def part(self, start: int, end: int) -> Columns:
-        """Return the rows of some environments, numbered from 0."""
+        """Return the rows of environments `start` to `end`, renumbered from 0."""
         part = object.__new__(Columns)
         batches = [[array[start:end] for array in arrays] for arrays in self._batches]
         part._hold(self._tree, batches, self._turns)
         return part
 
     def read(self, place: int) -> Any:
-        """Return a copy of an environment's value."""
+        """Return a copy of one environment's value."""
         return self._tree.build(copy.copy(array[place]) for array in self._arrays)
 
     def rows(self) -> Iterator[Any]:
-        """Return an iterator of copies of all environments' values."""
         columns = [array if array.ndim == 1 else array.copy() for array in self._arrays]
         if self._tree.lone:
             return iter(columns[0])
         return map(self._tree.build, zip(*columns, strict=True))
 
     def fill(self, values: Any) -> None:
-        """Store the values of all environments, batched like `value`."""
+        """Store all environments' values, batched like `value`; EncodeError if they do not fit."""
         parts = self._tree.parts(values)
         for leaf, array, part in zip(self._tree.leaves, self._arrays, parts, strict=True):
             what = f"{self._tree.what}s, {leaf.where}" if leaf.keys else f"{self._tree.what}s"
@@ -95,7 +94,7 @@ class Columns:
     # ---- several batches ----
 
     def turn(self) -> None:
-        """Choose the batch to write: one that nobody holds, or the first."""
+        """Choose the batch to write: one without live arrays, or batch 0, which is never lent."""
         if len(self._batches) == 1:
             return
         before = int(self._turns[0])
@@ -106,7 +105,7 @@ class Columns:
         self.follow()
 
     def follow(self) -> Callable[[int, Any], None]:
-        """Use the batch that `turn` chose, in any process; return `write`."""
+        """Switch to the batch that `turn` chose, possibly in another process; return `write`."""
         now = int(self._turns[0])
         if now != self._now:
             self._now, self._arrays = now, self._batches[now]
@@ -115,7 +114,7 @@ class Columns:
         return self.write
 
     def keep(self, start: int = 0) -> None:
-        """Copy the values of environments from `start` on from the batch before."""
+        """Copy the values of environments `start` and up from the previous batch."""
         self.follow()
         before = self._batches[self._turns[1]]
         if before is not self._arrays:
@@ -123,10 +122,10 @@ class Columns:
                 array[start:] = old[start:]
 
     def lend(self) -> Any:
-        """Return `value` in memory that is not written while any array of it is held."""
+        """Return `value` in memory that is not written as long as any of its arrays lives."""
         if not self._now:
             return self.snapshot()
-        # Each array that is derived from these holds one of them by the buffer protocol.
+        # Arrays derived from these keep them alive through the buffer protocol.
         views = [array.view() for array in self._arrays]
         self._lent[self._now] += map(ref, views)
         return self._tree.build(np.asarray(memoryview(view)) for view in views)
@@ -135,7 +134,7 @@ class Columns:
         return any(view() is not None for view in self._lent[batch])
 
     def give_up(self) -> None:
-        """Never write to held batches again: a forked process shares them."""
+        """Never reuse batches with live arrays: a forked process shares them."""
         for batch in range(1, len(self._batches)):
             if self._held(batch):
                 self._lent[batch] = [lambda: True]

@@ -1,4 +1,4 @@
-"""`DmEnvironment`: a remote environment as a `dm_env.Environment`, and `specs_of`."""
+"""`DmEnvironment`, a remote environment as a `dm_env.Environment`, and `specs_of`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["DmEnvironment"]
 
 
 class DmEnvironment(dm_env.Environment):
-    """A remote environment of `rlwire.make` or `rlwire.listen`; closed with this.
+    """Wraps a remote environment of `rlwire.make` or `rlwire.listen`; `close` closes both.
 
     ::
 
@@ -30,12 +30,12 @@ class DmEnvironment(dm_env.Environment):
                 step = environment.step(policy(step.observation))
 
     The last step's discount is 0 if the environment terminated, 1 if it was truncated or lost.
-    ``info["discount"]`` and ``info["reward"]`` override the discount and reward. Spaces without
-    specs raise EncodeError.
+    ``info["discount"]`` and ``info["reward"]`` override the discount and reward. EncodeError for
+    spaces that dm_env has no specs for.
 
     Attributes:
         environment: the remote environment.
-        info: of the last step or reset.
+        info: the info of the last step or reset.
     """
 
     def __init__(self, environment: RemoteEnvironment) -> None:
@@ -48,14 +48,14 @@ class DmEnvironment(dm_env.Environment):
         self._running = False
 
     def reset(self) -> dm_env.TimeStep:
-        """Begin a sequence; RlwireError if the environment refuses or cannot be reached."""
+        """Begin an episode; RlwireError if the server rejects it or cannot be reached."""
         self._running = False
         observation, self.info = self.environment.reset()
         self._running = True
         return dm_env.restart(observation)
 
     def step(self, action: Any) -> dm_env.TimeStep:
-        """Act, or `reset` after a last step; EncodeError for an action that cannot be sent."""
+        """Take a step, or `reset` after a last step; EncodeError if the action does not fit."""
         if not self._running:
             return self.reset()
         observation, reward, terminated, truncated, info = self.environment.step(action)
@@ -78,7 +78,6 @@ class DmEnvironment(dm_env.Environment):
         return super().discount_spec() if self._discount is None else self._discount
 
     def close(self) -> None:
-        """Leave and close the connection."""
         self.environment.close()
 
 
@@ -88,11 +87,7 @@ def _signal(environment: RemoteEnvironment, what: str) -> Any:
 
 
 def specs_of(space: Any, name: str = "") -> Any:
-    """Return a Gymnasium space as dm_env's specs: dictionaries and tuples of them if nested.
-
-    Raises:
-        EncodeError: the space has no fixed structure, such as Sequence.
-    """
+    """Convert a Gymnasium space to dm_env's specs; EncodeError for Sequence, Graph and OneOf."""
     tree = tree_of(space, name or "the space", "for which dm_env has no specs")
     return tree.build(_spec(leaf, name) for leaf in tree.leaves)
 

@@ -1,4 +1,4 @@
-"""One driver of environments of Gymnasium, dm_env and PettingZoo: `drive` returns a `Driven`."""
+"""`drive` wraps an environment of Gymnasium, dm_env or PettingZoo in a `Driven`."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Step: TypeAlias = tuple[Any, Any, Any, Any, Any]
 
 
 class Driven:
-    """An environment with Gymnasium's methods; of a parallel one, spaces and results by agent.
+    """Gives an environment Gymnasium's methods; parallel ones have spaces and results by agent.
 
     Attributes:
-        environment: what is driven.
-        name: what it calls itself.
-        agents: the names of all agents of a parallel environment; else empty.
-        observation_space, action_space: Gymnasium's space or dm_env's specs.
+        environment: the wrapped environment.
+        name: its name, such as "CartPole-v1".
+        agents: names of all agents of a parallel environment; empty for others.
+        observation_space, action_space: a Gymnasium space or dm_env's specs.
         reward_space: dm_env's specs of rewards; None for a number.
-        discount_space: dm_env's specs of discounts; None if there are none.
+        discount_space: dm_env's specs of discounts, or None.
         takes_seed: whether `reset` uses its arguments.
-        owned: whether `drive` has made the environment.
+        owned: whether `drive` made the environment, so that its caller closes it.
     """
 
     agents: tuple[Any, ...] = ()
@@ -55,31 +55,32 @@ class Driven:
         return observation, info
 
     def step(self, action: Any) -> Any:
-        """Act; return a `Step`, or one for each agent that was playing."""
+        """Take a step; return a `Step`, or one by agent, for each that was playing."""
         return self.environment.step(action)
 
     def close(self) -> None:
         self.environment.close()
 
     def one(self, protocol: str) -> Driven:
-        """Return itself if it has one agent with a number as reward; else raise."""
+        """Return self; TypeError or EncodeError unless it has one agent and scalar rewards."""
         if self.agents:
             raise TypeError(
-                f"{self.name} has the agents {', '.join(map(str, self.agents[:10]))}; {protocol} "
-                f"carries one agent's results: serve it over PERLERT or dm_env_rpc"
+                f"{self.name} has {len(self.agents)} agents "
+                f"({', '.join(map(str, self.agents[:10]))}), {protocol} carries one: serve it over "
+                f"PERLERT or dm_env_rpc"
             )
         if self.reward_space is not None:
             reward = tree_of(self.reward_space, "the reward", f"which {protocol} cannot carry")
             if not reward.lone or reward.leaves[0].shape or reward.leaves[0].text:
                 raise EncodeError(
-                    f"a reward of {self.name} is {self.reward_space}, but {protocol} carries a "
-                    f"number: wrap the environment, or serve it over dm_env_rpc"
+                    f"{self.name} has rewards {self.reward_space}, {protocol} carries a number: "
+                    f"wrap the environment, or serve it over dm_env_rpc"
                 )
         return self
 
 
 class _DmEnv(Driven):
-    """Drives a `dm_env.Environment`, with ``discount`` in the info and ``reward`` after a reset."""
+    """Wraps a `dm_env.Environment`; infos have ``discount``, those of resets also ``reward``."""
 
     takes_seed = False
 
@@ -95,13 +96,13 @@ class _DmEnv(Driven):
         step = self.environment.reset()
         if not step.first():
             raise RuntimeError(
-                f"{type(self.environment).__name__}.reset() must return a first step, not "
+                f"{type(self.environment).__name__}.reset() must return a step of type FIRST, not "
                 f"{step.step_type.name}"
             )
         return step.observation, _given(reward=step.reward, discount=step.discount)
 
     def step(self, action: Any) -> Any:
-        """Act; a last step with a discount above 0 is a truncation."""
+        """Take a step; a last step with a discount other than 0 is a truncation."""
         step = self.environment.step(action)
         truncated = step.last() and step.discount is not None and _any(step.discount)
         terminated = step.last() and not truncated
@@ -120,8 +121,6 @@ def _any(discount: Any) -> bool:
 
 
 class _Parallel(Driven):
-    """Drives a `pettingzoo.ParallelEnv`: dictionaries by agent."""
-
     def _read_spaces(self) -> None:
         environment = self.environment
         self.agents = tuple(environment.possible_agents)
@@ -139,7 +138,7 @@ class _Parallel(Driven):
         return observations, infos
 
     def step(self, action: Any) -> dict[Any, Step]:
-        """Let the playing agents act; one that is dropped silently is terminated."""
+        """Step the playing agents; one that vanishes without a flag counts as terminated."""
         before = self._playing
         observations, rewards, terminations, truncations, infos = self.environment.step(
             {name: action[name] for name in before}
@@ -173,13 +172,13 @@ def _is_parallel(value: object) -> bool:
 
 
 def _is_gymnasium(value: object) -> bool:
-    if isinstance(value, type):  # spaces are attributes that only instances have
+    if isinstance(value, type):  # only instances have spaces
         return _has(value, "metadata", "unwrapped")
     return _has(value, "observation_space", "action_space")
 
 
 def is_environment(value: object) -> bool:
-    """Whether `value` is an environment that `drive` supports, or a class of them."""
+    """Return whether `value` is an environment that `drive` supports, or a class of them."""
     return _has(value, "reset", "step", "close") and (
         _is_dm_env(value) or _is_parallel(value) or _is_gymnasium(value)
     )
@@ -202,15 +201,15 @@ def maker(
     if made or not callable(thing):
         if env_kwargs:
             raise ValueError(
-                f"env_kwargs ({', '.join(env_kwargs)}) are for a function that makes environments; "
-                f"this one is made"
+                f"env_kwargs ({', '.join(env_kwargs)}) need a class or function that makes "
+                f"environments, not an instance of {type(thing).__name__}"
             )
         return thing, None
     return None, functools.partial(thing, **env_kwargs) if env_kwargs else thing
 
 
 def drive(thing: Any, env_kwargs: Mapping[str, Any] | None = None) -> Driven:
-    """Return a driver of an environment, or of one that it makes."""
+    """Wrap an environment, or one that a factory or name makes."""
     environment, make = maker(thing, env_kwargs)
     if make is None:
         return driver_of(environment)
@@ -222,19 +221,19 @@ def drive(thing: Any, env_kwargs: Mapping[str, Any] | None = None) -> Driven:
 
 
 def driver_of(environment: Any) -> Driven:
-    """Return a driver of an environment; TypeError for anything else."""
+    """Wrap an environment; TypeError for anything else."""
     if isinstance(environment, Driven):
         return environment
     kind = type(environment).__name__
     if _has(environment, "possible_agents", "agent_iter"):
         raise TypeError(
-            f"the agents of {kind} act in turns, but must act at once: serve a parallel_env, or "
+            f"{kind} is an AEC environment, whose agents act in turns: serve its parallel_env, or "
             f"pettingzoo.utils.aec_to_parallel(...)"
         )
     if hasattr(environment, "num_envs"):
         raise TypeError(
-            f"{kind} is a vector of environments: serve a function that makes one; each peer gets "
-            f"its own"
+            f"{kind} is a vector of environments: serve a function that makes a single one, for "
+            f"each peer"
         )
     if _is_dm_env(environment):
         return _DmEnv(environment, _name_of(environment))
@@ -243,14 +242,14 @@ def driver_of(environment: Any) -> Driven:
     if _is_gymnasium(environment):
         return Driven(environment, _name_of(environment))
     raise TypeError(
-        f"a {kind} is no environment: it needs Gymnasium's observation_space and action_space, "
-        f"dm_env's observation_spec() and action_spec(), or PettingZoo's possible_agents"
+        f"expected an environment with Gymnasium's observation_space and action_space, dm_env's "
+        f"observation_spec() and action_spec(), or PettingZoo's possible_agents, not {kind}"
     )
 
 
 @contextlib.contextmanager
 def opened(environment: Any, seed: int | None, protocol: str) -> Iterator[Game]:
-    """Open an environment to `rlwire.play`; close it at the end if it was made here."""
+    """Make or wrap an environment for `rlwire.play`; on exit, close it if it was made here."""
     driven = drive(environment)
     try:
         yield Game(driven.one(protocol), seed)
@@ -260,7 +259,7 @@ def opened(environment: Any, seed: int | None, protocol: str) -> Iterator[Game]:
 
 
 class Game:
-    """An environment that calls a peer; `total`, `over` and `truncated` are of this episode."""
+    """An environment that a remote agent plays; its attributes are those of the episode."""
 
     def __init__(self, environment: Driven, seed: int | None) -> None:
         self.environment = environment
@@ -276,11 +275,11 @@ class Game:
         return plain(observation)
 
     def step(self, action: Any) -> tuple[Any, float]:
-        """Do the peer's action; return the observation and the reward."""
+        """Take the remote agent's action; return the observation and the reward."""
         try:
             action = self._fit(action)
         except EncodeError as error:
-            raise RemoteProtocolError(f"{error} (from the agent)") from error
+            raise RemoteProtocolError(f"invalid action of the remote agent: {error}") from error
         observation, reward, terminated, truncated, _ = self.environment.step(action)
         reward = float(reward)
         self.total += reward

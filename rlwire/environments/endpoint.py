@@ -1,4 +1,4 @@
-"""`Endpoint`: one remote environment, which sends first and waits later."""
+"""`Endpoint`: a remote environment whose calls are split into sending and waiting."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ Outcome: TypeAlias = tuple[Any, ...]
 
 
 class Endpoint(Protocol):
-    """One remote environment, and a base class for those of a protocol.
+    """A remote environment: the base class of each protocol's.
 
-    Each `begin_reset` and `begin_step` is followed by a `finish`. If the connection is lost in a
-    step, the episode is truncated with the last observation, and ``info["lost"]`` says why. The
-    next reset connects again, or raises.
+    Call `finish` after each `begin_reset` and `begin_step`. If the connection is lost in a step,
+    the episode is truncated with the last observation, and ``info["lost"]`` says why. The next
+    reset connects again, or raises.
 
-    An optional method, ``write_to(row)``, makes the endpoint write its observations, one array
-    each, to that row of a batch, which `finish` then returns.
+    An optional method ``write_to(row)`` makes the endpoint write its observations, which are single
+    arrays, to that row of a batch; `finish` then returns the row.
 
     Attributes:
-        observation_space, action_space: Gymnasium's.
-        metadata, render_mode: as of `gymnasium.Env`.
-        nondeterministic: whether a seed does not repeat an episode.
+        observation_space, action_space: Gymnasium spaces.
+        metadata, render_mode: those of a `gymnasium.Env`.
+        nondeterministic: whether episodes with the same seed may differ.
     """
 
     observation_space: Any
@@ -34,20 +34,20 @@ class Endpoint(Protocol):
 
     @property
     def places(self) -> int | None:
-        """How many endpoints may use the URL at once; None for any number."""
+        """Number of endpoints that may use the URL at once; None for any number."""
         return None
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Send a reset."""
 
     def begin_step(self, action: Any) -> None:
-        """Send an action; `finish` reports a lost connection."""
+        """Send an action; a lost connection is reported by `finish`."""
 
     def finish(self) -> Outcome:
-        """Wait for the results."""
+        """Wait for the results of the last reset or step."""
 
     def start_rendering(self) -> None:
-        """Let `render` return pictures; set `render_mode` and `metadata`, or raise ValueError."""
+        """Set `render_mode` and `metadata`, or raise ValueError if `render` has no pictures."""
         raise ValueError(
             "render_mode needs dm-env-rpc:// to an rlwire server, or universe:// with pixels, "
             "such as universe://host:5900+15900"
@@ -58,4 +58,4 @@ class Endpoint(Protocol):
         return None
 
     def close(self) -> None:
-        """Leave and close the connection; idempotent."""
+        """Close the connection; idempotent."""

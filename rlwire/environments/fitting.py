@@ -1,6 +1,6 @@
-"""Values from peers, as elements of a space, and elements as plain values.
+"""Convert a peer's values to elements of a space, and elements to plain values.
 
-For protocols without spaces, in which a list of numbers may be an array, and JavaScript's 1.0 a 1.
+For protocols without types: a list of numbers may be an array, and JavaScript's 1 a float.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from rlwire.environments.trees import Leaf, tree_of
 from rlwire.errors import EncodeError, quoted
 
 Fit: TypeAlias = Callable[[Any], Any]
-"""Returns an element of a space, or raises EncodeError."""
+"""Converts a value to an element of a space, or raises EncodeError."""
 
 
 def fitting(space: Any, what: str, *, within: bool | None = None) -> Fit:
-    """Return a function that makes elements of a space from values.
+    """Return a function that converts values to elements of a space.
 
-    It always checks shapes and kinds of numbers. `within` checks bounds too, by default only those
-    of discrete spaces and texts.
+    It checks shapes and kinds of numbers, and with `within` also bounds; by default it checks the
+    bounds of discrete spaces and texts only.
     """
     tree = tree_of(space, what, "which has no fixed structure")
     fits = [
@@ -84,7 +84,7 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
 
 
 def plain(value: Any) -> Any:
-    """Return an element of a space with Python's types for NumPy's scalars and tuples."""
+    """Replace NumPy scalars by Python's numbers, and tuples by lists."""
     if isinstance(value, np.ndarray) and value.ndim:
         return value
     if isinstance(value, (np.ndarray, np.generic)):

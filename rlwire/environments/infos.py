@@ -1,4 +1,4 @@
-"""Gymnasium's infos as MessagePack, arrays as arrays: between two ends that are both rlwire's."""
+"""Gymnasium's infos as MessagePack with arrays, if client and server are both rlwire's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def encode_info(info: Mapping[str, Any], told: set[str]) -> bytes:
-    """Return an info as bytes; arguments as of `sendable`."""
+    """Encode an info; entries that `sendable` drops are missing."""
     try:
         return msgpack.encode(info)
     except EncodeError:
@@ -21,7 +21,7 @@ def encode_info(info: Mapping[str, Any], told: set[str]) -> bytes:
 
 
 def sendable(info: Mapping[str, Any], told: set[str]) -> dict[str, Any]:
-    """Return an info without what MessagePack cannot carry, which a log names once."""
+    """Drop entries that MessagePack cannot carry, with a warning unless their key is in `told`."""
     found: dict[str, Any] = {}
     for key, value in info.items():
         if value is ...:
@@ -34,7 +34,7 @@ def sendable(info: Mapping[str, Any], told: set[str]) -> dict[str, Any]:
             except EncodeError as error:
                 if key not in told:
                     told.add(key)
-                    logger.warning("the info %s is left out: %s", quoted(key), error)
+                    logger.warning("info %s is not sent: %s", quoted(key), error)
             else:
                 found[key] = value
     return found

@@ -1,8 +1,8 @@
-"""Environments and agents by name.
+"""Load environments and agents by name.
 
 ``my_module:MyEnvironment`` is a class, function or instance of a module. ``CartPole-v1`` and
-``gym:CartPole-v1`` are registered with Gymnasium, ``gym:my_games:My/Game-v0`` by a module that is
-imported first. ``dm-env-rpc://localhost:9911`` is a remote environment.
+``gym:CartPole-v1`` are registered with Gymnasium; ``gym:my_games:My/Game-v0`` imports the module
+that registers it. ``dm-env-rpc://localhost:9911`` is a remote environment.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 from rlwire.errors import optional
 
-# Modules that register namespaces.
+# Namespaces, and the modules that register them.
 _REGISTERED_BY = {"ALE": "ale_py"}
-# By name: imports run downhill.
+# By name, because this module must not import the front door.
 _REMOTE = "rlwire.environments.remote:rlwire/Remote-v0"
 
 
 def load(path: str, example: str = "'module:name', such as 'my_agents:Agent'") -> Any:
-    """Import ``"package.module:name"`` (or ``":outer.inner"``) and return what it names."""
+    """Import and return the object of ``"package.module:name"`` or ``"module:outer.inner"``."""
     module, colon, names = path.partition(":")
     if not (module and colon and names):
         raise ValueError(f"expected {example}, not {path!r}")
@@ -30,7 +30,7 @@ def load(path: str, example: str = "'module:name', such as 'my_agents:Agent'") -
 
 
 def load_environment(name: str) -> Any:
-    """Return a function that makes the environment, with a signature of its arguments."""
+    """Return a function that makes the environment; its signature has the keyword arguments."""
     module, colon, rest = name.partition(":")
     if rest.startswith("//"):
         return functools.partial(_of_gymnasium(_REMOTE), url=name, disable_env_checker=True)
@@ -75,16 +75,16 @@ def _of_gymnasium(name: str) -> Any:
         names = dict.fromkeys(["max_episode_steps", *(parameter.name for parameter in parameters)])
         keyword = inspect.Parameter.KEYWORD_ONLY
         make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            # Without a default, the registration has a value.
+            # Parameters without a default have a value in the registration.
             [inspect.Parameter(name, keyword, default=None) for name in names]
         )
     return make
 
 
 def _hint(module: str, identifier: str) -> str:
-    """Return advice: packages register environments when they are imported."""
+    """Return a hint for an unknown name: packages register environments on import."""
     if module:
-        return f" Importing {module} has not registered it."
+        return f" Importing {module} did not register it."
     namespace = identifier.partition("/")[0]
     if namespace in _REGISTERED_BY:
         of = _REGISTERED_BY[namespace]

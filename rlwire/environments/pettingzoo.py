@@ -1,4 +1,4 @@
-"""`ParallelEnvironment`: remote agents as one of PettingZoo's environments."""
+"""`ParallelEnvironment`: remote agents as a PettingZoo environment."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["ParallelEnvironment"]
 
 
 class ParallelEnvironment(ParallelEnv):
-    """Remote agents as a `pettingzoo.ParallelEnv`: slots of a PERLERT instance, agents of a world.
+    """A `pettingzoo.ParallelEnv` of remote agents: slots of a PERLERT instance, a world's agents.
 
     ::
 
         url = "dm-env-rpc://localhost:9911"  # or perlert://localhost:32322/spread
         env = ParallelEnvironment({key: rlwire.make(url, agent=key) for key in ("a_0", "a_1")})
 
-    A step sends all actions before it waits. An agent whose episode is over leaves `agents` until
-    the next reset. A lost agent is truncated, with ``info["lost"]``.
+    A step sends all actions before it waits. `agents` drops an agent whose episode has ended until
+    the next reset. An agent whose connection is lost is truncated, with ``info["lost"]``.
 
     Args:
-        environments: one for each agent's name, closed with this; ValueError if there are none.
+        environments: an environment by agent name, at least one; `close` closes them.
     """
 
     def __init__(self, environments: Mapping[str, RemoteEnvironment]) -> None:
         if not environments:
-            raise ValueError("environments must have at least one agent")
+            raise ValueError("expected environments by agent name, got an empty mapping")
         self._endpoints = {name: each.endpoint for name, each in environments.items()}
         self.possible_agents = list(environments)
         self.agents: list[str] = []
@@ -49,7 +49,7 @@ class ParallelEnvironment(ParallelEnv):
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin an episode; RlwireError if an environment refuses or cannot be reached."""
+        """Begin an episode; RlwireError if a server rejects it or cannot be reached."""
         for endpoint in self._endpoints.values():
             endpoint.begin_reset(seed, options)
         self.agents = []
@@ -61,14 +61,14 @@ class ParallelEnvironment(ParallelEnv):
     def step(
         self, actions: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, Any]]:
-        """Let all agents in `agents` act.
+        """Take a step with all `agents`.
 
         Raises:
-            KeyError: an agent has no action.
-            RlwireError: an environment refuses; the other agents have acted.
+            KeyError: an agent has no action; no action was sent.
+            RlwireError: a server rejected an action; the other agents have acted.
         """
         acting = list(self.agents)
-        given = [actions[name] for name in acting]  # before sending any
+        given = [actions[name] for name in acting]  # raises before any is sent
         asked: list[str] = []
         failed: Exception | None = None
         for name, action in zip(acting, given, strict=True):

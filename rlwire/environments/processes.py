@@ -1,8 +1,8 @@
 """`WorkerPart`: a `Batch` in a process of its own, with its columns in shared memory.
 
 A step exchanges one byte each way, through shared memory where the system supports it. Infos,
-attributes and errors follow as MessagePack. If a process dies, the episodes of its environments are
-truncated, and another process replaces it.
+attributes and errors follow as MessagePack. If a process dies, its environments' episodes are
+truncated, and a new process replaces it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rlwire.transports.shm_calls import AVAILABLE
 logger = logging.getLogger(__name__)
 
 Make = Callable[[], Any]
-"""Makes an environment. Unless processes are forked, it must be picklable."""
+"""Makes an environment; picklable unless processes are forked."""
 
 _LENGTH = struct.Struct("<Q")
 _DONE, _MORE, _FAILED = b"d", b"m", b"f"  # replies; a value follows the last two
@@ -41,9 +41,9 @@ _JOIN = 5.0  # seconds for a process to end after its socket
 
 
 class Memory:
-    """A shared block that both sides cut into the same arrays; without a block it measures."""
+    """Allocates arrays in a shared block, the same in both processes; without a block, counts."""
 
-    LINE = 64  # bytes: processes write to different cache lines
+    LINE = 64  # bytes of a cache line: processes must not share one
 
     def __init__(self, block: Any = None) -> None:
         self._view = None if block is None else memoryview(block).cast("B")
@@ -59,7 +59,6 @@ class Memory:
 
     @classmethod
     def measured(cls, cut: Callable[[Any], object]) -> int:
-        """Return how many bytes `cut` takes."""
         memory = cls()
         cut(memory)
         return memory.used
@@ -67,15 +66,15 @@ class Memory:
 
 @dataclass(eq=False)
 class WorkerPart:
-    """Environments in another process; its methods are `Batch`'s."""
+    """A `Batch` in another process."""
 
     makes: Sequence[Make]
     shared: Shared
     recipe: Callable[[], Shared]
     mode: str
     context: Any
-    first: int  # its first environment's number
-    spin: float = 0.0  # seconds
+    first: int  # number of the first environment
+    spin: float = 0.0  # seconds that the worker spins
     patience: float = 0.0  # seconds that the caller spins
 
     def __post_init__(self) -> None:
@@ -83,16 +82,16 @@ class WorkerPart:
         self._process: BaseProcess | None = None
         self._socket: socket.socket | None = None
         self._asked = b""
-        self._busy = False  # whether a reply is still to come
+        self._busy = False  # whether a reply is pending
         of_this_process(self)
         self._start()
 
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
-        if self._busy:  # the last request was interrupted
+        if self._busy:  # Ctrl-C interrupted the last request
             logger.warning(
-                "process %s of environments %s was interrupted and is replaced",
+                "process %s of environments %s: the last request was interrupted; starting another",
                 self._process and self._process.pid, self._which,
             )  # fmt: skip
             self.close()
@@ -101,7 +100,7 @@ class WorkerPart:
 
     def begin_step(self) -> None:
         self._asked, self._busy = _STEP, True
-        with contextlib.suppress(OSError):  # it died: `finish` reports that
+        with contextlib.suppress(OSError):  # the process died; `finish` reports it
             self._here.sendall(_STEP)
 
     def finish(self) -> Infos:
@@ -127,7 +126,7 @@ class WorkerPart:
         process.join(_JOIN)
         if process.is_alive():
             logger.warning(
-                "process %s of environments %s did not end within %.0f s and is killed",
+                "process %s of environments %s did not end within %.0f s; killing it",
                 process.pid, self._which, _JOIN,
             )  # fmt: skip
             process.kill()
@@ -135,7 +134,7 @@ class WorkerPart:
         process.close()
 
     def close_inherited(self) -> None:
-        """See `Forked`: a process ends when all copies of its socket's other end are closed."""
+        """Close sockets copied by a fork: a worker ends when all copies of its peer are closed."""
         if isinstance(self._socket, ShmSocket):
             self._socket.close_inherited()
         elif self._socket is not None:
@@ -145,7 +144,7 @@ class WorkerPart:
     @property
     def _here(self) -> socket.socket:
         if self._socket is None:
-            raise ConnectionClosed(f"the process of environments {self._which} is closed")
+            raise ConnectionClosed(f"the process of environments {self._which} has been closed")
         return self._socket
 
     @property
@@ -164,18 +163,18 @@ class WorkerPart:
             process.start()
         self._process, self._socket = process, here
         with on_error(self.close):
-            with contextlib.suppress(OSError):  # it died: `_answer` reports that
+            with contextlib.suppress(OSError):  # the process died; `_answer` reports it
                 self._socket = _shared(here, server_side=False, spin=self.patience)
-            self._answer()  # when the environments are made
+            self._answer()  # waits until the environments are made
 
     def _replace(self) -> Infos:
-        """Start another process; truncate the episodes of the one that died."""
+        """Replace a process that died; truncate its environments' episodes."""
         process = self._process
         assert process is not None
         process.join(_JOIN)
         logger.error(
-            "process %s of environments %s died with exit code %s and is replaced; their episodes "
-            "are truncated",
+            "process %s of environments %s died with exit code %s: truncating their episodes and "
+            "starting another",
             process.pid, self._which, process.exitcode,
         )  # fmt: skip
         self.close()
@@ -219,18 +218,18 @@ class WorkerPart:
         self._busy = False
         if not answer:
             raise ConnectionClosed(
-                f"the process of environments {self._which} has died; the next step or reset "
-                f"replaces it"
+                f"the process of environments {self._which} died; the next step or reset starts "
+                f"another"
             )
         if answer == _MORE:
             return value
         kind, text, trace = value
         logger.error("environments %s failed in their process:\n%s", self._which, trace)
-        raise PeerError(f"one of the environments {self._which}, in its process: {kind}: {text}")
+        raise PeerError(f"an environment of {self._which} failed in its process: {kind}: {text}")
 
 
 def _shared(sock: socket.socket, *, server_side: bool, spin: float) -> socket.socket:
-    """Return the socket, through shared memory where the system supports it."""
+    """Return the socket, or one over shared memory where the system supports it."""
     if not AVAILABLE:
         return sock
     shared = ShmSocket(sock, server_side=server_side)
@@ -241,7 +240,7 @@ def _shared(sock: socket.socket, *, server_side: bool, spin: float) -> socket.so
 
 
 def _one(sock: socket.socket) -> bytes:
-    """Return the next byte, or no bytes at the end."""
+    """Return the next byte, or ``b""`` at the end of the stream."""
     byte = bytearray(1)
     return bytes(byte) if sock.recv_into(byte) else b""
 
@@ -275,8 +274,8 @@ def _work(
     mode: str,
     spin: float,
 ) -> None:
-    """Run the process: make the environments and serve requests until the socket ends."""
-    here.close()  # the copy in a fork would keep the socket from ending
+    """Make the environments and serve requests until the socket is closed."""
+    here.close()  # a forked copy would keep the socket open
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program handles Ctrl-C
     with (
         contextlib.ExitStack() as undo,
@@ -287,7 +286,7 @@ def _work(
             environments = [undo.enter_context(contextlib.closing(make())) for make in makes]
             batch = Batch(environments, recipe(), mode)
             if mode == "NextStep":
-                batch.over = [True] * batch.size  # if it replaces one that died
+                batch.over = [True] * batch.size  # a replacement starts with resets
         except Exception as error:
             _fail(there, error)
             return

@@ -16,19 +16,19 @@ with optional("gymnasium", "gym"):
     from gymnasium.envs.registration import EnvSpec, register, registry
 
 ID = "rlwire/Remote-v0"
-"""Its name in Gymnasium's registry."""
+"""The id in Gymnasium's registry."""
 
 if ID not in registry:
     register(ID, entry_point="rlwire:make")
 
 
 class RemoteEnvironment(gymnasium.Env):
-    """A remote environment, for one thread; see `Endpoint` for lost connections.
+    """A remote environment, used by one thread; `Endpoint` describes lost connections.
 
     Args:
-        endpoint: closed with this; for the protocol's own attributes and methods.
+        endpoint: the connection, with the protocol's own attributes and methods; `close` closes it.
         arguments: those of `rlwire.make`, for `spec`.
-        render_mode: ``"rgb_array"`` makes the endpoint render.
+        render_mode: ``"rgb_array"`` makes `render` return pictures.
     """
 
     def __init__(
@@ -58,42 +58,40 @@ class RemoteEnvironment(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; RlwireError if the environment refuses, or cannot be reached."""
+        """Begin an episode; RlwireError if the server rejects it or cannot be reached."""
         super().reset(seed=seed)
         self.endpoint.begin_reset(seed, options)
         observation, info = self.endpoint.finish()
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Act.
+        """Take a step.
 
         Raises:
-            EncodeError: the action cannot be sent.
-            LocalProtocolError: there is no episode: call `reset`.
-            RlwireError: the environment refuses.
+            EncodeError: the action does not fit the action space.
+            LocalProtocolError: no episode is running; call `reset`.
+            RlwireError: the server rejects the action.
         """
         endpoint = self.endpoint
         endpoint.begin_step(action)
         return endpoint.finish()
 
     def render(self) -> Any:
-        """Return the picture, uint8 (height, width, 3), or None without a render mode."""
+        """Return the picture, uint8 of shape (height, width, 3); None without a render mode."""
         return self.endpoint.render()
 
     def close(self) -> None:
-        """Leave and close the connection."""
         self.endpoint.close()
 
 
 @dataclass(repr=False)
 class Secret:
-    """A password or key in `spec`, not shown by `repr`."""
+    """A password or key in `spec`; `repr` hides it."""
 
     value: Any
 
     @classmethod
     def of(cls, value: Any) -> Secret:
-        """Return a value as a secret; a secret as it is."""
         return value if isinstance(value, Secret) else cls(value)
 
     def __repr__(self) -> str:
@@ -103,7 +101,7 @@ class Secret:
 def given_spaces(
     like: Any, observation_space: Any, action_space: Any, agent: str | None = None
 ) -> dict[str, Any]:
-    """Return the spaces by name: as given, or those of `like`; TypeError for both."""
+    """Return the spaces by name: the given ones, or those of `like`; TypeError for both."""
     if like is not None:
         if observation_space is not None or action_space is not None:
             raise TypeError("pass either like= or observation_space= and action_space=, not both")
@@ -112,12 +110,12 @@ def given_spaces(
 
 
 def spaces_like(environment: Any, agent: str | None = None) -> tuple[Any, Any]:
-    """Return the observation and action space of an environment, or of one that is made for it.
+    """Return the observation space and action space of an environment; one by name is made for it.
 
     Args:
         environment: an environment, or a name such as ``"CartPole-v1"``, ``"gym:CartPole-v1"`` or
             ``"mpe2.simple_spread_v3:parallel_env"``.
-        agent: for PettingZoo's environments; None for the first.
+        agent: the agent of a PettingZoo environment; None for the first.
     """
     driven = drive(environment)
     try:

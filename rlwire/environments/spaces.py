@@ -1,6 +1,6 @@
-"""Spaces as JSON values: `describe` and `space_of`.
+"""Convert spaces to JSON values (`describe`) and back (`space_of`).
 
-dm_env's specs are described as the Gymnasium spaces that `gymnasium_space` returns.
+dm_env's specs are converted to Gymnasium spaces first (`gymnasium_space`).
 
 | space         | value                                                                            |
 |---------------|----------------------------------------------------------------------------------|
@@ -45,7 +45,7 @@ _DTYPES = {
         *("float16", "float32", "float64"),
     )
 }
-_HELD = 20  # bytes of a Box or MultiDiscrete for an element: two bounds, two flags
+_HELD = 20  # bytes per element of a Box or MultiDiscrete: two bounds, two flags
 
 
 def _gymnasium() -> Any:
@@ -55,10 +55,10 @@ def _gymnasium() -> Any:
 
 
 def gymnasium_space(space: Any) -> Any:
-    """Return a Gymnasium space as it is, or the one of dm_env's specs.
+    """Convert dm_env's specs to a Gymnasium space; return a Gymnasium space unchanged.
 
-    A lone integer with bounds is Discrete, other numbers are Box, text is Text of printable
-    characters, mappings are Dict, sequences Tuple.
+    A scalar integer with bounds becomes Discrete, other numbers Box, text a Text of printable
+    characters, mappings Dict, sequences Tuple.
     """
     kinds = _gymnasium()
     if isinstance(space, kinds.Space):
@@ -93,12 +93,11 @@ def _leaf_space(leaf: Leaf, kinds: Any) -> Any:
 
 
 def describe(space: Any) -> dict[str, Any]:
-    """Return a space as a JSON value."""
     return _described(gymnasium_space(space), _gymnasium(), "$")
 
 
 def describe_both(observation_space: Any, action_space: Any) -> dict[str, Any] | None:
-    """Return both spaces as `spaces_of` reads them, or None for specs without a description."""
+    """Return the JSON value of both spaces, for `spaces_of`; None for specs that have none."""
     told = {}
     for which, space in (("observation", observation_space), ("action", action_space)):
         try:
@@ -108,12 +107,12 @@ def describe_both(observation_space: Any, action_space: Any) -> dict[str, Any] |
         except EncodeError as error:
             if not hasattr(space, "sample"):  # specs of dm_env
                 return None
-            raise EncodeError(f"the {which} space {space} cannot be described: {error}") from None
+            raise EncodeError(f"the {which} space {space} has no JSON form: {error}") from None
     return told
 
 
 def spaces_of(told: Any, limits: Limits = DEFAULT) -> tuple[Any, Any] | None:
-    """Return both spaces of `describe_both`, or None for another value."""
+    """Return the spaces that `describe_both` described; None for any other value."""
     if not isinstance(told, Mapping) or not {"observation", "action"} <= told.keys():
         return None
     return space_of(told["observation"], limits), space_of(told["action"], limits)
@@ -153,8 +152,8 @@ def _described(space: Any, kinds: Any, path: str) -> dict[str, Any]:
             text["characters"] = "".join(space.character_list)
         return text
     raise EncodeError(
-        f"a {type(space).__name__} cannot be described; wrap the environment so that it is a Box, "
-        f"Discrete, MultiDiscrete, MultiBinary, Text, Dict or Tuple",
+        f"expected a Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict or Tuple, not a "
+        f"{type(space).__name__}: wrap the environment to convert it",
         path=path,
     )
 
@@ -169,7 +168,7 @@ def _start(space: Any) -> dict[str, Any]:
 
 
 def _numbers(array: NDArray[Any]) -> Any:
-    """Return one number for equal elements, or a list; None is infinite."""
+    """Return one number if all elements are equal, else a list; infinity becomes None."""
     if not array.size:
         return 0
     if (array == array.flat[0]).all():
@@ -185,12 +184,12 @@ def _number(value: Any) -> int | float | None:
 
 
 def space_of(value: Any, limits: Limits = DEFAULT) -> Any:
-    """Return the Gymnasium space that `describe` has described."""
+    """Return the Gymnasium space of a JSON value; DecodeError if it is invalid."""
     return _Reader(limits).read(value, "$", 1)
 
 
 def named_space(text: str) -> Any:
-    """Return the space of ``"module:name"``, or of JSON as `describe` writes it."""
+    """Return the space ``"module:name"``, or that of JSON text in the form of `describe`."""
     if not text.lstrip().startswith("{"):
         return load(text, "a space as 'module:name' or JSON such as '{\"discrete\": 2}'")
     try:
@@ -200,7 +199,7 @@ def named_space(text: str) -> Any:
 
 
 class _Reader:
-    """Makes the spaces of one description; limits count over all of them."""
+    """Decodes one JSON value; limits apply to the sum over its nested spaces."""
 
     def __init__(self, limits: Limits) -> None:
         self._kinds = _gymnasium()
@@ -304,7 +303,7 @@ class _Reader:
         shape = tuple(map(_integer, self._list(value)))
         self._most("dims", len(shape))
         if any(size < 0 for size in shape):
-            raise ValueError(f"a size is below 0: {quoted(list(shape))}")
+            raise ValueError(f"expected sizes of 0 or more, not {quoted(list(shape))}")
         self._bytes += _HELD * math.prod(shape)
         self._most("expanded", self._bytes)
         return shape

@@ -25,10 +25,11 @@ class VecEnv(vec_env.VecEnv):
         envs = rlwire.make_vec(["dm-env-rpc://localhost:9911"] * 8, autoreset_mode="SameStep")
         model = PPO("MlpPolicy", VecMonitor(VecEnv(envs))).learn(100_000)
 
-    A lost environment ends its episode with ``info["lost"]`` and ``info["TimeLimit.truncated"]``.
+    If an environment is lost, its episode is truncated, with ``info["lost"]`` and
+    ``info["TimeLimit.truncated"]``.
 
     Args:
-        envs: in autoreset mode "SameStep", with ``copy=True``; closed with this.
+        envs: a vector with autoreset mode "SameStep" and ``copy=True``; `close` closes it.
     """
 
     def __init__(self, envs: VectorEnvironment) -> None:
@@ -38,7 +39,7 @@ class VecEnv(vec_env.VecEnv):
                 f"Stable-Baselines3 needs make_vec(..., autoreset_mode='SameStep'), not {mode!r}"
             )
         if not envs.copies:
-            raise ValueError("Stable-Baselines3 keeps observations; leave copy=False out")
+            raise ValueError("Stable-Baselines3 keeps observations: pass copy=True to make_vec")
         self._envs = envs
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
         self.metadata = envs.metadata
@@ -46,7 +47,7 @@ class VecEnv(vec_env.VecEnv):
     def reset(self) -> Any:
         options = self._options[0]
         if any(each != options for each in self._options):
-            raise ValueError("all environments of a vector must have the same reset options")
+            raise ValueError("expected the same reset options for all environments of a vector")
         observations, _ = self._envs.reset(seed=self._seeds, options=options or None)
         self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for place, info in self._envs.infos:
@@ -96,5 +97,5 @@ class VecEnv(vec_env.VecEnv):
         return list(self._envs.call_some(places, method_name, *method_args, **method_kwargs))
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """Return False for each: remote wrappers are unknown."""
+        """Return False for each environment: wrappers of remote ones are unknown."""
         return [False for _ in self._get_indices(indices)]

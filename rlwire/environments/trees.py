@@ -1,6 +1,6 @@
 """`Tree`: the structure of a Gymnasium space or of dm_env's specs, with a `Leaf` for each value.
 
-A tree splits a nested value into leaves' values, and builds it from them. Spaces without a fixed
+A tree splits a nested value into parts, one per leaf, and rebuilds it. Spaces without a fixed
 structure (Sequence, Graph, OneOf) have no tree.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from rlwire.errors import EncodeError, optional
 
-_TEXT = 2**16  # characters of a text without a maximum
+_TEXT = 2**16  # characters of a text without a stated maximum
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Leaf:
 
     Attributes:
         space: the space or spec.
-        keys: the path to it: keys of mappings and indices of sequences.
-        name: the spec's name; empty for Gymnasium's spaces.
-        shape: of its arrays; -1 for a size that varies.
-        dtype: of its arrays; of texts str's, or object for Python's str.
-        low, high: bounds of each number; None if unknown.
-        lone: whether a number without dimensions is NumPy's scalar, not an array.
-        text: str or bytes if it is text, else None.
+        keys: the path to it, keys of mappings and indices of sequences.
+        name: the spec's name; empty for a Gymnasium space.
+        shape: shape of its arrays; -1 for a size that varies.
+        dtype: dtype of its arrays; of text, NumPy's str or, for Python's str, object.
+        low, high: bounds of the numbers; None if unknown.
+        lone: whether a value without dimensions is a NumPy scalar instead of an array.
+        text: str or bytes for text, None for numbers.
     """
 
     space: Any
@@ -57,12 +57,12 @@ class Leaf:
         return True
 
     def nothing(self) -> Any:
-        """Return a new value nearest to zero, or the shortest text."""
+        """Return the value nearest to zero, or the shortest text, as a new object."""
         if hasattr(self.space, "character_list"):
             return "".join(self.space.character_list[:1]) * self.space.min_length
         if self.text is not None:
             return self.space.generate_value()
-        array = np.zeros(tuple(map(abs, self.shape)))  # 1 where a size varies
+        array = np.zeros(tuple(map(abs, self.shape)))  # sizes that vary are 1
         if self.low is not None or self.high is not None:
             array = np.clip(array, self.low, self.high)
         number = np.asarray(array, self.dtype)
@@ -70,7 +70,7 @@ class Leaf:
 
 
 class _Branch:
-    """Children by key, or by index if `make` makes a sequence of them."""
+    """Children by key; or by index, and `make` turns their list into a sequence."""
 
     def __init__(
         self, children: dict[Any, _Node], make: Callable[[list[Any]], Any] | None = None
@@ -116,10 +116,10 @@ class Tree:
     """The structure of a space.
 
     Attributes:
-        what: its name in errors, such as ``the observation``.
-        leaves: in the space's order.
-        lone: whether it is one leaf.
-        placed: whether it is a sequence.
+        what: name for errors, such as ``the observation``.
+        leaves: the leaves, in the space's order.
+        lone: whether the space is a single leaf.
+        placed: whether the space is a sequence.
     """
 
     def __init__(self, root: _Node, what: str) -> None:
@@ -130,7 +130,7 @@ class Tree:
         self.placed = isinstance(root, _Branch) and root.make is not None
 
     def parts(self, value: Any) -> list[Any]:
-        """Return a value's parts, one for each leaf."""
+        """Split a value into parts, one per leaf; EncodeError if its structure differs."""
         parts: list[Any] = []
         self._part(self._root, value, self.what, parts)
         return parts
@@ -146,7 +146,6 @@ class Tree:
                 self._part(child, part, f"{where}.{key}", parts)
 
     def build(self, parts: Iterable[Any]) -> Any:
-        """Return the value with these parts, one for each leaf."""
         return _build(self._root, iter(parts))
 
     def contains(self, value: Any) -> bool:
@@ -154,12 +153,12 @@ class Tree:
         return all(leaf.contains(part) for leaf, part in pairs)
 
     def nothing(self) -> Any:
-        """Return the value nearest to zero: a guess at doing nothing, if it is an action."""
+        """Return the value nearest to zero, as an action the best guess at a no-op."""
         return self.build(leaf.nothing() for leaf in self.leaves)
 
 
 def tree_of(space: Any, what: str, cannot: str) -> Tree:
-    """Return the tree of a space or of specs; `what` and `cannot` are for errors."""
+    """Return the tree of a space or of specs; `what` and `cannot` are parts of the EncodeError."""
     if hasattr(space, "sample") and hasattr(space, "contains"):
         return _of_space(space, what, cannot)
     if hasattr(space, "generate_value") or isinstance(space, (Mapping, tuple, list)):
@@ -191,9 +190,9 @@ def _of_space(space: Any, what: str, cannot: str) -> Tree:
             bounds = 0, 1
         else:
             raise EncodeError(
-                f"{what} has a {type(space).__name__}{_at(keys)}, {cannot}; wrap the "
-                f"environment so that it is a Box, Discrete, MultiDiscrete, MultiBinary, Text, "
-                f"Dict or Tuple: {space}"
+                f"{what} has a {type(space).__name__}{_at(keys)}, {cannot}: wrap the environment "
+                f"to convert it to a Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict or "
+                f"Tuple: {space}"
             )
         return Leaf(space, keys, "", tuple(space.shape), space.dtype, *bounds)
 
@@ -201,7 +200,7 @@ def _of_space(space: Any, what: str, cannot: str) -> Tree:
 
 
 def text_of(space: Any, kinds: Any) -> Any:
-    """Return a space of strings, such as MiniGrid's, as Text; else None. None becomes any Text."""
+    """Convert a space of strings, such as MiniGrid's, to Text, and None to any; None for others."""
     if isinstance(space, kinds.Text):
         return space
     if space is not None and not (
@@ -232,7 +231,7 @@ def _of_spec(spec: Any, what: str, cannot: str) -> Tree:
             children = {place: node(each, (*keys, place)) for place, each in enumerate(spec)}
             return _Branch(children, getattr(type(spec), "_make", type(spec)))
         raise EncodeError(
-            f"{what} has a {type(spec).__name__}{_at(keys)}, not one of dm_env's specs, {cannot}"
+            f"{what} has a {type(spec).__name__}{_at(keys)} instead of a dm_env spec, {cannot}"
         )
 
     return Tree(node(spec, ()), what)

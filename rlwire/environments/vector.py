@@ -1,7 +1,7 @@
-"""`VectorEnvironment`: many environments as one of Gymnasium's vector environments.
+"""`VectorEnvironment`: many environments as a Gymnasium vector environment.
 
-Its parts are in this process or in worker processes. All begin a step before any is waited for.
-Each writes its rows of common columns.
+Its parts run in this process or in worker processes, and write their rows into shared columns. A
+step starts all parts before it waits for the first.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ with optional("gymnasium", "gym"):
 
 Part = Batch | WorkerPart
 
-LARGE = 131072  # bytes of a batch of observations; larger ones of processes are not copied
-LENT = 3  # batches to hand out: one is written, programs often hold two
+LARGE = 131072  # bytes: workers' batches of observations of this size and more are not copied
+LENT = 3  # batches to lend: one is being written, and programs often keep two
 
 
 class VectorEnvironment(gymnasium.vector.VectorEnv):
@@ -39,12 +39,12 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
 
     Args:
         first: an environment with the spaces, metadata and render mode of all.
-        mode: when an environment at the end of its episode begins the next one.
-        copy: whether each call returns arrays of its own; if not, the next step overwrites them.
+        mode: when an environment that has ended its episode is reset.
+        copy: whether each call returns new arrays; if False, the next step overwrites them.
 
     Attributes:
-        copies: `copy`.
-        infos: those of the last reset that are not empty, with their environments' numbers.
+        copies: the argument `copy`.
+        infos: infos of the last reset that are not empty, with the environments' numbers.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self._shared = shared
         self.copies = copy
         self.infos: Infos = []
-        self._doing = ""  # the call that has not returned
+        self._doing = ""  # name of the call in progress
         self.num_envs = sum(part.size for part in parts)
         self.metadata = {**first.metadata, "autoreset_mode": mode}
         self.render_mode = first.render_mode
@@ -85,8 +85,8 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         """Begin an episode in all environments, or in those of ``options["reset_mask"]``.
 
         Args:
-            seed: the first environment's, incremented for the others; or a sequence.
-            options: for each environment's reset.
+            seed: seed of the first environment, incremented for the others; or one for each.
+            options: passed to each environment's reset.
         """
         count = self.num_envs
         if seed is None or isinstance(seed, (int, np.integer)):
@@ -94,17 +94,14 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         else:
             seeds = list(seed)
         if len(seeds) != count:
-            raise ValueError(
-                f"there must be {count} seeds, one for each environment, not {len(seeds)}"
-            )
+            raise ValueError(f"expected {count} seeds, one for each environment, not {len(seeds)}")
         mask = np.ones(count, np.bool_)
         if options is not None and "reset_mask" in options:
             options = dict(options)
             mask = np.asarray(options.pop("reset_mask"))
             if mask.shape != (count,) or mask.dtype != np.bool_ or not mask.any():
                 raise ValueError(
-                    f"reset_mask must be an array of {count} truth values, one of them true, "
-                    f"not {mask!r}"
+                    f"reset_mask must be a bool array of shape ({count},) with a True, not {mask!r}"
                 )
         if not mask.all():
             self._check_done()
@@ -122,14 +119,13 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
 
         Raises:
             EncodeError: the actions do not fit the action space.
-            LocalProtocolError: the last call was interrupted, as by Ctrl-C: `reset` first.
+            LocalProtocolError: the last call was interrupted, for example by Ctrl-C; call `reset`.
             RlwireError: the first error of an environment; the others have stepped.
         """
         infos = self._infos(self.advance(actions))
         return *self.results(), infos
 
     def results(self) -> tuple[Any, Any, Any, Any]:
-        """Return the last step's observations, rewards, terminations and truncations."""
         shared = self._shared
         return (
             self._observations(),
@@ -143,7 +139,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         return observations.lend() if self.copies else observations.value
 
     def advance(self, actions: Any) -> list[tuple[int, dict[str, Any]]]:
-        """Step all environments; return infos that are not empty, with environments' numbers."""
+        """Step all environments; return pairs of number and info, without empty infos."""
         self._check_done()
         self._shared.actions.fill(actions)
         self._doing = "step"
@@ -155,11 +151,12 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
     def _check_done(self) -> None:
         if self._doing:
             raise LocalProtocolError(
-                f"a {self._doing} was interrupted, and its results are lost: reset all environments"
+                f"the last {self._doing} was interrupted and its results are lost: reset all "
+                f"environments"
             )
 
     def _finish(self) -> Infos:
-        """Wait for all parts, then raise the first error or return the infos."""
+        """Wait for all parts; then return the infos, or raise the first error."""
         infos: Infos = []
         failed: Exception | None = None
         for start, part in self._parts:
@@ -184,13 +181,13 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         return infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return each environment's attribute, or the result if it is callable."""
+        """Return an attribute of each environment; if it is callable, call it."""
         return self.call_some(range(self.num_envs), name, *args, **kwargs)
 
     def call_some(
         self, places: Iterable[int], name: str, *args: Any, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Return some environments' attribute, or the result if it is callable."""
+        """Return an attribute of some environments; if it is callable, call it."""
         chosen = list(places)
         return self._call(name, {place: (args, kwargs) for place in chosen}, chosen)
 
@@ -210,34 +207,31 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         return tuple(results[place] for place in chosen)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Return each environment's attribute."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set each environment's attribute to one value, or to those of a list."""
+        """Set an attribute of each environment, to one value or to the values of a list."""
         if not isinstance(values, (list, tuple)):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
-            raise ValueError(f"there must be {self.num_envs} values, not {len(values)}")
+            raise ValueError(f"{name}: expected {self.num_envs} values, not {len(values)}")
         given: dict[int, Arguments] = {i: ((name, value), {}) for i, value in enumerate(values)}
         self._call("set_wrapper_attr", given, [])
 
     def render(self) -> tuple[Any, ...]:
-        """Return each environment's frame."""
         return self.call("render")
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close all environments."""
         for _, part in self._parts:
             part.close()
 
 
 def maker(environment: Any, env_kwargs: Mapping[str, Any] | None = None) -> Make:
-    """Return a function that makes an environment, picklable if `environment` is."""
+    """Return a function that makes an environment; picklable if `environment` is."""
     if not isinstance(environment, str) and not callable(environment):
         raise TypeError(
             f"environment must be a name, such as 'gym:CartPole-v1' or 'module:factory', a class "
-            f"or a function, not a {type(environment).__name__}"
+            f"or a function, not an instance of {type(environment).__name__}"
         )
     return functools.partial(_make, environment, dict(env_kwargs or {}))
 
@@ -265,7 +259,7 @@ def local(
     copy: bool = True,
     context: str | None = None,
 ) -> VectorEnvironment:
-    """Return environments in worker processes, or in this process; arguments as of `make_vec`."""
+    """Make environments in worker processes, or in this one; arguments are those of `make_vec`."""
     mode = AutoresetMode(mode)
     count = len(makes)
     cores = (
@@ -280,7 +274,7 @@ def local(
     first.close()
     chosen = multiprocessing.get_context(context)
     size = Memory.measured(lambda cut: Columns(spaces[0], count, cut, "the observation"))
-    # Programs may write to lent arrays, and without autoreset a partial reset reads them again.
+    # Programs may write to lent arrays; without autoreset, a partial reset reads them again.
     lends = copy and mode is not AutoresetMode.DISABLED and size >= LARGE
     lent = LENT if lends else 0
     make = functools.partial(Shared.of, *spaces, count, lent=lent)
@@ -296,12 +290,12 @@ def local(
             parts.append(
                 WorkerPart(
                     makes[start:end], shared.part(start, end), recipe, mode.value, chosen, start,
-                    # A caller that only waits would take a core from a process.
+                    # A caller that only waits must not spin: it would take a worker's core.
                     spin, spin if caller_steps else 0.0,
                 )
             )  # fmt: skip
             undo.callback(parts[-1].close)
-        if caller_steps:  # first, so that it steps while the processes do
+        if caller_steps:  # first, so that its `finish` steps while the workers step
             environments = _made(makes[: bounds[1]], undo)
             parts.insert(0, Batch(environments, shared.part(0, bounds[1]), mode.value))
         undo.pop_all()
@@ -314,7 +308,7 @@ def remote(
     mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     copy: bool = True,
 ) -> VectorEnvironment:
-    """Return remote environments; arguments as of `make_vec`."""
+    """Return a vector of remote environments; arguments are those of `make_vec`."""
     return _together(EndpointBatch, makes, AutoresetMode(mode), copy)
 
 
@@ -329,8 +323,8 @@ def _together(
                 one, another = getattr(first, what), getattr(other, what)
                 if one != another:
                     raise EncodeError(
-                        f"environments of a vector must have one {what}: number 0 has {one}, "
-                        f"number {place} has {another}"
+                        f"all environments of a vector must have the same {what}: environment 0 "
+                        f"has {one}, environment {place} has {another}"
                     )
         shared = Shared.of(first.observation_space, first.action_space, len(environments))
         batch = kind(environments, shared, mode.value)

@@ -1,6 +1,6 @@
 """RELAAX's learning side: algorithms, parameter server, checkpoints, applications.
 
-`rlwire.rlx` has the side of environments and agents.
+`rlwire.rlx` has the protocol between environments and agents.
 """
 
 from __future__ import annotations

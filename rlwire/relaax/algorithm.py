@@ -1,7 +1,7 @@
-"""Algorithms: an `Agent` and a `ParameterServer`, found by name or folder.
+"""Load algorithms: an `Agent` and a `ParameterServer`, by name or folder.
 
-By RELAAX's convention a folder has them in ``agent.py`` and ``parameter_server.py``; a module may
-have both.
+As in RELAAX, a folder defines them in ``agent.py`` and ``parameter_server.py``. A module may define
+both.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _SHIPPED = "rlwire.relaax.algorithms"
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An agent and a parameter server that belong together.
+    """An agent and its parameter server.
 
     Attributes:
-        name: of checkpoints, and for errors.
+        name: name in checkpoints and errors.
         agent: called for each environment, as ``agent(parameter_server)`` or
             ``agent(parameter_server, metrics)``.
         parameter_server: called once, as ``parameter_server(config, metrics)``; a subclass of
             `rlwire.relaax.parameter_server.ParameterServer`.
-        config: settings, also of the parameter server.
+        config: settings of both.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Algorithm:
         return self.agent(*arguments, **keywords)
 
     def __reduce__(self) -> Any:
-        # Another process cannot import a folder's modules by name.
+        # Another process cannot import modules of a folder by name.
         if self._source is not None:
             return load_algorithm, self._source
         return Algorithm, (self.name, self.agent, self.parameter_server, self.config)
@@ -69,23 +69,23 @@ class Algorithm:
 def load_algorithm(
     where: str | os.PathLike[str], config: Mapping[str, Any] | Options | None = None
 ) -> Algorithm:
-    """Find an algorithm's `Agent` and `ParameterServer`.
+    """Import an algorithm's `Agent` and `ParameterServer`.
 
     Args:
-        where: the name of a shipped one, such as ``"pg"``; the path of a folder or Python file; or
-            ``"package.module"``.
-        config: its settings, the section ``algorithm`` of ``app.yaml``. A `name` in it is the
-            algorithm's; by default it is the file's.
+        where: the name of an algorithm that rlwire ships, such as ``"pg"``; the path of a folder or
+            Python file; or ``"package.module"``.
+        config: settings, the section ``algorithm`` of ``app.yaml``. For a path, its `name` is the
+            algorithm's name (default: the file's name).
 
     Raises:
         ImportError: there is no such algorithm.
-        AttributeError: it lacks one of the two.
-        Exception: from importing it.
+        AttributeError: the algorithm has no `Agent` or no `ParameterServer`.
+        Exception: raised by the algorithm's modules.
     """
     where = os.fspath(where)
     options = config if isinstance(config, Options) else Options(config)
     module, name = _module(where)
-    if _is_path(where):  # a copy of an algorithm can read its checkpoints
+    if _is_path(where):  # with the same name, a copy can read the original's checkpoints
         name = str(options.get("name", name))
     found = {attribute: _find(where, module, attribute) for attribute in _FILES}
     source = os.path.abspath(where) if _is_path(where) else where
@@ -100,12 +100,12 @@ def _module(where: str) -> tuple[ModuleType, str]:
         path = os.path.abspath(where)
         name = os.path.splitext(os.path.basename(path))[0]
         if not os.path.exists(path):
-            raise ImportError(f"there is no algorithm {where}: no folder or file", path=path)
+            raise ImportError(f"no algorithm {where}: no folder or file {path}", path=path)
         return _of_path(where, path, name), name
     shipped = f"{_SHIPPED}.{where}"
     if "." not in where and not _exists(shipped) and not _exists(where):
         raise ImportError(
-            f"there is no algorithm {where}: not shipped with rlwire, not a module, no folder "
+            f"no algorithm {where}: expected one that rlwire ships, a module, or a folder "
             f"{os.path.abspath(where)}",
             name=where,
         )
@@ -152,8 +152,8 @@ def _find(where: str, module: ModuleType, attribute: str) -> Any:
             found = getattr(importlib.import_module(name), attribute, None)
     if not callable(found):
         raise AttributeError(
-            f"algorithm {where} has no {attribute}: define it in the folder's "
-            f"{_FILES[attribute]}.py, or in the module"
+            f"algorithm {where} has no {attribute}: define it in the module, or in "
+            f"{_FILES[attribute]}.py of the folder"
         )
     return found
 
@@ -161,15 +161,15 @@ def _find(where: str, module: ModuleType, attribute: str) -> Any:
 class AlgorithmServer(Server):
     """An RLX server whose agents share one parameter server.
 
-    It restores the latest checkpoint at its start, and saves one at its end.
+    It restores the latest checkpoint when it starts, and saves one when it stops.
 
     Args:
-        algorithm: as `load_algorithm` returns it.
+        algorithm: the result of `load_algorithm`.
         address: where to listen.
-        parameter_server: `home` of `open_parameter_server`.
-        checkpoints: as of `open_parameter_server`.
-        metrics: of environments, agents and the parameter server.
-        options: `rlx.Server`'s.
+        parameter_server: the argument `home` of `open_parameter_server`.
+        checkpoints: as for `open_parameter_server`.
+        metrics: sink for metrics of environments, agents and the parameter server.
+        options: options of `rlx.Server`.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class AlgorithmServer(Server):
     def parameter_server(self) -> ParameterServerHandle:
         """The parameter server, while the server runs."""
         if self._handle is None:
-            raise RuntimeError("the server does not run")
+            raise RuntimeError("the parameter server exists only while the server is running")
         return self._handle
 
     def check(self) -> None:
@@ -230,6 +230,6 @@ class AlgorithmServer(Server):
 def server(
     name: str, url: URL, *, config: Mapping[str, Any] | Options | str | None = None, **options: Any
 ) -> AlgorithmServer:
-    """Return the server of ``algorithm:NAME``, not started; `config` may be ``"FILE:SECTION"``."""
+    """Make the server of ``algorithm:NAME``; `config` may be ``"FILE"`` or ``"FILE:SECTION"``."""
     settings = section(config) if isinstance(config, str) else config
     return AlgorithmServer(load_algorithm(name, settings), url.address, **options)

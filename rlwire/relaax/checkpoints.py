@@ -1,7 +1,7 @@
 """Checkpoints of a parameter server, in a folder.
 
-A checkpoint is one safetensors file: arrays and tensors by name, and the rest of the state as
-msgpack in the metadata. It is written under another name and then renamed. Nothing is pickled.
+A checkpoint is a safetensors file: arrays and tensors by name, and the rest of the state as msgpack
+in the metadata. It is written under a temporary name and then renamed. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _TENSOR, _ARRAY = 1, 2  # msgpack extensions that name a tensor or an array
 
 
 class CheckpointDamaged(RlwireError, ValueError):
-    """A file is truncated or is no checkpoint."""
+    """A file is truncated, or is not a checkpoint."""
 
 
 class CheckpointMismatch(RlwireError, ValueError):
-    """A checkpoint is of another algorithm, or of another version of its state."""
+    """A checkpoint belongs to another algorithm, or to another version of its state."""
 
 
 class Checkpoints:
-    """A folder of the latest checkpoints, for one program; made when it is missing.
+    """A folder of checkpoints that one program writes; `save` creates it if it is missing.
 
-    It keeps the last `keep`. One is due every `every_steps` steps or `every_seconds` seconds;
-    without new steps none is due.
+    It keeps the last `keep` checkpoints. The next one is due after `every_steps` steps or
+    `every_seconds` seconds, if there were steps since the last.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Checkpoints:
         self.every_steps = every_steps
         self.every_seconds = every_seconds
         self._saved: int | None = None
-        self._since: tuple[int, float] | None = None  # step and time at the interval's start
+        self._since: tuple[int, float] | None = None  # step and time of the last one
 
     def due(self, step: int) -> bool:
         if self._since is None:
@@ -81,19 +81,19 @@ class Checkpoints:
         return self.every_seconds is not None and monotonic() - when >= self.every_seconds
 
     def saved(self, step: int) -> bool:
-        """Return whether the last saved or restored checkpoint has this step."""
+        """Return whether the last saved or restored checkpoint is of this step."""
         return step == self._saved
 
     def save(self, step: int, state: Mapping[str, Any], *, algorithm: str, version: int = 1) -> str:
         """Write a checkpoint, then remove the oldest; return the file's name.
 
-        `state` has nested dictionaries and lists of arrays, tensors, numbers and texts, in a layout
-        of this `version`.
+        `state` is nested dictionaries and lists of arrays, tensors, numbers and texts; `version` is
+        that of its layout.
 
         Raises:
-            EncodeError: a value cannot be kept.
+            EncodeError: a value has an unsupported type.
             MissingExtra: safetensors is not installed.
-            OSError: it cannot be written; older ones stay.
+            OSError: the file cannot be written; older checkpoints stay.
         """
         self._since = step, monotonic()
         head = {"algorithm": algorithm, "version": int(version), "step": int(step)}
@@ -109,13 +109,13 @@ class Checkpoints:
         return name
 
     def restore(self, algorithm: str, version: int = 1) -> tuple[int, Any] | None:
-        """Return step and state of the latest undamaged checkpoint; None if there are none at all.
+        """Return step and state of the latest undamaged checkpoint; None for an empty folder.
 
         Raises:
-            CheckpointMismatch: it is of another algorithm or version.
-            CheckpointDamaged: all are damaged.
+            CheckpointMismatch: it belongs to another algorithm or version.
+            CheckpointDamaged: all checkpoints are damaged.
             MissingExtra: safetensors or PyTorch is not installed.
-            OSError: it cannot be read.
+            OSError: a file cannot be read.
         """
         names = self._names()
         for name in names:
@@ -138,7 +138,7 @@ class Checkpoints:
         if names:
             raise CheckpointDamaged(
                 f"all {len(names)} checkpoints in {self.folder} are damaged: remove them to start "
-                "without"
+                "from scratch"
             )
         return None
 
@@ -153,7 +153,7 @@ class Checkpoints:
 
     def _write(self, name: str, data: bytes) -> None:
         os.makedirs(self.folder, exist_ok=True)
-        for left in os.listdir(self.folder):  # after a kill
+        for left in os.listdir(self.folder):  # of a process that was killed
             if left.endswith(_TEMPORARY):
                 os.remove(self._path(left))
         temporary = self._path(name + _TEMPORARY)
@@ -167,7 +167,7 @@ class Checkpoints:
             with contextlib.suppress(OSError):
                 os.remove(temporary)
             raise
-        directory = os.open(self.folder, os.O_RDONLY)  # the rename has to reach the disk too
+        directory = os.open(self.folder, os.O_RDONLY)  # the rename must reach the disk too
         try:
             os.fsync(directory)
         finally:
@@ -186,7 +186,7 @@ def _serialize(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
 
         save = safetensors.torch.save
         head = {**head, "torch": True}
-        # Copies: safetensors rejects tensors that share memory, such as tied weights.
+        # Cloned, since safetensors rejects tensors that share memory, such as tied weights.
         arrays = {
             name: torch.as_tensor(each).detach().cpu().clone().contiguous()
             for name, each in arrays.items()
@@ -195,7 +195,7 @@ def _serialize(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
 
 
 def _extract_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -> Any:
-    """Move a state's arrays and tensors to `arrays`; return it with their names in place."""
+    """Move a state's arrays and tensors to `arrays`; return the state with their names instead."""
     if isinstance(value, Mapping):
         return {
             key: _extract_arrays(each, f"{path}.{key}" if path else str(key), arrays, torch)
@@ -210,10 +210,10 @@ def _extract_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -
         code = _TENSOR
     elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.isnative:
         code, value = _ARRAY, np.array(value, order="C")
-    else:  # msgpack has arrays of other dtypes
+    else:  # also arrays of other dtypes, which msgpack carries
         return value
     if path in arrays:  # keys 1 and "1"
-        raise EncodeError("two arrays of a checkpoint have the same name", path=f"$.{path}")
+        raise EncodeError("two arrays have the same name in a checkpoint", path=f"$.{path}")
     arrays[path] = value
     return msgpack.ExtType(code, path.encode())
 
@@ -236,7 +236,7 @@ def _head(file: Any) -> dict[str, Any]:
     head: dict[str, Any] = json.loads(file.metadata()["rlwire"])
     for key, kind in _KINDS.items():
         if not isinstance(head.get(key, _KINDS), kind):
-            raise CheckpointDamaged(f"its head has no {key}")
+            raise CheckpointDamaged(f"metadata without {key}")
     return head
 
 
@@ -251,7 +251,7 @@ def _read(path: str, torch: bool) -> Any:
         def restore(code: int, name: bytes) -> Any:
             found = arrays.get(name.decode(errors="replace"))
             if found is None or code not in (_TENSOR, _ARRAY):
-                raise CheckpointDamaged(f"it has no array {name!r}")
+                raise CheckpointDamaged(f"array {name!r} is missing")
             return found.numpy() if code == _ARRAY and torch else found
 
         return msgpack.decode(body, ext_hook=restore, strict_map_key=False, limits=_LIMITS)

@@ -1,6 +1,6 @@
-"""`ParameterServer` and `Session`, of which an algorithm is made, and `ParameterServerHandle`.
+"""`ParameterServer` and `Session`, which algorithms define, and `ParameterServerHandle`.
 
-All agents share one parameter server and call the methods ``op_...`` of its model:
+All agents share one parameter server, and call the ``op_...`` methods of its model:
 ``parameter_server.session.op_get_weights()``. It runs in the server's process or on Ray.
 """
 
@@ -25,18 +25,18 @@ logger = logging.getLogger(__name__)
 
 
 class ParameterServerError(PeerError):
-    """An op raised, does not exist, or its result cannot be sent; see ``__cause__``."""
+    """An op raised, does not exist, or has a result that cannot be sent; see ``__cause__``."""
 
 
 class Session:
-    """One model with methods ``op_...``, or several by name: ``session.policy.op_get_weights()``.
+    """A model with ``op_...`` methods, or several by name: ``session.policy.op_get_weights()``.
 
-    A dictionary of models becomes a `Session` inside.
+    A dictionary of models becomes a nested `Session`.
     """
 
     def __init__(self, model: Any = None, /, **models: Any) -> None:
         if (model is None) == (not models):
-            raise TypeError("a Session has one model, or several by name")
+            raise TypeError("pass Session one model, or several as keywords, not both")
         self._models = {
             name: Session(**each) if isinstance(each, Mapping) else each
             for name, each in models.items()
@@ -44,12 +44,12 @@ class Session:
         self.model = SimpleNamespace(**self._models) if model is None else model
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("model", "_models"):  # before __init__, as in a copy
+        if name in ("model", "_models"):  # copy looks attributes up before __init__
             raise AttributeError(name)
         return getattr(self.model, name)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the models' `state_dict`, by name if several."""
+        """Return the model's `state_dict`, or those of several models by name."""
         if self._models:
             return {name: each.state_dict() for name, each in self._models.items()}
         state: dict[str, Any] = self.model.state_dict()
@@ -64,16 +64,16 @@ class Session:
 
 
 class ParameterServer:
-    """Base of an algorithm's parameter server; define `init_session`.
+    """Base class of an algorithm's parameter server; define `init_session`.
 
-    One op runs at a time. A model must not change what its ops returned: agents may hold the same
-    arrays.
+    One op runs at a time. A model must not change arrays that its ops have returned, because agents
+    may still use them.
 
     Attributes:
         config: the algorithm's settings, the section ``algorithm`` of ``app.yaml``.
         metrics: `scalar` and `histogram`; `x` is `n_step` by default.
-        session: of the model; set by `init_session`.
-        version: of the model's state; checkpoints of another one are rejected.
+        session: the model's `Session`, set by `init_session`.
+        version: version of the model's state; checkpoints of other versions are rejected.
     """
 
     session: Session
@@ -94,7 +94,7 @@ class ParameterServer:
         """Clean up after the last checkpoint."""
 
     def n_step(self) -> int:
-        """Return the number of steps learned from, by default the model's `op_n_step`."""
+        """Return the number of steps that the model has learned from; calls `op_n_step`."""
         return int(self.session.op_n_step())
 
     def create_checkpoint(self) -> Mapping[str, Any]:
@@ -107,7 +107,7 @@ class ParameterServer:
 
 
 class ParameterServerHandle:
-    """A parameter server as agents see it; thread-safe.
+    """An agent's interface to the parameter server; thread-safe.
 
     Attributes:
         config: the algorithm's settings.
@@ -121,19 +121,19 @@ class ParameterServerHandle:
         self.session: Any = _OpPath(self._call, ())
 
     def n_step(self) -> int:
-        """Return the number of steps that all agents have made."""
+        """Return the number of steps of all agents."""
         return int(self._call((), (), {}))
 
     def close(self) -> None:
-        """Disconnect; the program that opened it ends it, after a last checkpoint."""
+        """Disconnect; in the program that opened it, save a checkpoint and end the server."""
 
     def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Return the result of an op; without names, of `n_step`."""
+        """Call an op, or `n_step` if `names` is empty; return its result."""
         raise NotImplementedError
 
 
 class _OpPath:
-    """A path into a model: attributes extend it, a call calls the op."""
+    """A path to an op of a model: attributes extend the path, a call calls the op."""
 
     __slots__ = ("_call", "_names")
 
@@ -142,7 +142,7 @@ class _OpPath:
         self._names = names
 
     def __getattr__(self, name: str) -> _OpPath:
-        if name.startswith("__"):  # looked up by Python and tools
+        if name.startswith("__"):  # such as __wrapped__, which tools look up
             raise AttributeError(name)
         return _OpPath(self._call, (*self._names, name))
 
@@ -153,11 +153,11 @@ class _OpPath:
 def op(session: Any, names: Sequence[str]) -> Any:
     path = ".".join(["session", *names])
     if not names or not names[-1].startswith("op_") or any(n.startswith("_") for n in names):
-        raise AttributeError(f"{quoted(path)[1:-1]} is no op: the name must begin with op_")
+        raise AttributeError(f"{quoted(path)[1:-1]} is not an op: its name must begin with op_")
     for name in names:
         session = getattr(session, name, None)
     if not callable(session):
-        raise AttributeError(f"there is no {quoted(path)[1:-1]}")
+        raise AttributeError(f"the model has no {quoted(path)[1:-1]}")
     return session
 
 
@@ -182,14 +182,14 @@ class LocalParameterServer(ParameterServerHandle):
                 found = checkpoints.restore(self._algorithm, server.version)
                 if found is not None:
                     server.restore_checkpoint(found[1])
-                checkpoints.due(server.n_step())  # intervals count from here
+                checkpoints.due(server.n_step())  # starts the interval
         except Exception as error:
-            raise ParameterServerError(f"the parameter server: {describe(error)}") from error
+            raise ParameterServerError(f"no parameter server: {describe(error)}") from error
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "other processes cannot reach this parameter server: use parameter_server='ray', or "
-            "workers='threads'"
+            "worker processes cannot use a parameter server of this process: pass "
+            "parameter_server='ray' or workers='threads'"
         )
 
     def close(self) -> None:
@@ -201,7 +201,7 @@ class LocalParameterServer(ParameterServerHandle):
                 self._save(server, closing=True)
                 server.close()
             except Exception:
-                logger.exception("closing the parameter server of %s failed", self._algorithm)
+                logger.exception("%s: closing the parameter server failed", self._algorithm)
 
     def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         with self._lock:
@@ -226,7 +226,7 @@ class LocalParameterServer(ParameterServerHandle):
                 state = server.create_checkpoint()
                 checkpoints.save(step, state, algorithm=self._algorithm, version=server.version)
         except Exception:
-            logger.exception("no checkpoint of %s was saved", self._algorithm)
+            logger.exception("%s: saving a checkpoint failed", self._algorithm)
 
 
 def open_parameter_server(
@@ -239,15 +239,16 @@ def open_parameter_server(
     """Make an algorithm's parameter server and restore its latest checkpoint.
 
     Args:
-        algorithm: as `rlwire.relaax.algorithm.load_algorithm` returns it.
-        home: ``"server"``, this process; ``"ray"``, an actor (the extra `ray`) for agents in other
-            processes; or ``"ray:NAME"``, an actor that programs share by name: the first makes and
-            ends it. An actor that dies restarts from its latest checkpoint.
-        checkpoints: None keeps none; in a folder given by its path, one is saved a minute.
-        metrics: a sink, by default the log; an actor gets a copy.
+        algorithm: the result of `rlwire.relaax.algorithm.load_algorithm`.
+        home: where it runs: ``"server"``, in this process; ``"ray"``, in a Ray actor (the extra
+            `ray`), for agents in other processes; ``"ray:NAME"``, in an actor that programs share
+            by name, and that ends with the program that made it. An actor that dies restarts from
+            its latest checkpoint.
+        checkpoints: a `Checkpoints`, or a folder, with a checkpoint each minute; None for none.
+        metrics: a sink (default: the log); an actor gets a copy.
 
     Raises:
-        ParameterServerError: it cannot be made, or its checkpoint cannot be restored.
+        ParameterServerError: the server cannot be made, or its checkpoint not be restored.
         ValueError: `home` is invalid.
         MissingExtra: Ray is not installed.
     """

@@ -1,4 +1,4 @@
-"""A parameter server as a Ray actor, for agents on any node of the cluster (extra `ray`)."""
+"""A parameter server in a Ray actor, for agents on any node of the cluster (extra `ray`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _GRACE = 60.0  # seconds for the last checkpoint
 
 
 class _Actor:
-    """The actor: a parameter server, or the error of making it."""
+    """The actor: a parameter server, or the error that prevented it."""
 
     def __init__(
         self, algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, creator: str
@@ -46,7 +46,7 @@ class _Actor:
         self._server: LocalParameterServer | ParameterServerError
         try:
             self._server = LocalParameterServer(algorithm, checkpoints, metrics)
-        except ParameterServerError as error:  # raised here, Ray would restart the actor
+        except ParameterServerError as error:  # if it were raised, Ray would restart the actor
             self._server = error
 
     def creator(self) -> str:
@@ -57,7 +57,7 @@ class _Actor:
             raise self._server
         try:
             return self._server._call(names, args, kwargs)
-        except SystemExit as error:  # would end the actor
+        except SystemExit as error:  # it would end the actor
             raise RuntimeError("the op raised SystemExit") from error
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class _Actor:
 
 
 class RayParameterServer(ParameterServerHandle):
-    """A parameter server on Ray; it can be pickled. `close` of the `owner` ends the actor."""
+    """A parameter server on Ray; picklable. `close` of the `owner` ends the actor."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class RayParameterServer(ParameterServerHandle):
         self._closed = True
         ray = _ray()
         if self._owner and ray.is_initialized():
-            with contextlib.suppress(ray.exceptions.RayError):  # the actor died
+            with contextlib.suppress(ray.exceptions.RayError):  # if the actor has died
                 actor = self._find_actor()
                 ray.get(actor.close.remote(), timeout=_GRACE)
                 ray.kill(actor)
@@ -105,7 +105,7 @@ class RayParameterServer(ParameterServerHandle):
             ray.shutdown()
 
     def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Return the result of an op; if the actor died, call it again."""
+        """Call an op; if the actor dies, call it again, until the deadline."""
         if self._closed:
             raise LocalProtocolError(f"{path_of(names)}: the parameter server has been closed")
         ray = _ray()
@@ -113,19 +113,20 @@ class RayParameterServer(ParameterServerHandle):
         while True:
             try:
                 asked = self._find_actor().call.remote(list(names), list(args), kwargs)
-            except TypeError as error:  # not serializable
-                raise EncodeError(f"an argument cannot be sent to Ray: {error}") from error
+            except TypeError as error:  # Ray's, for values that it cannot serialize
+                raise EncodeError(f"{path_of(names)}: cannot send to Ray: {error}") from error
             try:
                 return ray.get(asked, timeout=max(until - monotonic(), 0.001))
             except ray.exceptions.GetTimeoutError as error:
                 raise DeadlineExceeded(
                     f"{path_of(names)}: no reply from the parameter server within {_DEADLINE} s; "
-                    "it may have been called"
+                    "the op may have run"
                 ) from error
             except ray.exceptions.RayActorError as error:
                 if monotonic() >= until:
                     raise ConnectionClosed(
-                        f"{path_of(names)}: the parameter server's actor died: {error}"
+                        f"{path_of(names)}: the parameter server's actor died and did not "
+                        f"restart within {_DEADLINE} s: {error}"
                     ) from error
                 sleep(0.1)
             except ray.exceptions.RayTaskError as error:
@@ -148,7 +149,7 @@ class RayParameterServer(ParameterServerHandle):
 def open_actor(
     algorithm: Algorithm, checkpoints: Checkpoints | None, metrics: Metrics, name: str = ""
 ) -> RayParameterServer:
-    """Start the actor, or join the one called `name`; start Ray here if there is no cluster."""
+    """Start the actor, or use the existing one called `name`; initialize Ray if necessary."""
     ray = _ray()
     owns_ray = not ray.is_initialized()
     if owns_ray:

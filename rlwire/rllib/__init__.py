@@ -1,5 +1,5 @@
-"""RLlib over rlwire's protocols; distribution is Ray's. Needs the extra ``rllib``.
+"""RLlib over rlwire's protocols; needs the extra ``rllib``.
 
-`rllink` has the runner that simulators send episodes to, `serving` RLlib's algorithms behind a
-server, `directory` the URLs of runners. Nothing is imported here: Ray takes seconds.
+`rllink` has a runner for simulators that send episodes, `serving` a server of RLlib's algorithms,
+`directory` the URLs of runners. Import these modules themselves: importing Ray takes seconds.
 """

@@ -1,6 +1,6 @@
-"""URLs of a Ray cluster's runners, which register them with an actor.
+"""The URLs of a Ray cluster's runners, which register them with an actor.
 
-RLlib is not imported here: it takes seconds.
+This module does not import RLlib, which takes seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Directory:
         self._urls[algorithm][number] = url
 
     def forget(self, algorithm: str, number: int, url: str) -> None:
-        if self._urls[algorithm].get(number) == url:  # else another has its number
+        if self._urls[algorithm].get(number) == url:  # else another runner has the number
             del self._urls[algorithm][number]
 
     def urls(self, algorithm: str) -> dict[int, str]:
@@ -41,13 +41,13 @@ def _directory() -> Any:
         namespace="rlwire",
         get_if_exists=True,
         num_cpus=0,
-        resources={"node:__internal_head__": 0.001},  # survives the loss of any other node
+        resources={"node:__internal_head__": 0.001},  # the head node, which the cluster cannot lose
         lifetime="detached",
     ).remote()
 
 
 def register(algorithm: str, number: int, url: str) -> Callable[[], None]:
-    """Register a runner's URL, if Ray is initialized; return a function that takes it back."""
+    """Register a runner's URL, if Ray is initialized; return a function that unregisters it."""
     if not ray.is_initialized():
         return lambda: None
     there = _directory()
@@ -61,16 +61,17 @@ def register(algorithm: str, number: int, url: str) -> Callable[[], None]:
 
 
 def runners(algorithm: str = "") -> dict[int, str]:
-    """Return the URL of each runner of this cluster, by its number; Ray must be initialized.
+    """Return the URLs of this cluster's runners, by number; Ray must be initialized.
 
-    `algorithm` is the ``name`` in its `env_config`. A killed runner stays until replaced.
+    `algorithm` is the ``name`` in the algorithm's `env_config`. A killed runner is listed until
+    another replaces it.
     """
     found: dict[int, str] = ray.get(_directory().urls.remote(algorithm))
     return found
 
 
 def reachable(url: str) -> str:
-    """Return a URL with this node's address in place of a host that stands for all addresses."""
+    """Return a URL with this node's address if its host is a wildcard, such as 0.0.0.0."""
     where = parse_url(url)
     if where.host in ("", "0.0.0.0", "::"):
         where = where.replace(host=ray.util.get_node_ip_address())

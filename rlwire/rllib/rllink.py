@@ -1,4 +1,4 @@
-"""RLlib behind RLlink: `RLlinkEnvRunner` samples for its algorithms, `ModulePolicy` acts for them.
+"""RLlib over RLlink: `RLlinkEnvRunner` receives episodes, `ModulePolicy` acts in simulators.
 
 Source: `ray.rllib.env.external` of Ray 2.60. Needs the extra ``rllib``.
 """
@@ -37,12 +37,12 @@ __all__ = ["ModulePolicy", "RLlinkEnvRunner"]
 
 logger = logging.getLogger(__name__)
 
-_MOST_BEGUN: Final = 1000  # unfinished episodes that count for metrics
-_MODULE: Final = "rl_module"  # the entry of a state that has a module's weights
+_MOST_BEGUN: Final = 1000  # unfinished episodes kept for metrics
+_MODULE: Final = "rl_module"  # key of a module's weights in a state
 
 
 class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
-    """A runner of RLlib's new API stack that any number of simulators send episodes to.
+    """A runner of RLlib's new API stack that receives episodes from any number of simulators.
 
     ::
 
@@ -51,12 +51,12 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
         ).env_runners(env_runner_cls=RLlinkEnvRunner, num_env_runners=2)
 
     A runner listens at the port plus its `worker_index`, as Ray's own does: 5556 and 5557 here, and
-    5555 with ``num_env_runners=0``. Metrics and weights are handled by Ray's class.
+    5555 with ``num_env_runners=0``. Ray's class handles metrics and weights.
 
-    The `env_config` may have: ``host`` (by default ``"localhost"``), ``port`` (5555; 0 for any,
-    found by `rlwire.rllib.directory.runners`), ``steps`` of a message (by default RLlib's
-    rollout fragment), ``on_policy`` (by default true), ``name`` (if several algorithms share a
-    cluster), and ``server``, more options of `rllink.Server`.
+    The `env_config` may have: ``host`` (default: ``"localhost"``), ``port`` (5555; 0 lets the
+    system choose, see `rlwire.rllib.directory.runners`), ``steps``, the steps in a message
+    (RLlib's rollout fragment), ``on_policy`` (true), ``name`` (if several algorithms share a
+    cluster), and ``server``, a dict of options of `rllink.Server`.
     """
 
     def __init__(self, *, config: AlgorithmConfig, **options: Any) -> None:
@@ -82,14 +82,14 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
         self._forget = register(str(given.get("name", "")), self.worker_index, self.url)
         nodes = ray.nodes() if ray.is_initialized() else []
         if sum(node["Alive"] for node in nodes) > 1 and parse_url(self.url).address.loopback:
-            logger.warning("%s is for its own node only; host 0.0.0.0 is for others", self.url)
+            logger.warning("%s: other nodes cannot connect; set env_config's host", self.url)
 
     def _client_message_listener(self) -> None:
-        """Do nothing: the server has threads of its own."""
+        """Do nothing, since the server has its own threads."""
 
     @property
     def url(self) -> str:
-        """Where simulators on other machines find it; "" if it does not listen."""
+        """The URL for simulators, also on other machines; "" if the runner does not listen."""
         return "" if self.server is None else reachable(self.server.url)
 
     def assert_healthy(self) -> None:
@@ -102,22 +102,22 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
             server.stop()
 
     def sample(self, **options: Any) -> list[Any]:
-        """Return the received episodes; wait up to the config's `sample_timeout_s` for some."""
+        """Return received episodes; wait for the first at most the config's `sample_timeout_s`."""
         if self.server is None:
             return []
         clients, url = self.server.statistics().clients, self.url
         batch = self.server.sample(self.config.sample_timeout_s)
-        if not batch and self.server is not None:  # else it was stopped
+        if not batch and self.server is not None:  # else `stop` was called
             logger.warning(
-                "no samples for %g s: the runner with worker_index %d listens at %s, and has %d "
-                "clients", self.config.sample_timeout_s, self.worker_index, url, clients,
+                "no samples within %g s: runner %d at %s has %d clients",
+                self.config.sample_timeout_s, self.worker_index, url, clients,
             )  # fmt: skip
         episodes, steps = [], 0
         for received in batch:
             try:
                 episode = SingleAgentEpisode.from_state(received.to_state()).to_numpy()
             except Exception as error:
-                logger.warning("an episode of %d steps is invalid: %s", len(received), error)
+                logger.warning("dropped an invalid episode of %d steps: %s", len(received), error)
                 continue
             steps += len(episode)
             if episode.is_done:
@@ -125,16 +125,15 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
             else:
                 self._ongoing_episodes_for_metrics[episode.id_].append(episode)
             episodes.append(episode)
-        while len(self._ongoing_episodes_for_metrics) > _MOST_BEGUN:  # of simulators that have gone
+        while len(self._ongoing_episodes_for_metrics) > _MOST_BEGUN:  # of lost simulators
             del self._ongoing_episodes_for_metrics[next(iter(self._ongoing_episodes_for_metrics))]
         done = sum(episode.is_done for episode in episodes)
         self.num_env_steps_sampled_lifetime += steps
         SingleAgentEnvRunner._increase_sampled_metrics(self, steps, done)
-        # An episode that ended without a further step counts, but has nothing to learn from.
+        # Episodes without steps count for metrics, but learners cannot use them.
         return [episode for episode in episodes if len(episode)]
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Set new weights, and send them to the simulators."""
         super().set_state(state)
         self._publish()
 
@@ -147,8 +146,8 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
 class ModulePolicy:
     """A policy for `rlwire.play` that runs RLlib's module with the trainer's weights.
 
-    For Discrete spaces. The program makes the algorithm's `config` itself: the trainer's is a
-    pickle, and is never opened here. `seed` is for drawing actions.
+    For Discrete actions. Pass the algorithm's `config`: the trainer sends it as a pickle, which
+    rlwire does not load. `seed` is for sampling actions.
     """
 
     def __init__(self, config: AlgorithmConfig, *, seed: int | None = None) -> None:
@@ -159,7 +158,7 @@ class ModulePolicy:
         self._of: SetState | None = None
 
     def __call__(self, observation: Any, weights: SetState) -> tuple[int, dict[str, Any]]:
-        """Return an action, its distribution's inputs and its log-probability."""
+        """Return an action, its distribution inputs and its log-probability."""
         if weights is not self._of:
             assert weights.state is not None
             self._module.set_state(weights.state[_MODULE])

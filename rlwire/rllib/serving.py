@@ -1,7 +1,7 @@
-"""`RLlibServer`: one of RLlib's algorithms, trained by environments that call; ``rllib:PPO``.
+"""`RLlibServer` trains an RLlib algorithm with environments that connect: ``rllib:PPO``.
 
-Runners are RLlib's own, in Ray's actors; their environments are places for callers. Each runner has
-its own port. The algorithm trains in a thread of the serving process.
+RLlib's runners, in Ray actors, listen for environments, each at its own port. The algorithm trains
+in a thread of the server's process.
 """
 
 from __future__ import annotations
@@ -43,18 +43,17 @@ __all__ = ["CallersEnvRunner", "RLlibServer", "RLlibStatistics"]
 
 logger = logging.getLogger(__name__)
 
-ALGORITHMS = ("PPO", "DQN", "IMPALA", "APPO", "SAC")  # that tests train
+ALGORITHMS = ("PPO", "DQN", "IMPALA", "APPO", "SAC")  # those that the tests train
 
-_KEPT = 3  # checkpoints
-_LONGEST = 30.0  # seconds for the end of an iteration, beyond any grace time
+_KEPT = 3  # number of checkpoints
+_LONGEST = 30.0  # seconds for an iteration to end, in addition to the grace time
 
 
 class CallersEnvRunner(SingleAgentEnvRunner):
-    """RLlib's own runner over environments that call.
+    """RLlib's runner, with environments that connect to it.
 
-    It has places for the config's `num_envs_per_env_runner` callers, which step together. The
-    `env_config` has ``url``, where the first runner listens, and ``server``, options of
-    `rlwire.listen_vec`.
+    It waits for `num_envs_per_env_runner` environments, which step together. The `env_config` has
+    ``url``, where the first runner listens, and ``server``, options of `rlwire.listen_vec`.
     """
 
     def make_env(self) -> None:
@@ -82,10 +81,10 @@ class RLlibStatistics:
     """Counters of an `RLlibServer` since its start.
 
     Attributes:
-        iterations: of RLlib's.
-        steps: sampled.
-        episodes: that have ended.
-        episode_return_mean: of the last ones, as RLlib counts it; None before one has ended.
+        iterations: RLlib's training iterations.
+        steps: sampled steps.
+        episodes: episodes that have ended.
+        episode_return_mean: RLlib's metric; None before the first episode has ended.
     """
 
     iterations: int = 0
@@ -99,17 +98,17 @@ def server(name: str, url: URL, **options: Any) -> RLlibServer:
 
 
 def algorithm_config(name: str) -> AlgorithmConfig:
-    """Return a config by name: ``"PPO"``, or ``"module:factory"`` of your own."""
+    """Return a config by name: ``"PPO"``, or your own ``"module:factory"``."""
     if ":" in name:
         found = load(name, "'PPO' or 'module:config'")
     elif (found := getattr(algorithms, f"{name}Config", None)) is None:
         raise ValueError(
             f"RLlib has no algorithm {name!r}; expected one such as {', '.join(ALGORITHMS)}, or "
-            f"'module:config' of your own"
+            f"your own 'module:config'"
         )
     config = found() if callable(found) and not isinstance(found, AlgorithmConfig) else found
     if not isinstance(config, AlgorithmConfig):
-        raise TypeError(f"{name} must give RLlib's AlgorithmConfig, not {type(config).__name__}")
+        raise TypeError(f"{name} must be an AlgorithmConfig of RLlib, not {type(config).__name__}")
     return config.copy(copy_frozen=False)
 
 
@@ -120,7 +119,7 @@ def _plain(value: Any) -> Any:
 
 
 class RLlibServer(BackgroundServer):
-    """Trains one of RLlib's algorithms with the environments that call.
+    """Trains an RLlib algorithm with environments that connect.
 
     ::
 
@@ -128,28 +127,28 @@ class RLlibServer(BackgroundServer):
             ...
         rlwire.serve("rllib:PPO", "rlx://localhost:7001", like="CartPole-v1").wait()
 
-    Checkpoints are RLlib's own, which have pickles in them: restore only those that you trust.
+    Checkpoints are RLlib's and contain pickles: restore only those that you trust.
 
     Args:
-        name: of RLlib's algorithm, ``"PPO"``, or ``"module:factory"`` of a config.
-        url: where the first runner listens, over RLX or openpi; the next one listens on the next
-            port. With port 0 the system chooses each.
-        like: takes the spaces from an environment, or one of this name.
-        observation_space: of the environments; by default the config's.
-        action_space: of the environments; by default the config's.
-        config: more settings by RLlib's names, such as ``{"lr": 0.001}``, or ``"FILE"`` or
-            ``"FILE:SECTION"`` of YAML (by default ``algorithm``). Each runner waits for
-            ``num_envs_per_env_runner`` callers.
-        runners: how many, each an actor of Ray's; 0 for one in this process.
-        ray_address: of a cluster to join, such as ``"auto"``. By default the variable
-            ``RAY_ADDRESS``, else Ray is started here, if it is not, and ended with the server.
-            `rlwire.serve` has it listen at 127.0.0.1 only, if Ray is not imported yet.
-        iterations: of RLlib's, after which the server stops; None for never.
-        checkpoints: a folder. The newest checkpoint in it is restored at the start, and one is
-            saved at the end and every `save_every` iterations.
+        name: the algorithm, such as ``"PPO"``, or ``"module:factory"`` of a config.
+        url: where the first runner listens, over RLX or openpi; each further runner listens at the
+            next port. With port 0 the system chooses all ports.
+        like: an environment with the same spaces, or its name.
+        observation_space: the environments' (default: the config's).
+        action_space: the environments' (default: the config's).
+        config: settings by RLlib's names, such as ``{"lr": 0.001}``; or those of a YAML file,
+            ``"FILE"`` or ``"FILE:SECTION"`` (default section: ``algorithm``). Each runner waits
+            for ``num_envs_per_env_runner`` environments.
+        runners: number of runners, each a Ray actor; 0 for one in this process.
+        ray_address: the cluster to join, such as ``"auto"``; by default the variable
+            ``RAY_ADDRESS``. Without either, a local Ray runs until the server stops; `rlwire.serve`
+            makes it listen at 127.0.0.1 only, if Ray has not been imported yet.
+        iterations: training iterations until the server stops; None for no end.
+        checkpoints: a folder. The server restores its newest checkpoint when it starts, and saves
+            one when it stops and every `save_every` iterations.
         save_every: iterations between two checkpoints.
         metrics: a sink for ``episode_return_mean`` and ``episode_len_mean``, by steps.
-        options: of `rlwire.listen_vec`, such as `tls`, `timeout` and `limits`; picklable.
+        options: picklable options of `rlwire.listen_vec`, such as `tls`, `timeout` and `limits`.
     """
 
     scheme = "rlx"
@@ -173,7 +172,7 @@ class RLlibServer(BackgroundServer):
     ) -> None:
         url = parse_url(url)
         if url.protocol.caller != "environment" or url.scheme == "rllink":
-            raise ValueError(f"{url}: environments do not call over {url.scheme}://")
+            raise ValueError(f"{url}: expected rlx:// or openpi://, where environments connect")
         check_server_tls(url, options.get("tls"))
         for what, number, least in (
             ("runners", runners, 0),
@@ -183,18 +182,18 @@ class RLlibServer(BackgroundServer):
             if number is not None and number < least:
                 raise ValueError(f"{what} must be {least} or more, not {number}")
         if url.unix is not None and runners > 1:
-            raise ValueError(f"{url}: a unix socket is for one runner, not {runners}")
+            raise ValueError(f"{url}: a unix socket serves one runner, not {runners}: use ports")
         listening = url.protocol.options["listener"]
         if unknown := sorted(name for name in options if not hasattr(listening, name)):
             raise TypeError(f"rllib:{name} has no option {unknown[0]}")
         own = algorithm_config(name)
         settings = _plain(section(config) if isinstance(config, str) else config or {})
-        settings.pop("name", None)  # the algorithm's, in an app.yaml
+        settings.pop("name", None)  # of the algorithm, in app.yaml
         if unknown := [setting for setting in settings if not hasattr(own, setting)]:
             raise ValueError(f"RLlib's {type(own).__name__} has no setting {unknown[0]!r}")
         own.update_from_dict(settings)
         if own.is_multi_agent:
-            raise ValueError(f"{name} has several agents: environments that call have one each")
+            raise ValueError(f"{name} is multi-agent, but environments that connect have one agent")
         if like is None and observation_space is None and own.observation_space is None:
             like = own.env
         spaces = {
@@ -203,13 +202,13 @@ class RLlibServer(BackgroundServer):
         }
         spaces = {which: given or getattr(own, which) for which, given in spaces.items()}
         if None in spaces.values():
-            raise ValueError("RLlib needs the spaces: give like=, or both of them")
+            raise ValueError("RLlib needs like=, or observation_space= and action_space=")
         own.environment(env=None, env_config={"url": str(url), "server": options}, **spaces)
         own.env_runners(
             env_runner_cls=CallersEnvRunner,
             num_env_runners=runners,
             create_env_on_local_worker=not runners,
-            sample_timeout_s=None,  # callers may be slow, and late samples would be lost
+            sample_timeout_s=None,  # RLlib would drop samples of slow environments
         )
         own.fault_tolerance(restart_failed_env_runners=True)
         own.validate()
@@ -229,7 +228,6 @@ class RLlibServer(BackgroundServer):
 
     @property
     def urls(self) -> list[str]:
-        """Where each runner listens."""
         return getattr(self._running, "urls", [])
 
     def statistics(self) -> RLlibStatistics:
@@ -239,7 +237,7 @@ class RLlibServer(BackgroundServer):
         self._statistics = RLlibStatistics()
         if not ray.is_initialized():
             more: dict[str, Any] = {}
-            if self._ray_address is None:  # each runner asks for a CPU, and so does a learner
+            if self._ray_address is None:  # each runner and learner reserves a CPU
                 most = self.config.num_env_runners + self.config.num_learners + 1
                 more = {"num_cpus": max(os.cpu_count() or 1, most), "include_dashboard": False}
             logger.info("starting Ray")
@@ -284,8 +282,6 @@ class RLlibServer(BackgroundServer):
 
 
 class _Training:
-    """An algorithm that trains in a thread."""
-
     def __init__(self, server: RLlibServer) -> None:
         self._server = server
         self.algorithm = server.config.build_algo()
@@ -308,21 +304,21 @@ class _Training:
         return parse_url(self.urls[0]).address
 
     def drain(self, seconds: float) -> None:
-        """Go on for so long: training has no end of its own."""
+        """Train for `seconds`, because training does not end by itself."""
         self._worker.sleep(seconds)
 
     def stop(self, grace: float) -> None:
         self._worker.stop(0)
-        reports = logging.getLogger("ray.rllib")  # logs each runner that ends here as an error
+        reports = logging.getLogger("ray.rllib")  # would log each killed runner as an error
         level = reports.level
         reports.setLevel(logging.CRITICAL)
         try:
             for actor in self._actors:
-                ray.kill(actor)  # even if it waits for a caller
+                ray.kill(actor)  # also if it waits for an environment
             if (runner := self.algorithm.env_runner).env is not None:
                 runner.callers.close()
             if not self._worker.stop(grace + _LONGEST):
-                logger.warning("RLlib did not end its iteration; it is not saved")
+                logger.warning("RLlib's iteration did not end in time and is not saved")
             self.algorithm.stop()
         finally:
             reports.setLevel(level)
@@ -336,7 +332,7 @@ class _Training:
                     break
                 server.learnt(results)
                 restarts = self._group.num_remote_worker_restarts()
-                if restarts != self._restarts:  # a runner may be on another node now
+                if restarts != self._restarts:  # a runner may have moved to another node
                     self._restarts, self.urls = restarts, self._found()
                     self._actors = self._group.foreach_env_runner(_actor_of, local_env_runner=False)
                 done = server.statistics().iterations
@@ -347,12 +343,12 @@ class _Training:
                     break
         except Exception:
             if not worker.stopping:
-                logger.exception("RLlib failed; the server stops")
+                logger.exception("RLlib failed; stopping the server")
                 server.stop_soon()
         self._save()
 
     def _save(self) -> None:
-        """Save a checkpoint, under another name until it is complete; delete the oldest."""
+        """Save a checkpoint, under a temporary name until it is complete; delete the oldest."""
         folder = self._server._folder
         if folder is None:
             return
@@ -365,12 +361,12 @@ class _Training:
             part.rename(whole)
             for old in saved(folder)[:-_KEPT]:
                 shutil.rmtree(old, ignore_errors=True)
-        except Exception:  # training goes on with a full disk
-            logger.exception("no checkpoint could be saved in %s", folder)
+        except Exception:  # training continues, for example with a full disk
+            logger.exception("saving a checkpoint in %s failed", folder)
 
 
 def saved(folder: Path) -> list[Path]:
-    """Return the checkpoints in a folder, the oldest first."""
+    """Return the checkpoints in a folder, oldest first."""
     if not folder.is_dir():
         return []
     return sorted(each for each in folder.iterdir() if re.fullmatch(r"rllib-\d+", each.name))

@@ -1,1 +1,1 @@
-"""For tests: `rlx`, an exam for RLX servers; `memory`, connections inside one process."""
+"""Conformance tests to inherit: `rlx`, for RLX servers."""

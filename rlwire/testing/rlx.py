@@ -1,4 +1,4 @@
-"""The exam for RLX servers.
+"""Conformance tests for RLX servers.
 
 ::
 
@@ -6,14 +6,14 @@
     from rlwire.testing.rlx import RLXServerConformance
 
     class TestMyServer(RLXServerConformance):
-        states = [[0.0, 0.0, 0.0, 0.0]]          # of your agent
+        states = [[0.0, 0.0, 0.0, 0.0]]          # valid for your agent
 
         @pytest.fixture
         def address(self):
             with start_my_server() as port:
                 yield ("localhost", port)
 
-Set a test to None in the subclass if it does not apply. What an agent should answer is not tested.
+If a test does not apply, set it to None in the subclass. The tests do not judge actions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rlwire.transports.address import AddressLike, parse
 
 __all__ = ["RLXServerConformance", "RawClient"]
 
-# After each of these the server does not know where the next message begins.
+# After each of these, the start of the next message is unknown.
 MALFORMED: dict[str, bytes] = {
     "length with a leading zero": b"05:hello,",
     "length with a sign": b"-5:hello,",
@@ -46,13 +46,13 @@ UNREADABLE: dict[str, bytes] = {
     "message that ends inside its version": b"2:\x01\x00,",
     "key longer than the message": b"8:\x01\x00\x00\x00\xff\xff\xff\x7f,",
     "unknown type": b"10:\x01\x00\x00\x00\x01\x00\x00\x00k\xc8,",
-    "array of a dtype that is none": b"30:\x01\x00\x00\x00\x01\x00\x00\x00k\x07"
+    "array of an invalid dtype": b"30:\x01\x00\x00\x00\x01\x00\x00\x00k\x07"
     b"\x06\x00\x00\x00object\x00\x00\x00\x00\x02\x00\x00\x00ab,",
 }
 
 
 class RawClient:
-    """A socket with netstrings, and no rules; `timeout` is seconds for each reply."""
+    """An RLX client that does not check the protocol; `timeout` is in seconds, for each reply."""
 
     def __init__(self, address: AddressLike, timeout: float = 5.0) -> None:
         family, target = parse(address).resolve()[0]
@@ -74,12 +74,12 @@ class RawClient:
         self._socket.sendall(rlx.encode(message, framed=True))
 
     def send_bytes(self, data: bytes, *, piece: int = 0) -> None:
-        """Send bytes as they are, in pieces of `piece` bytes unless it is 0."""
+        """Send raw bytes, in pieces of `piece` bytes unless it is 0."""
         for at in range(0, len(data), piece or len(data)):
             self._socket.sendall(data[at : at + (piece or len(data))])
 
     def receive(self) -> dict[str, Any]:
-        """Return the next message; raise ConnectionError or TimeoutError."""
+        """Return the next message; ConnectionError at the end, TimeoutError after `timeout`."""
         while True:
             buffer = bytes(self._received)
             size = rlx.frame_size(buffer, 0, len(buffer), 2**30)
@@ -92,12 +92,11 @@ class RawClient:
             self._received += data
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send one message and return the reply."""
         self.send(message)
         return self.receive()
 
     def rest(self) -> list[dict[str, Any]]:
-        """Return the messages until the server closes; raise TimeoutError if it does not."""
+        """Return all messages until the server closes; TimeoutError if it does not."""
         messages = []
         with contextlib.suppress(ConnectionError):
             while True:
@@ -113,17 +112,17 @@ class RLXServerConformance:
     """
 
     timeout: float = 5.0
-    """Seconds for each reply."""
+    """Seconds to wait for each reply."""
 
     states: Sequence[Any] = (
         [0.0, 0.0, 0.0, 0.0],
         np.zeros(4, np.float64),
         np.zeros((84, 84, 4), np.float32),
     )
-    """States to send."""
+    """States to send, valid for the agent."""
 
     rewards: Sequence[Any] = (None, 1.0, [0.5, -0.5])
-    """Rewards to send."""
+    """Rewards to send, valid for the agent."""
 
     @contextlib.contextmanager
     def client(self, address: AddressLike, *, ready: bool = False) -> Iterator[RawClient]:
@@ -134,13 +133,11 @@ class RLXServerConformance:
             yield client
 
     def check_works(self, client: RawClient) -> None:
-        """Check that an initialized connection still works."""
         reply = client.ask(self.update())
         assert reply["response"] == "action", reply
         assert "data" in reply
 
     def update(self, **changes: Any) -> dict[str, Any]:
-        """Return an `update` command."""
         command = {"command": "update", "reward": None, "state": self.states[0], "terminal": False}
         return {**command, **changes}
 
@@ -188,7 +185,7 @@ class RLXServerConformance:
             flat = {"command": "update_metrics", "name": "conformance_flat", "y": 1.0, "x": 1}
             assert client.ask(flat) == {"response": "done"}
 
-    # Rejected commands; the connection stays open.
+    # The server rejects a command, and the connection stays open.
 
     def test_update_before_init(self, address: AddressLike) -> None:
         """`update` and `reset` before `init` are errors; `init` then works."""
@@ -199,20 +196,18 @@ class RLXServerConformance:
             self.check_works(client)
 
     def test_unknown_command(self, address: AddressLike) -> None:
-        """An unknown command is an error."""
         with self.client(address, ready=True) as client:
             self.check_error(client.ask({"command": "fly"}), "unknown command")
             self.check_works(client)
 
     def test_no_command(self, address: AddressLike) -> None:
-        """A message without a command, or with one that is no text, is an error."""
+        """A message without a command, or with a command that is not text, is an error."""
         with self.client(address, ready=True) as client:
             for message in ({}, {"response": "ready"}, {"command": None}, {"command": ["init"]}):
                 self.check_error(client.ask(message))
             self.check_works(client)
 
     def test_bad_metrics(self, address: AddressLike) -> None:
-        """Invalid metrics are an error."""
         with self.client(address, ready=True) as client:
             for data in (
                 "text",
@@ -233,7 +228,7 @@ class RLXServerConformance:
             assert client.receive()["response"] == "action"
 
     def test_glued_commands(self, address: AddressLike) -> None:
-        """Replies have the order of the commands."""
+        """Several commands may arrive together; replies keep their order."""
         with self.client(address) as client:
             commands = [{"command": "init"}, self.update(), {"command": "reset"}, self.update()]
             client.send_bytes(b"".join(rlx.encode(c, framed=True) for c in commands))
@@ -241,7 +236,7 @@ class RLXServerConformance:
             assert replies == ["ready", "action", "done", "action"]
 
     def test_malformed_bytes(self, address: AddressLike) -> None:
-        """Bytes that are no netstring close the connection, after at most one error."""
+        """After bytes that are not a netstring, the server sends at most one error and closes."""
         with self.client(address, ready=True) as other:
             for name, data in MALFORMED.items():
                 with self.client(address, ready=True) as client:
@@ -254,7 +249,7 @@ class RLXServerConformance:
                 self.check_works(other)
 
     def test_unreadable_messages(self, address: AddressLike) -> None:
-        """An invalid message in a netstring is an error; RELAAX's own server closes instead."""
+        """An invalid message in a netstring is an error (RELAAX's own server closes instead)."""
         with self.client(address, ready=True) as client:
             for data in UNREADABLE.values():
                 client.send_bytes(data)
@@ -262,7 +257,7 @@ class RLXServerConformance:
                 self.check_works(client)
 
     def test_connections_have_their_own_state(self, address: AddressLike) -> None:
-        """`init` on one connection does not initialise another."""
+        """`init` on one connection does not initialize another."""
         with self.client(address, ready=True) as first, self.client(address) as second:
             self.check_error(second.ask(self.update()))
             self.check_works(first)

@@ -115,7 +115,7 @@ def test_pettingzoo() -> None:
         "b": (2, 0.5, False, False, {"n": 1}),
     }
     assert driven.step({"a": 0, "b": 0})["b"][0] == 2
-    with pytest.raises(TypeError, match=r"agents a, b; dm_env_rpc carries one agent's"):
+    with pytest.raises(TypeError, match=r"2 agents \(a, b\).*dm_env_rpc"):
         driven.one("dm_env_rpc")
 
 
@@ -148,14 +148,14 @@ def test_rewards_that_are_no_number() -> None:
         def reward_spec(self) -> Any:
             return {"x": specs.Array((), float)}
 
-    with pytest.raises(EncodeError, match=r"a reward of Two .* X carries a number"):
+    with pytest.raises(EncodeError, match=r"Two .*reward.* X "):
         drive(Two()).one("X")
     assert drive(Fall()).one("X").name == "Fall"
 
 
 def test_what_is_no_environment() -> None:
     for thing in (3, "sys:version", lambda: 3):
-        with pytest.raises(TypeError, match="is no environment"):
+        with pytest.raises(TypeError, match="observation_space"):
             drive(thing)
     with pytest.raises(TypeError, match="vector of environments"):
         drive(gymnasium.make_vec("CartPole-v1", num_envs=2))

@@ -76,7 +76,7 @@ def test_the_same_as_theirs(workers: int) -> None:
     assert envs.env_method("add", 1, indices=[1, 0]) == [8, 4]
     assert envs.env_is_wrapped(gymnasium.wrappers.TimeLimit) == [False] * 3
     envs.set_options([{"x": 1}, {}, {}])
-    with pytest.raises(ValueError, match="same reset options"):
+    with pytest.raises(ValueError, match="reset options"):
         envs.reset()
     envs.close()
     theirs.close()
@@ -90,7 +90,7 @@ def test_vectors_that_do_not_fit() -> None:
         pytest.raises(ValueError, match=r"autoreset_mode='SameStep'"),
     ):
         VecEnv(envs)
-    with pytest.raises(ValueError, match="leave copy=False out"):
+    with pytest.raises(ValueError, match="copy="):
         ours(1, workers=0, copy=False)
 
 

@@ -80,8 +80,8 @@ def test_specs() -> None:
     ("space", "text"),
     [
         (spaces.Dict(a=spaces.Tuple([spaces.Sequence(spaces.Discrete(2))])), "Sequence at a.0"),
-        (spaces.Graph(spaces.Discrete(2), None), "has a Graph, which X cannot carry; wrap"),
-        ({"a": ["nothing"]}, "a str at a.0, not one of dm_env's specs, which X"),
+        (spaces.Graph(spaces.Discrete(2), None), "a Graph, which X cannot carry"),
+        ({"a": ["nothing"]}, "a str at a.0 .*which X"),
         (3, "has a int"),
     ],
 )

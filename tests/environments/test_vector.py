@@ -154,7 +154,7 @@ def test_without_autoreset(way: dict[str, Any]) -> None:
         )
         given = actions(3, 7)
         same(ours.step(given), original.step(given))  # the second is over after this
-        with pytest.raises((RuntimeError, PeerError), match="has to be reset"):
+        with pytest.raises((RuntimeError, PeerError), match="reset_mask"):
             ours.step(given)
         original.close()
 
@@ -314,7 +314,7 @@ def test_an_interrupted_step_has_to_be_followed_by_a_reset(lent: bool) -> None:
             lambda: envs.set_attr("name", "x"),
             lambda: envs.reset(options={"reset_mask": np.array([True, False, False])}),
         ):
-            with pytest.raises(LocalProtocolError, match="a step was interrupted"):
+            with pytest.raises(LocalProtocolError, match="step was interrupted"):
                 call()
         observations, _ = envs.reset(seed=[7, 8, 9])
         with local([Nested] * 3, workers=0) as others:
@@ -368,9 +368,9 @@ def test_attributes_of_a_process_that_died() -> None:
     with local(makes(4), workers=2) as envs:
         envs.reset(seed=1)
         os.kill(envs.call("pid")[2], signal.SIGKILL)
-        with pytest.raises(ConnectionClosed, match="environments 2 to 3 has died"):
+        with pytest.raises(ConnectionClosed, match="environments 2 to 3 "):
             envs.call("pid")
-        with pytest.raises(ConnectionClosed, match="environments 2 to 3 has died"):
+        with pytest.raises(ConnectionClosed, match="environments 2 to 3 "):
             envs.set_attr("name", "x")
         truncated = envs.step(actions(4, 0))[3]
         assert truncated.tolist() == [False, False, True, True]

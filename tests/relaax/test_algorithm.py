@@ -118,9 +118,9 @@ def test_one_that_fails_to_import(tmp_path):
 
 
 def test_one_that_is_not_there(tmp_path):
-    with pytest.raises(ImportError, match="not shipped with rlwire"):
+    with pytest.raises(ImportError, match="no algorithm"):
         load_algorithm("nothing_of_that_name")
-    with pytest.raises(ImportError, match="no folder or file"):
+    with pytest.raises(ImportError, match="no algorithm"):
         load_algorithm(tmp_path / "nothing")
     with pytest.raises(ImportError, match="nothing"):
         load_algorithm("nothing.at.all")
@@ -146,7 +146,7 @@ def test_agents_that_learn_together(one_file, tmp_path, workers):
                 total = [10 * (begins + 2), 10 * (begins + 2)]
                 assert other.update(0.5, np.array([1.0, 1.0])) == total
             assert server.parameter_server.n_step() == begins + 2
-        with pytest.raises(RuntimeError, match="does not run"):
+        with pytest.raises(RuntimeError, match="parameter server"):
             _ = server.parameter_server
         assert steps(tmp_path / "checkpoints")[0] == begins + 2
 

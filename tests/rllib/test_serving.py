@@ -161,7 +161,7 @@ def test_algorithms(algorithm: str) -> None:
     ("name", "options", "error", "why"),
     [
         ("PPPO", {"like": "CartPole-v1"}, ValueError, "no algorithm 'PPPO'; expected one such as"),
-        ("PPO", {}, ValueError, "RLlib needs the spaces"),
+        ("PPO", {}, ValueError, "observation_space="),
         ("PPO", {"like": "CartPole-v1", "wrokers": 2}, TypeError, "has no option 'wrokers'"),
         ("PPO", {"like": "CartPole-v1", "config": {"lrr": 1}}, ValueError, "no setting 'lrr'"),
         ("PPO", {"like": "CartPole-v1", "runners": -1}, ValueError, "runners must be 0 or more"),

@@ -1,1 +1,1 @@
-"""Algorithms that are shipped, for ``algorithm:NAME``."""
+"""The algorithms that rlwire ships, for ``algorithm:NAME``."""

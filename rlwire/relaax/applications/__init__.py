@@ -1,6 +1,6 @@
-"""Applications: a folder with ``app.yaml``, whose names are RELAAX's, and ``environment/``.
+"""Applications: a folder with ``app.yaml``, with RELAAX's names, and ``environment/``.
 
-``rlwire new``, ``generate``, ``config`` and ``run`` make, change and run one.
+``rlwire new``, ``generate``, ``config`` and ``run`` create, change and run applications.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``rlwire new``, ``generate``, ``config`` and ``run``: their arguments and calls."""
+"""The commands ``rlwire new``, ``generate``, ``config`` and ``run``."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
     parser.set_defaults(run=functools.partial(_run, command))
     add = parser.add_argument
     if command == "new":
-        add("name", metavar="NAME", help="the application's folder")
+        add("name", metavar="NAME", help="folder to create")
     else:
-        add("-c", "--config", default="app.yaml", metavar="FILE", help="default: %(default)s")
+        text = "the application's file (default: %(default)s)"
+        add("-c", "--config", default="app.yaml", metavar="FILE", help=text)
     if command == "run":
-        text = "what to run; the parameter server is in rlx-server (default: all)"
+        text = "processes to run; rlx-server includes the parameter server (default: all)"
         add("components", nargs="*", metavar="|".join(running.COMPONENTS), help=text)
-        text = "how many environments (default: %(default)s)"
+        text = "number of environments (default: %(default)s)"
         add("-n", "--n-environments", type=int, default=1, metavar="COPIES", help=text)
-        text = "the first environment's agent neither explores nor learns"
+        text = "ask the first environment's agent not to explore or learn"
         add("--exploit", action="store_true", help=text)
-        add("--show-ui", action="store_true", help="the first environment shows what it does")
+        add("--show-ui", action="store_true", help="render the first environment")
         return
     add(
         *("-e", "--environment"),
         default="bandit" if command == "new" else None,
         choices=generating.ENVIRONMENTS,
         metavar="|".join(generating.ENVIRONMENTS),
-        help="the environment (default: %(default)s)" if command == "new" else "the environment",
+        help="environment template" + (" (default: %(default)s)" if command == "new" else ""),
     )
-    add("-a", "--algorithm", metavar="|".join(generating.ALGORITHMS), help="the algorithm")
+    text = "algorithm" + (" (default: bandit for bandit, else pg)" if command == "new" else "")
+    add("-a", "--algorithm", metavar="|".join(generating.ALGORITHMS), help=text)
 
 
 def _run(command: str, given: argparse.Namespace) -> int | None:
@@ -41,10 +43,10 @@ def _run(command: str, given: argparse.Namespace) -> int | None:
     if command == "run":
         if unknown := set(given.components) - set(running.COMPONENTS):
             raise ApplicationError(
-                f"unknown component {unknown.pop()}: expected {', '.join(running.COMPONENTS)}"
+                f"unknown process {unknown.pop()}: expected {', '.join(running.COMPONENTS)}"
             )
         if given.n_environments < 1:
-            raise ApplicationError(f"--n-environments is at least 1, not {given.n_environments}")
+            raise ApplicationError(f"--n-environments must be above 0, not {given.n_environments}")
         return running.run(
             read_application(given.config),
             given.components or ("all",),

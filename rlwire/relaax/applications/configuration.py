@@ -1,4 +1,4 @@
-"""``app.yaml``: names in both of RELAAX's spellings, errors with their line."""
+"""Read ``app.yaml``, with names in both of RELAAX's spellings; errors name the line."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _Section = TypeVar("_Section", bound="Section")
 
 
 class ApplicationError(RlwireError, ValueError):
-    """An application is invalid; the text has the place, such as ``app.yaml:12``."""
+    """An application is invalid; the text names the line, such as ``app.yaml:12``."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """Base of sections; the fields are its settings."""
+    """Base class of sections; fields are settings."""
 
-    open: ClassVar[bool] = False  # whether it may have other settings, in `own`
+    open: ClassVar[bool] = False  # whether other settings are allowed, in `own`
 
     place: str = ""  # file and line, for errors
     own: Mapping[str, Any] = field(default_factory=dict)
@@ -38,20 +38,20 @@ class Section:
 class EnvironmentSection(Section):
     open = True
 
-    run: str | None = None  # the command
-    type: str | None = None  # the template, which has configurations of algorithms
+    run: str | None = None  # command
+    type: str | None = None  # template, which selects configurations of algorithms
     max_episodes: int | None = None
     infinite_run: bool = False
 
 
 @dataclass(frozen=True)
 class RLXServerSection(Section):
-    """``relaax-rlx-server``, with the options of a server of ``rlx://``."""
+    """The section ``relaax-rlx-server``; `own` has options of `rlwire.serve` over RLX."""
 
     open = True
 
     bind: str = "localhost:7001"
-    bind_by_env_var: str | None = None  # a variable that has the address, if it is set
+    bind_by_env_var: str | None = None  # environment variable that overrides `bind`
     log_level: str = "INFO"
 
     @property
@@ -70,7 +70,7 @@ class RLXServerSection(Section):
         ]
         try:
             if elsewhere := [name for name, _ in given if name in _ELSEWHERE]:
-                raise ValueError(f"{elsewhere[0]} belongs to another section")
+                raise ValueError(f"{elsewhere[0]} is not a setting of this section")
             return _options.keywords(OPTIONS, "server", "rlx", given)
         except (ValueError, OSError) as error:
             raise ApplicationError(f"{self.place}: {error}") from None
@@ -78,7 +78,7 @@ class RLXServerSection(Section):
 
 @dataclass(frozen=True)
 class ParameterServerSection(Section):
-    checkpoint_dir: str | None = None  # None: no checkpoints
+    checkpoint_dir: str | None = None  # None for no checkpoints
     checkpoint_step_interval: int | None = None
     checkpoint_time_interval: float | None = None  # seconds
     checkpoints_to_keep: int = 5
@@ -86,13 +86,13 @@ class ParameterServerSection(Section):
 
 @dataclass(frozen=True)
 class MetricsServerSection(Section):
-    metrics_dir: str | None = None  # of TensorBoard's files
+    metrics_dir: str | None = None  # for TensorBoard's files
     log_metrics_to_console: bool = False
 
 
 @dataclass(frozen=True)
 class AlgorithmSection(Section):
-    """``algorithm``: a shipped one or a module by `name`, or a folder by `path`."""
+    """The section ``algorithm``: `name` of a shipped one or a module, or `path` of a folder."""
 
     open = True
 
@@ -102,7 +102,7 @@ class AlgorithmSection(Section):
 
 @dataclass(frozen=True)
 class Application:
-    """The sections of an application's file; a missing one is None."""
+    """The sections of an application's file; None for a missing one."""
 
     path: str
     environment: EnvironmentSection | None = None
@@ -112,7 +112,7 @@ class Application:
     algorithm: AlgorithmSection | None = None
 
     def served(self) -> tuple[RLXServerSection, AlgorithmSection]:
-        """Return the sections that a server needs, or raise ApplicationError."""
+        """Return the sections of the server and its algorithm; ApplicationError without them."""
         if self.rlx_server is None or self.algorithm is None:
             missing = "relaax-rlx-server" if self.rlx_server is None else "algorithm"
             raise ApplicationError(f"{self.name} has no section {missing}")
@@ -134,9 +134,9 @@ _SECTIONS: dict[str, tuple[str, type[Section]]] = {
     "relaax_metrics_server": ("metrics_server", MetricsServerSection),
     "algorithm": ("algorithm", AlgorithmSection),
 }
-# Options of rlx:// that other sections have.
+# Options of RLX servers that other sections set.
 _ELSEWHERE = ("parameter_server", "metrics", "config", "checkpoints")
-# Settings of RELAAX's servers that have no effect here.
+# Settings of RELAAX's servers without an effect in rlwire.
 _IGNORED = (
     *("bind", "bind_by_env_var", "log_level", "log_metrics", "profile_dir", "metrics_dir"),
     *("enable_unknown_metrics", "metrics", "metrics_server", "parameter_server"),
@@ -158,11 +158,11 @@ def read_application(path: str | os.PathLike[str] = "app.yaml") -> Application:
     try:
         values = read(path)
         with open(path, encoding="utf-8") as file:
-            places = ruamel.yaml.YAML().load(file)  # with lines
+            places = ruamel.yaml.YAML().load(file)  # the same, with line numbers
     except FileNotFoundError:
         raise ApplicationError(
-            f"there is no {path}: `rlwire new NAME` makes an application; run it in its folder, or "
-            "pass --config FILE"
+            f"there is no {path}: run this in an application's folder, or pass --config FILE; "
+            "`rlwire new NAME` creates an application"
         ) from None
     except (OSError, ValueError) as error:
         raise ApplicationError(" ".join(str(error).split())) from error
@@ -173,7 +173,7 @@ def read_application(path: str | os.PathLike[str] = "app.yaml") -> Application:
         if known in _SECTIONS:
             attribute, kind = _SECTIONS[known]
             if attribute in sections:
-                raise ApplicationError(f"{line}: {key} is repeated in another spelling")
+                raise ApplicationError(f"{line}: {key} is a second spelling of a section above")
             if value is not None and not isinstance(value, Mapping):
                 raise ApplicationError(f"{line}: {key} must be a section, not {quoted(value)}")
             sections[attribute] = _section(kind, str(key), value or {}, places[key], line)
@@ -191,18 +191,18 @@ def _section(
     for key, value in values.items():
         where, known = f"{_line(name, places, key)}: {section}/{key}", setting_name(key)
         if known in found:
-            raise ApplicationError(f"{where} is repeated in another spelling")
+            raise ApplicationError(f"{where} is a second spelling of a setting above")
         if known in fields:
             try:
                 found[known] = typed(fields[known], value)
             except ValueError as error:
                 raise ApplicationError(f"{where}: {error}") from None
         elif known in _IGNORED and section.startswith("relaax"):
-            logger.debug("%s is ignored", where)
+            logger.debug("ignoring %s, which has no effect in rlwire", where)
         elif kind.open:
             own[str(key)] = value
         else:
-            raise ApplicationError(f"{where}: unknown setting, known are {', '.join(fields)}")
+            raise ApplicationError(f"{where}: unknown setting, expected {', '.join(fields)}")
     return kind(line, own, **found)
 
 

@@ -1,4 +1,4 @@
-"""One copy of an application's environment, as ``rlwire run`` starts it."""
+"""The process of one copy of an application's environment, which ``rlwire run`` starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlwire.sessions.rlx import RLXClientSession
 from rlwire.transports import tcp
 from rlwire.transports.sockets import Backoff
 
-# For a server that imports Ray or PyTorch first.
+# The server may need minutes to import Ray or PyTorch.
 _BACKOFF = Backoff(attempts=10_000, deadline=300.0, first=0.05, longest=0.5)
 
 
@@ -28,16 +28,17 @@ def main(run: Callable[..., int | None], *arguments: Any) -> int:
 
 
 def play(arguments: Sequence[str]) -> int:
-    """Run one copy of an environment, once the RLX server accepts connections.
+    """Run one copy of an environment after the RLX server accepts connections.
 
-    honcho ends all processes when one ends: each waits for the others, then returns their status.
+    honcho ends all processes with the first. Therefore each copy waits for the others, and returns
+    the first status other than 0.
     """
     parser = argparse.ArgumentParser()
-    parser.add_argument("--wait", metavar="ADDRESS", help="of the RLX server")
-    parser.add_argument("--ends", metavar="FOLDER", type=Path, help="for the copies' exit statuses")
+    parser.add_argument("--wait", metavar="ADDRESS", help="address of the RLX server")
+    parser.add_argument("--ends", metavar="FOLDER", type=Path, help="folder of exit statuses")
     parser.add_argument("--copies", type=int, default=1)
     parser.add_argument("name")
-    parser.add_argument("command", help="for the shell")
+    parser.add_argument("command", help="shell command")
     given = parser.parse_args(arguments)
     if given.wait is not None:
         tcp.connect(given.wait, RLXClientSession(), backoff=_BACKOFF).close()

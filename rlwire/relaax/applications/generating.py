@@ -1,6 +1,6 @@
-"""`new`, `generate` and `configure` write and change applications.
+"""`new`, `generate` and `configure`: create and change applications.
 
-What they replace is kept: ``app.yaml.~1~``, ``environment.~1~``.
+Replaced files and folders are kept, as ``app.yaml.~1~`` and ``environment.~1~``.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ logger = logging.getLogger(__name__)
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 ENVIRONMENTS = {"bandit": "bandit", "gym": "gym", "ale": "gym"}
-"""Names of environments, and the template that has the program."""
+"""Names of environments, and the template with the program of each."""
 ALGORITHMS = ("bandit", "pg")
 
 
 def new(
     name: str | os.PathLike[str], environment: str = "bandit", algorithm: str | None = None
 ) -> Path:
-    """Make an application in a new folder; return the folder.
+    """Create an application in a new folder; return the folder.
 
-    `environment` is of `ENVIRONMENTS`, `algorithm` of `ALGORITHMS`; by default bandit for bandits,
-    else pg.
+    `environment` is one of `ENVIRONMENTS`, `algorithm` one of `ALGORITHMS` (default: bandit for the
+    environment bandit, else pg).
     """
     folder = Path(name)
     text = _environment(environment) + (_TEMPLATES / "servers.yaml").read_text("utf-8") + "\n"
@@ -41,10 +41,10 @@ def new(
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise ApplicationError(f"{folder} exists already") from None
+        raise ApplicationError(f"{folder} already exists: pass another name") from None
     (folder / "app.yaml").write_text(text, "utf-8")
     _copy(_program(environment), folder / "environment")
-    logger.info("made %s; to run it: cd %s && rlwire run all", folder, folder)
+    logger.info("created %s; to run it: cd %s && rlwire run all", folder, folder)
     return folder
 
 
@@ -55,8 +55,8 @@ def generate(
 ) -> None:
     """Replace an application's environment by a template, or copy an algorithm into it.
 
-    The environment's section of the file is replaced too. The algorithm is copied to the folder
-    ``algorithm``, which the file then names.
+    Replaces the section of the environment too. Copies the algorithm to the folder ``algorithm``,
+    and sets its path in the file.
     """
     folder = Path(config).resolve().parent
     if environment is not None:
@@ -67,7 +67,7 @@ def generate(
         spec = importlib.util.find_spec(f"rlwire.relaax.algorithms.{algorithm}")
         if algorithm not in ALGORITHMS or spec is None or spec.origin is None:
             raise ApplicationError(
-                f"there is no algorithm {algorithm} to copy: expected {', '.join(ALGORITHMS)}"
+                f"no algorithm {algorithm}: expected one of {', '.join(ALGORITHMS)}"
             )
         _replace(Path(spec.origin).parent, folder / "algorithm")
         application = read_application(config)
@@ -92,7 +92,7 @@ def configure(
     if algorithm is not None:
         if kind is None:
             raise ApplicationError(
-                f"{application.name}: environment/type is missing: expected "
+                f"{application.name}: environment/type is missing: set it to one of "
                 f"{', '.join(ENVIRONMENTS)}"
             )
         sections |= _yaml().load(_configuration(algorithm, kind))
@@ -110,7 +110,7 @@ def configurations() -> dict[str, str]:
 def _environment(name: str) -> str:
     if name not in ENVIRONMENTS:
         raise ApplicationError(
-            f"there is no environment {name}: expected {', '.join(ENVIRONMENTS)}"
+            f"no environment template {name}: expected one of {', '.join(ENVIRONMENTS)}"
         )
     return (_TEMPLATES / "environments" / name / "app.yaml").read_text("utf-8")
 
@@ -120,12 +120,12 @@ def _program(environment: str) -> Path:
 
 
 def _configuration(algorithm: str, kind: str) -> str:
-    """Return an algorithm's part of ``app.yaml`` for a kind of environment."""
+    """Return the text of an algorithm's section of ``app.yaml`` for a kind of environment."""
     name = algorithm if algorithm == kind else f"{algorithm}-{kind}"
     if name not in configurations():
         raise ApplicationError(
-            f"there is no configuration of {algorithm} for an environment of type {kind}, only "
-            f"{', '.join(configurations())}; write the section algorithm yourself"
+            f"no configuration of {algorithm} for an environment of type {kind}, only of "
+            f"{', '.join(configurations())}: write the section algorithm yourself"
         )
     return (_TEMPLATES / "configs" / f"{name}.yaml").read_text("utf-8")
 
@@ -136,7 +136,7 @@ def _copy(template: Path, folder: Path) -> None:
 
 def _replace(template: Path, folder: Path) -> None:
     if folder.exists():
-        logger.info("%s is kept as %s", folder.name, kept := _kept(folder))
+        logger.info("keeping %s as %s", folder.name, kept := _kept(folder))
         folder.rename(kept)
     _copy(template, folder)
     logger.info("wrote %s", folder)
@@ -152,7 +152,7 @@ def _kept(path: Path) -> Path:
 def _yaml() -> Any:
     with optional("ruamel.yaml", "apps", "ruamel"):
         import ruamel.yaml
-    return ruamel.yaml.YAML()  # keeps comments
+    return ruamel.yaml.YAML()  # preserves comments
 
 
 def _edit(config: str | os.PathLike[str], sections: Mapping[str, Any], path: str = "") -> None:
@@ -163,9 +163,9 @@ def _edit(config: str | os.PathLike[str], sections: Mapping[str, Any], path: str
     algorithm = found.get("algorithm")
     if path and algorithm is not None:
         algorithm.pop("path", None)
-        algorithm.insert(0, "path", path, "without this line: the shipped algorithm")
+        algorithm.insert(0, "path", path, "remove this line to use rlwire's")
     kept = _kept(file)
     shutil.copy2(file, kept)
     with open(file, "w", encoding="utf-8") as writing:
         _yaml().dump(found, writing)
-    logger.info("wrote %s; the old one is %s", file.name, kept.name)
+    logger.info("wrote %s, and kept the old one as %s", file.name, kept.name)

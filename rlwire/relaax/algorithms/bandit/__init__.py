@@ -1,5 +1,5 @@
-"""`bandit` learns which of a few actions pays best, without states, with NumPy alone.
+"""`bandit`: the epsilon-greedy algorithm for bandits, with NumPy alone.
 
-It is epsilon-greedy (Sutton and Barto, Reinforcement Learning, 2.4): most often it takes the action
-with the highest mean reward so far.
+Most often it takes the action with the highest mean reward so far (Sutton and Barto, Reinforcement
+Learning, 2.4).
 """

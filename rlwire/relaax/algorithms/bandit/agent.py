@@ -10,10 +10,10 @@ __all__ = ["Agent"]
 
 
 class Agent:
-    """One environment's agent.
+    """The agent of one environment.
 
-    Settings: ``output/action_size``, the number of arms (4); ``epsilon``, the share of random pulls
-    (0.1). Metrics: ``paying_arm``, the best arm so far, every 100 pulls.
+    Settings: ``output/action_size``, the number of arms (4); ``epsilon``, the fraction of random
+    pulls (0.1). Metrics: ``paying_arm``, the best arm so far, every 100 pulls.
     """
 
     def __init__(self, parameter_server: Any, metrics: Any) -> None:

@@ -1,4 +1,4 @@
-"""`ParameterServer`: has the mean reward of each arm."""
+"""`ParameterServer`: stores the mean reward of each arm."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ class ParameterServer(parameter_server.ParameterServer):
 
 
 class Values:
-    """The mean reward of each arm, and the number of pulls."""
-
     def __init__(self, arms: int) -> None:
         self.values = np.zeros(arms)
         self.pulls = np.zeros(arms, np.int64)
@@ -33,7 +31,7 @@ class Values:
 
     def op_learn(self, arm: int, reward: float) -> np.ndarray[Any, Any]:
         self.pulls[arm] += 1
-        self.values = self.values.copy()  # agents may hold the old one
+        self.values = self.values.copy()  # agents may still use the old array
         self.values[arm] += (reward - self.values[arm]) / self.pulls[arm]
         return self.values
 

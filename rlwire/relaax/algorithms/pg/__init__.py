@@ -1,5 +1,5 @@
-"""`pg`, a small actor-critic to read, copy and change; needs PyTorch (the extra ``torch``).
+"""`pg`: a small actor-critic to read, copy and change; needs PyTorch (the extra ``torch``).
 
-Agents play and compute gradients (`agent.py`), the parameter server has the weights and takes the
-steps (`parameter_server.py`). It learns vectors by small networks on a CPU.
+Agents act and compute gradients (`agent.py`). The parameter server stores the weights and applies
+the gradients (`parameter_server.py`). It is for vector states and small networks on a CPU.
 """

@@ -1,4 +1,4 @@
-"""`Agent`: plays one environment, and sends gradients to the parameter server."""
+"""`Agent`: acts in one environment, and sends gradients to the parameter server."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["Agent"]
 
 
 class Agent:
-    """One environment's agent.
+    """The agent of one environment.
 
-    An update without a reward begins an episode. With ``exploit`` the agent takes the likeliest
-    action, with the newest weights at each episode's start, and does not learn. Metrics: the losses
-    and the entropy of each batch.
+    An update without a reward begins an episode. With ``exploit`` the agent takes the most probable
+    action, loads the newest weights at the start of each episode, and does not learn. Metrics: the
+    losses and the entropy of each batch.
     """
 
     def __init__(self, parameter_server: Any, metrics: Any) -> None:
@@ -46,7 +46,7 @@ class Agent:
     def update(self, reward: Any, state: Any, terminal: bool) -> Any:
         """Learn from the last action; return the next one, an int or a list of floats.
 
-        Several rewards count as their sum. The last state of an episode may be None.
+        A list of rewards is summed. The last state of an episode may be None.
         """
         seen = self.seen(state) if state is not None or not terminal else None
         if reward is None:
@@ -64,8 +64,8 @@ class Agent:
         found = np.asarray([] if state is None else state, np.float32)
         if found.shape != self.settings.shape:
             raise ValueError(
-                f"a state must have the shape {self.settings.shape} of algorithm/input/shape, "
-                f"not {found.shape}"
+                f"states must have shape {self.settings.shape} (algorithm/input/shape), not "
+                f"{found.shape}"
             )
         return found.ravel() if found.size else np.zeros(1, np.float32)
 

@@ -1,4 +1,4 @@
-"""The network of policy and critic, and the gradient of a batch."""
+"""The networks of actor and critic, and the gradient of a batch."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class ActorCritic(nn.Module):
         self.actor = nn.Sequential(*_layers(settings, settings.action_size, 0.01))
         self.critic = nn.Sequential(*_layers(settings, 1, 1.0))
         if settings.continuous:
-            self.deviation = nn.Parameter(torch.zeros(settings.action_size))  # logarithm
+            self.deviation = nn.Parameter(torch.zeros(settings.action_size))  # log of it
         self._continuous = settings.continuous
 
     def policy(self, states: torch.Tensor) -> Distribution:
-        """Return the distribution of actions, for states of shape (n, state_size)."""
+        """Return the distribution of actions for states of shape (n, state_size)."""
         found = self.actor(states)
         if self._continuous:
             return Independent(Normal(found, self.deviation.exp()), 1)
         return Categorical(logits=found)
 
     def value(self, states: torch.Tensor) -> torch.Tensor:
-        """Return the values of states, (n,) for (n, state_size)."""
+        """Return the values, of shape (n,), of states of shape (n, state_size)."""
         return self.critic(states).squeeze(-1)
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
@@ -74,7 +74,7 @@ def advantages(
     discount: float,
     decay: float,
 ) -> NDArray[np.float32]:
-    """Return the generalized advantage estimates (n,) of n steps; `values` are (n + 1,)."""
+    """Return generalized advantage estimates of n steps; `values` has shape (n + 1,)."""
     found = np.zeros_like(rewards)
     later = 0.0
     for step in reversed(range(len(rewards))):
@@ -93,9 +93,10 @@ def gradients(
     rewards: NDArray[np.float32],
     ends: NDArray[np.bool_],
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, float]]:
-    """Return the gradient of a batch of n steps by weight, and its losses by name.
+    """Return a batch's gradients by weight name, and its losses by name.
 
-    `states` (n + 1, state_size) has the one after the last step. `ends` marks episodes' last steps.
+    `states` has shape (n + 1, state_size), for n steps and the state after them. `ends` marks the
+    last steps of episodes.
     """
     seen = torch.from_numpy(states)
     values = network.value(seen)

@@ -1,4 +1,4 @@
-"""`ParameterServer`: has the weights, and takes a step for each gradient."""
+"""`ParameterServer`: stores the weights, and applies each gradient."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ParameterServer(parameter_server.ParameterServer):
 
 
 class SharedParameters:
-    """The weights. Each gradient is applied at once, even if its weights are older."""
+    """The weights; a gradient is applied immediately, even if it comes from older weights."""
 
     def __init__(self, settings: Settings) -> None:
         with torch.random.fork_rng(devices=[]):
@@ -44,7 +44,6 @@ class SharedParameters:
         return self.n_step
 
     def op_get_weights_signed(self) -> tuple[dict[str, NDArray[np.float32]], int]:
-        """Return the weights by name, and `n_step`."""
         return self.weights, self.n_step
 
     def op_submit_gradients(
@@ -53,7 +52,7 @@ class SharedParameters:
         for name, weight in self.network.named_parameters():
             weight.grad = torch.tensor(gradients[name])
         self.optimizer.step()
-        self.weights = self.network.weights()  # new arrays: agents may hold the old ones
+        self.weights = self.network.weights()  # agents may still use the old arrays
         self.n_step += step_inc
         return self.n_step
 

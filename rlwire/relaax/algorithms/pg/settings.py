@@ -14,7 +14,7 @@ __all__ = ["Settings"]
 
 logger = logging.getLogger(__name__)
 
-# Other entries of the section.
+# Entries of the section that are not settings.
 _WHOSE = ("name", "path", "subtype")
 
 
@@ -22,24 +22,24 @@ _WHOSE = ("name", "path", "subtype")
 class Settings:
     """Settings of agents and their parameter server.
 
-    In a file, `shape` is in the section ``input``, `continuous` and ``action_...`` in ``output``.
-    ``false`` means None where None is a value.
+    In a file, `shape` is in the section ``input``, and `continuous` and ``action_...`` are in
+    ``output``. Where None is valid, a file has ``false``.
 
     Attributes:
-        shape: of a state; ``[0]`` if there are none, as of a bandit.
-        action_size: the number of actions, or of numbers in a continuous one.
+        shape: shape of a state; ``[0]`` for environments without states, such as bandits.
+        action_size: number of discrete actions, or of numbers in a continuous action.
         continuous: whether an action is a list of numbers.
-        action_low: minimum of each number; empty: none.
-        action_high: maximum of each number; empty: none.
-        hidden_sizes: of the layers of policy and critic.
-        batch_size: steps of an agent in one gradient.
-        initial_learning_rate: of Adam.
+        action_low: minimum of each number; empty for no minimum.
+        action_high: maximum of each number; empty for no maximum.
+        hidden_sizes: sizes of the hidden layers of actor and critic.
+        batch_size: steps of an agent per gradient.
+        initial_learning_rate: learning rate of Adam.
         rewards_gamma: discount per step.
-        gae_lambda: of generalized advantage estimation.
+        gae_lambda: lambda of generalized advantage estimation.
         entropy_beta: weight of the policy's entropy.
         critic_scale: weight of the critic's loss.
-        gradients_norm_clipping: largest norm of a gradient; None: any.
-        seed: of the first weights; None: random.
+        gradients_norm_clipping: maximum norm of a gradient; None for no clipping.
+        seed: seed of the initial weights; None for a random one.
     """
 
     shape: tuple[int, ...]
@@ -66,12 +66,13 @@ class Settings:
         for name in ("action_low", "action_high"):
             if getattr(self, name) and len(getattr(self, name)) != self.action_size:
                 raise ValueError(
-                    f"algorithm/{_path(name)} must have a number for each of {self.action_size}"
+                    f"algorithm/{_path(name)} must have {self.action_size} numbers "
+                    f"(algorithm/output/action_size), not {len(getattr(self, name))}"
                 )
 
     @property
     def state_size(self) -> int:
-        """The network's inputs; without states one, which is 0."""
+        """Number of inputs of the networks; 1 without states, and the input is then 0."""
         return max(1, math.prod(self.shape))
 
     @classmethod
@@ -87,7 +88,7 @@ class Settings:
                 except ValueError as error:
                     raise ValueError(f"algorithm/{path}: {error}") from None
             elif path not in _WHOSE:
-                logger.warning("algorithm/%.60s is not a setting of pg: ignored", path)
+                logger.warning("ignoring algorithm/%.60s, which is not a setting of pg", path)
         for path, field in known.items():
             if field.name not in values and field.default is dataclasses.MISSING:
                 raise ValueError(f"algorithm/{path} must be set")

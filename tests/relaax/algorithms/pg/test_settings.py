@@ -51,7 +51,7 @@ def test_a_file_of_relaax_s_is_read(caplog: pytest.LogCaptureFixture) -> None:
         ),
         (
             {"output": {"action_size": 2, "action_high": [1]}},
-            r"algorithm/output/action_high must have a number for each of 2",
+            r"algorithm/output/action_high must have 2 numbers .*, not 1",
         ),
     ],
 )

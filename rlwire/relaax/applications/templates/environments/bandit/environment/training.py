@@ -1,4 +1,4 @@
-"""Plays four one-armed bandits: `rlwire run` starts this program."""
+"""Play a bandit with four arms; `rlwire run` starts this program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def pull(arm: int) -> float:
 
 
 class Training(TrainingBase):
-    """An episode is a number of pulls, and its reward their mean."""
+    """An episode has a fixed number of pulls; its reward is their mean."""
 
     def episode(self, number: int) -> float:
         steps = options.get("environment/steps", 1000)

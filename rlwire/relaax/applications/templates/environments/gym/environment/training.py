@@ -1,4 +1,4 @@
-"""Plays an environment of Gymnasium: `rlwire run` starts this program."""
+"""Play a Gymnasium environment; `rlwire run` starts this program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Training(TrainingBase):
-    """An episode is one of the environment's, and its reward the sum of all."""
+    """An episode is one of the environment; its reward is the sum of rewards."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Training(TrainingBase):
 
 
 def observed(state: Any) -> Any:
-    """Return a state as float32, bytes as 0 to 1."""
+    """Convert a state to float32, and uint8 to the range 0 to 1."""
     state = np.asarray(state)
     return state.astype(np.float32) / (255 if state.dtype == np.uint8 else 1)
 
