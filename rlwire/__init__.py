@@ -196,7 +196,6 @@ def serve(
             play=None: function that returns actions instead; pixels=None: options of RfbServer
             frames=None: show the "observation" or "render"; None for a picture of either
             page=None, page_port=None: serve a web page, on port 6080 (True) or another
-            novnc=None: folder of npm's @novnc/novnc, for the page
             view_auth=None, view_auth_file=None: password, or its file, to watch only
         openpi:
             arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
