@@ -1,6 +1,6 @@
 """Sphinx's configuration: the checkout's Markdown as a site.
 
-The root of the checkout is the source folder, so links between pages work on GitHub and in the site::
+The root of the checkout is the source folder, so links work on GitHub and in the site::
 
     pip install '.[docs]' && sphinx-build -W --keep-going -c docs . build/site
 

@@ -82,9 +82,12 @@ def directives(module: str) -> str:
     """Return Sphinx's directives for a module: a table of its public names, then each name."""
     lines = [f".. automodule:: {module}", ""]
     found = [(name, getattr(sys.modules[module], name)) for name in names()[module]]
-    own = [name for name, value in found if inspect.isclass(value) or inspect.isroutine(value)]
-    lines += [".. autosummary::", "   :nosignatures:", ""] if len(own) > 1 else []
-    lines += [f"   ~{home(module, name)}.{name}" for name in own if len(own) > 1] + [""]
+    called = [name for name, value in found if inspect.isclass(value) or inspect.isroutine(value)]
+    if len(called) > 1:
+        lines += [".. autosummary::", "   :nosignatures:", ""]
+        places = [(home(module, name), name) for name in called]
+        lines += [f"   {name if place == module else f'~{place}.{name}'}" for place, name in places]
+        lines += [""]
     for name in names()[module]:
         value = getattr(sys.modules[module], name)
         place = home(module, name)
