@@ -38,7 +38,7 @@ DIRECTIVES = {
     "wraparound": False,
     "initializedcheck": DEBUG,
     # Caches of keys and dtypes, the free lists and the arenas rely on the lock; each module's
-    # variables are one set a process. See docs/architecture.md, "Interpreters".
+    # variables are one set a process. See docs/decisions.md, "Interpreters".
     "freethreading_compatible": False,
     "subinterpreters_compatible": "no",
     "warn.unused": True,

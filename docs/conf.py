@@ -1,11 +1,10 @@
 """Sphinx's configuration: the checkout's Markdown as a site.
 
-The root of the checkout is the source folder, so that a link from one page to another works on the
-forge and in the site alike::
+The root of the checkout is the source folder, so links work on GitHub and in the site::
 
     pip install '.[docs]' && sphinx-build -W --keep-going -c docs . build/site
 
-Nothing is fetched while it is built. A public name that no page of docs/reference has is a warning.
+The build downloads nothing. It warns of a public name that is on no page of docs/reference.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ import public  # noqa: E402
 
 import rlwire  # noqa: E402
 
-# PyTorch, and what has it with it, is not installed for its documents.
+# The documentation does not need PyTorch installed.
 with mock(["stable_baselines3", "torch"]):
     public.modules()
 
@@ -39,17 +38,19 @@ author = "the authors of rlwire"
 project_copyright = "the authors of rlwire, Apache-2.0"
 version = release = rlwire.__version__
 
-extensions = ["headers", "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["headers", "myst_parser", "sphinx_copybutton"]
+extensions += [f"sphinx.ext.{name}" for name in ("autodoc", "autosummary", "napoleon", "viewcode")]
+autosummary_generate = False  # only the tables
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**", "benchmarks/README.md"]
 exclude_patterns = ["build/**", "docs/_static/**", "docs/_templates/**"]
 source_suffix = {".md": "markdown"}
 
 myst_heading_anchors = 3
-# Single backticks in docstrings are a name, and a link where Sphinx knows it.
+# Single backticks in docstrings are names, which link if Sphinx knows them.
 default_role = "py:obj"
 autodoc_member_order = "bysource"
-# Two rooms may have a class of one name each; the reader is led to one of them.
+# Two rooms may have a class of the same name. The link then leads to one of them.
 suppress_warnings = ["ref.python"]
 autodoc_typehints_format = "short"
 napoleon_numpy_docstring = False
@@ -62,15 +63,16 @@ html_theme = "furo"
 html_title = "rlwire"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sphinx = False
-# Where the first page is looked for.
+# Redirects to the first page.
 html_additional_pages = {"index": "first.html"}
 templates_path = ["_templates"]
 
 
 def _modules(app: Any, name: str, source: list[str]) -> None:
-    """Put a section for each public module where a page of the reference asks for them."""
+    """Replace the comments in the reference's pages by a section for each public module."""
 
     def sections(found: re.Match[str]) -> str:
         return "\n".join(
@@ -82,19 +84,19 @@ def _modules(app: Any, name: str, source: list[str]) -> None:
 
 
 def _pictures(app: Any, name: str, source: list[str]) -> None:
-    """Draw state diagrams, which the forge does by itself."""
+    """Draw state diagrams, as GitHub does by itself."""
     source[0] = pictures.replaced(source[0])
 
 
 def _words(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Mend what autodoc takes for words: Markdown's tables, the words of a constant's type."""
+    """Convert Markdown's tables, and replace the docstring of a constant's type."""
     lines[:] = _tables(lines)
     if what == "data" and inspect.cleandoc("\n".join(lines)) == (inspect.getdoc(value) or ""):
         lines[:] = _words_where_written(*name.rpartition(".")[::2])
 
 
 def _words_where_written(module: str, name: str) -> list[str]:
-    """The comment below a constant that a package has from one of its modules."""
+    """Return the string below a constant in the module of a package that defines it."""
     for other in sorted(each for each in sys.modules if each.startswith(f"{module}.")):
         with contextlib.suppress(PycodeError):
             words = ModuleAnalyzer.for_module(other).find_attr_docs().get(("", name))
@@ -104,7 +106,7 @@ def _words_where_written(module: str, name: str) -> list[str]:
 
 
 def _tables(lines: list[str]) -> list[str]:
-    """Tables as Markdown has them, in reStructuredText."""
+    """Convert Markdown's tables to reStructuredText."""
     made: list[str] = []
     for line in lines:
         if not re.match(r"\s*\|.*\|\s*$", line):
@@ -118,7 +120,7 @@ def _tables(lines: list[str]) -> list[str]:
 
 
 def _every_public_name(app: Any, env: Any) -> list[str]:
-    """Warn of what is public and stands on no page of the reference."""
+    """Warn of public names that are on no page of the reference."""
     known = env.get_domain("py").objects
     for module, names in public.names().items():
         for name in names:

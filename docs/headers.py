@@ -1,8 +1,7 @@
-"""The C headers as pages of the site: the directive ``c-header``, which conf.py brings in.
+"""The directive ``c-header``: a C header on a page of the site.
 
-A header's functions, types and constants are read from the header each time the site is built, with
-the comment above each, so that there is no second text to keep true. Not here: the words around
-them (docs/reference/headers.md), and the ways of varint.h for one processor.
+Each build reads the functions, types and constants with the comments above them, so there is no
+second text to maintain. The text around them is in docs/reference/headers.md.
 """
 
 from __future__ import annotations

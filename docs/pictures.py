@@ -1,4 +1,4 @@
-"""Draws the documents' state diagrams for the site; the forge draws them from Mermaid by itself.
+"""Draws the pages' state diagrams for the site. GitHub draws them from Mermaid by itself.
 
 A state is a column, a transition an arrow in a row of its own, so that nothing ever overlaps.
 """

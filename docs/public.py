@@ -1,8 +1,7 @@
-"""Which names are public: what the reference must have, for the site and for the tests.
+"""Lists the public names, for the site's reference and the tests.
 
-A module is public unless a part of its name begins with an underscore, or a package that holds it
-lists names of its own in ``__all__``: then these are the public ones, and the modules behind them
-are where they are written. Not public: programs (``rlwire.bench``, ``rlwire.cli``).
+A module is public unless a part of its name begins with an underscore, or its package lists names
+in ``__all__``: then only these are public. Programs (``rlwire.bench``, ``rlwire.cli``) are not.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def _below(package: ModuleType) -> Iterator[ModuleType]:
             continue
         try:
             module = importlib.import_module(found.name)
-        except MissingExtra:  # such as Stable-Baselines3, which has PyTorch with it
+        except MissingExtra:  # such as Stable-Baselines3
             continue
         if getattr(module, "__all__", None):
             yield module
@@ -80,8 +79,15 @@ def home(module: str, name: str) -> str:
 
 
 def directives(module: str) -> str:
-    """Return what Sphinx's autodoc takes for a module and each of its public names."""
+    """Return Sphinx's directives for a module: a table of its public names, then each name."""
     lines = [f".. automodule:: {module}", ""]
+    found = [(name, getattr(sys.modules[module], name)) for name in names()[module]]
+    called = [name for name, value in found if inspect.isclass(value) or inspect.isroutine(value)]
+    if len(called) > 1:
+        lines += [".. autosummary::", "   :nosignatures:", ""]
+        places = [(home(module, name), name) for name in called]
+        lines += [f"   {name if place == module else f'~{place}.{name}'}" for place, name in places]
+        lines += [""]
     for name in names()[module]:
         value = getattr(sys.modules[module], name)
         place = home(module, name)

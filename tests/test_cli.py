@@ -231,7 +231,7 @@ def test_serve_perlert(folder):
         ("dm-env-rpc", ["gym:CartPole-v1", "--auth-file", "no-such-file"], 1, "no-such-file"),
         ("perlert", ["sys:version"], 1, "observation_space"),
         ("perlert", ["my_floors:Floor", "perlert+unix:///tmp/x"], 2, "UDP"),
-        ("perlert", ["my_floors:Floor", "--auth-file", "my_floors.py"], 2, "holds no key"),
+        ("perlert", ["my_floors:Floor", "--auth-file", "my_floors.py"], 2, "my_floors.py"),
     ],
 )
 def test_what_cannot_be_served(folder, monkeypatch, capsys, scheme, arguments, status, text):

@@ -299,7 +299,9 @@ class EnvironmentRewarder(RewarderServer):
                     pacer.restart()
                     continue
                 if self._lockstep:
-                    if not self.wait_for_input(_WAKE):
+                    if not self.wait_for_input(_WAKE):  # at once while the server stops
+                        if self._running is None:
+                            player.sleep(_WAKE)
                         continue
                 else:
                     self.count("frames_missed", pacer.wait())
