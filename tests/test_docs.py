@@ -86,7 +86,7 @@ USES = {  # what a page's code names: the package that this needs
 @pytest.mark.parametrize("page", howtos.PAGES)
 def test_a_howto_begins_with_what_its_programs_need(page: str) -> None:
     text = howtos.PAGES[page]
-    assert re.match(r"# .+\n\nFor you if [^#]*\n\n```sh\npip install ", text)
+    assert re.match(r"# .+\n\nThis page is for you if [^#]*\n\n```sh\npip install ", text)
     given = " ".join(howtos.requirements(page)) + " "
     given += "gymnasium " if "ray[rllib]" in given else ""
     named = {Path(file).stem for file in re.findall(r"^# ([\w/]+\.py)$", text, re.M)}
