@@ -20,8 +20,9 @@ PAGES = {page.stem: page.read_text("utf-8") for page in ROOT.glob("docs/howto/*.
 INSTALLED = Path(rlwire.__path__[0])
 
 
-def code(text: str, languages: str = "python") -> list[str]:
-    return re.findall(rf"^```(?:{languages})\n(.*?)^```", text, re.S | re.M)
+def code(text: str, *languages: str) -> list[str]:
+    blocks = re.findall(r"^```([^\n]*)\n(.*?)^```", text, re.S | re.M)
+    return [block for language, block in blocks if language in (languages or ("python",))]
 
 
 def requirements(page: str) -> list[str]:

@@ -96,7 +96,7 @@ def test_a_howto_begins_with_what_its_programs_need(page: str) -> None:
             modules.add((getattr(node, "module", None) or node.names[0].name).partition(".")[0])
     modules -= {*sys.stdlib_module_names, *named, "rlwire"}
     wanted = {PACKAGES.get(module, module.replace("_", "-")) for module in modules}
-    shown = "".join(howtos.code(text, "python|sh|"))
+    shown = "".join(howtos.code(text, "python", "sh", ""))
     wanted |= {package for used, package in USES.items() if re.search(used, shown)}
     missing = [each for each in wanted if not re.search(rf"(^| ){re.escape(each)}[ >=\[;]", given)]
     assert missing == []
