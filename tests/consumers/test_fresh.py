@@ -84,8 +84,8 @@ def test_a_page(
     if packages not in made:
         folder = tmp_path_factory.mktemp("fresh")
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-        pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "-q"]
-        subprocess.run([*pip, *packages], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python"]
+        subprocess.run([*pip, "install", "-q", "--no-compile", *packages], check=True)
         made[packages] = folder / "bin" / "python"
     monkeypatch.setattr(sys, "executable", str(made[packages]))
     for name, value in howtos.shell(tmp_path_factory.mktemp("shell")).items():
