@@ -28,8 +28,9 @@ def code(text: str, *languages: str) -> list[str]:
 def requirements(page: str) -> list[str]:
     """What the page's commands install, with its dependencies in place of rlwire."""
     commands = re.findall(r"^pip install (.*)", "".join(code(PAGES[page], "sh")), re.M)
-    rlwires, *found = shlex.split(" ".join(commands))
-    extras = set(re.findall(r"\w+", rlwires))
+    words = shlex.split(" ".join(commands))
+    extras = set(re.findall(r"\w+", " ".join(word for word in words if word.startswith("."))))
+    found = [word for word in words if not word.startswith(".")]
     assert extras <= {*(importlib.metadata.metadata("rlwire").get_all("Provides-Extra") or [])}
     for each in importlib.metadata.requires("rlwire") or []:
         extra = re.search(r'extra == "(\w+)"', each)
