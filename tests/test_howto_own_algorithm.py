@@ -17,7 +17,7 @@ from tests.relaax.kept import steps
 
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "own_algorithm.md").read_text("utf-8")
 SERVER, AGENT = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-(COMMANDS,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+_, COMMANDS = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
 
 
 def test_the_folder_learns(tmp_path: Path) -> None:

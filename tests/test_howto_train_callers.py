@@ -16,25 +16,12 @@ from pathlib import Path
 
 import pytest
 
-import rlwire
+from tests import howtos
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "howto" / "train_callers.md").read_text("utf-8")
 (LOOP,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-PYTHON_CALLERS, C_CALLERS = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> dict[str, str]:
-    """Of a shell in which `python` is this one, with this rlwire."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    python = programs / "python"
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    installed = str(Path(rlwire.__path__[0]).parent)
-    return {**os.environ, "PATH": path, "PYTHONPATH": installed}
+_, PYTHON_CALLERS, C_CALLERS = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
 
 
 @contextlib.contextmanager
@@ -79,16 +66,16 @@ posix = pytest.mark.skipif(os.name != "posix", reason="the page's shell is sh")
 
 
 @posix
-def test_callers_in_python(tmp_path: Path, shell: dict[str, str]) -> None:
-    check_that_it_learns(PYTHON_CALLERS, tmp_path, shell)
+def test_callers_in_python(tmp_path: Path) -> None:
+    check_that_it_learns(PYTHON_CALLERS, tmp_path, howtos.shell(tmp_path))
 
 
 @posix
 @pytest.mark.consumers
-def test_callers_in_c(tmp_path: Path, shell: dict[str, str]) -> None:
+def test_callers_in_c(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("there is no cc")
     source = Path("tests", "consumers", "cartpole.c")
     (tmp_path / source).parent.mkdir(parents=True)
     shutil.copy(ROOT / source, tmp_path / source)
-    check_that_it_learns(C_CALLERS, tmp_path, shell)
+    check_that_it_learns(C_CALLERS, tmp_path, howtos.shell(tmp_path))

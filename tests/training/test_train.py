@@ -24,13 +24,13 @@ ENVIRONMENT_CALLS = re.findall(r"`(\S+://\S+)`", PAGE[PAGE.index("The URLs are")
 )
 def test_it_learns(block: int, url: str, tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
-    code, changed = re.subn(r'^URL = ".*"$', f'URL = "{url}"', BLOCKS[block], flags=re.MULTILINE)
-    assert changed == 1
-    script = tmp_path / "train.py"
-    script.write_text(code, "utf-8")
+    for script, code in zip(("train.py", "callers.py"), BLOCKS, strict=True):
+        code, changed = re.subn(r'^URL = ".*"$', f'URL = "{url}"', code, flags=re.MULTILINE)
+        assert changed == 1
+        (tmp_path / script).write_text(code, "utf-8")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        [sys.executable, script],
+        [sys.executable, ("train.py", "callers.py")[block]],
         cwd=tmp_path,
         capture_output=True,
         text=True,

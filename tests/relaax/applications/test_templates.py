@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import rlwire
 from rlwire import cli
 from rlwire.relaax.applications import new
+from tests import howtos
 from tests.reference.events import read_events
 from tests.relaax.applications.test_running import running
 from tests.relaax.kept import steps
@@ -103,21 +100,12 @@ def test_the_howto(tmp_path):
     """Its first commands, but for what is installed and the port."""
     (commands,) = re.findall(r"```sh\n(.*?)```", HOWTO.read_text("utf-8"), re.S)
     install, make, enter, start = commands.splitlines()
-    assert install.startswith("pip install 'rlwire[apps,metrics]'")
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    program = programs / "rlwire"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rlwire "$@"\n')
-    program.chmod(0o755)
+    assert install.startswith("pip install '.[apps,metrics]'")
     port = f"sed -i s/localhost:7001/127.0.0.1:{free_port()}/ app.yaml"
     done = subprocess.run(
         ["sh", "-c", " && ".join([make, enter, port, start])],
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(Path(rlwire.__path__[0]).parent),
-        },
+        env=howtos.shell(tmp_path),
         capture_output=True,
         text=True,
         timeout=100,

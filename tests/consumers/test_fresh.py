@@ -1,0 +1,95 @@
+"""Each how-to's programs, in an environment that has what the page's install line installs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rlwire
+from tests import (
+    howtos,
+    test_howto_c_simulator,
+    test_howto_own_algorithm,
+    test_howto_watch_and_play,
+)
+from tests.relaax.applications import test_templates
+from tests.test_howto_train_callers import PYTHON_CALLERS, check_that_it_learns
+from tests.training import test_train
+
+
+def bench(folder: Path) -> None:
+    howtos.run(howtos.PAGES["measure"], folder)
+    words = "bench --payload my_frames:recorded --protocol rlx --seconds 0.05"
+    subprocess.run(["rlwire", *words.split()], cwd=folder, check=True)
+
+
+def build(folder: Path) -> None:
+    """Run the commands of simulators.md in a checkout in which nothing is built."""
+    not_built = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+    for name in ("rlwire", "tests/consumers"):
+        shutil.copytree(howtos.ROOT / name, folder / name, ignore=not_built)
+    (lists,) = howtos.code(howtos.PAGES["simulators"], "cmake")
+    (folder / "CMakeLists.txt").write_text(lists, "utf-8")
+    commands = howtos.code(howtos.PAGES["simulators"], "sh")
+    if shutil.which("cmake") is None:
+        commands = [each for each in commands if not each.startswith("cmake ")]
+    words = ["sh", "-ec", "".join(commands).replace("pip install", "true")]
+    environment = {**os.environ, "CFLAGS": "-O0 -g0"}
+    said = subprocess.check_output(words, cwd=folder, env=environment, text=True)
+    assert "[[2 4]\n [6 8]]" in said  # tensor
+    made = said.count("city:7:1590853116323:5;obs=1,-2;reward=1.26;done=false")
+    assert made == (1 if shutil.which("cmake") is None else 2)  # perlert, by hand and by CMake
+    assert "{'command': 'reset'}" in said  # outside
+
+
+def watch(folder: Path) -> None:
+    howtos.run(howtos.PAGES["watch_and_play"], folder)
+    test_howto_watch_and_play.test_a_game_is_seen(test_howto_watch_and_play.LINES[0], folder)
+
+
+# What to run of a page, if it is more than programs that end. The lane `ray` has those for RLlib.
+OWN: dict[str, Callable[[Path], object]] = {
+    "applications": test_templates.test_the_howto,
+    "c_simulator": test_howto_c_simulator.test_the_program_calls_the_trainer,
+    "measure": bench,
+    "own_algorithm": test_howto_own_algorithm.test_the_folder_learns,
+    "simulators": build,
+    "train": lambda to: test_train.test_it_learns(0, test_train.TRAINER_CALLS[0], to),
+    "train_callers": lambda to: check_that_it_learns(PYTHON_CALLERS, to, {**os.environ}),
+    "watch_and_play": watch,
+}
+ENDING = "agents_together drop_ins many_environments policy_server secure serve stop universe"
+MARKS = {"train": pytest.mark.training}
+made: dict[tuple[str, ...], Path] = {}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=MARKS.get(page, pytest.mark.consumers))
+        for page in (*OWN, *ENDING.split())
+    ],
+)
+def test_a_page(
+    page: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tuple(howtos.requirements(page))
+    if packages not in made:
+        folder = tmp_path_factory.mktemp("fresh")
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python"]
+        subprocess.run([*pip, "install", "-q", "--no-compile", *packages], check=True)
+        made[packages] = folder / "bin" / "python"
+    monkeypatch.setattr(sys, "executable", str(made[packages]))
+    for name, value in howtos.shell(tmp_path_factory.mktemp("shell")).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(rlwire, "__path__", [os.environ["PYTHONPATH"] + "/rlwire"])
+    run = OWN.get(page, lambda folder: howtos.run(howtos.PAGES[page], folder))
+    run(tmp_path_factory.mktemp(page))

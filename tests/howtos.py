@@ -1,0 +1,66 @@
+"""The how-tos: what their install lines install, their programs, and a shell for their commands."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlwire
+
+ROOT = Path(__file__).parents[1]
+PAGES = {page.stem: page.read_text("utf-8") for page in ROOT.glob("docs/howto/*.md")}
+INSTALLED = Path(rlwire.__path__[0])
+
+
+def code(text: str, *languages: str) -> list[str]:
+    blocks = re.findall(r"^```([^\n]*)\n(.*?)^```", text, re.S | re.M)
+    return [block for language, block in blocks if language in (languages or ("python",))]
+
+
+def requirements(page: str) -> list[str]:
+    """What the page's commands install, with its dependencies in place of rlwire."""
+    commands = re.findall(r"^pip install (.*)", "".join(code(PAGES[page], "sh")), re.M)
+    words = shlex.split(" ".join(commands))
+    extras = set(re.findall(r"\w+", " ".join(word for word in words if word.startswith("."))))
+    found = [word for word in words if not word.startswith(".")]
+    assert extras <= {*(importlib.metadata.metadata("rlwire").get_all("Provides-Extra") or [])}
+    for each in importlib.metadata.requires("rlwire") or []:
+        extra = re.search(r'extra == "(\w+)"', each)
+        if extra is None or extra[1] in extras:
+            found.append(re.sub(r"(;| and) extra == .*", "", each))
+    return found
+
+
+def run(text: str, folder: Path) -> int:
+    """Run a page's programs but those with a file's name, and return how many there are."""
+    for commands in re.findall(r"^```sh\n(openssl .*?)```", text, re.S | re.M):
+        if shutil.which("openssl") is None:
+            pytest.skip("there is no openssl")
+        subprocess.run(["sh", "-ec", commands], cwd=folder, capture_output=True, check=True)
+    for number, block in enumerate(code(text)):
+        name = re.match(r"# ([\w/]+\.py)\n", block)
+        (folder / (name[1] if name else f"example{number}.py")).write_text(block, "utf-8")
+        if name is None:
+            program = [sys.executable, f"example{number}.py"]
+            subprocess.run(program, cwd=folder, timeout=60, check=True)
+    return len(code(text))
+
+
+def shell(folder: Path) -> dict[str, str]:
+    """Of a shell with this `python` and `rlwire`; its path has no package beside rlwire."""
+    (folder / "site").mkdir(parents=True)
+    (folder / "site" / "rlwire").symlink_to(INSTALLED, target_is_directory=True)
+    (folder / "bin").mkdir()
+    for name, words in (("python", ""), ("rlwire", "-m rlwire")):
+        (folder / "bin" / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        (folder / "bin" / name).chmod(0o755)
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(folder / "site")}
