@@ -156,9 +156,7 @@ class BuildCython(build_ext):
             extension.depends = sorted(headers_of(extension.sources[0]))
         # One C++ file for all, with flags of its own; what it goes into is linked as C++.
         numbers = self.compiler.compile(
-            [NUMBERS],
-            output_dir=self.build_temp,
-            extra_postargs=[*cxx_standard, *compile_args],
+            [NUMBERS], output_dir=self.build_temp, extra_postargs=[*cxx_standard, *compile_args]
         )
         for extension in self.extensions:
             if extension.name in WITH_NUMBERS:

@@ -20,15 +20,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from pairs import TINY, Line, print_head, print_lines
-from rounds import (
-    Connected,
-    Exchange,
-    OnLoop,
-    ask_echo,
-    serve_echo,
-    start,
-    take_turns,
-)
+from rounds import Connected, Exchange, OnLoop, ask_echo, serve_echo, start, take_turns
 
 from rlwire.bench import allowed_cores, pin
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler

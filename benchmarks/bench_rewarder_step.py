@@ -21,11 +21,7 @@ import numpy as np
 from pairs import TINY, print_head, print_table
 
 from rlwire.bench import Relay, ServerProcess, Sizes, allowed_cores, pin, raw_exchange
-from rlwire.universe.rewarder import (
-    AsyncRewarderClient,
-    RewarderClient,
-    RewarderServer,
-)
+from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient, RewarderServer
 
 QUESTION = "What does a rewarder's step cost on one core, against a raw exchange of as many bytes?"
 SECONDS = 0.2 if TINY else 6.0

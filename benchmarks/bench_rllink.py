@@ -140,8 +140,7 @@ def sends_ray(sock: socket.socket, episodes: list[dict[str, Any]]) -> Callable[[
 
     def exchange() -> None:
         send_rllink_message(
-            sock,
-            {"type": "EPISODES_AND_GET_STATE", "episodes": episodes, "timesteps": STEPS},
+            sock, {"type": "EPISODES_AND_GET_STATE", "episodes": episodes, "timesteps": STEPS}
         )
         get_rllink_message(sock)
 

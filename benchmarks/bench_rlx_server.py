@@ -166,13 +166,7 @@ def rows() -> Iterator[tuple[str, ...]]:
                 time.sleep(SETTLE)
                 held = memory(server.pid) - before
             busy = [f"{steps_per_second(server.address, count):,.0f}" for count in BUSY]
-        yield (
-            name,
-            f"{before / 1024:.1f}",
-            f"{held / 1024:.1f}",
-            f"{held / IDLE:.1f}",
-            *busy,
-        )
+        yield (name, f"{before / 1024:.1f}", f"{held / 1024:.1f}", f"{held / IDLE:.1f}", *busy)
 
 
 def serve_epoll(report: Callable[[Any], None], act: Callable[[int], object] | None = None) -> None:

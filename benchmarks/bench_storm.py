@@ -329,10 +329,7 @@ def main() -> None:
     for kind in SERVERS:
         for caps, options in (("default", {}), ("none", FREE)):
             rows.append((kind, caps, *cells(*measure(kind, options, storm, garbage(kind)))))
-    print_table(
-        ("server", "caps", "quiet", "storm", "times", "99 %", "worst"),
-        rows,
-    )
+    print_table(("server", "caps", "quiet", "storm", "times", "99 %", "worst"), rows)
 
     if sys.platform == "linux":
         print(f"\nMiB of an RLX server's process, with {HALVES} half TLS handshakes and without")

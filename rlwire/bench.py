@@ -44,14 +44,7 @@ from numpy.typing import NDArray
 import rlwire
 from rlwire.environments.driver import drive
 from rlwire.environments.loading import load
-from rlwire.errors import (
-    EncodeError,
-    LimitExceeded,
-    MissingExtra,
-    RlwireError,
-    on_error,
-    optional,
-)
+from rlwire.errors import EncodeError, LimitExceeded, MissingExtra, RlwireError, on_error, optional
 from rlwire.registry import parse_url, protocol
 from rlwire.transports.sockets import set_kernel_timeout
 
@@ -824,8 +817,7 @@ class _Openpi(_Asking):
     def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
         messages = [{"state": step.state, "reward": step.reward} for step in steps]
         return Exchange(
-            lambda number: client.infer(messages[number]),
-            lambda _reply: client.infer({})["kept"],
+            lambda number: client.infer(messages[number]), lambda _reply: client.infer({})["kept"]
         )
 
 

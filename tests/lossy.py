@@ -62,10 +62,7 @@ class LossyNetwork:
         self._trace: deque[tuple[float, str, Peer, Peer, bytes]] = deque(maxlen=trace)
 
     def attach(
-        self,
-        address: Peer,
-        session: DatagramSession,
-        on_event: Callable[[Any], object] = bool,
+        self, address: Peer, session: DatagramSession, on_event: Callable[[Any], object] = bool
     ) -> None:
         """Put a session at an address; `on_event` is called with each of its events."""
         assert address not in self._sessions

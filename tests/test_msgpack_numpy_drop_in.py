@@ -18,14 +18,7 @@ library = pytest.importorskip("msgpack_numpy")
 msgpack = pytest.importorskip("msgpack")
 
 # As a program has them that imported them before.
-from msgpack_numpy import (  # noqa: E402
-    Packer,
-    Unpacker,
-    decode,
-    encode,
-    packb,
-    unpackb,
-)
+from msgpack_numpy import Packer, Unpacker, decode, encode, packb, unpackb  # noqa: E402
 
 NAMES = [
     "Packer", "Unpacker", "packb", "unpackb", "pack", "unpack", "dump", "dumps", "load", "loads",

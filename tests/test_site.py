@@ -91,11 +91,7 @@ def test_an_outline(headers: ModuleType) -> None:
         "/* What was counted. */\ntypedef struct rlw_count {\n    size_t n;\n} rlw_count;"
     ]
     assert [(each.name, each.signature, each.text) for each in found.functions] == [
-        (
-            "rlw_add",
-            "static inline rlw_status rlw_add(rlw_count *c, size_t n)",
-            "Adds `n` items.",
-        ),
+        ("rlw_add", "static inline rlw_status rlw_add(rlw_count *c, size_t n)", "Adds `n` items."),
         ("rlw_total", "static inline size_t rlw_total(const rlw_count *c)", ""),
     ]
 

@@ -26,13 +26,7 @@ from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Settings, Status, Step, StepResult
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.client import StatusError
-from rlwire.errors import (
-    DecodeError,
-    EncodeError,
-    LimitExceeded,
-    RlwireError,
-    for_peer,
-)
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RlwireError, for_peer
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.rate_limited_log import Log
 

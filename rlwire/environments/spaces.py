@@ -28,14 +28,7 @@ from numpy.typing import NDArray
 
 from rlwire.environments.loading import load
 from rlwire.environments.trees import Leaf, text_of, tree_of
-from rlwire.errors import (
-    DecodeError,
-    EncodeError,
-    LimitExceeded,
-    MissingExtra,
-    optional,
-    quoted,
-)
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra, optional, quoted
 from rlwire.limits import DEFAULT, Limits
 
 _DTYPES = {

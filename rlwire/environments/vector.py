@@ -48,12 +48,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
     """
 
     def __init__(
-        self,
-        parts: Sequence[Part],
-        shared: Shared,
-        first: Any,
-        mode: AutoresetMode,
-        copy: bool,
+        self, parts: Sequence[Part], shared: Shared, first: Any, mode: AutoresetMode, copy: bool
     ) -> None:
         self._parts = list(
             zip(itertools.accumulate([part.size for part in parts], initial=0), parts, strict=False)
@@ -303,10 +298,7 @@ def local(
 
 
 def remote(
-    makes: Sequence[Make],
-    *,
-    mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-    copy: bool = True,
+    makes: Sequence[Make], *, mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, copy: bool = True
 ) -> VectorEnvironment:
     """Return a vector of remote environments; arguments are those of `make_vec`."""
     return _together(EndpointBatch, makes, AutoresetMode(mode), copy)

@@ -79,11 +79,7 @@ class OpenPIServerSession(_Session):
     """
 
     def __init__(
-        self,
-        *,
-        arrays: Dialect = "openpi",
-        limits: Limits | None = None,
-        large: int | None = None,
+        self, *, arrays: Dialect = "openpi", limits: Limits | None = None, large: int | None = None
     ) -> None:
         _Session.__init__(self, arrays, limits)
         self._large = sys.maxsize if large is None else large

@@ -194,9 +194,7 @@ class Connection(Owned):
         return self._receive(waited)
 
     def serve(
-        self,
-        answer: Callable[[Any], Any],
-        failure: Callable[[Any, Exception], Any] | None = None,
+        self, answer: Callable[[Any], Any], failure: Callable[[Any, Exception], Any] | None = None
     ) -> None:
         """Answer one event after another until an error, or until another thread takes over.
 

@@ -31,14 +31,7 @@ import numpy as np
 from PIL import Image
 
 from rlwire import buffers
-from rlwire.codecs import (
-    _json_arrays,
-    dm_env_rpc,
-    msgpack,
-    perlert,
-    rfb,
-    rlx,
-)
+from rlwire.codecs import _json_arrays, dm_env_rpc, msgpack, perlert, rfb, rlx
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.rfb.encoder import RectangleEncoder, changed
 from rlwire.codecs.rfb.messages import RGBX

@@ -191,10 +191,7 @@ HOSTILE: dict[str, tuple[Decode, bytes]] = {
         lambda wire, limits: decode_msgpack(wire, limits, strict_map_key=False),
         plain.packb({(n, *[None] * 600): 1 for n in range(2)}),
     ),
-    "msgpack scalars": (
-        decode_msgpack,
-        plain.packb([generic("<U20000", "x" * 20_000)] * 2),
-    ),
+    "msgpack scalars": (decode_msgpack, plain.packb([generic("<U20000", "x" * 20_000)] * 2)),
     "msgpack stream": (decode_stream, plain.packb([WIDE.decode()] * 4)),
     "rewarder action": (
         decode_action,
@@ -210,10 +207,7 @@ HOSTILE: dict[str, tuple[Decode, bytes]] = {
         + b",".join(b'"%d":[]' % n for n in range(600))
         + b"}}",
     ),
-    "dm_env_rpc broadcasts": (
-        decode_request,
-        world([broadcast(np.float64(1), PART // 8)] * 2),
-    ),
+    "dm_env_rpc broadcasts": (decode_request, world([broadcast(np.float64(1), PART // 8)] * 2)),
     "dm_env_rpc varints": (
         decode_request,
         world([dm_env_rpc.encode_tensor(np.ones(PART // 8, np.int64))] * 2),

@@ -179,8 +179,7 @@ def test_other_observations_stay(observation: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reward", "text"),
-    [(np.float64(0.1), b"0.1"), (np.int16(-3), b"-3"), (np.array(2.5), b"2.5")],
+    ("reward", "text"), [(np.float64(0.1), b"0.1"), (np.int16(-3), b"-3"), (np.array(2.5), b"2.5")]
 )
 def test_rewards_of_numpy(reward: Any, text: bytes) -> None:
     assert b'"reward":' + text + b',"done":true' in encode(EnvReward(reward, True))
@@ -347,10 +346,7 @@ MESSAGES = st.one_of(
     st.tuples(st.just(ConnectionClose), st.tuples(TEXT)),
     st.tuples(st.just(ReplyError), st.tuples(TEXT)),
     st.tuples(st.just(EnvReset), st.tuples(NAMES, st.none() | st.integers(0, 2**32), st.none())),
-    st.tuples(
-        st.just(AgentAction),
-        st.tuples(st.lists(st.tuples(TEXT, VALUES), max_size=3)),
-    ),
+    st.tuples(st.just(AgentAction), st.tuples(st.lists(st.tuples(TEXT, VALUES), max_size=3))),
     st.tuples(st.sampled_from([ControlPing, ReplyControlPing, ReplyEnvReset]), st.just(())),
     st.tuples(st.just(UnknownMessage), st.tuples(TEXT.map("y".__add__), VALUES)),
 )

@@ -204,10 +204,7 @@ def test_libvncclient_sees_each_frame(snapshot: Path, encoding: str, password: s
 
 def test_libvncclient_follows_a_new_size(snapshot: Path) -> None:
     display = Display(WIDTH, HEIGHT)
-    with (
-        RfbServer(display, "127.0.0.1:0") as server,
-        looking(snapshot, server, "tight") as screen,
-    ):
+    with RfbServer(display, "127.0.0.1:0") as server, looking(snapshot, server, "tight") as screen:
         for width, height in ((WIDTH, HEIGHT), (250, 180), (400, 300)):
             frame = game(1, width, height)
             display.show(frame)

@@ -160,10 +160,7 @@ def test_without_autoreset(way: dict[str, Any]) -> None:
 
 
 def test_what_a_step_gives_stays(way: dict[str, Any]) -> None:
-    with (
-        local(makes(2), **way) as kept,
-        local(makes(2), **way, copy=False) as views,
-    ):
+    with local(makes(2), **way) as kept, local(makes(2), **way, copy=False) as views:
         for envs, stays in ((kept, True), (views, False)):
             first, _ = envs.reset(seed=1)
             before = first["image"].copy()

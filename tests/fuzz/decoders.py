@@ -24,16 +24,7 @@ import numpy as np
 from conversations import feed_stream
 from PIL import Image
 
-from rlwire.codecs import (
-    dm_env_rpc,
-    grpc,
-    msgpack,
-    perlert,
-    rewarder,
-    rfb,
-    rllink,
-    rlx,
-)
+from rlwire.codecs import dm_env_rpc, grpc, msgpack, perlert, rewarder, rfb, rllink, rlx
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2 import headers as http2_headers
 from rlwire.codecs.rfb import messages as rfb_messages

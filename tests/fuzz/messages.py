@@ -12,14 +12,7 @@ import conversations
 import numpy as np
 from PIL import Image
 
-from rlwire.codecs import (
-    dm_env_rpc,
-    msgpack,
-    perlert,
-    rewarder,
-    rllink,
-    rlx,
-)
+from rlwire.codecs import dm_env_rpc, msgpack, perlert, rewarder, rllink, rlx
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2 import headers as http2_headers
 from rlwire.codecs.rfb import messages as rfb_messages
@@ -252,17 +245,11 @@ def seeds(decoder: str) -> list[bytes]:
     if decoder == "rlx":
         plain = [rlx.encode(message) for message in RLX]
         in_frames = [rlx.encode(message, framed=True) for message in RLX]
-        return [
-            *with_options(range(2), *plain),
-            *with_options(range(2, 3), *in_frames),
-        ]
+        return [*with_options(range(2), *plain), *with_options(range(2, 3), *in_frames)]
     if decoder == "msgpack":
         dialects: tuple[Any, ...] = ("msgpack_numpy", "openpi")
         some = [msgpack.encode(m, arrays=a) for m in MSGPACK for a in dialects]
-        return [
-            *with_options(range(3), *some),
-            *with_options(range(6, 9), *some),
-        ]
+        return [*with_options(range(3), *some), *with_options(range(6, 9), *some)]
     if decoder == "rewarder":
         return with_options(range(1), *map(rewarder.encode, REWARDER))
     if decoder == "perlert":

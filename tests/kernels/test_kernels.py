@@ -185,11 +185,7 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [
-        (
-            "utf8.h",
-            "if (size - i <= more) return i;",
-            "if (size - i < more) return i;",
-        ),
+        ("utf8.h", "if (size - i <= more) return i;", "if (size - i < more) return i;"),
         (
             "varint_portable.h",
             "if ((size_t)(end - to) < rlw_varint_size_of(v)) return NULL;",

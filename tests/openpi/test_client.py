@@ -23,12 +23,7 @@ msgpack = pytest.importorskip("msgpack")
 theirs = pytest.importorskip("openpi_client.msgpack_numpy")
 
 # As a program has them that imported them before.
-from openpi_client.msgpack_numpy import (  # noqa: E402
-    Packer,
-    Unpacker,
-    packb,
-    unpackb,
-)
+from openpi_client.msgpack_numpy import Packer, Unpacker, packb, unpackb  # noqa: E402
 
 # The kinds of values that openpi-client's own tests go through, and some more.
 VALUES: dict[str, Any] = {

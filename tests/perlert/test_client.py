@@ -92,8 +92,7 @@ def test_waiting_for_others(worlds, serving):
         one.ready()
         two.register("walker_1")
         with pytest.raises(
-            DeadlineExceeded,
-            match=r"crowd:0 at 127.* walker_2; .* walker_1 \(two\)\D* 0.1 s",
+            DeadlineExceeded, match=r"crowd:0 at 127.* walker_2; .* walker_1 \(two\)\D* 0.1 s"
         ):
             one.wait_start(0.1)
         # A client that leaves keeps nobody waiting without their knowing why.

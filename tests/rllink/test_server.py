@@ -16,21 +16,9 @@ import pytest
 
 import rlwire
 from rlwire.codecs.rllink import Codec, EpisodesAndGetState, GetState, Ping, Pong
-from rlwire.errors import (
-    ConnectionClosed,
-    DecodeError,
-    LimitExceeded,
-    RemoteProtocolError,
-)
+from rlwire.errors import ConnectionClosed, DecodeError, LimitExceeded, RemoteProtocolError
 from rlwire.limits import Limits
-from rlwire.rllink import (
-    AsyncClient,
-    Client,
-    Episode,
-    Server,
-    SetConfig,
-    SetState,
-)
+from rlwire.rllink import AsyncClient, Client, Episode, Server, SetConfig, SetState
 from rlwire.transports.sockets import Backoff, Timeouts
 from tests.waiting import eventually
 

@@ -179,10 +179,7 @@ def test_its_environment_teaches_pg(application: Callable[..., Path]) -> None:
 
 def test_its_environments_are_played_by_a_trainer(application: Callable[..., Path]) -> None:
     folder = application()
-    spaces = {
-        "observation_space": Signs.observation_space,
-        "action_space": Signs.action_space,
-    }
+    spaces = {"observation_space": Signs.observation_space, "action_space": Signs.action_space}
     with (
         rlwire.listen_vec("rlx://localhost:0", 2, **spaces) as envs,
         environment(folder, envs.callers.url),

@@ -161,9 +161,7 @@ def test_ray_s_example_finds_our_runner() -> None:
         algorithm.stop()
 
 
-def test_a_runner_without_samples_says_where_it_listens(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_runner_without_samples_says_where_it_listens(caplog: pytest.LogCaptureFixture) -> None:
     port = free_port()
     given = config(RLlinkEnvRunner, port, 2).env_runners(sample_timeout_s=0.5)
     runner = RLlinkEnvRunner(config=given, worker_index=2)

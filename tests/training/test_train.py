@@ -19,8 +19,7 @@ ENVIRONMENT_CALLS = re.findall(r"`(\S+://\S+)`", PAGE[PAGE.index("The URLs are")
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("block", "url"),
-    [(0, url) for url in TRAINER_CALLS] + [(1, url) for url in ENVIRONMENT_CALLS],
+    ("block", "url"), [(0, url) for url in TRAINER_CALLS] + [(1, url) for url in ENVIRONMENT_CALLS]
 )
 def test_it_learns(block: int, url: str, tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")

@@ -5,10 +5,7 @@ from typing import Any
 import pytest
 
 from rlwire.errors import LimitExceeded
-from rlwire.transports.admission import (
-    Admission,
-    capacity,
-)
+from rlwire.transports.admission import Admission, capacity
 
 
 def test_in_all_and_from_one_address() -> None:

@@ -12,12 +12,7 @@ from typing import Any
 import pytest
 
 from rlwire.errors import MissingExtra
-from rlwire.transports.datagram_cipher import (
-    OVERHEAD,
-    DatagramCipher,
-    load_key,
-    new_key,
-)
+from rlwire.transports.datagram_cipher import OVERHEAD, DatagramCipher, load_key, new_key
 
 aead = pytest.importorskip("cryptography.hazmat.primitives.ciphers.aead")
 

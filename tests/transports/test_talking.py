@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 from rlwire.codecs.websocket import frames
-from rlwire.errors import (
-    ConnectionClosed,
-    DecodeError,
-)
+from rlwire.errors import ConnectionClosed, DecodeError
 from rlwire.limits import Limits
 from rlwire.sessions.websocket import (
     Closed,

@@ -15,11 +15,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    LocalProtocolError,
-)
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
 from rlwire.streams import TURN
 from rlwire.transports import sockets, tcp_asyncio
 from rlwire.transports.address import Address

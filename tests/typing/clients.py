@@ -19,11 +19,7 @@ from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient
 
 
 def blocking(
-    policy: PolicyClient,
-    proxy: AgentProxy,
-    client: Client,
-    agent: Agent,
-    rewarder: RewarderClient,
+    policy: PolicyClient, proxy: AgentProxy, client: Client, agent: Agent, rewarder: RewarderClient
 ) -> None:
     with policy as same:
         assert_type(same, PolicyClient)

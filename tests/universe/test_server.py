@@ -281,11 +281,7 @@ def test_tls_on_both_and_on_the_page(tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(tmp_path / "ca")
     served, called = ServerTLS(str(tmp_path / "pem")), ClientTLS(str(tmp_path / "ca"))
     with rlwire.serve(
-        Corridor(),
-        "universe+tls://127.0.0.1:0+0",
-        tls=served,
-        page=0,
-        auth="openai",
+        Corridor(), "universe+tls://127.0.0.1:0+0", tls=served, page=0, auth="openai"
     ) as server:
         url = parse_url(server.url)
         assert url.tls

@@ -22,28 +22,16 @@ def encode_property_response(
 ) -> AnyMessage: ...
 def request_kind(buffer: Buffer, *, limits: Limits | None = None) -> str | None: ...
 def decode_request(
-    buffer: Buffer,
-    *,
-    copy: bool | None = True,
-    limits: Limits | None = None,
+    buffer: Buffer, *, copy: bool | None = True, limits: Limits | None = None
 ) -> Request | None: ...
 def decode_response(
-    buffer: Buffer,
-    *,
-    copy: bool | None = True,
-    limits: Limits | None = None,
+    buffer: Buffer, *, copy: bool | None = True, limits: Limits | None = None
 ) -> Response | None: ...
 def decode_property_request(
-    extension: AnyMessage,
-    *,
-    copy: bool | None = True,
-    limits: Limits | None = None,
+    extension: AnyMessage, *, copy: bool | None = True, limits: Limits | None = None
 ) -> PropertyRequest | None: ...
 def decode_property_response(
-    extension: AnyMessage,
-    *,
-    copy: bool | None = True,
-    limits: Limits | None = None,
+    extension: AnyMessage, *, copy: bool | None = True, limits: Limits | None = None
 ) -> PropertyResponse | None: ...
 
 @disjoint_base
@@ -61,9 +49,7 @@ class SpecManager:
     def request_uids(self, uids: Iterable[int]) -> bytes: ...
 
 def encode_step_request(
-    manager: SpecManager,
-    actions: Mapping[str, Any],
-    requested: bytes | Iterable[int] = b"",
+    manager: SpecManager, actions: Mapping[str, Any], requested: bytes | Iterable[int] = b""
 ) -> bytes: ...
 def encode_step_response(
     manager: SpecManager,
@@ -80,10 +66,7 @@ def decode_step_request(
     copy: bool | None = True,
 ) -> tuple[dict[str, Any], list[int]] | None: ...
 def decode_step_response(
-    manager: SpecManager,
-    buffer: Buffer,
-    *,
-    copy: bool | None = True,
+    manager: SpecManager, buffer: Buffer, *, copy: bool | None = True
 ) -> tuple[EnvironmentStateType, dict[str, Any]] | None: ...
 def encode_tensor(
     value: Any,
@@ -109,8 +92,5 @@ def encode_tensor_parts(
     limits: Limits | None = None,
 ) -> list[bytes | memoryview]: ...
 def decode_tensor(
-    buffer: Buffer,
-    *,
-    copy: bool | None = True,
-    limits: Limits | None = None,
+    buffer: Buffer, *, copy: bool | None = True, limits: Limits | None = None
 ) -> Any: ...

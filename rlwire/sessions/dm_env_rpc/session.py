@@ -338,21 +338,10 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
     or with your own `Status`.
     """
 
-    __slots__ = (
-        "_asked",
-        "_check_bounds",
-        "_names",
-        "_refusal",
-        "_requested",
-        "_wanted",
-    )
+    __slots__ = ("_asked", "_check_bounds", "_names", "_refusal", "_requested", "_wanted")
 
     def __init__(
-        self,
-        *,
-        limits: Limits | None = None,
-        copy: bool | None = True,
-        check_bounds: bool = True,
+        self, *, limits: Limits | None = None, copy: bool | None = True, check_bounds: bool = True
     ) -> None:
         super().__init__(limits=limits, copy=copy)
         self._node = _SERVER[DmEnvRpcState.NOT_JOINED]
@@ -449,9 +438,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
             request = None
             if kind in self._node.allowed:
                 request = decode_request(
-                    message,
-                    copy=self._copy,
-                    limits=without_spec(self._limits, len(message)),
+                    message, copy=self._copy, limits=without_spec(self._limits, len(message))
                 )
         except RlwireError as error:
             self._refusal = _code_of(error)

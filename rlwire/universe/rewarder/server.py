@@ -270,11 +270,7 @@ class RewarderServer(StreamServer):
         self._connections.send(self._runtime.push(event), wait=True)
 
     def describe(
-        self,
-        *,
-        env_id: str | None = None,
-        env_state: str | None = None,
-        fps: float | None = None,
+        self, *, env_id: str | None = None, env_state: str | None = None, fps: float | None = None
     ) -> None:
         """Change the description's given fields, and push it to all clients."""
         with self._order:

@@ -300,7 +300,4 @@ def dm_env_rpc_steps(n: int) -> Work:
 def dm_env_rpc_nesting(n: int) -> Work:
     flat = {f"{i % 7}.b.{i}": 1 for i in range(n)}
     long = {"a" * n + ".b": 1}
-    return lambda: (
-        dm_env_rpc.flatten(dm_env_rpc.unflatten(flat)),
-        dm_env_rpc.unflatten(long),
-    )
+    return lambda: (dm_env_rpc.flatten(dm_env_rpc.unflatten(flat)), dm_env_rpc.unflatten(long))

@@ -247,7 +247,7 @@ CASES.update(
     http2_messages_in_one_frame=(
         lambda n: taking([http2.frame(http2.DATA, 0, 1, b"\0\0\0\0\1x" * n)], endpoint()),
         500,
-    ),
+    )
 )
 
 

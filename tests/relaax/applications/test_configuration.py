@@ -102,10 +102,7 @@ def test_a_variable_may_have_the_address(read, monkeypatch):
         ("environment: [", "cannot be read as YAML"),
         ("a text", "must hold sections"),
         ("\n\nenvironment: 5", "app.yaml:3: environment must be a section, not 5"),
-        (
-            "relaax-rlx-server: {}\nrelaax_rlx_server: {}",
-            "app.yaml:2: relaax_rlx_server ",
-        ),
+        ("relaax-rlx-server: {}\nrelaax_rlx_server: {}", "app.yaml:2: relaax_rlx_server "),
         (
             "relaax-metrics-server:\n  bind: a:1\n  metrics_dri: x",
             "app.yaml:3: relaax-metrics-server/metrics_dri: .*metrics_dir",

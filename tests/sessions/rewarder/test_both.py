@@ -24,11 +24,7 @@ from rlwire.codecs.rewarder import (
     ReplyError,
     RewarderMessage,
 )
-from rlwire.sessions.rewarder.client import (
-    RequestDone,
-    RewarderClientSession,
-    handshake_headers,
-)
+from rlwire.sessions.rewarder.client import RequestDone, RewarderClientSession, handshake_headers
 from rlwire.sessions.rewarder.rules import episode_key
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
 
@@ -78,12 +74,7 @@ class Link:
     """One connection: bytes in order, each way with a delay that changes."""
 
     def __init__(
-        self,
-        world: World,
-        *,
-        observer: bool = False,
-        password: str = "openai",
-        **options: Any,
+        self, world: World, *, observer: bool = False, password: str = "openai", **options: Any
     ) -> None:
         self.world = world
         headers = dict(handshake_headers(password, observer))
@@ -91,10 +82,7 @@ class Link:
             headers["Authorization"], headers["openai-observer"]
         )
         self.client = RewarderClientSession(
-            clock=lambda: world.now,
-            wall=lambda: 1.7e9 + world.now,
-            observer=observer,
-            **options,
+            clock=lambda: world.now, wall=lambda: 1.7e9 + world.now, observer=observer, **options
         )
         self.requests: list[Any] = []
         self.events: list[Any] = []

@@ -25,12 +25,7 @@ from rlwire.codecs.rewarder import (
     UnknownMessage,
     encode,
 )
-from rlwire.errors import (
-    DecodeError,
-    EncodeError,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
+from rlwire.errors import DecodeError, EncodeError, LocalProtocolError, RemoteProtocolError
 from rlwire.sessions.rewarder.client import (
     RequestDone,
     RewarderClientSession,

@@ -26,12 +26,7 @@ from rlwire.codecs.rewarder import (
     decode,
     encode,
 )
-from rlwire.errors import (
-    DeadlineExceeded,
-    DecodeError,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
+from rlwire.errors import DeadlineExceeded, DecodeError, LocalProtocolError, RemoteProtocolError
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.sessions.rewarder.rules import episode_key
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
@@ -65,11 +60,7 @@ class Served:
         self.now = 50.0
         self.date = 1_000_000.0
         self.runtime = Runtime(
-            ENV,
-            clock=lambda: self.now,
-            wall=lambda: self.date,
-            password=password,
-            **arguments,
+            ENV, clock=lambda: self.now, wall=lambda: self.date, password=password, **arguments
         )
 
     def passes(self, seconds: float) -> None:

@@ -14,12 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rlwire.errors import RemoteProtocolError
 from rlwire.sessions.rewarder import steps
-from rlwire.sessions.rewarder.steps import (
-    EpisodeBuffer,
-    EpisodeTracker,
-    RewarderStep,
-    merged,
-)
+from rlwire.sessions.rewarder.steps import EpisodeBuffer, EpisodeTracker, RewarderStep, merged
 
 
 def key(number: int) -> tuple[int, ...]:

@@ -184,10 +184,7 @@ class Strange(gymnasium.Env):
             np.float32(action[0]),
             False,
             self.steps == 3,
-            {
-                "a": object(),
-                "action_mask": np.array([1, 0], np.int8),
-            },
+            {"a": object(), "action_mask": np.array([1, 0], np.int8)},
         )
 
 

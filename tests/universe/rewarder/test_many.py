@@ -37,10 +37,7 @@ def _uvloop() -> asyncio.AbstractEventLoop:
     return made
 
 
-LOOPS: dict[str, Factory] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": _uvloop,
-}
+LOOPS: dict[str, Factory] = {"asyncio": asyncio.new_event_loop, "uvloop": _uvloop}
 loops = pytest.mark.parametrize("factory", list(LOOPS.values()), ids=list(LOOPS))
 
 
@@ -109,11 +106,7 @@ class Numbers(RewarderClientSession):
 
     def __init__(self) -> None:
         super().__init__(
-            clock=time.monotonic,
-            wall=time.time,
-            observer=True,
-            first_pings=0,
-            ping_interval=None,
+            clock=time.monotonic, wall=time.time, observer=True, first_pings=0, ping_interval=None
         )
         self.seen: list[float] = []
 

@@ -13,11 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlwire.errors import (
-    ConnectionClosed,
-    DeadlineExceeded,
-    PeerError,
-)
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, PeerError
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.sessions.websocket import Closed
 from rlwire.transports.address import parse

@@ -1,0 +1,71 @@
+"""Draws the README's picture: the page of `rlwire demo` beside rows of six benchmarks.
+
+`python benchmarks/chart.py FOLDER PAGE.png OUT.png`, after ``python benchmarks/bench_NAME.py >
+FOLDER/NAME`` for each NAME below.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+RAY = "Ray's functions, its client's episodes"
+# The work, its benchmark, our row, the rival.
+ROWS = [
+    ("dm_env_rpc: a step", "dm_env_rpc_steps", "4 floats: ours", "dm_env_rpc"),
+    ("make_vec: 16 CartPoles", "make_vec", "rlwire", "AsyncVectorEnv"),
+    ("MessagePack: an episode", "msgpack_arrays", "episode, encode", "msgpack-numpy"),
+    ("RLlink: 500 steps", "rllink", "rlwire's server", RAY),
+    ("RFB: a screen of raw pixels", "rfb_decode", "Raw race", "libvncclient"),
+    ("RLX: a step on one core", "rlx_round_trip", "small update, one core", "raw echo"),
+]
+
+
+def times(text: str, ours: str, rival: str) -> tuple[float, float]:
+    """Return our time and the rival's: of our row or, if that has none, of the rival's own."""
+    rows = [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
+    own = next(row for row in rows if ours in row)
+    other = own if rival in own else next(row for row in rows if rival in row)
+    mine, its = (
+        float(row[row.index(name) + 1].replace(",", ""))
+        for row, name in ((own, ours), (other, rival))
+    )
+    return (its, mine) if "steps/s" in text else (mine, its)
+
+
+def main(folder: str, page: str, out: str) -> None:
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    picture, chart = figure.subplots(1, 2, width_ratios=(1, 1.45))
+    picture.imshow(Image.open(page))
+    picture.set_axis_off()
+    for at, (_, name, ours, rival) in enumerate(ROWS):
+        mine, other = times((Path(folder) / name).read_text("utf-8"), ours, rival)
+        most = max(mine, other)
+        ratio = f"{other / mine:.1f} times faster"
+        if mine > other:
+            ratio = f"{mine / other:.2f} times its time"
+        for y, time, colour, text in (
+            (at - 0.19, other, "#c3ccd5", rival.replace(RAY, "Ray RLlib")),
+            (at + 0.19, mine, "#1f6fb2", ratio),
+        ):
+            chart.barh(y, time / most, 0.36, color=colour)
+            chart.text(time / most, y, f" {text}", va="center", fontsize=9)
+    chart.set_yticks(range(len(ROWS)), [row[0] for row in ROWS])
+    chart.set_ylim(len(ROWS) - 0.4, -0.6)
+    chart.set_xlim(0, 1.3)
+    chart.set_xticks([])
+    chart.tick_params(length=0)
+    chart.set_title("Time of rlwire (blue) and of a rival (grey); linear", fontsize=10)
+    chart.spines[:].set_visible(False)
+    figure.savefig(out, dpi=110)
+    Image.open(out).convert("RGB").quantize(96).save(out, optimize=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
