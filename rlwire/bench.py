@@ -478,19 +478,28 @@ class Relay:
         self.sent = self.answered = 0
         self._target = (host, port)
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._closed = False
         self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed
+        with self._listener:
             while True:
                 here, _address = self._listener.accept()
-                there = socket.create_connection(self._target)
-                for source, target, name in ((here, there, "sent"), (there, here, "answered")):
-                    target.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    threading.Thread(
-                        target=self._pump, args=(source, target, name), daemon=True
-                    ).start()
+                if self._closed:
+                    here.close()
+                    return
+                threading.Thread(target=self._relay, args=(here,), daemon=True).start()
+
+    def _relay(self, here: socket.socket) -> None:
+        with here, contextlib.suppress(OSError), socket.create_connection(self._target) as there:
+            for each in (here, there):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            back = threading.Thread(target=self._pump, args=(there, here, "answered"), daemon=True)
+            back.start()
+            self._pump(here, there, "sent")
+            back.join()
 
     def _pump(self, source: socket.socket, target: socket.socket, name: str) -> None:
         with contextlib.suppress(OSError):
@@ -502,7 +511,11 @@ class Relay:
                 each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._listener.close()
+        """Stop accepting; closing a socket would not wake the thread that accepts."""
+        self._closed = True
+        with contextlib.suppress(OSError):  # the thread has ended
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        self._thread.join()
 
 
 # ---- rows: one protocol with one payload ---------------------------------------------------------

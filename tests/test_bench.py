@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -37,6 +38,7 @@ from rlwire.bench import (
 )
 from rlwire.cli import main
 from rlwire.errors import MissingExtra
+from tests.waiting import eventually
 
 RLWIRE = [sys.executable, "-m", "rlwire", "bench"]
 
@@ -563,3 +565,20 @@ def test_wrong_arguments(words: list[str], capsys: pytest.CaptureFixture[str]) -
         arguments(*words)
     assert ended.value.code == 2
     assert words[0] in capsys.readouterr().err
+
+
+def test_a_closed_relay_leaves_neither_threads_nor_sockets() -> None:
+    before = threading.active_count()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        relay = bench.Relay(*server.getsockname())
+        with (
+            socket.create_connection(("127.0.0.1", relay.port)) as client,
+            server.accept()[0] as end,
+        ):
+            client.sendall(b"abc")
+            assert end.recv(3, socket.MSG_WAITALL) == b"abc"
+            end.sendall(b"12")
+            assert client.recv(2, socket.MSG_WAITALL) == b"12"
+        relay.close()
+    eventually(lambda: threading.active_count() <= before)
+    assert (relay.sent, relay.answered) == (3, 2)
