@@ -149,6 +149,8 @@ class Tree:
         return _build(self._root, iter(parts))
 
     def contains(self, value: Any) -> bool:
+        if self.lone:
+            return self.leaves[0].contains(value)
         pairs = zip(self.leaves, self.parts(value), strict=True)
         return all(leaf.contains(part) for leaf, part in pairs)
 

@@ -143,7 +143,8 @@ class RLlinkClientSession(_Session):
             raise ValueError(f"compression must be 'zstd' or None, not {compression!r}")
         if compression is not None:
             zstandard()
-        self._ping = Ping(token, compression)
+        self._ping = Ping(token, compression, True)
+        self._empty_infos = True
 
     def send(self, event: Message) -> list[Any]:
         """Return the buffers of a request.
@@ -170,7 +171,9 @@ class RLlinkClientSession(_Session):
     def _written(self, episode: Any) -> Any:
         if not isinstance(episode, Episode):
             return episode
-        return episode.to_document() if self.form == "json" else episode.to_state()
+        if self.form == "json":
+            return episode.to_document()
+        return episode.to_state(empty_infos=self._empty_infos)
 
     def _allow(self, kind: type) -> None:
         asked = self._pending
@@ -182,6 +185,7 @@ class RLlinkClientSession(_Session):
         self._pending = None
         if isinstance(message, Pong):
             self.compression = message.compression and self._ping.compression
+            self._empty_infos = not message.rlwire
         return message
 
 
@@ -226,7 +230,7 @@ class RLlinkServerSession(_Session):
             message = self._read(message)
         if isinstance(message, Ping):
             known = importlib.util.find_spec("zstandard") is not None
-            self._pong = Pong(message.compression if known else None)
+            self._pong = Pong(message.compression if known else None, message.rlwire)
         self._pending = type(message) if REPLIES[type(message)] is not None else None
         return message
 

@@ -117,6 +117,18 @@ def test_ray_s_client_is_answered_in_its_bytes() -> None:
     assert server.closed
 
 
+def test_only_ray_gets_empty_infos() -> None:
+    client = RLlinkClientSession()
+    for pong, infos in ((b"00000011\x81\xa4type\xa4PONG", True), (None, False)):
+        if pong is None:
+            greeted(client, RLlinkServerSession())
+        else:
+            client.send(Ping())
+            client.receive(pong)
+        [state] = Codec().decode(joined(client.send(Episodes([episode()])))).episodes
+        assert (state["infos"] is not None) is infos
+
+
 def test_tokens() -> None:
     greeted(RLlinkClientSession(token="s"), RLlinkServerSession(token="s"))
     for client, words in (

@@ -81,11 +81,15 @@ class Episode:
         if self.infos is not None:
             _same(self.infos, steps + 1, "infos", steps)
 
-    def to_state(self) -> dict[str, Any]:
-        """Return the map that Ray's `SingleAgentEpisode` reads. Raises what `check` raises."""
+    def to_state(self, *, empty_infos: bool = True) -> dict[str, Any]:
+        """Return the map that Ray's `SingleAgentEpisode` reads. Raises what `check` raises.
+
+        Ray needs a dict per step even without infos; rlwire does not (`empty_infos=False`).
+        """
         self.check()
-        lookback = self.lookback
-        infos = [{}] * (len(self.rewards) + 1) if self.infos is None else self.infos
+        lookback, infos = self.lookback, self.infos
+        if infos is None and empty_infos:
+            infos = [{}] * (len(self.rewards) + 1)
         return {
             "id_": self.id,
             "agent_id": None,
@@ -94,7 +98,7 @@ class Episode:
             "observations": _buffer(self.observations, lookback),
             "actions": _buffer(self.actions, lookback),
             "rewards": _buffer(self.rewards, lookback),
-            "infos": {"data": infos, "lookback": lookback, "finalized": False, "space": None},
+            "infos": None if infos is None else _buffer(infos, lookback),
             "extra_model_outputs": {
                 name: _buffer(column, lookback) for name, column in self.outputs.items()
             }

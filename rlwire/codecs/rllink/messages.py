@@ -53,16 +53,18 @@ class Ping(_Fields):
     Attributes:
         token: for a server of rlwire's that requires one.
         compression: one that the client can decode.
+        rlwire: whether the client is rlwire's, which can leave out empty infos.
     """
 
     token: str | None = None
     compression: Compression | None = None
+    rlwire: bool = False
 
     def _to_fields(self, form: Form) -> dict[str, Any]:
         own: dict[str, Any] = {} if self.token is None else {"token": self.token}
         if self.compression is not None:
             own["compressions"] = [self.compression]
-        return {_OWN: own} if own else {}
+        return {_OWN: own} if own or (self.rlwire and form == "msgpack") else {}
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Ping:
@@ -71,6 +73,7 @@ class Ping(_Fields):
         return cls(
             token if isinstance(token, str) else None,
             "zstd" if isinstance(offered, list) and "zstd" in offered else None,
+            _OWN in fields,
         )
 
 
@@ -80,16 +83,20 @@ class Pong(_Fields):
 
     Attributes:
         compression: for all later bodies, in both directions.
+        rlwire: whether the server is rlwire's, which needs no empty infos; Ray's does.
     """
 
     compression: Compression | None = None
+    rlwire: bool = False
 
     def _to_fields(self, form: Form) -> dict[str, Any]:
-        return {} if self.compression is None else {_OWN: {"compression": self.compression}}
+        own = {} if self.compression is None else {"compression": self.compression}
+        return {_OWN: own} if own or (self.rlwire and form == "msgpack") else {}
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Pong:
-        return cls("zstd" if _own(fields).get("compression") == "zstd" else None)
+        compression = _own(fields).get("compression")
+        return cls("zstd" if compression == "zstd" else None, _OWN in fields)
 
 
 @dataclass(frozen=True)

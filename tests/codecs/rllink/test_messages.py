@@ -277,14 +277,20 @@ def test_what_json_has_no_place_for() -> None:
 
 def test_tokens_and_compressions() -> None:
     codec = Codec()
-    for message in (Ping("secret"), Ping(None, "zstd"), Ping("secret", "zstd"), Pong("zstd")):
+    for message in (
+        *(Ping("secret", None, True), Ping(None, "zstd", True), Ping("secret", "zstd", True)),
+        Pong("zstd", True),
+    ):
         assert codec.decode(codec.encode(message)) == message
         assert codec.decode(codec.encode(message, "json")) == message
     own: Any
     for own in (3, {"token": 5}, {"compressions": ["br", 1]}, {"compressions": "zstd"}):
-        assert codec.decode(packed({"type": "PING", "rlwire": own})) == Ping()
+        assert codec.decode(packed({"type": "PING", "rlwire": own})) == Ping(rlwire=True)
     for own in ({}, {"compression": None}, {"compression": ["br"]}):
-        assert codec.decode(packed({"type": "PONG", "rlwire": own})) == Pong()
+        assert codec.decode(packed({"type": "PONG", "rlwire": own})) == Pong(rlwire=True)
+    for message in (Ping(rlwire=True), Pong(rlwire=True)):
+        assert codec.decode(codec.encode(message)) == message
+        assert b"rlwire" not in codec.encode(message, "json")  # as documented
 
 
 def test_episodes_are_not_answered_and_keep_their_maps() -> None:
