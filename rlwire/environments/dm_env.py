@@ -78,6 +78,7 @@ class DmEnvironment(dm_env.Environment):
         return super().discount_spec() if self._discount is None else self._discount
 
     def close(self) -> None:
+        """Close the remote environment as well."""
         self.environment.close()
 
 
