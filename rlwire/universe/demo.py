@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import os
 import re
@@ -78,7 +79,8 @@ def run(given: argparse.Namespace) -> None:
     )
     if not server.controls.keys:
         raise RlwireError(f"{given.env_id} has no keys: name some, rlwire serve --page --keys ...")
-    with server:
+    # A signal may come before `serve_forever` handles it.
+    with contextlib.suppress(KeyboardInterrupt), server:
         assert server.page is not None
         url = server.page.url
         secret = "" if password is None else f", password {password}"
