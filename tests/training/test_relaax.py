@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -204,7 +205,7 @@ def test_its_application_runs(application: Callable[..., Path]) -> None:
     with started(folder, sys.executable, "-m", "rlwire", "run", "all", "-n", "2") as process:
         assert process.wait(300) == 0, (folder / "log.txt").read_text("utf-8")
     log = (folder / "log.txt").read_text("utf-8")
-    assert "policy_gradient is RELAAX's; pg learns" in log
+    assert re.search(r"\bpg .*policy_gradient", log)
     assert list((folder / "logs" / "checkpoints").iterdir())
 
 
