@@ -237,7 +237,7 @@ def test_beside_msgpack_numpys_drop_in() -> None:
 @pytest.mark.parametrize("name", ["packb", "Unpacker"])
 def test_another_version(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(theirs, name, getattr(msgpack, name))
-    with pytest.raises(RuntimeError, match=f"another msgpack_numpy.{name}"):
+    with pytest.raises(RuntimeError, match=f"msgpack_numpy.{name}"):
         rlwire.install("openpi_client")
     assert openpi_client_drop_in._installed is None
 

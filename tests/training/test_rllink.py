@@ -186,7 +186,7 @@ def test_two_simulators_train_with_our_runner() -> None:
         start_simulators(port, 2)
         for number in (1, 2, 3):
             sampled = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
-            assert sampled == 2000 * number
+            assert sampled >= 2000 * number  # whole messages, so a little more
         url = f"rllink://localhost:{port}"
         assert runners("two") == {0: url}
         assert url not in runners().values()  # nor in another algorithm's place
