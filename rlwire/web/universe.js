@@ -45,7 +45,7 @@ async function draw(data) {
 }
 
 function send(message) {
-  const may = message === "shown" || !element("watch").checked;
+  const may = message === "shown" || message[1] === false || !element("watch").checked;
   if (may && pixels.readyState === WebSocket.OPEN) pixels.send(JSON.stringify(message));
 }
 
