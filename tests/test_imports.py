@@ -21,7 +21,7 @@ CHECKOUT = Path(__file__).parents[1] / "rlwire"
 # What each room of the package may import of the others. Rooms not named as keys are refused.
 BASE = {"errors", "limits", "buffers", "kernels"}
 SHARED = (BASE - {"kernels"}) | {"environments", "registry", "serving", "sessions", "transports"}
-SHARED |= {"codecs", "_options", "web", "websocket"}  # by the rooms of all protocols
+SHARED |= {"codecs", "_options", "recording", "web", "websocket"}  # by the rooms of all protocols
 ROOMS = {"rlx", "dm_env_rpc", "perlert", "universe", "rllink", "openpi", "rllib", "relaax"}
 ALLOWED = {
     "__init__": BASE | {"environments", "installing", "registry", "serving", "transports"},
@@ -39,6 +39,7 @@ ALLOWED = {
     "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "registry"},
     "websocket": {"sessions", "transports"},
     "serving": SHARED | {"rlx"},  # rlx: the reply that comes later
+    "recording": SHARED | {"recording"},
     "rlx": SHARED | {"rlx"},
     "dm_env_rpc": SHARED | {"dm_env_rpc"},
     "perlert": SHARED | {"perlert"},

@@ -1,0 +1,1 @@
+"""Recordings of a wire: read them, decode their messages, replay and export them."""

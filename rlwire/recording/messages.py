@@ -1,0 +1,110 @@
+"""What a recording has: connections, their packets, and the messages decoded from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+UNKNOWN: Final = object()
+"""A part of a `Step` that a message does not have."""
+
+
+@dataclass(frozen=True)
+class RecordedConnection:
+    """A connection in a recording.
+
+    Attributes:
+        number: 1, 2, ... in the order of the recording.
+        protocol: its label: a URL's scheme, or "rfb" for the pixels of Universe.
+        side: which end recorded it, "client" or "server" (the client connects).
+        peer: the other end's name.
+    """
+
+    number: int
+    protocol: str
+    side: str
+    peer: str
+
+
+@dataclass(slots=True)
+class Packet:
+    """Bytes of one direction of a connection; of a datagram protocol, one datagram.
+
+    A packet begins at the border of a frame, unless the recorder has dropped some before it.
+
+    Attributes:
+        from_client: whether the client sent them.
+        time: seconds since 1970.
+        monotonic: seconds of the recorder's monotonic clock.
+        gap: packets of this connection that the recorder has dropped before this one.
+        ended: why the connection ended; `data` is then empty.
+    """
+
+    connection: RecordedConnection
+    from_client: bool
+    time: float
+    monotonic: float
+    data: bytes
+    gap: int = 0
+    ended: str = ""
+
+
+@dataclass(slots=True)
+class Step:
+    """What a message means for one environment; parts that it does not have are `UNKNOWN`.
+
+    Attributes:
+        environment: tells apart the environments of one connection, such as an agent's name.
+        begins: whether it begins an episode: `observation` is then that of the reset.
+        observation_space, action_space: spaces of Gymnasium, where the protocol sends them.
+    """
+
+    environment: str = ""
+    begins: bool = False
+    action: Any = UNKNOWN
+    observation: Any = UNKNOWN
+    reward: Any = UNKNOWN
+    terminated: Any = UNKNOWN
+    truncated: Any = UNKNOWN
+    observation_space: Any = None
+    action_space: Any = None
+
+
+@dataclass(slots=True)
+class Dissected:
+    """A decoded message.
+
+    Attributes:
+        kind: the protocol's name of the message, such as "StepRequest" or "update".
+        value: its content: dicts with texts as keys, lists, ndarrays, numbers, texts, bytes.
+        size: its bytes on the wire.
+        offset: of its first byte in this direction of the connection.
+        error: why it could not be decoded, with offset and path; `kind` is then "damaged".
+        asks: a key that its reply has in `answers`, if the protocol has replies.
+        steps: what it means for environments.
+    """
+
+    kind: str
+    value: Any = None
+    size: int = 0
+    offset: int = 0
+    error: str = ""
+    asks: Any = None
+    answers: Any = None
+    steps: list[Step] = field(default_factory=list)
+
+
+class Dissector(Protocol):
+    """Decodes both directions of one connection. A protocol's front module names its class.
+
+    It is made with a `rlwire.limits.Limits`. It raises nothing for invalid bytes.
+    """
+
+    def dissect(self, data: Buffer, from_client: bool, gap: int = 0) -> Iterator[Dissected]:
+        """Decode the next bytes of one direction, however they are cut.
+
+        After damaged bytes, or a `gap` in the recording, it goes on with the next call.
+        """
