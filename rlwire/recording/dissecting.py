@@ -183,7 +183,7 @@ class StreamDissector:
     def _discard(self, from_client: bool, why: str) -> Iterator[Dissected]:
         given = self._inputs[from_client]
         size, offset = len(given.data), given.offset
-        given.data.clear()
+        given.data = bytearray()  # the error may have views of the old one
         given.offset += size
         self.lost(from_client)
         if size:
