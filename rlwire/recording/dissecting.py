@@ -19,14 +19,17 @@ from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake
 from rlwire.environments.fitting import fitting
 from rlwire.environments.spaces import spaces_of
-from rlwire.errors import DecodeError, LimitExceeded, MissingExtra, RlwireError
+from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits, checked
 from rlwire.recording.messages import Buffer, Dissected, Dissector, Step
 
-__all__ = ["GrpcDissector", "StreamDissector", "WebSocketDissector", "dissector", "plain"]
+__all__ = ["FAULTS", "GrpcDissector", "Spaces", "StreamDissector", "WebSocketDissector"]
+__all__ += ["dissector", "plain", "remembered"]
 
-_FAULTS: Final = (RlwireError, ValueError, ArithmeticError)
-_STREAMS: Final = 256  # open streams, sids and the like of one connection; the oldest is forgotten
+FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionError)
+"""What codecs and spaces raise for bytes from anywhere; not `MissingExtra`."""
+
+_STREAMS: Final = 256  # open streams or environments of one connection; the oldest is forgotten
 _WINDOW: Final = 2**31 - 1
 _TABLE: Final = 65_536  # largest dynamic table of HPACK
 
@@ -72,31 +75,25 @@ class Spaces:
 
     def __init__(self) -> None:
         self._told: Any = None
-        self._fits: tuple[Callable[[Any], Any], ...] = ()
+        self._fits: list[Callable[[Any], Any]] = []
 
     def steps(self, told: Any, limits: Limits, environment: str = "") -> list[Step]:
         """Return a `Step` with the spaces if they are new, for `spaces_of`."""
-        if told is None or told == self._told:
-            return []
         try:
-            self._told, self._fits, found = told, (), spaces_of(told, limits)
-            if found is None:
+            if told is None or told == self._told:
                 return []
-            self._fits = tuple(fitting(space, "it") for space in found)
-        except _FAULTS:
+            self._told, self._fits, found = told, [], spaces_of(told, limits) or ()
+            self._fits = [fitting(space, "it") for space in found]
+            spaces = dict(zip(("observation_space", "action_space"), found, strict=False))
+            return [Step(environment, **spaces)] if spaces else []
+        except (*FAULTS, ImportError):  # without Gymnasium there are no spaces
             return []
-        return [Step(environment, observation_space=found[0], action_space=found[1])]
 
-    def observation(self, value: Any) -> Any:
-        return self._fitted(0, value)
-
-    def action(self, value: Any) -> Any:
-        return self._fitted(1, value)
-
-    def _fitted(self, which: int, value: Any) -> Any:
+    def fit(self, action: bool, value: Any) -> Any:
+        """Return an action or observation as an element of its space, or as it is."""
         try:
-            return self._fits[which](value) if self._fits else value
-        except _FAULTS:
+            return self._fits[action](value) if self._fits else value
+        except FAULTS:
             return value
 
 
@@ -148,9 +145,7 @@ class StreamDissector:
             offset = given.offset
             try:
                 size = self.frame_size(given.data, from_client)
-            except MissingExtra:
-                raise
-            except _FAULTS as error:
+            except FAULTS as error:
                 yield from self._discard(from_client, str(error))
                 return
             if not 0 < size <= len(given.data):
@@ -161,9 +156,7 @@ class StreamDissector:
             given.begun = True
             try:
                 yield from self.open(frame, offset, from_client)
-            except MissingExtra:
-                raise
-            except _FAULTS as error:
+            except FAULTS as error:
                 self.lost(from_client)
                 yield Dissected("damaged", None, size, offset, str(error))
 
@@ -173,9 +166,7 @@ class StreamDissector:
         """Return what `decode` returns, or the error that it raises, with size and offset."""
         try:
             found = decode(*given)
-        except MissingExtra:
-            raise
-        except _FAULTS as error:
+        except FAULTS as error:
             found = Dissected("damaged", error=str(error))
         found.size, found.offset = size, offset
         return found
@@ -183,7 +174,7 @@ class StreamDissector:
     def _discard(self, from_client: bool, why: str) -> Iterator[Dissected]:
         given = self._inputs[from_client]
         size, offset = len(given.data), given.offset
-        given.data.clear()
+        given.data = bytearray()  # the error may have views of the old one
         given.offset += size
         self.lost(from_client)
         if size:
@@ -322,15 +313,13 @@ class _GrpcSide(http2.Http2Endpoint):
         return [(http2.HEADERS, number, fields)]
 
     def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[Any]:
-        value: Any = {"ack": bool(flags & http2.ACK)}
-        if kind == http2.RST_STREAM:
-            value = {"code": http2.code_name(int.from_bytes(payload, "big"))}
-        elif kind == http2.GOAWAY:
-            value = {"last": int.from_bytes(payload[:4], "big") & _WINDOW}
-            value["code"] = http2.code_name(int.from_bytes(payload[4:8], "big"))
-            value["text"] = payload[8:].decode("utf-8", "replace")
-        elif kind == http2.PING:
-            value["data"] = payload
+        value: dict[str, Any] = {"ack": bool(flags & http2.ACK), "data": payload}
+        if kind in (http2.RST_STREAM, http2.GOAWAY):
+            at = 4 if kind == http2.GOAWAY else 0
+            value = {"code": http2.code_name(int.from_bytes(payload[at : at + 4], "big"))}
+            if at:
+                value["last"] = int.from_bytes(payload[:4], "big") & _WINDOW
+                value["text"] = payload[8:].decode("utf-8", "replace")
         return [(kind, number, value)]
 
     def _settled(self, changes: dict[int, int]) -> list[Any]:
@@ -416,6 +405,7 @@ class GrpcDissector(StreamDissector):
                 side.end(number)
             self.ended(number)
         elif http2.HEADER_TABLE_SIZE in value:
+            hpack = self._sides[not from_client].fields._decoder
             table = min(value[http2.HEADER_TABLE_SIZE], _TABLE)
-            self._sides[not from_client].fields._decoder.max_allowed_table_size = table
+            hpack.max_allowed_table_size = max(table, hpack.max_allowed_table_size)
         return Dissected(http2.TYPES[kind], plain(value) | ({"stream": number} if number else {}))

@@ -8,9 +8,8 @@ from typing import Any
 from rlwire.codecs.rllink import Codec, Episode, Episodes, Ping, frame_size
 from rlwire.codecs.rllink.episodes import mapped
 from rlwire.codecs.rllink.messages import _NAMES
-from rlwire.errors import RlwireError
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import StreamDissector, plain
+from rlwire.recording.dissecting import FAULTS, StreamDissector, plain
 from rlwire.recording.messages import Dissected, Step
 from rlwire.sessions.rllink import REPLIES
 
@@ -58,7 +57,7 @@ class RLlinkDissector(StreamDissector):
                 logger.warning("RLlink: an episode of %d steps is not shown by step", len(episode))
                 return []
             return list(_unrolled(episode, "" if document else episode.id))
-        except (RlwireError, LookupError, TypeError, ValueError):  # another program's columns
+        except FAULTS:  # another program's columns
             return []
 
 

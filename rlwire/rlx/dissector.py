@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,14 @@ import numpy as np
 from rlwire.codecs import rlx
 from rlwire.errors import DecodeError, optional
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import Spaces, StreamDissector, WebSocketDissector, remembered
-from rlwire.recording.messages import UNKNOWN, Dissected, Step
+from rlwire.recording.dissecting import (
+    FAULTS,
+    Spaces,
+    StreamDissector,
+    WebSocketDissector,
+    remembered,
+)
+from rlwire.recording.messages import Dissected, Step
 
 
 class _Environment:
@@ -38,7 +45,7 @@ class _Environment:
             found.steps = [self._update(message)]
         elif kind == "action" and "data" in message and not self._begins:
             # The reply to a terminal update is no action.
-            found.steps = [Step(self._name, action=self._spaces.action(message["data"]))]
+            found.steps = [Step(self._name, action=self._spaces.fit(True, message["data"]))]
         return found
 
     def _update(self, message: dict[str, Any]) -> Step:
@@ -47,12 +54,10 @@ class _Environment:
         begins, self._begins = self._begins or (reward is None and not over), over
         step = Step(self._name, begins)
         if state is not None:
-            step.observation = self._spaces.observation(state)
+            step.observation = self._spaces.fit(False, state)
         if not begins:
-            try:
-                step.reward = float(np.sum(np.asarray(reward or 0.0, np.float64)))
-            except (TypeError, ValueError):
-                step.reward = UNKNOWN
+            with contextlib.suppress(*FAULTS):
+                step.reward = 0.0 if reward is None else float(np.sum(np.asarray(reward)))
             step.truncated = over and message.get("truncated") is True
             step.terminated = over and not step.truncated
         return step
