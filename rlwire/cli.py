@@ -72,6 +72,12 @@ def _read(arguments: list[str]) -> argparse.Namespace:
 
         game.add_arguments(demo)
         demo.set_defaults(run=_demo)
+    replay = commands.add_parser("replay", help="play a recording against a live peer, and compare")
+    if command == "replay":
+        from rlwire.recording import replaying
+
+        replaying.add_arguments(replay)
+        replay.set_defaults(run=_replay)
     for name, side, run, text in (
         ("serve", "server", _serve, "serve an environment, an agent or a policy"),
         ("play", "player", _play, "play an environment with the agent or policy at a URL"),
@@ -238,6 +244,14 @@ def _demo(given: argparse.Namespace) -> None:
     _set_up_log("ERROR")
     with _in_one_line("reset", "step"):
         demo.run(given)
+
+
+def _replay(given: argparse.Namespace) -> int:
+    from rlwire.recording import replaying
+
+    _set_up_log("INFO")
+    with _in_one_line():
+        return replaying.run(given)
 
 
 def _serve(given: argparse.Namespace) -> None:
