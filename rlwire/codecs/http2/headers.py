@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlwire.codecs.http2 import frames
-from rlwire.errors import EncodeError, LimitExceeded, optional, quoted
+from rlwire.errors import EncodeError, LimitExceeded, RlwireError, optional, quoted
 from rlwire.limits import DEFAULT, Limits
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ TABLE = 4096
 """Bytes of the dynamic table, as announced and used (SETTINGS_HEADER_TABLE_SIZE)."""
 
 _SECRET = frozenset(["authorization", "cookie", "proxy-authorization"])
+_SECRET_NAME = re.compile("authorization|cookie|token|secret|password|key")
 # These differ in each call, and would displace entries that repeat.
 _PASSING = frozenset(["grpc-message", "grpc-timeout", "grpc-status-details-bin", "content-length"])
 _NAME = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
@@ -85,6 +86,60 @@ class Headers:
         except (hpack.HPACKError, UnicodeError, IndexError) as error:
             raise frames.Http2Error(str(error), frames.COMPRESSION_ERROR) from None
         return [(str(name, "latin-1"), str(value, "latin-1")) for name, value in fields]
+
+
+class SecretBlanker:
+    """Puts stars in place of the secrets in one direction's frames, for a recording."""
+
+    def __init__(self) -> None:
+        self._headers = Headers()
+        self._block = bytearray()
+        self._flags = 0
+        self._skip = 0  # bytes left of a frame that was cut
+
+    def blank(self, data: Buffer) -> Buffer:
+        """Return the next bytes, with other header blocks.
+
+        Only the last frame may be cut, after its head. A block that cannot be decoded is left out.
+        """
+        view = memoryview(data)
+        at = min(self._skip, len(view))
+        if bytes(view[: len(frames.PREFACE)]) == frames.PREFACE:
+            at = len(frames.PREFACE)
+        out: list[Any] = []
+        kept = 0  # what is before `kept` is in `out`
+        while at + 9 <= len(view):
+            kind, end = view[at + 3], at + 9 + int.from_bytes(view[at : at + 3], "big")
+            if kind in (frames.HEADERS, frames.CONTINUATION):
+                out += [view[kept:at], self._headers_in(view[at:end])]
+                kept = end
+            at = end
+        self._skip = max(at - len(view), 0)
+        return b"".join([*out, view[kept:]]) if out else data
+
+    def _headers_in(self, frame: memoryview) -> bytes:
+        """Return the whole block that a frame ends, as a frame; b"" if more follow."""
+        flags, start, end = frame[4], 9, len(frame)
+        if frame[3] == frames.HEADERS:
+            self._flags = flags & frames.END_STREAM
+            if flags & frames.PADDED and start < end:
+                start, end = start + 1, end - frame[start]
+            start += 5 if flags & frames.PRIORITIZED else 0
+        self._block += frame[start:end]
+        if not flags & frames.END_HEADERS:
+            return b""
+        block, self._block = bytes(self._block), bytearray()
+        try:
+            fields = [
+                (name, "*" * len(value) if _SECRET_NAME.search(name) else value)
+                for name, value in self._headers.decode(block)
+            ]
+            number = int.from_bytes(frame[5:9], "big") & 2**31 - 1
+            rewritten = self._headers.encode(fields)
+            flags = self._flags | frames.END_HEADERS
+            return bytes(frames.frame(frames.HEADERS, flags, number, rewritten))
+        except RlwireError:
+            return b""
 
 
 def malformed(fields: Fields, pseudo: Iterable[str] = ()) -> str:
