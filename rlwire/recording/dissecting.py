@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from rlwire import registry
 from rlwire.codecs import grpc
 from rlwire.codecs.http2 import frames as http2
-from rlwire.codecs.http2.headers import _SECRET, Headers
+from rlwire.codecs.http2.headers import _SECRET_NAME, Headers
 from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake
 from rlwire.environments.fitting import fitting
@@ -58,7 +58,12 @@ def plain(value: Any) -> Any:
 
 
 def _shown(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
-    return {name: "(secret)" if name.lower() in _SECRET else value for name, value in fields}
+    """Return fields of HTTP without the values that a recording blanks."""
+    public = "sec-websocket"
+    return {
+        name: "(secret)" if _SECRET_NAME.search(low) and not low.startswith(public) else value
+        for low, name, value in ((name.lower(), name, value) for name, value in fields)
+    }
 
 
 def remembered(known: dict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
@@ -296,20 +301,17 @@ class _GrpcSide(http2.Http2Endpoint):
         if number in self.streams:
             self.drop(self.streams[number])
 
-    def events(self, frame: bytes) -> list[Any]:
+    def events(self, frame: bytes) -> Iterator[Any]:
         self.chaff = 0
-        events = self.receive(frame)
-        while self.unread:
-            events += self.receive_rest()
+        yield from filter(None, self.receive(frame))
+        while self.unread:  # a frame may have millions of messages
+            yield from filter(None, self.receive_rest())
         self.said.clear()
-        return [event for event in events if event is not None]
 
     def _headers(self, number: int, block: bytes, end: bool) -> list[Any]:
         fields = self.fields.decode(block)
         if end:
             self.end(number)
-        else:
-            self.stream(number)
         return [(http2.HEADERS, number, fields)]
 
     def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[Any]:
@@ -338,10 +340,7 @@ class _GrpcSide(http2.Http2Endpoint):
 
 
 class GrpcDissector(StreamDissector):
-    """Headers, trailers, control frames, and the messages of all calls.
-
-    `asks` and `answers` pair the messages of a call by their order; a subclass may clear them.
-    """
+    """Headers, trailers, control frames, and the messages of all calls."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._sides: dict[bool, _GrpcSide] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from rlwire.codecs.rllink import Codec, Episode, Episodes, Ping, frame_size
@@ -13,15 +12,14 @@ from rlwire.recording.dissecting import FAULTS, StreamDissector, plain
 from rlwire.recording.messages import Dissected, Step
 from rlwire.sessions.rllink import REPLIES
 
-logger = logging.getLogger(__name__)
-
 _STEP = 1024  # bytes that the steps of one time step may take
 
 
 class RLlinkDissector(StreamDissector):
     """Dissects RLlink in both forms; compressed bodies by their first bytes.
 
-    The steps of an episode have its ID as their environment, in RLlib's documented form "".
+    The steps of an episode have its ID as their environment, in RLlib's documented form "". Those
+    that would take more memory than ``limits.expanded`` are left out.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -54,7 +52,6 @@ class RLlinkDissector(StreamDissector):
             document = "obs" in given
             episode = Episode.from_document(given) if document else Episode.from_state(given)
             if len(episode) > room:
-                logger.warning("RLlink: an episode of %d steps is not shown by step", len(episode))
                 return []
             return list(_unrolled(episode, "" if document else episode.id))
         except FAULTS:  # another program's columns
