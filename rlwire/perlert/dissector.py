@@ -28,6 +28,7 @@ class PerlertDissector:
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = checked(limits)
         self._told = ToldSpaces()
+        self._spaces_before: Any = None
         self._observations: SpaceText | None = None
         self._actions: SpaceText | None = None
         self._action: Any = UNKNOWN
@@ -70,9 +71,9 @@ class PerlertDissector:
     def _spaces(self) -> list[Step]:
         try:
             spaces = self._told.spaces(self._limits)
-            if spaces is None:
+            if spaces is None or spaces == self._spaces_before:
                 return []
-            seen, done = spaces
+            self._spaces_before = seen, done = spaces
             self._observations = SpaceText(seen, "it", named=True, limits=self._limits)
             self._actions = SpaceText(done, "it", named=False, limits=self._limits)
         except (RlwireError, TypeError, ValueError):  # such as a space without texts

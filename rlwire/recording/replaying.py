@@ -44,8 +44,6 @@ from rlwire.sessions.grpc.calls import metadata_of
 from rlwire.sessions.websocket import WebSocketServerSession
 from rlwire.transports.interface import NOTHING
 
-__all__ = ["Difference", "replay"]
-
 _SESSIONS: Final = {
     "rlx": ("rlwire.sessions.rlx", "RLX"),
     "dm-env-rpc": ("rlwire.sessions.dm_env_rpc", "DmEnvRpc"),
@@ -225,7 +223,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _text(value: Any) -> str:
     if isinstance(value, np.generic):
-        return str(value)
+        return shown(str(value))
     return "nothing" if value is _MISSING else quoted(value)
 
 
@@ -382,21 +380,8 @@ def replay(
 ) -> int:
     """Play one side of a recording against a live peer; return the number of compared messages.
 
-    Args:
-        path: the recording.
-        url: the live server; with ``side="server"`` where to listen for live clients.
-        side: which recorded side to play.
-        speed: 1 sends at the recorded times, 2 twice as fast, 0 as fast as replies come. A request
-            always waits for the reply to the one before.
-        tolerance: absolute and relative, of floats, as in `numpy.isclose`.
-        ignore: paths that may differ, such as ``response.info.time``; ``*`` is any name.
-        timeout: seconds for a message of the live peer, unless the URL has its own.
-        options: of the protocol's client, such as ``auth_file``.
-
-    Raises:
-        Difference: a message differs.
-        ValueError: the protocol has no reply to each request.
-        RlwireError, OSError: the file is invalid; the peer is not there, closes or does not reply.
+    With ``side="server"``, listen at `url`. Further arguments are those of `rlwire.testing.replay`,
+    and so are the errors, but `Difference` instead of AssertionError.
     """
     where = registry.parse_url(url)
     if where.scheme not in _SESSIONS:

@@ -87,7 +87,7 @@ def test_a_conversation(datagrams: Datagrams) -> None:
     assert "damaged" not in kinds
     steps = steps_of(messages)
     assert {step.environment for step in steps} == {"game:0"}
-    told = next(step for step in steps if step.observation_space is not None)
+    (told,) = [step for step in steps if step.observation_space is not None]
     assert told.observation_space == Counting.observation_space
     assert told.action_space == Counting.action_space
     assert sum(step.begins for step in steps) == 2
