@@ -129,7 +129,9 @@ def _recorded(
             dissectors[number] = dissector(label, limits)
             dissectors[number].decode = _captured
         if packet.gap:
-            raise DecodeError(f"{where} lacks {packet.gap} packets")
+            raise RemoteProtocolError(
+                f"{where}: the recorder dropped the next {packet.gap} packets"
+            )
         for found in dissectors[number].dissect(packet.data, packet.from_client):
             value = found.value
             if found.kind == "damaged":
@@ -248,7 +250,8 @@ async def _as_client(
             due = same.time(message) / speed if speed and message.from_client else 0.0
             await asyncio.sleep(start + due - time.monotonic())
             if event is None:
-                await clients.pop(talk).__aexit__(None, None, None)
+                if talk in clients:
+                    await clients.pop(talk).__aexit__(None, None, None)
                 continue
             try:
                 with registry.spoken(where):
@@ -292,18 +295,20 @@ class _Player(Service):
         self.turn = threading.Lock()
 
     def session(self) -> Any:
-        inner = functools.partial(_session, self.scheme, "Server", None)
         if self.scheme == "openpi":
-            return WebSocketServerSession(lambda _: inner())
-        return GrpcServerSession() if self.scheme == "dm-env-rpc" else inner()
+            return WebSocketServerSession(lambda _: _session(self.scheme, "Server", None))
+        if self.scheme == "dm-env-rpc":
+            return GrpcServerSession()
+        return _session(self.scheme, "Server", None)
 
     def handler(self, connection: Any) -> Any:
         if self.scheme != "dm-env-rpc":
             return _Played(self, connection.send)
-        admit = lambda _: (_session(self.scheme, "Server", None), _Played(self, None))  # noqa: E731
-        return importlib.import_module("rlwire.dm_env_rpc.grpc_handler").GrpcHandler(
-            connection, admit
-        )
+        room = importlib.import_module("rlwire.dm_env_rpc.grpc_handler")
+        return room.GrpcHandler(connection, lambda _: self._call())
+
+    def _call(self) -> tuple[Any, _Played]:
+        return _session(self.scheme, "Server", None), _Played(self, None)
 
 
 class _Played:
@@ -331,11 +336,14 @@ class _Played:
                 raise Difference(f"the client sent {quoted(event)}, after the recorded end")
             with player.turn:
                 player.same.compare(asked, event)
-            reply = next(self._messages) if asked.asks else None
-            if reply is not None and player.speed:
+            self._go_on()
+            reply = self._ahead
+            if not asked.asks or reply.event is None:
+                return NOTHING
+            if player.speed:
                 time.sleep((reply.when - asked.when) / player.speed)
             self._go_on()
-            return NOTHING if reply is None else reply.event
+            return reply.event
         except Exception as error:
             player.results.put(error)
             return NOTHING
