@@ -120,14 +120,14 @@ class _Call:
             acts = codec.SpecManager(specs.actions, limits=self._limits)
             sights = codec.SpecManager(specs.observations, limits=self._limits)
             self._managers, done, seen = (acts, sights), acts.specs_by_name, sights.specs_by_name
+            sizes = [math.prod(map(abs, spec.shape)) for spec in (*seen.values(), *done.values())]
+            if sum(sizes) * _ELEMENT > self._limits.expanded:
+                return []
             signals = [_Signal(name, seen) for name in ("reward", "discount")]
             told = next((name for name in seen if name.startswith(INFO)), "")
             self._apart = {told, *signals[0].names, *signals[1].names}
             self._reward = signals[0].alone
             shown = {name: spec for name, spec in seen.items() if name not in self._apart}
-            sizes = [math.prod(spec.shape) for spec in (*shown.values(), *done.values())]
-            if sum(sizes) * _ELEMENT > self._limits.expanded:
-                return []
             spaces = spaces_in(told, self._limits) if told else None
             if spaces is None:
                 spaces = space_of_specs(shown, "observation"), space_of_specs(done, "action")

@@ -23,9 +23,6 @@ from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits, checked
 from rlwire.recording.messages import Buffer, Dissected, Dissector, Step
 
-__all__ = ["FAULTS", "GrpcDissector", "Spaces", "StreamDissector", "WebSocketDissector"]
-__all__ += ["dissector", "plain", "remembered"]
-
 FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionError)
 """What codecs and spaces raise for bytes from anywhere; not `MissingExtra`."""
 

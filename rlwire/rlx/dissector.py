@@ -31,7 +31,8 @@ class _Environment:
 
     def message(self, message: dict[str, Any], from_client: bool) -> Dissected:
         kind = message.get("command" if from_client else "response")
-        found = Dissected(kind if isinstance(kind, str) else "message", message)
+        kind = kind if isinstance(kind, str) else "message"
+        found = Dissected(kind, message)
         if from_client:
             self._asked += 1
             found.asks = self._name, self._asked
