@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from rlwire import registry
 from rlwire.codecs import grpc
 from rlwire.codecs.http2 import frames as http2
-from rlwire.codecs.http2.headers import _SECRET_NAME, Headers
+from rlwire.codecs.http2.headers import Headers
 from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake
 from rlwire.environments.fitting import fitting
@@ -27,6 +28,9 @@ FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionE
 """What codecs and spaces raise for bytes from anywhere; not `MissingExtra`."""
 
 _STREAMS: Final = 256  # open streams or environments of one connection; the oldest is forgotten
+_SECRET: Final = re.compile(  # as recordings have no longer
+    "(?i)^(?!sec-websocket).*(authorization|cookie|token|secret|password|key)"
+)
 _WINDOW: Final = 2**31 - 1
 _TABLE: Final = 65_536  # largest dynamic table of HPACK
 
@@ -55,12 +59,7 @@ def plain(value: Any) -> Any:
 
 
 def _shown(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return fields of HTTP without the values that a recording blanks."""
-    public = "sec-websocket"
-    return {
-        name: "(secret)" if _SECRET_NAME.search(low) and not low.startswith(public) else value
-        for low, name, value in ((name.lower(), name, value) for name, value in fields)
-    }
+    return {name: "(secret)" if _SECRET.search(name) else value for name, value in fields}
 
 
 def remembered(known: dict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
@@ -138,10 +137,10 @@ class StreamDissector:
 
     def dissect(self, data: Buffer, from_client: bool, gap: int = 0) -> Iterator[Dissected]:
         """Decode the next bytes of one direction; see `rlwire.recording.messages.Dissector`."""
-        for side, given in self._inputs.items() if gap else ():
-            given.begun = True
-            yield from self._discard(side, f"{gap} packets are missing in the recording")
         given = self._inputs[from_client]
+        if gap:
+            given.begun = True
+            yield from self._discard(from_client, f"{gap} packets are missing in the recording")
         given.data += data
         while given.data:
             offset = given.offset
