@@ -28,14 +28,14 @@ FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionE
 """What codecs and spaces raise for bytes from anywhere; not `MissingExtra`."""
 
 _STREAMS: Final = 256  # open streams or environments of one connection; the oldest is forgotten
-_SECRET: Final = re.compile(  # as recordings have no longer
+_SECRET: Final = re.compile(  # fields whose values recordings blank
     "(?i)^(?!sec-websocket).*(authorization|cookie|token|secret|password|key)"
 )
 _WINDOW: Final = 2**31 - 1
 _TABLE: Final = 65_536  # largest dynamic table of HPACK
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 def dissector(label: str, limits: Limits | None = None) -> Dissector:
@@ -62,7 +62,7 @@ def _shown(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name: "(secret)" if _SECRET.search(name) else value for name, value in fields}
 
 
-def remembered(known: dict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
+def remembered(known: dict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _Value:
     """Return `known[key]`, made if missing; forget the oldest of too many."""
     if key not in known:
         if len(known) >= _STREAMS:

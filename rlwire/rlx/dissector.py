@@ -30,7 +30,7 @@ class _Environment:
         if from_client and kind != "disconnect":  # of a page, without a reply
             self._asked += 1
             found.asks = self._name, self._asked
-        elif self._pending:
+        elif self._pending and not from_client:
             found.answers = self._name, self._asked
         self._pending = from_client
         if from_client and kind in ("init", "reset", "disconnect"):
@@ -38,7 +38,7 @@ class _Environment:
             found.steps = self._spaces.steps(message.get("spaces"), self._limits, self._name)
         elif from_client and kind == "update":
             found.steps = [self._update(message)]
-        elif kind == "action" and "data" in message and not self._begins:
+        elif not (from_client or self._begins) and kind == "action" and "data" in message:
             # The reply to a terminal update is no action.
             found.steps = [Step(self._name, action=self._spaces.fit(True, message["data"]))]
         return found
