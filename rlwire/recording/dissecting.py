@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from rlwire import registry
 from rlwire.codecs import grpc
 from rlwire.codecs.http2 import frames as http2
-from rlwire.codecs.http2.headers import _SECRET_NAME, Headers
+from rlwire.codecs.http2.headers import Headers
 from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake
 from rlwire.environments.fitting import fitting
@@ -23,18 +24,18 @@ from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits, checked
 from rlwire.recording.messages import Buffer, Dissected, Dissector, Step
 
-__all__ = ["FAULTS", "GrpcDissector", "Spaces", "StreamDissector", "WebSocketDissector"]
-__all__ += ["dissector", "plain", "remembered"]
-
 FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionError)
 """What codecs and spaces raise for bytes from anywhere; not `MissingExtra`."""
 
 _STREAMS: Final = 256  # open streams or environments of one connection; the oldest is forgotten
+_SECRET: Final = re.compile(  # fields whose values recordings blank
+    "(?i)^(?!sec-websocket).*(authorization|cookie|token|secret|password|key)"
+)
 _WINDOW: Final = 2**31 - 1
 _TABLE: Final = 65_536  # largest dynamic table of HPACK
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 def dissector(label: str, limits: Limits | None = None) -> Dissector:
@@ -58,15 +59,10 @@ def plain(value: Any) -> Any:
 
 
 def _shown(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return fields of HTTP without the values that a recording blanks."""
-    public = "sec-websocket"
-    return {
-        name: "(secret)" if _SECRET_NAME.search(low) and not low.startswith(public) else value
-        for low, name, value in ((name.lower(), name, value) for name, value in fields)
-    }
+    return {name: "(secret)" if _SECRET.search(name) else value for name, value in fields}
 
 
-def remembered(known: dict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
+def remembered(known: dict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _Value:
     """Return `known[key]`, made if missing; forget the oldest of too many."""
     if key not in known:
         if len(known) >= _STREAMS:
@@ -141,10 +137,10 @@ class StreamDissector:
 
     def dissect(self, data: Buffer, from_client: bool, gap: int = 0) -> Iterator[Dissected]:
         """Decode the next bytes of one direction; see `rlwire.recording.messages.Dissector`."""
-        for side, given in self._inputs.items() if gap else ():
-            given.begun = True
-            yield from self._discard(side, f"{gap} packets are missing in the recording")
         given = self._inputs[from_client]
+        if gap:
+            given.begun = True
+            yield from self._discard(from_client, f"{gap} packets are missing in the recording")
         given.data += data
         while given.data:
             offset = given.offset
@@ -217,7 +213,7 @@ class WebSocketDissector(StreamDissector):
             begins = b"GET " if from_client else b"HTTP/"
             size = handshake.head_size(data, 0, len(data), self.limits.header, begins)
             if size and not from_client:
-                first, lines = handshake._read_head(data[:size])
+                first, lines = handshake.read_head(data[:size])
                 length = lines.get("Content-Length") or "0"
                 size += int(length) if length.isdecimal() and " 101" not in first else 0
                 if size > self.received:
@@ -255,7 +251,7 @@ class WebSocketDissector(StreamDissector):
 
     def _head(self, frame: bytes, from_client: bool) -> Dissected:
         head, end, body = frame.partition(b"\r\n\r\n")
-        first, lines = handshake._read_head(head + end)
+        first, lines = handshake.read_head(head + end)
         if not from_client:
             used = ",".join(lines.tokens("Sec-WebSocket-Extensions"))
             self._deflate = "permessage-deflate" in used

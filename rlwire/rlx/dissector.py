@@ -10,13 +10,7 @@ import numpy as np
 from rlwire.codecs import rlx
 from rlwire.errors import DecodeError, optional
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import (
-    FAULTS,
-    Spaces,
-    StreamDissector,
-    WebSocketDissector,
-    remembered,
-)
+from rlwire.recording import dissecting
 from rlwire.recording.messages import Dissected, Step
 
 
@@ -27,23 +21,24 @@ class _Environment:
         self._name, self._limits = name, limits
         self._asked, self._pending = 0, False
         self._begins = True
-        self._spaces = Spaces()
+        self._spaces = dissecting.Spaces()
 
     def message(self, message: dict[str, Any], from_client: bool) -> Dissected:
         kind = message.get("command" if from_client else "response")
-        found = Dissected(kind if isinstance(kind, str) else "message", message)
-        if from_client:
+        kind = kind if isinstance(kind, str) else "message"
+        found = Dissected(kind, message)
+        if from_client and kind != "disconnect":  # of a page, without a reply
             self._asked += 1
             found.asks = self._name, self._asked
-        elif self._pending:
+        elif self._pending and not from_client:
             found.answers = self._name, self._asked
         self._pending = from_client
-        if from_client and kind in ("init", "reset"):
+        if from_client and kind in ("init", "reset", "disconnect"):
             self._begins = True
             found.steps = self._spaces.steps(message.get("spaces"), self._limits, self._name)
         elif from_client and kind == "update":
             found.steps = [self._update(message)]
-        elif kind == "action" and "data" in message and not self._begins:
+        elif not (from_client or self._begins) and kind == "action" and "data" in message:
             # The reply to a terminal update is no action.
             found.steps = [Step(self._name, action=self._spaces.fit(True, message["data"]))]
         return found
@@ -56,14 +51,14 @@ class _Environment:
         if state is not None:
             step.observation = self._spaces.fit(False, state)
         if not begins:
-            with contextlib.suppress(*FAULTS):
+            with contextlib.suppress(*dissecting.FAULTS):
                 step.reward = 0.0 if reward is None else float(np.sum(np.asarray(reward)))
             step.truncated = over and message.get("truncated") is True
             step.terminated = over and not step.truncated
         return step
 
 
-class RLXDissector(StreamDissector):
+class RLXDissector(dissecting.StreamDissector):
     """Dissects RLX: images are arrays."""
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -78,7 +73,7 @@ class RLXDissector(StreamDissector):
         return self._environment.message(self._decoder.decode(message), from_client)
 
 
-class RLXPageDissector(WebSocketDissector):
+class RLXPageDissector(dissecting.WebSocketDissector):
     """Dissects RLX for pages; lists of numbers are arrays."""
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -93,5 +88,7 @@ class RLXPageDissector(WebSocketDissector):
         if type(value) is not dict or not isinstance(value.get("sid"), (int, str)):
             raise DecodeError("expected an object with a sid, an integer or a string")
         name = str(value["sid"])
-        known = remembered(self._environments, name, lambda: _Environment(name, self.limits))
+        known = dissecting.remembered(
+            self._environments, name, lambda: _Environment(name, self.limits)
+        )
         return known.message(value, from_client)
