@@ -183,7 +183,7 @@ def test_an_error_instead_of_the_reply(tmp_path: Path) -> None:
     path = recorded(tmp_path, "dm-env-rpc")
     with (
         rlwire.serve(Failing, "dm-env-rpc://127.0.0.1:0") as server,
-        pytest.raises(Difference, match="message 8 .*StepResult.*no more steps"),
+        pytest.raises(Difference, match=r"message 8 .*StepResult.*no more steps"),
     ):
         replay(path, server.url)
 
