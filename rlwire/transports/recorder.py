@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from time import monotonic_ns, sleep, time_ns
 from typing import IO, Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from rlwire.errors import RlwireError, optional
 from rlwire.transports.interface import Buffer, Peer
@@ -52,9 +53,9 @@ class Recording(NamedTuple):
             logger.error("%s: not recorded in %s: %s", peer, self.file, error)
             return None
 
-    def of_datagrams(self, side: str) -> DatagramTaps:
-        """Return the recordings of a datagram socket's peers."""
-        return DatagramTaps(self, side)
+    def of_datagrams(self, remote: Peer) -> DatagramTaps:
+        """Return the recordings of a datagram socket; `remote` is a client's server, or None."""
+        return DatagramTaps(self, remote)
 
 
 def check(file: str) -> None:
@@ -309,19 +310,35 @@ class RecordedSession:
 
 
 class DatagramTaps:
-    """Records a datagram socket, each peer as a connection."""
+    """Records datagram sockets: a client's as one connection, a server's as one for each peer.
 
-    def __init__(self, what: Recording, side: str) -> None:
-        self._what, self._side = what, side
+    Servers with several ports, such as PERLERT's lobby and rollouts, share those of their peers.
+    """
+
+    _shared: Final[WeakValueDictionary[Any, Tap]] = WeakValueDictionary()
+
+    def __init__(self, what: Recording, remote: Peer) -> None:
+        self._what, self._remote = what, remote
         self._taps: dict[Peer, Tap | None] = {}
 
     def record(self, sent: bool, datagram: bytes, peer: Peer) -> None:
-        if peer not in self._taps:
+        key = self._remote or peer
+        if key not in self._taps:
             if len(self._taps) >= _PEERS:
                 return
-            self._taps[peer] = self._what.tap(self._side, "{}:{}".format(*peer))  # type: ignore[misc]
-        if (tap := self._taps[peer]) is not None:
+            self._taps[key] = self._tap(key)
+        if (tap := self._taps[key]) is not None:
             tap.record(sent, [datagram])
+
+    def _tap(self, peer: Any) -> Tap | None:
+        name = f"{peer[0]}:{peer[1]}"
+        if self._remote is not None:
+            return self._what.tap("client", name)
+        key = os.getpid(), self._what, peer
+        tap = self._shared.get(key) or self._what.tap("server", name)
+        if tap is not None:
+            self._shared[key] = tap
+        return tap
 
     def close(self) -> None:
         for tap in self._taps.values():

@@ -115,7 +115,7 @@ class DatagramSocket(_Closing):
         self._wire_limit = limit + overhead
         self._log = RateLimitedLog(logger, lines=1)
         self._calls: Any = DatagramCalls(sock)
-        self._taps = None if record is None else record.of_datagrams(role)
+        self._taps = None if record is None else record.of_datagrams(remote)
         sock.setblocking(False)
 
     def close(self) -> None:
