@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import importlib
 import logging
 import os
 import re
@@ -72,6 +73,15 @@ def _read(arguments: list[str]) -> argparse.Namespace:
 
         game.add_arguments(demo)
         demo.set_defaults(run=_demo)
+    for name, text in (
+        ("inspect", "show the messages of a recording or a connection"),
+        ("export", "write a recording's episodes as a dataset"),
+    ):
+        its = commands.add_parser(name, help=text)
+        if command == name:
+            module = importlib.import_module(f"rlwire.recording.{name}ing")
+            module.add_arguments(its)
+            its.set_defaults(run=functools.partial(_read_recording, module))
     for name, side, run, text in (
         ("serve", "server", _serve, "serve an environment, an agent or a policy"),
         ("play", "player", _play, "play an environment with the agent or policy at a URL"),
@@ -238,6 +248,11 @@ def _demo(given: argparse.Namespace) -> None:
     _set_up_log("ERROR")
     with _in_one_line("reset", "step"):
         demo.run(given)
+
+
+def _read_recording(module: Any, given: argparse.Namespace) -> None:
+    _set_up_log("INFO")
+    module.run(given)
 
 
 def _serve(given: argparse.Namespace) -> None:
