@@ -127,6 +127,7 @@ Seconds: TypeAlias = Annotated[float, Reads(positive_float, "SECONDS")]
 Hz: TypeAlias = Annotated[float, Reads(positive_float, "HZ")]
 Name: TypeAlias = Annotated[str, Reads(str, "NAME")]
 Folder: TypeAlias = Annotated[str, Reads(_text, "DIR")]
+File: TypeAlias = Annotated[str, Reads(_text, "FILE")]
 SecretFile: TypeAlias = Annotated[str, Reads(_secret_file, "FILE")]
 Settings: TypeAlias = Annotated[dict[str, Any], Reads(_setting, "NAME=VALUE")]
 
@@ -326,9 +327,11 @@ class LimitOptions:
 
     Attributes:
         limits: maxima for received and sent messages.
+        record: MCAP file in which to record all bytes; see `rlwire inspect`.
     """
 
     limits: Limits | None = None
+    record: File | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import difflib
 import functools
 import importlib
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from rlwire.transports.address import Address, AddressLike, parse
 
 if TYPE_CHECKING:
     from rlwire._options import Side
+    from rlwire.transports.recorder import Recording
     from rlwire.transports.tls import ClientSide
 
 __all__ = ["PROTOCOLS", "URL", "Protocol", "parse_url", "protocol", "protocols", "resolve"]
@@ -51,6 +53,7 @@ class Protocol:
         summary: one line of help.
         served: what a server serves, for help and errors.
         path: what a URL's path names, such as ``"world"``; "" if URLs have no path.
+        version: of the protocol, for recordings.
         carriers: which of ``+tls``, ``+unix`` and ``+shm`` a URL may have, without the plus.
         plus: whether a URL's port follows a plus, because the port of pixels may precede it.
     """
@@ -62,6 +65,7 @@ class Protocol:
     summary: str
     served: str = "an environment"
     path: str = ""
+    version: str = ""
     carriers: tuple[str, ...] = ("tls", "unix", "shm")
     plus: bool = False
 
@@ -121,7 +125,8 @@ class URL:
         shm: whether the connection moves from the unix socket to shared memory.
         path: see `Protocol.path`; with a unix socket, ``?path=``.
         query: options by name; of a repeated option, the last.
-        options: all names and texts of the query, in order.
+        options: all names and texts of the query, in order, without ``record``.
+        record: file in which connections are recorded (``?record=``); None for no recording.
     """
 
     scheme: str
@@ -134,6 +139,7 @@ class URL:
     pixels: int | str | None = None
     only_pixels: bool = False
     shm: bool = False
+    record: str | None = None
     query: dict[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -162,6 +168,7 @@ class URL:
         if self.unix is not None:
             carriers += "+shm" if self.shm else "+unix"
         options = list(self.options)
+        options += [] if self.record is None else [("record", self.record)]
         if self.unix is not None:
             rest = quote(self.unix, safe="/:")
             if self.path:
@@ -185,20 +192,29 @@ class URL:
     @property
     def address(self) -> Address:
         """The address for transports."""
+        record = self._recording(self.scheme, self.protocol.version)
         if self.unix is not None:
-            return Address(path=self.unix, shm=self.shm)
-        if self.only_pixels and isinstance(self.pixels, int):
-            return Address(self.host, self.pixels)
-        return Address(self.host, self.port)
+            return Address(path=self.unix, shm=self.shm, record=record)
+        if self.only_pixels and self.pixels_address is not None:
+            return self.pixels_address
+        return Address(self.host, self.port, record=record)
 
     @property
     def pixels_address(self) -> Address | None:
         """The address of the pixels, or None."""
         if self.pixels is None:
             return None
+        record = self._recording("rfb", "3.8")
         if isinstance(self.pixels, str):
-            return Address(path=self.pixels, shm=self.shm)
-        return Address(self.host, self.pixels)
+            return Address(path=self.pixels, shm=self.shm, record=record)
+        return Address(self.host, self.pixels, record=record)
+
+    def _recording(self, protocol: str, version: str) -> Recording | None:
+        if self.record is None:
+            return None
+        from rlwire.transports.recorder import Recording
+
+        return Recording(self.record, protocol, version)
 
     def replace(self, **changes: Any) -> URL:
         """Return a copy with some attributes changed."""
@@ -234,6 +250,8 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
         raise ValueError("a URL has no #fragment; write # as %23")
     rest, _, query = rest.partition("?")
     options = parse_qsl(query, keep_blank_values=True)
+    file = dict(options).get("record")
+    options = [pair for pair in options if pair[0] != "record"]
     tls = "tls" in carriers
     shm = "shm" in carriers
     if shm or "unix" in carriers:
@@ -252,6 +270,7 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
             options=tuple(pair for pair in options if pair[0] not in own),
             pixels=said.get("pixels"),
             shm=shm,
+            record=file,
         )
     place, _, path = rest.partition("/")
     if "@" in place:
@@ -266,6 +285,7 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
         options=tuple(options),
         pixels=pixels,
         only_pixels=port is None,
+        record=file,
     )
 
 
@@ -305,7 +325,12 @@ def resolve(
     record = parsed.protocol
     part = record.part(prefix + _PARTS.get(side, side))
     whole = keywords(record.options, side, record.scheme, parsed.options, options)
-    parsed = parsed.replace(options=())
+    file = whole.pop("record", None) or parsed.record
+    parsed = parsed.replace(options=(), record=file and os.fspath(file))
+    if parsed.record is not None:
+        from rlwire.transports.recorder import check
+
+        check(parsed.record)
     if side in ("server", "listener"):
         check_server_tls(parsed, whole.get("tls"))
     return part, parsed, whole
@@ -433,6 +458,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             "rlwire.rlx._front",
             "RELAAX's protocol: each environment that connects gets an agent",
             served="an agent, such as my_agents:Agent",
+            version="1.1.0",
         ),
         Protocol(
             "rlx-ws",
@@ -441,6 +467,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             "rlwire.rlx.page",
             "RLX for browsers: JSON over WebSocket",
             served="an agent, such as my_agents:Agent, or the URL of an RLX server",
+            version="1.1.0",
         ),
         Protocol(
             "dm-env-rpc",
@@ -450,6 +477,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             "DeepMind's dm_env_rpc over gRPC: agents create and join worlds",
             served="an environment of dm_env or Gymnasium, or a class of worlds",
             path="world",
+            version="1",
         ),
         Protocol(
             "perlert",
@@ -458,6 +486,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             "rlwire.perlert._front",
             "PERLERT over UDP: several agents in one environment in real time",
             path="instance",
+            version="00",
             carriers=(),
         ),
         Protocol(
@@ -467,6 +496,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             "rlwire.universe._front",
             "OpenAI Universe: a real-time environment's rewards; with host:5900+15900, also pixels",
             path="environment",
+            version="0.21.3",
             plus=True,
         ),
         Protocol(
@@ -476,6 +506,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             "rlwire.openpi._front",
             "Physical Intelligence's openpi over WebSocket: a policy server",
             served="a policy, such as my_policies:Policy",
+            version="0.1.2",
         ),
         Protocol(
             "rllink",
@@ -484,6 +515,7 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
             "rlwire.rllink._front",
             "RLlib's RLlink: simulators send episodes and receive weights",
             served="a learner, such as my_learners:Learner",
+            version="2.60",
         ),
     )
 }

@@ -48,6 +48,7 @@ cdef class StreamCore(FrameReader):
     cdef readonly unsigned long long count
     cdef object _timeouts, _talker
     cdef object _session_send, _session_receive, _session_receive_whole, _session_rest
+    cdef object _session_refuse, _tap
     cdef bint _has_inside
     cdef int _phase
     cdef bint _ending

@@ -305,9 +305,14 @@ cdef class StreamCore(FrameReader):
         late: the timeout that `check` found exceeded, or ``"session"``.
     """
 
-    def __init__(self, object session, str peer, object timeouts, bint accepted=False):
-        FrameReader.__init__(self, session)
+    def __init__(
+        self, object session, str peer, object timeouts, bint accepted=False, object tap=None
+    ):
         self.session = session
+        self._tap = tap
+        if tap is not None:
+            session = tap.recorded(session)
+        FrameReader.__init__(self, session)
         self.moved = Moved()
         self.peer = peer
         self.ended = self.late = ""
@@ -316,6 +321,7 @@ cdef class StreamCore(FrameReader):
         self._session_send = session.send
         self._session_receive = session.receive
         self._session_receive_whole = session.receive_whole
+        self._session_refuse = getattr(session, "refuse", None)
         self._session_rest = getattr(session, "receive_rest", None)
         self._has_inside = hasattr(session, "inside")
         if self._talker is not None:
@@ -525,6 +531,8 @@ cdef class StreamCore(FrameReader):
     cdef void _enter(self, int phase) noexcept:
         if phase > self._phase:
             self._phase = phase
+            if phase == CLOSED and self._tap is not None:
+                self._tap.end(self.ended)
         self.fresh = False
 
     # Sending.
@@ -631,7 +639,7 @@ cdef class StreamCore(FrameReader):
 
     def refuse(self, object error) -> None:
         """Queue the session's error message for the peer; linger if the session is then closed."""
-        words = self.session.refuse(error)
+        words = self._session_refuse(error)
         if self._phase >= CLOSING:
             return
         self._say(words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rlwire.sessions.websocket import RawMessages, WebSocketClientSession
@@ -10,6 +10,9 @@ from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide, ClientTLS
+
+if TYPE_CHECKING:
+    from rlwire.transports.recorder import Recording
 
 __all__ = ["connect", "connect_asyncio", "url_of"]
 
@@ -36,6 +39,7 @@ def connect(
     tls: ClientSide = None,
     timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,
+    record: Recording | None = None,
     **options: Any,
 ) -> tcp.Connection:
     """Connect to a WebSocket server.
@@ -48,6 +52,7 @@ def connect(
         timeout: seconds, or `Timeouts`, whose `connect` applies to TCP with TLS, and again to the
             WebSocket handshake.
         backoff: retries; by default none.
+        record: where the connection is recorded; by default nowhere.
         options: see `rlwire.sessions.websocket.WebSocketClientSession`.
 
     Raises:
@@ -55,7 +60,7 @@ def connect(
         Refused: the server rejected the WebSocket.
         Further errors: see `rlwire.transports.tcp.connect`.
     """
-    where, client, context = _dialed(url, inner, tls, options)
+    where, client, context = _dialed(url, inner, tls, record, options)
     return tcp.connect(where, client, timeout=timeout, tls=context, backoff=backoff)
 
 
@@ -66,22 +71,23 @@ async def connect_asyncio(
     tls: ClientSide = None,
     timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,
+    record: Recording | None = None,
     **options: Any,
 ) -> tcp_asyncio.AsyncConnection:
     """Connect on the running event loop; arguments and errors as for `connect`."""
-    where, client, context = _dialed(url, inner, tls, options)
+    where, client, context = _dialed(url, inner, tls, record, options)
     return await tcp_asyncio.connect(where, client, timeout=timeout, tls=context, backoff=backoff)
 
 
 def _dialed(
-    url: str, inner: Any, tls: ClientSide, options: dict[str, Any]
+    url: str, inner: Any, tls: ClientSide, record: Recording | None, options: dict[str, Any]
 ) -> tuple[Address, WebSocketClientSession, ClientSide]:
     client = WebSocketClientSession(RawMessages() if inner is None else inner, url, **options)
     target = client.target
     if target.unix is not None:
-        where = Address(path=target.unix, shm=target.shm)
+        where = Address(path=target.unix, shm=target.shm, record=record)
     else:
-        where = Address(target.host, target.port)
+        where = Address(target.host, target.port, record=record)
     if target.secure:
         return where, client, ClientTLS()() if tls is None else tls
     if tls is not None:

@@ -65,6 +65,7 @@ def _with_pictures(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
 
 
 client, async_client = clients(Client, AsyncClient)
+dissector = "rlwire.dm_env_rpc.dissector:DmEnvRpcDissector"
 
 
 def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:

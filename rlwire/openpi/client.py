@@ -56,6 +56,7 @@ class OpenPIClientBase(waits.Counting):
         self._url = websocket.url_of(address, tls)
         self._dialect: dict[str, Any] = {"arrays": arrays, "limits": limits}
         self._options: dict[str, Any] = {
+            "record": getattr(address, "record", None),
             "timeout": timeout,
             "backoff": backoff,
             "tls": tls,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -97,7 +98,7 @@ class Server(BackgroundServer):
         if rollout_port is None:
             rollout_port = where.port and where.port + 1
         super().__init__(where)
-        self._rollout = Address(where.host, rollout_port)
+        self._rollout = dataclasses.replace(where, port=rollout_port)
         self._threads = threads
         self._guarded = True  # the UDP sockets log the warning
         self._limits = limits or DEFAULT

@@ -33,6 +33,7 @@ def server(
 
 client, async_client = clients(AgentProxy, AsyncAgentProxy)
 play = "rlwire.rlx.environment:play"
+dissector = "rlwire.rlx.dissector:RLXDissector"
 
 
 def listen(

@@ -39,6 +39,8 @@ __all__ = ["OPTIONS", "RLXPageServer", "server"]
 
 logger = logging.getLogger(__name__)
 
+dissector = "rlwire.rlx.dissector:RLXPageDissector"
+
 _ERROR_TEXT = 1000  # characters of an error reply
 _LIMITS = dataclasses.replace(DEFAULT, received=4 * 2**20)  # an 84x84x4 state is a quarter of that
 _PENDING = 64 * 2**20  # bytes of a page's unanswered commands; beyond, reading pauses

@@ -332,8 +332,9 @@ class StreamServer(BackgroundServer):
         if isinstance(self._workers, int):
             if self._options["tls"] is not None:
                 self._options["tls"]()  # raises for a missing file before workers start
-            # Workers inherit only the socket, which does not show whether it is for shared memory.
-            options = {**self._options, "shm": self._where.shm}
+            # Workers inherit only the socket.
+            shared = {"shm": self._where.shm, "record": self._where.record}
+            options = {**self._options, **shared}
             arguments = (service, options, self.initializer)
             return Workers(_work, self._workers, self._where, arguments)
         service.begin()

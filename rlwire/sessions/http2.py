@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.frames import Http2Error
-from rlwire.codecs.http2.headers import Headers
+from rlwire.codecs.http2.headers import Headers, SecretBlanker
 from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError, for_peer, quoted
 from rlwire.limits import DEFAULT, Limits
 
@@ -126,6 +126,7 @@ class Http2Session(frames.Http2Endpoint):
         self._next = 1 if client else 2  # the next stream number of this side
         self._reset_by_us: dict[int, None] = {}
         self._fields_codec = Headers(limits)
+        self._blankers: tuple[SecretBlanker, SecretBlanker] | None = None
         self._resets_left = float(RESETS_ALLOWED)
         self._now: float | None = None
         self._heard_at: float | None = None
@@ -464,6 +465,12 @@ class Http2Session(frames.Http2Endpoint):
         if not self._goaway:
             self.said.append(frames.goaway(self._taken))
             self._goaway = True
+
+    def blank(self, data: bytes, sent: bool) -> bytes:
+        """Return frames without their secrets, for a recording."""
+        if self._blankers is None:
+            self._blankers = SecretBlanker(), SecretBlanker()
+        return self._blankers[sent].blank(data)
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         late = isinstance(error, DeadlineExceeded)

@@ -102,6 +102,19 @@ class _Session:
             return None
         return self.receive(bytes(buffer[:size]))
 
+    def blank(self, data: bytes, sent: bool) -> bytes:
+        """Return a frame without its token, for a recording."""
+        if len(data) > HEAD + _FIRST or b"token" not in data:
+            return data
+        try:
+            ping = self._copies.decode(data)
+        except RlwireError:
+            return data[:HEAD] + b"*" * len(data[HEAD:])
+        if not isinstance(ping, Ping) or ping.token is None:
+            return data
+        ping = dataclasses.replace(ping, token="*" * len(ping.token))
+        return self._copies.encode(ping, self._copies.form_of(data))
+
     def refuse(self, error: RlwireError) -> list[Any]:
         """Close the session; RLlink has no message for errors."""
         self.closed = True

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from threading import get_ident
 from time import monotonic, sleep
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.streams import NOTHING, StreamCore, StreamPhase
@@ -26,6 +26,9 @@ from rlwire.transports.socket_calls import PlainCalls, SocketCalls
 from rlwire.transports.sockets import Timeouts, ready, set_kernel_timeout
 from rlwire.transports.takeover import Monitor, Watched
 from rlwire.transports.tls import TLSSocket
+
+if TYPE_CHECKING:
+    from rlwire.transports.recorder import Tap
 
 __all__ = ["Connection"]
 
@@ -54,11 +57,12 @@ class Connection(Owned):
         timeout: Timeouts,
         *,
         accepted: bool = False,
+        tap: Tap | None = None,
     ) -> None:
         super().__init__(peer)
         self.session = session
         self._sock = sock
-        self.core = StreamCore(session, peer, timeout, accepted)
+        self.core = StreamCore(session, peer, timeout, accepted, tap)
         self._replies: ReplyQueue | None = None
         self._monitor: Monitor | None = None
         self._take_over: Callable[[], None] | None = None

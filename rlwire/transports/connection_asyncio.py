@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlwire.errors import DeadlineExceeded, LimitExceeded, LocalProtocolError, RlwireError
 from rlwire.streams import LAST_WORDS, NOTHING, StreamCore, StreamPhase
@@ -18,6 +18,9 @@ from rlwire.transports.rate_limited_log import Log
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import SocketStream
 from rlwire.transports.waiter_asyncio import Waiter
+
+if TYPE_CHECKING:
+    from rlwire.transports.recorder import Tap
 
 __all__ = ["AsyncConnection"]
 
@@ -44,12 +47,13 @@ class AsyncConnection:
         *,
         on_end: Callable[[Any], None] | None = None,
         accepted: bool = False,
+        tap: Tap | None = None,
     ) -> None:
         self.session = session
         self.peer = peer
         self.log: Log = logger
         self.fault: BaseException | None = None
-        self.core = StreamCore(session, peer, timeout, accepted)
+        self.core = StreamCore(session, peer, timeout, accepted, tap)
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._stream: SocketStream | None = None

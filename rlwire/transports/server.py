@@ -50,6 +50,7 @@ from rlwire.transports.takeover import Monitor
 
 if TYPE_CHECKING:
     from rlwire.transports.connection_asyncio import AsyncConnection
+    from rlwire.transports.recorder import Recording, Tap
 
 __all__ = ["TLS", "BaseServer", "ThreadServer"]
 
@@ -83,6 +84,7 @@ class BaseServer(ABC, Generic[_C]):
         make_handler: instead of `converse`: returns the handler of a connection.
         on_stop: called before the server stops, on its event loop if it has one.
         shm: whether bytes go through shared memory; by default taken from the address.
+        record: where connections are recorded; by default taken from the address.
 
     Raises:
         OSError: the server cannot listen on the address.
@@ -102,6 +104,7 @@ class BaseServer(ABC, Generic[_C]):
         make_handler: Callable[[_C], Handler] | None = None,
         on_stop: Callable[[], object] = bool,
         shm: bool | None = None,
+        record: Recording | None = None,
     ) -> None:
         if (converse is None) == (make_handler is None):
             raise TypeError("a server needs either converse or make_handler")
@@ -115,6 +118,7 @@ class BaseServer(ABC, Generic[_C]):
         self._log = RateLimitedLog(logger)
         where = None if isinstance(listener, socket.socket) else parse(listener)
         self._shm = bool(where and where.shm) if shm is None else shm
+        self._record = record if where is None else where.record
         if where is not None:
             check_carrier(where, self._tls)
         self._owns_listener = not isinstance(listener, socket.socket)
@@ -223,6 +227,9 @@ class BaseServer(ABC, Generic[_C]):
         if guess is not None:
             guess.caller = network_of(host)
         return session
+
+    def _tap(self, peer: str) -> Tap | None:
+        return None if self._record is None else self._record.tap("server", peer)
 
     def _over(self, connection: _C, error: Exception | None) -> None:
         """Log and count why a connection ended; send the error to a peer that caused it."""
@@ -392,7 +399,9 @@ class ThreadServer(BaseServer[Connection]):
             elif self._shm:
                 sock = ShmSocket(sock, server_side=True)
             session = self._session_for(host)
-            connection = Connection(sock, session, peer, self._timeouts, accepted=True)
+            connection = Connection(
+                sock, session, peer, self._timeouts, accepted=True, tap=self._tap(peer)
+            )
             self._begin(connection, host, None)
         except BaseException as error:
             self._admission.leave(host)

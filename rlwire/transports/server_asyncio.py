@@ -177,7 +177,8 @@ class LoopServer(BaseServer[AsyncConnection]):
     async def _adopt(self, sock: socket.socket, peer: str, host: str) -> AsyncConnection:
         sock.setblocking(False)
         prepare(sock)
-        connection = AsyncConnection(self._session_for(host), peer, self._timeouts, accepted=True)
+        session, tap = self._session_for(host), self._tap(peer)
+        connection = AsyncConnection(session, peer, self._timeouts, accepted=True, tap=tap)
         connection.log = self._log
         await open_stream(
             connection,

@@ -8,7 +8,7 @@ from time import sleep
 from typing import Any
 
 from rlwire.transports import connecting
-from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.address import Address, AddressLike, parse, tap_of
 from rlwire.transports.connection import Connection
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.shm import ShmSocket, check_carrier
@@ -66,6 +66,7 @@ class _BlockingDialer:
     ) -> None:
         check_carrier(where, tls)
         self._shm = where.shm
+        self._where = where
         self._made_with = made_with
         self._tls = tls
         self._hostname = hostname
@@ -92,4 +93,4 @@ class _BlockingDialer:
         else:
             sock.settimeout(connecting.time_left(until))
             sock = self._tls.wrap_socket(sock, server_hostname=self._hostname)
-        return Connection(sock, *self._made_with)
+        return Connection(sock, *self._made_with, tap=tap_of(self._where))

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rlwire.transports import connecting
-from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.address import Address, AddressLike, parse, tap_of
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.shm import check_carrier
@@ -57,6 +57,7 @@ class _AsyncDialer:
         self._loop = loop = asyncio.get_running_loop()
         self.timer = TimeoutTimer.of(loop)
         self._made_with = made_with
+        self._where = where
         self._open = functools.partial(
             open_stream, tls=tls, server_hostname=hostname, shm=where.shm
         )
@@ -69,7 +70,9 @@ class _AsyncDialer:
         return _within(until, self._loop.sock_connect, sock, sockaddr)
 
     async def finish(self, sock: socket.socket, until: float) -> AsyncConnection:
-        connection = AsyncConnection(*self._made_with, on_end=self.timer.discard)
+        connection = AsyncConnection(
+            *self._made_with, on_end=self.timer.discard, tap=tap_of(self._where)
+        )
         await _within(until, self._open, connection, sock)
         return connection
 

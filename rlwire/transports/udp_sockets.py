@@ -15,7 +15,7 @@ import struct
 import sys
 from dataclasses import asdict, dataclass
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlwire.errors import LimitExceeded
 from rlwire.transports.address import Address, AddressLike, parse
@@ -24,6 +24,9 @@ from rlwire.transports.interface import DatagramSession, Peer
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.sockets import local_address, warn_if_exposed
 from rlwire.transports.udp_calls import DatagramCalls
+
+if TYPE_CHECKING:
+    from rlwire.transports.recorder import Recording
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +85,7 @@ class DatagramSocket(_Closing):
             Internet without fragmentation.
         cipher: encrypts sent datagrams, and drops received ones that it cannot authenticate.
         remote: the server's address for a client; None for a server.
+        record: where datagrams are recorded, without the cipher.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class DatagramSocket(_Closing):
         limit: int = 1200,
         cipher: DatagramCipher | None = None,
         remote: Peer = None,
+        record: Recording | None = None,
     ) -> None:
         role = "server" if remote is None else "client"
         if cipher is not None and cipher.role != role:
@@ -110,11 +115,14 @@ class DatagramSocket(_Closing):
         self._wire_limit = limit + overhead
         self._log = RateLimitedLog(logger, lines=1)
         self._calls: Any = DatagramCalls(sock)
+        self._taps = None if record is None else record.of_datagrams(role)
         sock.setblocking(False)
 
     def close(self) -> None:
         self.raw.close()
         self._calls.close()
+        if self._taps is not None:
+            self._taps.close()
 
     def statistics(self) -> dict[str, int]:
         """Return the counters, the cipher's (``cipher_replay``), and on Linux ``overflowed``."""
@@ -138,10 +146,13 @@ class DatagramSocket(_Closing):
             self._log.log(logging.DEBUG, line, self.address, longer[0], self.limit)
         if error:
             self._failed("receive", OSError(error, os.strerror(error)))
-        if self.cipher is None:
-            return found
-        opened = self.cipher.open
-        return [(text, peer) for data, peer in found if (text := opened(data)) is not None]
+        if self.cipher is not None:
+            opened = self.cipher.open
+            found = [(text, peer) for data, peer in found if (text := opened(data)) is not None]
+        if self._taps is not None:
+            for data, peer in found:
+                self._taps.record(False, data, peer)
+        return found
 
     def send_batch(self, datagrams: list[tuple[bytes, Peer]]) -> None:
         """Send datagrams, each to its peer, without waiting.
@@ -156,6 +167,8 @@ class DatagramSocket(_Closing):
             if len(data) > limit:
                 rejected = rejected or LimitExceeded("datagram", limit, len(data))
                 continue
+            if self._taps is not None:
+                self._taps.record(True, data, peer)
             try:
                 sendto(data if cipher is None else cipher.seal(data), peer)
             except OSError as error:
@@ -207,7 +220,7 @@ def bind(
     """
     where = parse(address)
     family, sockaddr = where.resolve(listen=True, datagram=True)[0]
-    made = _open(family, where, sockaddr, limit=limit, cipher=cipher)
+    made = _open(family, where, sockaddr, limit=limit, cipher=cipher, record=where.record)
     if cipher is None:
         warn_if_exposed(made.address, "a cipher at both ends")
     return made
@@ -217,11 +230,13 @@ def dial(
     address: AddressLike, *, limit: int = 1200, cipher: DatagramCipher | None = None
 ) -> DatagramSocket:
     """Return a client's socket, which receives from all addresses, without sending anything."""
-    family, remote = parse(address).resolve(datagram=True)[0]
+    server = parse(address)
+    family, remote = server.resolve(datagram=True)[0]
     hosts = ("::1", "::") if family == socket.AF_INET6 else ("127.0.0.1", "0.0.0.0")
     where = Address(hosts[0] if Address(remote[0]).loopback else hosts[1])
     while True:
-        made = _open(family, where, (where.host, 0), limit=limit, cipher=cipher, remote=remote)
+        options = {"limit": limit, "cipher": cipher, "remote": remote, "record": server.record}
+        made = _open(family, where, (where.host, 0), **options)
         if made.address.port != remote[1]:
             return made
         made.close()  # the server's own port: on loopback the client would receive from itself

@@ -144,7 +144,7 @@ class UniverseServer(EnvironmentRewarder):
         """The URL for agents and viewers, with the bound ports and a random password."""
         url = self._url
         made = () if self._password is None else (("password", self._password),)
-        changes: dict[str, Any] = {"tls": self._encrypted, "options": made}
+        changes: dict[str, Any] = {"tls": self._encrypted, "options": made, "record": None}
         if url.unix is None:
             changes["pixels"] = self._pixels.address.port
             if not url.only_pixels:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from rlwire.codecs.http2 import frames
-from rlwire.errors import EncodeError, LimitExceeded, optional, quoted
+from rlwire.errors import EncodeError, LimitExceeded, RlwireError, optional, quoted
 from rlwire.limits import DEFAULT, Limits
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ TABLE = 4096
 """Bytes of the dynamic table, as announced and used (SETTINGS_HEADER_TABLE_SIZE)."""
 
 _SECRET = frozenset(["authorization", "cookie", "proxy-authorization"])
+_SECRET_NAME = re.compile("authorization|cookie|token|secret|password|key")
 # These differ in each call, and would displace entries that repeat.
 _PASSING = frozenset(["grpc-message", "grpc-timeout", "grpc-status-details-bin", "content-length"])
 _NAME = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
@@ -85,6 +86,57 @@ class Headers:
         except (hpack.HPACKError, UnicodeError, IndexError) as error:
             raise frames.Http2Error(str(error), frames.COMPRESSION_ERROR) from None
         return [(str(name, "latin-1"), str(value, "latin-1")) for name, value in fields]
+
+
+class SecretBlanker:
+    """Puts stars in place of the secrets in one direction's frames, for a recording."""
+
+    def __init__(self) -> None:
+        self._headers = Headers()
+        self._block = bytearray()
+        self._flags = 0
+        self._skip = 0  # bytes left of a frame that was cut
+
+    def blank(self, data: bytes) -> bytes:
+        """Return the next bytes, in which only the last frame may be cut, with other headers.
+
+        A header block that cannot be decoded is left out.
+        """
+        at = len(frames.PREFACE) if data.startswith(frames.PREFACE) else min(self._skip, len(data))
+        self._skip = max(self._skip - len(data), 0)
+        out = [data[:at]]
+        while at + 9 <= len(data):
+            kind, flags, payload = data[at + 3], data[at + 4], at + 9
+            end = payload + int.from_bytes(data[at : at + 3], "big")
+            if kind not in (frames.HEADERS, frames.CONTINUATION):
+                out.append(data[at:end])
+            else:
+                padding = 0
+                if kind == frames.HEADERS:
+                    self._flags = flags & frames.END_STREAM
+                    if flags & frames.PADDED:
+                        padding = data[payload] if payload < len(data) else 0
+                        payload += 1
+                    payload += 5 if flags & frames.PRIORITIZED else 0
+                self._block += data[payload : max(payload, end - padding)]
+                if flags & frames.END_HEADERS:
+                    out.append(self._rewritten(int.from_bytes(data[at + 5 : at + 9], "big")))
+            at = end
+        self._skip = max(self._skip, at - len(data))
+        return b"".join([*out, data[at:]])
+
+    def _rewritten(self, number: int) -> bytes:
+        block, self._block = bytes(self._block), bytearray()
+        try:
+            fields = [
+                (name, "*" * len(value) if _SECRET_NAME.search(name) else value)
+                for name, value in self._headers.decode(block)
+            ]
+            rewritten = self._headers.encode(fields)
+            flags = self._flags | frames.END_HEADERS
+            return bytes(frames.frame(frames.HEADERS, flags, number & 2**31 - 1, rewritten))
+        except RlwireError:
+            return b""
 
 
 def malformed(fields: Fields, pseudo: Iterable[str] = ()) -> str:

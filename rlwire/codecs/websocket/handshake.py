@@ -41,6 +41,12 @@ _OURS = {
 }
 
 
+_SECRET_LINE = re.compile(
+    rb"(?im)^((?!sec-websocket)[^:\r\n]*(?:authorization|cookie|token|secret|password|key)[^:\r\n]*:"
+    rb"[ \t]*)([^\r\n]*)"
+)
+
+
 class WrongVersion(DecodeError):
     """A request for a WebSocket version other than 13. The response is 426."""
 
@@ -349,6 +355,11 @@ def basic_credentials(value: str | None) -> tuple[str, str] | None:
 def same_secret(given: str, expected: str) -> bool:
     """Compare two secrets in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
+
+
+def blank(head: bytes) -> bytes:
+    """Return a head with stars in place of secrets, for a recording."""
+    return _SECRET_LINE.sub(lambda line: line[1] + b"*" * len(line[2]), head)
 
 
 def _read_head(head: Buffer) -> tuple[str, HeaderLines]:

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 
 from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle, RectangleDecoder
+from rlwire.codecs.rfb.handshake import CHALLENGE_SIZE
 from rlwire.codecs.rfb.messages import (
     UNTIL_LAST,
     Buffer,
@@ -350,6 +351,10 @@ class RfbClientSession:
         if isinstance(message, Fence) and not self.fences:
             raise LocalProtocolError("cannot send: the server has not announced support for Fence")
         return encode(message)
+
+    def blank(self, data: bytes, sent: bool) -> bytes:
+        """Return a message without a challenge or its response, for a recording."""
+        return b"*" * len(data) if not self.opened and len(data) == CHALLENGE_SIZE else data
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         if not isinstance(error, RemoteProtocolError):

@@ -17,7 +17,7 @@ import numpy as np
 
 from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.encoder import ENCODINGS
-from rlwire.codecs.rfb.handshake import ServerInit, encode_server_init
+from rlwire.codecs.rfb.handshake import CHALLENGE_SIZE, ServerInit, encode_server_init
 from rlwire.codecs.rfb.messages import (
     Buffer,
     Encoding,
@@ -118,6 +118,10 @@ class RfbServerSession:
     def send(self, event: Any) -> list[Buffer]:
         """Raise LocalProtocolError: the session sends updates by itself, and nothing else."""
         raise LocalProtocolError(f"an RFB server cannot send {type(event).__name__}")
+
+    def blank(self, data: bytes, sent: bool) -> bytes:
+        """Return a message without a challenge or its response, for a recording."""
+        return b"*" * len(data) if not self.opened and len(data) == CHALLENGE_SIZE else data
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
         over, self.closed = self.opened or self.closed, True

@@ -224,6 +224,13 @@ class WebSocketSession(WebSocketEndpoint):
         self._end()
         raise Closed(code, reason)
 
+    def blank(self, data: bytes, sent: bool) -> bytes:
+        """Return a message without its secrets, for a recording."""
+        if self._state is _CONNECTING:
+            return handshake.blank(data)
+        blank = getattr(self.inner, "blank", None)
+        return data if blank is None else blank(data, sent)
+
     def outgoing(self) -> Buffers:
         out, self._outgoing = self._outgoing, []
         if self._pong is not None:

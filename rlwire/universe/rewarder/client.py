@@ -90,6 +90,7 @@ class RewarderClientBase(PushClient):
         self._timeouts = Timeouts.of(timeout, idle=None)
         self._options: dict[str, Any] = {
             "headers": handshake_headers(auth, observer),
+            "record": getattr(address, "record", None),
             "kind": "text",
             "tls": tls,
             "timeout": self._timeouts,

@@ -1,0 +1,115 @@
+"""Reads the files of `rlwire.transports.recorder`. Source: the MCAP specification, version 0."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import struct
+from collections.abc import Iterator
+from typing import IO, Any, Final
+
+from rlwire.errors import DecodeError, LimitExceeded, RlwireError, optional
+from rlwire.limits import DEFAULT, Limits
+from rlwire.recording.messages import Packet, RecordedConnection
+
+__all__ = ["packets"]
+
+logger = logging.getLogger(__name__)
+
+_TOPIC: Final = re.compile(r"/([0-9]{1,9})/(client|server|events)", re.ASCII)
+_OVERHEAD: Final = 2**20  # bytes of a record beside its packets
+
+
+def packets(path: str, limits: Limits | None = None) -> Iterator[Packet]:
+    """Read a recording, packet by packet, in the order of the file.
+
+    A file that was cut, as by a killed process, gives what it has, and a warning in the log.
+
+    Raises:
+        DecodeError: it is not a recording of rlwire; has the offset in the file.
+        LimitExceeded: a record is longer than ``limits.expanded``, compressed or not.
+        MissingExtra: the package mcap is missing.
+    """
+    with optional("mcap", "record"):
+        import mcap.stream_reader  # noqa: F401
+    with open(path, "rb") as file:
+        yield from _Reader(file, path, limits or DEFAULT).packets()
+
+
+class _Reader:
+    def __init__(self, file: IO[bytes], path: str, limits: Limits) -> None:
+        self._file, self._path = file, path
+        self._most = limits.expanded + _OVERHEAD
+        self._channels: dict[int, tuple[RecordedConnection, str]] = {}
+        self._connections: dict[int, RecordedConnection] = {}
+        self._gaps: dict[tuple[int, bool], int] = {}  # by connection, from_client
+
+    def packets(self) -> Iterator[Packet]:
+        for record in self._records():
+            kind = type(record).__name__
+            if kind == "Channel" and record.id not in self._channels:
+                self._channels[record.id] = self._channel(record)
+            elif kind == "Message":
+                if record.channel_id not in self._channels:
+                    raise self._wrong(f"a message of channel {record.channel_id}, which is unknown")
+                yield from self._message(record)
+
+    def _records(self) -> Iterator[Any]:
+        """Return the records of the file and of its chunks, with checked sizes."""
+        from mcap.exceptions import EndOfFile, McapError
+        from mcap.stream_reader import StreamReader, breakup_chunk
+
+        try:
+            reader = StreamReader(self._file, emit_chunks=True, record_size_limit=self._most)
+            record: Any
+            for record in reader.records:
+                if type(record).__name__ != "Chunk":
+                    yield record
+                    continue
+                if record.uncompressed_size > self._most:
+                    raise LimitExceeded("expanded", self._most, record.uncompressed_size)
+                yield from breakup_chunk(record, validate_crc=True)
+        except EndOfFile:
+            where = self._file.tell()
+            logger.warning("%s ends at byte %d, inside a record: it was cut", self._path, where)
+        except RlwireError:
+            raise
+        except (McapError, ValueError, struct.error, RuntimeError, MemoryError) as error:
+            raise self._wrong(f"not an MCAP file, or a damaged one: {error}") from error
+
+    def _channel(self, channel: Any) -> tuple[RecordedConnection, str]:
+        topic = _TOPIC.fullmatch(channel.topic)
+        protocol = channel.metadata.get("protocol")
+        side, peer = channel.metadata.get("side"), channel.metadata.get("peer", "")
+        if topic is None or not protocol or side not in ("client", "server"):
+            raise self._wrong(f"channel {channel.topic!r} is not one of rlwire's recordings")
+        number = int(topic[1])
+        found = RecordedConnection(number, protocol, side, peer)
+        if self._connections.setdefault(number, found) != found:
+            raise self._wrong(f"two connections have the number {number}")
+        return self._connections[number], topic[2]
+
+    def _message(self, message: Any) -> Iterator[Packet]:
+        connection, topic = self._channels[message.channel_id]
+        key = connection.number, topic == "client"
+        times = message.log_time / 1e9, message.publish_time / 1e9
+        if topic != "events":
+            gap = self._gaps.pop(key, 0)
+            yield Packet(connection, key[1], *times, message.data, gap)
+            return
+        try:
+            event = json.loads(message.data)
+            dropped, ended = int(event.get("dropped", 0)), str(event.get("ended", ""))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise self._wrong(f"an event that is not valid: {error}") from error
+        if dropped:
+            for from_client in (True, False):
+                of = connection.number, from_client
+                self._gaps[of] = self._gaps.get(of, 0) + dropped
+        else:
+            ours = connection.side == "client"
+            yield Packet(connection, ours, *times, b"", ended=ended or "closed")
+
+    def _wrong(self, text: str) -> DecodeError:
+        return DecodeError(f"{self._path}: {text}", offset=self._file.tell())

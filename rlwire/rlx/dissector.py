@@ -1,0 +1,92 @@
+"""Dissectors of RLX and of RLX for pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlwire.codecs import rlx
+from rlwire.errors import DecodeError, optional
+from rlwire.limits import Limits
+from rlwire.recording.dissecting import Spaces, StreamDissector, WebSocketDissector, remembered
+from rlwire.recording.messages import UNKNOWN, Dissected, Step
+
+
+class _Environment:
+    """One environment's commands and the replies, one at a time."""
+
+    def __init__(self, name: str, limits: Limits) -> None:
+        self._name, self._limits = name, limits
+        self._asked, self._pending = 0, False
+        self._begins = True
+        self._spaces = Spaces()
+
+    def message(self, message: dict[str, Any], from_client: bool) -> Dissected:
+        kind = message.get("command" if from_client else "response")
+        found = Dissected(kind if isinstance(kind, str) else "message", message)
+        if from_client:
+            self._asked += 1
+            found.asks = self._name, self._asked
+        elif self._pending:
+            found.answers = self._name, self._asked
+        self._pending = from_client
+        if from_client and kind in ("init", "reset"):
+            self._begins = True
+            found.steps = self._spaces.steps(message.get("spaces"), self._limits, self._name)
+        elif from_client and kind == "update":
+            found.steps = [self._update(message)]
+        elif kind == "action" and "data" in message and not self._begins:
+            # The reply to a terminal update is no action.
+            found.steps = [Step(self._name, action=self._spaces.action(message["data"]))]
+        return found
+
+    def _update(self, message: dict[str, Any]) -> Step:
+        state, reward, terminal = map(message.get, ("state", "reward", "terminal"))
+        over = isinstance(terminal, int) and terminal != 0
+        begins, self._begins = self._begins or (reward is None and not over), over
+        step = Step(self._name, begins)
+        if state is not None:
+            step.observation = self._spaces.observation(state)
+        if not begins:
+            try:
+                step.reward = float(np.sum(np.asarray(reward or 0.0, np.float64)))
+            except (TypeError, ValueError):
+                step.reward = UNKNOWN
+            step.truncated = over and message.get("truncated") is True
+            step.terminated = over and not step.truncated
+        return step
+
+
+class RLXDissector(StreamDissector):
+    """Dissects RLX: images are arrays."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__(limits)
+        self._environment = _Environment("", self.limits)
+        self._decoder = rlx.RLXDecoder(framed=True, limits=self.limits)
+
+    def frame_size(self, data: bytearray, from_client: bool) -> int:
+        return rlx.frame_size(data, 0, len(data), self.received)
+
+    def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
+        return self._environment.message(self._decoder.decode(message), from_client)
+
+
+class RLXPageDissector(WebSocketDissector):
+    """Dissects RLX for pages; lists of numbers are arrays."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__(limits)
+        with optional("msgspec", "relaax"):
+            from rlwire.codecs import _json
+        self._json = _json
+        self._environments: dict[str, _Environment] = {}
+
+    def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
+        value = self._json.arrays_of(self._json.decode(message, self.limits))
+        if type(value) is not dict or not isinstance(value.get("sid"), (int, str)):
+            raise DecodeError("expected an object with a sid, an integer or a string")
+        name = str(value["sid"])
+        known = remembered(self._environments, name, lambda: _Environment(name, self.limits))
+        return known.message(value, from_client)
