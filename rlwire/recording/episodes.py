@@ -80,7 +80,7 @@ class EpisodeBuilder:
             self._episode.observations = [step.observation] * self._keep
         elif seen or paid or self._waits:
             self._result(self._episode, step)
-        return self.end(*ends, finished=True) if any(ends) else None
+        return self.end(ends[0], ends[1], finished=True) if any(ends) else None
 
     def end(
         self, terminated: bool = False, truncated: bool = True, finished: bool = False

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlwire.environments.trees import text_of
-from rlwire.errors import DecodeError, RlwireError, optional, quoted
+from rlwire.errors import RlwireError, optional, quoted
 from rlwire.recording.episodes import Episode
 from rlwire.recording.files import packets
 from rlwire.recording.reading import messages
@@ -32,14 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Read the file twice: for the spaces, and for the values."""
-    with optional("minari", "minari"):
-        import minari
-        from minari.data_collector import EpisodeBuffer
+    for name in ("minari", "h5py"):
+        with optional(name, "minari"):
+            __import__(name)
+    import minari
+    from minari.data_collector import EpisodeBuffer
+
     kind, _, name = given.dataset.partition(":")
     if kind != "minari" or not name:
         raise RlwireError(f"{given.dataset}: expected minari:NAME, such as minari:pong/played-v0")
     observations, actions = _spaces(given)
-    dataset, unfinished = None, 0
+    dataset: Any = None
+    unfinished = 0
     try:
         for each in _episodes(given):
             buffer = EpisodeBuffer(
@@ -53,7 +57,8 @@ def run(given: argparse.Namespace) -> None:
             if dataset is not None:
                 dataset.update_dataset_from_buffer([buffer])
                 continue
-            with warnings.catch_warnings(action="ignore"):  # it asks for an author
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # it asks for an author
                 dataset = minari.create_dataset_from_buffers(
                     name, [buffer], observation_space=observations, action_space=actions,
                     description="exported from a recording of rlwire", jpeg_encoding=False,
@@ -65,13 +70,10 @@ def run(given: argparse.Namespace) -> None:
 
 
 def _episodes(given: argparse.Namespace) -> Iterator[Episode]:
-    try:
-        for message in messages(packets(given.file), keep=True):
-            for each in message.episodes:
-                if given.connection in (None, each.connection.number) and each.observations:
-                    yield each
-    except DecodeError as error:
-        raise RlwireError(f"{given.file}: {error}") from error
+    for message in messages(packets(given.file), keep=True):
+        for each in message.episodes:
+            if given.connection in (None, each.connection.number) and each.observations:
+                yield each
 
 
 def _spaces(given: argparse.Namespace) -> tuple[Any, Any]:

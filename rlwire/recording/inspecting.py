@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 from PIL import Image
 
-from rlwire.errors import DecodeError, RlwireError, shown
-from rlwire.recording.formatting import LISTED, brief, images, plain
+from rlwire.errors import shown
+from rlwire.recording.formatting import LISTED, as_json, brief, images
 from rlwire.recording.messages import Packet
 from rlwire.recording.reading import Message, messages
 from rlwire.recording.statistics import Statistics, table
@@ -103,8 +103,6 @@ def run(given: argparse.Namespace) -> None:
         for line in lines(given, source):
             print(line, flush=live)
         sys.stdout.flush()
-    except DecodeError as error:
-        raise RlwireError(f"{given.source}: {error}") from error
     except BrokenPipeError:  # such as `| head`; Python flushes again when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -132,7 +130,7 @@ def lines(given: argparse.Namespace, source: Iterable[Packet]) -> Iterator[str]:
             yield _json(message, files) if given.json else _line(message, files, width, given.wall)
     for rows in (list(statistics.kinds()), statistics.episodes):
         if rows:
-            yield from map(json.dumps, map(plain, rows)) if given.json else table(rows)
+            yield from map(json.dumps, map(as_json, rows)) if given.json else table(rows)
 
 
 def _selected(given: argparse.Namespace, message: Message) -> bool:
@@ -157,7 +155,10 @@ def _line(message: Message, files: list[str], width: int, wall: bool) -> str:
     step = f"#{message.positions[-1].step}" if decoded.steps else ""
     head = f"{time} {packet.connection.number:>3} {way} {shown(decoded.kind):16}"
     head += f" {decoded.size:>7} {step:>6} " + "".join(f"[{name}] " for name in files)
-    return (head + brief(decoded.error or decoded.value, width - len(head)))[:width]
+    rest = brief("" if decoded.value is None else decoded.value, width - len(head))
+    if decoded.error:
+        rest = shown(f"at {decoded.offset}: {decoded.error}", 10 * width)
+    return (head + rest)[:width].rstrip()
 
 
 def _json(message: Message, files: list[str]) -> str:
@@ -176,4 +177,4 @@ def _json(message: Message, files: list[str]) -> str:
         **({"error": decoded.error} if decoded.error else {}),
         "value": decoded.value,
     }
-    return json.dumps(plain(told))
+    return json.dumps(as_json(told))
