@@ -21,3 +21,4 @@ def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:
 
 client, async_client = clients(Client, AsyncClient)
 listen, play = "rlwire.openpi.environment:listen", "rlwire.openpi.environment:play"
+dissector = "rlwire.openpi.dissector:OpenPIDissector"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from rlwire import registry
 from rlwire.codecs import grpc
 from rlwire.codecs.http2 import frames as http2
-from rlwire.codecs.http2.headers import Headers
+from rlwire.codecs.http2.headers import _SECRET, Headers
 from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake
 from rlwire.environments.fitting import fitting
@@ -52,6 +52,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
+
+
+def _shown(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
+    return {name: "(secret)" if name.lower() in _SECRET else value for name, value in fields}
 
 
 def remembered(known: dict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
@@ -179,7 +183,7 @@ class StreamDissector:
     def _discard(self, from_client: bool, why: str) -> Iterator[Dissected]:
         given = self._inputs[from_client]
         size, offset = len(given.data), given.offset
-        given.data.clear()
+        given.data = bytearray()  # the error may have views of the old one
         given.offset += size
         self.lost(from_client)
         if size:
@@ -259,7 +263,7 @@ class WebSocketDissector(StreamDissector):
         if not from_client:
             used = ",".join(lines.tokens("Sec-WebSocket-Extensions"))
             self._deflate = "permessage-deflate" in used
-        value = {"line": first, "headers": dict(lines), **({"body": body} if body else {})}
+        value = {"line": first, "headers": _shown(lines), **({"body": body} if body else {})}
         found = Dissected("handshake", value)
         found.asks, found.answers = ("handshake", None) if from_client else (None, "handshake")
         return found
@@ -397,7 +401,7 @@ class GrpcDissector(StreamDissector):
             stream.offset = begun
 
     def _fields(self, number: int, fields: list[tuple[str, str]], from_client: bool) -> Dissected:
-        value: dict[str, Any] = {"stream": number, "headers": dict(fields)}
+        value: dict[str, Any] = {"stream": number, "headers": _shown(fields)}
         status = value["headers"].get("grpc-status")
         if status is None:
             return Dissected("headers", value)

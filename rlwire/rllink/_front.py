@@ -20,3 +20,4 @@ def server(learner: Any, url: URL, **options: Any) -> LearnerServer:
 
 client, async_client = clients(Client, AsyncClient)
 play = "rlwire.rllink.environment:play"
+dissector = "rlwire.rllink.dissector:RLlinkDissector"

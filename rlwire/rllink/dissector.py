@@ -1,0 +1,82 @@
+"""The dissector of RLlink."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from rlwire.codecs.rllink import Codec, Episode, Episodes, Ping, frame_size
+from rlwire.codecs.rllink.episodes import mapped
+from rlwire.codecs.rllink.messages import _NAMES
+from rlwire.errors import RlwireError
+from rlwire.limits import Limits
+from rlwire.recording.dissecting import StreamDissector, plain
+from rlwire.recording.messages import Dissected, Step
+from rlwire.sessions.rllink import REPLIES
+
+logger = logging.getLogger(__name__)
+
+_STEP = 1024  # bytes that the steps of one time step may take
+
+
+class RLlinkDissector(StreamDissector):
+    """Dissects RLlink in both forms; compressed bodies by their first bytes.
+
+    The steps of an episode have its ID as their environment, in RLlib's documented form "".
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__(limits)
+        self._codec = Codec(limits=self.limits, copy=True)
+        self._asked, self._pending = 0, False
+
+    def frame_size(self, data: bytearray, from_client: bool) -> int:
+        return frame_size(data, 0, len(data), self.received, "received")
+
+    def decode(self, frame: bytes, from_client: bool, layer: Any) -> Dissected:
+        kind, fields = self._codec.open(frame, "zstd")
+        message = self._codec.read(kind, fields)
+        found = Dissected(_NAMES[kind], plain(message))
+        if isinstance(message, Ping) and message.token is not None:
+            found.value["token"] = "(secret)"
+        if from_client and REPLIES.get(kind) is not None:
+            self._asked += 1
+            self._pending, found.asks = True, self._asked
+        elif self._pending and not from_client:
+            self._pending, found.answers = False, self._asked
+        if isinstance(message, Episodes):
+            room = self.limits.expanded // _STEP
+            for given in message.episodes:
+                found.steps += self._steps(given, room - len(found.steps) // 2)
+        return found
+
+    def _steps(self, given: Any, room: int) -> list[Step]:
+        try:
+            document = "obs" in given
+            episode = Episode.from_document(given) if document else Episode.from_state(given)
+            if len(episode) > room:
+                logger.warning("RLlink: an episode of %d steps is not shown by step", len(episode))
+                return []
+            return list(_unrolled(episode, "" if document else episode.id))
+        except (RlwireError, LookupError, TypeError, ValueError):  # another program's columns
+            return []
+
+
+def _unrolled(episode: Episode, name: str) -> Any:
+    first, end = episode.lookback, len(episode.rewards)
+    if not episode.started:
+        yield Step(name, True, observation=_item(episode.observations, first))
+    for index in range(first, end):
+        yield Step(name, action=_item(episode.actions, index))
+        last = index == end - 1
+        yield Step(
+            name,
+            observation=_item(episode.observations, index + 1),
+            reward=float(episode.rewards[index]),
+            terminated=last and episode.terminated,
+            truncated=last and episode.truncated,
+        )
+
+
+def _item(column: Any, index: int) -> Any:
+    return mapped(lambda part: part[index], column)

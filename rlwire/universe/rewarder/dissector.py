@@ -1,0 +1,63 @@
+"""The dissector of Universe's rewarder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlwire.codecs import rewarder
+from rlwire.errors import DecodeError
+from rlwire.limits import Limits
+from rlwire.recording.dissecting import Spaces, WebSocketDissector, plain
+from rlwire.recording.messages import UNKNOWN, Dissected, Step
+from rlwire.universe.rewarder.environment import ACTION, SPACES
+
+
+class RewarderDissector(WebSocketDissector):
+    """Dissects the rewarder's JSON. A value is the text's object, with an array as observation.
+
+    An observation within an episode is in the `Step` of the reward that follows it.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__(limits)
+        self._spaces = Spaces()
+        self._episode: Any = UNKNOWN
+        self._seen: Any = UNKNOWN
+
+    def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
+        from rlwire.codecs import _json  # needs msgspec, as the codec does
+
+        if not layer:
+            raise DecodeError("expected a text message, got a binary one")
+        read = rewarder.decode(message, limits=self.limits)
+        value = _json.decode(message, self.limits)
+        if isinstance(read, rewarder.EnvObservation):
+            value["body"]["observation"] = plain(read.observation)
+        found = Dissected(read.method, value)
+        if isinstance(read, (rewarder.EnvReset, rewarder.ControlPing)):
+            found.asks = from_client, read.message_id
+        if read.parent_message_id is not None:
+            found.answers = not from_client, read.parent_message_id
+        found.steps = self._steps(read)
+        return found
+
+    def _steps(self, read: rewarder.RewarderMessage) -> list[Step]:
+        if isinstance(read, rewarder.EnvDescribe):
+            return self._spaces.steps(read.extra_body.get(SPACES), self.limits)
+        if isinstance(read, rewarder.AgentAction):
+            events = [event for event in read.action if len(event) == 2 and event[0] == ACTION]
+            if events:
+                return [Step(action=self._spaces.action(events[-1][1]))]
+            return [Step(action=plain(read.action))]
+        if not isinstance(read, (rewarder.EnvObservation, rewarder.EnvReward)):
+            return []
+        begins, self._episode = read.episode_id != self._episode, read.episode_id
+        if isinstance(read, rewarder.EnvObservation):
+            seen = self._spaces.observation(read.observation)
+            self._seen = UNKNOWN if begins else seen
+            return [Step(begins=True, observation=seen)] if begins else []
+        seen, self._seen = self._seen, UNKNOWN
+        truncated = read.done and bool(read.info.get("rlwire.truncated"))
+        step = Step(observation=UNKNOWN if begins else seen, reward=float(read.reward))
+        step.terminated, step.truncated = read.done and not truncated, truncated
+        return [Step(begins=True), step] if begins else [step]

@@ -1,0 +1,421 @@
+"""Dissectors, by conversations of rlwire's clients and servers, and of others."""
+
+from __future__ import annotations
+
+import functools
+import json
+from random import Random
+from typing import Any
+
+import gymnasium
+import hpack
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.codecs import dm_env_rpc as dm
+from rlwire.codecs.http2 import frames as http2
+from rlwire.codecs.rlx import encode
+from rlwire.codecs.websocket.frames import WebSocketEndpoint
+from rlwire.limits import Limits
+from rlwire.recording.dissecting import dissector
+from rlwire.recording.messages import UNKNOWN, Dissected, Step
+from rlwire.registry import PROTOCOLS, parse_url
+from rlwire.rllink import SetState
+from rlwire.websocket import connect
+from tests.conftest import _same
+from tests.recording.captures import Chunks, relay
+
+LABELS = [label for label in PROTOCOLS if label != "perlert"]
+Episode = list[Any]  # the first observation, then [action, observation, reward, ended, cut]
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """Episodes of three steps that terminate, and of four that are truncated, in turn."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.MultiDiscrete([3, 2])
+
+    def __init__(self) -> None:
+        self.episodes: list[Episode] = []
+        self._random = np.random.default_rng(1)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.episodes.append([self._seen()])
+        return self.episodes[-1][0], {}
+
+    def step(self, action: Any) -> Any:
+        size = len(self.episodes[-1])
+        number = sum(len(episode) > 1 for episode in self.episodes) % 2
+        ended, cut = size == 3 and not number, size == 4
+        step = [np.array(action), self._seen(), size / 8, ended, cut]
+        self.episodes[-1].append(step)
+        return (*step[1:], {})
+
+    def _seen(self) -> Any:
+        return self._random.uniform(-1, 1, 3).astype(np.float32)
+
+
+class Agent:
+    """Also a policy, and a learner."""
+
+    def __init__(self, parameter_server: Any = None) -> None:
+        self._random = Random(2)
+
+    def init(self, exploit: bool = False) -> bool:
+        return True
+
+    reset = init
+
+    def update(self, **_: Any) -> list[int]:
+        return [self._random.randrange(3), self._random.randrange(2)]
+
+    def get_state(self) -> SetState:
+        return SetState(1, {"w": np.arange(3.0)})
+
+    def learn(self, episodes: Any) -> SetState:
+        return self.get_state()
+
+
+def policy(observation: dict[str, Any]) -> dict[str, Any]:
+    if "fails" in observation:
+        raise ValueError("no such thing")
+    return {"actions": 2 * observation["state"], "text": "done"}
+
+
+@functools.cache
+def captured(label: str) -> tuple[Chunks, Any]:
+    """A conversation, and the episodes that were played, or what else was sent."""
+    walk = Walk()
+    served = walk if PROTOCOLS[label].caller == "trainer" else Agent
+    options = {"universe": {"lockstep": True}, "rllink": {"steps": 5}}.get(label, {})
+    served = {"openpi": policy, "rllink": Agent()}.get(label, served)
+    plus = "+" if label == "universe" else ""
+    with rlwire.serve(served, f"{label}://127.0.0.1:{plus}0", **options) as server:
+        port = parse_url(server.url).port
+        assert port is not None
+        with relay(port) as relayed:
+            url = str(server.url).replace(str(port), str(relayed.port))
+            facts = talk(label, url, walk)
+    return relayed.chunks, facts
+
+
+def talk(label: str, url: str, walk: Walk) -> Any:
+    if label == "openpi":
+        sent = [{"state": np.eye(3, dtype=np.float32), "n": {"a": i}} for i in range(3)]
+        with rlwire.connect(url) as client:
+            return sent, [client.infer(each) for each in sent]
+    if label == "rlx-ws":
+        texts: list[Any] = [{"command": "init"}]
+        texts += [{"command": "update", "reward": 0.5, "state": [i, 0.25]} for i in range(3)]
+        texts += [{"command": "reset"}]
+        with connect(url.replace("rlx-ws", "ws")) as socket:
+            replies = []
+            for text in texts:
+                socket.send(json.dumps({"sid": 7, **text}))
+                replies.append(json.loads(socket.receive()))
+        return texts, replies
+    if label == "rlx":
+        rlwire.play(walk, url, episodes=4)
+        return walk.episodes
+    if label == "rllink":
+        choose = Agent()
+        rlwire.play(
+            walk,
+            url,
+            episodes=4,
+            policy=lambda seen, weights: np.array(choose.update()),
+            compression="zstd",
+        )
+        return walk.episodes
+    choose, episodes = Agent(), []
+    with rlwire.make(url) as env:
+        for _ in range(4):
+            episodes.append([env.reset()[0]])
+            while len(episodes[-1]) == 1 or not (episodes[-1][-1][3] or episodes[-1][-1][4]):
+                action = np.array(choose.update())
+                episodes[-1].append([action, *env.step(action)[:4]])
+    return episodes
+
+
+def dissected(label: str, chunks: Chunks, limits: Limits | None = None) -> list[Any]:
+    made = dissector(label, limits)
+    return [
+        (from_client, found)
+        for from_client, data in chunks
+        for found in made.dissect(data, from_client)
+    ]
+
+
+def played(messages: list[Any]) -> list[Episode]:
+    episodes: list[Episode] = []
+    action: Any = UNKNOWN
+    for step in (step for _, found in messages for step in found.steps):
+        if step.begins:
+            episodes.append([step.observation])
+        elif step.action is not UNKNOWN:
+            action = step.action
+        elif step.reward is not UNKNOWN:
+            result = step.observation, step.reward, step.terminated, step.truncated
+            episodes[-1].append([action, *result])
+    # A rewarder begins an episode by itself after each one.
+    return [episode for episode in episodes if len(episode) > 1]
+
+
+def of_kind(messages: list[Any], kind: str) -> list[Any]:
+    return [found.value for _, found in messages if found.kind == kind]
+
+
+@pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink"])
+def test_steps_are_the_episodes_that_were_played(label: str) -> None:
+    chunks, episodes = captured(label)
+    messages = dissected(label, chunks)
+    assert not of_kind(messages, "damaged")
+    assert [len(episode) for episode in episodes] == [5, 4, 5, 4]
+    assert _same(played(messages), episodes)
+    spaces = [step for _, found in messages for step in found.steps if step.action_space]
+    if label != "rllink":
+        assert (spaces[0].observation_space, spaces[0].action_space) == (
+            Walk.observation_space,
+            Walk.action_space,
+        )
+        assert len(spaces) == 1
+
+
+def test_values_are_those_that_were_sent() -> None:
+    sent, replies = captured("openpi")[1]
+    messages = dissected("openpi", captured("openpi")[0])
+    assert _same(of_kind(messages, "observation"), sent)
+    assert _same(of_kind(messages, "action"), replies)
+    kinds = [found.kind for _, found in messages]
+    assert [kinds[0], *kinds[-2:], len(of_kind(messages, "metadata"))] == [
+        "handshake",
+        "close",
+        "close",
+        1,
+    ]
+
+    texts, answers = captured("rlx-ws")[1]
+    messages = dissected("rlx-ws", captured("rlx-ws")[0])
+    updates = of_kind(messages, "update")
+    assert [each["state"].tolist() for each in updates] == [each["state"] for each in texts[1:4]]
+    assert [each["data"].tolist() for each in of_kind(messages, "action")] == [
+        answer["data"] for answer in answers[1:4]
+    ]
+    begins = [
+        step.begins for _, found in messages for step in found.steps if found.kind == "update"
+    ]
+    assert begins == [True, False, False]
+
+    messages = dissected("dm-env-rpc", captured("dm-env-rpc")[0])
+    actions = [each["step"]["actions"] for each in of_kind(messages, "StepRequest")]
+    played_ones = [step[0] for episode in captured("dm-env-rpc")[1] for step in episode[1:]]
+    assert _same([each["action"] for each in actions if each], played_ones)
+    results = of_kind(messages, "StepResponse")
+    assert {each["step"]["state"] for each in results} == {"RUNNING", "TERMINATED", "INTERRUPTED"}
+    assert of_kind(messages, "trailers")[0]["status"] == "OK"
+
+    messages = dissected("rllink", captured("rllink")[0])
+    assert [found.kind for _, found in messages[:2]] == ["PING", "PONG"]
+    assert _same(of_kind(messages, "SET_STATE")[0]["state"], {"w": np.arange(3.0)})
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_each_reply_answers_a_question(label: str) -> None:
+    messages = dissected(label, captured(label)[0])
+    asked: dict[Any, Any] = {}
+    for from_client, found in messages:
+        if found.answers is not None:
+            asker = asked.pop(found.answers)
+            assert asker[0] != from_client
+            if label == "dm-env-rpc":
+                assert found.kind == asker[1].kind.replace("Request", "Response")
+        if found.asks is not None:
+            assert found.asks not in asked
+            asked[found.asks] = from_client, found
+    assert len(messages) > 10
+    assert not asked
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_packets_may_be_cut_anywhere(label: str) -> None:
+    chunks = captured(label)[0]
+    whole = [strip(each) for each in dissected(label, chunks)]
+    single = [(side, data[i : i + 1]) for side, data in chunks for i in range(len(data))]
+    assert _same([strip(each) for each in dissected(label, single)], whole)
+    merged: Chunks = []
+    for side, data in chunks:
+        if merged and merged[-1][0] == side:
+            data = merged.pop()[1] + data
+        merged.append((side, data))
+    assert _same([strip(each) for each in dissected(label, merged)], whole)
+
+
+def strip(each: tuple[bool, Dissected]) -> Any:
+    """A message without its spaces, which `same` does not compare."""
+    side, found = each
+    steps = [[getattr(step, name) for name in Step.__slots__[:7]] for step in found.steps]
+    fields = [found.kind, found.value, found.size, found.offset, found.error]
+    return [side, *fields, repr((found.asks, found.answers)), _plain(steps)]
+
+
+def _plain(steps: Any) -> Any:
+    return [["?" if part is UNKNOWN else part for part in step] for step in steps]
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_after_a_gap_it_goes_on(label: str) -> None:
+    chunks = captured(label)[0]
+    whole = dissected(label, chunks)
+    for lost in range(len(chunks)):
+        made, found = dissector(label), []
+        for index, (side, data) in enumerate(chunks):
+            if index != lost:
+                gap = int(index == lost + 1)
+                cut = data[:-1] if index == lost - 1 else data
+                found += [(side, each) for each in made.dissect(cut, side, gap)]
+        if 0 < lost < len(chunks) - 2:
+            assert any("1 packets" in each.error for _, each in found)
+        if 2 < lost < len(chunks) - 8:
+            assert [each.kind for _, each in found[-3:]] == [each.kind for _, each in whole[-3:]]
+            if label != "dm-env-rpc":  # whose names may be lost
+                assert _same(found[-1][1].value, whole[-1][1].value)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_damaged_bytes_raise_nothing(label: str) -> None:
+    """And what is not damaged is found again, in a later packet."""
+    random, chunks = Random(label), captured(label)[0][:60]
+    damaged = 0
+    for _ in range(300):
+        other = list(chunks)
+        for _ in range(random.randrange(1, 4)):
+            at = random.randrange(len(other))
+            data = bytearray(other[at][1])
+            place = random.randrange(len(data))
+            change = random.randrange(4)
+            if change == 0:
+                data[place] ^= 1 << random.randrange(8)
+            elif change == 1:
+                data[place:place] = random.randbytes(random.randrange(1, 9))
+            elif change == 2:
+                del data[place : place + random.randrange(1, 9)]
+            else:
+                data[place:] = random.randbytes(len(data) - place)
+            other[at] = other[at][0], bytes(data) or b"\0"
+        found = [each for _, each in dissected(label, other, Limits(received=2**20))]
+        assert all(each.kind for each in found)
+        assert all(each.error for each in found if each.kind == "damaged")
+        damaged += any(each.error for each in found)
+    assert damaged > 150
+
+
+def test_a_damaged_message_has_its_path_and_the_next_is_decoded() -> None:
+    good = encode({"command": "update", "state": [1.0, "x"]}, framed=True)
+    bad = good.replace(b"x", b"\xff")
+    first, second = dissector("rlx").dissect(bad + good, True)
+    assert (first.kind, first.offset, first.size) == ("damaged", 0, len(good))
+    assert "$.state[1]" in first.error
+    assert "byte" in first.error
+    assert (second.kind, second.offset) == ("update", len(good))
+    made = dissector("rlx", Limits(received=10))
+    (over,) = made.dissect(b"99999:x", True)
+    assert "received=10" in over.error
+    assert over.size == 7
+    (after,) = made.dissect(b"x:", True)
+    assert (after.kind, after.offset) == ("damaged", 7)
+
+
+def test_frames_of_websocket() -> None:
+    client, server = (WebSocketEndpoint(each, "any") for each in (True, False))
+    made = dissector("openpi")
+    request = b"GET /x HTTP/1.1\r\nAuthorization: Basic abc\r\n\r\n"
+    (head,) = made.dissect(request, True)
+    assert head.value == {"line": "GET /x HTTP/1.1", "headers": {"Authorization": "(secret)"}}
+    page = b"HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nabc"
+    (found,) = made.dissect(page, False)
+    assert (found.value["body"], found.size) == (b"abc", len(page))
+    deflate = b"HTTP/1.1 101 X\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n"
+    made.dissect(deflate, False).__next__()
+    value = b"\x81\xa1a\xc3"  # {"a": True}
+    pieces = [client.frame(2, value[:1], False), client.frame(9, b"hi"), client.frame(0, value[1:])]
+    ping, message = made.dissect(b"".join(pieces), True)
+    assert (ping.kind, ping.value) == ("ping", b"hi")
+    assert (message.kind, message.value) == ("observation", {"a": True})
+    assert (message.offset, message.size) == (len(request), len(pieces[0] + pieces[2]))
+    pong, short, text, close = made.dissect(
+        server.frame(10, b"hi")
+        + b"\xc2\x03abc"
+        + server.frame(1, b"no")
+        + server.frame(8, b"\x03\xe8bye"),
+        False,
+    )
+    assert pong.answers == ping.asks
+    assert (short.kind, short.value) == ("compressed", b"abc")
+    assert (text.kind, text.value) == ("error", "no")
+    assert close.value == {"code": 1000, "reason": "bye"}
+
+
+def test_frames_of_http2() -> None:
+    made = dissector("dm-env-rpc")
+    block = hpack.Encoder().encode([(":path", "/x"), ("authorization", "me"), ("a" * 50, "b")])
+    step = dm.encode_request(dm.ResetWorldRequest("sea", {"depth": np.arange(3)}))
+    body = b"\0" + len(step).to_bytes(4, "big") + step
+    (preface, *_) = made.dissect(http2.PREFACE + http2.settings({1: 100}), True)
+    assert preface.kind == "preface"
+    (head,) = made.dissect(
+        http2.frame(1, 8, 1, b"\x02" + block[:5] + b"??") + http2.frame(9, 4, 1, block[5:]), True
+    )
+    assert head.value["headers"] == {":path": "/x", "authorization": "(secret)", "a" * 50: "b"}
+    one, two = made.dissect(
+        http2.frame(77, 0, 1, b"unknown")
+        + http2.frame(0, 8, 1, b"\x03" + body[:7] + b"???")
+        + http2.frame(0, 0, 1, body[7:] + body),
+        True,
+    )
+    assert one.kind == two.kind == "ResetWorldRequest"
+    assert _same(one.value, two.value)
+    assert _same(one.value["reset_world"]["settings"], {"depth": np.arange(3)})
+    assert one.offset < two.offset
+    reset, away, bad = made.dissect(
+        http2.reset(1, 8) + http2.goaway(1, 2, "end") + http2.frame(0, 0, 3, b"\x01\0\0\0\0"), True
+    )
+    assert reset.value == {"code": "CANCEL", "stream": 1}
+    assert away.value == {"last": 1, "code": "INTERNAL_ERROR", "text": "end"}
+    assert (bad.kind, bad.value) == ("damaged", {"stream": 3})
+
+
+def test_http1_at_a_port_of_http2_is_damaged() -> None:
+    made = dissector("dm-env-rpc")
+    for _ in range(2):
+        (found,) = made.dissect(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", True)
+        assert found.kind == "damaged"
+        assert "HTTP/1" in found.error
+    assert [each.kind for each in made.dissect(http2.PREFACE, True)] == ["preface"]
+
+
+def test_a_client_of_dm_env_rpc_s_own() -> None:
+    """Over grpcio, whose HPACK uses its table and Huffman's code."""
+    grpc = pytest.importorskip("grpc")
+    dm_connection = pytest.importorskip("dm_env_rpc.v1.connection")
+    dm_env_adaptor = pytest.importorskip("dm_env_rpc.v1.dm_env_adaptor")
+    with rlwire.serve(Walk(), "dm-env-rpc://127.0.0.1:0") as server:
+        port = parse_url(server.url).port
+        assert port is not None
+        with relay(port) as relayed, grpc.insecure_channel(f"127.0.0.1:{relayed.port}") as channel:
+            episodes: list[Episode] = []
+            for number in range(2):  # two calls on one connection
+                with dm_connection.Connection(channel) as connection:
+                    env, _ = dm_env_adaptor.create_and_join_world(connection, {}, {})
+                    first = env.reset()
+                    episodes.append([first.observation["observation"]])
+                    for i in range(3):
+                        result = env.step({"action": np.array([i, 1])})
+                        seen = result.observation["observation"]
+                        ended = i == 2 and number == 1
+                        step = [np.array([i, 1]), seen, (i + 1) / 8, ended, False]
+                        episodes[-1].append(step)
+                    env.close()
+            messages = dissected("dm-env-rpc", relayed.chunks)
+    assert not of_kind(messages, "damaged")
+    assert _same(played(messages), episodes)
