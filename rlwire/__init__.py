@@ -139,6 +139,7 @@ def serve(
     ::
 
         all:
+            record=None: MCAP file to record all bytes in, see `rlwire inspect`
             loop_factory=None: makes the event loop, such as uvloop.new_event_loop
         all but perlert:
             max_connections_per_address=256: concurrent connections from one address
@@ -260,6 +261,8 @@ def connect(
 
     ::
 
+        all:
+            record=None: MCAP file to record all bytes in, see `rlwire inspect`
         dm-env-rpc, universe, openpi, rllink:
             auth_file=None, auth_env=None: file, or environment variable, with the secret
         rlx:
@@ -338,6 +341,8 @@ def make(
 
     ::
 
+        all:
+            record=None: MCAP file to record all bytes in, see `rlwire inspect`
         dm-env-rpc, universe:
             auth_file=None, auth_env=None: file, or environment variable, with the secret
             backoff=None: a Backoff between attempts to connect; None for one attempt
@@ -530,6 +535,7 @@ def listen(
     ::
 
         all:
+            record=None: MCAP file to record all bytes in, see `rlwire inspect`
             max_connections_per_address=256: concurrent connections from one address
             loop_factory=None: without effect, since connections have threads
         rlx:

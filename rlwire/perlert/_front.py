@@ -20,6 +20,7 @@ def server(environment: Any, url: URL, **options: Any) -> Server:
 
 
 client, async_client = clients(Client, AsyncClient)
+dissector = "rlwire.perlert.dissector:PerlertDissector"
 
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> PerlertEndpoint:

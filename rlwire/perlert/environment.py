@@ -189,7 +189,7 @@ class PerlertEndpoint(Endpoint):
             assert before is not None
             observation, info = self._seen
             self._over = before.done
-            return observation, reward, *_end(before.done, info.get("extra")), info
+            return observation, reward, *end_of(before.done, info.get("extra")), info
         frame = self._frame = frames[-1]
         extra = _extra(frame)
         reward += self._reward(frames, before, extra)
@@ -206,7 +206,7 @@ class PerlertEndpoint(Endpoint):
             info["extra"] = extra
         self._seen = observation, info
         self._over = frame.done and before is not None
-        return observation, reward, *_end(frame.done, extra), info
+        return observation, reward, *end_of(frame.done, extra), info
 
     def _reward(self, frames: list[Frame], before: Frame | None, extra: Any) -> float:
         total = extra.get("total") if isinstance(extra, dict) else None
@@ -233,7 +233,8 @@ def _extra(frame: Frame) -> Any:
         return frame.extra
 
 
-def _end(done: bool, extra: Any) -> tuple[bool, bool]:
+def end_of(done: bool, extra: Any) -> tuple[bool, bool]:
+    """Return terminated and truncated of a frame."""
     told = extra if isinstance(extra, dict) else {}
     truncated = done and told.get("truncated") is True
     return done and (not truncated or told.get("terminated") is True), truncated

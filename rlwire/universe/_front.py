@@ -63,6 +63,7 @@ def _rendering(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
 
 client, async_client = clients(RewarderClient, AsyncRewarderClient)
 dissector = "rlwire.universe.rewarder.dissector:RewarderDissector"
+pixels_dissector = "rlwire.universe.rfb.dissector:RfbDissector"
 
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint | UniverseEndpoint:
