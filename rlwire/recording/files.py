@@ -57,9 +57,13 @@ class _Reader:
 
     def _records(self) -> Iterator[Any]:
         """Return the records of the file and of its chunks, with checked sizes."""
-        from mcap.exceptions import EndOfFile, McapError
+        from mcap.exceptions import EndOfFile
         from mcap.stream_reader import StreamReader, breakup_chunk
+        from mcap.writer import MCAP0_MAGIC
 
+        if self._file.read(len(MCAP0_MAGIC)) != MCAP0_MAGIC:
+            raise self._wrong("not an MCAP file")
+        self._file.seek(0)
         try:
             reader = StreamReader(self._file, emit_chunks=True, record_size_limit=self._most)
             record: Any
@@ -69,14 +73,17 @@ class _Reader:
                     continue
                 if record.uncompressed_size > self._most:
                     raise LimitExceeded("expanded", self._most, record.uncompressed_size)
+                record.data, record.compression = _expanded(record), ""
                 yield from breakup_chunk(record, validate_crc=True)
-        except EndOfFile:
-            where = self._file.tell()
-            logger.warning("%s ends at byte %d, inside a record: it was cut", self._path, where)
         except RlwireError:
             raise
-        except (McapError, ValueError, struct.error, RuntimeError, MemoryError) as error:
-            raise self._wrong(f"not an MCAP file, or a damaged one: {error}") from error
+        except Exception as error:  # of the packages, which have many kinds
+            if not isinstance(error, (EndOfFile, struct.error)) or self._file.read(1):
+                raise self._wrong(f"a damaged MCAP file: {error}") from error
+            where = self._file.tell()
+            logger.warning(
+                "%s was cut, or is damaged: it ends in a record, at byte %d", self._path, where
+            )
 
     def _channel(self, channel: Any) -> tuple[RecordedConnection, str]:
         topic = _TOPIC.fullmatch(channel.topic)
@@ -113,3 +120,22 @@ class _Reader:
 
     def _wrong(self, text: str) -> DecodeError:
         return DecodeError(f"{self._path}: {text}", offset=self._file.tell())
+
+
+def _expanded(chunk: Any) -> bytes:
+    """Return a chunk's records; at most a byte more than it says is allocated."""
+    import lz4.frame
+    import zstandard
+
+    size = chunk.uncompressed_size
+    if chunk.compression == "lz4":
+        found: bytes = lz4.frame.LZ4FrameDecompressor().decompress(chunk.data, size + 1)
+    elif chunk.compression == "zstd":
+        found = zstandard.ZstdDecompressor().stream_reader(chunk.data).read(size + 1)
+    elif chunk.compression == "":
+        found = chunk.data
+    else:
+        raise ValueError(f"unknown compression {chunk.compression!r}")
+    if len(found) != size:
+        raise ValueError(f"a chunk does not expand to the {size} bytes that it says")
+    return found

@@ -466,7 +466,7 @@ class Http2Session(frames.Http2Endpoint):
             self.said.append(frames.goaway(self._taken))
             self._goaway = True
 
-    def blank(self, data: bytes, sent: bool) -> bytes:
+    def blank(self, data: Buffer, sent: bool) -> Any:
         """Return frames without their secrets, for a recording."""
         if self._blankers is None:
             self._blankers = SecretBlanker(), SecretBlanker()

@@ -102,14 +102,14 @@ class _Session:
             return None
         return self.receive(bytes(buffer[:size]))
 
-    def blank(self, data: bytes, sent: bool) -> bytes:
+    def blank(self, data: Buffer, sent: bool) -> Buffer:
         """Return a frame without its token, for a recording."""
-        if len(data) > HEAD + _FIRST or b"token" not in data:
+        if len(data) > HEAD + _FIRST or b"token" not in bytes(data):
             return data
         try:
             ping = self._copies.decode(data)
         except RlwireError:
-            return data[:HEAD] + b"*" * len(data[HEAD:])
+            return bytes(data[:HEAD]) + b"*" * len(data[HEAD:])
         if not isinstance(ping, Ping) or ping.token is None:
             return data
         ping = dataclasses.replace(ping, token="*" * len(ping.token))

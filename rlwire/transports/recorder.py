@@ -33,6 +33,7 @@ CHUNK: Final = 128 * 2**10
 """Bytes of a chunk of the file. A killed process loses the last chunk, and what is queued."""
 
 _PEERS = 4096  # of one datagram socket; a datagram from another peer is not recorded
+_SMALL = 16384  # bytes that a message with secrets may have; larger ones need no further copy
 _PAUSE = 0.02  # seconds between two visits to the queue, each of which delays the connections
 _LINGER = 1.0  # seconds without a connection before the file is finished
 _EVENT = b'{"type":"object","properties":{"dropped":{"type":"integer"},"ended":{"type":"string"}}}'
@@ -261,7 +262,7 @@ class RecordedSession:
 
     def __init__(self, session: Any, tap: Tap) -> None:
         self._session, self._tap = session, tap
-        self._blank: Callable[[bytes, bool], bytes] | None = getattr(session, "blank", None)
+        self._blank: Callable[[Any, bool], Buffer] | None = getattr(session, "blank", None)
         for name in ("send", "refuse", "outgoing", "farewell"):
             if hasattr(session, name):
                 setattr(self, name, self._sending(getattr(session, name)))
@@ -272,16 +273,19 @@ class RecordedSession:
     def _sending(self, method: Callable[..., Sequence[Buffer]]) -> Callable[..., Sequence[Buffer]]:
         def send(*arguments: Any) -> Sequence[Buffer]:
             buffers = method(*arguments)
+            said = buffers
+            if self._blank is not None and buffers:
+                if sum(map(len, buffers)) <= _SMALL:
+                    said = [b"".join(buffers)]
+                said = [self._blank(part, True) for part in said]
             if buffers:
-                blank = self._blank
-                said = buffers if blank is None else [blank(b"".join(buffers), True)]
                 self._tap.record(True, said)
             return buffers
 
         return send
 
     def _came(self, data: Any) -> list[Buffer]:
-        return [data if self._blank is None else self._blank(bytes(data), False)]
+        return [data if self._blank is None else self._blank(data, False)]
 
     def frame_size(self, buffer: Any, start: int, end: int) -> int:
         try:
@@ -295,14 +299,14 @@ class RecordedSession:
         return self._session.receive(message)
 
     def receive_whole(self, buffer: Any, size: int) -> Any:
-        came = self._came(bytes(buffer[:size]))
+        came = bytes(buffer[:size])  # which the session may change
         try:
             events = self._session.receive_whole(buffer, size)
         except RlwireError:
-            self._tap.record(False, came)
+            self._tap.record(False, self._came(came))
             raise
-        if events is not None:
-            self._tap.record(False, came)
+        if events is not None:  # else `receive` follows
+            self._tap.record(False, self._came(came))
         return events
 
 

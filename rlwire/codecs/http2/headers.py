@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlwire.codecs.http2 import frames
 from rlwire.errors import EncodeError, LimitExceeded, RlwireError, optional, quoted
@@ -97,44 +97,47 @@ class SecretBlanker:
         self._flags = 0
         self._skip = 0  # bytes left of a frame that was cut
 
-    def blank(self, data: bytes) -> bytes:
-        """Return the next bytes, in which only the last frame may be cut, with other headers.
+    def blank(self, data: Buffer) -> Buffer:
+        """Return the next bytes, with other header blocks.
 
-        A header block that cannot be decoded is left out.
+        Only the last frame may be cut, after its head. A block that cannot be decoded is left out.
         """
-        at = len(frames.PREFACE) if data.startswith(frames.PREFACE) else min(self._skip, len(data))
-        self._skip = max(self._skip - len(data), 0)
-        out = [data[:at]]
-        while at + 9 <= len(data):
-            kind, flags, payload = data[at + 3], data[at + 4], at + 9
-            end = payload + int.from_bytes(data[at : at + 3], "big")
-            if kind not in (frames.HEADERS, frames.CONTINUATION):
-                out.append(data[at:end])
-            else:
-                padding = 0
-                if kind == frames.HEADERS:
-                    self._flags = flags & frames.END_STREAM
-                    if flags & frames.PADDED:
-                        padding = data[payload] if payload < len(data) else 0
-                        payload += 1
-                    payload += 5 if flags & frames.PRIORITIZED else 0
-                self._block += data[payload : max(payload, end - padding)]
-                if flags & frames.END_HEADERS:
-                    out.append(self._rewritten(int.from_bytes(data[at + 5 : at + 9], "big")))
+        view = memoryview(data)
+        at = min(self._skip, len(view))
+        if bytes(view[: len(frames.PREFACE)]) == frames.PREFACE:
+            at = len(frames.PREFACE)
+        out: list[Any] = []
+        kept = 0  # what is before `kept` is in `out`
+        while at + 9 <= len(view):
+            kind, end = view[at + 3], at + 9 + int.from_bytes(view[at : at + 3], "big")
+            if kind in (frames.HEADERS, frames.CONTINUATION):
+                out += [view[kept:at], self._headers_in(view[at:end])]
+                kept = end
             at = end
-        self._skip = max(self._skip, at - len(data))
-        return b"".join([*out, data[at:]])
+        self._skip = max(at - len(view), 0)
+        return b"".join([*out, view[kept:]]) if out else data
 
-    def _rewritten(self, number: int) -> bytes:
+    def _headers_in(self, frame: memoryview) -> bytes:
+        """Return the whole block that a frame ends, as a frame; b"" if more follow."""
+        flags, start, end = frame[4], 9, len(frame)
+        if frame[3] == frames.HEADERS:
+            self._flags = flags & frames.END_STREAM
+            if flags & frames.PADDED and start < end:
+                start, end = start + 1, end - frame[start]
+            start += 5 if flags & frames.PRIORITIZED else 0
+        self._block += frame[start:end]
+        if not flags & frames.END_HEADERS:
+            return b""
         block, self._block = bytes(self._block), bytearray()
         try:
             fields = [
                 (name, "*" * len(value) if _SECRET_NAME.search(name) else value)
                 for name, value in self._headers.decode(block)
             ]
+            number = int.from_bytes(frame[5:9], "big") & 2**31 - 1
             rewritten = self._headers.encode(fields)
             flags = self._flags | frames.END_HEADERS
-            return bytes(frames.frame(frames.HEADERS, flags, number & 2**31 - 1, rewritten))
+            return bytes(frames.frame(frames.HEADERS, flags, number, rewritten))
         except RlwireError:
             return b""
 

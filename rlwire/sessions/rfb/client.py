@@ -352,7 +352,7 @@ class RfbClientSession:
             raise LocalProtocolError("cannot send: the server has not announced support for Fence")
         return encode(message)
 
-    def blank(self, data: bytes, sent: bool) -> bytes:
+    def blank(self, data: Buffer, sent: bool) -> Buffer:
         """Return a message without a challenge or its response, for a recording."""
         return b"*" * len(data) if not self.opened and len(data) == CHALLENGE_SIZE else data
 

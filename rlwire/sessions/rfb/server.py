@@ -119,7 +119,7 @@ class RfbServerSession:
         """Raise LocalProtocolError: the session sends updates by itself, and nothing else."""
         raise LocalProtocolError(f"an RFB server cannot send {type(event).__name__}")
 
-    def blank(self, data: bytes, sent: bool) -> bytes:
+    def blank(self, data: Buffer, sent: bool) -> Buffer:
         """Return a message without a challenge or its response, for a recording."""
         return b"*" * len(data) if not self.opened and len(data) == CHALLENGE_SIZE else data
 

@@ -224,10 +224,10 @@ class WebSocketSession(WebSocketEndpoint):
         self._end()
         raise Closed(code, reason)
 
-    def blank(self, data: bytes, sent: bool) -> bytes:
+    def blank(self, data: Buffer, sent: bool) -> Buffer:
         """Return a message without its secrets, for a recording."""
         if self._state is _CONNECTING:
-            return handshake.blank(data)
+            return handshake.blank(bytes(data))
         blank = getattr(self.inner, "blank", None)
         return data if blank is None else blank(data, sent)
 
