@@ -24,6 +24,7 @@ from rlwire.recording.formatting import LISTED, as_json, brief
 from rlwire.recording.inspecting import condition
 from rlwire.recording.messages import Packet, RecordedConnection
 from rlwire.recording.reading import messages
+from rlwire.transports.recorder import Recorder
 from tests.conftest import _same
 from tests.recording.test_dissecting import LABELS, captured
 
@@ -173,7 +174,9 @@ def test_statistics(inspect: Inspect) -> None:
     assert told == list(zip(totals, [len(x) - 1 for x in episodes], ends, strict=True))
     lines = inspect("--statistics")
     assert len(lines) == len(rows) + 2
-    cut = inspect("--statistics", "--json", of=packets("dm-env-rpc", end=False)[:-20])
+    last = next(each for each in reversed(found) if each.episodes).packet
+    some = packets("dm-env-rpc", end=False)
+    cut = inspect("--statistics", "--json", of=[x for x in some if x.monotonic < last.monotonic])
     assert json.loads(cut[-1])["end"] == "unfinished"
 
 
@@ -250,11 +253,13 @@ class Screens(gymnasium.Env[Any, Any]):
 
 def test_a_file_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, screens = tmp_path / "run.mcap", Screens()
-    with rlwire.serve(lambda: screens, "universe://127.0.0.1:+0", lockstep=True) as server:
+    with rlwire.serve(screens, "dm-env-rpc://127.0.0.1:0") as server:
         with rlwire.make(server.url, record=str(file)) as env:
             env.reset()
             while not env.step(1)[2]:
                 pass
+    for each in list(Recorder._all.values()):
+        each.finish()
     capsys.readouterr()
     assert main(["inspect", str(file), "--images", str(tmp_path / "to"), "--wall"]) == 0
     images = [np.array(Image.open(each)) for each in sorted((tmp_path / "to").iterdir())]
@@ -266,7 +271,7 @@ def test_a_file_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert b"handshake" in process.stdout.readline()
+        assert b"preface" in process.stdout.readline()
         process.stdout.close()  # as `| head -1` does
         assert process.stderr.read() == b""
     assert process.returncode == 0
