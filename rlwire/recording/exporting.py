@@ -18,6 +18,8 @@ from rlwire.recording.reading import messages
 
 logger = logging.getLogger(__name__)
 
+_FAULTS = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
@@ -100,20 +102,27 @@ def _spaces(given: argparse.Namespace) -> tuple[Any, Any]:
 
 def _inferred(values: list[Any], path: str) -> Any:
     """Return the space of values: whole numbers of actions are Discrete, lists have floats."""
+    try:
+        return _space(values, path)
+    except _FAULTS as error:
+        raise RlwireError(f"{path} has no space: {error}") from None
+
+
+def _space(values: list[Any], path: str) -> Any:
     from gymnasium import spaces
 
     first = values[0]
     if isinstance(first, dict):
-        parts = {key: _inferred([each[key] for each in values], f"{path}.{key}") for key in first}
+        parts = {key: _space([each[key] for each in values], f"{path}.{key}") for key in first}
         return spaces.Dict(parts)
     if _is_tuple(first):
         items = enumerate(zip(*values, strict=True))
-        return spaces.Tuple([_inferred(list(each), f"{path}[{place}]") for place, each in items])
+        return spaces.Tuple([_space(list(each), f"{path}[{place}]") for place, each in items])
     if isinstance(first, str):
         return text_of(None, spaces)
     array = np.asarray(first)
     if array.dtype.kind not in "biuf":
-        raise RlwireError(f"{path}: expected arrays, numbers or texts, not {quoted(first)}")
+        raise TypeError(f"expected arrays, numbers or texts, not {quoted(first)}")
     if array.dtype.kind in "iu" and not array.shape and path.startswith("action"):
         low, high = min(0, int(min(values))), int(max(values))
         return spaces.Discrete(high - low + 1, start=low)
@@ -152,5 +161,5 @@ def _columns(values: list[Any], space: Any, path: str) -> Any:
             .astype(space.dtype, casting="same_kind")
             .reshape(-1, *space.shape)
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except _FAULTS as error:
         raise RlwireError(f"{path} is not always of {space}: {error}") from None

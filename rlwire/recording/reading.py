@@ -50,7 +50,8 @@ def messages(
             del open_[number]
     for decoder in open_.values():
         last = decoder.last
-        closed = Packet(last.connection, True, last.time, last.monotonic, b"", 0, "not recorded")
+        times = last.time, last.monotonic
+        closed = Packet(last.connection, True, *times, b"", ended="the recording ends")
         yield from decoder.decode(closed, last.monotonic - (start or 0.0))
 
 

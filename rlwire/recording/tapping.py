@@ -110,7 +110,8 @@ class _Carrier:
                     back.join()
             except OSError as error:
                 ended = f"cannot connect to {to}: {error.strerror or error}"
-        self.packets.put(Packet(connection, True, time.time(), time.monotonic(), b"", 0, ended))
+            times = time.time(), time.monotonic()
+            self.packets.put(Packet(connection, True, *times, b"", ended=ended))
 
     def _pump(
         self, connection: RecordedConnection, source: socket.socket, to: socket.socket, up: bool
@@ -118,9 +119,10 @@ class _Carrier:
         gap = 0
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK):
-                packet = Packet(connection, up, time.time(), time.monotonic(), data, gap)
+                if self.packets.qsize() < _QUEUED:  # before its reply
+                    times = time.time(), time.monotonic()
+                    self.packets.put(Packet(connection, up, *times, data, gap))
+                    gap = -1
+                gap += 1
                 to.sendall(data)
-                gap = 0 if self.packets.qsize() < _QUEUED else gap + 1
-                if not gap:
-                    self.packets.put(packet)
         _shut(to, socket.SHUT_WR)

@@ -253,11 +253,13 @@ class Screens(gymnasium.Env[Any, Any]):
 
 def test_a_file_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, screens = tmp_path / "run.mcap", Screens()
-    with rlwire.serve(screens, "dm-env-rpc://127.0.0.1:0") as server:
-        with rlwire.make(server.url, record=str(file)) as env:
-            env.reset()
-            while not env.step(1)[2]:
-                pass
+    with (
+        rlwire.serve(screens, "dm-env-rpc://127.0.0.1:0") as server,
+        rlwire.make(server.url, record=str(file)) as env,
+    ):
+        env.reset()
+        while not env.step(1)[2]:
+            pass
     for each in list(Recorder._all.values()):
         each.finish()
     capsys.readouterr()
