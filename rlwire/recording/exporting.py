@@ -44,31 +44,30 @@ def run(given: argparse.Namespace) -> None:
     if kind != "minari" or not name:
         raise RlwireError(f"{given.dataset}: expected minari:NAME, such as minari:pong/played-v0")
     observations, actions = _spaces(given)
-    dataset: Any = None
-    unfinished = 0
-    try:
+    unfinished = []
+
+    def buffers() -> Iterator[Any]:
         for each in _episodes(given):
-            buffer = EpisodeBuffer(
+            unfinished.extend([each.number] * (not each.finished))
+            yield EpisodeBuffer(
                 observations=_columns(each.observations, observations, "observation"),
                 actions=_columns(each.actions, actions, "action"),
                 rewards=each.rewards,
                 terminations=[*[False] * (each.length - 1), each.terminated],
                 truncations=[*[False] * (each.length - 1), each.truncated],
             )
-            unfinished += not each.finished
-            if dataset is not None:
-                dataset.update_dataset_from_buffer([buffer])
-                continue
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # it asks for an author
-                dataset = minari.create_dataset_from_buffers(
-                    name, [buffer], observation_space=observations, action_space=actions,
-                    description="exported from a recording of rlwire", jpeg_encoding=False,
-                )  # fmt: skip
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # it asks for an author
+            dataset = minari.create_dataset_from_buffers(
+                name, buffers(), observation_space=observations, action_space=actions,
+                description="exported from a recording of rlwire", jpeg_encoding=False,
+            )  # fmt: skip
     except ValueError as error:
         raise RlwireError(str(error)) from error
     logger.info("%s: %d episodes, %d of them unfinished, %d steps",
-                name, dataset.total_episodes, unfinished, dataset.total_steps)  # fmt: skip
+                name, dataset.total_episodes, len(unfinished), dataset.total_steps)  # fmt: skip
 
 
 def _episodes(given: argparse.Namespace) -> Iterator[Episode]:

@@ -117,6 +117,7 @@ def lines(given: argparse.Namespace, source: Iterable[Packet]) -> Iterator[str]:
             break
         if given.connection not in (None, message.packet.connection.number):
             continue
+        message.episodes = [x for x in message.episodes if given.episode in (None, x.number)]
         selected = _selected(given, message)
         if given.statistics:
             statistics.add(message, selected)
@@ -148,13 +149,13 @@ def _selected(given: argparse.Namespace, message: Message) -> bool:
 
 def _line(message: Message, files: list[str], width: int, wall: bool) -> str:
     packet, decoded = message.packet, message.decoded
-    time = f"{message.seconds:12.6f}"
+    time = f"{message.seconds:11.6f}"
     if wall:
         time = f"{datetime.fromtimestamp(packet.time, timezone.utc):%Y-%m-%d %H:%M:%S.%f}"
     way = "-> server" if packet.from_client else "<- server"
     step = f"#{message.positions[-1].step}" if decoded.steps else ""
-    head = f"{time} {packet.connection.number:>3} {way} {shown(decoded.kind):16}"
-    head += f" {decoded.size:>7} {step:>6} " + "".join(f"[{name}] " for name in files)
+    head = f"{time} {packet.connection.number:>2} {way} {shown(decoded.kind):12}"
+    head += f" {decoded.size:>6} {step:>6} " + "".join(f"[{name}] " for name in files)
     rest = brief("" if decoded.value is None else decoded.value, width - len(head))
     if decoded.error:
         rest = shown(f"at {decoded.offset}: {decoded.error}", 10 * width)
