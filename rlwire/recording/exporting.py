@@ -18,8 +18,6 @@ from rlwire.recording.reading import messages
 
 logger = logging.getLogger(__name__)
 
-_FAULTS = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
@@ -50,8 +48,8 @@ def run(given: argparse.Namespace) -> None:
         for each in _episodes(given):
             unfinished.extend([each.number] * (not each.finished))
             yield EpisodeBuffer(
-                observations=_columns(each.observations, observations, "observation"),
-                actions=_columns(each.actions, actions, "action"),
+                observations=_columns(each.observations, observations),
+                actions=_columns(each.actions, actions),
                 rewards=each.rewards,
                 terminations=[*[False] * (each.length - 1), each.terminated],
                 truncations=[*[False] * (each.length - 1), each.truncated],
@@ -78,87 +76,66 @@ def _episodes(given: argparse.Namespace) -> Iterator[Episode]:
 
 
 def _spaces(given: argparse.Namespace) -> tuple[Any, Any]:
-    """Return the spaces that all episodes have, of the wire or inferred from the values."""
+    """Return the spaces that all episodes have, of the wire or inferred, and check all values."""
     told: Any = None
     actions: list[Any] = []
-    for each in _episodes(given):
+    what = "observations"
+    try:
+        for each in _episodes(given):
+            if told is None:
+                told = each.spaces
+                observations = told[0] or _inferred(each.observations[:1], discrete=False)
+            elif each.spaces != told:
+                where = f"connection {each.connection.number}"
+                raise RlwireError(f"{where} has other spaces: choose one with --connection")
+            _columns(each.observations, observations)
+            actions += each.actions
         if told is None:
-            told = each.spaces
-            observations = told[0] or _inferred(each.observations[:1], "observation")
-        elif each.spaces != told:
-            where = f"connection {each.connection.number}"
-            raise RlwireError(f"{where} has other spaces: choose with --connection")
-        _columns(each.observations, observations, "observation")
-        actions += each.actions
-    if told is None:
-        raise RlwireError(f"{given.file}: found no episode with observations")
-    found = observations, told[1] or _inferred(actions, "action")
-    _columns(actions, found[1], "action")
+            raise RlwireError(f"{given.file}: found no episode with observations")
+        what = "actions"
+        found = observations, told[1] or _inferred(actions, discrete=True)
+        _columns(actions, found[1])
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        raise RlwireError(f"the {what} are not all of one space: {error}") from None
     for what, space, sent in zip(("observations", "actions"), found, told, strict=True):
         logger.info("%s: %s, %s", what, space, "as sent" if sent else "inferred from the values")
     return found
 
 
-def _inferred(values: list[Any], path: str) -> Any:
-    """Return the space of values: whole numbers of actions are Discrete, lists have floats."""
-    try:
-        return _space(values, path)
-    except _FAULTS as error:
-        raise RlwireError(f"{path} has no space: {error}") from None
-
-
-def _space(values: list[Any], path: str) -> Any:
+def _inferred(values: list[Any], discrete: bool) -> Any:
+    """Return the space of values: integers are Discrete or Box, lists of numbers have floats."""
     from gymnasium import spaces
 
     first = values[0]
     if isinstance(first, dict):
-        parts = {key: _space([each[key] for each in values], f"{path}.{key}") for key in first}
-        return spaces.Dict(parts)
-    if _is_tuple(first):
-        items = enumerate(zip(*values, strict=True))
-        return spaces.Tuple([_space(list(each), f"{path}[{place}]") for place, each in items])
+        names = {name: [each[name] for each in values] for name in first}
+        return spaces.Dict({name: _inferred(each, discrete) for name, each in names.items()})
+    if isinstance(first, list) and any(isinstance(x, (str, dict, np.ndarray)) for x in first):
+        return spaces.Tuple([_inferred([*x], discrete) for x in zip(*values, strict=True)])
     if isinstance(first, str):
         return text_of(None, spaces)
-    array = np.asarray(first)
+    array = np.asarray(first, np.float64 if isinstance(first, list) else None)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"expected arrays, numbers or texts, not {quoted(first)}")
-    if array.dtype.kind in "iu" and not array.shape and path.startswith("action"):
+    if discrete and array.dtype.kind in "iu" and not array.shape:
         low, high = min(0, int(min(values))), int(max(values))
         return spaces.Discrete(high - low + 1, start=low)
-    dtype = np.dtype(np.float64) if isinstance(first, (list, tuple)) else array.dtype
-    bounds: Any = (-np.inf, np.inf) if dtype.kind == "f" else (0, 1)
-    if dtype.kind in "iu":
-        bounds = np.iinfo(dtype).min, np.iinfo(dtype).max
-    return spaces.Box(*bounds, array.shape, dtype.type)
+    bounds: Any = (-np.inf, np.inf) if array.dtype.kind == "f" else (0, 1)
+    if array.dtype.kind in "iu":
+        bounds = np.iinfo(array.dtype).min, np.iinfo(array.dtype).max
+    return spaces.Box(*bounds, array.shape, array.dtype.type)
 
 
-def _is_tuple(value: Any) -> bool:
-    nested = isinstance(value, (list, tuple))
-    return nested and any(isinstance(each, (str, dict, np.ndarray)) for each in value)
-
-
-def _columns(values: list[Any], space: Any, path: str) -> Any:
-    """Return the values of a space, one after the other; RlwireError for others."""
+def _columns(values: list[Any], space: Any) -> Any:
+    """Return the values of a space, as Minari stores them."""
     from gymnasium import spaces
 
-    try:
-        if isinstance(space, spaces.Dict):
-            items = space.items()
-            return {
-                key: _columns([x[key] for x in values], each, f"{path}.{key}")
-                for key, each in items
-            }
-        if isinstance(space, spaces.Tuple):
-            each = enumerate(zip(space, zip(*values, strict=True), strict=True))
-            return tuple(
-                _columns(list(column), part, f"{path}[{place}]") for place, (part, column) in each
-            )
-        if isinstance(space, spaces.Text):
-            return [str(each) for each in values]
-        return (
-            np.stack([np.asarray(x) for x in values])
-            .astype(space.dtype, casting="same_kind")
-            .reshape(-1, *space.shape)
-        )
-    except _FAULTS as error:
-        raise RlwireError(f"{path} is not always of {space}: {error}") from None
+    if isinstance(space, spaces.Dict):
+        return {name: _columns([x[name] for x in values], part) for name, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        pairs = zip(zip(*values, strict=True), space, strict=True)
+        return tuple(_columns([*column], part) for column, part in pairs)
+    if isinstance(space, spaces.Text):
+        return [str(each) for each in values]
+    column = np.stack([np.asarray(each) for each in values])
+    return column.astype(space.dtype, casting="same_kind").reshape(-1, *space.shape)

@@ -45,9 +45,9 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
     return list(value.items()) if isinstance(value, dict) else []
 
 
-def _part(value: Any) -> str:
+def _part(value: Any, digits: int = 6) -> str:
     if isinstance(value, np.ndarray):
-        first = " ".join(_part(each) for each in value.flat[:4])
+        first = " ".join(_part(each, 4) for each in value.flat[:4])
         more = " ..." if value.size > 4 else ""
         return f"{value.dtype}{list(value.shape)} {first}{more}".replace(", ", ",")
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -55,7 +55,7 @@ def _part(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{' '.join(map(_part, value[:4]))}{' ...' * (len(value) > 4)}]"
     if isinstance(value, (float, np.floating)):
-        return f"{value:.6g}"
+        return f"{value:.{digits}g}"
     return quoted(str(value)) if isinstance(value, str) else shown(str(value), 100)
 
 

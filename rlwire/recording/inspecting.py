@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import operator
 import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
+from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,14 +24,9 @@ from rlwire.recording.messages import Packet
 from rlwire.recording.reading import Message, messages
 from rlwire.recording.statistics import Statistics, table
 
-_OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "!=": operator.ne,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "=": operator.eq,
-    "<": operator.lt,
-    ">": operator.gt,
-}
+_OPERATORS: Final = dict(
+    zip(("=", "!=", "<", "<=", ">", ">="), (eq, ne, lt, le, gt, ge), strict=True)
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,6 +94,8 @@ def run(given: argparse.Namespace) -> None:
         from rlwire.recording.files import packets
 
         source = packets(given.source)
+    with contextlib.suppress(AttributeError):  # of an encoding that lacks characters
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         for line in lines(given, source):
             print(line, flush=live)
