@@ -9,14 +9,12 @@ a step of one of them, in turns. Medians of the turns.
 from __future__ import annotations
 
 import contextlib
-import functools
 import multiprocessing
 from collections.abc import Callable, Iterator
 from statistics import median
 from time import perf_counter
 from typing import Any
 
-import gymnasium
 import numpy as np
 from pairs import TINY, print_head, print_table
 
@@ -29,9 +27,8 @@ MANY = 4 if TINY else 64
 NAMES = ("observation", "reward", "discount")
 
 
-def serve(connection: Any) -> None:
+def serve(connection: Any, make: Any = "gym:CartPole-v1") -> None:
     """Serve until the other end closes the pipe."""
-    make = functools.partial(gymnasium.make, "CartPole-v1")
     with rlwire.serve(make, "dm-env-rpc://127.0.0.1:0", workers="asyncio") as server:
         connection.send(str(server.url))
         with contextlib.suppress(EOFError):
