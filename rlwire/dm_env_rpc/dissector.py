@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 from rlwire.codecs import dm_env_rpc as codec
+from rlwire.codecs.dm_env_rpc import EnvironmentStateType
 from rlwire.dm_env_rpc.environment import _Signal, _structure, space_of_specs
 from rlwire.dm_env_rpc.spaces import INFO, spaces_in
-from rlwire.errors import DecodeError, RlwireError
+from rlwire.errors import DecodeError
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import GrpcDissector, plain, remembered
+from rlwire.recording.dissecting import FAULTS, GrpcDissector, plain, remembered
 from rlwire.recording.messages import UNKNOWN, Dissected, Step
 from rlwire.sessions.dm_env_rpc.session import without_spec
 from rlwire.sessions.dm_env_rpc.states import REQUESTS
 
 _NAMES = {kind: name for name, kinds in REQUESTS.items() for kind in kinds}
-_NAMES |= {codec.AnyMessage: "extension", codec.Status: "error"}
-_RUNNING = codec.EnvironmentStateType.RUNNING
+_NAMES[codec.Status] = "error"
+_ENDS = {"join_world", "reset", "reset_world", "leave_world"}  # the next step begins a sequence
+_ELEMENT = 20  # bytes of an element of a Box
 
 
 class DmEnvRpcDissector(GrpcDissector):
@@ -32,7 +35,7 @@ class DmEnvRpcDissector(GrpcDissector):
 
     def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
         call = remembered(self._calls, layer, lambda: _Call(str(layer), self.limits))
-        return call.request(message) if from_client else call.response(message)
+        return call.message(message, from_client)
 
     def ended(self, stream: int) -> None:
         self._calls.pop(stream, None)
@@ -40,7 +43,7 @@ class DmEnvRpcDissector(GrpcDissector):
     def lost(self, from_client: bool) -> None:
         super().lost(from_client)
         for call in self._calls.values():
-            call.asked = call.answered = max(call.asked, call.answered)
+            call.counts = [max(call.counts)] * 2
 
 
 class _Call:
@@ -48,82 +51,78 @@ class _Call:
 
     def __init__(self, name: str, limits: Limits) -> None:
         self._name, self._limits = name, limits
-        self.asked = self.answered = 0
-        self._specs: codec.ActionObservationSpecs | None = None
+        self.counts = [0, 0]  # of responses and of requests
         self._running = False  # whether the next request to step has actions
         self._begun = False  # whether the next step's response is a result
-        self._parts: Any = None  # structures of the observation and the action
+        self._specs: Any = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._managers: tuple[codec.SpecManager, codec.SpecManager] | None = None
+        self._parts: Any = ()  # structures of the observation and the action
         self._apart: set[str] = set()  # observations that are signals
         self._reward: str | None = None
 
-    def request(self, message: bytes) -> Dissected:
-        self.asked += 1
-        asks = self._name, self.asked
-        step = self._by_name(message, True)
-        if step is not None:
-            actions, wanted = step
-            with contextlib.suppress(DecodeError):  # some are unknown
-                wanted = list(self._observations.names_of(wanted))
-            value = {"actions": actions, "requested_observations": wanted}
-            found = Dissected("StepRequest", {"step": value}, asks=asks)
-            if self._running:
-                found.steps = [Step(self._name, action=self._built(1, actions))]
-            self._running = True
-            return found
-        limits = without_spec(self._limits, len(message))
-        request: Any = codec.decode_request(message, limits=limits)
-        if isinstance(request, codec.AnyMessage):
-            request = codec.decode_property_request(request, limits=limits) or request
-        self._running = isinstance(request, codec.StepRequest)
-        return self._found(request, asks=asks)
-
-    def response(self, message: bytes) -> Dissected:
-        self.answered += 1
-        answers = self._name, self.answered
-        step = self._by_name(message, False)
-        if step is not None:
-            state, seen = step
-            shown = {"rlwire.info" if name.startswith(INFO) else name: seen[name] for name in seen}
-            value = {"state": plain(state), "observations": shown}
-            found = Dissected("StepResponse", {"step": value}, answers=answers)
-            found.steps = [self._result(state, seen)]
-            return found
-        response: Any = codec.decode_response(message, limits=self._limits)
-        if isinstance(response, codec.AnyMessage):
-            response = codec.decode_property_response(response, limits=self._limits) or response
-        found = self._found(response, answers=answers)
-        if not isinstance(response, (codec.StepResponse, codec.Status, codec.AnyMessage)):
-            self._begun = False
-        if isinstance(response, (codec.JoinWorldResponse, codec.ResetResponse)):
-            found.steps = self._learn(response.specs)
+    def message(self, message: bytes, from_client: bool) -> Dissected:
+        self.counts[from_client] += 1
+        pair = self._name, self.counts[from_client]
+        found = self._step(message, from_client) or self._other(message, from_client)
+        found.asks, found.answers = (pair, None) if from_client else (None, pair)
         return found
 
-    def _by_name(self, message: bytes, asks: bool) -> Any:
-        """Return a step's parts by name; None for another message, or one that does not fit."""
-        if self._specs is None:
+    def _step(self, message: bytes, from_client: bool) -> Dissected | None:
+        """Return a step by name; None for another message, and for one that does not fit."""
+        if self._managers is None:
             return None
-        try:
-            if asks:
-                return codec.decode_step_request(self._actions, message)
-            return codec.decode_step_response(self._observations, message)
-        except RlwireError:
-            return None
+        actions, observations = self._managers
+        with contextlib.suppress(ValueError):
+            if from_client and (asked := codec.decode_step_request(actions, message)) is not None:
+                given, wanted = asked
+                names: Any = wanted
+                with contextlib.suppress(DecodeError):
+                    names = list(observations.names_of(wanted))
+                value: Any = {"actions": given, "requested_observations": names}
+                steps = [Step(self._name, action=self._built(1, given))] if self._running else []
+                self._running = True
+                return Dissected("StepRequest", {"step": value}, steps=steps)
+            if not from_client and (done := codec.decode_step_response(observations, message)):
+                state, seen = done
+                value = {(INFO.strip() if key.startswith(INFO) else key): seen[key] for key in seen}
+                value = {"state": plain(state), "observations": value}
+                return Dissected("StepResponse", {"step": value}, steps=[self._result(state, seen)])
+        return None
 
-    def _found(self, message: Any, **pair: Any) -> Dissected:
-        if message is None:
+    def _other(self, message: bytes, from_client: bool) -> Dissected:
+        limits = without_spec(self._limits, len(message)) if from_client else self._limits
+        decode: Any = codec.decode_request if from_client else codec.decode_response
+        read: Any = decode(message, limits=limits)
+        if read is None:
             raise DecodeError("the message has no payload")
-        kind = type(message)
-        return Dissected(kind.__name__, {_NAMES.get(kind, "extension"): plain(message)}, **pair)
+        name = _NAMES[type(read)]
+        if isinstance(read, codec.AnyMessage):
+            requests, responses = codec.decode_property_request, codec.decode_property_response
+            read = (requests if from_client else responses)(read, limits=limits) or read
+        found = Dissected(type(read).__name__, {name: plain(read)})
+        if from_client:
+            self._running = name not in _ENDS and (self._running or name == "step")
+        elif name in _ENDS:
+            self._begun = False
+        if isinstance(read, (codec.JoinWorldResponse, codec.ResetResponse)):
+            found.steps = self._learn(read.specs)
+        return found
 
     def _learn(self, specs: codec.ActionObservationSpecs) -> list[Step]:
         if specs == self._specs:
             return []
-        self._specs, self._parts, self._reward = None, None, None
-        self._actions = codec.SpecManager(specs.actions, limits=self._limits)
-        self._observations = codec.SpecManager(specs.observations, limits=self._limits)
         self._specs = specs
-        seen, done = dict(self._observations.specs_by_name), self._actions.specs_by_name
+        self._forget()
         try:
+            acts = codec.SpecManager(specs.actions, limits=self._limits)
+            sights = codec.SpecManager(specs.observations, limits=self._limits)
+            self._managers, done, seen = (acts, sights), acts.specs_by_name, sights.specs_by_name
+            sizes = [math.prod(map(abs, spec.shape)) for spec in (*seen.values(), *done.values())]
+            if sum(sizes) * _ELEMENT > self._limits.expanded:
+                return []
             signals = [_Signal(name, seen) for name in ("reward", "discount")]
             told = next((name for name in seen if name.startswith(INFO)), "")
             self._apart = {told, *signals[0].names, *signals[1].names}
@@ -136,24 +135,25 @@ class _Call:
                 _structure(spaces[0], shown, "observation", partial=True),
                 _structure(spaces[1], done, "action", partial=False),
             )
-        except RlwireError:  # no space, such as a variable size
+        except FAULTS:  # no space, such as a variable size
             return []
         return [Step(self._name, observation_space=spaces[0], action_space=spaces[1])]
 
     def _built(self, which: int, tensors: dict[str, Any]) -> Any:
         try:
             return self._parts[which].build(tensors)
-        except (RlwireError, LookupError, TypeError):  # no space, or not all were requested
+        except FAULTS:  # no space, or not all were requested
             return {name: tensors[name] for name in tensors if name not in self._apart} or UNKNOWN
 
-    def _result(self, state: codec.EnvironmentStateType, seen: dict[str, Any]) -> Step:
-        step = Step(self._name, not self._begun, observation=self._built(0, seen))
+    def _result(self, state: EnvironmentStateType, seen: dict[str, Any]) -> Step:
+        step, running = Step(self._name, not self._begun), state == EnvironmentStateType.RUNNING
+        step.observation = self._built(0, seen)
         if self._begun:
-            step.terminated = state == codec.EnvironmentStateType.TERMINATED
-            step.truncated = not (step.terminated or state == _RUNNING)
-            step.reward = 0.0 if self._reward is None else seen.get(self._reward, UNKNOWN)
-            step.reward = step.reward if step.reward is UNKNOWN else float(step.reward)
-        self._begun = state == _RUNNING
-        if state != _RUNNING:
-            self._running = False
+            step.terminated = state == EnvironmentStateType.TERMINATED
+            step.truncated = not (step.terminated or running)
+            step.reward = 0.0
+            if self._reward is not None:
+                step.reward = float(seen[self._reward]) if self._reward in seen else UNKNOWN
+        self._begun = running
+        self._running = self._running and running
         return step

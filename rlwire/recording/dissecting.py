@@ -8,30 +8,34 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from rlwire import registry
 from rlwire.codecs import grpc
 from rlwire.codecs.http2 import frames as http2
-from rlwire.codecs.http2.headers import _SECRET, Headers
+from rlwire.codecs.http2.headers import Headers
 from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake
 from rlwire.environments.fitting import fitting
 from rlwire.environments.spaces import spaces_of
-from rlwire.errors import DecodeError, LimitExceeded, MissingExtra, RlwireError
+from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits, checked
 from rlwire.recording.messages import Buffer, Dissected, Dissector, Step
 
-__all__ = ["GrpcDissector", "StreamDissector", "WebSocketDissector", "dissector", "plain"]
+FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionError)
+"""What codecs and spaces raise for bytes from anywhere; not `MissingExtra`."""
 
-_FAULTS: Final = (RlwireError, ValueError, ArithmeticError)
-_STREAMS: Final = 256  # open streams, sids and the like of one connection; the oldest is forgotten
+_STREAMS: Final = 256  # open streams or environments of one connection; the oldest is forgotten
+_SECRET: Final = re.compile(  # fields whose values recordings blank
+    "(?i)^(?!sec-websocket).*(authorization|cookie|token|secret|password|key)"
+)
 _WINDOW: Final = 2**31 - 1
 _TABLE: Final = 65_536  # largest dynamic table of HPACK
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 def dissector(label: str, limits: Limits | None = None) -> Dissector:
@@ -55,10 +59,10 @@ def plain(value: Any) -> Any:
 
 
 def _shown(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
-    return {name: "(secret)" if name.lower() in _SECRET else value for name, value in fields}
+    return {name: "(secret)" if _SECRET.search(name) else value for name, value in fields}
 
 
-def remembered(known: dict[Key, Value], key: Key, make: Callable[[], Value]) -> Value:
+def remembered(known: dict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _Value:
     """Return `known[key]`, made if missing; forget the oldest of too many."""
     if key not in known:
         if len(known) >= _STREAMS:
@@ -72,31 +76,25 @@ class Spaces:
 
     def __init__(self) -> None:
         self._told: Any = None
-        self._fits: tuple[Callable[[Any], Any], ...] = ()
+        self._fits: list[Callable[[Any], Any]] = []
 
     def steps(self, told: Any, limits: Limits, environment: str = "") -> list[Step]:
         """Return a `Step` with the spaces if they are new, for `spaces_of`."""
-        if told is None or told == self._told:
-            return []
         try:
-            self._told, self._fits, found = told, (), spaces_of(told, limits)
-            if found is None:
+            if told is None or told == self._told:
                 return []
-            self._fits = tuple(fitting(space, "it") for space in found)
-        except _FAULTS:
+            self._told, self._fits, found = told, [], spaces_of(told, limits) or ()
+            self._fits = [fitting(space, "it") for space in found]
+            spaces = dict(zip(("observation_space", "action_space"), found, strict=False))
+            return [Step(environment, **spaces)] if spaces else []
+        except (*FAULTS, ImportError):  # without Gymnasium there are no spaces
             return []
-        return [Step(environment, observation_space=found[0], action_space=found[1])]
 
-    def observation(self, value: Any) -> Any:
-        return self._fitted(0, value)
-
-    def action(self, value: Any) -> Any:
-        return self._fitted(1, value)
-
-    def _fitted(self, which: int, value: Any) -> Any:
+    def fit(self, action: bool, value: Any) -> Any:
+        """Return an action or observation as an element of its space, or as it is."""
         try:
-            return self._fits[which](value) if self._fits else value
-        except _FAULTS:
+            return self._fits[action](value) if self._fits else value
+        except FAULTS:
             return value
 
 
@@ -139,18 +137,16 @@ class StreamDissector:
 
     def dissect(self, data: Buffer, from_client: bool, gap: int = 0) -> Iterator[Dissected]:
         """Decode the next bytes of one direction; see `rlwire.recording.messages.Dissector`."""
-        for side, given in self._inputs.items() if gap else ():
-            given.begun = True
-            yield from self._discard(side, f"{gap} packets are missing in the recording")
         given = self._inputs[from_client]
+        if gap:
+            given.begun = True
+            yield from self._discard(from_client, f"{gap} packets are missing in the recording")
         given.data += data
         while given.data:
             offset = given.offset
             try:
                 size = self.frame_size(given.data, from_client)
-            except MissingExtra:
-                raise
-            except _FAULTS as error:
+            except FAULTS as error:
                 yield from self._discard(from_client, str(error))
                 return
             if not 0 < size <= len(given.data):
@@ -161,9 +157,7 @@ class StreamDissector:
             given.begun = True
             try:
                 yield from self.open(frame, offset, from_client)
-            except MissingExtra:
-                raise
-            except _FAULTS as error:
+            except FAULTS as error:
                 self.lost(from_client)
                 yield Dissected("damaged", None, size, offset, str(error))
 
@@ -173,9 +167,7 @@ class StreamDissector:
         """Return what `decode` returns, or the error that it raises, with size and offset."""
         try:
             found = decode(*given)
-        except MissingExtra:
-            raise
-        except _FAULTS as error:
+        except FAULTS as error:
             found = Dissected("damaged", error=str(error))
         found.size, found.offset = size, offset
         return found
@@ -305,32 +297,27 @@ class _GrpcSide(http2.Http2Endpoint):
         if number in self.streams:
             self.drop(self.streams[number])
 
-    def events(self, frame: bytes) -> list[Any]:
+    def events(self, frame: bytes) -> Iterator[Any]:
         self.chaff = 0
-        events = self.receive(frame)
-        while self.unread:
-            events += self.receive_rest()
+        yield from filter(None, self.receive(frame))
+        while self.unread:  # a frame may have millions of messages
+            yield from filter(None, self.receive_rest())
         self.said.clear()
-        return [event for event in events if event is not None]
 
     def _headers(self, number: int, block: bytes, end: bool) -> list[Any]:
         fields = self.fields.decode(block)
         if end:
             self.end(number)
-        else:
-            self.stream(number)
         return [(http2.HEADERS, number, fields)]
 
     def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[Any]:
-        value: Any = {"ack": bool(flags & http2.ACK)}
-        if kind == http2.RST_STREAM:
-            value = {"code": http2.code_name(int.from_bytes(payload, "big"))}
-        elif kind == http2.GOAWAY:
-            value = {"last": int.from_bytes(payload[:4], "big") & _WINDOW}
-            value["code"] = http2.code_name(int.from_bytes(payload[4:8], "big"))
-            value["text"] = payload[8:].decode("utf-8", "replace")
-        elif kind == http2.PING:
-            value["data"] = payload
+        value: dict[str, Any] = {"ack": bool(flags & http2.ACK), "data": payload}
+        if kind in (http2.RST_STREAM, http2.GOAWAY):
+            at = 4 if kind == http2.GOAWAY else 0
+            value = {"code": http2.code_name(int.from_bytes(payload[at : at + 4], "big"))}
+            if at:
+                value["last"] = int.from_bytes(payload[:4], "big") & _WINDOW
+                value["text"] = payload[8:].decode("utf-8", "replace")
         return [(kind, number, value)]
 
     def _settled(self, changes: dict[int, int]) -> list[Any]:
@@ -349,10 +336,7 @@ class _GrpcSide(http2.Http2Endpoint):
 
 
 class GrpcDissector(StreamDissector):
-    """Headers, trailers, control frames, and the messages of all calls.
-
-    `asks` and `answers` pair the messages of a call by their order; a subclass may clear them.
-    """
+    """Headers, trailers, control frames, and the messages of all calls."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._sides: dict[bool, _GrpcSide] = {}
@@ -416,6 +400,7 @@ class GrpcDissector(StreamDissector):
                 side.end(number)
             self.ended(number)
         elif http2.HEADER_TABLE_SIZE in value:
+            hpack = self._sides[not from_client].fields._decoder
             table = min(value[http2.HEADER_TABLE_SIZE], _TABLE)
-            self._sides[not from_client].fields._decoder.max_allowed_table_size = table
+            hpack.max_allowed_table_size = max(table, hpack.max_allowed_table_size)
         return Dissected(http2.TYPES[kind], plain(value) | ({"stream": number} if number else {}))

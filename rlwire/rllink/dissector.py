@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from rlwire.codecs.rllink import Codec, Episode, Episodes, Ping, frame_size
 from rlwire.codecs.rllink.episodes import mapped
 from rlwire.codecs.rllink.messages import _NAMES
-from rlwire.errors import RlwireError
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import StreamDissector, plain
+from rlwire.recording.dissecting import FAULTS, StreamDissector, plain
 from rlwire.recording.messages import Dissected, Step
 from rlwire.sessions.rllink import REPLIES
-
-logger = logging.getLogger(__name__)
 
 _STEP = 1024  # bytes that the steps of one time step may take
 
@@ -22,7 +18,8 @@ _STEP = 1024  # bytes that the steps of one time step may take
 class RLlinkDissector(StreamDissector):
     """Dissects RLlink in both forms; compressed bodies by their first bytes.
 
-    The steps of an episode have its ID as their environment, in RLlib's documented form "".
+    The steps of an episode have its ID as their environment, in RLlib's documented form "". Those
+    that would take more memory than ``limits.expanded`` are left out.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -55,10 +52,9 @@ class RLlinkDissector(StreamDissector):
             document = "obs" in given
             episode = Episode.from_document(given) if document else Episode.from_state(given)
             if len(episode) > room:
-                logger.warning("RLlink: an episode of %d steps is not shown by step", len(episode))
                 return []
             return list(_unrolled(episode, "" if document else episode.id))
-        except (RlwireError, LookupError, TypeError, ValueError):  # another program's columns
+        except FAULTS:  # another program's columns
             return []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy as np
 from rlwire.codecs import rlx
 from rlwire.errors import DecodeError, optional
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import Spaces, StreamDissector, WebSocketDissector, remembered
-from rlwire.recording.messages import UNKNOWN, Dissected, Step
+from rlwire.recording import dissecting
+from rlwire.recording.messages import Dissected, Step
 
 
 class _Environment:
@@ -20,25 +21,26 @@ class _Environment:
         self._name, self._limits = name, limits
         self._asked, self._pending = 0, False
         self._begins = True
-        self._spaces = Spaces()
+        self._spaces = dissecting.Spaces()
 
     def message(self, message: dict[str, Any], from_client: bool) -> Dissected:
         kind = message.get("command" if from_client else "response")
-        found = Dissected(kind if isinstance(kind, str) else "message", message)
-        if from_client:
+        kind = kind if isinstance(kind, str) else "message"
+        found = Dissected(kind, message)
+        if from_client and kind != "disconnect":  # of a page, without a reply
             self._asked += 1
             found.asks = self._name, self._asked
-        elif self._pending:
+        elif self._pending and not from_client:
             found.answers = self._name, self._asked
         self._pending = from_client
-        if from_client and kind in ("init", "reset"):
+        if from_client and kind in ("init", "reset", "disconnect"):
             self._begins = True
             found.steps = self._spaces.steps(message.get("spaces"), self._limits, self._name)
         elif from_client and kind == "update":
             found.steps = [self._update(message)]
-        elif kind == "action" and "data" in message and not self._begins:
+        elif not (from_client or self._begins) and kind == "action" and "data" in message:
             # The reply to a terminal update is no action.
-            found.steps = [Step(self._name, action=self._spaces.action(message["data"]))]
+            found.steps = [Step(self._name, action=self._spaces.fit(True, message["data"]))]
         return found
 
     def _update(self, message: dict[str, Any]) -> Step:
@@ -47,18 +49,16 @@ class _Environment:
         begins, self._begins = self._begins or (reward is None and not over), over
         step = Step(self._name, begins)
         if state is not None:
-            step.observation = self._spaces.observation(state)
+            step.observation = self._spaces.fit(False, state)
         if not begins:
-            try:
-                step.reward = float(np.sum(np.asarray(reward or 0.0, np.float64)))
-            except (TypeError, ValueError):
-                step.reward = UNKNOWN
+            with contextlib.suppress(*dissecting.FAULTS):
+                step.reward = 0.0 if reward is None else float(np.sum(np.asarray(reward)))
             step.truncated = over and message.get("truncated") is True
             step.terminated = over and not step.truncated
         return step
 
 
-class RLXDissector(StreamDissector):
+class RLXDissector(dissecting.StreamDissector):
     """Dissects RLX: images are arrays."""
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -73,7 +73,7 @@ class RLXDissector(StreamDissector):
         return self._environment.message(self._decoder.decode(message), from_client)
 
 
-class RLXPageDissector(WebSocketDissector):
+class RLXPageDissector(dissecting.WebSocketDissector):
     """Dissects RLX for pages; lists of numbers are arrays."""
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -88,5 +88,7 @@ class RLXPageDissector(WebSocketDissector):
         if type(value) is not dict or not isinstance(value.get("sid"), (int, str)):
             raise DecodeError("expected an object with a sid, an integer or a string")
         name = str(value["sid"])
-        known = remembered(self._environments, name, lambda: _Environment(name, self.limits))
+        known = dissecting.remembered(
+            self._environments, name, lambda: _Environment(name, self.limits)
+        )
         return known.message(value, from_client)

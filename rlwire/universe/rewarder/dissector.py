@@ -47,13 +47,13 @@ class RewarderDissector(WebSocketDissector):
         if isinstance(read, rewarder.AgentAction):
             events = [event for event in read.action if len(event) == 2 and event[0] == ACTION]
             if events:
-                return [Step(action=self._spaces.action(events[-1][1]))]
+                return [Step(action=self._spaces.fit(True, events[-1][1]))]
             return [Step(action=plain(read.action))]
         if not isinstance(read, (rewarder.EnvObservation, rewarder.EnvReward)):
             return []
         begins, self._episode = read.episode_id != self._episode, read.episode_id
         if isinstance(read, rewarder.EnvObservation):
-            seen = self._spaces.observation(read.observation)
+            seen = self._spaces.fit(False, read.observation)
             self._seen = UNKNOWN if begins else seen
             return [Step(begins=True, observation=seen)] if begins else []
         seen, self._seen = self._seen, UNKNOWN
