@@ -76,12 +76,13 @@ def _read(arguments: list[str]) -> argparse.Namespace:
     for name, text in (
         ("inspect", "show the messages of a recording or a connection"),
         ("export", "write a recording's episodes as a dataset"),
+        ("replay", "play a recording against a live peer, and compare"),
     ):
         its = commands.add_parser(name, help=text)
         if command == name:
             module = importlib.import_module(f"rlwire.recording.{name}ing")
             module.add_arguments(its)
-            its.set_defaults(run=functools.partial(_read_recording, module))
+            its.set_defaults(run=functools.partial(_use_recording, module))
     for name, side, run, text in (
         ("serve", "server", _serve, "serve an environment, an agent or a policy"),
         ("play", "player", _play, "play an environment with the agent or policy at a URL"),
@@ -250,9 +251,11 @@ def _demo(given: argparse.Namespace) -> None:
         demo.run(given)
 
 
-def _read_recording(module: Any, given: argparse.Namespace) -> None:
+def _use_recording(module: Any, given: argparse.Namespace) -> int | None:
     _set_up_log("INFO")
-    module.run(given)
+    with _in_one_line():
+        found: int | None = module.run(given)
+        return found
 
 
 def _serve(given: argparse.Namespace) -> None:

@@ -62,8 +62,9 @@ def test_named_tests_exist(page: Path) -> None:
 
 EXAMPLES = """README.md docs/index.md docs/protocols/rewarder.md docs/protocols/rfb.md
 docs/protocols/rlx.md docs/howto/agents_together.md docs/howto/drop_ins.md
-docs/howto/many_environments.md docs/howto/policy_server.md docs/howto/secure.md
-docs/howto/serve.md docs/howto/stop.md docs/howto/universe.md docs/howto/watch_and_play.md"""
+docs/howto/many_environments.md docs/howto/policy_server.md docs/howto/replay.md
+docs/howto/secure.md docs/howto/serve.md docs/howto/stop.md docs/howto/universe.md
+docs/howto/watch_and_play.md"""
 
 
 @pytest.mark.parametrize("page", EXAMPLES.split())

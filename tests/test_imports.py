@@ -50,7 +50,7 @@ ALLOWED = {
     "installing": {"errors"},
     "relaax": SHARED | {"relaax", "rlx", "__init__"},
     "rllib": SHARED | {"rllib", "rllink", "rlx", "openpi", "relaax"},
-    "testing": (BASE - {"kernels"}) | {"testing", "sessions", "transports", "streams", "codecs"},
+    "testing": (SHARED - {"web", "websocket"}) | {"testing", "streams"},
     "bench": SHARED | ROOMS | {"__init__"},
     "cli": SHARED | ROOMS | {"__init__", "bench"},
     "web": set(),

@@ -1,38 +1,34 @@
-"""`PerlertDissector` decodes PERLERT's datagrams: of the lobby, of the rollout, or of both."""
+"""The dissector of PERLERT's datagrams: of the lobby, of the rollout, or of both."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from rlwire.codecs import perlert
 from rlwire.errors import RlwireError
-from rlwire.limits import DEFAULT, Limits
+from rlwire.limits import Limits, checked
 from rlwire.perlert.environment import end_of
 from rlwire.perlert.spaces import SpaceText, ToldSpaces
+from rlwire.recording.dissecting import plain
 from rlwire.recording.messages import UNKNOWN, Buffer, Dissected, Step
 
-_REPLIES = {
-    perlert.LobbyRequest: "lobby",
-    perlert.Register: "register",
-    perlert.Ready: "lobby",
-    perlert.LobbyInformation: "lobby",
-    perlert.Registered: "register",
-}
+_PAIRS = {
+    perlert.LobbyRequest: "lobby", perlert.Ready: "lobby", perlert.LobbyInformation: "lobby",
+    perlert.Register: "register", perlert.Registered: "register",
+}  # fmt: skip
 
 
 class PerlertDissector:
-    """A `rlwire.recording.messages.Dissector`.
+    """Without spaces from the lobby, a text of numbers becomes an array, and a mapping a dict.
 
-    Without spaces from the lobby, a text of numbers becomes an array, and a mapping a dict. The
-    current action is a part of each frame that it may have caused, not of its own datagrams: these
-    are resent.
+    An action is a step of the frames after it, not of its own datagrams: these are resent.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or DEFAULT
+        self._limits = checked(limits)
         self._told = ToldSpaces()
+        self._spaces_before: Any = None
         self._observations: SpaceText | None = None
         self._actions: SpaceText | None = None
         self._action: Any = UNKNOWN
@@ -49,9 +45,8 @@ class PerlertDissector:
         except RlwireError as error:
             found.error = str(error)
         else:
-            found.kind = type(message).__name__
-            found.value = message._asdict() if hasattr(message, "_asdict") else asdict(message)
-            key = _REPLIES.get(type(message))
+            found.kind, key = type(message).__name__, _PAIRS.get(type(message))
+            found.value = plain(message._asdict() if hasattr(message, "_asdict") else message)
             found.asks, found.answers = (key, None) if from_client else (None, key)
             if isinstance(message, perlert.Action):
                 self._action = found.value["action"] = self._read(self._actions, message.action)
@@ -67,42 +62,39 @@ class PerlertDissector:
         try:
             if space is not None:
                 return space.from_text(text)
-            if ":" in text:
-                return perlert.text_to_mapping(text, limits=self._limits)
-            return perlert.text_to_mapping(f"v:{text}", limits=self._limits)["v"]
+            named = text if ":" in text else f"v:{text}"
+            found = perlert.text_to_mapping(named, limits=self._limits)
+            return found if named is text else found["v"]
         except RlwireError:
             return text
 
     def _spaces(self) -> list[Step]:
         try:
             spaces = self._told.spaces(self._limits)
-            if spaces is None:
+            if spaces is None or spaces == self._spaces_before:
                 return []
-            names = "the observation", "the action"
-            self._observations, self._actions = (
-                SpaceText(space, what, named=named, limits=self._limits)
-                for space, what, named in zip(spaces, names, (True, False), strict=True)
-            )
-        except (RlwireError, TypeError, ValueError):  # such as a space that Gymnasium rejects
+            self._spaces_before = seen, done = spaces
+            self._observations = SpaceText(seen, "it", named=True, limits=self._limits)
+            self._actions = SpaceText(done, "it", named=False, limits=self._limits)
+        except (RlwireError, TypeError, ValueError):  # such as a space without texts
             return []
-        return [Step(observation_space=spaces[0], action_space=spaces[1])]
+        return [Step(observation_space=seen, action_space=done)]
 
     def _steps(self, frame: perlert.RolloutStep, value: dict[str, Any]) -> list[Step]:
         observation = value["observation"] = self._read(self._observations, frame.observation)
-        extra = value["extra"]
-        if extra is not None:
-            extra = value["extra"] = self._read(None, extra)
+        if frame.extra is not None:
+            value["extra"] = self._read(None, frame.extra)
         # As in the session: within a rollout the order is that of (step, timestamp).
-        order, before = (frame.step, frame.timestamp), self._newest
-        later = frame.timestamp > before[1]
-        begins = later if self._over else later and frame.step < before[0]  # its ``done`` is lost
-        if not begins and (self._over or order <= before):
+        order, (step, timestamp) = (frame.step, frame.timestamp), self._newest
+        # Without a ``done``, which may be lost, a new rollout begins with a lower step.
+        begins = frame.timestamp > timestamp and (self._over or frame.step < step)
+        if not begins and (self._over or order <= self._newest):
             return []  # repeated or late
         action = UNKNOWN if begins else self._action
+        reward = UNKNOWN if begins else frame.reward
         self._newest, self._over = order, frame.done
         if frame.done:
             self._action = UNKNOWN
-        terminated, truncated = end_of(frame.done, extra)
-        reward = UNKNOWN if begins else frame.reward
-        seen = Step("", begins, UNKNOWN, observation, reward, terminated, truncated)
-        return [seen] if action is UNKNOWN else [Step(action=action), seen]
+        ends = end_of(frame.done, value["extra"])
+        result = Step("", begins, UNKNOWN, observation, reward, *ends)
+        return [result] if action is UNKNOWN else [Step(action=action), result]

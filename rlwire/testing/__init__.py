@@ -1,1 +1,3 @@
-"""Conformance tests to inherit: `rlx`, for RLX servers."""
+"""Tests to inherit: `rlx`, for RLX servers. Tests by recordings: `replay`."""
+
+from rlwire.testing.recordings import replay as replay

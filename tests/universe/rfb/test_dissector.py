@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import random
-import socket
 import struct
-import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -21,143 +18,95 @@ from rlwire.limits import Limits
 from rlwire.recording.messages import Dissected
 from rlwire.universe.rfb import Display, RfbClient, RfbServer
 from rlwire.universe.rfb.dissector import RfbDissector
+from tests.recording.captures import Chunks, relay
 from tests.waiting import eventually
 
-Packets = list[tuple[bytes, bool]]
-
-SOON = 20.0
-
-
-@contextmanager
-def relayed(port: int) -> Iterator[tuple[int, Packets]]:
-    """Relay one connection to `port`; yield the port to connect to, and the packets."""
-    packets: Packets = []
-
-    def pump(source: socket.socket, sink: socket.socket, by_client: bool) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                packets.append((data, by_client))
-                sink.sendall(data)
-        with suppress(OSError):
-            sink.shutdown(socket.SHUT_WR)
-
-    def relay() -> None:
-        with listener.accept()[0] as client, socket.create_connection(target) as server:
-            back = threading.Thread(target=pump, args=(server, client, False), daemon=True)
-            back.start()
-            pump(client, server, True)
-            back.join(SOON)
-
-    target = "127.0.0.1", port
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        relaying = threading.Thread(target=relay, daemon=True)
-        relaying.start()
-        yield listener.getsockname()[1], packets
-        relaying.join(SOON)
+CHANCE = np.random.default_rng(1)
+PICTURES = [
+    np.full((height, width, 3), 50, np.uint8) for height, width in ((48, 64), (48, 64), (24, 32))
+]
+for _picture in PICTURES:
+    _picture[:20, :30] = CHANCE.integers(0, 256, (20, 30, 3))
+HELLO = [
+    (False, b"RFB 003.003\n"), (True, b"RFB 003.003\n"), (False, b"\0\0\0\1"), (True, b"\1"),
+    (False, encode_server_init(ServerInit(4, 2, rfb.RGB888, "small"))),
+]  # fmt: skip
 
 
-def picture(seed: int, height: int = 48, width: int = 64) -> Any:
-    frame = np.full((height, width, 3), 40 * seed, np.uint8)
-    colours = np.random.default_rng(seed).integers(0, 256, (height // 2, width // 3, 3))
-    frame[: height // 2, : width // 3] = colours
-    return frame
-
-
-PICTURES = [picture(0), picture(1), picture(2), picture(3, 24, 32)]
-
-
-def captured(encoding: Encoding, password: str | None = None) -> Packets:
-    """The packets of a viewer that sees all `PICTURES`, presses a key and moves the pointer."""
+def captured(encoding: Encoding) -> Chunks:
+    """The chunks of a viewer that sees all `PICTURES`, presses a key and moves the pointer."""
     heard: list[Any] = []
     display = Display(64, 48, on_input=lambda viewer, message: heard.append(message))
     with (
-        RfbServer(display, "127.0.0.1:0", auth=password) as server,
-        relayed(server.address.port) as (port, packets),
-        RfbClient(f"127.0.0.1:{port}", auth=password, encodings=[encoding]).connect() as client,
+        RfbServer(display, "127.0.0.1:0", auth="secret") as server,
+        relay(server.address.port) as relayed,
     ):
-        for frame in PICTURES:
-            display.show(frame)
-            while not np.array_equal(client.snapshot(), frame):
-                client.update(SOON)
-        client.key("Left", True)
-        client.pointer(3, 4)
-        eventually(lambda: len(heard) == 2)
-        client.close()
-    return packets
+        where = f"127.0.0.1:{relayed.port}"
+        with RfbClient(where, auth="secret", encodings=[encoding]).connect() as client:
+            for frame in PICTURES:
+                display.show(frame)
+                while not np.array_equal(client.snapshot(), frame):
+                    client.update(20.0)
+            client.key("Left", True)
+            client.pointer(3, 4)
+            eventually(lambda: len(heard) == 2)
+        return relayed.chunks
 
 
-def dissected(packets: Packets, **limits: int) -> Iterator[Dissected]:
+def dissected(chunks: Chunks, **limits: int) -> Iterator[Dissected]:
     dissector = RfbDissector(Limits(**limits))
-    for data, by_client in packets:
+    for by_client, data in chunks:
         yield from dissector.dissect(data, by_client)
 
 
-@pytest.mark.parametrize("encoding", [Encoding.TIGHT, Encoding.RAW])
-@pytest.mark.parametrize("cut", [1 << 20, 7])
-def test_a_conversation(encoding: Encoding, cut: int) -> None:
-    whole = captured(encoding, "secret")
-    packets = [
-        (data[at : at + cut], by_client)
-        for data, by_client in whole
-        for at in range(0, len(data), cut)
-    ]
-    seen: list[Any] = []
-    kinds: list[str] = []
-    names: set[str] = set()
-    for message in dissected(packets):
-        kinds.append(message.kind)
-        if message.kind == "FramebufferUpdate":
-            screen = message.value["screen"]
-            assert not screen.flags.writeable
-            seen.append(screen.copy())
-            names |= {each["encoding"] for each in message.value["rectangles"]}
-        elif message.kind == "KeyEvent":
-            assert message.value == {"key": "Left", "keysym": 0xFF51, "down": True}
-        elif message.kind == "PointerEvent":
-            assert message.value == {"x": 3, "y": 4, "buttons": 0}
-        elif message.kind == "ServerInit":
-            assert (message.value["width"], message.value["height"]) == (64, 48)
-        elif message.kind == "SecurityResult":
-            assert message.value == 0
-    assert kinds[:9] == [
-        "ProtocolVersion", "ProtocolVersion", "SecurityTypes", "SecurityType", "Challenge",
-        "ChallengeResponse", "SecurityResult", "ClientInit", "ServerInit",
-    ]  # fmt: skip
-    assert {"SetPixelFormat", "SetEncodings", "FramebufferUpdateRequest"} <= {*kinds}
-    assert {"KeyEvent", "PointerEvent"} <= {*kinds}
-    assert "damaged" not in kinds
-    assert {encoding.name, "DESKTOP_SIZE"} <= names
-    for frame in PICTURES:
-        assert any(np.array_equal(frame, one) for one in seen)
-    for direction in (True, False):
-        offset = 0
-        bytes_ = b"".join(data for data, by_client in whole if by_client is direction)
-        dissector = RfbDissector()
-        for data, by_client in packets:
-            for message in dissector.dissect(data, by_client):
-                if by_client is direction:
-                    assert message.offset == offset
-                    offset += message.size
-        assert offset == len(bytes_)
-
-
-def opened(form: PixelFormat, *messages: bytes) -> list[Dissected]:
-    """What the server's messages are after a handshake, to a viewer with this format."""
-    init = encode_server_init(ServerInit(4, 2, rfb.RGB888, "small"))
-    packets = [
-        (b"RFB 003.008\n", False), (b"RFB 003.008\n", True), (b"\1\1", False), (b"\1", True),
-        (b"\0\0\0\0", False), (b"\1", True), (init, False),
-        (rfb.encode(rfb.SetPixelFormat(form)), True), *[(each, False) for each in messages],
-    ]  # fmt: skip
-    return [*dissected(packets)][8:]
+def served(*messages: bytes, form: PixelFormat = rfb.RGBX) -> list[Dissected]:
+    """Return the dissected messages that a server sends to a viewer with this format."""
+    first = [*HELLO, (True, rfb.encode(rfb.SetPixelFormat(form)))]
+    return [*dissected([*first, *((False, each) for each in messages)])][len(first) :]
 
 
 def update(*rectangles: bytes) -> bytes:
     return rfb.encode(rfb.FramebufferUpdate(len(rectangles))) + b"".join(rectangles)
 
 
-def rectangle(encoding: int, width: int, height: int, data: bytes, x: int = 0, y: int = 0) -> bytes:
-    return struct.pack(">HHHHi", x, y, width, height, encoding) + data
+def rectangle(encoding: int, width: int, height: int, data: bytes = b"") -> bytes:
+    return struct.pack(">HHHHi", 0, 0, width, height, encoding) + data
+
+
+@pytest.mark.parametrize("encoding", [Encoding.TIGHT, Encoding.RAW])
+@pytest.mark.parametrize("cut", [1 << 20, 7])
+def test_a_conversation(encoding: Encoding, cut: int) -> None:
+    seen: list[Any] = []
+    found: dict[str, Any] = {}
+    names: set[str] = set()
+    whole = captured(encoding)
+    chunks = [
+        (by_client, data[at : at + cut])
+        for by_client, data in whole
+        for at in range(0, len(data), cut)
+    ]
+    size = 0
+    for message in dissected(chunks):
+        found[message.kind] = message.value
+        size += message.size
+        if message.kind == "FramebufferUpdate":
+            assert not message.value["screen"].flags.writeable
+            seen.append(message.value["screen"].copy())
+            names |= {each["encoding"] for each in message.value["rectangles"]}
+    assert size == sum(len(data) for _, data in whole)
+    assert [*found][:8] == [
+        "ProtocolVersion", "SecurityTypes", "SecurityType", "Challenge", "ChallengeResponse",
+        "SecurityResult", "ClientInit", "ServerInit",
+    ]  # fmt: skip
+    assert found["SecurityResult"] == 0
+    assert (found["ServerInit"]["width"], found["ServerInit"]["height"]) == (64, 48)
+    assert encoding.name in found["SetEncodings"]
+    assert found["KeyEvent"] == {"key": "Left", "keysym": 0xFF51, "down": True}
+    assert found["PointerEvent"] == {"x": 3, "y": 4, "buttons": 0}
+    assert {encoding.name, "DESKTOP_SIZE"} <= names
+    assert "damaged" not in found
+    for frame in PICTURES:
+        assert any(np.array_equal(frame, one) for one in seen)
 
 
 BIG = PixelFormat(32, 24, True, 255, 255, 255, 24, 16, 8)
@@ -167,81 +116,65 @@ BIG = PixelFormat(32, 24, True, 255, 255, 255, 24, 16, 8)
     ("form", "pixel"), [(rfb.RGB888, b"\3\2\1\0"), (rfb.RGBX, b"\1\2\3\0"), (BIG, b"\1\2\3\0")]
 )
 def test_colours_have_the_same_order_in_every_format(form: PixelFormat, pixel: bytes) -> None:
-    (message,) = opened(form, update(rectangle(Encoding.RAW, 4, 2, 8 * pixel)))
+    (message,) = served(update(rectangle(Encoding.RAW, 4, 2, 8 * pixel)), form=form)
     assert (message.value["screen"] == [1, 2, 3]).all()
 
 
 def test_messages_of_other_servers() -> None:
     cursor = rectangle(Encoding.CURSOR, 9, 3, bytes(9 * 3 * 4 + 2 * 3))
     resized = rectangle(Encoding.EXTENDED_DESKTOP_SIZE, 3, 2, b"\1\0\0\0" + bytes(16))
-    first, bell, text, colours, last = opened(
-        rfb.RGBX,
-        update(cursor, resized),
-        rfb.encode(rfb.Bell()),
-        b"\3\0\0\0\0\0\0\2ab",
-        b"\1\0\0\1\0\1" + bytes(6),
-        b"\0\0\xff\xff" + rectangle(Encoding.RAW, 1, 1, b"\1\2\3\0", 2, 1),
-    ) + opened(rfb.RGBX, b"\0\0\xff\xff" + rectangle(Encoding.LAST_RECT, 0, 0, b""))
-    assert [each["encoding"] for each in first.value["rectangles"]] == [
-        "CURSOR", "EXTENDED_DESKTOP_SIZE",
-    ]  # fmt: skip
+    until_last = b"\0\0\xff\xff" + cursor + rectangle(Encoding.LAST_RECT, 0, 0)
+    text, colours = b"\3\0\0\0\0\0\0\2ab", b"\1\0\0\1\0\1" + bytes(6)
+    first, bell, cut_text, colour_map, last = served(
+        update(cursor, resized), b"\2", text, colours, until_last
+    )
+    kinds = ["CURSOR", "EXTENDED_DESKTOP_SIZE"]
+    assert [each["encoding"] for each in first.value["rectangles"]] == kinds
     assert first.value["screen"].shape == (2, 3, 3)
-    assert bell.kind == "Bell"
-    assert (text.kind, text.value["text"]) == ("ServerCutText", "ab")
-    assert (colours.kind, colours.value["first"]) == ("SetColourMapEntries", 1)
-    assert last.kind == "FramebufferUpdate"
+    assert (bell.kind, colour_map.kind) == ("Bell", "SetColourMapEntries")
+    assert (cut_text.kind, cut_text.value["text"]) == ("ServerCutText", "ab")
+    assert len(last.value["rectangles"]) == 1
 
 
-def test_a_rectangle_whose_pixels_are_damaged() -> None:
+def test_pixels_that_cannot_be_read() -> None:
     packed = zlib.compressobj()
     good = packed.compress(b"\1\1\2\3") + packed.flush(zlib.Z_SYNC_FLUSH)
-    bad = b"no zlib"
-    messages = opened(
-        rfb.RGBX,
-        *[
-            update(rectangle(Encoding.ZRLE, 4, 2, struct.pack(">I", len(data)) + data))
-            for data in (good, bad)
-        ],
-    )
-    assert (messages[0].value["screen"] == [1, 2, 3]).all()
-    (found,) = messages[1].value["rectangles"]
-    assert (found["encoding"], found["width"], "zlib" in found["error"]) == ("ZRLE", 4, True)
-    assert "screen" not in messages[1].value
-
-
-def test_a_format_that_cannot_be_read_and_a_screen_that_is_too_large() -> None:
+    updates = [
+        update(rectangle(Encoding.ZRLE, 4, 2, struct.pack(">I", len(data)) + data))
+        for data in (good, b"no zlib")
+    ]
+    first, second = served(*updates)
+    assert (first.value["screen"] == [1, 2, 3]).all()
+    assert "zlib" in second.value["rectangles"][0]["error"]
+    assert "screen" not in second.value
     small = PixelFormat(16, 16, False, 31, 63, 31, 11, 5, 0)
-    message, bell = opened(small, update(rectangle(Encoding.RAW, 1, 1, b"\1\2")), b"\2")
-    assert message.kind == "damaged"
-    assert "16" in message.error
-    assert bell.kind == "Bell"  # it goes on with the next packet
+    message, bell = served(update(rectangle(Encoding.RAW, 1, 1, b"\1\2")), b"\2", form=small)
+    assert (message.kind, "16" in message.error, bell.kind) == ("damaged", True, "Bell")
     kinds = [message.kind for message in dissected(captured(Encoding.RAW), pixels=100)]
-    assert kinds.count("damaged") > 0
-    assert "KeyEvent" in kinds
+    assert {"damaged", "KeyEvent"} <= {*kinds}
+    many = b"\0\0\xff\xff" + 3000 * rectangle(Encoding.CURSOR, 0, 0)
+    (*_, message) = dissected([*HELLO, (False, many)], received=1_000_000)
+    assert (message.kind, "received" in message.error) == ("damaged", True)
 
 
 def test_after_a_gap_there_is_no_screen_until_it_is_whole() -> None:
     dissector = RfbDissector()
-    whole = rectangle(Encoding.RAW, 4, 2, bytes(range(32)))
-    part = rectangle(Encoding.RAW, 1, 1, b"\1\2\3\0")
-    init = encode_server_init(ServerInit(4, 2, rfb.RGBX, "small"))
-    hello = [
-        (b"RFB 003.003\n", False), (b"RFB 003.003\n", True), (b"\0\0\0\1", False), (b"\1", True),
-    ]  # fmt: skip
-    for data, by_client in [*hello, (init + update(part)[:-1], False)]:
+    part = update(rectangle(Encoding.RAW, 1, 1, b"\1\2\3\0"))
+    whole = update(rectangle(Encoding.RAW, 4, 2, bytes(32)))
+    for by_client, data in (*HELLO, (False, part[:-1])):
         assert "damaged" not in [each.kind for each in dissector.dissect(data, by_client)]
-    seen = [[*dissector.dissect(update(each), False, gap)] for each, gap in ((part, 3), (whole, 0))]
-    assert ["screen" in message.value for (message,) in seen] == [False, True]
+    lost, first = dissector.dissect(part, False, 3)
+    (second,) = dissector.dissect(whole, False)
+    assert lost.kind == "damaged"
+    assert ["screen" in message.value for message in (first, second)] == [False, True]
 
 
 @pytest.mark.parametrize("encoding", [Encoding.TIGHT, Encoding.RAW])
 def test_damaged_bytes(encoding: Encoding) -> None:
-    whole = captured(encoding)
-    chance = random.Random(5)
-    damaged = 0
+    whole, chance, damaged = captured(encoding), random.Random(5), 0
     for _ in range(150):
         dissector = RfbDissector(Limits(pixels=10_000))
-        for data, by_client in whole:
+        for by_client, data in whole:
             mutated = bytearray(data)
             for _ in range(chance.choice((0, 0, 1, 3))):
                 mutated[chance.randrange(len(mutated))] = chance.choice(b"\0\1\2\7\x10\xff")

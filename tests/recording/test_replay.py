@@ -1,0 +1,240 @@
+"""Recordings of real conversations, replayed against servers and clients on loopback."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.cli import main
+from rlwire.codecs.rllink import Episode, SetState
+from rlwire.errors import DecodeError, RemoteProtocolError, RlwireError
+from rlwire.recording.replaying import Difference, replay
+from rlwire.testing import replay as check
+from rlwire.transports.recorder import Recorder
+from rlwire.transports.sockets import Backoff
+
+pytest.importorskip("mcap")
+
+
+class Game(gymnasium.Env[Any, Any]):
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2, 3), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    bonus = 0.0
+
+    def reset(self, **_: Any) -> Any:
+        self.steps = 0
+        return np.zeros((2, 3), np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        reward = self.steps + self.bonus * (self.steps == 3)
+        return np.full((2, 3), self.steps, np.float32), reward, self.steps == 5, False, {}
+
+
+class Richer(Game):
+    bonus = 0.25
+
+
+class Agent:
+    def __init__(self, parameters: Any) -> None: ...
+
+    def init(self, exploit: bool) -> bool:
+        self.count = 0
+        return True
+
+    def reset(self) -> bool:
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+        self.count += 1
+        return np.arange(3.0) * self.count
+
+
+class Policy:
+    def infer(self, observation: Any) -> Any:
+        return {"actions": 2 * observation["state"], "text": "go"}
+
+
+class Learner:
+    def get_state(self) -> SetState:
+        return SetState(1, {"w": np.arange(4.0)})
+
+    def learn(self, episodes: list[Any]) -> SetState:
+        return SetState(2, {"w": np.arange(4.0) + 1})
+
+
+def use_game(url: str, **options: Any) -> None:
+    with rlwire.make(url, **options) as env:
+        for _ in range(2):
+            env.reset(seed=3)
+            for action in (0, 1, 0, 1):
+                env.step(action)
+
+
+def use_agent(url: str, **options: Any) -> None:
+    with rlwire.connect(url, **options) as agent:
+        agent.init()
+        for number in range(4):
+            agent.update(1.0, np.full(3, number, np.float32), number == 3)
+        agent.reset()
+        agent.metrics.scalar("score", 2.0)
+
+
+def use_policy(url: str, **options: Any) -> None:
+    with rlwire.connect(url, **options) as policy:
+        for number in range(3):
+            policy.infer({"state": np.full((2, 2), number, np.float32)})
+
+
+def use_learner(url: str, **options: Any) -> None:
+    episode = Episode(np.ones((4, 2), np.float32), np.zeros(3, np.int64), np.ones(3), id="one")
+    with rlwire.connect(url, **options) as learner:
+        learner.get_config()
+        learner.get_state()
+        learner.send([episode], wait=False)
+        learner.send([episode], wait=True)
+
+
+TIMING = ["response.server_*"]
+CASES: dict[str, tuple[Any, Callable[..., None], int, int]] = {  # and counts of both sides
+    "dm-env-rpc": (Game, use_game, 14, 14),
+    "rlx": (Agent, use_agent, 7, 7),
+    "openpi": (Policy(), use_policy, 4, 3),
+    "rllink": (Learner, use_learner, 4, 5),
+}
+
+
+def recorded(folder: Path, scheme: str, use: Any = None, **options: Any) -> str:
+    path = str(folder / "run.mcap")
+    with rlwire.serve(CASES[scheme][0], f"{scheme}://127.0.0.1:0", **options) as server:
+        (use or CASES[scheme][1])(server.url, record=path, **options)
+    for each in list(Recorder._all.values()):
+        each.finish()
+    return path
+
+
+@pytest.mark.parametrize("scheme", CASES)
+def test_an_equal_server(tmp_path: Path, scheme: str) -> None:
+    secret = {} if scheme == "rlx" else {"auth": "a-secret-of-a-test"}
+    path = recorded(tmp_path, scheme, **secret)
+    with rlwire.serve(CASES[scheme][0], f"{scheme}://127.0.0.1:0", **secret) as server:
+        assert check(path, server.url, ignore=TIMING, **secret) == CASES[scheme][2]
+        if secret:
+            with pytest.raises(RlwireError, match="message"):
+                check(path, server.url)
+
+
+@pytest.mark.parametrize("scheme", CASES)
+def test_an_equal_client(tmp_path: Path, scheme: str) -> None:
+    path = recorded(tmp_path, scheme)
+    url = f"{scheme}+unix://{tmp_path}/socket"
+    options = {"backoff": Backoff(attempts=100, first=0.05, longest=0.2)}
+    client = threading.Thread(target=CASES[scheme][1], args=(url,), kwargs=options)
+    client.start()
+    assert replay(path, url, side="server", timeout=20.0) == CASES[scheme][3]
+    client.join()
+
+
+def test_the_first_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = recorded(tmp_path, "dm-env-rpc")
+    with rlwire.serve(Richer, "dm-env-rpc://127.0.0.1:0") as server:
+        with pytest.raises(AssertionError) as caught:
+            check(path, server.url, tolerance=1e-3)
+        for fact in ("message 12 ", "response.observations.reward", "3.0", "3.25"):
+            assert fact in str(caught.value)
+        assert check(path, server.url, tolerance=0.1) == 14
+        assert check(path, server.url, ignore=["*.observations.rew*"]) == 14
+        command = ["replay", path, server.url, "--speed", "0"]
+        assert main(command) == 1
+        assert "response.observations.reward" in capsys.readouterr().out
+        assert main([*command, "--ignore", "response.observations.reward"]) == 0
+        assert main([*command[:-1], "2", "--tolerance", "0.1"]) == 0
+
+
+def test_an_element_of_an_array(tmp_path: Path) -> None:
+    class Other(Agent):
+        def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+            found = super().update(reward, state, terminal)
+            return np.add(found, [0.0, 0.0, 0.5]) if self.count == 2 else found
+
+    path = recorded(tmp_path, "rlx")
+    with rlwire.serve(Other, "rlx://127.0.0.1:0") as server:
+        with pytest.raises(Difference, match=r"message 6 .*response.data\[2\].* 4.0,.* 4.5"):
+            replay(path, server.url)
+        assert replay(path, server.url, ignore=["response.data[2]"]) == 7
+
+
+def test_the_names_of_worlds_are_those_of_the_live_server(tmp_path: Path) -> None:
+    def use(url: str, **options: Any) -> None:
+        with rlwire.connect(url, **options) as client, rlwire.connect(url, **options) as other:
+            world = client.create_world()
+            other.join_world(world)
+            other.step()
+            other.leave_world()
+            client.destroy_world(world)
+
+    path = recorded(tmp_path, "dm-env-rpc", use)
+    with rlwire.serve(Game, "dm-env-rpc://127.0.0.1:0") as server:
+        assert replay(path, server.url) == 5
+
+
+def test_the_recorded_speed(tmp_path: Path) -> None:
+    def use(url: str, **options: Any) -> None:
+        with rlwire.connect(url, **options) as agent:
+            agent.init()
+            time.sleep(0.3)
+            agent.reset()
+
+    path = recorded(tmp_path, "rlx", use)
+    with rlwire.serve(Agent, "rlx://127.0.0.1:0") as server:
+        for speed in (1.0, 2.0):
+            begun = time.monotonic()
+            assert replay(path, server.url, speed=speed) == 2
+            assert time.monotonic() - begun >= 0.3 / speed
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_peer_that_does_not_reply(tmp_path: Path, silent: bool) -> None:
+    path = recorded(tmp_path, "rlx")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"rlx://127.0.0.1:{listener.getsockname()[1]}"
+        if not silent:
+            threading.Thread(target=lambda: listener.accept()[0].close(), daemon=True).start()
+        with pytest.raises(RlwireError, match=r"message \d+ \((init|ready)\)"):
+            replay(path, url, timeout=0.3)
+    with pytest.raises(RlwireError, match="1 recorded"):
+        replay(path, f"rlx+unix://{tmp_path}/socket", side="server", timeout=0.1)
+
+
+def test_files_and_protocols_that_cannot_be_replayed(tmp_path: Path) -> None:
+    path = recorded(tmp_path, "rlx")
+    with pytest.raises(RemoteProtocolError, match="rlx"):
+        replay(path, "openpi://127.0.0.1:1")
+    with pytest.raises(ValueError, match="universe"):
+        replay(path, "universe://127.0.0.1:+1")
+    assert main(["replay", path, "perlert://127.0.0.1:1"]) == 1
+    (tmp_path / "foreign").write_bytes(b"PK\3\4" + bytes(100))
+    with pytest.raises(DecodeError, match="byte"):
+        replay(str(tmp_path / "foreign"), "rlx://127.0.0.1:1")
+    data, chance = Path(path).read_bytes(), random.Random(6)
+    with rlwire.serve(Agent, "rlx://127.0.0.1:0") as server:
+        for _ in range(60):
+            changed = bytearray(data)
+            if chance.random() < 0.3:
+                del changed[chance.randrange(len(data)) :]
+            for _ in range(3):
+                changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+            Path(path).write_bytes(changed)
+            with suppress(RlwireError, Difference):
+                replay(path, server.url, timeout=5.0)
