@@ -64,23 +64,24 @@ def condition(text: str) -> Callable[[Any], bool]:
     if found is None:
         raise argparse.ArgumentTypeError(f"expected PATH or PATH OP VALUE, not {text!r}")
     names, compare = re.findall(r"[^.\[\]]+", found[1]), _OPERATORS.get(found[2])
-    other: Any = {"true": 1.0, "false": 0.0}.get(found[3], (found[3] or "").strip("'\""))
+    text = (found[3] or "").strip("'\"")
+    number = {"true": 1.0, "false": 0.0}.get(text)
     with contextlib.suppress(ValueError):
-        other = float(other)
-    return lambda value: _fulfils(value, names, compare, other)
+        number = float(text)
 
+    def fulfils(value: Any) -> bool:
+        try:
+            for name in names:
+                value = value[name if isinstance(value, dict) else int(name)]
+            if compare is None:
+                return True
+            if isinstance(value, str) or number is None:
+                return bool(compare(value, text))
+            return bool(np.any(compare(np.asarray(value), number)))
+        except (LookupError, TypeError, ValueError):
+            return False
 
-def _fulfils(value: Any, names: list[str], compare: Any, other: Any) -> bool:
-    try:
-        for name in names:
-            value = value[name if isinstance(value, dict) else int(name)]
-        if compare is None:
-            return True
-        if isinstance(value, str):
-            return bool(compare(value, str(other)))
-        return bool(np.any(compare(np.asarray(value), other)))
-    except (KeyError, IndexError, TypeError, ValueError):
-        return False
+    return fulfils
 
 
 def run(given: argparse.Namespace) -> None:
@@ -153,7 +154,7 @@ def _line(message: Message, files: list[str], width: int, wall: bool) -> str:
     step = f"#{message.positions[-1].step}" if decoded.steps else ""
     head = f"{time} {packet.connection.number:>2} {way} {shown(decoded.kind):12}"
     head += f" {decoded.size:>6} {step:>6} " + "".join(f"[{name}] " for name in files)
-    rest = brief("" if decoded.value is None else decoded.value, width - len(head))
+    rest = brief("" if decoded.value is None else decoded.value, max(0, width - len(head)))
     if decoded.error:
         rest = shown(f"at {decoded.offset}: {decoded.error}", 10 * width)
     return (head + rest)[:width].rstrip()

@@ -129,7 +129,11 @@ def reward(told: Any) -> float:
     return -1 if found is None else found
 
 
-VALUE = {"a": {"b": np.array([1.0, -2.0]), "text": "go"}, "n": [3, {"x": True}], "none": None}
+VALUE = {
+    "a": {"b": np.array([1.0, -2.0]), "text": "go", "5": "5"},
+    "n": [3, {"x": True}],
+    "none": None,
+}
 
 
 @pytest.mark.parametrize(
@@ -140,6 +144,7 @@ VALUE = {"a": {"b": np.array([1.0, -2.0]), "text": "go"}, "n": [3, {"x": True}],
         *[("a.text = go", True), ("a.text = 'go'", True), ("a.text != go", False)],
         *[("n[0]=3", True), ("n[0] >= 3", True), ("n.0 != 3", False), ("n[1].x = true", True)],
         *[("n[1].x = false", False), ("a > 1", False), ("none > 1", False), ("n[0] = x", False)],
+        *[("a.5 = 5", True), ("a.5 = 5.0", False), ("n[0] != x", True), ("a.b = go", False)],
         *[("a.b.__class__", False), ("a.text.upper", False), ("a.b[7]", False)],
     ],
 )
