@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -15,62 +16,53 @@ _PENDING: Final = 2**16  # requests without a reply
 
 
 class Statistics:
-    """Counts messages; round trips are those of a kind's requests, in milliseconds.
-
-    Attributes:
-        episodes: a row for each episode.
-    """
+    """Counts messages, and has a row for each of `episodes`; round trips are those of requests."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[int, str, str, str], dict[str, Any]] = {}
-        self._trips: dict[tuple[int, str, str, str], array[float]] = {}
+        self.episodes: list[dict[str, Any]] = []
+        self._kinds: dict[tuple[int, bool, str], dict[str, Any]] = {}
+        self._trips: defaultdict[tuple[int, bool, str], array[float]] = defaultdict(
+            lambda: array("d")
+        )
         self._times: dict[int, list[float]] = {}  # first and last, by connection
         self._asked: dict[tuple[int, bool, Any], tuple[float, array[float]]] = {}
-        self.episodes: list[dict[str, Any]] = []
 
     def add(self, message: Message, selected: bool) -> None:
-        """Count a message; one that is not selected only answers others."""
+        """Count a message; one that is not selected only answers others and ends episodes."""
         where, decoded = message.packet.connection, message.decoded
         number, up = where.number, message.packet.from_client
+        for each in message.episodes:
+            end = "terminated" if each.terminated else "truncated"
+            named = {"connection": number, "environment": each.environment, "episode": each.number}
+            told = {"return": each.total, "steps": each.length}
+            self.episodes.append({**named, **told, "end": end if each.finished else "unfinished"})
         if decoded.answers is not None:
-            time, trips = self._asked.pop((number, not up, decoded.answers), (0.0, array("d")))
-            trips.append(1e3 * (message.seconds - time))
+            asked = self._asked.pop((number, not up, decoded.answers), None)
+            if asked is not None:
+                asked[1].append(1e3 * (message.seconds - asked[0]))
         if not selected:
             return
-        for each in message.episodes:
-            how = "terminated" if each.terminated else "truncated"
-            self.episodes.append(
-                {
-                    "connection": number,
-                    "environment": each.environment,
-                    "episode": each.number,
-                    "return": each.total,
-                    "steps": each.length,
-                    "end": how if each.finished else "unfinished",
-                }
-            )
         self._times.setdefault(number, [message.seconds, 0.0])[1] = message.seconds
-        key = (number, where.protocol, "client" if up else "server", decoded.kind)
-        row = self._rows.setdefault(key, {"messages": 0, "bytes": 0})
+        names = {"protocol": where.protocol, "from": "client" if up else "server"}
+        key = number, up, decoded.kind
+        zero = {"connection": number, **names, "kind": decoded.kind, "messages": 0, "bytes": 0}
+        row = self._kinds.setdefault(key, zero)
         row["messages"] += 1
         row["bytes"] += decoded.size
         if decoded.asks is not None:
-            trips = self._trips.setdefault(key, array("d"))
-            self._asked[number, up, decoded.asks] = message.seconds, trips
+            self._asked[number, up, decoded.asks] = message.seconds, self._trips[key]
             if len(self._asked) > _PENDING:
                 del self._asked[next(iter(self._asked))]
 
     def kinds(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each connection, direction and kind."""
-        for key, row in self._rows.items():
+        for key, row in self._kinds.items():
             first, last = self._times[key[0]]
-            rate = {"per_second": row["messages"] / (last - first) if last > first else None}
-            found = self._trips.get(key) or [np.nan]
-            quantiles = np.quantile(found, (0.5, 0.9, 0.99)).tolist()
-            trips = dict(zip(("median_ms", "90%_ms", "99%_ms"), quantiles, strict=True))
-            trips = {name: None if np.isnan(each) else each for name, each in trips.items()}
-            names = ("connection", "protocol", "from", "kind")
-            yield {**dict(zip(names, key, strict=True)), **row, **rate, **trips}
+            rate = row["messages"] / (last - first) if last > first else None
+            trips = self._trips.get(key)
+            found = np.quantile(trips, (0.5, 0.9, 0.99)).tolist() if trips else [None] * 3
+            names = ("per_second", "median_ms", "90%_ms", "99%_ms")
+            yield {**row, **dict(zip(names, [rate, *found], strict=True))}
 
 
 def table(rows: list[dict[str, Any]]) -> Iterator[str]:
