@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from typing import Any
 
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import EnvironmentStateType
-from rlwire.dm_env_rpc.environment import _Signal, _structure, space_of_specs
+from rlwire.dm_env_rpc.environment import _Signal, _structure, check_sizes, space_of_specs
 from rlwire.dm_env_rpc.spaces import INFO, spaces_in
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
@@ -20,7 +19,6 @@ from rlwire.sessions.dm_env_rpc.states import REQUESTS
 _NAMES = {kind: name for name, kinds in REQUESTS.items() for kind in kinds}
 _NAMES[codec.Status] = "error"
 _ENDS = {"join_world", "reset", "reset_world", "leave_world"}  # the next step begins a sequence
-_ELEMENT = 20  # bytes of an element of a Box
 
 
 class DmEnvRpcDissector(GrpcDissector):
@@ -120,9 +118,7 @@ class _Call:
             acts = codec.SpecManager(specs.actions, limits=self._limits)
             sights = codec.SpecManager(specs.observations, limits=self._limits)
             self._managers, done, seen = (acts, sights), acts.specs_by_name, sights.specs_by_name
-            sizes = [math.prod(map(abs, spec.shape)) for spec in (*seen.values(), *done.values())]
-            if sum(sizes) * _ELEMENT > self._limits.expanded:
-                return []
+            check_sizes([*seen.values(), *done.values()], self._limits)
             signals = [_Signal(name, seen) for name in ("reward", "discount")]
             told = next((name for name in seen if name.startswith(INFO)), "")
             self._apart = {told, *signals[0].names, *signals[1].names}

@@ -11,7 +11,8 @@ rlwire's server sends its spaces. For other servers they are derived from the sp
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,14 @@ from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
     EncodeError,
+    LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
     on_error,
     optional,
     quoted,
 )
+from rlwire.limits import Limits
 from rlwire.registry import located
 from rlwire.sessions.dm_env_rpc import DmEnvRpcState
 from rlwire.transports.address import AddressLike
@@ -43,6 +46,8 @@ with optional("gymnasium", "gym"):
     from gymnasium import spaces
 
 logger = logging.getLogger(__name__)
+
+_BOUNDS = 20  # bytes for each element of a Box: two bounds, two flags
 
 _RUNNING = codec.EnvironmentStateType.RUNNING
 _TERMINATED = codec.EnvironmentStateType.TERMINATED
@@ -95,6 +100,8 @@ class DmEnvRpcEndpoint(Endpoint):
             self._specs = specs = self.client.specs
             assert specs is not None
             observations = {each.name: each for each in specs.observations.values()}
+            actions = {each.name: each for each in specs.actions.values()}
+            check_sizes([*observations.values(), *actions.values()], self.client.limits)
             self._reward = _Signal(reward, observations)
             self._discount = _Signal(discount, observations)
             signals = [*self._reward.names, *self._discount.names]
@@ -107,7 +114,6 @@ class DmEnvRpcEndpoint(Endpoint):
             told = spaces_in(self._told, self.client.limits) if self._told else None
             if observation_space is None:
                 observation_space = told[0] if told else space_of_specs(shown, "observation")
-            actions = {each.name: each for each in specs.actions.values()}
             if action_space is None:
                 action_space = told[1] if told else space_of_specs(actions, "action")
             seen = _structure(observation_space, shown, "observation", partial=True)
@@ -374,6 +380,13 @@ def _fits(ours: Any, theirs: Any) -> bool:
     return len(ours) == len(theirs) and all(
         one == other or other < 0 for one, other in zip(ours, theirs, strict=True)
     )
+
+
+def check_sizes(specs: Iterable[TensorSpec], limits: Limits) -> None:
+    """Raise LimitExceeded if the bounds of spaces of these specs would need too much memory."""
+    size = sum(math.prod(map(abs, spec.shape)) for spec in specs) * _BOUNDS
+    if size > limits.expanded:
+        raise LimitExceeded("expanded", limits.expanded, size)
 
 
 def space_of_specs(specs: Mapping[str, TensorSpec], what: str) -> Any:

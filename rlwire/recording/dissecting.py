@@ -213,7 +213,7 @@ class WebSocketDissector(StreamDissector):
             begins = b"GET " if from_client else b"HTTP/"
             size = handshake.head_size(data, 0, len(data), self.limits.header, begins)
             if size and not from_client:
-                first, lines = handshake._read_head(data[:size])
+                first, lines = handshake.read_head(data[:size])
                 length = lines.get("Content-Length") or "0"
                 size += int(length) if length.isdecimal() and " 101" not in first else 0
                 if size > self.received:
@@ -251,7 +251,7 @@ class WebSocketDissector(StreamDissector):
 
     def _head(self, frame: bytes, from_client: bool) -> Dissected:
         head, end, body = frame.partition(b"\r\n\r\n")
-        first, lines = handshake._read_head(head + end)
+        first, lines = handshake.read_head(head + end)
         if not from_client:
             used = ",".join(lines.tokens("Sec-WebSocket-Extensions"))
             self._deflate = "permessage-deflate" in used

@@ -13,8 +13,6 @@ from rlwire.errors import DecodeError, LimitExceeded, RlwireError, optional
 from rlwire.limits import DEFAULT, Limits
 from rlwire.recording.messages import Packet, RecordedConnection
 
-__all__ = ["packets"]
-
 logger = logging.getLogger(__name__)
 
 _TOPIC: Final = re.compile(r"/([0-9]{1,9})/(client|server|events)", re.ASCII)

@@ -22,8 +22,6 @@ from typing import IO, Any, Final, NamedTuple
 from rlwire.errors import RlwireError, optional
 from rlwire.transports.interface import Buffer, Peer
 
-__all__ = ["QUEUED", "DatagramTaps", "RecordedSession", "Recorder", "Recording", "Tap", "check"]
-
 logger = logging.getLogger(__name__)
 
 QUEUED: Final = 64 * 2**20

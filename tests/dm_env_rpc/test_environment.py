@@ -12,9 +12,10 @@ from gymnasium import spaces
 
 from rlwire.codecs.dm_env_rpc import DataType, make_spec
 from rlwire.dm_env_rpc import EnvironmentWorlds, Server, StatusError
-from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint, space_of_specs
+from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint, check_sizes, space_of_specs
 from rlwire.environments.remote import RemoteEnvironment
-from rlwire.errors import EncodeError, LocalProtocolError, RemoteProtocolError
+from rlwire.errors import EncodeError, LimitExceeded, LocalProtocolError, RemoteProtocolError
+from rlwire.limits import DEFAULT
 from rlwire.transports.sockets import Backoff
 
 NESTED = spaces.Dict(
@@ -150,6 +151,13 @@ def test_spaces_that_do_not_fit(serve: Serve, given: Any, expected: str) -> None
 def test_spaces_of_specs(specs: Any, space: Any) -> None:
     made = {name: make_spec(name, *spec) for name, spec in specs.items()}
     assert space_of_specs(made, "observation") == space
+
+
+def test_specs_whose_spaces_would_take_gigabytes() -> None:
+    spec = make_spec("reward", (100_000, 100_000), np.dtype(np.uint8))
+    with pytest.raises(LimitExceeded, match="expanded"):
+        check_sizes([spec], DEFAULT)
+    check_sizes([make_spec("x", (1000, 1000), np.dtype(np.uint8))], DEFAULT)
 
 
 @pytest.mark.parametrize("spec", [((-1,), np.float32), ((2,), DataType.STRING)])

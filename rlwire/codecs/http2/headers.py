@@ -28,7 +28,9 @@ TABLE = 4096
 """Bytes of the dynamic table, as announced and used (SETTINGS_HEADER_TABLE_SIZE)."""
 
 _SECRET = frozenset(["authorization", "cookie", "proxy-authorization"])
-_SECRET_NAME = re.compile("authorization|cookie|token|secret|password|key")
+SECRET_NAME = re.compile("authorization|cookie|token|secret|password|key")
+"""Found in the name of a field with a secret, which a recording blanks."""
+
 # These differ in each call, and would displace entries that repeat.
 _PASSING = frozenset(["grpc-message", "grpc-timeout", "grpc-status-details-bin", "content-length"])
 _NAME = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
@@ -131,7 +133,7 @@ class SecretBlanker:
         block, self._block = bytes(self._block), bytearray()
         try:
             fields = [
-                (name, "*" * len(value) if _SECRET_NAME.search(name) else value)
+                (name, "*" * len(value) if SECRET_NAME.search(name) else value)
                 for name, value in self._headers.decode(block)
             ]
             number = int.from_bytes(frame[5:9], "big") & 2**31 - 1

@@ -222,7 +222,7 @@ def head_size(
 
 def read_request(head: Buffer) -> UpgradeRequest:
     """Return the request in a whole head."""
-    first, headers = _read_head(head)
+    first, headers = read_head(head)
     method, _, rest = first.partition(" ")
     resource, _, version = rest.partition(" ")
     if method != "GET" or version != "HTTP/1.1":
@@ -256,12 +256,12 @@ def read_get(head: Buffer) -> tuple[str, HeaderLines] | None:
     resource, _, version = rest.partition(" ")
     if method != "GET" or not version.startswith("HTTP/1.") or not _RESOURCE.fullmatch(resource):
         return None
-    return unquote(resource.partition("?")[0]), _read_head(head)[1]
+    return unquote(resource.partition("?")[0]), read_head(head)[1]
 
 
 def read_response(head: Buffer) -> Response:
     """Return the response in a whole head."""
-    first, headers = _read_head(head)
+    first, headers = read_head(head)
     match = _STATUS_LINE.fullmatch(first)
     if match is None:
         raise DecodeError("expected a status line of HTTP/1.1")
@@ -362,7 +362,7 @@ def blank(head: bytes) -> bytes:
     return _SECRET_LINE.sub(lambda line: line[1] + b"*" * len(line[2]), head)
 
 
-def _read_head(head: Buffer) -> tuple[str, HeaderLines]:
+def read_head(head: Buffer) -> tuple[str, HeaderLines]:
     data = bytes(head)
     if not data.endswith(_END) or data.find(_END) != len(data) - len(_END):
         raise DecodeError("not one whole HTTP head")
