@@ -41,8 +41,8 @@ from rlwire.recording.messages import Dissected
 from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions.grpc import GrpcServerSession
 from rlwire.sessions.grpc.calls import metadata_of
+from rlwire.sessions.grpc.server import BEGUN, CallEvent
 from rlwire.sessions.websocket import WebSocketServerSession
-from rlwire.transports.interface import NOTHING
 
 _SESSIONS: Final = {
     "rlx": ("rlwire.sessions.rlx", "RLX"),
@@ -129,7 +129,9 @@ def _recorded(
             dissectors[number] = dissector(label, limits)
             dissectors[number].decode = _captured
         if packet.gap:
-            raise DecodeError(f"{where} lacks {packet.gap} packets")
+            raise RemoteProtocolError(
+                f"{where}: the recorder dropped the next {packet.gap} packets"
+            )
         for found in dissectors[number].dissect(packet.data, packet.from_client):
             value = found.value
             if found.kind == "damaged":
@@ -248,7 +250,8 @@ async def _as_client(
             due = same.time(message) / speed if speed and message.from_client else 0.0
             await asyncio.sleep(start + due - time.monotonic())
             if event is None:
-                await clients.pop(talk).__aexit__(None, None, None)
+                if talk in clients:
+                    await clients.pop(talk).__aexit__(None, None, None)
                 continue
             try:
                 with registry.spoken(where):
@@ -280,74 +283,69 @@ async def _as_client(
 
 
 class _Player(Service):
-    """Plays the recorded server: each live connection or call gets the next recorded one."""
+    """Plays the recorded server: each live connection gets the next recorded one."""
 
     def __init__(
         self, scheme: str, read: Callable[..., Iterator[_Message]], same: _Comparison, speed: float
     ) -> None:
-        self.scheme, self.read, self.same, self.speed = scheme, read, same, speed
+        self._scheme, self._read, self._same, self._speed = scheme, read, same, speed
         self.keys = deque(dict.fromkeys(message.talk.key for message in read()))
         self.left = len(self.keys)
         self.results: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
-        self.turn = threading.Lock()
+        self._turn = threading.Lock()
 
     def session(self) -> Any:
-        inner = functools.partial(_session, self.scheme, "Server", None)
-        if self.scheme == "openpi":
-            return WebSocketServerSession(lambda _: inner())
-        return GrpcServerSession() if self.scheme == "dm-env-rpc" else inner()
+        if self._scheme == "openpi":
+            return WebSocketServerSession(lambda _: _session(self._scheme, "Server", None))
+        if self._scheme == "dm-env-rpc":
+            return GrpcServerSession()
+        return _session(self._scheme, "Server", None)
 
-    def handler(self, connection: Any) -> Any:
-        if self.scheme != "dm-env-rpc":
-            return _Played(self, connection.send)
-        admit = lambda _: (_session(self.scheme, "Server", None), _Played(self, None))  # noqa: E731
-        return importlib.import_module("rlwire.dm_env_rpc.grpc_handler").GrpcHandler(
-            connection, admit
-        )
-
-
-class _Played:
-    """Answers one live client with a recorded server's messages."""
-
-    def __init__(self, player: _Player, send: Any) -> None:
-        self._player = player
-        with player.turn:
-            if not player.keys:
-                raise ConnectionClosed("the recording has no further connection")
-            self._messages = player.read(only=player.keys.popleft())
-        self._ahead = next(self._messages)
-        if not self._ahead.from_client:  # openpi's metadata
-            send(self._ahead.event)
-            self._go_on()
-
-    def _go_on(self) -> None:
-        self._ahead = next(self._messages, self._ahead._replace(event=None))
-        self._player.results.put(self._ahead.event is None)
-
-    def answer(self, event: Any) -> Any:
-        asked, player = self._ahead, self._player
+    def converse(self, connection: Any) -> None:
+        peer = _Call(connection, self._scheme) if self._scheme == "dm-env-rpc" else connection
+        asked = 0.0
+        with self._turn:
+            if not self.keys:
+                return
+            key = self.keys.popleft()
         try:
-            if asked.event is None:
-                raise Difference(f"the client sent {quoted(event)}, after the recorded end")
-            with player.turn:
-                player.same.compare(asked, event)
-            reply = next(self._messages) if asked.asks else None
-            if reply is not None and player.speed:
-                time.sleep((reply.when - asked.when) / player.speed)
-            self._go_on()
-            return NOTHING if reply is None else reply.event
+            for message in self._read(only=key):
+                if message.event is None:
+                    break
+                try:
+                    if message.from_client:
+                        asked, live = message.when, peer.receive()
+                        with self._turn:
+                            self._same.compare(message, live)
+                    else:
+                        if self._speed and asked:
+                            time.sleep((message.when - asked) / self._speed)
+                        peer.send(message.event)
+                except RlwireError as error:
+                    raise RlwireError(f"{connection.peer}: {_name(message)}: {error}") from error
+                self.results.put(0)
+            self.results.put(1)
         except Exception as error:
-            player.results.put(error)
-            return NOTHING
+            self.results.put(error)
 
-    def failure(self, event: Any, error: Exception) -> Any:
-        self._player.results.put(error)
-        raise error
 
-    def close(self) -> None:
-        if self._ahead.event is not None:
-            text = f"the client closed the connection before {_name(self._ahead)}"
-            self._player.results.put(ConnectionClosed(text))
+class _Call:
+    """A gRPC connection as that of its only call."""
+
+    def __init__(self, connection: Any, scheme: str) -> None:
+        self._connection, self._session = connection, _session(scheme, "Server", None)
+        self._call: Any = None
+
+    def receive(self) -> Any:
+        self._call, data = self._connection.receive()
+        if data is BEGUN:
+            return self.receive()
+        if isinstance(data, CallEvent):
+            raise ConnectionClosed(data.value)
+        return self._session.receive(data)[0]
+
+    def send(self, event: Any) -> None:
+        self._connection.send((self._call, self._session.send(event)))
 
 
 def _as_server(url: registry.URL, player: _Player, timeout: float) -> None:
@@ -364,7 +362,6 @@ def _as_server(url: registry.URL, player: _Player, timeout: float) -> None:
             if isinstance(result, Exception):
                 raise result
             player.left -= result
-        server.drain(1.0)
 
 
 def replay(

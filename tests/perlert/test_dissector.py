@@ -1,8 +1,9 @@
-"""The dissector on conversations of rlwire's own client and server, and on damaged datagrams."""
+"""The dissector on recordings of rlwire's own client, and on damaged datagrams."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -12,92 +13,57 @@ import pytest
 import rlwire
 from rlwire.codecs import perlert
 from rlwire.perlert.dissector import PerlertDissector
+from rlwire.recording.files import packets
 from rlwire.recording.messages import UNKNOWN, Dissected, Step
-from rlwire.sessions.perlert.client import PerlertClientSession
+from rlwire.transports.recorder import Recorder
+
+pytest.importorskip("mcap")
 
 Datagrams = list[tuple[bytes, bool]]
 
 
-class Counting(gymnasium.Env[Any, Any]):
-    """Its observations are those of Dict spaces; an episode has eight steps, the reward is 2."""
-
-    observation_space = gymnasium.spaces.Dict(
-        {"at": gymnasium.spaces.Box(0, 100, (2,), np.float32), "n": gymnasium.spaces.Discrete(50)}
-    )
-    action_space = gymnasium.spaces.Discrete(3)
-
-    def reset(self, **_: Any) -> Any:
-        self.step_number = 0
-        return self._seen(), {}
-
-    def step(self, action: Any) -> Any:
-        self.step_number += 1
-        return self._seen(), 2.0, False, self.step_number == 8, {}
-
-    def _seen(self) -> Any:
-        return {"at": np.full(2, self.step_number, np.float32), "n": self.step_number}
-
-
 @pytest.fixture
-def datagrams(monkeypatch: pytest.MonkeyPatch) -> Datagrams:
-    """The datagrams of all clients of this process."""
-    found: Datagrams = []
-    receive, sent = PerlertClientSession.receive, PerlertClientSession.datagrams
-
-    def receiving(self: Any, datagram: Any, peer: Any, now: float) -> Any:
-        found.append((bytes(datagram), False))
-        return receive(self, datagram, peer, now)
-
-    def sending(self: Any) -> Any:
-        out = sent(self)
-        found.extend((bytes(datagram), True) for datagram, _ in out)
-        return out
-
-    monkeypatch.setattr(PerlertClientSession, "receive", receiving)
-    monkeypatch.setattr(PerlertClientSession, "datagrams", sending)
-    return found
-
-
-def dissected(datagrams: Datagrams) -> list[Dissected]:
-    dissector = PerlertDissector()
-    return [each for data, by_client in datagrams for each in dissector.dissect(data, by_client)]
-
-
-def steps_of(messages: list[Dissected]) -> list[Step]:
-    return [step for message in messages for step in message.steps]
-
-
-def play() -> None:
+def datagrams(tmp_path: Path) -> Datagrams:
+    """The datagrams of two episodes, in which the pole falls."""
+    path = tmp_path / "run.mcap"
     with (
-        rlwire.serve(Counting, "perlert://127.0.0.1:0/game", rate=50) as server,
-        rlwire.make(server.url) as env,
+        rlwire.serve("gym:CartPole-v1", "perlert://127.0.0.1:0/cart", rate=100) as server,
+        rlwire.make(server.url, record=path) as env,
     ):
         for _ in range(2):
             env.reset()
             while not any(env.step(1)[2:4]):
                 pass
+    for each in list(Recorder._all.values()):
+        each.finish()
+    return [(each.data, each.from_client) for each in packets(str(path)) if not each.ended]
+
+
+def dissected(datagrams: Datagrams) -> tuple[list[Dissected], list[Step]]:
+    dissector = PerlertDissector()
+    messages = [each for datagram in datagrams for each in dissector.dissect(*datagram)]
+    return messages, [step for message in messages for step in message.steps]
 
 
 def test_a_conversation(datagrams: Datagrams) -> None:
-    play()
-    messages = dissected(datagrams)
+    messages, steps = dissected(datagrams)
     assert [message.size for message in messages] == [len(data) for data, _ in datagrams]
     kinds = {message.kind for message in messages}
     assert {"Register", "Registered", "LobbyInformation", "Ready", "Start", "Action"} < kinds
     assert "damaged" not in kinds
-    steps = steps_of(messages)
-    assert {step.environment for step in steps} == {"game:0"}
+    assert {step.environment for step in steps} == {"cart:0"}
     (told,) = [step for step in steps if step.observation_space is not None]
-    assert told.observation_space == Counting.observation_space
-    assert told.action_space == Counting.action_space
-    assert sum(step.begins for step in steps) == 2
-    assert sum(step.truncated is True for step in steps) == 2
-    assert not any(step.terminated is True for step in steps)
-    for step in steps:
-        if step.observation is not UNKNOWN:
-            assert step.observation["at"].dtype == np.float32
-            assert step.observation["at"][0] == step.observation["n"]
-            assert step.reward is UNKNOWN if step.begins else step.reward == 2.0
+    like = gymnasium.make("CartPole-v1")
+    assert (told.observation_space, told.action_space) == (
+        like.observation_space,
+        like.action_space,
+    )
+    frames = [step for step in steps if step.observation is not UNKNOWN]
+    assert sum(frame.begins for frame in frames) == 2
+    assert sum(frame.terminated is True for frame in frames) == 2
+    for frame in frames:
+        assert (frame.observation.dtype, frame.observation.shape) == (np.float32, (4,))
+        assert frame.reward is UNKNOWN if frame.begins else frame.reward == 1.0
     assert {step.action for step in steps if step.action is not UNKNOWN} == {1}
 
 
@@ -118,21 +84,22 @@ def begun(steps: list[Step]) -> list[bool]:
 def test_frames_that_are_repeated_late_or_of_an_old_rollout_make_no_step() -> None:
     last = frame(2, 120, True, "truncated:true")
     game = [act("4"), frame(0, 100), frame(1, 110), frame(1, 110), frame(0, 100), last, last]
-    steps = steps_of(dissected([*game, frame(1, 110), act("5"), frame(0, 130), frame(1, 140)]))
+    _, steps = dissected([*game, frame(1, 110), act("5"), frame(0, 130), frame(1, 140)])
     assert begun(steps) == [True, False, False, True, False]
     assert [step.action for step in steps if step.action is not UNKNOWN] == [4, 4, 5]
     np.testing.assert_array_equal(steps[0].observation, [0.5, 0])
     ends = [(step.terminated, step.truncated) for step in steps if step.truncated is True]
     assert ends == [(False, True)]
-    without_end = [frame(0, 100), frame(9, 190), frame(0, 200), frame(1, 210)]
-    assert begun(steps_of(dissected(without_end))) == [True, False, True, False]
+    _, steps = dissected([frame(0, 100), frame(9, 190), frame(0, 200), frame(1, 210)])
+    assert begun(steps) == [True, False, True, False]
 
 
 def test_fields_and_replies() -> None:
     slot = perlert.AgentSlot("agent0", False, "citizen", "patrick", True)
     ask = perlert.encode(perlert.LobbyRequest("city", 7))
     told = perlert.encode(perlert.LobbyInformation("city", 7, (slot,)))
-    step, asked, answered = dissected([frame(3, 100, extra="x:4.5"), (ask, True), (told, False)])
+    given = [frame(3, 100, extra="x:4.5"), (ask, True), (told, False)]
+    (step, asked, answered), _ = dissected(given)
     assert (step.kind, step.value["timestamp"]) == ("RolloutStep", 100)
     assert step.value["extra"] == {"x": 4.5}
     assert asked.asks == answered.answers == "lobby"
@@ -140,7 +107,6 @@ def test_fields_and_replies() -> None:
 
 
 def test_damaged_datagrams(datagrams: Datagrams) -> None:
-    play()
     chance, dissector, damaged = random.Random(4), PerlertDissector(), 0
     for _ in range(600):
         data, by_client = chance.choice(datagrams)

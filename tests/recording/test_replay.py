@@ -142,7 +142,7 @@ def test_an_equal_client(tmp_path: Path, scheme: str) -> None:
     options = {"backoff": Backoff(attempts=100, first=0.05, longest=0.2)}
     client = threading.Thread(target=CASES[scheme][1], args=(url,), kwargs=options)
     client.start()
-    assert replay(path, url, side="server", timeout=20.0) == CASES[scheme][3]
+    assert replay(path, url, side="server", speed=10.0, timeout=20.0) == CASES[scheme][3]
     client.join()
 
 
