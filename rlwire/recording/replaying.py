@@ -183,15 +183,16 @@ class _Comparison:
         if isinstance(message.event, (Ping, Pong)):  # secrets, and offers of compression
             return
         side = "request" if message.from_client else "response"
+        at = f"{_name(message)}, {self.time(message):.3f} s"
+        if (kind := _kind(message.event)) != _kind(live):  # such as an error
+            raise Difference(f"{at}: {side}: recorded {kind}, live {shown(repr(live), 300)}")
         one, other = (dict(_leaves(plain(event), side)) for event in (message.event, live))
         for path in {**one, **other}:
             pair = one.get(path, _MISSING), other.get(path, _MISSING)
             for inside, recorded, found in self._differences(*pair):
                 if not self._ignored(path) and not self._ignored(path + inside):
-                    raise Difference(
-                        f"{_name(message)}, {self.time(message):.3f} s: {shown(path + inside)}: "
-                        f"recorded {_text(recorded)}, live {_text(found)}"
-                    )
+                    values = f"recorded {_text(recorded)}, live {_text(found)}"
+                    raise Difference(f"{at}: {shown(path + inside)}: {values}")
 
     def _differences(self, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
         """Yield where two values differ: an index of an array, and both elements."""
@@ -229,11 +230,14 @@ def _text(value: Any) -> str:
     return "nothing" if value is _MISSING else quoted(value)
 
 
+def _kind(event: Any) -> str:
+    if isinstance(event, dict):  # of RLX, or of openpi
+        return shown(str(event.get("command", event.get("response", "message"))))
+    return type(event).__name__
+
+
 def _name(message: _Message) -> str:
-    event, kind = message.event, type(message.event).__name__
-    if isinstance(event, dict):
-        kind = str(event.get("command", event.get("response", "message")))
-    return f"connection {message.talk.key[0]}, message {message.number} ({shown(kind)})"
+    return f"connection {message.talk.key[0]}, message {message.number} ({_kind(message.event)})"
 
 
 async def _as_client(

@@ -175,6 +175,19 @@ def test_an_element_of_an_array(tmp_path: Path) -> None:
         assert replay(path, server.url, ignore=["response.data[2]"]) == 7
 
 
+def test_an_error_instead_of_the_reply(tmp_path: Path) -> None:
+    class Failing(Game):
+        def step(self, action: Any) -> Any:
+            raise ValueError("no more steps")
+
+    path = recorded(tmp_path, "dm-env-rpc")
+    with (
+        rlwire.serve(Failing, "dm-env-rpc://127.0.0.1:0") as server,
+        pytest.raises(Difference, match=r"message 8 .*StepResult.*no more steps"),
+    ):
+        replay(path, server.url)
+
+
 def test_the_names_of_worlds_are_those_of_the_live_server(tmp_path: Path) -> None:
     def use(url: str, **options: Any) -> None:
         with rlwire.connect(url, **options) as client, rlwire.connect(url, **options) as other:
