@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import importlib
 import logging
 import os
 import re
@@ -72,12 +73,16 @@ def _read(arguments: list[str]) -> argparse.Namespace:
 
         game.add_arguments(demo)
         demo.set_defaults(run=_demo)
-    replay = commands.add_parser("replay", help="play a recording against a live peer, and compare")
-    if command == "replay":
-        from rlwire.recording import replaying
-
-        replaying.add_arguments(replay)
-        replay.set_defaults(run=_replay)
+    for name, text in (
+        ("inspect", "show the messages of a recording or a connection"),
+        ("export", "write a recording's episodes as a dataset"),
+        ("replay", "play a recording against a live peer, and compare"),
+    ):
+        its = commands.add_parser(name, help=text)
+        if command == name:
+            module = importlib.import_module(f"rlwire.recording.{name}ing")
+            module.add_arguments(its)
+            its.set_defaults(run=functools.partial(_use_recording, module))
     for name, side, run, text in (
         ("serve", "server", _serve, "serve an environment, an agent or a policy"),
         ("play", "player", _play, "play an environment with the agent or policy at a URL"),
@@ -246,12 +251,11 @@ def _demo(given: argparse.Namespace) -> None:
         demo.run(given)
 
 
-def _replay(given: argparse.Namespace) -> int:
-    from rlwire.recording import replaying
-
+def _use_recording(module: Any, given: argparse.Namespace) -> int | None:
     _set_up_log("INFO")
     with _in_one_line():
-        return replaying.run(given)
+        found: int | None = module.run(given)
+        return found
 
 
 def _serve(given: argparse.Namespace) -> None:

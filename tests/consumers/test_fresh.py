@@ -48,6 +48,23 @@ def build(folder: Path) -> None:
     assert "{'command': 'reset'}" in said  # outside
 
 
+def inspect(folder: Path) -> None:
+    """Run the commands of inspect.md on the recording that its program makes."""
+    page = howtos.PAGES["inspect"]
+    howtos.run(page, folder)
+    commands = [each for each in howtos.code(page, "sh") if not each.startswith("pip")]
+    environment = {**os.environ, "MINARI_DATASETS_PATH": str(folder), "COLUMNS": "160"}
+    words = ["sh", "-ec", "".join(commands)]
+    text = subprocess.check_output(words, cwd=folder, env=environment, text=True)
+    asked, answer, *rest = text.splitlines()
+    assert asked.split()[4:7:2] == ["StepRequest", "#10412"]
+    assert answer.split()[4:7:2] == ["StepResponse", "#10412"]
+    assert ['"step": 10412' in line for line in rest[:2]] == [True, True]
+    assert "TERMINATED" in rest[2]
+    assert [line.split()[2] for line in rest[3:] if line.endswith("terminated")] == ["471"]
+    assert rest[-1] == "11000"
+
+
 def watch(folder: Path) -> None:
     howtos.run(howtos.PAGES["watch_and_play"], folder)
     test_howto_watch_and_play.test_a_game_is_seen(test_howto_watch_and_play.LINES[0], folder)
@@ -57,6 +74,7 @@ def watch(folder: Path) -> None:
 OWN: dict[str, Callable[[Path], object]] = {
     "applications": test_templates.test_the_howto,
     "c_simulator": test_howto_c_simulator.test_the_program_calls_the_trainer,
+    "inspect": inspect,
     "measure": bench,
     "own_algorithm": test_howto_own_algorithm.test_the_folder_learns,
     "simulators": build,

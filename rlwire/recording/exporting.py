@@ -1,0 +1,141 @@
+"""``rlwire export``: write the episodes of a recording as a dataset of Minari."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rlwire.environments.trees import text_of
+from rlwire.errors import RlwireError, optional, quoted
+from rlwire.recording.episodes import Episode
+from rlwire.recording.files import packets
+from rlwire.recording.reading import messages
+
+logger = logging.getLogger(__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write the episodes of a recording as a dataset of Minari, into the folder that the "
+        "variable MINARI_DATASETS_PATH names. Episodes without an end count as truncated."
+    )
+    add = parser.add_argument
+    add("file", metavar="FILE", help="a recording")
+    add("dataset", metavar="minari:NAME", help="the new dataset, such as minari:pong/played-v0")
+    add("--connection", type=int, metavar="N", help="the episodes of this connection only")
+
+
+def run(given: argparse.Namespace) -> None:
+    """Read the file twice: for the spaces, and for the values."""
+    for name in ("minari", "h5py"):
+        with optional(name, "minari"):
+            __import__(name)
+    import minari
+    from minari.data_collector import EpisodeBuffer
+
+    kind, _, name = given.dataset.partition(":")
+    if kind != "minari" or not name:
+        raise RlwireError(f"{given.dataset}: expected minari:NAME, such as minari:pong/played-v0")
+    observations, actions = _spaces(given)
+    unfinished = []
+
+    def buffers() -> Iterator[Any]:
+        for each in _episodes(given):
+            unfinished.extend([each.number] * (not each.finished))
+            yield EpisodeBuffer(
+                observations=_columns(each.observations, observations),
+                actions=_columns(each.actions, actions),
+                rewards=each.rewards,
+                terminations=[*[False] * (each.length - 1), each.terminated],
+                truncations=[*[False] * (each.length - 1), each.truncated],
+            )
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # it asks for an author
+            dataset = minari.create_dataset_from_buffers(
+                name, buffers(), observation_space=observations, action_space=actions,
+                description="exported from a recording of rlwire", jpeg_encoding=False,
+            )  # fmt: skip
+    except ValueError as error:
+        raise RlwireError(str(error)) from error
+    logger.info("%s: %d episodes, %d of them unfinished, %d steps",
+                name, dataset.total_episodes, len(unfinished), dataset.total_steps)  # fmt: skip
+
+
+def _episodes(given: argparse.Namespace) -> Iterator[Episode]:
+    for message in messages(packets(given.file), keep=True):
+        for each in message.episodes:
+            if given.connection in (None, each.connection.number) and each.observations:
+                yield each
+
+
+def _spaces(given: argparse.Namespace) -> tuple[Any, Any]:
+    """Return the spaces that all episodes have, of the wire or inferred, and check all values."""
+    told: Any = None
+    actions: list[Any] = []
+    what = "observations"
+    try:
+        for each in _episodes(given):
+            if told is None:
+                told = each.spaces
+                observations = told[0] or _inferred(each.observations[:1], discrete=False)
+            elif each.spaces != told:
+                where = f"connection {each.connection.number}"
+                raise RlwireError(f"{where} has other spaces: choose one with --connection")
+            _columns(each.observations, observations)
+            actions += each.actions
+        if told is None:
+            raise RlwireError(f"{given.file}: found no episode with observations")
+        what = "actions"
+        found = observations, told[1] or _inferred(actions, discrete=True)
+        _columns(actions, found[1])
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        raise RlwireError(f"the {what} are not all of one space: {error}") from None
+    for what, space, sent in zip(("observations", "actions"), found, told, strict=True):
+        logger.info("%s: %s, %s", what, space, "as sent" if sent else "inferred from the values")
+    return found
+
+
+def _inferred(values: list[Any], discrete: bool) -> Any:
+    """Return the space of values: integers are Discrete or Box, lists of numbers have floats."""
+    from gymnasium import spaces
+
+    first = values[0]
+    if isinstance(first, dict):
+        names = {name: [each[name] for each in values] for name in first}
+        return spaces.Dict({name: _inferred(each, discrete) for name, each in names.items()})
+    if isinstance(first, list) and any(isinstance(x, (str, dict, np.ndarray)) for x in first):
+        return spaces.Tuple([_inferred([*x], discrete) for x in zip(*values, strict=True)])
+    if isinstance(first, str):
+        return text_of(None, spaces)
+    array = np.asarray(first, np.float64 if isinstance(first, list) else None)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"expected arrays, numbers or texts, not {quoted(first)}")
+    if discrete and array.dtype.kind in "iu" and not array.shape:
+        low, high = min(0, int(min(values))), int(max(values))
+        return spaces.Discrete(high - low + 1, start=low)
+    bounds: Any = (-np.inf, np.inf) if array.dtype.kind == "f" else (0, 1)
+    if array.dtype.kind in "iu":
+        bounds = np.iinfo(array.dtype).min, np.iinfo(array.dtype).max
+    return spaces.Box(*bounds, array.shape, array.dtype.type)
+
+
+def _columns(values: list[Any], space: Any) -> Any:
+    """Return the values of a space, as Minari stores them."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return {name: _columns([x[name] for x in values], part) for name, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        pairs = zip(zip(*values, strict=True), space, strict=True)
+        return tuple(_columns([*column], part) for column, part in pairs)
+    if isinstance(space, spaces.Text):
+        return [str(each) for each in values]
+    column = np.stack([np.asarray(each) for each in values])
+    return column.astype(space.dtype, casting="same_kind").reshape(-1, *space.shape)

@@ -1,0 +1,128 @@
+"""`tap`: forward the connections of a stream protocol, and yield their bytes as packets."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import queue
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from rlwire.errors import RlwireError, on_error
+from rlwire.recording.messages import Packet, RecordedConnection
+from rlwire.registry import parse_url
+from rlwire.serving.stopping import keep_signals
+from rlwire.transports.address import Address
+from rlwire.transports.sockets import listen, local_address, peer_name, prepare, unlink
+
+logger = logging.getLogger(__name__)
+
+_CHUNK: Final = 2**16
+_QUEUED: Final = 2**12  # packets: 256 MiB
+
+
+def tap(listening: str, server: str) -> Iterator[Packet]:
+    """Connect each client of `listening` to `server` until SIGINT or SIGTERM.
+
+    Threads forward the bytes unchanged. If the caller is slow, packets are dropped, and the next
+    one has their number: no client or server waits for it.
+    """
+    here, there = _routes(listening), _routes(server)
+    if [label for label, _ in here] != [label for label, _ in there]:
+        raise RlwireError(f"expected two URLs of one protocol, not {listening} and {server}")
+    carrier = _Carrier()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(keep_signals())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: carrier.packets.put(None))
+        for (label, where), (_, to) in zip(here, there, strict=True):
+            sock = stack.enter_context(listen(where))
+            stack.callback(unlink, sock)
+            stack.callback(_shut, sock, socket.SHUT_RDWR)  # ends accept()
+            logger.info("%s: listening on %s for %s", label, local_address(sock), to)
+            _start(carrier.accept, sock, label, to)
+        while (packet := carrier.packets.get()) is not None:
+            yield packet
+
+
+def _routes(text: str) -> list[tuple[str, Address]]:
+    """Return the protocol and address of a URL; of Universe, those of the pixels too."""
+    try:
+        url = parse_url(text)
+    except ValueError as error:
+        raise RlwireError(f"expected a file or two URLs: {error}") from None
+    carriers = {"TLS": url.tls, "shared memory": url.shm, "UDP": not url.protocol.carriers}
+    for what in (name for name, used in carriers.items() if used):
+        raise RlwireError(f"{text}: {what} cannot be tapped: pass record=FILE to one of the ends")
+    if url.only_pixels or url.pixels_address is None:
+        return [("rfb" if url.only_pixels else url.scheme, url.address)]
+    return [(url.scheme, url.address), ("rfb", url.pixels_address)]
+
+
+def _start(run: Callable[..., None], *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=run, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def _shut(sock: socket.socket, how: int) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(how)
+
+
+def _connected(to: Address) -> socket.socket:
+    if not to.path:
+        return socket.create_connection((to.host, to.port))
+    sock = socket.socket(socket.AF_UNIX)
+    with on_error(sock.close):
+        sock.connect(to.path)
+    return sock
+
+
+class _Carrier:
+    def __init__(self) -> None:
+        # One that a signal's handler may put into.
+        self.packets: queue.SimpleQueue[Packet | None] = queue.SimpleQueue()
+        self._numbers = itertools.count(1)
+
+    def accept(self, sock: socket.socket, label: str, to: Address) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, name = sock.accept()
+                peer = peer_name(client, name)
+                connection = RecordedConnection(next(self._numbers), label, "server", peer)
+                _start(self._carry, connection, client, to)
+
+    def _carry(self, connection: RecordedConnection, client: socket.socket, to: Address) -> None:
+        ended = "closed"
+        with client:
+            try:
+                with _connected(to) as server:
+                    prepare(client)
+                    prepare(server)
+                    back = _start(self._pump, connection, server, client, False)
+                    self._pump(connection, client, server, True)
+                    back.join()
+            except OSError as error:
+                ended = f"cannot connect to {to}: {error.strerror or error}"
+            times = time.time(), time.monotonic()
+            self.packets.put(Packet(connection, True, *times, b"", ended=ended))
+
+    def _pump(
+        self, connection: RecordedConnection, source: socket.socket, to: socket.socket, up: bool
+    ) -> None:
+        gap = 0
+        with contextlib.suppress(OSError):
+            while data := source.recv(_CHUNK):
+                if self.packets.qsize() < _QUEUED:  # before its reply
+                    times = time.time(), time.monotonic()
+                    self.packets.put(Packet(connection, up, *times, data, gap))
+                    gap = -1
+                gap += 1
+                to.sendall(data)
+        _shut(to, socket.SHUT_WR)

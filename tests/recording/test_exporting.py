@@ -1,0 +1,144 @@
+"""`rlwire export FILE minari:NAME`: the datasets are equal to the episodes that were played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlwire
+from rlwire.cli import main
+from rlwire.recording import exporting
+from rlwire.recording.messages import Packet, RecordedConnection
+from rlwire.registry import parse_url
+from rlwire.rlx import AgentProxy
+from tests.conftest import _same
+from tests.recording.captures import relay
+from tests.recording.test_dissecting import Agent, Walk, captured
+from tests.recording.test_inspecting import packets
+
+minari = pytest.importorskip("minari")
+pytest.importorskip("h5py")
+
+Export = Callable[..., Any]
+
+
+@pytest.fixture
+def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+
+    def run(
+        source: list[Packet], *options: str, to: str = "played/walk-v0", status: int = 0
+    ) -> Any:
+        monkeypatch.setattr(exporting, "packets", lambda path: iter(source))
+        assert main(["export", "file", f"minari:{to}", *options]) == status
+        return None if status else minari.load_dataset(to)
+
+    return run
+
+
+@pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink"])
+def test_a_dataset_is_what_was_played(label: str, export: Export) -> None:
+    dataset = export(packets(label))
+    episodes = captured(label)[1]
+    assert dataset.total_episodes == len(episodes)
+    for found, (first, *steps) in zip(dataset, episodes, strict=True):
+        actions, observations, rewards, terminated, truncated = map(list, zip(*steps, strict=True))
+        assert _same(found.observations, np.array([first, *observations]))
+        assert _same(found.actions, np.array(actions))
+        assert _same(found.rewards, np.array(rewards))
+        assert found.terminations.tolist() == terminated
+        assert found.truncations.tolist() == truncated
+    if label != "rllink":  # which sends no spaces
+        assert dataset.observation_space == Walk.observation_space
+        assert dataset.action_space == Walk.action_space
+
+
+def said(states: list[Any], actions: list[Any]) -> list[Packet]:
+    """An episode of RLX that ends without a terminal, from a client that sends no spaces."""
+
+    class Replies(Agent):
+        def update(self, **_: Any) -> Any:
+            return next(replies)
+
+    replies = iter([*actions, actions[0]])
+    with rlwire.serve(Replies, "rlx://127.0.0.1:0") as server:
+        port = parse_url(server.url).port
+        assert port is not None
+        with relay(port) as relayed, AgentProxy(f"127.0.0.1:{relayed.port}") as agent:
+            agent.init()
+            for number, state in enumerate(states):
+                agent.update(reward=number / 4 if number else None, state=state)
+    connection = RecordedConnection(2, "rlx", "server", "")
+    return [Packet(connection, up, 1, 1, data) for up, data in relayed.chunks]
+
+
+image = np.random.default_rng(1).integers(0, 256, (40, 40, 3), np.uint8)
+INFERRED: dict[str, tuple[list[Any], list[Any], Any, Any]] = {
+    "an image, which JPEG would change": (
+        [image, image[::-1].copy(), image],
+        [2, 0],
+        spaces.Box(0, 255, image.shape, np.uint8),
+        spaces.Discrete(3),
+    ),
+    "lists of numbers, whole ones too": (
+        [[0, 1], [0.5, 1], [2, 3]],
+        [[1.0, 0.5], [1, 0]],
+        spaces.Box(-np.inf, np.inf, (2,), np.float64),
+        spaces.Box(-np.inf, np.inf, (2,), np.float64),
+    ),
+    "a list of arrays": (
+        [[np.float32([number]), np.int16([number, 3])] for number in range(3)],
+        [-1, 1],
+        spaces.Tuple(
+            [
+                spaces.Box(-np.inf, np.inf, (1,), np.float32),
+                spaces.Box(-(2**15), 2**15 - 1, (2,), np.int16),
+            ]
+        ),
+        spaces.Discrete(3, start=-1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INFERRED)
+def test_spaces_of_the_values(name: str, export: Export, caplog: pytest.LogCaptureFixture) -> None:
+    states, actions, observation_space, action_space = INFERRED[name]
+    caplog.set_level("INFO")
+    dataset = export(said(states, actions))
+    assert dataset.observation_space == observation_space
+    assert dataset.action_space == action_space
+    (episode,) = dataset
+    columns = zip(*states, strict=True) if name == "a list of arrays" else [states]
+    expected = [np.array(column) for column in columns]
+    found = episode.observations
+    assert _same([*found] if isinstance(found, tuple) else [found], expected)
+    assert _same(episode.actions, np.array(actions))
+    assert episode.rewards.tolist() == [0.25, 0.5]
+    assert not episode.terminations.any()
+    assert episode.truncations.tolist() == [False, True]
+    assert caplog.text.count("inferred") == 2
+    assert "1 of them unfinished" in caplog.text
+
+
+def test_what_cannot_be_exported(export: Export, capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(names: list[str], source: list[Packet], *options: str, **to: str) -> None:
+        export(source, *options, status=1, **to)
+        (line,) = capsys.readouterr().err.splitlines()[-1:]
+        assert line.startswith("rlwire: ")
+        assert all(name in line for name in names), line
+
+    simple = said([[1.0], [2.0], [3.0]], [1, 1])
+    both = [*simple, *packets("dm-env-rpc")]
+    fails(["connection 2", "--connection"], both)
+    fails(["no episode"], both, "--connection", "3")
+    fails(["no episode"], packets("openpi"))
+    fails(["observation"], said([[1.0], [2.0, 3.0], [1.0]], [1, 1]))
+    fails(["action"], said([[1.0], [2.0], [3.0]], [1, "up"]))
+    fails(["minari:NAME"], simple, to="")
+    assert export(both, "--connection", "2").total_steps == 2
+    fails(["played/walk-v0"], simple)

@@ -1,0 +1,127 @@
+"""`rlwire inspect URL URL`: a tap between a client and a server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rlwire
+from rlwire.cli import main
+from rlwire.recording import tapping
+from tests.conftest import _same
+from tests.recording.test_dissecting import Walk, talk
+
+
+@contextlib.contextmanager
+def tapped(listening: str, server: str, *options: str) -> Iterator[tuple[str, list[str]]]:
+    """The address of a tap in another process, and the lines that it has written, at the end."""
+    command = [sys.executable, "-m", "rlwire", "inspect", listening, server, *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, text=True, env={**os.environ, "COLUMNS": "160"}, **pipes)
+    assert process.stderr is not None
+    lines: list[str] = []
+    try:
+        found = re.search(r"listening on (\S+)", process.stderr.readline())
+        assert found is not None
+        yield found[1].removeprefix("unix:"), lines
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (0, "")
+        lines += out.splitlines()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("label", ["dm-env-rpc", "dm-env-rpc+unix", "universe"])
+def test_a_tap_shows_what_passes_and_changes_nothing(label: str, tmp_path: Path) -> None:
+    scheme, unix = label.partition("+unix")[:2]
+    walks = Walk(), Walk()
+    plus = ":+" if scheme == "universe" else ":"
+    place = f"{tmp_path}/{{}}" if unix else f"localhost{plus}0"
+    options = {"lockstep": True} if scheme == "universe" else {}
+    with rlwire.serve(walks[0], f"{label}://{place.format('server')}", **options) as server:
+        listening = f"{label}://{place.format('tap')}"
+        with tapped(listening, str(server.url)) as (where, lines):
+            url = re.sub(r"(?<=://)[^?]+", where.replace(":", plus), str(server.url))
+            episodes = talk(scheme, url, walks[1])
+    assert _same(episodes, [each for each in walks[0].episodes if len(each) > 1])
+    sent = sum(len(episode) - 1 for episode in episodes)
+    kind = " v0.agent.action " if scheme == "universe" else " StepRequest "
+    assert sum(kind in line and "#" in line for line in lines) == sent
+    assert not any(" damaged " in line for line in lines)
+    assert " closed " in lines[-1]
+    assert not (tmp_path / "tap").exists()
+
+
+def test_statistics_come_when_a_signal_ends_it() -> None:
+    anywhere = "dm-env-rpc://localhost:0"
+    with (
+        rlwire.serve(Walk(), anywhere) as server,
+        tapped(anywhere, str(server.url), "--statistics") as (where, lines),
+    ):
+        talk("dm-env-rpc", f"dm-env-rpc://{where}", Walk())
+    assert sum(line.endswith(("terminated", "truncated")) for line in lines) == 4
+
+
+def test_a_server_that_is_not_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with tapped("rlx://127.0.0.1:0", f"rlx://127.0.0.1:{port}") as (where, lines):
+        host, number = where.split(":")
+        with socket.create_connection((host, int(number))) as client:
+            assert client.recv(1) == b""
+    assert len(lines) == 1
+    assert f"127.0.0.1:{port}" in lines[0]
+
+
+def test_who_looks_on_slowly_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tapping, "_QUEUED", 2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        carrier = tapping._Carrier()
+        ends = socket.socketpair()
+        connection = tapping.RecordedConnection(1, "rlx", "server", "")
+        to = tapping.Address(*server.getsockname())
+        thread = threading.Thread(target=carrier._carry, args=(connection, ends[1], to))
+        thread.start()
+        accepted, _ = server.accept()
+        with ends[0], accepted:
+            for number in range(20):  # one packet each
+                ends[0].sendall(bytes([number]))
+                assert accepted.recv(1) == bytes([number])
+            while not carrier.packets.empty():
+                carrier.packets.get()
+            ends[0].sendall(b"last")
+            assert accepted.recv(4) == b"last"
+        thread.join(30)
+    packet = carrier.packets.get()
+    assert packet is not None
+    assert (packet.data, packet.gap) == (b"last", 18)
+
+
+@pytest.mark.parametrize(
+    ("urls", "names"),
+    [
+        (["rlx+tls://localhost:0", "rlx://localhost:1"], ["TLS", "record="]),
+        (["rlx://localhost:0", "rlx+shm:///tmp/x"], ["shared memory", "record="]),
+        (["perlert://localhost:0", "perlert://localhost:1"], ["UDP", "record="]),
+        (["rlx://localhost:0", "openpi://localhost:1"], ["rlx", "openpi"]),
+        (["rlx://localhost:0"], ["two URLs"]),
+    ],
+)
+def test_what_cannot_be_tapped(
+    urls: list[str], names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", *urls]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(name in line for name in names)
