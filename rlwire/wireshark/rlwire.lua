@@ -1,0 +1,862 @@
+-- Wireshark dissectors for RLX, RLlink, PERLERT, Universe's rewarder and dm_env_rpc.
+--
+-- A parser turns the bytes of a message into a tree of nodes, and `show` adds the nodes to
+-- Wireshark's tree. Parsers compare each size with the bytes that are left before they use it.
+-- `fail` ends a parser: what it has read is shown, and an expert info names offset and path.
+--
+-- A node has a kind (a key of `generic`), a value, its offset and size, its key, its parent `up`,
+-- and its entries as a sequence. The value of bytes is {offset, size}. An array has a dtype, a
+-- shape, and its first values as texts.
+
+local MESSAGE = 64 * 2 ^ 20 -- bytes of a message; Wireshark does not collect a longer one
+local VALUES = 65536 -- values of a message that are read
+local ENTRIES = 100 -- entries of a list or dictionary that are shown
+local DEPTH = 64 -- levels of lists and dictionaries
+local FIRST = 32 -- values of an array that are shown; also the most dimensions
+
+local base = Proto("rlwire", "rlwire's values")
+local generic = {
+    int = ProtoField.int64("rlwire.int", "Integer"),
+    real = ProtoField.double("rlwire.real", "Number"),
+    text = ProtoField.string("rlwire.text", "Text"),
+    bool = ProtoField.bool("rlwire.bool", "Boolean"),
+    null = ProtoField.none("rlwire.null", "Null"),
+    bytes = ProtoField.bytes("rlwire.bytes", "Bytes"),
+    array = ProtoField.string("rlwire.array", "Array"),
+    list = ProtoField.uint32("rlwire.list", "List"),
+    dict = ProtoField.uint32("rlwire.dict", "Dictionary"),
+    path = ProtoField.string("rlwire.path", "Path"),
+    dtype = ProtoField.string("rlwire.dtype", "dtype"),
+    shape = ProtoField.string("rlwire.shape", "Shape"),
+    first = ProtoField.string("rlwire.first", "First values"),
+    uid = ProtoField.uint64("rlwire.uid", "UID"),
+}
+base.fields = generic
+local damaged = ProtoExpert.new("rlwire.damaged", "Damaged message", expert.group.MALFORMED,
+    expert.severity.ERROR)
+local unread = ProtoExpert.new("rlwire.unread", "Message over a limit of the dissector",
+    expert.group.UNDECODED, expert.severity.WARN)
+base.experts = { damaged, unread }
+
+-- Reading
+
+local function fail(at, text, ...) error({ at = at, text = text:format(...), info = damaged }, 0) end
+
+local function over(at, text, ...) error({ at = at, text = text:format(...), info = unread }, 0) end
+
+-- Moves past `size` bytes and returns their offset.
+local function take(c, size, what)
+    local at = c.at
+    if size > c.stop - at then
+        fail(at, "%s needs %.0f bytes, %d are left", what, size, c.stop - at)
+    end
+    c.at = at + size
+    return at
+end
+
+local function unpack_one(c, format, what)
+    return (Struct.unpack(format, c.s, take(c, Struct.size(format), what) + 1))
+end
+
+-- Returns text, and whether its bytes are UTF-8.
+local function text_at(c, at, size)
+    local text = size > 0 and c.tvb:range(at, size):string(ENC_UTF_8) or ""
+    return text, text == c.s:sub(at + 1, at + size)
+end
+
+local function text_of(c, size, what)
+    local at = take(c, size, what)
+    local text, well = text_at(c, at, size)
+    if not well then fail(at, "%s is not UTF-8 without NUL", what) end
+    return text
+end
+
+local function count_value(c)
+    if c.values == VALUES then over(c.at, "more than %d values", VALUES) end
+    c.values = c.values + 1
+end
+
+-- Adds an entry to `up`. Its kind and value are what read(c, entry, ...) returns.
+local function add(c, up, key, at, read, ...)
+    local made = { at = at, key = key, up = up, depth = up.depth + 1 }
+    count_value(c)
+    if made.depth > DEPTH then over(c.at, "more than %d levels", DEPTH) end
+    up[#up + 1], c.last = made, made
+    made.kind, made.value = read(c, made, ...)
+    made.size, c.last = c.at - at, up
+    return made
+end
+
+local function path_of(node)
+    if not node.up then return "" end
+    local before, key = path_of(node.up), node.key
+    if type(key) == "number" then return ("%s[%d]"):format(before, key) end
+    return before == "" and key or before .. "." .. key
+end
+
+local function find(node, path)
+    for key in path:gmatch("[^.]+") do
+        local found
+        for _, entry in ipairs(node or {}) do found = entry.key == key and entry or found end
+        node = found
+    end
+    return node
+end
+
+local function whole(class, value) return type(value) == "number" and class.new(value) or value end
+
+-- An integer as text: tostring(3.0) depends on Lua's version.
+local function plain(value) return type(value) == "number" and ("%.0f"):format(value) or tostring(value) end
+
+-- Arrays
+
+local FORMATS = {
+    b1 = "I1", i1 = "i1", i2 = "i2", i4 = "i4", i8 = "e",
+    u1 = "I1", u2 = "I2", u4 = "I4", u8 = "E", f4 = "f", f8 = "d",
+}
+local WORDS = { bool = "b", int = "i", uint = "u", float = "f", complex = "c" }
+
+-- Reads the first values of an array from its data, and compares sizes. A dtype is ">f4", "float32"
+-- or "bool"; of others the first bytes are shown. With `one`, one element may stand for all.
+local function array(c, made, dtype, shape, at, size, one)
+    made.dtype, made.shape, made.first = dtype, shape, {}
+    local order, kind, item = dtype:match("^([<>=|]?)([biufc])(%d+)$")
+    if not kind then
+        local word, bits = dtype:match("^(%l+)(%d*)$")
+        kind, item = WORDS[word], bits == "" and 1 or (tonumber(bits) or 0) / 8
+    end
+    item = kind and tonumber(item)
+    local format = kind and FORMATS[kind .. plain(item)]
+    for i = 0, math.min(FIRST, math.floor(size / (format and item or 1))) - 1 do
+        local value = ("%02x"):format(c.s:byte(at + i + 1))
+        if format then
+            value = Struct.unpack((order == ">" and ">" or "<") .. format, c.s, at + i * item + 1)
+            value = kind == "b" and tostring(value ~= 0)
+                or kind == "f" and (item == 4 and "%.7g" or "%.15g"):format(value) or plain(value)
+        end
+        made.first[i + 1] = value
+    end
+    made.more = size > FIRST * (format and item or 1)
+    local wanted = item
+    for _, n in ipairs(shape) do wanted = item and wanted * (tonumber(n) or 0) end
+    if wanted and wanted ~= size and not (one and size == item or wanted < 0) then
+        fail(at, "%s (%s) has %.0f bytes, not %.0f", dtype, table.concat(shape, ", "), size, wanted)
+    end
+    return "array"
+end
+
+-- Showing
+
+local function cut(text, most)
+    text = text:gsub("%c", " ")
+    return #text <= most and text or text:sub(1, most):gsub("[\192-\255][\128-\191]*$", "") .. "..."
+end
+
+local function brief(node, depth)
+    local kind, value = node.kind, node.value
+    if kind == "array" then
+        local first = table.concat(node.first, ", ", 1, math.min(4, #node.first))
+        local more = (node.more or #node.first > 4) and ", ..." or ""
+        return ("%s (%s) %s%s"):format(node.dtype, table.concat(node.shape, ", "), first, more)
+    elseif kind == "list" or kind == "dict" then
+        local parts = {}
+        for i = 1, depth > 0 and math.min(#node, 6) or 0 do
+            parts[i] = (kind == "dict" and node[i].key .. "=" or "") .. brief(node[i], depth - 1)
+        end
+        if #node > #parts then parts[#parts + 1] = ("%d in all"):format(#node) end
+        return (kind == "dict" and "{%s}" or "[%s]"):format(table.concat(parts, ", "))
+    elseif value == nil then
+        return kind or "?"
+    end
+    return kind == "text" and cut(value, 60) or kind == "bytes" and ("%.0f bytes"):format(value[2])
+        or kind == "real" and ("%.15g"):format(value) or plain(value)
+end
+
+-- Returns a range that lies within the buffer: a fault may be at its end.
+local function range_of(tvb, at, size)
+    at = math.min(at, math.max(tvb:len() - 1, 0))
+    return tvb:range(at, math.min(size or tvb:len(), tvb:len() - at))
+end
+
+-- Adds a node. `own` has the fields that a protocol gives to paths.
+local function show(tree, tvb, node, own)
+    if not node.size and #node > 0 then -- damaged within
+        node.kind = type(node[1].key) == "number" and "list" or "dict"
+    end
+    local path, kind, value = path_of(node), node.kind, node.value
+    local mine = own[path] or {}
+    if mine.kind == "real" and kind == "int" then kind, value = "real", tonumber(plain(value)) end
+    local field = mine.kind == kind and mine.field or generic[kind] or generic.null
+    local range = range_of(tvb, node.at, node.size)
+    if kind == "list" or kind == "dict" then value = #node end
+    if kind == "array" then value = brief(node, 0) end
+    if kind == "text" then value = cut(value, 4096) end
+    if kind == "int" then value = whole(Int64, value) end
+    if kind == "bytes" then range, value = range_of(tvb, value[1], value[2]), nil end
+    local item = value == nil and tree:add(field, range) or tree:add(field, range, value)
+    local index = type(node.key) == "number"
+    item:set_text((index and ("[%d]: "):format(node.key) or node.key .. ": ") .. brief(node, 1))
+    local function note(name, text) item:add(generic[name], range, text):set_generated() end
+    if not index then note("path", path) end
+    if node.uid then note("uid", whole(UInt64, node.uid)) end
+    if kind == "array" then
+        note("dtype", node.dtype)
+        note("shape", "(" .. table.concat(node.shape, ", ") .. ")")
+        note("first", table.concat(node.first, ", ") .. (node.more and ", ..." or ""))
+    end
+    for i, entry in ipairs(node) do
+        if i > ENTRIES then
+            item:add(range, ("%d more are not shown"):format(#node - i + 1))
+            break
+        end
+        show(item, tvb, entry, own)
+    end
+end
+
+-- Parses a message, shows it, and returns its root and a line about it.
+local function message(proto, tvb, pinfo, tree, parse, own, describe)
+    local c = { tvb = tvb, s = tvb:raw(0, tvb:len()), at = 0, stop = tvb:len(), values = 0 }
+    local root = { kind = "dict", depth = 0 }
+    c.last = root
+    local well, fault = pcall(parse, c, root)
+    if not well and type(fault) ~= "table" then error(fault, 0) end -- a mistake of this file
+    local item = tree:add(proto, tvb:range())
+    for i = 1, math.min(#root, ENTRIES) do show(item, tvb, root[i], own) end
+    local text = cut(describe(root), 200)
+    if not well then
+        local path = path_of(c.last)
+        local words = ("%s at offset %d%s"):format(fault.text, fault.at, path == "" and "" or ", in " .. path)
+        item:add(range_of(tvb, fault.at), words):add_proto_expert_info(fault.info, words)
+        text = ("%s [%s]"):format(text, words)
+    end
+    item:append_text(", " .. text)
+    pinfo.cols.protocol:set(proto.name)
+    return root, text
+end
+
+-- Returns a function that describes a message: the first path's value, then others with names.
+local function describer(paths)
+    return function(root)
+        local parts = {}
+        for path in paths:gmatch("%S+") do
+            local node = find(root, path)
+            local name = #parts > 0 and path:match("[^.]+$") .. "=" or ""
+            if node then parts[#parts + 1] = name .. brief(node, 1) end
+        end
+        return table.concat(parts, " ")
+    end
+end
+
+-- Writes into the info column. Several messages of a packet follow each other.
+local function inform(pinfo, text)
+    pinfo.cols.info:set(text .. "  ")
+    pinfo.cols.info:fence()
+end
+
+-- Returns the size of the frame that begins with these bytes, nil if they are too few. A frame begins
+-- with the size of its body: `count` digits, or digits and a colon, and then a comma ends it.
+local function frame_size(bytes, count)
+    local digits = bytes:match("^%d*"):sub(1, count or 10)
+    local after = bytes:sub(#digits + 1, #digits + 1)
+    if #digits == 0 or not count and (digits:find("^0.") or after ~= "" and after ~= ":")
+        or count and #digits < count and after ~= "" then fail(#digits, "no size of a message") end
+    local size = tonumber(digits)
+    if size > MESSAGE then over(0, "a message of %s bytes", digits) end
+    return count and #digits == count and count + size or after == ":" and #digits + size + 2 or nil
+end
+
+-- Dissects all frames of a segment.
+local function stream(proto, tvb, pinfo, tree, count, ...)
+    local at, length = 0, tvb:len()
+    while at < length do
+        local well, size = pcall(frame_size, tvb:raw(at, math.min(20, length - at)), count)
+        if not well then
+            if type(size) ~= "table" then error(size, 0) end
+            local words = ("%s at offset %d of the segment"):format(size.text, at + size.at)
+            tree:add(proto, tvb:range(at)):add_proto_expert_info(size.info, words)
+            pinfo.cols.protocol:set(proto.name)
+            inform(pinfo, "[" .. words .. "]")
+            break
+        elseif (not size or size > length - at) and pinfo.can_desegment > 0 then
+            pinfo.desegment_offset = at
+            pinfo.desegment_len = size and size - (length - at) or DESEGMENT_ONE_MORE_SEGMENT
+            break
+        end
+        size = math.min(size or length, length - at) -- the capture may lack bytes
+        local _, text = message(proto, tvb:range(at, size):tvb(), pinfo, tree, ...)
+        inform(pinfo, text)
+        at = at + size
+    end
+    return length
+end
+
+-- Registers a dissector for ports, which are a preference.
+local function register(proto, name, ports, handler)
+    local tables, current = DissectorTable.get(name), ""
+    proto.prefs.ports = Pref.range("Ports", ports, "Ports of " .. proto.name, 65535)
+    local function change()
+        if current ~= "" then tables:remove(current, handler or proto) end
+        current = tostring(proto.prefs.ports)
+        if current ~= "" then tables:add(current, handler or proto) end
+    end
+    proto.prefs_changed = change
+    change()
+end
+
+-- Registers a dissector for other ports, where a message's first bytes match.
+local function guess(proto, kind, matches)
+    proto:register_heuristic(kind, function(tvb, pinfo, tree)
+        if not matches(tvb:raw(0, math.min(tvb:len(), 64))) then return false end
+        if kind ~= "ws" then pinfo.conversation = proto end
+        proto.dissector(tvb, pinfo, tree)
+        return true
+    end)
+end
+
+-- Makes a protocol's own fields of "path:kind ...". Other values are fields of rlwire.
+local function fields(proto, text)
+    local own, makers = {}, { int = "int64", real = "double", text = "string", bool = "bool" }
+    for path, kind in text:gmatch("(%S+):(%a+)") do
+        local word = path:match("[^.]+$")
+        local field = ProtoField[makers[kind]](proto.name:lower() .. "." .. word, word)
+        own[path] = { kind = kind, field = field }
+        table.insert(proto.fields, field)
+    end
+    return own
+end
+
+-- RLX: netstrings with keys and typed values
+
+local rlx = Proto("RLX", "RELAAX's Reinforcement Learning eXchange")
+
+local function u32(c, what) return unpack_one(c, "<I4", what) end
+
+local function rlx_text(c, what) return text_of(c, u32(c, what), what) end
+
+local function rlx_count(c, least, what)
+    local at, count = c.at, u32(c, what)
+    if count > (c.stop - c.at) / least then
+        fail(at, "%s of %.0f entries in %d bytes", what, count, c.stop - c.at)
+    end
+    return count
+end
+
+local rlx_value
+
+local function rlx_entry(c, up)
+    local at = c.at
+    add(c, up, rlx_text(c, "a key"), at, rlx_value)
+end
+
+local RLX = {
+    [0] = function() return "null" end,
+    function() return "null" end,
+    function(c) return "int", unpack_one(c, "<i4", "INT4") end,
+    function(c) return "text", rlx_text(c, "STRING_UTF8") end,
+    function(c) return "real", unpack_one(c, "<d", "DOUBLE") end,
+    function(c)
+        local value = unpack_one(c, "B", "BOOLEAN")
+        if value > 1 then fail(c.at - 1, "a BOOLEAN of %d", value) end
+        return "bool", value == 1
+    end,
+    function(c, made)
+        local mode, width, height = rlx_text(c, "a mode"), u32(c, "a width"), u32(c, "a height")
+        local size = u32(c, "a size")
+        return array(c, made, "image " .. mode, { plain(height), plain(width) }, take(c, size, "IMAGE"), size)
+    end,
+    function(c, made)
+        local dtype, shape, dims = rlx_text(c, "a dtype"), {}, u32(c, "dimensions")
+        if dims > FIRST then fail(c.at - 4, "%.0f dimensions, over %d", dims, FIRST) end
+        for i = 1, dims do shape[i] = plain(u32(c, "a dimension")) end
+        local size = u32(c, "a size")
+        return array(c, made, dtype, shape, take(c, size, "NDARRAY"), size)
+    end,
+    function(c, made)
+        for i = 0, rlx_count(c, 1, "LIST") - 1 do add(c, made, i, c.at, rlx_value) end
+        return "list"
+    end,
+    function(c) return "int", u32(c, "UINT4") end,
+    function(c) return "int", unpack_one(c, "<e", "INT64") end,
+    function(c, made)
+        for _ = 1, rlx_count(c, 5, "DICT") do rlx_entry(c, made) end
+        return "dict"
+    end,
+}
+
+function rlx_value(c, made)
+    local type = unpack_one(c, "B", "a type")
+    if not RLX[type] then fail(c.at - 1, "unknown type %d", type) end
+    return RLX[type](c, made)
+end
+
+local function rlx_message(c, root)
+    local digits = c.s:match("^%d+")
+    local stop = #digits + 1 + tonumber(digits)
+    c.at, c.stop = #digits + 1, math.min(c.stop, stop)
+    local version = u32(c, "the version")
+    if version ~= 1 then fail(c.at - 4, "version %.0f, not 1", version) end
+    while c.at < c.stop do rlx_entry(c, root) end
+    if c.s:sub(stop + 1, stop + 1) ~= "," then fail(c.stop, "no comma ends the message") end
+end
+
+local rlx_own = fields(rlx, "command:text response:text message:text exploit:bool reward:real terminal:bool")
+local rlx_line = describer("command response exploit reward terminal state data message")
+
+function rlx.dissector(tvb, pinfo, tree)
+    return stream(rlx, tvb, pinfo, tree, nil, rlx_message, rlx_own, rlx_line)
+end
+
+register(rlx, "tcp.port", "7001")
+guess(rlx, "tcp", function(bytes) return bytes:find("^[1-9]%d*:\1%z%z%z") end)
+
+-- JSON
+
+-- Skips spaces and returns the next character, which must be one of `wanted`.
+local function json_next(c, wanted)
+    local at = c.s:find("[^ \t\r\n]", c.at + 1) or c.stop + 1
+    local char = c.s:sub(at, at)
+    c.at = at - 1
+    if char == "" or wanted and not wanted:find(char, 1, true) then
+        fail(c.at, "%s, expected %s", char == "" and "the end" or cut(char, 1), wanted or "a value")
+    end
+    return char
+end
+
+-- Reads a text, as it is written: escapes are left in it.
+local function json_text(c)
+    local from, at = c.at, c.at + 1
+    repeat
+        at = c.s:find('["\\]', at + 1)
+        if not at then fail(from, "a text without an end") end
+        local escape = c.s:byte(at) == 92
+        if escape then at = at + 1 end
+    until not escape
+    c.at = at
+    return (text_at(c, from + 1, at - from - 2))
+end
+
+local json_value
+
+local function json_entries(c, made, close)
+    c.at = c.at + 1
+    local char = json_next(c)
+    if char == close then c.at = c.at + 1 end
+    while char ~= close do
+        json_next(c, close == "}" and '"' or nil)
+        local at, key = c.at, #made
+        if close == "}" then
+            key = json_text(c)
+            json_next(c, ":")
+            c.at = c.at + 1
+        end
+        add(c, made, key, at, json_value)
+        char = json_next(c, "," .. close)
+        c.at = c.at + 1
+    end
+    return close == "}" and "dict" or "list"
+end
+
+function json_value(c, made)
+    local char = json_next(c)
+    if char == '"' then return "text", json_text(c) end
+    if char == "{" or char == "[" then return json_entries(c, made, char == "{" and "}" or "]") end
+    local word = c.s:match("^%-?[%w.+-]*", c.at + 1)
+    local number = word:find("^%-?%d[%d.eE+-]*$") and tonumber(word)
+    if not number and word ~= "true" and word ~= "false" and word ~= "null" then
+        fail(c.at, "%s is no value", cut(word == "" and char or word, 20))
+    end
+    c.at = c.at + #word
+    if number then return word:find("[.eE]") and "real" or #word > 15 and "real" or "int", number end
+    if word ~= "null" then return "bool", word == "true" end
+    return "null"
+end
+
+-- MessagePack, with the arrays of msgpack-numpy and of openpi
+
+local MSGPACK = { -- what follows the byte: kind, format of a number or of a size
+    [0xc0] = { "null" }, [0xc2] = { "bool", false }, [0xc3] = { "bool", true },
+    [0xc4] = { "bytes", ">I1" }, [0xc5] = { "bytes", ">I2" }, [0xc6] = { "bytes", ">I4" },
+    [0xc7] = { "extension", ">I1" }, [0xc8] = { "extension", ">I2" }, [0xc9] = { "extension", ">I4" },
+    [0xca] = { "real", ">f" }, [0xcb] = { "real", ">d" },
+    [0xcc] = { "int", ">I1" }, [0xcd] = { "int", ">I2" }, [0xce] = { "int", ">I4" }, [0xcf] = { "int", ">E" },
+    [0xd0] = { "int", ">i1" }, [0xd1] = { "int", ">i2" }, [0xd2] = { "int", ">i4" }, [0xd3] = { "int", ">e" },
+    [0xd4] = { "extension", 1 }, [0xd5] = { "extension", 2 }, [0xd6] = { "extension", 4 },
+    [0xd7] = { "extension", 8 }, [0xd8] = { "extension", 16 },
+    [0xd9] = { "text", ">I1" }, [0xda] = { "text", ">I2" }, [0xdb] = { "text", ">I4" },
+    [0xdc] = { "list", ">I2" }, [0xdd] = { "list", ">I4" }, [0xde] = { "dict", ">I2" }, [0xdf] = { "dict", ">I4" },
+}
+
+-- Makes an array of a map that stands for one.
+local function msgpack_map(c, made)
+    local mark = find(made, "nd") or find(made, "__ndarray__") or find(made, "__npgeneric__")
+    local dtype, data = find(made, "type") or find(made, "dtype"), find(made, "data")
+    if not (mark and dtype and data and dtype.kind == "text" and data.kind == "bytes") then return "dict" end
+    local shape = {}
+    for i, n in ipairs(find(made, "shape") or {}) do shape[i] = plain(n.value) end
+    for i = #made, 1, -1 do made[i] = nil end
+    return array(c, made, dtype.value, shape, data.value[1], data.value[2])
+end
+
+local function msgpack_value(c, made)
+    local byte = unpack_one(c, "B", "a value")
+    if byte < 0x80 or byte >= 0xe0 then return "int", byte < 0x80 and byte or byte - 256 end
+    local kind, size
+    if byte < 0xc0 then
+        kind = byte < 0x90 and "dict" or byte < 0xa0 and "list" or "text"
+        size = byte % (kind == "text" and 32 or 16)
+    else
+        if not MSGPACK[byte] then fail(c.at - 1, "unknown byte 0x%02x", byte) end
+        kind, size = MSGPACK[byte][1], MSGPACK[byte][2]
+        if type(size) == "string" then size = unpack_one(c, size, "a number") end
+    end
+    if kind == "text" or kind == "bytes" or kind == "extension" then
+        local at = take(c, size + (kind == "extension" and 1 or 0), "a " .. kind)
+        local text, well = text_at(c, at, c.at - at)
+        if kind == "text" and well then return kind, text end
+        return "bytes", { at, c.at - at }
+    elseif kind ~= "list" and kind ~= "dict" then
+        return kind, size
+    end
+    if size * (kind == "dict" and 2 or 1) > c.stop - c.at then
+        fail(c.at, "a %s of %.0f entries in %d bytes", kind, size, c.stop - c.at)
+    end
+    for i = 0, size - 1 do
+        local at, key = c.at, i
+        if kind == "dict" then
+            local holder = { up = made.up, key = made.key, depth = made.depth }
+            key = brief(add(c, holder, "key", at, msgpack_value), 0)
+        end
+        add(c, made, key, at, msgpack_value)
+    end
+    return kind == "dict" and msgpack_map(c, made) or kind
+end
+
+-- Reads a map in JSON or MessagePack, told apart by the first byte.
+local function map(c, root)
+    local at, kind = c.at, nil
+    if c.s:find("^[{ \t\r\n]", at + 1) then
+        json_next(c, "{")
+        kind = json_entries(c, root, "}")
+        c.at = (c.s:find("[^ \t\r\n]", c.at + 1) or c.stop + 1) - 1
+    else
+        kind = msgpack_value(c, root)
+    end
+    if kind ~= "dict" then fail(at, "a message is a map") end
+    if c.at < c.stop then fail(c.at, "%d bytes follow the message", c.stop - c.at) end
+end
+
+-- RLlink: eight digits and a map, which may be compressed
+
+local rllink = Proto("RLlink", "RLlib's RLlink")
+
+local function rllink_message(c, root)
+    c.at = 8
+    if c.s:sub(9, 12) ~= "\40\181\47\253" then return map(c, root) end
+    add(c, root, "zstd", 8, function() return "bytes", { take(c, c.stop - 8, "zstd"), c.stop - 8 } end)
+end
+
+local rllink_own = fields(rllink, "type:text timesteps:int env_steps:int state.weights_seq_no:int")
+local rllink_line = describer("type timesteps env_steps weights_seq_no state.weights_seq_no zstd")
+
+function rllink.dissector(tvb, pinfo, tree)
+    return stream(rllink, tvb, pinfo, tree, 8, rllink_message, rllink_own, rllink_line)
+end
+
+register(rllink, "tcp.port", "5555")
+guess(rllink, "tcp", function(bytes) return bytes:find("^%d%d%d%d%d%d%d%d[{\128-\143].?type") end)
+
+-- PERLERT: datagrams of text. A word in capitals is a field.
+
+local perlert = Proto("PERLERT", "Protocol for Evaluating Reinforcement Learning Environments in Real Time")
+local PERLERT = {
+    { "lobby", "NAME:NUMBER;lobby" },
+    { "register", "NAME:NUMBER;register=KEY,TAG" },
+    { "ready", "NAME:NUMBER;ready=KEY,READY" },
+    { "action", "NAME:NUMBER;action=ACTION" },
+    { "registered", "NAME:NUMBER;registered=KEY" },
+    { "message", "NAME:NUMBER;message=MESSAGE" },
+    { "start", "NAME:NUMBER;start=port:PORT" },
+    { "step", "NAME:NUMBER:TIMESTAMP:STEP;obs=OBSERVATION;reward=REWARD;done=DONE" },
+    { "step", "NAME:NUMBER:TIMESTAMP:STEP;obs=OBSERVATION;reward=REWARD;done=DONE;extra=EXTRA" },
+    { "slots", "NAME:NUMBER;SLOTS" },
+}
+local CLASSES = { ACTION = "[^:;=]*", MESSAGE = ".*", OBSERVATION = "[^;=]*", REWARD = "[^;=]*", EXTRA = "[^;=]*",
+    NUMBER = "%d+", TIMESTAMP = "%d+", STEP = "%d+", PORT = "%d+", SLOTS = "[^:;,=]*=[oc][^:;,=]*,.*" }
+local FLAGS = { ["true"] = true, ["false"] = false }
+local perlert_own = fields(perlert, "kind:text name:text number:int timestamp:int step:int key:text tag:text "
+    .. "ready:bool action:text message:text port:int observation:text reward:real done:bool extra:text slots:text")
+
+-- Returns the fields of a datagram, {key, offset, text}, and the offset up to which it has the form.
+local function match(s, form)
+    local found, at = {}, 0
+    for word, literal in form:gmatch("(%u*)([^%u]*)") do
+        if word ~= "" then
+            local text, key = s:match("^" .. (CLASSES[word] or "[^:;,=]*"), at + 1), word:lower()
+            if not text or perlert_own[key].kind == "bool" and FLAGS[text] == nil then return found, at end
+            table.insert(found, { key, at, text })
+            at = at + #text
+        end
+        for char in literal:gmatch(".") do
+            if s:sub(at + 1, at + 1) ~= char then return found, at end
+            at = at + 1
+        end
+    end
+    return found, at
+end
+
+local function perlert_value(c, _, key, text)
+    text = text_of(c, #text, key)
+    local kind = perlert_own[key].kind
+    if kind == "bool" then return kind, FLAGS[text] end
+    if kind == "text" or not tonumber(text) then return "text", text end
+    return kind, tonumber(text)
+end
+
+local function perlert_message(c, root)
+    local kind, found, reached = nil, nil, -1
+    for _, form in ipairs(PERLERT) do
+        local these, at = match(c.s, form[2])
+        if at > reached then kind, found, reached = form[1], these, at end
+    end
+    for _, each in ipairs(found) do
+        c.at = each[2]
+        add(c, root, each[1], c.at, perlert_value, each[1], each[3])
+    end
+    if reached < c.stop then fail(reached, "no message of PERLERT, or a ciphered one") end
+    c.at = 0
+    add(c, root, "kind", 0, function() return "text", kind end)
+end
+
+local perlert_line = describer("kind name number step key tag ready action message port observation reward "
+    .. "done extra slots")
+
+function perlert.dissector(tvb, pinfo, tree)
+    local _, text = message(perlert, tvb, pinfo, tree, perlert_message, perlert_own, perlert_line)
+    inform(pinfo, text)
+    return tvb:len()
+end
+
+register(perlert, "udp.port", "32322")
+guess(perlert, "udp", function(bytes)
+    for _, form in ipairs(PERLERT) do
+        local found, at = match(bytes, form[2])
+        if at == #bytes or #found >= 5 then return true end
+    end
+end)
+
+-- Universe's rewarder: JSON in WebSocket
+
+local rewarder = Proto("Rewarder", "Universe's rewarder")
+local rewarder_own = fields(rewarder, "method:text headers.episode_id:text headers.message_id:int headers.sent_at:real "
+    .. "body.env_id:text body.env_state:text body.fps:real body.reward:real body.done:bool body.text:text body.message:text")
+local rewarder_line = describer("method headers.episode_id body.env_id body.env_state body.reward body.done body.text "
+    .. "body.observation body.action body.message")
+
+function rewarder.dissector(tvb, pinfo, tree)
+    local _, text = message(rewarder, tvb, pinfo, tree, map, rewarder_own, rewarder_line)
+    pinfo.cols.info:append(" " .. text)
+    return tvb:len()
+end
+
+register(rewarder, "ws.port", "15900")
+guess(rewarder, "ws", function(bytes) return bytes:find('"method"%s*:%s*"v0[.]') end)
+
+-- dm_env_rpc: Protocol Buffers in gRPC
+
+local dm = Proto("dm_env_rpc", "DeepMind's dm_env_rpc")
+local TENSORS = { -- by the number of the payload's field, which is also that of the DataType
+    "float32", "float64", "int8", "int32", "int64", "uint8", "uint32", "uint64", "bool", "string", "proto",
+}
+local STATES = { [0] = "INVALID_ENVIRONMENT_STATE", "RUNNING", "TERMINATED", "INTERRUPTED" }
+local SCHEMA = {} -- of a message: key and kind by a field's number; a kind in capitals is a message
+for name, text in ([[
+Request: create_world:1:Settings join_world:2:World step:3:Step reset:4:Settings reset_world:5:World
+    leave_world:6:Empty destroy_world:7:World extension:15:Any;
+Response: create_world:1:World join_world:2:Joined step:3:Stepped reset:4:Joined reset_world:5:Empty
+    leave_world:6:Empty destroy_world:7:Empty extension:15:Any error:16:Status;
+Settings: settings:1:tensors; World: world_name:1:text settings:2:tensors;
+Step: actions:1:tensors requested_observations:2:uids; Stepped: state:1:state observations:2:tensors;
+Joined: specs:1:Specs; Specs: actions:1:specs observations:2:specs; Empty:;
+Any: type_url:1:text value:2:bytes; Status: code:1:int message:2:text;
+]]):gmatch("(%u%l+):([^;]*);") do
+    SCHEMA[name] = {}
+    for key, number, kind in text:gmatch("(%S+):(%d+):(%a+)") do SCHEMA[name][tonumber(number)] = { key, kind } end
+end
+
+-- Reads a varint: a number below 2^53, else an Int64 or UInt64.
+local function varint(c, class)
+    local low, middle, high = 0, 0, 0 -- 28, 28 and 8 bits
+    for i = 0, 9 do
+        local byte = unpack_one(c, "B", "a varint")
+        local bits = byte % 128 * 128 ^ (i % 4)
+        if i < 4 then low = low + bits elseif i < 8 then middle = middle + bits else high = high + bits end
+        if byte < 128 and (i < 9 or byte < 2) then
+            if i < 7 then return low + middle * 2 ^ 28 end
+            return class.new(low + middle % 16 * 2 ^ 28, math.floor(middle / 16) + high * 2 ^ 24)
+        end
+    end
+    fail(c.at - 1, "a varint over 64 bits")
+end
+
+-- Calls read(number, wire type, size, value) for each field of a message, with the cursor at its
+-- value. The cursor is then at the message's end.
+local function each_field(c, size, read)
+    local outer, at = c.stop, take(c, size, "a message")
+    c.at, c.stop = at, at + size
+    while c.at < c.stop do
+        count_value(c)
+        at = c.at
+        local tag, value, length = varint(c, UInt64), nil, 0
+        if type(tag) ~= "number" or tag < 8 or tag >= 2 ^ 32 then fail(at, "no tag of a field") end
+        local wire = math.floor(tag % 8)
+        if wire == 0 then value = varint(c, Int64) end
+        if wire == 1 or wire == 5 then length = wire == 1 and 8 or 4 end
+        if wire == 2 then length = varint(c, UInt64) end
+        if wire == 3 or wire == 4 or wire > 5 or type(length) ~= "number" then fail(at, "wire type %d", wire) end
+        at = take(c, length, "a field")
+        c.at = at
+        read(math.floor(tag / 8), wire, length, value)
+        c.at = at + length
+    end
+    c.stop = outer
+end
+
+-- Appends integers, packed or one, to a list of at most FIRST. Returns whether there are more.
+local function integers(c, wire, length, value, class, list, format)
+    local stop = c.at + length
+    if wire == 0 then list[#list + 1] = format(value) end
+    while wire == 2 and c.at < stop do
+        if #list == FIRST then return true end
+        list[#list + 1] = format(varint(c, class))
+    end
+    if c.at > stop then fail(stop, "an integer that ends after its field") end
+end
+
+-- Reads a Tensor, or a TensorSpec, whose name becomes the key.
+local function tensor(c, made, size, spec)
+    made.kind, made.dtype, made.shape, made.first = "array", "?", {}, {}
+    local data, shape_at
+    local function element(wire, length, value)
+        local dtype, first = made.dtype, made.first
+        if wire == 2 and (dtype:find("float") or dtype:find("int8")) then
+            data = { c.at, length }
+        elseif #first >= FIRST then
+            made.more = true
+        elseif dtype == "string" or dtype == "proto" then
+            first[#first + 1] = dtype == "string" and cut(text_of(c, length, "a string"), 60) or length .. " bytes"
+        elseif wire == 1 or wire == 5 then
+            first[#first + 1] = ("%.7g"):format((Struct.unpack(wire == 1 and "<d" or "<f", c.s, c.at + 1)))
+        else
+            local class = dtype:find("^u") and UInt64 or Int64
+            made.more = integers(c, wire, length, value, class, first, function(one)
+                return dtype == "bool" and tostring(one ~= 0) or plain(one)
+            end)
+        end
+    end
+    each_field(c, size, function(number, wire, length, value)
+        if number == (spec and 2 or 15) then
+            shape_at = c.at
+            if integers(c, wire, length, value, Int64, made.shape, plain) then
+                fail(shape_at, "more than %d dimensions", FIRST)
+            end
+        elseif spec and number == 1 and wire == 2 then
+            made.key = text_of(c, length, "a name")
+        elseif spec and number == 3 then
+            made.dtype = TENSORS[value] or "?"
+        elseif not spec and TENSORS[number] and wire == 2 then
+            made.dtype = TENSORS[number]
+            each_field(c, length, function(inner, ...) if inner == 1 then element(...) end end)
+        end
+    end)
+    if data then return array(c, made, made.dtype, made.shape, data[1], data[2], true) end
+    return "array"
+end
+
+-- Reads an entry of a map: a UID or text, and a Tensor or TensorSpec.
+local function map_entry(c, made, size, spec, names)
+    each_field(c, size, function(number, wire, length, value)
+        if number == 1 and wire == 0 then
+            made.uid, made.key = value, names[plain(value)] or "uid " .. plain(value)
+        elseif number == 1 and wire == 2 then
+            made.key = text_of(c, length, "a key")
+        elseif number == 2 and wire == 2 then
+            tensor(c, made, length, spec)
+        end
+    end)
+    return made.dtype and "array" or "null"
+end
+
+local function proto_message(c, up, size, name, names)
+    each_field(c, size, function(number, wire, length, value)
+        local key, kind = table.unpack(SCHEMA[name][number] or {})
+        local at = c.at
+        if not key then return end
+        if wire ~= ((kind == "int" or kind == "state") and 0 or kind == "uids" and wire or 2) then
+            fail(at, "%s of wire type %d", key, wire)
+        end
+        if kind == "tensors" or kind == "specs" then
+            local made = find(up, key) or add(c, up, key, at, function() return "dict" end)
+            add(c, made, "?", at, map_entry, length, kind == "specs", names[key] or {})
+            made.size = c.at - made.at
+            return
+        end
+        add(c, up, key, at, function(_, made)
+            if SCHEMA[kind] then
+                proto_message(c, made, length, kind, names)
+                return "dict"
+            elseif kind == "uids" then
+                made.dtype, made.shape, made.first = "uid", {}, {}
+                made.more = integers(c, wire, length, value, UInt64, made.first, function(uid)
+                    return names.observations[plain(uid)] or plain(uid)
+                end)
+                return "array"
+            elseif kind == "bytes" then
+                return kind, { take(c, length, key), length }
+            elseif kind == "text" then
+                return kind, text_of(c, length, key)
+            end
+            return kind == "int" and kind or "text", kind == "int" and value or STATES[value] or plain(value)
+        end)
+    end)
+end
+
+-- Names of UIDs by call, since the frames with specs: {frame, actions, observations}.
+local known, tcp_stream, http2_stream = {}, Field.new("tcp.stream"), Field.new("http2.streamid")
+
+function dm.init() known = {} end
+
+local dm_own = fields(dm, "step.state:text error.code:int error.message:text create_world.world_name:text")
+
+local function dm_line(root)
+    local made = root[1]
+    return made and made.key .. (#made > 0 and " " .. brief(made, 2) or "") or "nothing"
+end
+
+function dm.dissector(tvb, pinfo, tree)
+    local name = pinfo.match_string:find(",request", 1, true) and "Request" or "Response"
+    local streams = { http2_stream() }
+    local call = tostring(tcp_stream()) .. ":" .. tostring(streams[#streams])
+    local names = { actions = {}, observations = {} }
+    known[call] = known[call] or {}
+    for _, since in ipairs(known[call]) do names = since.frame <= pinfo.number and since or names end
+    local function parse(c, root) proto_message(c, root, c.stop, name, names) end
+    local root, text = message(dm, tvb, pinfo, tree, parse, dm_own, dm_line)
+    local specs = find(root, "join_world.specs") or find(root, "reset.specs")
+    if specs and not pinfo.visited then
+        names = { frame = pinfo.number, actions = {}, observations = {} }
+        for _, domain in ipairs(specs) do
+            for _, spec in ipairs(domain) do
+                if spec.uid then names[domain.key][plain(spec.uid)] = spec.key end
+            end
+        end
+        table.insert(known[call], names)
+    end
+    pinfo.cols.info:append((" %s %s"):format(name:lower(), text))
+    return tvb:len()
+end
+
+for _, direction in ipairs({ "request", "response" }) do
+    DissectorTable.get("grpc_message_type"):add(
+        "application/grpc,/dm_env_rpc.v1.Environment/Process," .. direction, dm)
+end
+register(dm, "tcp.port", "9911", Dissector.get("http2"))
