@@ -1,12 +1,11 @@
 -- Wireshark dissectors for RLX, RLlink, PERLERT, Universe's rewarder and dm_env_rpc.
 --
--- A parser turns the bytes of a message into a tree of nodes, and `show` adds the nodes to
--- Wireshark's tree. Parsers compare each size with the bytes that are left before they use it.
--- `fail` ends a parser: what it has read is shown, and an expert info names offset and path.
+-- A parser turns the bytes of a message into a tree of nodes, and `show` adds the nodes to Wireshark's
+-- tree. Parsers compare each size with the bytes that are left before they use it. `fail` ends a parser:
+-- what it has read is shown, and an expert info names the offset and the path.
 --
--- A node has a kind (a key of `generic`), a value, its offset and size, its key, its parent `up`,
--- and its entries as a sequence. The value of bytes is {offset, size}. An array has a dtype, a
--- shape, and its first values as texts.
+-- A node has a kind (a key of `generic`), a value, offset and size, a key, its parent `up`, and its entries
+-- as a sequence. The value of bytes is {offset, size}. An array has dtype, shape and first values, as texts.
 
 local MESSAGE = 64 * 2 ^ 20 -- bytes of a message; Wireshark does not collect a longer one
 local VALUES = 65536 -- values of a message that are read
@@ -47,9 +46,7 @@ local function over(at, text, ...) error({ at = at, text = text:format(...), inf
 -- Moves past `size` bytes and returns their offset.
 local function take(c, size, what)
     local at = c.at
-    if size > c.stop - at then
-        fail(at, "%s needs %.0f bytes, %d are left", what, size, c.stop - at)
-    end
+    if size > c.stop - at then fail(at, "%s needs %.0f bytes, %d are left", what, size, c.stop - at) end
     c.at = at + size
     return at
 end
@@ -69,6 +66,13 @@ local function text_of(c, size, what)
     local text, well = text_at(c, at, size)
     if not well then fail(at, "%s is not UTF-8 without NUL", what) end
     return text
+end
+
+local function check_count(c, count, least, what)
+    if count * least > c.stop - c.at then
+        fail(c.at, "%s of %.0f entries, %d bytes are left", what, count, c.stop - c.at)
+    end
+    return count
 end
 
 local function count_value(c)
@@ -103,12 +107,8 @@ local function find(node, path)
     return node
 end
 
-local function whole(class, value) return type(value) == "number" and class.new(value) or value end
-
 -- An integer as text: tostring(3.0) depends on Lua's version.
 local function plain(value) return type(value) == "number" and ("%.0f"):format(value) or tostring(value) end
-
--- Arrays
 
 local FORMATS = {
     b1 = "I1", i1 = "i1", i2 = "i2", i4 = "i4", i8 = "e",
@@ -116,8 +116,8 @@ local FORMATS = {
 }
 local WORDS = { bool = "b", int = "i", uint = "u", float = "f", complex = "c" }
 
--- Reads the first values of an array from its data, and compares sizes. A dtype is ">f4", "float32"
--- or "bool"; of others the first bytes are shown. With `one`, one element may stand for all.
+-- Reads an array's first values and compares its size, which with `one` may be that of one element. A dtype
+-- is ">f4", "float32" or "bool"; of others the first bytes are shown.
 local function array(c, made, dtype, shape, at, size, one)
     made.dtype, made.shape, made.first = dtype, shape, {}
     local order, kind, item = dtype:match("^([<>=|]?)([biufc])(%d+)$")
@@ -127,19 +127,20 @@ local function array(c, made, dtype, shape, at, size, one)
     end
     item = kind and tonumber(item)
     local format = kind and FORMATS[kind .. plain(item)]
-    for i = 0, math.min(FIRST, math.floor(size / (format and item or 1))) - 1 do
+    local count = size / (format and item or 1)
+    for i = 0, math.min(FIRST, math.floor(count)) - 1 do
         local value = ("%02x"):format(c.s:byte(at + i + 1))
         if format then
             value = Struct.unpack((order == ">" and ">" or "<") .. format, c.s, at + i * item + 1)
-            value = kind == "b" and tostring(value ~= 0)
-                or kind == "f" and (item == 4 and "%.7g" or "%.15g"):format(value) or plain(value)
+            value = kind == "b" and tostring(value ~= 0) or kind ~= "f" and plain(value)
+                or (item == 4 and "%.7g" or "%.15g"):format(value)
         end
         made.first[i + 1] = value
     end
-    made.more = size > FIRST * (format and item or 1)
+    made.more = count > FIRST
     local wanted = item
     for _, n in ipairs(shape) do wanted = item and wanted * (tonumber(n) or 0) end
-    if wanted and wanted ~= size and not (one and size == item or wanted < 0) then
+    if wanted and wanted ~= size and not (one and (size == item or wanted < 0)) then
         fail(at, "%s (%s) has %.0f bytes, not %.0f", dtype, table.concat(shape, ", "), size, wanted)
     end
     return "array"
@@ -183,38 +184,33 @@ local function show(tree, tvb, node, own)
     if not node.size and #node > 0 then -- damaged within
         node.kind = type(node[1].key) == "number" and "list" or "dict"
     end
-    local path, kind, value = path_of(node), node.kind, node.value
-    local mine = own[path] or {}
+    local path, kind, value, mine = path_of(node), node.kind, node.value, nil
+    mine = own[path] or {}
     if mine.kind == "real" and kind == "int" then kind, value = "real", tonumber(plain(value)) end
-    local field = mine.kind == kind and mine.field or generic[kind] or generic.null
     local range = range_of(tvb, node.at, node.size)
     if kind == "list" or kind == "dict" then value = #node end
     if kind == "array" then value = brief(node, 0) end
     if kind == "text" then value = cut(value, 4096) end
-    if kind == "int" then value = whole(Int64, value) end
+    if kind == "int" and type(value) == "number" then value = Int64.new(value) end
     if kind == "bytes" then range, value = range_of(tvb, value[1], value[2]), nil end
+    local field = mine.kind == kind and mine.field or generic[kind] or generic.null
     local item = value == nil and tree:add(field, range) or tree:add(field, range, value)
     local index = type(node.key) == "number"
     item:set_text((index and ("[%d]: "):format(node.key) or node.key .. ": ") .. brief(node, 1))
     local function note(name, text) item:add(generic[name], range, text):set_generated() end
     if not index then note("path", path) end
-    if node.uid then note("uid", whole(UInt64, node.uid)) end
+    if node.uid then note("uid", type(node.uid) == "number" and UInt64.new(node.uid) or node.uid) end
     if kind == "array" then
         note("dtype", node.dtype)
         note("shape", "(" .. table.concat(node.shape, ", ") .. ")")
         note("first", table.concat(node.first, ", ") .. (node.more and ", ..." or ""))
     end
-    for i, entry in ipairs(node) do
-        if i > ENTRIES then
-            item:add(range, ("%d more are not shown"):format(#node - i + 1))
-            break
-        end
-        show(item, tvb, entry, own)
-    end
+    for i = 1, math.min(#node, ENTRIES) do show(item, tvb, node[i], own) end
+    if #node > ENTRIES then item:add(range, ("%d more are not shown"):format(#node - ENTRIES)) end
 end
 
 -- Parses a message, shows it, and returns its root and a line about it.
-local function message(proto, tvb, pinfo, tree, parse, own, describe)
+local function message(proto, tvb, pinfo, tree, parse, own)
     local c = { tvb = tvb, s = tvb:raw(0, tvb:len()), at = 0, stop = tvb:len(), values = 0 }
     local root = { kind = "dict", depth = 0 }
     c.last = root
@@ -222,72 +218,29 @@ local function message(proto, tvb, pinfo, tree, parse, own, describe)
     if not well and type(fault) ~= "table" then error(fault, 0) end -- a mistake of this file
     local item = tree:add(proto, tvb:range())
     for i = 1, math.min(#root, ENTRIES) do show(item, tvb, root[i], own) end
-    local text = cut(describe(root), 200)
+    local text = cut(brief(root, 2):sub(2, -2), 200)
     if not well then
         local path = path_of(c.last)
         local words = ("%s at offset %d%s"):format(fault.text, fault.at, path == "" and "" or ", in " .. path)
         item:add(range_of(tvb, fault.at), words):add_proto_expert_info(fault.info, words)
         text = ("%s [%s]"):format(text, words)
     end
-    item:append_text(", " .. text)
+    item:append_text(": " .. text)
     pinfo.cols.protocol:set(proto.name)
-    return root, text
+    if own.joined then pinfo.cols.info:append(" " .. text) else pinfo.cols.info:set(text .. "  ") end
+    pinfo.cols.info:fence() -- other messages of the packet follow
+    return root
 end
 
--- Returns a function that describes a message: the first path's value, then others with names.
-local function describer(paths)
-    return function(root)
-        local parts = {}
-        for path in paths:gmatch("%S+") do
-            local node = find(root, path)
-            local name = #parts > 0 and path:match("[^.]+$") .. "=" or ""
-            if node then parts[#parts + 1] = name .. brief(node, 1) end
-        end
-        return table.concat(parts, " ")
+-- Makes a protocol's own fields of "path:kind ...". Other values are fields of rlwire.
+local function fields(proto, text)
+    local own, makers = {}, { int = "int64", real = "double", text = "string", bool = "bool" }
+    for path, kind in text:gmatch("(%S+):(%a+)") do
+        local word = path:match("[^.]+$")
+        own[path] = { kind = kind, field = ProtoField[makers[kind]](proto.name:lower() .. "." .. word, word) }
+        table.insert(proto.fields, own[path].field)
     end
-end
-
--- Writes into the info column. Several messages of a packet follow each other.
-local function inform(pinfo, text)
-    pinfo.cols.info:set(text .. "  ")
-    pinfo.cols.info:fence()
-end
-
--- Returns the size of the frame that begins with these bytes, nil if they are too few. A frame begins
--- with the size of its body: `count` digits, or digits and a colon, and then a comma ends it.
-local function frame_size(bytes, count)
-    local digits = bytes:match("^%d*"):sub(1, count or 10)
-    local after = bytes:sub(#digits + 1, #digits + 1)
-    if #digits == 0 or not count and (digits:find("^0.") or after ~= "" and after ~= ":")
-        or count and #digits < count and after ~= "" then fail(#digits, "no size of a message") end
-    local size = tonumber(digits)
-    if size > MESSAGE then over(0, "a message of %s bytes", digits) end
-    return count and #digits == count and count + size or after == ":" and #digits + size + 2 or nil
-end
-
--- Dissects all frames of a segment.
-local function stream(proto, tvb, pinfo, tree, count, ...)
-    local at, length = 0, tvb:len()
-    while at < length do
-        local well, size = pcall(frame_size, tvb:raw(at, math.min(20, length - at)), count)
-        if not well then
-            if type(size) ~= "table" then error(size, 0) end
-            local words = ("%s at offset %d of the segment"):format(size.text, at + size.at)
-            tree:add(proto, tvb:range(at)):add_proto_expert_info(size.info, words)
-            pinfo.cols.protocol:set(proto.name)
-            inform(pinfo, "[" .. words .. "]")
-            break
-        elseif (not size or size > length - at) and pinfo.can_desegment > 0 then
-            pinfo.desegment_offset = at
-            pinfo.desegment_len = size and size - (length - at) or DESEGMENT_ONE_MORE_SEGMENT
-            break
-        end
-        size = math.min(size or length, length - at) -- the capture may lack bytes
-        local _, text = message(proto, tvb:range(at, size):tvb(), pinfo, tree, ...)
-        inform(pinfo, text)
-        at = at + size
-    end
-    return length
+    return own
 end
 
 -- Registers a dissector for ports, which are a preference.
@@ -303,7 +256,7 @@ local function register(proto, name, ports, handler)
     change()
 end
 
--- Registers a dissector for other ports, where a message's first bytes match.
+-- Registers a dissector for other ports, where the first bytes match.
 local function guess(proto, kind, matches)
     proto:register_heuristic(kind, function(tvb, pinfo, tree)
         if not matches(tvb:raw(0, math.min(tvb:len(), 64))) then return false end
@@ -313,16 +266,30 @@ local function guess(proto, kind, matches)
     end)
 end
 
--- Makes a protocol's own fields of "path:kind ...". Other values are fields of rlwire.
-local function fields(proto, text)
-    local own, makers = {}, { int = "int64", real = "double", text = "string", bool = "bool" }
-    for path, kind in text:gmatch("(%S+):(%a+)") do
-        local word = path:match("[^.]+$")
-        local field = ProtoField[makers[kind]](proto.name:lower() .. "." .. word, word)
-        own[path] = { kind = kind, field = field }
-        table.insert(proto.fields, field)
+-- Returns a dissector of a stream of frames. A frame begins with what `pattern` matches: all of it, and the
+-- digits of the body's size. `after` is the number of bytes that follow the body.
+local function stream(proto, pattern, after, parse, own)
+    local function size_of(tvb, _, at)
+        local bytes = tvb:raw(at, math.min(20, tvb:len() - at))
+        local head, digits = bytes:match(pattern)
+        if not head and #bytes < 10 and bytes:find("^%d*$") then return 0 end -- more are needed
+        local size = head and #head + tonumber(digits) + after
+        return size and size <= MESSAGE and size or tvb:len() - at
     end
-    return own
+    local function frame(c, root)
+        local head, digits = c.s:match(pattern)
+        if not head then fail(0, "no size of a message") end
+        if tonumber(digits) >= MESSAGE then over(0, "a message of %s bytes", digits) end
+        c.at = #head
+        parse(c, root, #head + tonumber(digits))
+    end
+    return function(tvb, pinfo, tree)
+        dissect_tcp_pdus(tvb, tree, 1, size_of, function(part)
+            message(proto, part, pinfo, tree, frame, own)
+            return part:len()
+        end)
+        return tvb:len()
+    end
 end
 
 -- RLX: netstrings with keys and typed values
@@ -332,14 +299,6 @@ local rlx = Proto("RLX", "RELAAX's Reinforcement Learning eXchange")
 local function u32(c, what) return unpack_one(c, "<I4", what) end
 
 local function rlx_text(c, what) return text_of(c, u32(c, what), what) end
-
-local function rlx_count(c, least, what)
-    local at, count = c.at, u32(c, what)
-    if count > (c.stop - c.at) / least then
-        fail(at, "%s of %.0f entries in %d bytes", what, count, c.stop - c.at)
-    end
-    return count
-end
 
 local rlx_value
 
@@ -372,13 +331,13 @@ local RLX = {
         return array(c, made, dtype, shape, take(c, size, "NDARRAY"), size)
     end,
     function(c, made)
-        for i = 0, rlx_count(c, 1, "LIST") - 1 do add(c, made, i, c.at, rlx_value) end
+        for i = 0, check_count(c, u32(c, "LIST"), 1, "LIST") - 1 do add(c, made, i, c.at, rlx_value) end
         return "list"
     end,
     function(c) return "int", u32(c, "UINT4") end,
     function(c) return "int", unpack_one(c, "<e", "INT64") end,
     function(c, made)
-        for _ = 1, rlx_count(c, 5, "DICT") do rlx_entry(c, made) end
+        for _ = 1, check_count(c, u32(c, "DICT"), 5, "DICT") do rlx_entry(c, made) end
         return "dict"
     end,
 }
@@ -389,10 +348,8 @@ function rlx_value(c, made)
     return RLX[type](c, made)
 end
 
-local function rlx_message(c, root)
-    local digits = c.s:match("^%d+")
-    local stop = #digits + 1 + tonumber(digits)
-    c.at, c.stop = #digits + 1, math.min(c.stop, stop)
+local function rlx_message(c, root, stop)
+    c.stop = math.min(c.stop, stop)
     local version = u32(c, "the version")
     if version ~= 1 then fail(c.at - 4, "version %.0f, not 1", version) end
     while c.at < c.stop do rlx_entry(c, root) end
@@ -400,12 +357,7 @@ local function rlx_message(c, root)
 end
 
 local rlx_own = fields(rlx, "command:text response:text message:text exploit:bool reward:real terminal:bool")
-local rlx_line = describer("command response exploit reward terminal state data message")
-
-function rlx.dissector(tvb, pinfo, tree)
-    return stream(rlx, tvb, pinfo, tree, nil, rlx_message, rlx_own, rlx_line)
-end
-
+rlx.dissector = stream(rlx, "^(([1-9]?%d*):)", 1, rlx_message, rlx_own)
 register(rlx, "tcp.port", "7001")
 guess(rlx, "tcp", function(bytes) return bytes:find("^[1-9]%d*:\1%z%z%z") end)
 
@@ -417,7 +369,7 @@ local function json_next(c, wanted)
     local char = c.s:sub(at, at)
     c.at = at - 1
     if char == "" or wanted and not wanted:find(char, 1, true) then
-        fail(c.at, "%s, expected %s", char == "" and "the end" or cut(char, 1), wanted or "a value")
+        fail(c.at, "%s, expected %s", char == "" and "the end" or "another character", wanted or "a value")
     end
     return char
 end
@@ -460,13 +412,11 @@ function json_value(c, made)
     local char = json_next(c)
     if char == '"' then return "text", json_text(c) end
     if char == "{" or char == "[" then return json_entries(c, made, char == "{" and "}" or "]") end
-    local word = c.s:match("^%-?[%w.+-]*", c.at + 1)
+    local word = c.s:match("^[%w.+-]*", c.at + 1)
     local number = word:find("^%-?%d[%d.eE+-]*$") and tonumber(word)
-    if not number and word ~= "true" and word ~= "false" and word ~= "null" then
-        fail(c.at, "%s is no value", cut(word == "" and char or word, 20))
-    end
+    if not number and word ~= "true" and word ~= "false" and word ~= "null" then fail(c.at, "no value") end
     c.at = c.at + #word
-    if number then return word:find("[.eE]") and "real" or #word > 15 and "real" or "int", number end
+    if number then return (word:find("[.eE]") or #word > 15) and "real" or "int", number end
     if word ~= "null" then return "bool", word == "true" end
     return "null"
 end
@@ -486,25 +436,12 @@ local MSGPACK = { -- what follows the byte: kind, format of a number or of a siz
     [0xdc] = { "list", ">I2" }, [0xdd] = { "list", ">I4" }, [0xde] = { "dict", ">I2" }, [0xdf] = { "dict", ">I4" },
 }
 
--- Makes an array of a map that stands for one.
-local function msgpack_map(c, made)
-    local mark = find(made, "nd") or find(made, "__ndarray__") or find(made, "__npgeneric__")
-    local dtype, data = find(made, "type") or find(made, "dtype"), find(made, "data")
-    if not (mark and dtype and data and dtype.kind == "text" and data.kind == "bytes") then return "dict" end
-    local shape = {}
-    for i, n in ipairs(find(made, "shape") or {}) do shape[i] = plain(n.value) end
-    for i = #made, 1, -1 do made[i] = nil end
-    return array(c, made, dtype.value, shape, data.value[1], data.value[2])
-end
-
 local function msgpack_value(c, made)
     local byte = unpack_one(c, "B", "a value")
     if byte < 0x80 or byte >= 0xe0 then return "int", byte < 0x80 and byte or byte - 256 end
-    local kind, size
-    if byte < 0xc0 then
-        kind = byte < 0x90 and "dict" or byte < 0xa0 and "list" or "text"
-        size = byte % (kind == "text" and 32 or 16)
-    else
+    local kind, size = byte < 0x90 and "dict" or byte < 0xa0 and "list" or "text", byte % 16
+    if kind == "text" then size = byte % 32 end
+    if byte >= 0xc0 then
         if not MSGPACK[byte] then fail(c.at - 1, "unknown byte 0x%02x", byte) end
         kind, size = MSGPACK[byte][1], MSGPACK[byte][2]
         if type(size) == "string" then size = unpack_one(c, size, "a number") end
@@ -517,18 +454,21 @@ local function msgpack_value(c, made)
     elseif kind ~= "list" and kind ~= "dict" then
         return kind, size
     end
-    if size * (kind == "dict" and 2 or 1) > c.stop - c.at then
-        fail(c.at, "a %s of %.0f entries in %d bytes", kind, size, c.stop - c.at)
-    end
-    for i = 0, size - 1 do
+    for i = 0, check_count(c, size, kind == "dict" and 2 or 1, "a " .. kind) - 1 do
         local at, key = c.at, i
         if kind == "dict" then
-            local holder = { up = made.up, key = made.key, depth = made.depth }
-            key = brief(add(c, holder, "key", at, msgpack_value), 0)
+            key = add(c, { up = made.up, key = made.key, depth = made.depth }, "key", at, msgpack_value)
+            key = key.kind == "bytes" and text_at(c, key.value[1], key.value[2]) or brief(key, 0)
         end
         add(c, made, key, at, msgpack_value)
     end
-    return kind == "dict" and msgpack_map(c, made) or kind
+    -- A map may stand for an array.
+    local mark = find(made, "nd") or find(made, "__ndarray__") or find(made, "__npgeneric__")
+    local dtype, data, shape = find(made, "type") or find(made, "dtype"), find(made, "data"), {}
+    if not (mark and dtype and data and dtype.kind == "text" and data.kind == "bytes") then return kind end
+    for i, n in ipairs(find(made, "shape") or {}) do shape[i] = plain(n.value) end
+    for i = #made, 1, -1 do made[i] = nil end
+    return array(c, made, dtype.value, shape, data.value[1], data.value[2])
 end
 
 -- Reads a map in JSON or MessagePack, told apart by the first byte.
@@ -548,20 +488,14 @@ end
 -- RLlink: eight digits and a map, which may be compressed
 
 local rllink = Proto("RLlink", "RLlib's RLlink")
+local rllink_own = fields(rllink, "type:text timesteps:int env_steps:int weights_seq_no:int state.weights_seq_no:int")
 
 local function rllink_message(c, root)
-    c.at = 8
     if c.s:sub(9, 12) ~= "\40\181\47\253" then return map(c, root) end
     add(c, root, "zstd", 8, function() return "bytes", { take(c, c.stop - 8, "zstd"), c.stop - 8 } end)
 end
 
-local rllink_own = fields(rllink, "type:text timesteps:int env_steps:int state.weights_seq_no:int")
-local rllink_line = describer("type timesteps env_steps weights_seq_no state.weights_seq_no zstd")
-
-function rllink.dissector(tvb, pinfo, tree)
-    return stream(rllink, tvb, pinfo, tree, 8, rllink_message, rllink_own, rllink_line)
-end
-
+rllink.dissector = stream(rllink, "^((%d%d%d%d%d%d%d%d))", 0, rllink_message, rllink_own)
 register(rllink, "tcp.port", "5555")
 guess(rllink, "tcp", function(bytes) return bytes:find("^%d%d%d%d%d%d%d%d[{\128-\143].?type") end)
 
@@ -581,7 +515,7 @@ local PERLERT = {
     { "slots", "NAME:NUMBER;SLOTS" },
 }
 local CLASSES = { ACTION = "[^:;=]*", MESSAGE = ".*", OBSERVATION = "[^;=]*", REWARD = "[^;=]*", EXTRA = "[^;=]*",
-    NUMBER = "%d+", TIMESTAMP = "%d+", STEP = "%d+", PORT = "%d+", SLOTS = "[^:;,=]*=[oc][^:;,=]*,.*" }
+    SLOTS = "[^:;,=]*=[oc][^:;,=]*,.*" }
 local FLAGS = { ["true"] = true, ["false"] = false }
 local perlert_own = fields(perlert, "kind:text name:text number:int timestamp:int step:int key:text tag:text "
     .. "ready:bool action:text message:text port:int observation:text reward:real done:bool extra:text slots:text")
@@ -591,8 +525,10 @@ local function match(s, form)
     local found, at = {}, 0
     for word, literal in form:gmatch("(%u*)([^%u]*)") do
         if word ~= "" then
-            local text, key = s:match("^" .. (CLASSES[word] or "[^:;,=]*"), at + 1), word:lower()
-            if not text or perlert_own[key].kind == "bool" and FLAGS[text] == nil then return found, at end
+            local key = word:lower()
+            local kind = perlert_own[key].kind
+            local text = s:match("^" .. (CLASSES[word] or kind == "int" and "%d+" or "[^:;,=]*"), at + 1)
+            if not text or kind == "bool" and FLAGS[text] == nil then return found, at end
             table.insert(found, { key, at, text })
             at = at + #text
         end
@@ -618,30 +554,27 @@ local function perlert_message(c, root)
         local these, at = match(c.s, form[2])
         if at > reached then kind, found, reached = form[1], these, at end
     end
+    if reached == c.stop then add(c, root, "kind", 0, function() return "text", kind end) end
     for _, each in ipairs(found) do
         c.at = each[2]
         add(c, root, each[1], c.at, perlert_value, each[1], each[3])
     end
-    if reached < c.stop then fail(reached, "no message of PERLERT, or a ciphered one") end
-    c.at = 0
-    add(c, root, "kind", 0, function() return "text", kind end)
+    if reached < c.stop then fail(reached, "no message of PERLERT, or a ciphered one,") end
 end
 
-local perlert_line = describer("kind name number step key tag ready action message port observation reward "
-    .. "done extra slots")
-
 function perlert.dissector(tvb, pinfo, tree)
-    local _, text = message(perlert, tvb, pinfo, tree, perlert_message, perlert_own, perlert_line)
-    inform(pinfo, text)
+    message(perlert, tvb, pinfo, tree, perlert_message, perlert_own)
     return tvb:len()
 end
 
 register(perlert, "udp.port", "32322")
 guess(perlert, "udp", function(bytes)
+    local whole = false
     for _, form in ipairs(PERLERT) do
         local found, at = match(bytes, form[2])
-        if at == #bytes or #found >= 5 then return true end
+        whole = whole or at == #bytes or #found >= 5
     end
+    return whole
 end)
 
 -- Universe's rewarder: JSON in WebSocket
@@ -649,12 +582,10 @@ end)
 local rewarder = Proto("Rewarder", "Universe's rewarder")
 local rewarder_own = fields(rewarder, "method:text headers.episode_id:text headers.message_id:int headers.sent_at:real "
     .. "body.env_id:text body.env_state:text body.fps:real body.reward:real body.done:bool body.text:text body.message:text")
-local rewarder_line = describer("method headers.episode_id body.env_id body.env_state body.reward body.done body.text "
-    .. "body.observation body.action body.message")
+rewarder_own.joined = true
 
 function rewarder.dissector(tvb, pinfo, tree)
-    local _, text = message(rewarder, tvb, pinfo, tree, map, rewarder_own, rewarder_line)
-    pinfo.cols.info:append(" " .. text)
+    message(rewarder, tvb, pinfo, tree, map, rewarder_own)
     return tvb:len()
 end
 
@@ -698,74 +629,74 @@ local function varint(c, class)
     fail(c.at - 1, "a varint over 64 bits")
 end
 
--- Calls read(number, wire type, size, value) for each field of a message, with the cursor at its
--- value. The cursor is then at the message's end.
+-- Calls read(number, size, value) for each field of a message, with the cursor at its value. The value of a
+-- varint is given, and nil of others. The cursor is then at the message's end.
 local function each_field(c, size, read)
     local outer, at = c.stop, take(c, size, "a message")
     c.at, c.stop = at, at + size
     while c.at < c.stop do
         count_value(c)
-        at = c.at
-        local tag, value, length = varint(c, UInt64), nil, 0
-        if type(tag) ~= "number" or tag < 8 or tag >= 2 ^ 32 then fail(at, "no tag of a field") end
-        local wire = math.floor(tag % 8)
-        if wire == 0 then value = varint(c, Int64) end
-        if wire == 1 or wire == 5 then length = wire == 1 and 8 or 4 end
-        if wire == 2 then length = varint(c, UInt64) end
-        if wire == 3 or wire == 4 or wire > 5 or type(length) ~= "number" then fail(at, "wire type %d", wire) end
+        local tag_at, tag = c.at, varint(c, UInt64)
+        if type(tag) ~= "number" or tag < 8 or tag >= 2 ^ 32 then fail(tag_at, "no tag of a field") end
+        local wire = tag % 8
+        local value = wire == 0 and varint(c, Int64) or nil
+        local length = ({ [0] = 0, [1] = 8, [2] = wire == 2 and varint(c, UInt64), [5] = 4 })[wire]
+        if type(length) ~= "number" then fail(tag_at, "wire type %.0f", wire) end
         at = take(c, length, "a field")
         c.at = at
-        read(math.floor(tag / 8), wire, length, value)
+        read(math.floor(tag / 8), length, value)
         c.at = at + length
     end
     c.stop = outer
 end
 
--- Appends integers, packed or one, to a list of at most FIRST. Returns whether there are more.
-local function integers(c, wire, length, value, class, list, format)
-    local stop = c.at + length
-    if wire == 0 then list[#list + 1] = format(value) end
-    while wire == 2 and c.at < stop do
-        if #list == FIRST then return true end
+-- Appends integers, packed or one, to a list of at most FIRST texts. Returns whether there are more.
+local function integers(c, length, value, class, list, format)
+    local outer, more = c.stop, false
+    c.stop = c.at + length
+    if value then list[#list + 1] = format(value) end
+    while c.at < c.stop and not more do
         list[#list + 1] = format(varint(c, class))
+        more = #list >= FIRST and c.at < c.stop
     end
-    if c.at > stop then fail(stop, "an integer that ends after its field") end
+    c.stop = outer
+    return more
+end
+
+-- Reads an element, or all in one, of a tensor's payload. Returns offset and size of an array's data.
+local function elements(c, made, length, value)
+    local dtype, first = made.dtype, made.first
+    if dtype:find("float") and (length == 4 or length == 8) or dtype:find("float") or dtype:find("int8") then
+        return { c.at, length }
+    elseif #first >= FIRST then
+        made.more = true
+    elseif dtype == "string" or dtype == "proto" then
+        first[#first + 1] = dtype == "string" and cut(text_of(c, length, "a string"), 60) or length .. " bytes"
+    else
+        made.more = integers(c, length, value, dtype:find("^u") and UInt64 or Int64, first, function(one)
+            return dtype == "bool" and tostring(one ~= 0) or plain(one)
+        end)
+    end
 end
 
 -- Reads a Tensor, or a TensorSpec, whose name becomes the key.
 local function tensor(c, made, size, spec)
     made.kind, made.dtype, made.shape, made.first = "array", "?", {}, {}
-    local data, shape_at
-    local function element(wire, length, value)
-        local dtype, first = made.dtype, made.first
-        if wire == 2 and (dtype:find("float") or dtype:find("int8")) then
-            data = { c.at, length }
-        elseif #first >= FIRST then
-            made.more = true
-        elseif dtype == "string" or dtype == "proto" then
-            first[#first + 1] = dtype == "string" and cut(text_of(c, length, "a string"), 60) or length .. " bytes"
-        elseif wire == 1 or wire == 5 then
-            first[#first + 1] = ("%.7g"):format((Struct.unpack(wire == 1 and "<d" or "<f", c.s, c.at + 1)))
-        else
-            local class = dtype:find("^u") and UInt64 or Int64
-            made.more = integers(c, wire, length, value, class, first, function(one)
-                return dtype == "bool" and tostring(one ~= 0) or plain(one)
-            end)
-        end
-    end
-    each_field(c, size, function(number, wire, length, value)
+    local data
+    each_field(c, size, function(number, length, value)
         if number == (spec and 2 or 15) then
-            shape_at = c.at
-            if integers(c, wire, length, value, Int64, made.shape, plain) then
-                fail(shape_at, "more than %d dimensions", FIRST)
+            if integers(c, length, value, Int64, made.shape, plain) or #made.shape > FIRST then
+                fail(c.at, "more than %d dimensions", FIRST)
             end
-        elseif spec and number == 1 and wire == 2 then
-            made.key = text_of(c, length, "a name")
+        elseif spec and number == 1 then
+            made.key = text_of(c, length, "a name"):match("^%S*") -- rlwire writes spaces after it
         elseif spec and number == 3 then
             made.dtype = TENSORS[value] or "?"
-        elseif not spec and TENSORS[number] and wire == 2 then
+        elseif not spec and TENSORS[number] then
             made.dtype = TENSORS[number]
-            each_field(c, length, function(inner, ...) if inner == 1 then element(...) end end)
+            each_field(c, length, function(inner, ...)
+                if inner == 1 then data = elements(c, made, ...) or data end
+            end)
         end
     end)
     if data then return array(c, made, made.dtype, made.shape, data[1], data[2], true) end
@@ -774,12 +705,12 @@ end
 
 -- Reads an entry of a map: a UID or text, and a Tensor or TensorSpec.
 local function map_entry(c, made, size, spec, names)
-    each_field(c, size, function(number, wire, length, value)
-        if number == 1 and wire == 0 then
+    each_field(c, size, function(number, length, value)
+        if number == 1 and value then
             made.uid, made.key = value, names[plain(value)] or "uid " .. plain(value)
-        elseif number == 1 and wire == 2 then
+        elseif number == 1 then
             made.key = text_of(c, length, "a key")
-        elseif number == 2 and wire == 2 then
+        elseif number == 2 then
             tensor(c, made, length, spec)
         end
     end)
@@ -787,12 +718,12 @@ local function map_entry(c, made, size, spec, names)
 end
 
 local function proto_message(c, up, size, name, names)
-    each_field(c, size, function(number, wire, length, value)
+    each_field(c, size, function(number, length, value)
         local key, kind = table.unpack(SCHEMA[name][number] or {})
         local at = c.at
         if not key then return end
-        if wire ~= ((kind == "int" or kind == "state") and 0 or kind == "uids" and wire or 2) then
-            fail(at, "%s of wire type %d", key, wire)
+        if kind ~= "uids" and (value ~= nil) ~= (kind == "int" or kind == "state") then
+            fail(at, "%s of another wire type", key)
         end
         if kind == "tensors" or kind == "specs" then
             local made = find(up, key) or add(c, up, key, at, function() return "dict" end)
@@ -806,7 +737,7 @@ local function proto_message(c, up, size, name, names)
                 return "dict"
             elseif kind == "uids" then
                 made.dtype, made.shape, made.first = "uid", {}, {}
-                made.more = integers(c, wire, length, value, UInt64, made.first, function(uid)
+                made.more = integers(c, length, value, UInt64, made.first, function(uid)
                     return names.observations[plain(uid)] or plain(uid)
                 end)
                 return "array"
@@ -825,12 +756,8 @@ local known, tcp_stream, http2_stream = {}, Field.new("tcp.stream"), Field.new("
 
 function dm.init() known = {} end
 
-local dm_own = fields(dm, "step.state:text error.code:int error.message:text create_world.world_name:text")
-
-local function dm_line(root)
-    local made = root[1]
-    return made and made.key .. (#made > 0 and " " .. brief(made, 2) or "") or "nothing"
-end
+local dm_own = fields(dm, "step.state:text error.code:int error.message:text")
+dm_own.joined = true
 
 function dm.dissector(tvb, pinfo, tree)
     local name = pinfo.match_string:find(",request", 1, true) and "Request" or "Response"
@@ -840,7 +767,7 @@ function dm.dissector(tvb, pinfo, tree)
     known[call] = known[call] or {}
     for _, since in ipairs(known[call]) do names = since.frame <= pinfo.number and since or names end
     local function parse(c, root) proto_message(c, root, c.stop, name, names) end
-    local root, text = message(dm, tvb, pinfo, tree, parse, dm_own, dm_line)
+    local root = message(dm, tvb, pinfo, tree, parse, dm_own)
     local specs = find(root, "join_world.specs") or find(root, "reset.specs")
     if specs and not pinfo.visited then
         names = { frame = pinfo.number, actions = {}, observations = {} }
@@ -851,7 +778,6 @@ function dm.dissector(tvb, pinfo, tree)
         end
         table.insert(known[call], names)
     end
-    pinfo.cols.info:append((" %s %s"):format(name:lower(), text))
     return tvb:len()
 end
 

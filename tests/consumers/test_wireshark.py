@@ -108,6 +108,7 @@ class Capture:
             text
             for one in self.fields("_ws.expert.message", words=words)
             for text in one["_ws.expert.message"]
+            if " at offset " in text
         ]
 
 
@@ -169,7 +170,7 @@ def test_rllink(form: Any, capture: Callable[..., Capture]) -> None:
         client.get_config()
         client.send([episode], wait=False)
         server.sample(30)
-        server.set_state(SetState(7, {"rl_module": {"w": np.eye(3, dtype=np.float32)}}) if form == "msgpack" else SetState(7, onnx_file=b"model"))
+        server.set_state(SetState(7, {"rl_module": {"w": np.eye(3, dtype=np.float32)}}) if form == "msgpack" else SetState(7, onnx=b"model"))
         client.get_state()
     for size, port in (2**16, 5555), (13, 5555), (2**16, 9):
         made = capture(cut(relay.parts, size), port)
