@@ -107,6 +107,12 @@ local function find(node, path)
     return node
 end
 
+-- An integer as an Int64 or UInt64.
+local function whole(class, value)
+    if type(value) == "number" then return class.new(value) end
+    return class.new(value:lower(), value:higher())
+end
+
 -- An integer as text: tostring(3.0) depends on Lua's version.
 local function plain(value) return type(value) == "number" and ("%.0f"):format(value) or tostring(value) end
 
@@ -191,7 +197,7 @@ local function show(tree, tvb, node, own)
     if kind == "list" or kind == "dict" then value = #node end
     if kind == "array" then value = brief(node, 0) end
     if kind == "text" then value = cut(value, 4096) end
-    if kind == "int" and type(value) == "number" then value = Int64.new(value) end
+    if kind == "int" then value = whole(Int64, value) end
     if kind == "bytes" then range, value = range_of(tvb, value[1], value[2]), nil end
     local field = mine.kind == kind and mine.field or generic[kind] or generic.null
     local item = value == nil and tree:add(field, range) or tree:add(field, range, value)
@@ -199,7 +205,7 @@ local function show(tree, tvb, node, own)
     item:set_text((index and ("[%d]: "):format(node.key) or node.key .. ": ") .. brief(node, 1))
     local function note(name, text) item:add(generic[name], range, text):set_generated() end
     if not index then note("path", path) end
-    if node.uid then note("uid", type(node.uid) == "number" and UInt64.new(node.uid) or node.uid) end
+    if node.uid then note("uid", node.uid) end
     if kind == "array" then
         note("dtype", node.dtype)
         note("shape", "(" .. table.concat(node.shape, ", ") .. ")")
@@ -350,6 +356,7 @@ end
 
 local function rlx_message(c, root, stop)
     c.stop = math.min(c.stop, stop)
+    if c.s:find("^0%d") then fail(0, "a size with a leading zero") end
     local version = u32(c, "the version")
     if version ~= 1 then fail(c.at - 4, "version %.0f, not 1", version) end
     while c.at < c.stop do rlx_entry(c, root) end
@@ -357,7 +364,7 @@ local function rlx_message(c, root, stop)
 end
 
 local rlx_own = fields(rlx, "command:text response:text message:text exploit:bool reward:real terminal:bool")
-rlx.dissector = stream(rlx, "^(([1-9]?%d*):)", 1, rlx_message, rlx_own)
+rlx.dissector = stream(rlx, "^((%d+):)", 1, rlx_message, rlx_own)
 register(rlx, "tcp.port", "7001")
 guess(rlx, "tcp", function(bytes) return bytes:find("^[1-9]%d*:\1%z%z%z") end)
 
@@ -707,7 +714,8 @@ end
 local function map_entry(c, made, size, spec, names)
     each_field(c, size, function(number, length, value)
         if number == 1 and value then
-            made.uid, made.key = value, names[plain(value)] or "uid " .. plain(value)
+            made.uid = whole(UInt64, value)
+            made.key = names[plain(made.uid)] or "uid " .. plain(made.uid)
         elseif number == 1 then
             made.key = text_of(c, length, "a key")
         elseif number == 2 then
