@@ -55,16 +55,23 @@ local function unpack_one(c, format, what)
     return (Struct.unpack(format, c.s, take(c, Struct.size(format), what) + 1))
 end
 
--- Returns text, and whether its bytes are UTF-8.
-local function text_at(c, at, size)
-    local text = size > 0 and c.tvb:range(at, size):string(ENC_UTF_8) or ""
-    return text, text == c.s:sub(at + 1, at + size)
+-- Replaces what is not UTF-8.
+local function clean(text)
+    return (text:gsub("[\128-\255]+", function(run)
+        return (run:gsub("[\192-\255]?[\128-\191]*", function(one)
+            local a, b = one:byte(1, 2)
+            local size = not a and 0 or a >= 240 and 4 or a >= 224 and 3 or a >= 194 and 2
+            if #one ~= size or size > 1 and (a > 244 or a == 224 and b < 160 or a == 237 and b > 159
+                or a == 240 and b < 144 or a == 244 and b > 143) then return ("?"):rep(#one) end
+            return one
+        end))
+    end))
 end
 
 local function text_of(c, size, what)
     local at = take(c, size, what)
-    local text, well = text_at(c, at, size)
-    if not well then fail(at, "%s is not UTF-8 without NUL", what) end
+    local text = c.s:sub(at + 1, at + size)
+    if clean(text) ~= text then fail(at, "%s is not UTF-8", what) end
     return text
 end
 
@@ -217,7 +224,7 @@ end
 
 -- Parses a message, shows it, and returns its root and a line about it.
 local function message(proto, tvb, pinfo, tree, parse, own)
-    local c = { tvb = tvb, s = tvb:raw(0, tvb:len()), at = 0, stop = tvb:len(), values = 0 }
+    local c = { s = tvb:raw(0, tvb:len()), at = 0, stop = tvb:len(), values = 0 }
     local root = { kind = "dict", depth = 0 }
     c.last = root
     local well, fault = pcall(parse, c, root)
@@ -227,7 +234,8 @@ local function message(proto, tvb, pinfo, tree, parse, own)
     local text = cut(brief(root, 2):sub(2, -2), 200)
     if not well then
         local path = path_of(c.last)
-        local words = ("%s at offset %d%s"):format(fault.text, fault.at, path == "" and "" or ", in " .. path)
+        local place = path == "" and "" or ", in " .. path
+        local words = cut(("%s at offset %d%s"):format(fault.text, fault.at, place), 200)
         item:add(range_of(tvb, fault.at), words):add_proto_expert_info(fault.info, words)
         text = ("%s [%s]"):format(text, words)
     end
@@ -390,8 +398,10 @@ local function json_text(c)
         local escape = c.s:byte(at) == 92
         if escape then at = at + 1 end
     until not escape
+    c.at = from + 1
+    local text = text_of(c, at - from - 2, "a text")
     c.at = at
-    return (text_at(c, from + 1, at - from - 2))
+    return text
 end
 
 local json_value
@@ -453,10 +463,10 @@ local function msgpack_value(c, made)
         kind, size = MSGPACK[byte][1], MSGPACK[byte][2]
         if type(size) == "string" then size = unpack_one(c, size, "a number") end
     end
-    if kind == "text" or kind == "bytes" or kind == "extension" then
-        local at = take(c, size + (kind == "extension" and 1 or 0), "a " .. kind)
-        local text, well = text_at(c, at, c.at - at)
-        if kind == "text" and well then return kind, text end
+    if kind == "text" then
+        return kind, text_of(c, size, "a text")
+    elseif kind == "bytes" or kind == "extension" then -- which has its type before its bytes
+        local at = take(c, size + (kind == "extension" and 1 or 0), "bytes")
         return "bytes", { at, c.at - at }
     elseif kind ~= "list" and kind ~= "dict" then
         return kind, size
@@ -465,7 +475,7 @@ local function msgpack_value(c, made)
         local at, key = c.at, i
         if kind == "dict" then
             key = add(c, { up = made.up, key = made.key, depth = made.depth }, "key", at, msgpack_value)
-            key = key.kind == "bytes" and text_at(c, key.value[1], key.value[2]) or brief(key, 0)
+            key = key.kind == "bytes" and clean(c.s:sub(key.value[1] + 1, c.at)) or brief(key, 0)
         end
         add(c, made, key, at, msgpack_value)
     end
@@ -473,6 +483,7 @@ local function msgpack_value(c, made)
     local mark = find(made, "nd") or find(made, "__ndarray__") or find(made, "__npgeneric__")
     local dtype, data, shape = find(made, "type") or find(made, "dtype"), find(made, "data"), {}
     if not (mark and dtype and data and dtype.kind == "text" and data.kind == "bytes") then return kind end
+    if mark.key ~= "__npgeneric__" and mark.value and not find(made, "shape") then return kind end
     for i, n in ipairs(find(made, "shape") or {}) do shape[i] = plain(n.value) end
     for i = #made, 1, -1 do made[i] = nil end
     return array(c, made, dtype.value, shape, data.value[1], data.value[2])
@@ -609,10 +620,10 @@ local STATES = { [0] = "INVALID_ENVIRONMENT_STATE", "RUNNING", "TERMINATED", "IN
 local SCHEMA = {} -- of a message: key and kind by a field's number; a kind in capitals is a message
 for name, text in ([[
 Request: create_world:1:Settings join_world:2:World step:3:Step reset:4:Settings reset_world:5:World
-    leave_world:6:Empty destroy_world:7:World extension:15:Any;
-Response: create_world:1:World join_world:2:Joined step:3:Stepped reset:4:Joined reset_world:5:Empty
+    leave_world:6:Empty destroy_world:7:Name extension:15:Any;
+Response: create_world:1:Name join_world:2:Joined step:3:Stepped reset:4:Joined reset_world:5:Empty
     leave_world:6:Empty destroy_world:7:Empty extension:15:Any error:16:Status;
-Settings: settings:1:tensors; World: world_name:1:text settings:2:tensors;
+Settings: settings:1:tensors; Name: world_name:1:text; World: world_name:1:text settings:2:tensors;
 Step: actions:1:tensors requested_observations:2:uids; Stepped: state:1:state observations:2:tensors;
 Joined: specs:1:Specs; Specs: actions:1:specs observations:2:specs; Empty:;
 Any: type_url:1:text value:2:bytes; Status: code:1:int message:2:text;
