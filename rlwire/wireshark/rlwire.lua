@@ -13,24 +13,25 @@ local ENTRIES = 100 -- entries of a list or dictionary that are shown
 local DEPTH = 64 -- levels of lists and dictionaries
 local FIRST = 32 -- values of an array that are shown; also the most dimensions
 
-local base = Proto("rlwire", "rlwire's values")
-local generic = {
-    int = ProtoField.int64("rlwire.int", "Integer"),
-    real = ProtoField.double("rlwire.real", "Number"),
-    text = ProtoField.string("rlwire.text", "Text"),
-    bool = ProtoField.bool("rlwire.bool", "Boolean"),
-    null = ProtoField.none("rlwire.null", "Null"),
-    bytes = ProtoField.bytes("rlwire.bytes", "Bytes"),
-    array = ProtoField.string("rlwire.array", "Array"),
-    list = ProtoField.uint32("rlwire.list", "List"),
-    dict = ProtoField.uint32("rlwire.dict", "Dictionary"),
-    path = ProtoField.string("rlwire.path", "Path"),
-    dtype = ProtoField.string("rlwire.dtype", "dtype"),
-    shape = ProtoField.string("rlwire.shape", "Shape"),
-    first = ProtoField.string("rlwire.first", "First values"),
-    uid = ProtoField.uint64("rlwire.uid", "UID"),
+local MAKERS = { -- of the field of a kind
+    int = "int64", real = "double", text = "string", bool = "bool", null = "none", bytes = "bytes",
+    array = "string", list = "uint32", dict = "uint32", uid = "uint64",
 }
-base.fields = generic
+
+-- Makes a protocol's fields of "path:kind ..."; a field has the name of its path's last word.
+local function fields(proto, text)
+    local own = {}
+    for path, kind in text:gmatch("(%S+):(%a+)") do
+        local word = path:match("[^.]+$")
+        own[path] = { kind = kind, field = ProtoField[MAKERS[kind]](proto.name:lower() .. "." .. word, word) }
+        table.insert(proto.fields, own[path].field)
+    end
+    return own
+end
+
+local base = Proto("rlwire", "rlwire's values")
+local generic = fields(base, "int:int real:real text:text bool:bool null:null bytes:bytes array:array list:list "
+    .. "dict:dict path:text dtype:text shape:text first:text uid:uid")
 local damaged = ProtoExpert.new("rlwire.damaged", "Damaged message", expert.group.MALFORMED,
     expert.severity.ERROR)
 local unread = ProtoExpert.new("rlwire.unread", "Message over a limit of the dissector",
@@ -206,11 +207,11 @@ local function show(tree, tvb, node, own)
     if kind == "text" then value = cut(value, 4096) end
     if kind == "int" then value = whole(Int64, value) end
     if kind == "bytes" then range, value = range_of(tvb, value[1], value[2]), nil end
-    local field = mine.kind == kind and mine.field or generic[kind] or generic.null
+    local field = (kind and mine.kind == kind and mine or generic[kind or "null"]).field
     local item = value == nil and tree:add(field, range) or tree:add(field, range, value)
     local index = type(node.key) == "number"
     item:set_text((index and ("[%d]: "):format(node.key) or node.key .. ": ") .. brief(node, 1))
-    local function note(name, text) item:add(generic[name], range, text):set_generated() end
+    local function note(name, text) item:add(generic[name].field, range, text):set_generated() end
     if not index then note("path", path) end
     if node.uid then note("uid", node.uid) end
     if kind == "array" then
@@ -246,20 +247,9 @@ local function message(proto, tvb, pinfo, tree, parse, own)
     return root
 end
 
--- Makes a protocol's own fields of "path:kind ...". Other values are fields of rlwire.
-local function fields(proto, text)
-    local own, makers = {}, { int = "int64", real = "double", text = "string", bool = "bool" }
-    for path, kind in text:gmatch("(%S+):(%a+)") do
-        local word = path:match("[^.]+$")
-        own[path] = { kind = kind, field = ProtoField[makers[kind]](proto.name:lower() .. "." .. word, word) }
-        table.insert(proto.fields, own[path].field)
-    end
-    return own
-end
-
--- Registers a dissector for ports, which are a preference.
-local function register(proto, name, ports, handler)
-    local tables, current = DissectorTable.get(name), ""
+-- Registers a dissector for the ports of a preference, and for others where a message begins with a pattern.
+local function register(proto, kind, ports, patterns, handler)
+    local tables, current = DissectorTable.get(kind .. ".port"), ""
     proto.prefs.ports = Pref.range("Ports", ports, "Ports of " .. proto.name, 65535)
     local function change()
         if current ~= "" then tables:remove(current, handler or proto) end
@@ -268,40 +258,44 @@ local function register(proto, name, ports, handler)
     end
     proto.prefs_changed = change
     change()
-end
-
--- Registers a dissector for other ports, where the first bytes match.
-local function guess(proto, kind, matches)
+    if not patterns then return end
     proto:register_heuristic(kind, function(tvb, pinfo, tree)
-        if not matches(tvb:raw(0, math.min(tvb:len(), 64))) then return false end
+        local bytes, found = tvb:raw(0, math.min(tvb:len(), 64)), false
+        for _, pattern in ipairs(patterns) do found = found or bytes:find(pattern) end
+        if not found then return false end
         if kind ~= "ws" then pinfo.conversation = proto end
         proto.dissector(tvb, pinfo, tree)
         return true
     end)
 end
 
+-- Returns a dissector of a whole message.
+local function single(proto, parse, own)
+    return function(tvb, pinfo, tree)
+        message(proto, tvb, pinfo, tree, parse, own)
+        return tvb:len()
+    end
+end
+
 -- Returns a dissector of a stream of frames. A frame begins with what `pattern` matches: all of it, and the
 -- digits of the body's size. `after` is the number of bytes that follow the body.
 local function stream(proto, pattern, after, parse, own)
+    local dissect = single(proto, function(c, root)
+        local head, digits = c.s:match(pattern)
+        if not head then fail(0, "no size of a message") end
+        if tonumber(digits) > MESSAGE then over(0, "a message of %s bytes", digits) end
+        c.at = #head
+        parse(c, root, #head + tonumber(digits))
+    end, own)
     local function size_of(tvb, _, at)
         local bytes = tvb:raw(at, math.min(20, tvb:len() - at))
         local head, digits = bytes:match(pattern)
         if not head and #bytes < 10 and bytes:find("^%d*$") then return 0 end -- more are needed
-        local size = head and #head + tonumber(digits) + after
-        return size and size <= MESSAGE and size or tvb:len() - at
+        if not head or tonumber(digits) > MESSAGE then return tvb:len() - at end
+        return #head + tonumber(digits) + after
     end
-    local function frame(c, root)
-        local head, digits = c.s:match(pattern)
-        if not head then fail(0, "no size of a message") end
-        if tonumber(digits) >= MESSAGE then over(0, "a message of %s bytes", digits) end
-        c.at = #head
-        parse(c, root, #head + tonumber(digits))
-    end
-    return function(tvb, pinfo, tree)
-        dissect_tcp_pdus(tvb, tree, 1, size_of, function(part)
-            message(proto, part, pinfo, tree, frame, own)
-            return part:len()
-        end)
+    return function(tvb, _, tree)
+        dissect_tcp_pdus(tvb, tree, 1, size_of, dissect)
         return tvb:len()
     end
 end
@@ -322,44 +316,34 @@ local function rlx_entry(c, up)
 end
 
 local RLX = {
-    [0] = function() return "null" end,
-    function() return "null" end,
-    function(c) return "int", unpack_one(c, "<i4", "INT4") end,
-    function(c) return "text", rlx_text(c, "STRING_UTF8") end,
-    function(c) return "real", unpack_one(c, "<d", "DOUBLE") end,
-    function(c)
-        local value = unpack_one(c, "B", "BOOLEAN")
-        if value > 1 then fail(c.at - 1, "a BOOLEAN of %d", value) end
-        return "bool", value == 1
-    end,
-    function(c, made)
-        local mode, width, height = rlx_text(c, "a mode"), u32(c, "a width"), u32(c, "a height")
-        local size = u32(c, "a size")
-        return array(c, made, "image " .. mode, { plain(height), plain(width) }, take(c, size, "IMAGE"), size)
-    end,
-    function(c, made)
-        local dtype, shape, dims = rlx_text(c, "a dtype"), {}, u32(c, "dimensions")
-        if dims > FIRST then fail(c.at - 4, "%.0f dimensions, over %d", dims, FIRST) end
-        for i = 1, dims do shape[i] = plain(u32(c, "a dimension")) end
-        local size = u32(c, "a size")
-        return array(c, made, dtype, shape, take(c, size, "NDARRAY"), size)
-    end,
-    function(c, made)
-        for i = 0, check_count(c, u32(c, "LIST"), 1, "LIST") - 1 do add(c, made, i, c.at, rlx_value) end
-        return "list"
-    end,
-    function(c) return "int", u32(c, "UINT4") end,
-    function(c) return "int", unpack_one(c, "<e", "INT64") end,
-    function(c, made)
-        for _ = 1, check_count(c, u32(c, "DICT"), 5, "DICT") do rlx_entry(c, made) end
-        return "dict"
-    end,
+    [0] = { "null" }, { "null" }, { "int", "<i4" }, { "text" }, { "real", "<d" }, { "bool", "B" }, { "image" },
+    { "array" }, { "list" }, { "int", "<I4" }, { "int", "<e" }, { "dict" },
 }
 
 function rlx_value(c, made)
     local type = unpack_one(c, "B", "a type")
     if not RLX[type] then fail(c.at - 1, "unknown type %d", type) end
-    return RLX[type](c, made)
+    local kind, format = RLX[type][1], RLX[type][2]
+    if format then
+        local value = unpack_one(c, format, "a value")
+        if kind ~= "bool" then return kind, value end
+        if value > 1 then fail(c.at - 1, "a boolean of %d", value) end
+        return kind, value == 1
+    elseif kind == "text" then
+        return kind, rlx_text(c, "a text")
+    elseif kind == "list" then
+        for i = 0, check_count(c, u32(c, kind), 1, kind) - 1 do add(c, made, i, c.at, rlx_value) end
+    elseif kind == "dict" then
+        for _ = 1, check_count(c, u32(c, kind), 5, kind) do rlx_entry(c, made) end
+    elseif kind ~= "null" then
+        local dtype, dims, shape = rlx_text(c, "a dtype"), kind == "image" and 2 or u32(c, "dimensions"), {}
+        if dims > FIRST then fail(c.at - 4, "%.0f dimensions, over %d", dims, FIRST) end
+        for i = 1, dims do shape[i] = plain(u32(c, "a dimension")) end
+        if kind == "image" then dtype, shape = "image " .. dtype, { shape[2], shape[1] } end
+        local size = u32(c, "a size")
+        return array(c, made, dtype, shape, take(c, size, kind), size)
+    end
+    return kind
 end
 
 local function rlx_message(c, root, stop)
@@ -373,8 +357,7 @@ end
 
 local rlx_own = fields(rlx, "command:text response:text message:text exploit:bool reward:real terminal:bool")
 rlx.dissector = stream(rlx, "^((%d+):)", 1, rlx_message, rlx_own)
-register(rlx, "tcp.port", "7001")
-guess(rlx, "tcp", function(bytes) return bytes:find("^[1-9]%d*:\1%z%z%z") end)
+register(rlx, "tcp", "7001", { "^[1-9]%d*:\1%z%z%z" })
 
 -- JSON
 
@@ -514,8 +497,7 @@ local function rllink_message(c, root)
 end
 
 rllink.dissector = stream(rllink, "^((%d%d%d%d%d%d%d%d))", 0, rllink_message, rllink_own)
-register(rllink, "tcp.port", "5555")
-guess(rllink, "tcp", function(bytes) return bytes:find("^%d%d%d%d%d%d%d%d[{\128-\143].?type") end)
+register(rllink, "tcp", "5555", { "^%d%d%d%d%d%d%d%d[{\128-\143].?type" })
 
 -- PERLERT: datagrams of text. A word in capitals is a field.
 
@@ -580,20 +562,9 @@ local function perlert_message(c, root)
     if reached < c.stop then fail(reached, "no message of PERLERT, or a ciphered one,") end
 end
 
-function perlert.dissector(tvb, pinfo, tree)
-    message(perlert, tvb, pinfo, tree, perlert_message, perlert_own)
-    return tvb:len()
-end
-
-register(perlert, "udp.port", "32322")
-guess(perlert, "udp", function(bytes)
-    local whole = false
-    for _, form in ipairs(PERLERT) do
-        local found, at = match(bytes, form[2])
-        whole = whole or at == #bytes or #found >= 5
-    end
-    return whole
-end)
+perlert.dissector = single(perlert, perlert_message, perlert_own)
+register(perlert, "udp", "32322",
+    { "^[^:;,=]+:%d+;lobby$", "^[^:;,=]+:%d+;[^:;,=]+=", "^[^:;,=]+:%d+:%d+:%d+;obs=" })
 
 -- Universe's rewarder: JSON in WebSocket
 
@@ -602,13 +573,8 @@ local rewarder_own = fields(rewarder, "method:text headers.episode_id:text heade
     .. "body.env_id:text body.env_state:text body.fps:real body.reward:real body.done:bool body.text:text body.message:text")
 rewarder_own.joined = true
 
-function rewarder.dissector(tvb, pinfo, tree)
-    message(rewarder, tvb, pinfo, tree, map, rewarder_own)
-    return tvb:len()
-end
-
-register(rewarder, "ws.port", "15900")
-guess(rewarder, "ws", function(bytes) return bytes:find('"method"%s*:%s*"v0[.]') end)
+rewarder.dissector = single(rewarder, map, rewarder_own)
+register(rewarder, "ws", "15900", { '"method"%s*:%s*"v0[.]' })
 
 -- dm_env_rpc: Protocol Buffers in gRPC
 
@@ -804,4 +770,4 @@ for _, direction in ipairs({ "request", "response" }) do
     DissectorTable.get("grpc_message_type"):add(
         "application/grpc,/dm_env_rpc.v1.Environment/Process," .. direction, dm)
 end
-register(dm, "tcp.port", "9911", Dissector.get("http2"))
+register(dm, "tcp", "9911", nil, Dissector.get("http2"))
