@@ -17,6 +17,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import rlwire
@@ -72,6 +73,8 @@ def _read(arguments: list[str]) -> argparse.Namespace:
 
         game.add_arguments(demo)
         demo.set_defaults(run=_demo)
+    dissectors = commands.add_parser("wireshark", help="print how to install Wireshark's dissectors")
+    dissectors.set_defaults(run=_wireshark)
     for name, side, run, text in (
         ("serve", "server", _serve, "serve an environment, an agent or a policy"),
         ("play", "player", _play, "play an environment with the agent or policy at a URL"),
@@ -230,6 +233,18 @@ def _protocol_of(arguments: list[str]) -> Protocol | None:
             if found is not None:
                 return protocol(found[1])
     return None
+
+
+def _wireshark(given: argparse.Namespace) -> None:
+    script = Path(rlwire.__file__).resolve().parent / "wireshark" / "rlwire.lua"
+    print(
+        f"{script}\n\n"
+        f"Try it:     wireshark -X 'lua_script:{script}'\n"
+        "Install it: copy or link it into the folder of personal Lua plugins, and restart Wireshark.\n"
+        "  Linux, macOS  ~/.local/lib/wireshark/plugins\n"
+        "  Windows       %APPDATA%\\Wireshark\\plugins\n"
+        "Help > About Wireshark > Folders, or tshark -G folders, names the folder of your system."
+    )
 
 
 def _demo(given: argparse.Namespace) -> None:
