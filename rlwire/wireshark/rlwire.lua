@@ -520,7 +520,7 @@ local FLAGS = { ["true"] = true, ["false"] = false }
 local perlert_own = fields(perlert, "kind:text name:text number:int timestamp:int step:int key:text tag:text "
     .. "ready:bool action:text message:text port:int observation:text reward:real done:bool extra:text slots:text")
 
--- Returns the fields of a datagram, {key, offset, text}, and the offset up to which it has the form.
+-- Returns a datagram's fields, {key, offset, text}, how far it has the form, and whether it has all of it.
 local function match(s, form)
     local found, at = {}, 0
     for word, literal in form:gmatch("(%u*)([^%u]*)") do
@@ -537,7 +537,7 @@ local function match(s, form)
             at = at + 1
         end
     end
-    return found, at
+    return found, at, at == #s
 end
 
 local function perlert_value(c, _, key, text)
@@ -549,17 +549,17 @@ local function perlert_value(c, _, key, text)
 end
 
 local function perlert_message(c, root)
-    local kind, found, reached = nil, nil, -1
+    local found, reached, kind = nil, -1, nil
     for _, form in ipairs(PERLERT) do
-        local these, at = match(c.s, form[2])
-        if at > reached then kind, found, reached = form[1], these, at end
+        local these, at, all = match(c.s, form[2])
+        if all or at > reached and not kind then found, reached, kind = these, at, all and form[1] end
     end
-    if reached == c.stop then add(c, root, "kind", 0, function() return "text", kind end) end
+    if kind then add(c, root, "kind", 0, function() return "text", kind end) end
     for _, each in ipairs(found) do
         c.at = each[2]
         add(c, root, each[1], c.at, perlert_value, each[1], each[3])
     end
-    if reached < c.stop then fail(reached, "no message of PERLERT, or a ciphered one,") end
+    if not kind then fail(reached, "no message of PERLERT, or a ciphered one,") end
 end
 
 perlert.dissector = single(perlert, perlert_message, perlert_own)
