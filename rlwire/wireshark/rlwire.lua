@@ -655,7 +655,7 @@ local function elements(c, made, length, value)
     elseif #first >= FIRST then
         made.more = true
     elseif dtype == "string" or dtype == "proto" then
-        first[#first + 1] = dtype == "string" and cut(text_of(c, length, "a string"), 60) or length .. " bytes"
+        first[#first + 1] = dtype == "string" and cut(text_of(c, length, "a string"), 60) or plain(length) .. " bytes"
     else
         made.more = integers(c, length, value, dtype:find("^u") and UInt64 or Int64, first, function(one)
             return dtype == "bool" and tostring(one ~= 0) or plain(one)
