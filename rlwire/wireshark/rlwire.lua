@@ -20,12 +20,13 @@ local MAKERS = { -- of the field of a kind
 
 -- Makes a protocol's fields of "path:kind ..."; a field has the name of its path's last word.
 local function fields(proto, text)
-    local own = {}
+    local own, all = {}, {}
     for path, kind in text:gmatch("(%S+):(%a+)") do
         local word = path:match("[^.]+$")
         own[path] = { kind = kind, field = ProtoField[MAKERS[kind]](proto.name:lower() .. "." .. word, word) }
-        table.insert(proto.fields, own[path].field)
+        all[#all + 1] = own[path].field
     end
+    proto.fields = all
     return own
 end
 
@@ -41,7 +42,6 @@ base.experts = { damaged, unread }
 -- Reading
 
 local function fail(at, text, ...) error({ at = at, text = text:format(...), info = damaged }, 0) end
-
 local function over(at, text, ...) error({ at = at, text = text:format(...), info = unread }, 0) end
 
 -- Moves past `size` bytes and returns their offset.
@@ -198,8 +198,8 @@ local function show(tree, tvb, node, own)
     if not node.size and #node > 0 then -- damaged within
         node.kind = type(node[1].key) == "number" and "list" or "dict"
     end
-    local path, kind, value, mine = path_of(node), node.kind, node.value, nil
-    mine = own[path] or {}
+    local path, kind, value = path_of(node), node.kind, node.value
+    local mine = own[path] or {}
     if mine.kind == "real" and kind == "int" then kind, value = "real", tonumber(plain(value)) end
     local range = range_of(tvb, node.at, node.size)
     if kind == "list" or kind == "dict" then value = #node end
@@ -305,9 +305,7 @@ end
 local rlx = Proto("RLX", "RELAAX's Reinforcement Learning eXchange")
 
 local function u32(c, what) return unpack_one(c, "<I4", what) end
-
 local function rlx_text(c, what) return text_of(c, u32(c, what), what) end
-
 local rlx_value
 
 local function rlx_entry(c, up)
@@ -613,8 +611,8 @@ local function varint(c, class)
     fail(c.at - 1, "a varint over 64 bits")
 end
 
--- Calls read(number, size, value) for each field of a message, with the cursor at its value. The value of a
--- varint is given, and nil of others. The cursor is then at the message's end.
+-- Calls read(number, size, value, wire type) for each field of a message, with the cursor at its value. The
+-- value is that of a varint, else nil. The cursor is then at the message's end.
 local function each_field(c, size, read)
     local outer, at = c.stop, take(c, size, "a message")
     c.at, c.stop = at, at + size
@@ -628,7 +626,7 @@ local function each_field(c, size, read)
         if type(length) ~= "number" then fail(tag_at, "wire type %.0f", wire) end
         at = take(c, length, "a field")
         c.at = at
-        read(math.floor(tag / 8), length, value)
+        read(math.floor(tag / 8), length, value, wire)
         c.at = at + length
     end
     c.stop = outer
@@ -648,12 +646,14 @@ local function integers(c, length, value, class, list, format)
 end
 
 -- Reads an element, or all in one, of a tensor's payload. Returns offset and size of an array's data.
-local function elements(c, made, length, value)
+local function elements(c, made, length, value, wire)
     local dtype, first = made.dtype, made.first
-    if dtype:find("float") and (length == 4 or length == 8) or dtype:find("float") or dtype:find("int8") then
+    if wire == 2 and (dtype:find("float") or dtype:find("int8")) then
         return { c.at, length }
     elseif #first >= FIRST then
         made.more = true
+    elseif wire == 1 or wire == 5 then
+        first[#first + 1] = ("%.7g"):format((Struct.unpack(wire == 1 and "<d" or "<f", c.s, c.at + 1)))
     elseif dtype == "string" or dtype == "proto" then
         first[#first + 1] = dtype == "string" and cut(text_of(c, length, "a string"), 60) or plain(length) .. " bytes"
     else
@@ -736,32 +736,27 @@ local function proto_message(c, up, size, name, names)
     end)
 end
 
--- Names of UIDs by call, since the frames with specs: {frame, actions, observations}.
+-- Names of UIDs by call: the last specs that were seen.
 local known, tcp_stream, http2_stream = {}, Field.new("tcp.stream"), Field.new("http2.streamid")
-
-function dm.init() known = {} end
-
 local dm_own = fields(dm, "step.state:text error.code:int error.message:text")
 dm_own.joined = true
+
+function dm.init() known = {} end
 
 function dm.dissector(tvb, pinfo, tree)
     local name = pinfo.match_string:find(",request", 1, true) and "Request" or "Response"
     local streams = { http2_stream() }
     local call = tostring(tcp_stream()) .. ":" .. tostring(streams[#streams])
-    local names = { actions = {}, observations = {} }
-    known[call] = known[call] or {}
-    for _, since in ipairs(known[call]) do names = since.frame <= pinfo.number and since or names end
-    local function parse(c, root) proto_message(c, root, c.stop, name, names) end
+    local function parse(c, root)
+        proto_message(c, root, c.stop, name, known[call] or { actions = {}, observations = {} })
+    end
     local root = message(dm, tvb, pinfo, tree, parse, dm_own)
-    local specs = find(root, "join_world.specs") or find(root, "reset.specs")
-    if specs and not pinfo.visited then
-        names = { frame = pinfo.number, actions = {}, observations = {} }
-        for _, domain in ipairs(specs) do
-            for _, spec in ipairs(domain) do
-                if spec.uid then names[domain.key][plain(spec.uid)] = spec.key end
-            end
+    local names = { actions = {}, observations = {} }
+    for _, domain in ipairs(find(root, "join_world.specs") or find(root, "reset.specs") or {}) do
+        for _, spec in ipairs(domain) do
+            if spec.uid then names[domain.key][plain(spec.uid)] = spec.key end
         end
-        table.insert(known[call], names)
+        known[call] = names
     end
     return tvb:len()
 end
