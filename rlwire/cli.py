@@ -73,7 +73,9 @@ def _read(arguments: list[str]) -> argparse.Namespace:
 
         game.add_arguments(demo)
         demo.set_defaults(run=_demo)
-    dissectors = commands.add_parser("wireshark", help="print how to install Wireshark's dissectors")
+    dissectors = commands.add_parser(
+        "wireshark", help="print how to install Wireshark's dissectors"
+    )
     dissectors.set_defaults(run=_wireshark)
     for name, side, run, text in (
         ("serve", "server", _serve, "serve an environment, an agent or a policy"),

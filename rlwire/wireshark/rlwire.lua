@@ -163,8 +163,8 @@ end
 -- Showing
 
 local function cut(text, most)
-    text = text:gsub("%c", " ")
-    return #text <= most and text or text:sub(1, most):gsub("[\192-\255][\128-\191]*$", "") .. "..."
+    local short = #text <= most and text or text:sub(1, most):gsub("[\192-\255][\128-\191]*$", "") .. "..."
+    return (short:gsub("%c", " "))
 end
 
 local function brief(node, depth)
@@ -172,7 +172,8 @@ local function brief(node, depth)
     if kind == "array" then
         local first = table.concat(node.first, ", ", 1, math.min(4, #node.first))
         local more = (node.more or #node.first > 4) and ", ..." or ""
-        return ("%s (%s) %s%s"):format(node.dtype, table.concat(node.shape, ", "), first, more)
+        local shape = #node.shape > 0 and " (" .. table.concat(node.shape, ", ") .. ")" or ""
+        return ("%s%s %s%s"):format(node.dtype, shape, first, more)
     elseif kind == "list" or kind == "dict" then
         local parts = {}
         for i = 1, depth > 0 and math.min(#node, 6) or 0 do
@@ -232,7 +233,7 @@ local function message(proto, tvb, pinfo, tree, parse, own)
     if not well and type(fault) ~= "table" then error(fault, 0) end -- a mistake of this file
     local item = tree:add(proto, tvb:range())
     for i = 1, math.min(#root, ENTRIES) do show(item, tvb, root[i], own) end
-    local text = cut(brief(root, 2):sub(2, -2), 200)
+    local text = cut(brief(root, 3):sub(2, -2), 200)
     if not well then
         local path = path_of(c.last)
         local place = path == "" and "" or ", in " .. path
@@ -241,6 +242,7 @@ local function message(proto, tvb, pinfo, tree, parse, own)
         text = ("%s [%s]"):format(text, words)
     end
     item:append_text(": " .. text)
+    pinfo.cols.protocol:clear_fence()
     pinfo.cols.protocol:set(proto.name)
     if own.joined then pinfo.cols.info:append(" " .. text) else pinfo.cols.info:set(text .. "  ") end
     pinfo.cols.info:fence() -- other messages of the packet follow

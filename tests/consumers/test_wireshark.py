@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import re
 import select
@@ -12,7 +11,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,117 +35,100 @@ from tests import agents
 pytestmark = pytest.mark.consumers
 
 SCRIPT = Path(rlwire.__file__).with_name("wireshark") / "rlwire.lua"
-FAULT = "rlwire.damaged||rlwire.unread"
-TCP, UDP = 6, 17
-CLIENT = 40001
+CLIENT, PERLERT = 40001, 32322
 
-Fields = dict[str, list[str]]
 Part = tuple[bool, bytes]  # from the client?
+Show = Callable[..., list[dict[str, list[str]]]]
 
 
-class Relay:
-    """Forwards one connection to a server and records what is sent."""
+@contextlib.contextmanager
+def relayed(server: Any) -> Iterator[tuple[str, list[Part]]]:
+    """Yield the address of a relay for one connection, and what it has forwarded."""
+    parts: list[Part] = []
 
-    def __init__(self, port: int) -> None:
-        self.parts: list[Part] = []
-        self._target = ("127.0.0.1", port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with (
-            self._listener,
-            self._listener.accept()[0] as near,
-            socket.create_connection(self._target) as far,
-            contextlib.suppress(OSError),
-        ):
-            ends = {near: far, far: near}
+    def run() -> None:
+        target = socket.create_connection(("127.0.0.1", server.address.port))
+        with listener.accept()[0] as near, target as far, contextlib.suppress(OSError):
             while True:
-                for source in select.select([*ends], [], [], 60)[0]:
+                for source in select.select([near, far], [], [], 60)[0]:
                     data = source.recv(2**16)
                     if not data:
                         return
-                    self.parts.append((source is near, data))
-                    ends[source].sendall(data)
+                    parts.append((source is near, data))
+                    (far if source is near else near).sendall(data)
 
-    def __enter__(self) -> Relay:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._thread.join(60)
-
-
-class Capture:
-    """A pcap file of TCP segments or datagrams over IPv4, and what tshark says of it."""
-
-    def __init__(
-        self, folder: Path, parts: Sequence[Part], port: int, protocol: int = TCP, most: int = 2**18
-    ) -> None:
-        self._path, sent = folder / "capture.pcap", {True: 1, False: 1}
-        with self._path.open("wb") as file:
-            file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, most, 101))
-            for number, (from_client, data) in enumerate(cut(parts, 60_000)):
-                ports = (CLIENT, port) if from_client else (port, CLIENT)
-                head = struct.pack(">HHHH", *ports, 8 + len(data), 0)
-                if protocol == TCP:
-                    numbers = sent[from_client], sent[not from_client]
-                    head = struct.pack(">HHIIBBHHH", *ports, *numbers, 0x50, 0x18, 2**16 - 1, 0, 0)
-                    sent[from_client] += len(data)
-                size = 20 + len(head) + len(data)
-                local = socket.inet_aton("127.0.0.1")
-                ip = struct.pack(">BBHHHBBH", 0x45, 0, size, number, 0, 64, protocol, 0) + 2 * local
-                file.write(struct.pack("<IIII", number, 0, min(size, most), size))
-                file.write((ip + head + data)[:most])
-
-    def fields(self, names: str, words: str = "") -> list[Fields]:
-        """Return the values of the fields, by packet; packets without any are left out."""
-        program = shutil.which("tshark")
-        if program is None:
-            pytest.skip("tshark is not installed")
-        command = [program, "-r", self._path, "-X", f"lua_script:{SCRIPT}", *words.split()]
-        command += ["-T", "json", *(word for name in names.split() for word in ("-e", name))]
-        done = subprocess.run([*command, "-e", "_ws.lua.text"], capture_output=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        assert b"Lua" not in done.stdout + done.stderr
-        packets = [packet["_source"]["layers"] for packet in json.loads(done.stdout)]
-        return [packet for packet in packets if packet]
-
-    def faults(self, words: str = "") -> list[str]:
-        packets = self.fields(
-            "_ws.expert.message _ws.malformed", f"-Y {FAULT}||_ws.malformed {words}"
-        )
-        texts = [text for packet in packets for text in packet["_ws.expert.message"]]
-        return [text for text in texts if " at offset " in text or "alformed" in text]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=run)
+        listener.settimeout(60)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}", parts
+        finally:
+            thread.join(60)
 
 
-def cut(parts: Sequence[Part], size: int) -> list[Part]:
-    """Cut what is sent into segments of at most `size` bytes."""
-    return [(who, data[at : at + size]) for who, data in parts for at in range(0, len(data), size)]
+def packet(part: Part, port: int, sent: dict[bool, int]) -> bytes:
+    """Return an IPv4 packet with a segment of TCP or a datagram; count what is `sent`."""
+    (from_client, data), ports = part, (CLIENT, port) if part[0] else (port, CLIENT)
+    udp = PERLERT in ports
+    head = struct.pack(">HHHH", *ports, 8 + len(data), 0)
+    if not udp:
+        numbers = sent[from_client], sent[not from_client]
+        head = struct.pack(">HHIIBBHHH", *ports, *numbers, 0x50, 0x18, 2**16 - 1, 0, 0)
+        sent[from_client] += len(data)
+    size = 20 + len(head) + len(data)
+    ip = struct.pack(">BBHIBBH", 0x45, 0, size, 0, 64, 17 if udp else 6, 0)
+    return ip + 2 * socket.inet_aton("127.0.0.1") + head + data
 
 
 @pytest.fixture
-def capture(tmp_path: Path) -> Callable[..., Capture]:
-    return functools.partial(Capture, tmp_path)
+def show(tmp_path: Path) -> Show:
+    """Write a capture of segments; return the values that tshark finds of the fields, by packet."""
+    program = shutil.which("tshark")
+    if program is None:
+        pytest.skip("tshark is not installed")
+
+    def shown(
+        parts: Sequence[Part], port: int, names: str, words: str = "", size: int = 60_000,
+        most: int = 2**18,
+    ) -> list[dict[str, list[str]]]:  # fmt: skip
+        path, sent = tmp_path / "capture.pcap", {True: 1, False: 1}
+        with path.open("wb") as file:
+            file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, most, 101))
+            for who, data in parts:
+                for at in range(0, len(data), size):
+                    made = packet((who, data[at : at + size]), port, sent)
+                    file.write(struct.pack("<IIII", 0, 0, min(len(made), most), len(made)))
+                    file.write(made[:most])
+        asked = [word for name in (*names.split(), "_ws.expert.message") for word in ("-e", name)]
+        command = [program, "-r", path, "-X", f"lua_script:{SCRIPT}", *words.split(), "-T", "json"]
+        done = subprocess.run([*command, *asked], capture_output=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert b"Lua" not in done.stdout + done.stderr
+        assert b"alformed" not in done.stdout
+        packets = [each["_source"]["layers"] for each in json.loads(done.stdout)]
+        for each in packets:
+            said = each.pop("_ws.expert.message", [])
+            if faults := [text for text in said if " at offset " in text]:
+                each["fault"] = faults
+        return [each for each in packets if each]
+
+    return shown
 
 
-RLX = "rlx.command rlx.response rlx.reward rlwire.path rlwire.shape rlwire.first rlwire.real"
-
-
-def test_rlx(capture: Callable[..., Capture]) -> None:
+def test_rlx(show: Show) -> None:
     state = {"camera": np.arange(12_000, dtype=">u2").reshape(10, 1200), "at": [1.5, None]}
     with (
         rlwire.serve(agents.Agent, "rlx://127.0.0.1:0") as server,
-        Relay(server.address.port) as relay,
-        AgentProxy(f"127.0.0.1:{relay.port}") as agent,
+        relayed(server) as (address, parts),
+        AgentProxy(address) as agent,
     ):
         agent.init()
         agent.update(reward=-0.5, state=state, terminal=False)
-    ways = [(7001, 2**16, ""), (7001, 11, ""), (9, 700, "-d tcp.port==9,rlx"), (9, 700, "")]
+    names = "rlx.command rlx.response rlx.reward rlwire.path rlwire.shape rlwire.first rlwire.real"
+    ways = [(7001, 60_000, ""), (7001, 11, ""), (9, 700, "-d tcp.port==9,rlx"), (9, 700, "")]
     for port, size, words in [*ways, (700, 700, "-o rlx.ports:700,7002")]:
-        made = capture(cut(relay.parts, size), port)
-        init, ready, update, action = made.fields(RLX, words)
+        init, ready, update, action = show(parts, port, names, words, size)
         assert init["rlx.command"] == ["init"]
         assert ready["rlx.response"] == ["ready"]
         assert (update["rlx.command"], update["rlx.reward"]) == (["update"], ["-0.5"])
@@ -155,35 +137,33 @@ def test_rlx(capture: Callable[..., Capture]) -> None:
         assert update["rlwire.first"][0].startswith("0, 1, 2, 3, 4")
         assert update["rlwire.real"] == ["1.5"]
         assert action["rlx.response"] == ["action"]
-        assert not made.faults(words)
+        assert "fault" not in init | ready | update | action
 
 
-def test_several_messages_in_a_segment(capture: Callable[..., Capture]) -> None:
+def test_several_messages_in_a_segment(show: Show) -> None:
     data = b"".join(rlx.encode({"command": "update", "reward": n}, framed=True) for n in range(5))
-    [packet] = capture([(True, data)], 7001).fields("rlx.reward _ws.col.Info")
+    [packet] = show([(True, data)], 7001, "rlx.reward _ws.col.Info")
     assert packet["rlx.reward"] == ["0", "1", "2", "3", "4"]
     assert packet["_ws.col.Info"][0].count("command=update") == 5
 
 
 @pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_rllink(form: Any, capture: Callable[..., Capture]) -> None:
+def test_rllink(form: Any, show: Show) -> None:
     weights: dict[str, Any] = {"state": {"w": np.eye(3, dtype=np.float32)}}
     with (
         Server("127.0.0.1:0", config=SetConfig(10, True)) as server,
-        Relay(server.address.port) as relay,
-        Client(f"127.0.0.1:{relay.port}", form=form) as client,
+        relayed(server) as (address, parts),
+        Client(address, form=form) as client,
     ):
         client.send([Episode(np.zeros((6, 4), np.float32), np.arange(5), np.ones(5))], wait=False)
         server.sample(30)
         server.set_state(SetState(7, **(weights if form == "msgpack" else {"onnx": b"model"})))
         client.get_state()
-    names = "rllink.type rllink.timesteps rllink.env_steps rllink.weights_seq_no"
-    for size, port in (2**16, 5555), (13, 5555), (2**16, 9):
-        made = capture(cut(relay.parts, size), port)
-        packets = made.fields(f"{names} rlwire.shape rlwire.dtype rlwire.first")
-        assert [packet["rllink.type"][0] for packet in packets] == [
-            "PING", "PONG", "EPISODES", "GET_STATE", "SET_STATE"
-        ]  # fmt: skip
+    names = "rllink.type rllink.timesteps rllink.env_steps rllink.weights_seq_no rlwire.shape"
+    for size, port in (60_000, 5555), (13, 5555), (60_000, 9):
+        packets = show(parts, port, f"{names} rlwire.dtype rlwire.first", size=size)
+        types = " ".join(packet["rllink.type"][0] for packet in packets)
+        assert types == "PING PONG EPISODES GET_STATE SET_STATE"
         *_, episodes, _, state = packets
         assert ["5"] in (episodes.get("rllink.timesteps"), episodes.get("rllink.env_steps"))
         assert state["rllink.weights_seq_no"] == ["7"]
@@ -192,7 +172,7 @@ def test_rllink(form: Any, capture: Callable[..., Capture]) -> None:
             assert episodes["rlwire.first"][1:] == ["0, 1, 2, 3, 4", "1, 1, 1, 1, 1"]
             assert state["rlwire.dtype"] == ["<f4"]
             assert state["rlwire.first"] == ["1, 0, 0, 0, 1, 0, 0, 0, 1"]
-        assert not made.faults()
+        assert not any("fault" in packet for packet in packets)
 
 
 DATAGRAMS = {  # the draft's figure 1, and a step with all fields
@@ -211,53 +191,49 @@ DATAGRAMS = {  # the draft's figure 1, and a step with all fields
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("port", [32322, 32323])
-def test_perlert(port: int, capture: Callable[..., Capture]) -> None:
+@pytest.mark.parametrize("words", ["", "-o perlert.ports:1"])
+def test_perlert(words: str, show: Show) -> None:
     names = {f"perlert.{name}" for fields in DATAGRAMS.values() for name in fields}
-    made = capture([(True, data) for data in DATAGRAMS], port, UDP)
-    found = made.fields(" ".join(names))
-    for fields, packet in zip(DATAGRAMS.values(), found, strict=True):
+    packets = show([(True, data) for data in DATAGRAMS], PERLERT, " ".join(names), words)
+    for fields, packet in zip(DATAGRAMS.values(), packets, strict=True):
         assert {
             f"perlert.{name}": [value] for name, value in fields.items()
         }.items() <= packet.items()
-    assert not made.faults()
+        assert "fault" not in packet
 
 
-def test_rewarder(capture: Callable[..., Capture]) -> None:
+def test_rewarder(show: Show) -> None:
     with (
         RewarderServer("my.Game-v0", "127.0.0.1:0", auth="sesame") as server,
-        Relay(server.address.port) as relay,
-        RewarderClient(f"127.0.0.1:{relay.port}", auth="sesame", attach=True) as client,
+        relayed(server) as (address, parts),
+        RewarderClient(address, auth="sesame", attach=True) as client,
     ):
         client.act([["KeyEvent", 97, True]])
         server.reward(1.5, True, {"text": "x" * 3000})
         client.step()
-    names = "method reward done episode_id env_id"
-    for port, size in (15900, 2**16), (15900, 50), (9, 2**16):
-        made = capture(cut(relay.parts, size), port)
-        packets = made.fields(" ".join(f"rewarder.{name}" for name in names.split()))
+    names = "rewarder.method rewarder.reward rewarder.done rewarder.episode_id rewarder.env_id"
+    for port, size in (15900, 60_000), (15900, 50), (9, 60_000):
+        packets = show(parts, port, names, size=size)
         by = {method: packet for packet in packets for method in packet["rewarder.method"]}
         assert by["v0.env.describe"]["rewarder.env_id"] == ["my.Game-v0"]
         assert "v0.agent.action" in by
         reward = by["v0.env.reward"]
         assert (reward["rewarder.reward"], reward["rewarder.done"]) == (["1.5"], ["1"])
         assert reward["rewarder.episode_id"] == ["1"]
-        assert not made.faults()
+        assert not any("fault" in packet for packet in packets)
 
 
-def test_dm_env_rpc(capture: Callable[..., Capture]) -> None:
+def test_dm_env_rpc(show: Show) -> None:
     with (
         rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server,
-        Relay(server.address.port) as relay,
-        rlwire.make(f"dm-env-rpc://127.0.0.1:{relay.port}") as env,
+        relayed(server) as (address, parts),
+        rlwire.make(f"dm-env-rpc://{address}") as env,
     ):
         env.reset(seed=3)
         observation = env.step(1)[0]
-    for size in 2**16, 50:
-        made = capture(cut(relay.parts, size), 9911)
-        *_, act, step, leave, left = made.fields(
-            "rlwire.uid dm_env_rpc.state rlwire.dtype rlwire.first rlwire.path"
-        )
+    names = "rlwire.uid dm_env_rpc.state rlwire.dtype rlwire.first rlwire.path"
+    for size in 60_000, 50:
+        *rest, act, step, leave, left = show(parts, 9911, names, size=size)
         assert leave["rlwire.path"] == left["rlwire.path"] == ["leave_world"]
         assert "step.actions.action" in act["rlwire.path"]  # names come from the specs
         assert act["rlwire.first"] == ["1", "observation, reward, discount"]
@@ -267,7 +243,7 @@ def test_dm_env_rpc(capture: Callable[..., Capture]) -> None:
         assert step["rlwire.uid"] == ["1", "2", "3"]
         first = np.array(step["rlwire.first"][0].split(", "), np.float32)
         np.testing.assert_allclose(first, observation, rtol=1e-6)
-        assert not made.faults()
+        assert not any("fault" in packet for packet in (*rest, act, step))
 
 
 def netstring(body: bytes) -> bytes:
@@ -324,19 +300,20 @@ DAMAGE = {  # what, its port, what is at the offset, words
 
 
 @pytest.mark.parametrize("port", sorted({port for _, port, _, _ in DAMAGE.values()}))
-def test_damage_is_shown_with_its_offset(port: int, capture: Callable[..., Capture]) -> None:
+def test_damage_is_shown_with_its_offset(port: int, show: Show) -> None:
     cases = [case for case in DAMAGE.values() if case[1] == port]
-    parts = grpc([])[: port == 9911] + [(True, data) for data, *_ in cases]
-    faults = capture(parts, port, UDP if port == 32322 else TCP).faults()
-    for (data, _, place, words), fault in zip(cases, faults, strict=True):
+    packets = show(grpc([])[: port == 9911] + [(True, case[0]) for case in cases], port, "")
+    for (data, _, place, words), packet in zip(cases, packets, strict=True):
+        [fault] = packet["fault"]
         assert words in fault
         offset = int(re.search(r" at offset (\d+)", fault)[1])  # type: ignore[index]
         assert data[offset:].startswith(place)
 
 
-def test_a_capture_that_lacks_bytes(capture: Callable[..., Capture]) -> None:
-    [fault] = capture([(True, netstring(UPDATE))], 7001, most=120).faults()
-    assert "are left at offset" in fault
+def test_a_capture_that_lacks_bytes(show: Show) -> None:
+    [packet] = show([(True, netstring(UPDATE))], 7001, "rlx.command", most=120)
+    assert packet["rlx.command"] == ["update"]
+    assert "are left at offset" in packet["fault"][0]
 
 
 FORMATS: dict[str, tuple[bytes, int, Callable[[bytes], Any], Callable[[bytes], bytes]]] = {
@@ -349,9 +326,7 @@ FORMATS: dict[str, tuple[bytes, int, Callable[[bytes], Any], Callable[[bytes], b
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_rlwire_accepts_is_sound_and_what_is_cut_is_damaged(
-    name: str, capture: Callable[..., Capture]
-) -> None:
+def test_what_rlwire_accepts_is_sound_and_what_is_cut_is_damaged(name: str, show: Show) -> None:
     whole, port, decode, frame = FORMATS[name]
     bodies, random = [whole[:size] for size in range(1, len(whole))], Random(1)
     for _ in range(400):
@@ -360,12 +335,10 @@ def test_what_rlwire_accepts_is_sound_and_what_is_cut_is_damaged(
             at = random.randrange(len(mutated))
             mutated[at : at + random.randrange(3)] = random.randbytes(random.randrange(3))
         bodies.append(bytes(mutated))
-    parts = grpc(bodies)[1:] if name == "dm_env_rpc" else [(True, frame(body)) for body in bodies]
     first = grpc([]) if name == "dm_env_rpc" else []
-    made = capture([*first, *parts], port, UDP if name == "PERLERT" else TCP)
-    faults = {
-        int(packet["frame.number"][0]) for packet in made.fields("frame.number", f"-Y {FAULT}")
-    }
+    parts = grpc(bodies) if first else [(True, frame(body)) for body in bodies]
+    shown = show(parts, port, "frame.number")
+    faults = {int(packet["frame.number"][0]) for packet in shown if "fault" in packet}
     sound = set()
     for number, body in enumerate(bodies, 1 + len(first)):
         with contextlib.suppress(RlwireError, msgspec.MsgspecError, UnicodeDecodeError):
