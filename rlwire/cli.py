@@ -242,7 +242,7 @@ def _wireshark(given: argparse.Namespace) -> None:
     print(
         f"{script}\n\n"
         f"Try it:     wireshark -X 'lua_script:{script}'\n"
-        "Install it: copy or link it into the folder of personal Lua plugins, and restart Wireshark.\n"
+        "Install it: copy or link it into the folder of personal Lua plugins:\n"
         "  Linux, macOS  ~/.local/lib/wireshark/plugins\n"
         "  Windows       %APPDATA%\\Wireshark\\plugins\n"
         "Help > About Wireshark > Folders, or tshark -G folders, names the folder of your system."

@@ -56,23 +56,18 @@ local function unpack_one(c, format, what)
     return (Struct.unpack(format, c.s, take(c, Struct.size(format), what) + 1))
 end
 
--- Replaces what is not UTF-8.
-local function clean(text)
-    return (text:gsub("[\128-\255]+", function(run)
-        return (run:gsub("[\192-\255]?[\128-\191]*", function(one)
-            local a, b = one:byte(1, 2)
-            local size = not a and 0 or a >= 240 and 4 or a >= 224 and 3 or a >= 194 and 2
-            if #one ~= size or size > 1 and (a > 244 or a == 224 and b < 160 or a == 237 and b > 159
-                or a == 240 and b < 144 or a == 244 and b > 143) then return ("?"):rep(#one) end
-            return one
-        end))
-    end))
-end
+local UTF8 = { -- characters of more than one byte
+    "[\194-\223][\128-\191]", "\224[\160-\191][\128-\191]", "[\225-\236\238\239][\128-\191][\128-\191]",
+    "\237[\128-\159][\128-\191]", "\240[\144-\191][\128-\191][\128-\191]",
+    "[\241-\243][\128-\191][\128-\191][\128-\191]", "\244[\128-\143][\128-\191][\128-\191]",
+}
 
 local function text_of(c, size, what)
     local at = take(c, size, what)
     local text = c.s:sub(at + 1, at + size)
-    if clean(text) ~= text then fail(at, "%s is not UTF-8", what) end
+    local rest = text
+    for _, pattern in ipairs(rest:find("[\128-\255]") and UTF8 or {}) do rest = rest:gsub(pattern, " ") end
+    if rest:find("[\128-\255]") then fail(at, "%s is not UTF-8", what) end
     return text
 end
 
@@ -458,7 +453,7 @@ local function msgpack_value(c, made)
         local at, key = c.at, i
         if kind == "dict" then
             key = add(c, { up = made.up, key = made.key, depth = made.depth }, "key", at, msgpack_value)
-            key = key.kind == "bytes" and clean(c.s:sub(key.value[1] + 1, c.at)) or brief(key, 0)
+            key = key.kind == "bytes" and c.s:sub(key.value[1] + 1, c.at):gsub("[\128-\255]", "?") or brief(key, 0)
         end
         add(c, made, key, at, msgpack_value)
     end
