@@ -171,7 +171,7 @@ local function brief(node, depth)
         return ("%s%s %s%s"):format(node.dtype, shape, first, more)
     elseif kind == "list" or kind == "dict" then
         local parts = {}
-        for i = 1, depth > 0 and math.min(#node, 6) or 0 do
+        for i = 1, depth > 0 and math.min(#node, depth > 2 and 12 or 6) or 0 do
             parts[i] = (kind == "dict" and node[i].key .. "=" or "") .. brief(node[i], depth - 1)
         end
         if #node > #parts then parts[#parts + 1] = ("%d in all"):format(#node) end
@@ -515,46 +515,42 @@ local FLAGS = { ["true"] = true, ["false"] = false }
 local perlert_own = fields(perlert, "kind:text name:text number:int timestamp:int step:int key:text tag:text "
     .. "ready:bool action:text message:text port:int observation:text reward:real done:bool extra:text slots:text")
 
--- Returns a datagram's fields, {key, offset, text}, how far it has the form, and whether it has all of it.
-local function match(s, form)
-    local found, at = {}, 0
-    for word, literal in form:gmatch("(%u*)([^%u]*)") do
-        if word ~= "" then
-            local key = word:lower()
-            local kind = perlert_own[key].kind
-            local text = s:match("^" .. (CLASSES[word] or kind == "int" and "%d+" or "[^:;,=]*"), at + 1)
-            if not text or kind == "bool" and FLAGS[text] == nil then return found, at end
-            table.insert(found, { key, at, text })
-            at = at + #text
-        end
-        for char in literal:gmatch(".") do
-            if s:sub(at + 1, at + 1) ~= char then return found, at end
-            at = at + 1
-        end
-    end
-    return found, at, at == #s
-end
-
-local function perlert_value(c, _, key, text)
-    text = text_of(c, #text, key)
-    local kind = perlert_own[key].kind
+local function perlert_value(c, _, kind, text)
+    text = text_of(c, #text, "a field")
     if kind == "bool" then return kind, FLAGS[text] end
     if kind == "text" or not tonumber(text) then return "text", text end
     return kind, tonumber(text)
 end
 
+-- Reads a datagram as far as it has a form. Returns whether it has all of it.
+local function read_form(c, root, kind, form)
+    for i = #root, 1, -1 do root[i] = nil end
+    c.at = 0
+    add(c, root, "kind", 0, function() return "text", kind end)
+    for word, literal in form:gmatch("(%u*)([^%u]*)") do
+        local key = word:lower()
+        if word ~= "" then
+            local its = perlert_own[key].kind
+            local text = c.s:match("^" .. (CLASSES[word] or its == "int" and "%d+" or "[^:;,=]*"), c.at + 1)
+            if not text or its == "bool" and FLAGS[text] == nil then return false end
+            add(c, root, key, c.at, perlert_value, its, text)
+        end
+        for char in literal:gmatch(".") do
+            if c.s:sub(c.at + 1, c.at + 1) ~= char then return false end
+            c.at = c.at + 1
+        end
+    end
+    return c.at == c.stop
+end
+
 local function perlert_message(c, root)
-    local found, reached, kind = nil, -1, nil
+    local best, reached = nil, -1
     for _, form in ipairs(PERLERT) do
-        local these, at, all = match(c.s, form[2])
-        if all or at > reached and not kind then found, reached, kind = these, at, all and form[1] end
+        if read_form(c, root, form[1], form[2]) then return end
+        if c.at > reached then best, reached = form, c.at end
     end
-    if kind then add(c, root, "kind", 0, function() return "text", kind end) end
-    for _, each in ipairs(found) do
-        c.at = each[2]
-        add(c, root, each[1], c.at, perlert_value, each[1], each[3])
-    end
-    if not kind then fail(reached, "no message of PERLERT, or a ciphered one,") end
+    read_form(c, root, "damaged", best[2])
+    fail(reached, "no message of PERLERT, or a ciphered one,")
 end
 
 perlert.dissector = single(perlert, perlert_message, perlert_own)
