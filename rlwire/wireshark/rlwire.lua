@@ -123,19 +123,20 @@ local FORMATS = {
     b1 = "I1", i1 = "i1", i2 = "i2", i4 = "i4", i8 = "e",
     u1 = "I1", u2 = "I2", u4 = "I4", u8 = "E", f4 = "f", f8 = "d",
 }
-local WORDS = { bool = "b", int = "i", uint = "u", float = "f", complex = "c" }
+local DTYPES = {
+    bool = "b1", int8 = "i1", int16 = "i2", int32 = "i4", int64 = "i8", uint8 = "u1", uint16 = "u2",
+    uint32 = "u4", uint64 = "u8", float16 = "f2", float32 = "f4", float64 = "f8", complex64 = "c8",
+    complex128 = "c16",
+}
 
 -- Reads an array's first values and compares its size, which with `one` may be that of one element. A dtype
 -- is ">f4", "float32" or "bool"; of others the first bytes are shown.
 local function array(c, made, dtype, shape, at, size, one)
     made.dtype, made.shape, made.first = dtype, shape, {}
-    local order, kind, item = dtype:match("^([<>=|]?)([biufc])(%d+)$")
-    if not kind then
-        local word, bits = dtype:match("^(%l+)(%d*)$")
-        kind, item = WORDS[word], bits == "" and 1 or (tonumber(bits) or 0) / 8
-    end
-    item = kind and tonumber(item)
-    local format = kind and FORMATS[kind .. plain(item)]
+    local order, code = dtype:match("^([<>=|]?)([biufc]%d+)$")
+    code = code or DTYPES[dtype]
+    local item, format = code and tonumber(code:sub(2)), FORMATS[code or ""]
+    local kind = code and code:sub(1, 1)
     local count = size / (format and item or 1)
     for i = 0, math.min(FIRST, math.floor(count)) - 1 do
         local value = ("%02x"):format(c.s:byte(at + i + 1))
@@ -219,29 +220,30 @@ local function show(tree, tvb, node, own)
     if #node > ENTRIES then item:add(range, ("%d more are not shown"):format(#node - ENTRIES)) end
 end
 
--- Parses a message, shows it, and returns its root and a line about it.
-local function message(proto, tvb, pinfo, tree, parse, own)
-    local c = { s = tvb:raw(0, tvb:len()), at = 0, stop = tvb:len(), values = 0 }
-    local root = { kind = "dict", depth = 0 }
-    c.last = root
-    local well, fault = pcall(parse, c, root)
-    if not well and type(fault) ~= "table" then error(fault, 0) end -- a mistake of this file
-    local item = tree:add(proto, tvb:range())
-    for i = 1, math.min(#root, ENTRIES) do show(item, tvb, root[i], own) end
-    local text = cut(brief(root, 3):sub(2, -2), 200)
-    if not well then
-        local path = path_of(c.last)
-        local place = path == "" and "" or ", in " .. path
-        local words = cut(("%s at offset %d%s"):format(fault.text, fault.at, place), 200)
-        item:add(range_of(tvb, fault.at), words):add_proto_expert_info(fault.info, words)
-        text = ("%s [%s]"):format(text, words)
+-- Returns a dissector of a message: parse(c, root) reads it, and what it has read is shown.
+local function dissector(proto, parse, own)
+    return function(tvb, pinfo, tree)
+        local root = { kind = "dict", depth = 0 }
+        local c = { s = tvb:raw(0, tvb:len()), at = 0, stop = tvb:len(), values = 0, last = root, pinfo = pinfo }
+        local well, fault = pcall(parse, c, root)
+        if not well and type(fault) ~= "table" then error(fault, 0) end -- a mistake of this file
+        local item = tree:add(proto, tvb:range())
+        for i = 1, math.min(#root, ENTRIES) do show(item, tvb, root[i], own) end
+        local text = cut(brief(root, 3):sub(2, -2), 200)
+        if not well then
+            local path = path_of(c.last)
+            local place = path == "" and "" or ", in " .. path
+            local words = cut(("%s at offset %d%s"):format(fault.text, fault.at, place), 200)
+            item:add(range_of(tvb, fault.at), words):add_proto_expert_info(fault.info, words)
+            text = ("%s [%s]"):format(text, words)
+        end
+        item:append_text(": " .. text)
+        pinfo.cols.protocol:clear_fence()
+        pinfo.cols.protocol:set(proto.name)
+        if own.joined then pinfo.cols.info:append(" " .. text) else pinfo.cols.info:set(text .. "  ") end
+        pinfo.cols.info:fence() -- other messages of the packet follow
+        return tvb:len()
     end
-    item:append_text(": " .. text)
-    pinfo.cols.protocol:clear_fence()
-    pinfo.cols.protocol:set(proto.name)
-    if own.joined then pinfo.cols.info:append(" " .. text) else pinfo.cols.info:set(text .. "  ") end
-    pinfo.cols.info:fence() -- other messages of the packet follow
-    return root
 end
 
 -- Registers a dissector for the ports of a preference, and for others where a message begins with a pattern.
@@ -266,18 +268,10 @@ local function register(proto, kind, ports, patterns, handler)
     end)
 end
 
--- Returns a dissector of a whole message.
-local function single(proto, parse, own)
-    return function(tvb, pinfo, tree)
-        message(proto, tvb, pinfo, tree, parse, own)
-        return tvb:len()
-    end
-end
-
 -- Returns a dissector of a stream of frames. A frame begins with what `pattern` matches: all of it, and the
 -- digits of the body's size. `after` is the number of bytes that follow the body.
 local function stream(proto, pattern, after, parse, own)
-    local dissect = single(proto, function(c, root)
+    local dissect = dissector(proto, function(c, root)
         local head, digits = c.s:match(pattern)
         if not head then fail(0, "no size of a message") end
         if tonumber(digits) > MESSAGE then over(0, "a message of %s bytes", digits) end
@@ -553,7 +547,7 @@ local function perlert_message(c, root)
     fail(reached, "no message of PERLERT, or a ciphered one,")
 end
 
-perlert.dissector = single(perlert, perlert_message, perlert_own)
+perlert.dissector = dissector(perlert, perlert_message, perlert_own)
 register(perlert, "udp", "32322",
     { "^[^:;,=]+:%d+;lobby$", "^[^:;,=]+:%d+;[^:;,=]+=", "^[^:;,=]+:%d+:%d+:%d+;obs=" })
 
@@ -564,7 +558,7 @@ local rewarder_own = fields(rewarder, "method:text headers.episode_id:text heade
     .. "body.env_id:text body.env_state:text body.fps:real body.reward:real body.done:bool body.text:text body.message:text")
 rewarder_own.joined = true
 
-rewarder.dissector = single(rewarder, map, rewarder_own)
+rewarder.dissector = dissector(rewarder, map, rewarder_own)
 register(rewarder, "ws", "15900", { '"method"%s*:%s*"v0[.]' })
 
 -- dm_env_rpc: Protocol Buffers in gRPC
@@ -736,23 +730,19 @@ dm_own.joined = true
 
 function dm.init() known = {} end
 
-function dm.dissector(tvb, pinfo, tree)
-    local name = pinfo.match_string:find(",request", 1, true) and "Request" or "Response"
-    local streams = { http2_stream() }
+dm.dissector = dissector(dm, function(c, root)
+    local name = c.pinfo.match_string:find(",request", 1, true) and "Request" or "Response"
+    local streams, names = { http2_stream() }, { actions = {}, observations = {} }
     local call = tostring(tcp_stream()) .. ":" .. tostring(streams[#streams])
-    local function parse(c, root)
-        proto_message(c, root, c.stop, name, known[call] or { actions = {}, observations = {} })
-    end
-    local root = message(dm, tvb, pinfo, tree, parse, dm_own)
-    local names = { actions = {}, observations = {} }
-    for _, domain in ipairs(find(root, "join_world.specs") or find(root, "reset.specs") or {}) do
+    proto_message(c, root, c.stop, name, known[call] or names)
+    local specs = find(root, "join_world.specs") or find(root, "reset.specs")
+    for _, domain in ipairs(specs or {}) do
         for _, spec in ipairs(domain) do
             if spec.uid then names[domain.key][plain(spec.uid)] = spec.key end
         end
-        known[call] = names
     end
-    return tvb:len()
-end
+    known[call] = specs and names or known[call]
+end, dm_own)
 
 for _, direction in ipairs({ "request", "response" }) do
     DissectorTable.get("grpc_message_type"):add(
