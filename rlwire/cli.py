@@ -239,13 +239,13 @@ def _protocol_of(arguments: list[str]) -> Protocol | None:
 
 def _wireshark(given: argparse.Namespace) -> None:
     script = Path(rlwire.__file__).resolve().parent / "wireshark" / "rlwire.lua"
-    print(
+    sys.stdout.write(  # at once, for `head -n 1`
         f"{script}\n\n"
         f"Try it:     wireshark -X 'lua_script:{script}'\n"
         "Install it: copy or link it into the folder of personal Lua plugins:\n"
         "  Linux, macOS  ~/.local/lib/wireshark/plugins\n"
         "  Windows       %APPDATA%\\Wireshark\\plugins\n"
-        "Help > About Wireshark > Folders, or tshark -G folders, names the folder of your system."
+        "Help > About Wireshark > Folders, or tshark -G folders, names the folder of your system.\n"
     )
 
 
