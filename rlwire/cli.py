@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import rlwire
@@ -83,6 +84,10 @@ def _read(arguments: list[str]) -> argparse.Namespace:
             module = importlib.import_module(f"rlwire.recording.{name}ing")
             module.add_arguments(its)
             its.set_defaults(run=functools.partial(_use_recording, module))
+    dissectors = commands.add_parser(
+        "wireshark", help="print how to install Wireshark's dissectors"
+    )
+    dissectors.set_defaults(run=_wireshark)
     for name, side, run, text in (
         ("serve", "server", _serve, "serve an environment, an agent or a policy"),
         ("play", "player", _play, "play an environment with the agent or policy at a URL"),
@@ -241,6 +246,18 @@ def _protocol_of(arguments: list[str]) -> Protocol | None:
             if found is not None:
                 return protocol(found[1])
     return None
+
+
+def _wireshark(given: argparse.Namespace) -> None:
+    script = Path(rlwire.__file__).resolve().parent / "wireshark" / "rlwire.lua"
+    sys.stdout.write(  # at once, for `head -n 1`
+        f"{script}\n\n"
+        f"Try it:     wireshark -X 'lua_script:{script}'\n"
+        "Install it: copy or link it into the folder of personal Lua plugins:\n"
+        "  Linux, macOS  ~/.local/lib/wireshark/plugins\n"
+        "  Windows       %APPDATA%\\Wireshark\\plugins\n"
+        "Help > About Wireshark > Folders, or tshark -G folders, names the folder of your system.\n"
+    )
 
 
 def _demo(given: argparse.Namespace) -> None:

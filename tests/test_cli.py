@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium
 import pytest
@@ -464,3 +465,14 @@ def test_a_client_over_a_limit_is_told_whose_it_is(folder):
                 agent.update(state="x" * 2000)
         assert server.stop() == 0
     assert "received=1000 - at byte 0: raise this side's limit: limits=Limits(" in server.log
+
+
+def test_where_the_dissectors_are(capsys):
+    assert main(["wireshark"]) == 0
+    script = Path(capsys.readouterr().out.splitlines()[0])
+    ports = {
+        int(port)
+        for port in re.findall(r'^register\(\w+, "\w+", "(\d+)"', script.read_text("utf-8"), re.M)
+    }
+    shown = {"rlx", "rllink", "perlert", "universe", "dm-env-rpc"}
+    assert ports == {PROTOCOLS[scheme].port for scheme in shown}

@@ -1,0 +1,349 @@
+"""The dissectors in Lua, in tshark: what they show of conversations over loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import hpack
+import msgpack
+import msgspec
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.codecs import perlert, rlx
+from rlwire.codecs.dm_env_rpc import CreateWorldRequest, decode_request, encode_request
+from rlwire.codecs.msgpack import decode as msgpack_decode
+from rlwire.errors import RlwireError
+from rlwire.rllink import Client, Episode, Server, SetConfig, SetState
+from rlwire.rlx import AgentProxy
+from rlwire.universe.rewarder import RewarderClient, RewarderServer
+from tests import agents
+
+pytestmark = pytest.mark.consumers
+
+SCRIPT = Path(rlwire.__file__).with_name("wireshark") / "rlwire.lua"
+CLIENT, PERLERT = 40001, 32322
+
+Part = tuple[bool, bytes]  # from the client?
+Show = Callable[..., list[dict[str, list[str]]]]
+
+
+@contextlib.contextmanager
+def relayed(server: Any) -> Iterator[tuple[str, list[Part]]]:
+    """Yield the address of a relay for one connection, and what it has forwarded."""
+    parts: list[Part] = []
+
+    def run() -> None:
+        target = socket.create_connection(("127.0.0.1", server.address.port))
+        with listener.accept()[0] as near, target as far, contextlib.suppress(OSError):
+            while True:
+                for source in select.select([near, far], [], [], 60)[0]:
+                    data = source.recv(2**16)
+                    if not data:
+                        return
+                    parts.append((source is near, data))
+                    (far if source is near else near).sendall(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=run)
+        listener.settimeout(60)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}", parts
+        finally:
+            thread.join(60)
+
+
+def packet(part: Part, port: int, sent: dict[bool, int]) -> bytes:
+    """Return an IPv4 packet with a segment of TCP or a datagram; count what is `sent`."""
+    (from_client, data), ports = part, (CLIENT, port) if part[0] else (port, CLIENT)
+    udp = PERLERT in ports
+    head = struct.pack(">HHHH", *ports, 8 + len(data), 0)
+    if not udp:
+        numbers = sent[from_client], sent[not from_client]
+        head = struct.pack(">HHIIBBHHH", *ports, *numbers, 0x50, 0x18, 2**16 - 1, 0, 0)
+        sent[from_client] += len(data)
+    size = 20 + len(head) + len(data)
+    ip = struct.pack(">BBHIBBH", 0x45, 0, size, 0, 64, 17 if udp else 6, 0)
+    return ip + 2 * socket.inet_aton("127.0.0.1") + head + data
+
+
+@pytest.fixture
+def show(tmp_path: Path) -> Show:
+    """Write a capture of segments; return the values that tshark finds of the fields, by packet."""
+    program = shutil.which("tshark")
+    if program is None:
+        pytest.skip("tshark is not installed")
+
+    def shown(
+        parts: Sequence[Part], port: int, names: str, words: str = "", size: int = 60_000,
+        most: int = 2**18,
+    ) -> list[dict[str, list[str]]]:  # fmt: skip
+        path, sent = tmp_path / "capture.pcap", {True: 1, False: 1}
+        with path.open("wb") as file:
+            file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, most, 101))
+            for who, data in parts:
+                for at in range(0, len(data), size):
+                    made = packet((who, data[at : at + size]), port, sent)
+                    file.write(struct.pack("<IIII", 0, 0, min(len(made), most), len(made)))
+                    file.write(made[:most])
+        asked = [word for name in (*names.split(), "_ws.expert.message") for word in ("-e", name)]
+        command = [program, "-r", path, "-X", f"lua_script:{SCRIPT}", *words.split(), "-T", "json"]
+        done = subprocess.run([*command, *asked], capture_output=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert b"Lua" not in done.stdout + done.stderr
+        assert b"alformed" not in done.stdout
+        packets = [each["_source"]["layers"] for each in json.loads(done.stdout)]
+        for each in packets:
+            said = each.pop("_ws.expert.message", [])
+            if faults := [text for text in said if " at offset " in text]:
+                each["fault"] = faults
+        return [each for each in packets if each]
+
+    return shown
+
+
+def test_rlx(show: Show) -> None:
+    state = {"camera": np.arange(12_000, dtype=">u2").reshape(10, 1200), "at": [1.5, None]}
+    with (
+        rlwire.serve(agents.Agent, "rlx://127.0.0.1:0") as server,
+        relayed(server) as (address, parts),
+        AgentProxy(address) as agent,
+    ):
+        agent.init()
+        agent.update(reward=-0.5, state=state, terminal=False)
+    names = "rlx.command rlx.response rlx.reward rlwire.path rlwire.shape rlwire.first rlwire.real"
+    ways = [(7001, 60_000, ""), (7001, 11, ""), (9, 700, "-d tcp.port==9,rlx"), (9, 700, "")]
+    for port, size, words in [*ways, (700, 700, "-o rlx.ports:700,7002")]:
+        init, ready, update, action = show(parts, port, names, words, size)
+        assert init["rlx.command"] == ["init"]
+        assert ready["rlx.response"] == ["ready"]
+        assert (update["rlx.command"], update["rlx.reward"]) == (["update"], ["-0.5"])
+        assert {"state.camera", "state.at", "terminal"} < {*update["rlwire.path"]}
+        assert update["rlwire.shape"] == ["(10, 1200)"]
+        assert update["rlwire.first"][0].startswith("0, 1, 2, 3, 4")
+        assert update["rlwire.real"] == ["1.5"]
+        assert action["rlx.response"] == ["action"]
+        assert "fault" not in init | ready | update | action
+
+
+def test_several_messages_in_a_segment(show: Show) -> None:
+    data = b"".join(rlx.encode({"command": "update", "reward": n}, framed=True) for n in range(5))
+    [packet] = show([(True, data)], 7001, "rlx.reward _ws.col.Info")
+    assert packet["rlx.reward"] == ["0", "1", "2", "3", "4"]
+    assert packet["_ws.col.Info"][0].count("command=update") == 5
+
+
+@pytest.mark.parametrize("form", ["msgpack", "json"])
+def test_rllink(form: Any, show: Show) -> None:
+    weights: dict[str, Any] = {"state": {"w": np.eye(3, dtype=np.float32)}}
+    with (
+        Server("127.0.0.1:0", config=SetConfig(10, True)) as server,
+        relayed(server) as (address, parts),
+        Client(address, form=form) as client,
+    ):
+        client.send([Episode(np.zeros((6, 4), np.float32), np.arange(5), np.ones(5))], wait=False)
+        server.sample(30)
+        server.set_state(SetState(7, **(weights if form == "msgpack" else {"onnx": b"model"})))
+        client.get_state()
+    names = "rllink.type rllink.timesteps rllink.env_steps rllink.weights_seq_no rlwire.shape"
+    for size, port in (60_000, 5555), (13, 5555), (60_000, 9):
+        packets = show(parts, port, f"{names} rlwire.dtype rlwire.first", size=size)
+        types = " ".join(packet["rllink.type"][0] for packet in packets)
+        assert types == "PING PONG EPISODES GET_STATE SET_STATE"
+        *_, episodes, _, state = packets
+        assert ["5"] in (episodes.get("rllink.timesteps"), episodes.get("rllink.env_steps"))
+        assert state["rllink.weights_seq_no"] == ["7"]
+        if form == "msgpack":
+            assert episodes["rlwire.shape"] == ["(6, 4)", "(5)", "(5)"]
+            assert episodes["rlwire.first"][1:] == ["0, 1, 2, 3, 4", "1, 1, 1, 1, 1"]
+            assert state["rlwire.dtype"] == ["<f4"]
+            assert state["rlwire.first"] == ["1, 0, 0, 0, 1, 0, 0, 0, 1"]
+        assert not any("fault" in packet for packet in packets)
+
+
+DATAGRAMS = {  # the draft's figure 1, and a step with all fields
+    b"city:7;lobby": {"kind": "lobby", "name": "city", "number": "7"},
+    b"city:7;agent0=open,citizen,cpu,ready": {"slots": "agent0=open,citizen,cpu,ready"},
+    b"city:7;register=agent0,patrick": {"kind": "register", "key": "agent0", "tag": "patrick"},
+    b"city:7;registered=agent0": {"kind": "registered", "key": "agent0"},
+    b"city:7;ready=agent0,true": {"kind": "ready", "ready": "1"},
+    b"city:7;message=Simulation; starts...": {"message": "Simulation; starts..."},
+    b"city:7;start=port:32323": {"kind": "start", "port": "32323"},
+    b"city:7;action=walk": {"kind": "action", "action": "walk"},
+    b"city:7:1590853116323:4;obs=x:45,y:1;reward=-0.5;done=true;extra=n:1": {
+        "kind": "step", "timestamp": "1590853116323", "step": "4", "observation": "x:45,y:1",
+        "reward": "-0.5", "done": "1", "extra": "n:1",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ["", "-o perlert.ports:1"])
+def test_perlert(words: str, show: Show) -> None:
+    names = {f"perlert.{name}" for fields in DATAGRAMS.values() for name in fields}
+    packets = show([(True, data) for data in DATAGRAMS], PERLERT, " ".join(names), words)
+    for fields, packet in zip(DATAGRAMS.values(), packets, strict=True):
+        assert {
+            f"perlert.{name}": [value] for name, value in fields.items()
+        }.items() <= packet.items()
+        assert "fault" not in packet
+
+
+def test_rewarder(show: Show) -> None:
+    with (
+        RewarderServer("my.Game-v0", "127.0.0.1:0", auth="sesame") as server,
+        relayed(server) as (address, parts),
+        RewarderClient(address, auth="sesame", attach=True) as client,
+    ):
+        client.act([["KeyEvent", 97, True]])
+        server.reward(1.5, True, {"text": "x" * 3000})
+        client.step()
+    names = "rewarder.method rewarder.reward rewarder.done rewarder.episode_id rewarder.env_id"
+    for port, size in (15900, 60_000), (15900, 50), (9, 60_000):
+        packets = show(parts, port, names, size=size)
+        by = {method: packet for packet in packets for method in packet["rewarder.method"]}
+        assert by["v0.env.describe"]["rewarder.env_id"] == ["my.Game-v0"]
+        assert "v0.agent.action" in by
+        reward = by["v0.env.reward"]
+        assert (reward["rewarder.reward"], reward["rewarder.done"]) == (["1.5"], ["1"])
+        assert reward["rewarder.episode_id"] == ["1"]
+        assert not any("fault" in packet for packet in packets)
+
+
+def test_dm_env_rpc(show: Show) -> None:
+    with (
+        rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server,
+        relayed(server) as (address, parts),
+        rlwire.make(f"dm-env-rpc://{address}") as env,
+    ):
+        env.reset(seed=3)
+        observation = env.step(1)[0]
+    names = "rlwire.uid dm_env_rpc.state rlwire.dtype rlwire.first rlwire.path"
+    for size in 60_000, 50:
+        *rest, act, step, leave, left = show(parts, 9911, names, size=size)
+        assert leave["rlwire.path"] == left["rlwire.path"] == ["leave_world"]
+        assert "step.actions.action" in act["rlwire.path"]  # names come from the specs
+        assert act["rlwire.first"] == ["1", "observation, reward, discount"]
+        assert step["dm_env_rpc.state"] == ["RUNNING"]
+        assert step["rlwire.path"][3] == "step.observations.observation"
+        assert step["rlwire.dtype"] == ["float32", "float64", "float64"]
+        assert step["rlwire.uid"] == ["1", "2", "3"]
+        first = np.array(step["rlwire.first"][0].split(", "), np.float32)
+        np.testing.assert_allclose(first, observation, rtol=1e-6)
+        assert not any("fault" in packet for packet in (*rest, act, step))
+
+
+def netstring(body: bytes) -> bytes:
+    return b"%d:%b," % (len(body), body)
+
+
+def digits(body: bytes) -> bytes:
+    return b"%08d%b" % (len(body), body)
+
+
+def grpc(bodies: Sequence[bytes], method: str = "Process") -> list[Part]:
+    """Return a call's bytes, with the bodies as its requests."""
+    fields = {":method": "POST", ":scheme": "http", ":path": f"/dm_env_rpc.v1.Environment/{method}"}
+    head = hpack.Encoder().encode({**fields, "content-type": "application/grpc"}.items())
+
+    def frame(kind: int, flags: int, data: bytes) -> bytes:
+        return struct.pack(">I", len(data))[1:] + struct.pack(">BBI", kind, flags, kind != 4) + data
+
+    first = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, b"") + frame(1, 4, head)
+    messages = [b"\0" + struct.pack(">I", len(body)) + body for body in bodies]
+    return [(True, first), *((True, frame(0, 0, message)) for message in messages)]
+
+
+UPDATE = rlx.encode({"command": "update", "state": {"a": np.arange(3.0)}, "terminal": True})
+CREATE = encode_request(CreateWorldRequest({"seed": np.int64(-3), "names": np.array(["a", "é"])}))
+EPISODES = msgpack.packb({"type": "EPISODES", "episodes": [[1, 2.5, None, {"obs": "x" * 40}]]})
+RESET = (
+    b'{"method": "v0.env.reset", "headers": {"sent_at": 1.5e9}, "body": {"seed": null, "a": [1]}}'
+)
+ONE = b"\1\0\0\0\1\0\0\0k"  # RLX: version 1, and the key of a value
+
+DAMAGE = {  # what, its port, what is at the offset, words
+    "size": (b"12a:", 7001, b"12a", "no size"),
+    "comma": (netstring(UPDATE)[:-1] + b".", 7001, b".", "comma"),
+    "version": (netstring(b"\2" + UPDATE[1:]), 7001, b"\2\0\0\0\7", "version 2"),
+    "type": (netstring(UPDATE[:-2] + b"\x63\1"), 7001, b"\x63\1", "type 99 at"),
+    "array": (netstring(UPDATE.replace(b"\3\0\0\0\x18", b"\4\0\0\0\x18")), 7001, b"", "in state.a"),
+    "list": (netstring(ONE + b"\x08\xff\xff\xff\xff"), 7001, b",", "list of 4294967295 entries"),
+    "dict": (netstring(ONE + b"\x0b\2\0\0\0" + bytes(9)), 7001, bytes(9), "dict of 2 entries"),
+    "shape": (netstring(ONE + b"\7\2\0\0\0u1\xff\xff\xff\xff"), 7001, b"\xff", "4294967295"),
+    "text": (netstring(ONE + b"\3\2\0\0\0\xc3\x28"), 7001, b"\xc3", "UTF-8"),
+    "depth": (netstring(ONE + b"\x08\1\0\0\0" * 999), 7001, b"", "64 levels"),
+    "values": (netstring(ONE + b"\x08\0\0\2\0" + bytes(2**17)), 7001, b"", "65536 values"),
+    "long": (b"999999999:", 7001, b"9", "999999999 bytes"),
+    "map": (digits(b"\xdf\xff\xff\xff\xff"), 5555, b"", "dict of 4294967295 entries"),
+    "cut": (digits(EPISODES[:-5]), 5555, b"xxxx", "episodes[0][3].obs"),
+    "byte": (digits(b"\x81\xa1a\xc1"), 5555, b"\xc1", "0xc1"),
+    "JSON": (digits(b'{"type": "PING", "x": [1, }'), 5555, b"}", "in x"),
+    "key": (digits(b'{"type": "PING", x: 1}'), 5555, b"x: 1", "expected"),
+    "datagram": (b"city:7:1:2;obs=1;reward=2;done=maybe", 32322, b"maybe", "PERLERT"),
+    "ciphered": (bytes(range(128, 200)), 32322, b"\x80", "UTF-8"),
+    "tensor": (grpc([CREATE.replace(b"seed", b"se\xff\xff")])[1][1], 9911, b"", "UTF-8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("port", sorted({port for _, port, _, _ in DAMAGE.values()}))
+def test_damage_is_shown_with_its_offset(port: int, show: Show) -> None:
+    cases = [case for case in DAMAGE.values() if case[1] == port]
+    packets = show(grpc([])[: port == 9911] + [(True, case[0]) for case in cases], port, "")
+    for (data, _, place, words), packet in zip(cases, packets, strict=True):
+        [fault] = packet["fault"]
+        assert words in fault
+        offset = int(re.search(r" at offset (\d+)", fault)[1])  # type: ignore[index]
+        assert data[offset:].startswith(place)
+
+
+def test_a_capture_that_lacks_bytes(show: Show) -> None:
+    [packet] = show([(True, netstring(UPDATE))], 7001, "rlx.command", most=120)
+    assert packet["rlx.command"] == ["update"]
+    assert "are left at offset" in packet["fault"][0]
+
+
+FORMATS: dict[str, tuple[bytes, int, Callable[[bytes], Any], Callable[[bytes], bytes]]] = {
+    "RLX": (UPDATE, 7001, rlx.decode, netstring),
+    "MessagePack": (EPISODES, 5555, msgpack_decode, digits),
+    "JSON": (RESET, 5555, msgspec.json.decode, digits),
+    "PERLERT": (list(DATAGRAMS)[-1], 32322, perlert.decode_server_message, bytes),
+    "dm_env_rpc": (CREATE, 9911, decode_request, bytes),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_rlwire_accepts_is_sound_and_what_is_cut_is_damaged(name: str, show: Show) -> None:
+    whole, port, decode, frame = FORMATS[name]
+    bodies, random = [whole[:size] for size in range(1, len(whole))], Random(1)
+    for _ in range(400):
+        mutated = bytearray(whole)
+        for _ in range(random.choice((1, 1, 2, 4))):
+            at = random.randrange(len(mutated))
+            mutated[at : at + random.randrange(3)] = random.randbytes(random.randrange(3))
+        bodies.append(bytes(mutated))
+    first = grpc([]) if name == "dm_env_rpc" else []
+    parts = grpc(bodies) if first else [(True, frame(body)) for body in bodies]
+    shown = show(parts, port, "frame.number")
+    faults = {int(packet["frame.number"][0]) for packet in shown if "fault" in packet}
+    sound = set()
+    for number, body in enumerate(bodies, 1 + len(first)):
+        with contextlib.suppress(RlwireError, msgspec.MsgspecError, UnicodeDecodeError):
+            decode(body)
+            sound.add(number)
+    assert not sound & faults
+    assert {*range(1 + len(first), len(whole) + len(first))} - sound <= faults
+    assert len(faults) > 0.9 * (len(bodies) - len(sound))
