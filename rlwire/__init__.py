@@ -124,9 +124,8 @@ def serve(
 
     Args:
         thing: an environment, if trainers connect; an agent or policy, if environments connect. An
-            object, a factory, or a name: ``"gym:CartPole-v1"``, ``"my_module:MyAgent"``; for a
-            gateway, the URL of a served environment. It is made and checked before the server
-            listens.
+            object, a factory, a name such as ``"my_module:MyAgent"``, or for a gateway the URL of
+            a served environment. It is made and checked before the server listens.
         url: where to listen; port 0 lets the system choose.
         auth: the secret (default: none; universe: a random one, in the log); PERLERT: 32 bytes.
         tls: for ``+tls``: a `ServerTLS`, an SSL context, or a callable that returns one.

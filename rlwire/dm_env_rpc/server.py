@@ -56,7 +56,6 @@ logger = logging.getLogger(__name__)
 
 KEEP_ALIVE: Final = {"ping_interval": 120.0}
 """In seconds: pings clients that send nothing."""
-_PATIENCE: Final = 1.0  # seconds that a stop waits for worlds after `stop`'s grace
 
 
 class Server(StreamServer):
@@ -305,7 +304,7 @@ class DmEnvRpcService(Service):
             self._closed = True
             self._runs += 1
             worlds = list(self._all)
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + 1.0  # after the grace of `stop`
         for served in worlds:
             if not served.call_lock.acquire(timeout=max(0.0, until - time.monotonic())):
                 self.log.warning("%s: a call did not end: not closed", served)

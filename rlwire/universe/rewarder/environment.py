@@ -6,10 +6,9 @@ object for Dict, array for other spaces. It is repeated until the next one.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from time import monotonic
 from typing import Any
 
@@ -31,7 +30,6 @@ from rlwire.errors import (
     on_error,
 )
 from rlwire.serving.serving import Running
-from rlwire.serving.stopping import interrupting
 from rlwire.sessions.rewarder.client import RESET_TIMEOUT
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
@@ -269,9 +267,10 @@ class EnvironmentRewarder(RewarderServer):
         self._player = Worker(lambda player: self._play(player, begun), "rlwire environment")
         self._player.start()
         with on_error(self._end_player):
-            # A first reset may wait for other agents without end.
-            with contextlib.nullcontext() if self._stopping is None else interrupting():
-                begun.result()
+            while not wait([begun], _WAKE).done:  # it may wait for other agents without end
+                if self._stopping is not None and self._stopping.signalled:
+                    raise KeyboardInterrupt
+            begun.result()
             return self._listen()
 
     def _listen(self) -> Running:
