@@ -4,7 +4,7 @@ CartPole-v1 over dm_env_rpc, servers in processes of their own (``workers="async
 benchmarks/bench_make.py` prints a step of `rlwire.make` next to one of the protocol's client; a
 step of `rlwire.make_vec` over 64 endpoints of two servers next to 64 times a step of one of them;
 and a step through each gateway of docs/howto/gateway.md, without pixels and with Universe in
-lockstep, next to a step without it. Medians of turns.
+lockstep, next to a step without it. Medians of turns, of the medians in them.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ def of_vector(envs: Any) -> Callable[[], None]:
 
 
 def turn(step: Callable[[], None]) -> float:
-    """Microseconds a step over some time."""
-    begin, steps = perf_counter(), 0
-    while (now := perf_counter()) - begin < SECONDS:
+    """Median microseconds of a step over some time."""
+    times, until = [], perf_counter() + SECONDS
+    while (begin := perf_counter()) < until:
         step()
-        steps += 1
-    return (now - begin) / steps * 1e6
+        times.append(perf_counter() - begin)
+    return median(times) * 1e6
 
 
 def row(name: str, one: Any, against: str, other: Any, most: float, times: int = 1) -> Any:
