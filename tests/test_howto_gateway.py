@@ -28,7 +28,7 @@ from tests import howtos, test_howto_train_callers
 from tests.test_howto_watch_and_play import running, size_at
 from tests.waiting import eventually
 
-BROWSER, RLX, TOOL, _ = re.split(r"^## ", howtos.PAGES["gateway"], flags=re.M)[1:]
+BROWSER, RLX, TOOL, *_ = re.split(r"^## ", howtos.PAGES["gateway"], flags=re.M)[1:]
 URLS = re.compile(r"(dm-env-rpc|universe|rlx)://localhost:[\d+]+")
 
 
