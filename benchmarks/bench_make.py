@@ -1,16 +1,17 @@
 """What do environments that are somewhere else cost over their protocol's own client, and many?
 
 CartPole-v1 over dm_env_rpc, servers in processes of their own (``workers="asyncio"``). `python
-benchmarks/bench_make.py` prints two tables: a step of `rlwire.make` next to one of the protocol's
-client, in turns; and a step of `rlwire.make_vec` over 64 endpoints of two servers next to 64 times
-a step of one of them, in turns. Medians of the turns.
+benchmarks/bench_make.py` prints a step of `rlwire.make` next to one of the protocol's client; a
+step of `rlwire.make_vec` over 64 endpoints of two servers next to 64 times a step of one of them;
+and a step through each gateway of docs/howto/gateway.md, without pixels and with Universe in
+lockstep, next to a step without it. Medians of turns, of the medians in them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -21,38 +22,42 @@ from pairs import TINY, print_head, print_table
 import rlwire
 from rlwire.codecs.dm_env_rpc import EnvironmentStateType
 
-TURNS = 1 if TINY else 7
-SECONDS = 0.01 if TINY else 0.7
+TURNS = 1 if TINY else 21
+SECONDS = 0.01 if TINY else 0.2
 MANY = 4 if TINY else 64
 NAMES = ("observation", "reward", "discount")
+PROCESSES = multiprocessing.get_context("spawn")
+CART, RPC, REWARDS = "gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", "universe://127.0.0.1:+0"
 
 
-def serve(connection: Any, make: Any = "gym:CartPole-v1") -> None:
+def simulated(stack: contextlib.ExitStack) -> Any:
+    """The environment of an RLX simulator, which is a process of its own."""
+    env = stack.enter_context(rlwire.listen("rlx://127.0.0.1:0", like=CART))
+    play = CART, env.callers.url
+    process = PROCESSES.Process(target=rlwire.play, args=play, kwargs={"episodes": 10**9})
+    process.start()
+    stack.callback(process.terminate)
+    return env
+
+
+def serve(connection: Any, thing: Any, url: str, options: dict[str, Any]) -> None:
     """Serve until the other end closes the pipe."""
-    with rlwire.serve(make, "dm-env-rpc://127.0.0.1:0", workers="asyncio") as server:
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(rlwire.serve(thing or simulated(stack), url, **options))
         connection.send(str(server.url))
         with contextlib.suppress(EOFError):
             connection.recv()
 
 
-@contextlib.contextmanager
-def servers(count: int) -> Iterator[list[str]]:
-    """Start servers in processes, and yield their URLs."""
-    context = multiprocessing.get_context("spawn")
-    pipes, processes = [], []
-    try:
-        for _ in range(count):
-            here, there = context.Pipe()
-            processes.append(context.Process(target=serve, args=(there,)))
-            processes[-1].start()
-            there.close()
-            pipes.append(here)
-        yield [pipe.recv() for pipe in pipes]
-    finally:
-        for pipe in pipes:
-            pipe.close()
-        for process in processes:
-            process.join()
+def started(stack: contextlib.ExitStack, thing: Any, url: str, **options: Any) -> Any:
+    """Start a server in a process, of an RLX simulator without a `thing`; return its URL."""
+    here, there = PROCESSES.Pipe()
+    process = PROCESSES.Process(target=serve, args=(there, thing, url, options))
+    process.start()
+    there.close()
+    stack.callback(process.join)
+    stack.callback(here.close)
+    return here.recv()
 
 
 def of_environment(env: Any) -> Callable[[], None]:
@@ -88,45 +93,41 @@ def of_vector(envs: Any) -> Callable[[], None]:
 
 
 def turn(step: Callable[[], None]) -> float:
-    """Microseconds a step over some time."""
-    begin, steps = perf_counter(), 0
-    while (now := perf_counter()) - begin < SECONDS:
+    """Median microseconds of a step over some time."""
+    times, until = [], perf_counter() + SECONDS
+    while (begin := perf_counter()) < until:
         step()
-        steps += 1
-    return (now - begin) / steps * 1e6
+        times.append(perf_counter() - begin)
+    return median(times) * 1e6
 
 
-def in_turns(one: Callable[[], None], other: Callable[[], None]) -> tuple[float, float, float]:
-    """The medians of both, and of the ratios of each turn."""
-    pairs = [(turn(one), turn(other)) for _ in range(TURNS)]
-    ones, others = zip(*pairs, strict=True)
-    return median(ones), median(others), median(mine / yours for mine, yours in pairs)
-
-
-def alone(urls: list[str]) -> tuple[float, float, float]:
-    """`make` and the client."""
-    with rlwire.make(urls[0]) as env, rlwire.connect(urls[0]) as client:
-        return in_turns(of_environment(env), of_client(client))
-
-
-def together(urls: list[str]) -> tuple[float, float, float]:
-    """`make_vec` and as many times `make`."""
-    many = [urls[place % len(urls)] for place in range(MANY)]
-    with rlwire.make_vec(many) as envs, rlwire.make(urls[0]) as env:
-        all_of_them, one, ratio = in_turns(of_vector(envs), of_environment(env))
-    return all_of_them, MANY * one, ratio / MANY
+def row(name: str, one: Any, against: str, other: Any, most: float, times: int = 1) -> Any:
+    """Medians of one and of the other so many times, and of the ratios of each turn."""
+    pairs = [(turn(one), times * turn(other)) for _ in range(TURNS)]
+    ours, theirs = map(median, zip(*pairs, strict=True))
+    ratio = median(mine / yours for mine, yours in pairs)
+    met = "yes" if ratio <= most else "no"
+    return name, f"{ours:,.0f}", against, f"{theirs:,.0f}", f"{ratio:.2f}x", f"{most:g}x", met
 
 
 if __name__ == "__main__":
     print_head("Steps of environments that are somewhere else, CartPole-v1 over dm_env_rpc.")
-    rows = []
-    with servers(2) as urls:
-        for name, against, measure, most in (
-            ("make(url).step", "the client's step", alone, 1.3),
-            (f"make_vec of {MANY} in 2 processes", f"{MANY} times one step", together, 0.5),
-        ):
-            ours, theirs, ratio = measure(urls)
-            met = "yes" if ratio <= most else "no"
-            times = f"{ours:,.0f}", f"{theirs:,.0f}"
-            rows.append((name, times[0], against, times[1], f"{ratio:.2f}x", f"{most:g}x", met))
+    with contextlib.ExitStack() as stack:
+        enter, start = stack.enter_context, functools.partial(started, stack)
+
+        def at(url: str) -> Callable[[], None]:
+            return of_environment(enter(rlwire.make(url)))
+
+        near, far = (start(CART, RPC, workers="asyncio") for _ in range(2))
+        one, other = (start(CART, REWARDS, lockstep=True) for _ in range(2))
+        many = of_vector(enter(rlwire.make_vec([near, far] * (MANY // 2))))
+        client, played = of_client(enter(rlwire.connect(near))), of_environment(simulated(stack))
+        browser, trainer, tool = start(far, REWARDS, lockstep=True), start("", RPC), start(one, RPC)
+        rows = [
+            row("make(url).step", at(near), "the client's step", client, 1.3),
+            row(f"make_vec of {MANY}", many, f"{MANY} times one step", at(near), 0.5, MANY),
+            row("universe, behind it dm_env_rpc", at(browser), "dm_env_rpc", at(far), 8),
+            row("dm_env_rpc, behind it RLX", at(trainer), "RLX", played, 4),
+            row("dm_env_rpc, behind it universe", at(tool), "universe", at(other), 2),
+        ]
     print_table(("work", "us", "against", "us", "ratio", "at most", "met"), rows)

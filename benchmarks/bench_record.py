@@ -8,16 +8,14 @@ second. The server has a process of its own; the file is in the folder for tempo
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import tempfile
-from functools import partial
 from statistics import median
 from time import perf_counter, sleep
 from typing import Any
 
 import gymnasium
 import numpy as np
-from bench_make import serve
+from bench_make import RPC, started
 from pairs import TINY, print_head, print_table
 
 import rlwire
@@ -45,11 +43,8 @@ def main() -> None:
     """Print the table."""
     print_head("Recording a client's connection, 112,896 bytes a step.", "mcap")
     rows = []
-    here, there = (context := multiprocessing.get_context("spawn")).Pipe()
-    process = context.Process(target=partial(serve, make=Frames), args=(there,))
-    process.start()
-    url = here.recv()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        url = started(stack, Frames, RPC, workers="asyncio")
         record = f"{folder}/run.mcap"
         clients = [rlwire.make(url), rlwire.make(url, record=record)]
         for client in clients:
@@ -74,8 +69,6 @@ def main() -> None:
                 lost,
             )
             rows.append((what, *cells))
-    here.close()
-    process.join()
     print_table(("steps", "plain us", "recorded us", "ratio", "target", "dropped"), rows)
 
 

@@ -120,11 +120,12 @@ def serve(
         with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://localhost:0") as server:
             print(server.url)
         rlwire.serve(MyAgent, "rlx://localhost:7001", workers=4).wait()
+        rlwire.serve("dm-env-rpc://localhost:9911", "universe://localhost:5900+15900")  # a gateway
 
     Args:
         thing: an environment, if trainers connect; an agent or policy, if environments connect. An
-            object, a factory, or a name: ``"gym:CartPole-v1"``, ``"my_module:MyAgent"``. It is
-            made and checked before the server listens.
+            object, a factory, a name such as ``"my_module:MyAgent"``, or for a gateway the URL of
+            a served environment. It is made and checked before the server listens.
         url: where to listen; port 0 lets the system choose.
         auth: the secret (default: none; universe: a random one, in the log); PERLERT: 32 bytes.
         tls: for ``+tls``: a `ServerTLS`, an SSL context, or a callable that returns one.

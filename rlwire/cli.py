@@ -184,7 +184,7 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
         thing, where = "an environment", "the server of the agent or policy"
     names = "MODULE:NAME of a class, function or instance"
     if side == "player" or record is None or record.caller == "trainer":
-        names += ", gym:ID, or the URL of a served environment"
+        names += ", gym:ID, or the URL of a served environment, which makes a gateway"
     elif issubclass(record.options.get(side, object), _options.LearningOptions):
         names += ", algorithm:NAME, or rllib:NAME"
     parser.add_argument("thing", metavar="THING", help=f"{thing}: {names}")

@@ -23,17 +23,18 @@ pytest.importorskip("ale_py")
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "watch_and_play.md").read_text("utf-8")
 LINES = re.findall(r"^rlwire serve .*$", PAGE, re.M)
 assert len(LINES) == 2
-SERVED = re.compile(r"serving (universe://\S+), ")
+SERVED = re.compile(r"serving ((?:universe|dm-env-rpc)://\S+), ")
+PORTS = re.compile(r"(?:localhost|0\.0\.0\.0):(5900\+15900|9911)")
 
 
 @contextlib.contextmanager
 def running(line: str, folder: Path) -> Iterator[URL]:
     """A command with ports of its own; gives its URL, and sees that a signal ends it well."""
-    line = re.sub(r"(localhost|0\.0\.0\.0):\d+\+\d+", "localhost:0+0", line)
+    line = PORTS.sub(lambda at: "localhost:" + re.sub(r"\d+", "0", at[1]), line)
     program, *arguments = shlex.split(line)
-    assert program == "rlwire"
+    module = {"rlwire": ["-m", "rlwire"], "python": []}[program]
     process = subprocess.Popen(
-        [sys.executable, "-m", "rlwire", *arguments],
+        [sys.executable, *module, *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -7,6 +7,7 @@ import hmac
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -303,7 +304,12 @@ class DmEnvRpcService(Service):
             self._closed = True
             self._runs += 1
             worlds = list(self._all)
+        until = time.monotonic() + 1.0  # after the grace of `stop`
         for served in worlds:
+            if not served.call_lock.acquire(timeout=max(0.0, until - time.monotonic())):
+                self.log.warning("%s: a call did not end: not closed", served)
+                continue  # an abandoned handler leaves it when the call ends
+            served.call_lock.release()
             with contextlib.suppress(StatusError):  # another thread was faster
                 self._destroy(served, only_if_empty=False)
         if self._world is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import socket
@@ -179,7 +180,8 @@ class BackgroundServer(ABC):
         try:
             with stop_signals() as self._stopping:
                 if self._running is None:
-                    self.start()
+                    with contextlib.suppress(KeyboardInterrupt):  # the wait below returns at once
+                        self.start()
                 reason = self._stopping.wait()
                 logger.info("stopping: %s", reason or "stop() was called")
                 if reason and drain:

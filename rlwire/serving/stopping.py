@@ -15,11 +15,15 @@ class Stopping:
     """Waits for a signal or another thread by a socket pair: a lock could deadlock in a signal."""
 
     def __init__(self) -> None:
+        self.signalled = False
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
         return self._writer.fileno()
+
+    def note(self, number: int, frame: object) -> None:
+        self.signalled = True
 
     def ask(self) -> None:
         """End the wait, from any thread; later waits end at once."""
@@ -47,7 +51,7 @@ def stop_signals() -> Iterator[Stopping]:
     main = threading.current_thread() is threading.main_thread()
     # Python writes a signal's number to the socket, if the signal has a handler in Python.
     numbers = _NUMBERS if main else ()
-    before = {number: signal.signal(number, lambda number, frame: None) for number in numbers}
+    before = {number: signal.signal(number, stopping.note) for number in numbers}
     descriptor = signal.set_wakeup_fd(stopping.fileno(), warn_on_full_buffer=False) if main else -1
     try:
         yield stopping

@@ -262,6 +262,6 @@ def frames_of(
     if not renders:
         raise TypeError(
             f"{driven.name} has no pictures: its observations are {space}; make it with "
-            f'render_mode="rgb_array"'
+            f'render_mode="rgb_array" (--env-kwargs render_mode=rgb_array)'
         )
     return lambda observation: as_frame(environment.render()), source

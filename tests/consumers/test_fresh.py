@@ -15,6 +15,7 @@ import rlwire
 from tests import (
     howtos,
     test_howto_c_simulator,
+    test_howto_gateway,
     test_howto_own_algorithm,
     test_howto_watch_and_play,
 )
@@ -74,6 +75,7 @@ def watch(folder: Path) -> None:
 OWN: dict[str, Callable[[Path], object]] = {
     "applications": test_templates.test_the_howto,
     "c_simulator": test_howto_c_simulator.test_the_program_calls_the_trainer,
+    "gateway": lambda to: [test(to) for test in test_howto_gateway.PAIRS],
     "inspect": inspect,
     "measure": bench,
     "own_algorithm": test_howto_own_algorithm.test_the_folder_learns,

@@ -143,13 +143,17 @@ def red_of(page: Browser) -> int:
     return int(page.evaluate(pixel) or 0)
 
 
-def test_a_person_watches_and_plays(tmp_path: Path) -> None:
-    with (
-        rlwire.serve(
-            Lamp(), "universe://127.0.0.1:0+0/a.Lamp-v0", page=0, rate=30, auth=None
-        ) as server,
-        browser(server.page.url, tmp_path) as page,
-    ):
+@pytest.mark.parametrize("by", ["itself", "a gateway"])
+def test_a_person_watches_and_plays(by: str, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        lamp: Any = Lamp()
+        keys: Any = None
+        if by == "a gateway":
+            lamp = stack.enter_context(rlwire.serve(Lamp, "dm-env-rpc://127.0.0.1:0")).url
+            keys = {"Right": 1}
+        url = "universe://127.0.0.1:0+0/a.Lamp-v0"
+        server: Any = rlwire.serve(lamp, url, page=0, rate=30, auth=None, keys=keys)
+        page = stack.enter_context(browser(stack.enter_context(server).page.url, tmp_path))
         wait_until(lambda: page.text("pixels") == "connected")
         assert page.text("name") == "a.Lamp-v0"
         assert page.text("rate").startswith("30 ")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from time import monotonic
 from typing import Any
 
@@ -267,6 +267,9 @@ class EnvironmentRewarder(RewarderServer):
         self._player = Worker(lambda player: self._play(player, begun), "rlwire environment")
         self._player.start()
         with on_error(self._end_player):
+            while not wait([begun], _WAKE).done:  # it may wait for other agents without end
+                if self._stopping is not None and self._stopping.signalled:
+                    raise KeyboardInterrupt
             begun.result()
             return self._listen()
 
