@@ -10,6 +10,7 @@ lockstep, next to a step without it. Medians of turns, of the medians in them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 from collections.abc import Callable
 from statistics import median
