@@ -8,17 +8,22 @@ Switches (environment variables):
                        build/cython-debug for RLWIRE_DEBUG=1), taken as it is
     RLWIRE_PLAIN=1     Python modules that are otherwise compiled as they stand are left as they are
     RLWIRE_FUZZ=1      both, and what libFuzzer needs; Clang only, see tests/fuzz/run
+    CFLAGS=-g          debug symbols, which are left out otherwise
 """
 
+import json
 import os
+import platform
 import re
 from pathlib import Path
 
+import Cython
 import numpy
 from Cython.Build import cythonize
 from Cython.Compiler import Options
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.egg_info import egg_info
 
 DEBUG = os.environ.get("RLWIRE_DEBUG") == "1"
 SANITIZE = os.environ.get("RLWIRE_SANITIZE") == "1"
@@ -108,7 +113,10 @@ NUMBERS = f"{HEADERS}/rlwire/numbers.cpp"
 link_args = []
 c_standard, cxx_standard = ["-std=c11"], ["-std=c++17"]
 compile_args = [f"-O{OPTIMIZE}", "-Wall", "-Wno-unused-function"]
-compile_args += ["-g", "-UNDEBUG"] if DEBUG else ["-g0"]
+if DEBUG:
+    compile_args += ["-g", "-UNDEBUG"]
+elif "-g" not in os.environ.get("CFLAGS", "").split():
+    compile_args.append("-g0")  # Python's own flags may have -g
 if SANITIZE:
     compile_args += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
     link_args += ["-fsanitize=address,undefined"]
@@ -182,8 +190,41 @@ class BuildCython(build_ext):
                     Path(name).write_text(text.replace(ONCE_TOO_OFTEN, ONCE), "utf-8")
 
 
+def component(name, version, licence, words, **more):
+    """Return a component of a CycloneDX document."""
+    known = {"version": version, "licenses": [{"license": {"id": licence}}], "description": words}
+    return {"type": "library", "name": name, **known, **more}
+
+
+class WithBill(egg_info):
+    """Adds a software bill of materials, which wheels have in .dist-info/sboms (PEP 770)."""
+
+    def run(self):
+        """Write the metadata."""
+        super().run()
+        version = self.distribution.get_version()
+        own = component(
+            "rlwire",
+            version,
+            "Apache-2.0",
+            "All sources are rlwire's own. Compiled modules load the system's C library; the "
+            "compiler may link parts of its runtime and of its C++ library statically.",
+            purl=f"pkg:pypi/rlwire@{version}",
+        )
+        others = [
+            component("CPython", platform.python_version(), "Python-2.0", "Inlined from headers."),
+            component("Cython", Cython.__version__, "Apache-2.0", "In the C that it generates."),
+            component("NumPy", numpy.__version__, "BSD-3-Clause", "Inlined from headers."),
+        ]
+        bill = {"bomFormat": "CycloneDX", "specVersion": "1.6", "metadata": {"component": own}}
+        folder = Path(self.egg_info, "sboms")
+        folder.mkdir(exist_ok=True)
+        text = json.dumps({**bill, "components": others}, indent=1)
+        (folder / "rlwire.cdx.json").write_text(text, "utf-8")
+
+
 setup(
-    cmdclass={"build_ext": BuildCython},
+    cmdclass={"build_ext": BuildCython, "egg_info": WithBill},
     ext_modules=[
         Extension(
             name,

@@ -1,6 +1,6 @@
 // The rare cases of numbers.h. Decimals of more than 19 digits and "%.*f" use C++17's <charconv>.
-// Without its floating point (older libc++), or with RLW_NO_CHARCONV, C's strtod and snprintf do the
-// same, slower and in the process's locale: do not call setlocale() at the same time.
+// Without its floating point (libc++ before 20), or with RLW_NO_CHARCONV, C's strtod and snprintf do
+// the same, slower and in the process's locale: do not call setlocale() at the same time.
 #include "numbers.h"
 
 #include <charconv>
@@ -11,7 +11,8 @@
 #include <limits>
 #include <string>
 
-#if defined(__cpp_lib_to_chars) && !defined(RLW_NO_CHARCONV)
+#if (defined(__cpp_lib_to_chars) || _LIBCPP_AVAILABILITY_HAS_FROM_CHARS_FLOATING_POINT) && \
+    !defined(RLW_NO_CHARCONV)
 #define RLW_CHARCONV 1
 #else
 #define RLW_CHARCONV 0
@@ -283,8 +284,7 @@ std::size_t put_digits(std::uint8_t *to, const std::uint8_t *digits, const std::
 std::uint64_t bits_of(double value) { return rlw_double_bits(value); }
 std::uint32_t bits_of(float value) { return rlw_float_bits(value); }
 
-// Fields of a number above 0: the fraction and its bits, the exponent, and the bias for the fraction's
-// last bit.
+// Fields of a number above 0: the fraction, its bits, the exponent, and the bias for its last bit.
 template <class Real> struct Fields {
     using Bits = decltype(bits_of(Real()));
     static const int size = std::numeric_limits<Real>::digits - 1;
