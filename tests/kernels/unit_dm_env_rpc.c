@@ -23,6 +23,28 @@ static void what_cannot_be_written(void) {
     rlw_writer_free(&w);
 }
 
+/* An array that no memory can hold is rejected before a caller multiplies its dimensions. */
+static void what_no_memory_holds(void) {
+    const int64_t most = PTRDIFF_MAX / 8;
+    rlw_cursor c;
+    rlw_tensor t;
+    rlw_cursor_init(&c, NULL, 0);
+    rlw_tensor_clear(&t, &c);
+    t.kind = RLW_TENSOR_DOUBLE;
+    t.dims = 2;
+    t.count = 1;
+    t.shape[0] = most;
+    t.shape[1] = 1;
+    EQUAL(rlw_tensor_infer(&c, &t), RLW_OK);
+    EQUAL(t.total, most);
+    t.shape[1] = 2;
+    EQUAL(rlw_tensor_infer(&c, &t), RLW_BAD_SHAPE);
+    t.count = (uint64_t)most + 1;
+    t.shape[0] = -1;
+    t.shape[1] = 1;
+    EQUAL(rlw_tensor_infer(&c, &t), RLW_BAD_SHAPE);
+}
+
 /* Whatever happens to the values between measuring and writing, the size stays. */
 static void values_may_change_after_measuring(void) {
     uint32_t before[40], after[40];
@@ -63,7 +85,7 @@ static void equal_numbers_are_seen(void) {
         CHECK(!rlw_tensor_all_equal(RLW_TENSOR_FLOAT, floats, 3000));
         floats[i] = 2.5f;
     }
-    for (i = 0; i < 3000; i++) memcpy(&floats[i], "\0\0\xc0\x7f", 4);
+    for (i = 0; i < 3000; i++) floats[i] = rlw_bits_float(0x7FC00000);
     CHECK(!rlw_tensor_all_equal(RLW_TENSOR_FLOAT, floats, 3000)); /* NaN is not itself */
     CHECK(rlw_tensor_all_equal(RLW_TENSOR_DOUBLE, doubles, 5));
     CHECK(rlw_tensor_all_equal(RLW_TENSOR_INT64, longs, 5));
@@ -80,6 +102,7 @@ static void equal_numbers_are_seen(void) {
 
 void dm_env_rpc_suite(void) {
     RUN(what_cannot_be_written);
+    RUN(what_no_memory_holds);
     RUN(values_may_change_after_measuring);
     RUN(equal_numbers_are_seen);
 }
