@@ -78,17 +78,9 @@ def find_compiler(variable: str, names: Sequence[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def cc() -> list[str]:
-    return find_compiler("CC", ["cc", "gcc", "clang"])
-
-
-@pytest.fixture(scope="module")
-def cxx() -> list[str]:
-    return find_compiler("CXX", ["c++", "g++", "clang++"])
-
-
-@pytest.fixture(scope="module")
-def here(cc: list[str], cxx: list[str], tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def here(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    cc = find_compiler("CC", ["cc", "gcc", "clang"])
+    cxx = find_compiler("CXX", ["c++", "g++", "clang++"])
     return Machine(cc, cxx, tmp_path_factory.mktemp("here"))
 
 
@@ -107,12 +99,10 @@ def machine(
 
 
 @pytest.fixture(scope="module")
-def sanitizers(
-    cc: list[str], cxx: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, str]:
+def sanitizers(here: Machine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of run_sanitized; skips where a program cannot even start under it."""
     folder = tmp_path_factory.mktemp("probe")
-    for compiler, name in ((cc, "probe.c"), (cxx, "probe.cpp")):
+    for compiler, name in ((here.cc, "probe.c"), (here.cxx, "probe.cpp")):
         (folder / name).write_text("int main(void) { return 0; }\n")
         build = [*compiler, *SANITIZERS, str(folder / name), "-o", str(folder / "probe")]
         for command in (build, [str(folder / "probe")]):
@@ -124,8 +114,8 @@ def sanitizers(
                 )
     return {
         **os.environ,
-        "CC": shlex.join(cc),
-        "CXX": shlex.join(cxx),
+        "CC": shlex.join(here.cc),
+        "CXX": shlex.join(here.cxx),
         "PYTHON": sys.executable,
         "MESSAGES": str(MESSAGES),
         "RLWIRE_INCLUDE": str(INCLUDE),
@@ -170,22 +160,20 @@ def test_headers_as_cxx17(machine: Machine, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", HEADERS)
-def test_each_header_stands_alone(
-    cc: list[str], cxx: list[str], tmp_path: Path, header: str
-) -> None:
-    for compiler, standard, name in ((cc, "c11", "alone.c"), (cxx, "c++17", "alone.cpp")):
+def test_each_header_stands_alone(here: Machine, tmp_path: Path, header: str) -> None:
+    for compiler, standard, name in ((here.cc, "c11", "a.c"), (here.cxx, "c++17", "a.cpp")):
         source = tmp_path / name
         source.write_text(f"#include <rlwire/{header}>\nint main(void) {{ return 0; }}\n")
         run([*compiler, f"-std={standard}", *WARNINGS, f"-I{INCLUDE}", "-fsyntax-only", source])
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O1", "-O3", "-Os"])
-def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: str) -> None:
+def test_no_warning_at_any_optimization(here: Machine, tmp_path: Path, level: str) -> None:
     # -O2: the tests themselves
     units = (f"unit_{name}.c" for name in ("rlx", "dm_env_rpc", "numbers", "websocket", "rllink"))
     for name in (*units, "fuzz_perlert.c", "fuzz_msgpack.c", "fuzz_http2.c"):
-        source = HERE / name
-        run([*cc, "-std=c11", level, *WARNINGS, f"-I{INCLUDE}", "-c", source, "-o", tmp_path / "o"])
+        command = [*here.cc, "-std=c11", level, *WARNINGS, f"-I{INCLUDE}", "-c", HERE / name]
+        run([*command, "-o", tmp_path / "o"])
 
 
 # Each has a further outcome that must occur.

@@ -23,26 +23,24 @@ static void what_cannot_be_written(void) {
     rlw_writer_free(&w);
 }
 
-/* An array that no memory can hold is rejected before a caller multiplies its dimensions. */
-static void what_no_memory_holds(void) {
-    const int64_t most = PTRDIFF_MAX / 8;
+static rlw_status infer(uint64_t count, int64_t rows, int64_t columns) {
     rlw_cursor c;
     rlw_tensor t;
     rlw_cursor_init(&c, NULL, 0);
     rlw_tensor_clear(&t, &c);
     t.kind = RLW_TENSOR_DOUBLE;
-    t.dims = 2;
-    t.count = 1;
-    t.shape[0] = most;
-    t.shape[1] = 1;
-    EQUAL(rlw_tensor_infer(&c, &t), RLW_OK);
-    EQUAL(t.total, most);
-    t.shape[1] = 2;
-    EQUAL(rlw_tensor_infer(&c, &t), RLW_BAD_SHAPE);
-    t.count = (uint64_t)most + 1;
-    t.shape[0] = -1;
-    t.shape[1] = 1;
-    EQUAL(rlw_tensor_infer(&c, &t), RLW_BAD_SHAPE);
+    t.count = count;
+    t.shape[t.dims++] = rows;
+    t.shape[t.dims++] = columns;
+    return rlw_tensor_infer(&c, &t);
+}
+
+/* Arrays that no memory holds are rejected before a caller multiplies their dimensions. */
+static void what_no_memory_holds(void) {
+    const int64_t most = PTRDIFF_MAX / 8;
+    EQUAL(infer(1, most, 1), RLW_OK);
+    EQUAL(infer(1, most, 2), RLW_BAD_SHAPE);
+    EQUAL(infer((uint64_t)most + 1, -1, 1), RLW_BAD_SHAPE);
 }
 
 /* Whatever happens to the values between measuring and writing, the size stays. */
