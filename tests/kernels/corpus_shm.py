@@ -27,6 +27,6 @@ def messages() -> Iterator[bytes]:
     for client in (0, 1):
         for number, play in enumerate(PLAYS):
             sizes = (4096, 4096 << number % 3)
-            words = struct.pack("=4I4I", 0x4D53574C, 1, *sizes, 0, 0, 0, 0)
+            words = struct.pack("<4I4I", 0x4D53574C, 1, *sizes, 0, 0, 0, 0)
             steps = b"".join(struct.pack("<BBI", *step) for step in play)
             yield bytes([client]) + words + steps

@@ -90,17 +90,17 @@ static rlw_status feed_stream(const uint8_t *bytes, size_t size, uint32_t most, 
 static void mutate(const sample *from) {
     static const uint8_t odd_bytes[] = {0,    1,    2,    3,    4,    5,    6,    7,    8,   9,
                                         0x20, 0x28, 0x2C, 0x3F, 0x40, 0x7F, 0x80, 0xC0, 0xFF};
-    size_t at = some_mark(from, 0);
+    size_t at = some_mark(from, 0), byte;
     if (at + RLW_H2_HEAD > input_size) {
         mutate_bytes(odd_bytes, sizeof odd_bytes);
         return;
     }
     switch (below(8)) {
     case 0: input[at + 2] = (uint8_t)(input[at + 2] + below(9) - 4); break; /* the size */
-    case 1: input[at + below(3)] = (uint8_t)chance(); break;
+    case 1: byte = below(3); input[at + byte] = (uint8_t)chance(); break;
     case 2: input[at + 3] = (uint8_t)below(12); break; /* the type */
     case 3: input[at + 4] ^= (uint8_t)(1u << below(8)); break;
-    case 4: input[at + 5 + below(4)] = odd_bytes[below(sizeof odd_bytes)]; break;
+    case 4: byte = below(4); input[at + 5 + byte] = odd_bytes[below(sizeof odd_bytes)]; break;
     case 5: /* what is first in the payload: padding, a setting, a prefix */
         if (at + RLW_H2_HEAD < input_size)
             input[at + RLW_H2_HEAD] = odd_bytes[below(sizeof odd_bytes)];

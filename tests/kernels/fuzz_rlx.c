@@ -47,7 +47,8 @@ static void edit_prefix(void) { /* of a frame */
     static const char *const odd[] = {"0",  "00", "-", "+", " ", ":", "", "1000000000000",
                                       "18446744073709551616", "1000000001", "9", "x", ","};
     const char *text = odd[below(sizeof odd / sizeof *odd)];
-    replace(below(5), below(3), (const uint8_t *)text, strlen(text));
+    size_t at = below(5), cut = below(3); /* compilers differ in the order of arguments */
+    replace(at, cut, (const uint8_t *)text, strlen(text));
 }
 
 static void mutate(const sample *from, int framed, size_t shift) {
@@ -283,7 +284,8 @@ static void feed_dtype(void) {
     while (edits--) {
         static const char letters[] = "0123456789<>|=biufcSUmM[]OV,( s";
         uint8_t byte = (uint8_t)letters[below(sizeof letters)];
-        replace(below(input_size + 1), below(3), &byte, below(2));
+        size_t at = below(input_size + 1), cut = below(3);
+        replace(at, cut, &byte, below(2));
     }
     text = exact(input, input_size);
     current = text;

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,42 @@ pytestmark = [pytest.mark.kernels, pytest.mark.timeout(300)]
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="shm.h is for Linux")
 
+# Other processors: the prefix of the compilers, the emulator, further flags.
+OTHERS = {
+    "aarch64": ("aarch64-linux-gnu", "qemu-aarch64", ()),
+    "s390x": ("s390x-linux-gnu", "qemu-s390x", ()),  # big-endian
+    # 32 bits, with the 64-bit time_t of Debian 13
+    "armhf": ("arm-linux-gnueabihf", "qemu-arm", ("-D_FILE_OFFSET_BITS=64", "-D_TIME_BITS=64")),
+}
+ALL = ["here", *(pytest.param(name, marks=pytest.mark.machines) for name in OTHERS)]
+
+
+@dataclass
+class Machine:
+    """Compilers for a processor, and what runs their programs on this one."""
+
+    cc: list[str]
+    cxx: list[str]
+    folder: Path
+    flags: Sequence[str] = ("-O2",)
+    emulator: Sequence[str] = ()
+
+    def build(self, program: Path, sources: Sequence[Path], *more: str) -> None:
+        """C and C++ sources, with numbers.cpp linked to them."""
+        common = [*self.flags, *more, *WARNINGS, f"-I{INCLUDE}", "-c"]
+        objects = [self.folder / f"numbers{''.join(more)}.o"]
+        compile_cxx = [*self.cxx, "-std=c++17", *common]
+        if not objects[0].exists():
+            run([*compile_cxx, INCLUDE / "rlwire" / "numbers.cpp", "-o", objects[0]])
+        for source in sources:
+            objects.append(program.parent / f"{source.name}.o")
+            start = compile_cxx if source.suffix == ".cpp" else [*self.cc, "-std=c11", *common]
+            run([*start, source, "-o", objects[-1]])
+        run([*self.cxx, *self.flags, *objects, "-o", program])
+
+    def run(self, program: Path, *arguments: str | Path) -> str:
+        return run([*self.emulator, program, *arguments])
+
 
 def find_compiler(variable: str, names: Sequence[str]) -> list[str]:
     if command := shlex.split(os.environ.get(variable, "")):
@@ -41,22 +78,31 @@ def find_compiler(variable: str, names: Sequence[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def cc() -> list[str]:
-    return find_compiler("CC", ["cc", "gcc", "clang"])
+def here(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    cc = find_compiler("CC", ["cc", "gcc", "clang"])
+    cxx = find_compiler("CXX", ["c++", "g++", "clang++"])
+    return Machine(cc, cxx, tmp_path_factory.mktemp("here"))
 
 
 @pytest.fixture(scope="module")
-def cxx() -> list[str]:
-    return find_compiler("CXX", ["c++", "g++", "clang++"])
+def machine(
+    request: pytest.FixtureRequest, here: Machine, tmp_path_factory: pytest.TempPathFactory
+) -> Machine:
+    if request.param == "here":
+        return here
+    prefix, emulator, flags = OTHERS[request.param]
+    tools = [f"{prefix}-gcc", f"{prefix}-g++", emulator]
+    if missing := [tool for tool in tools if not shutil.which(tool)]:
+        pytest.skip(f"not on PATH: {', '.join(missing)}")
+    flags = ("-O1", "-static", "-DEMULATED=1", *flags)
+    return Machine(tools[:1], tools[1:2], tmp_path_factory.mktemp("other"), flags, [emulator])
 
 
 @pytest.fixture(scope="module")
-def sanitizers(
-    cc: list[str], cxx: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, str]:
+def sanitizers(here: Machine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of run_sanitized; skips where a program cannot even start under it."""
     folder = tmp_path_factory.mktemp("probe")
-    for compiler, name in ((cc, "probe.c"), (cxx, "probe.cpp")):
+    for compiler, name in ((here.cc, "probe.c"), (here.cxx, "probe.cpp")):
         (folder / name).write_text("int main(void) { return 0; }\n")
         build = [*compiler, *SANITIZERS, str(folder / name), "-o", str(folder / "probe")]
         for command in (build, [str(folder / "probe")]):
@@ -68,26 +114,12 @@ def sanitizers(
                 )
     return {
         **os.environ,
-        "CC": shlex.join(cc),
-        "CXX": shlex.join(cxx),
+        "CC": shlex.join(here.cc),
+        "CXX": shlex.join(here.cxx),
         "PYTHON": sys.executable,
         "MESSAGES": str(MESSAGES),
         "RLWIRE_INCLUDE": str(INCLUDE),
     }
-
-
-def build(
-    cc: list[str], cxx: list[str], program: Path, sources: Sequence[Path], *flags: str
-) -> None:
-    """C sources, with numbers.cpp linked to them."""
-    common = [*flags, *WARNINGS, f"-I{INCLUDE}"]
-    numbers = program.parent / "numbers.o"
-    objects = [numbers]
-    run([*cxx, "-std=c++17", *common, "-c", INCLUDE / "rlwire" / "numbers.cpp", "-o", numbers])
-    for source in sources:
-        objects.append(program.parent / f"{source.name}.o")
-        run([*cc, "-std=c11", *common, "-c", source, "-o", objects[-1]])
-    run([*cxx, *flags, *objects, "-o", program])
 
 
 def run(command: Sequence[str | Path]) -> str:
@@ -100,44 +132,48 @@ def outcomes(line: str) -> dict[str, int]:
     return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", line)}
 
 
+def check_units(machine: Machine, program: Path, *flags: str) -> None:
+    machine.build(program, sorted(HERE.glob("unit*.c")), *flags)
+    assert re.fullmatch(r"[1-9]\d+ passed, 0 failed\n", machine.run(program))
+
+
+@pytest.mark.parametrize("machine", ALL, indirect=True)
+def test_unit_tests(machine: Machine, tmp_path: Path) -> None:
+    check_units(machine, tmp_path / "units")
+
+
 @pytest.mark.parametrize(
     "flags",
     [
-        [],
         ["-DRLW_NO_SIMD"],
         ["-DRLW_NO_INT128", "-DRLW_NO_CHARCONV"],  # the portable paths of numbers
     ],
 )
-def test_unit_tests(cc: list[str], cxx: list[str], tmp_path: Path, flags: list[str]) -> None:
-    program = tmp_path / "units"
-    build(cc, cxx, program, sorted(HERE.glob("unit*.c")), "-O2", *flags)
-    assert re.fullmatch(r"[1-9]\d+ passed, 0 failed\n", run([program]))
+def test_unit_tests_of_portable_paths(here: Machine, tmp_path: Path, flags: list[str]) -> None:
+    check_units(here, tmp_path / "units", *flags)
 
 
-def test_headers_as_cxx17(cxx: list[str], tmp_path: Path) -> None:
-    program = tmp_path / "cxx"
-    sources = [HERE / "cxx.cpp", INCLUDE / "rlwire" / "numbers.cpp"]
-    run([*cxx, "-std=c++17", "-O2", *WARNINGS, f"-I{INCLUDE}", *sources, "-o", program])
-    assert run([program]) == "1 passed, 0 failed\n"
+@pytest.mark.parametrize("machine", ALL, indirect=True)
+def test_headers_as_cxx17(machine: Machine, tmp_path: Path) -> None:
+    machine.build(tmp_path / "cxx", [HERE / "cxx.cpp"])
+    assert machine.run(tmp_path / "cxx") == "1 passed, 0 failed\n"
 
 
 @pytest.mark.parametrize("header", HEADERS)
-def test_each_header_stands_alone(
-    cc: list[str], cxx: list[str], tmp_path: Path, header: str
-) -> None:
-    for compiler, standard, name in ((cc, "c11", "alone.c"), (cxx, "c++17", "alone.cpp")):
+def test_each_header_stands_alone(here: Machine, tmp_path: Path, header: str) -> None:
+    for compiler, standard, name in ((here.cc, "c11", "a.c"), (here.cxx, "c++17", "a.cpp")):
         source = tmp_path / name
         source.write_text(f"#include <rlwire/{header}>\nint main(void) {{ return 0; }}\n")
         run([*compiler, f"-std={standard}", *WARNINGS, f"-I{INCLUDE}", "-fsyntax-only", source])
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O1", "-O3", "-Os"])
-def test_no_warning_at_any_optimization(cc: list[str], tmp_path: Path, level: str) -> None:
+def test_no_warning_at_any_optimization(here: Machine, tmp_path: Path, level: str) -> None:
     # -O2: the tests themselves
     units = (f"unit_{name}.c" for name in ("rlx", "dm_env_rpc", "numbers", "websocket", "rllink"))
     for name in (*units, "fuzz_perlert.c", "fuzz_msgpack.c", "fuzz_http2.c"):
-        source = HERE / name
-        run([*cc, "-std=c11", level, *WARNINGS, f"-I{INCLUDE}", "-c", source, "-o", tmp_path / "o"])
+        command = [*here.cc, "-std=c11", level, *WARNINGS, f"-I{INCLUDE}", "-c", HERE / name]
+        run([*command, "-o", tmp_path / "o"])
 
 
 # Each has a further outcome that must occur.
@@ -155,20 +191,37 @@ DRIVERS = {
 }
 
 
+def mutated(machine: Machine, name: str, messages: int, seed: int = 7) -> dict[str, int]:
+    corpus, program = machine.folder / f"{name}.bin", machine.folder / name
+    if not program.exists():
+        run([sys.executable, HERE / "corpus.py", name, corpus])
+        machine.build(program, [HERE / f"fuzz_{name}.c"])
+    return outcomes(machine.run(program, corpus, str(messages), str(seed)))
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[on_linux] if name == "shm" else []) for name in DRIVERS]
 )
-def test_mutated_messages(cc: list[str], cxx: list[str], tmp_path: Path, name: str) -> None:
-    corpus, program = tmp_path / "corpus.bin", tmp_path / name
-    run([sys.executable, HERE / "corpus.py", name, corpus])
-    build(cc, cxx, program, [HERE / f"fuzz_{name}.c"], "-O2")
-    few, again, other = (outcomes(run([program, corpus, "5000", seed])) for seed in ("7", "7", "8"))
+def test_mutated_messages(here: Machine, name: str) -> None:
+    few, again, other = (mutated(here, name, 5000, seed) for seed in (7, 7, 8))
     assert few == again  # a finding can be had again by its seed
     assert few != other
-    first = outcomes(run([program, corpus, str(MESSAGES), "7"]))
+    first = mutated(here, name, MESSAGES)
     assert sum(first.values()) - first["whole"] - first[DRIVERS[name]] == MESSAGES
     assert "NO_MEMORY" not in first
     assert [name for name, count in first.items() if not count] == []
+
+
+@pytest.mark.machines
+@pytest.mark.parametrize("name", DRIVERS)
+@pytest.mark.parametrize("machine", OTHERS, indirect=True)
+def test_mutated_messages_on_other_machines(here: Machine, machine: Machine, name: str) -> None:
+    there, expected = (mutated(end, name, MESSAGES) for end in (machine, here))
+    if name == "dm_env_rpc" and machine.cc == ["arm-linux-gnueabihf-gcc"]:
+        assert there.keys() == expected.keys()  # 32 bits cannot address all shapes
+        assert there["BAD_SHAPE"] > expected["BAD_SHAPE"]
+    else:
+        assert there == expected
 
 
 @on_linux

@@ -23,6 +23,26 @@ static void what_cannot_be_written(void) {
     rlw_writer_free(&w);
 }
 
+static rlw_status infer(uint64_t count, int64_t rows, int64_t columns) {
+    rlw_cursor c;
+    rlw_tensor t;
+    rlw_cursor_init(&c, NULL, 0);
+    rlw_tensor_clear(&t, &c);
+    t.kind = RLW_TENSOR_DOUBLE;
+    t.count = count;
+    t.shape[t.dims++] = rows;
+    t.shape[t.dims++] = columns;
+    return rlw_tensor_infer(&c, &t);
+}
+
+/* Arrays that no memory holds are rejected before a caller multiplies their dimensions. */
+static void what_no_memory_holds(void) {
+    const int64_t most = PTRDIFF_MAX / 8;
+    EQUAL(infer(1, most, 1), RLW_OK);
+    EQUAL(infer(1, most, 2), RLW_BAD_SHAPE);
+    EQUAL(infer((uint64_t)most + 1, -1, 1), RLW_BAD_SHAPE);
+}
+
 /* Whatever happens to the values between measuring and writing, the size stays. */
 static void values_may_change_after_measuring(void) {
     uint32_t before[40], after[40];
@@ -63,7 +83,7 @@ static void equal_numbers_are_seen(void) {
         CHECK(!rlw_tensor_all_equal(RLW_TENSOR_FLOAT, floats, 3000));
         floats[i] = 2.5f;
     }
-    for (i = 0; i < 3000; i++) memcpy(&floats[i], "\0\0\xc0\x7f", 4);
+    for (i = 0; i < 3000; i++) floats[i] = rlw_bits_float(0x7FC00000);
     CHECK(!rlw_tensor_all_equal(RLW_TENSOR_FLOAT, floats, 3000)); /* NaN is not itself */
     CHECK(rlw_tensor_all_equal(RLW_TENSOR_DOUBLE, doubles, 5));
     CHECK(rlw_tensor_all_equal(RLW_TENSOR_INT64, longs, 5));
@@ -80,6 +100,7 @@ static void equal_numbers_are_seen(void) {
 
 void dm_env_rpc_suite(void) {
     RUN(what_cannot_be_written);
+    RUN(what_no_memory_holds);
     RUN(values_may_change_after_measuring);
     RUN(equal_numbers_are_seen);
 }

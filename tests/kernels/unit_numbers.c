@@ -138,7 +138,7 @@ static void shortest_doubles(void) {
     SHORTEST(-0.0, "-0");
     SHORTEST(1.0, "1");
     SHORTEST(-0.1, "-0.1");
-    SHORTEST(0.1 + 0.2, "0.30000000000000004");
+    SHORTEST(0.30000000000000004, "0.30000000000000004");
     SHORTEST(1e-4, "0.0001");
     SHORTEST(0.00012345, "0.00012345");
     SHORTEST(1e-5, "1e-05");

@@ -111,11 +111,25 @@ static void in_vain(void) {
     EQUAL(rlw_shm_spin(&shm, &e.reader, side, 3600), 1);
     release(e.memory);
 }
+
+static void a_sleep_lasts_until_its_deadline(void) {
+    ends e = both();
+    rlw_shm shm;
+    double until = rlw_shm_now() + 0.02;
+    int naps = 0;
+    memset(&shm, 0, sizeof shm);
+    shm.file = -1;
+    EQUAL(rlw_shm_sleep(&shm, &e.reader, &e.reader.words->reader, &e.reader.words->writer, until,
+                        &naps), -EAGAIN);
+    CHECK(rlw_shm_now() > until - 1e-6);
+    release(e.memory);
+}
 #endif
 
 void shm_ring_suite(void) {
 #if RLW_HAS_SHM
     RUN(in_vain);
+    RUN(a_sleep_lasts_until_its_deadline);
 #endif
     RUN(sizes);
     RUN(full_and_empty);

@@ -260,7 +260,7 @@ static inline rlw_status rlw_tensor_read_value(rlw_cursor *c, rlw_tensor *t) {
  * element. One element fills any shape, and each dimension below 1 then counts as 1. Otherwise one
  * dimension may be negative, and is inferred from the number of elements. */
 static inline rlw_status rlw_tensor_infer(rlw_cursor *c, rlw_tensor *t) {
-    const uint64_t most = (uint64_t)INT64_MAX / 8; /* sizes in bytes must fit 63 bits too */
+    const uint64_t most = (uint64_t)PTRDIFF_MAX / 8; /* an array of the widest type must fit */
     const uint8_t *at = t->shape_at ? t->shape_at : t->at;
     uint64_t product = 1;
     uint32_t i, unknown = RLW_TENSOR_DIMS;
@@ -290,6 +290,7 @@ static inline rlw_status rlw_tensor_infer(rlw_cursor *c, rlw_tensor *t) {
     } else if (product != t->count && !(t->count == 1 && t->dims)) {
         return rlw_fail(c, RLW_BAD_ELEMENTS, at, t->count, product);
     }
+    if (product > most) return rlw_fail(c, RLW_BAD_SHAPE, at, 0, 0);
     t->total = product;
     return RLW_OK;
 }
@@ -502,7 +503,7 @@ static inline uint8_t *rlw_tensor_put_data(uint8_t *to, uint32_t kind, const voi
             return end;
         } /* fall through */
     default:
-        if (sizes->data) memcpy(to, values, sizes->data);
+        if (sizes->data) memcpy(to, values, (size_t)sizes->data);
         return end;
     }
     if (at < end) memset(at, 0, (size_t)(end - at));
@@ -538,7 +539,8 @@ static inline rlw_status rlw_put_tensor(rlw_writer *w, uint32_t kind, const void
     if (!rlw_tensor_measure(&sizes, kind, kind, rlw_tensor_data_size(kind, values, count), shape,
                             dims))
         return RLW_BAD_SHAPE;
-    if (rlw_reserve(w, (size_t)sizes.whole) != RLW_OK) return RLW_NO_MEMORY;
+    if (sizes.whole > PTRDIFF_MAX || rlw_reserve(w, (size_t)sizes.whole) != RLW_OK)
+        return RLW_NO_MEMORY;
     w->at = rlw_tensor_put_head(w->at, kind, kind, &sizes);
     w->at = rlw_tensor_put_data(w->at, kind, values, count, &sizes);
     w->at = rlw_tensor_put_tail(w->at, shape, dims, &sizes);

@@ -204,7 +204,7 @@ static inline int rlw_msgpack_pass_type(rlw_msgpack_reader *r, rlw_msgpack_marke
     if (type->size == 3 && p[0] == '<' && (p[1] == 'f' || p[1] == 'i') &&
         (p[2] == '4' || p[2] == '8'))
         return rlw_dtype_set(&out->dtype, (char)p[1], '<', (uint32_t)(p[2] - '0'));
-    return rlw_dtype_parse(p, type->size, &out->dtype);
+    return rlw_dtype_parse(p, (size_t)type->size, &out->dtype);
 }
 
 static inline int rlw_msgpack_pass_shape(rlw_msgpack_reader *r, rlw_msgpack_marked *out) {
@@ -289,7 +289,8 @@ static inline rlw_status rlw_msgpack_read_marked(rlw_msgpack_reader *r,
     if (out->mark == RLW_MSGPACK_ND &&
         rlw_msgpack_read_shape(r, dimensions, out) != RLW_OK)
         return r->c.fault.status;
-    if (!rlw_msgpack_is_bytes(type) || !rlw_dtype_parse(type->data, type->size, &out->dtype)) {
+    if (!rlw_msgpack_is_bytes(type) ||
+        !rlw_dtype_parse(type->data, (size_t)type->size, &out->dtype)) {
         out->dtype.itemsize = 0;
         return RLW_OK;
     }

@@ -124,6 +124,12 @@ static inline int rlw_shm_open(rlw_shm *shm, int file, int in, uint32_t in_size,
 
 /* ---- wake-ups and waiting -------------------------------------------------------------------- */
 
+#ifdef SYS_futex_time64 /* 32-bit processors: SYS_futex expects a timeout of two 32-bit numbers */
+#define RLW_SHM_WAIT (sizeof(time_t) > 4 ? SYS_futex_time64 : SYS_futex)
+#else
+#define RLW_SHM_WAIT SYS_futex
+#endif
+
 static inline void rlw_shm_futex_wake(uint32_t *word) {
     syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
@@ -182,7 +188,7 @@ static inline int rlw_shm_sleep(rlw_shm *shm, rlw_ring *ring, rlw_ring_side *min
         slice.tv_sec = 0;
         slice.tv_nsec = (long)(left * 1e9);
         rlw_shared_store(&mine->waits, RLW_RING_SLEEPS);
-        if (syscall(SYS_futex, &side->at, FUTEX_WAIT, ring->theirs, &slice, NULL, 0)) failed = 1;
+        if (syscall(RLW_SHM_WAIT, &side->at, FUTEX_WAIT, ring->theirs, &slice, NULL, 0)) failed = 1;
         error = failed ? errno : 0;
     }
     rlw_shared_store(&mine->waits, RLW_RING_AWAKE);
