@@ -253,12 +253,19 @@ static inline rlw_status rlw_perlert_read_step(rlw_cursor *c, rlw_perlert_messag
     return rlw_perlert_take(c, m, RLW_PERLERT_AT_EXTRA, refused, 0, &m->extra);
 }
 
+/* Whether an agent's key would be read as the first word of another message. */
+static inline int rlw_perlert_reserved(rlw_perlert_text key) {
+    return RLW_PERLERT_IS(key, "registered") || RLW_PERLERT_IS(key, "message") ||
+           RLW_PERLERT_IS(key, "start") || RLW_PERLERT_IS(key, "obs");
+}
+
 /* Reads the slot at c->at and the semicolon after it, if any. */
 static inline rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_message *m,
                                                rlw_perlert_slot *slot) {
     const unsigned refused = RLW_PERLERT_ANY;
     rlw_perlert_text word;
     RLW_PERLERT_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_KEY, '=', &slot->key));
+    if (rlw_perlert_reserved(slot->key)) return rlw_fail(c, RLW_BAD_WORD, slot->key.data, 0, 0);
     RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_SLOT_STATUS, refused, ',', &word));
     slot->open = RLW_PERLERT_IS(word, "open");
     if (!slot->open && !RLW_PERLERT_IS(word, "close"))
@@ -417,10 +424,7 @@ static inline rlw_status rlw_perlert_put_slot(rlw_writer *w, rlw_perlert_message
                                               const rlw_perlert_slot *slot) {
     const unsigned refused = RLW_PERLERT_ANY;
     RLW_PERLERT_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, slot->key));
-    /* These keys would be read as the first words of other messages. */
-    if (RLW_PERLERT_IS(slot->key, "registered") || RLW_PERLERT_IS(slot->key, "message") ||
-        RLW_PERLERT_IS(slot->key, "start") || RLW_PERLERT_IS(slot->key, "obs"))
-        return RLW_BAD_WORD;
+    if (rlw_perlert_reserved(slot->key)) return RLW_BAD_WORD;
     RLW_PERLERT_TRY(RLW_PERLERT_PUT_IF(w, slot->open, "=open,", "=close,"));
     RLW_PERLERT_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_KIND, refused, slot->kind));
     RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ","));
