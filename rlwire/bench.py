@@ -1372,7 +1372,7 @@ def save_plot(run: Run, path: Path) -> None:
 # ---- the command ---------------------------------------------------------------------------------
 
 ROW_SECONDS = 4.0
-RUN_SECONDS = 40.0  # of measuring by default; recording and starting servers add to it
+RUN_SECONDS = 15.0  # of measuring by default; recording and starting servers add to it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
