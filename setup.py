@@ -97,13 +97,16 @@ PYTHON_DIRECTIVES = {
     "warn.maybe_uninitialized": False,
 }
 
-# Modules without loops over bytes or numbers: -O2 is enough, and -O1 for PYTHON_MODULES. By
-# callgrind's count over tests/codecs/growth these run at most 1 % more instructions than at -O3,
-# the others up to 90 %. All at -O3 take 112 s of CPU time to compile, at -O2 91 s, at -O1 61 s.
+# Modules without loops over bytes or numbers: -O2 is enough, and -O1 for the other PYTHON_MODULES.
+# By callgrind's count over tests/codecs/growth these run at most 1 % more instructions than at -O3,
+# single cases of the others 20 to 90 %. All at -O3 take 112 s of CPU time to compile, at -O2 91 s,
+# at -O1 61 s, and so 94 s.
 WITHOUT_LOOPS = {
     "rlwire.buffers",
+    "rlwire.codecs._json",
     "rlwire.codecs.http2.frames",
     "rlwire.codecs.msgpack.unpacker",
+    "rlwire.codecs.rewarder.messages",
     "rlwire.codecs.rfb.encoder",
     "rlwire.codecs.websocket.frames",
     "rlwire.sessions.rlx.state_machine",
@@ -146,7 +149,7 @@ ONCE = "int result = PyList_Append(list, x);\n    if (result == 0) Py_DECREF(x);
 
 def optimize(name):
     """Return the option for the compiler: how far to optimise a module."""
-    return f"-O{LEVEL or (1 if name in PYTHON_MODULES else 2 if name in WITHOUT_LOOPS else 3)}"
+    return f"-O{LEVEL or (2 if name in WITHOUT_LOOPS else 1 if name in PYTHON_MODULES else 3)}"
 
 
 def headers_of(path, seen=None):
