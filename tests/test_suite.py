@@ -106,4 +106,6 @@ def test_modules_that_are_older_than_their_sources_are_named(tmp_path: Path) -> 
     for at, name in enumerate(("new.pyx", "new.cp311.so", "old.cp311.so", "old.pxd", "alone.so")):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (at, at))
+    assert built_before(tmp_path) == []  # as pip installs it
+    (tmp_path / "buffers.pyx").touch()  # as only a checkout has it
     assert built_before(tmp_path) == ["old"]

@@ -40,7 +40,7 @@ class Answers:
         self._out += [(text, peer) for peer in self.peers]
 
     def advance(self, now: float) -> list[Any]:
-        due = [item for item in self._later if item[0] <= now]
+        due = sorted(item for item in self._later if item[0] <= now)
         self._later = [item for item in self._later if item[0] > now]
         self._out += [(text, peer) for _, text, peer in due]
         return [("later", text) for _, text, _ in due]
