@@ -35,9 +35,6 @@ class DmEnvRpcDissector(GrpcDissector):
         call: _Call = self._calls[layer]
         return call.message(message, from_client)
 
-    def ended(self, stream: int) -> None:
-        self._calls.pop(stream, None)
-
     def side(self, from_client: bool, begun: bool) -> Any:
         for call in self._calls.values():
             call.counts = [max(call.counts)] * 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -91,9 +92,9 @@ class Spaces:
             if told is None or told == self._told:
                 return []
             self._told, self._fits = told, []
-            seen, done = spaces_of(told, limits) or ()
-            self._fits = [fitting(space, "it") for space in (seen, done)]
-            return [Step(environment, observation_space=seen, action_space=done)]
+            found: Any = spaces_of(told, limits)
+            self._fits = [fitting(space, "it") for space in found]
+            return [Step(environment, observation_space=found[0], action_space=found[1])]
         except (*FAULTS, ImportError):  # without Gymnasium there are no spaces
             return []
 
@@ -121,13 +122,13 @@ class Turns:
         return found
 
 
+@dataclasses.dataclass
 class _Input:
     """Bytes of one direction that are not decoded yet, and their offset."""
 
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.offset = 0
-        self.begun = False  # whether a frame was found, or may be missing
+    data: bytearray
+    offset: int = 0
+    begun: bool = False  # whether a frame was found, or may be missing
 
 
 class StreamDissector:
@@ -143,7 +144,7 @@ class StreamDissector:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = checked(limits)
         self.received = min(self.limits.received, self.limits.message)
-        self._inputs = {True: _Input(), False: _Input()}
+        self._inputs = {side: _Input(bytearray()) for side in (True, False)}
         self.sides: dict[bool, Any] = {side: self.side(side, False) for side in self._inputs}
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
@@ -242,7 +243,13 @@ class WebSocketDissector(StreamDissector):
     def open(self, frame: bytes, offset: int, from_client: bool) -> Iterator[Dissected]:
         side = self.sides[from_client]
         if frame[0] in b"GH":
-            yield self._head(frame, from_client)
+            head, end, body = frame.partition(b"\r\n\r\n")
+            first, lines = handshake.read_head(head + end)
+            if not from_client:
+                used = "".join(lines.all("Sec-WebSocket-Extensions"))
+                self._deflate = "permessage-deflate" in used
+            value = {"line": first, "headers": _shown(lines), **({"body": body} if body else {})}
+            yield Dissected("handshake", value).paired("handshake", from_client)
             return
         opcode, final, payload = side.take(frame)
         if opcode == websocket.CLOSE:
@@ -269,28 +276,9 @@ class WebSocketDissector(StreamDissector):
             found.size, found.offset = side.size, side.offset
             yield found
 
-    def _head(self, frame: bytes, from_client: bool) -> Dissected:
-        head, end, body = frame.partition(b"\r\n\r\n")
-        first, lines = handshake.read_head(head + end)
-        if not from_client:
-            self._deflate = "permessage-deflate" in "".join(lines.all("Sec-WebSocket-Extensions"))
-        value = {"line": first, "headers": _shown(lines), **({"body": body} if body else {})}
-        return Dissected("handshake", value).paired("handshake", from_client)
-
 
 class _GrpcStream(http2.Stream):
     offset = 0  # of the frame in which the current message begins
-
-    def __init__(self, number: int, side: _GrpcSide) -> None:
-        super().__init__(number, self.message)
-        self.side = side
-
-    def message(self, message: Buffer) -> list[Dissected]:
-        side, data = self.side, bytes(message)
-        found = attempted(side.owner.decode, data, side.from_client, self.number)
-        found.size, found.offset = len(data) + 5, self.offset
-        self.offset = side.offset  # the next message begins in this frame
-        return [found]
 
 
 class _GrpcSide(http2.Http2Endpoint):
@@ -307,14 +295,22 @@ class _GrpcSide(http2.Http2Endpoint):
             for frame in (http2.PREFACE, http2.settings({}))[not from_client :]:
                 self.receive(frame)
 
-    def begin(self, number: int, offset: int) -> None:
+    def begin(self, number: int) -> None:
         """Prepare for a frame with DATA."""
         if number not in self.streams:
             if len(self.streams) >= _STREAMS:
                 self.drop(next(iter(self.streams.values())))
-            self.add(_GrpcStream(number, self))
-        if not self.streams[number].partial:
-            self.streams[number].offset = offset
+            self.add(_GrpcStream(number))
+        stream = self.streams[number]
+        stream.read = functools.partial(self._message, stream)
+        if not stream.partial:
+            stream.offset = self.offset
+
+    def _message(self, stream: _GrpcStream, message: Buffer) -> list[Dissected]:
+        found = attempted(self.owner.decode, bytes(message), self.from_client, stream.number)
+        found.size, found.offset = len(message) + 5, stream.offset
+        stream.offset = self.offset  # the next message begins in this frame
+        return [found]
 
     def end(self, number: int) -> None:
         if number in self.streams:
@@ -330,7 +326,6 @@ class _GrpcSide(http2.Http2Endpoint):
         if kind == http2.RST_STREAM:
             for side in self.owner.sides.values():
                 side.end(number)
-            self.owner.ended(number)
             value["code"] = http2.code_name(int.from_bytes(payload, "big"))
         elif kind == http2.GOAWAY:
             last, code = (int.from_bytes(payload[at : at + 4], "big") for at in (0, 4))
@@ -355,9 +350,6 @@ class _GrpcSide(http2.Http2Endpoint):
 class GrpcDissector(StreamDissector):
     """Headers, trailers, control frames, and the messages of all calls."""
 
-    def ended(self, stream: int) -> None:
-        """Forget a call."""
-
     def side(self, from_client: bool, begun: bool) -> Any:
         return _GrpcSide(self, from_client, begun)
 
@@ -378,9 +370,9 @@ class GrpcDissector(StreamDissector):
             more = int.from_bytes(frame[9:], "big")
             yield Dissected("WINDOW_UPDATE", {"stream": number, "more": more})
         elif kind <= http2.CONTINUATION:
-            if kind == http2.DATA:
-                side.begin(number, offset)
             side.offset, side.chaff = offset, 0
+            if kind == http2.DATA:
+                side.begin(number)
             yield from filter(None, side.receive(frame))
             while side.unread:  # a frame may have millions of messages
                 yield from filter(None, side.receive_rest())
@@ -391,7 +383,6 @@ class GrpcDissector(StreamDissector):
         value: dict[str, Any] = {"stream": number, "headers": headers}
         if "grpc-status" not in headers:
             return Dissected("headers", value)
-        self.ended(number)
         value["status"] = grpc.decode_status(headers["grpc-status"])
         value["message"] = grpc.decode_message(headers.get("grpc-message", ""))
         return Dissected("trailers", value)
