@@ -80,8 +80,6 @@ class Agent:
 
 
 def policy(observation: dict[str, Any]) -> dict[str, Any]:
-    if "fails" in observation:
-        raise ValueError("no such thing")
     return {"actions": 2 * observation["state"], "text": "done"}
 
 
@@ -106,24 +104,18 @@ def talk(label: str, url: str, walk: Walk) -> Any:
         with rlwire.connect(url) as client:
             return sent, [client.infer(each) for each in sent]
     if label == "rlx-ws":
-        texts: list[Any] = [{"command": "init"}]
-        texts += [{"command": "update", "reward": 0.5, "state": [i, 0.25]} for i in range(3)]
-        texts += [{"command": "reset"}]
+        steps = [{"command": "update", "reward": 0.5, "state": [i, 0.25]} for i in range(3)]
+        texts, replies = [{"command": "init"}, *steps, {"command": "reset"}], []
         with connect(url.replace("rlx-ws", "ws")) as socket:
-            replies = []
             for text in texts:
                 socket.send(json.dumps({"sid": 7, **text}))
                 replies.append(json.loads(socket.receive()))
         return texts, replies
-    if label == "rlx":
-        rlwire.play(walk, url, episodes=4)
-        return walk.episodes
-    if label == "rllink":
-        choose = Agent()
-        act = lambda seen, weights: np.array(choose.update())  # noqa: E731
-        rlwire.play(walk, url, episodes=4, policy=act, compression="zstd")
-        return walk.episodes
     choose, episodes = Agent(), []
+    if label in ("rlx", "rllink"):
+        options = {"policy": lambda *_: np.array(choose.update()), "compression": "zstd"}
+        rlwire.play(walk, url, episodes=4, **options if label == "rllink" else {})
+        return walk.episodes
     with rlwire.make(url) as env:
         for _ in range(4):
             episodes.append([env.reset()[0]])
@@ -328,25 +320,23 @@ def test_a_client_of_dm_env_rpc_s_own() -> None:
     grpc = pytest.importorskip("grpc")
     dm_connection = pytest.importorskip("dm_env_rpc.v1.connection")
     dm_env_adaptor = pytest.importorskip("dm_env_rpc.v1.dm_env_adaptor")
-    with rlwire.serve(Walk(), "dm-env-rpc://127.0.0.1:0") as server:
-        port = parse_url(server.url).port or 0
-        with relay(port) as relayed, grpc.insecure_channel(f"127.0.0.1:{relayed.port}") as channel:
-            episodes: list[Episode] = []
-            for number in range(2):  # two calls on one connection
-                with dm_connection.Connection(channel) as connection:
-                    env, _ = dm_env_adaptor.create_and_join_world(connection, {}, {})
-                    first = env.reset()
-                    episodes.append([first.observation["observation"]])
-                    for i in range(3):
-                        result = env.step({"action": np.array([i, 1])})
-                        seen = result.observation["observation"]
-                        ended = i == 2 and number == 1
-                        step = [np.array([i, 1]), seen, (i + 1) / 8, ended, False]
-                        episodes[-1].append(step)
-                    env.close()
-            messages = dissected(dissector("dm-env-rpc"), relayed.chunks)
+    walk = Walk()
+    with (
+        rlwire.serve(walk, "dm-env-rpc://127.0.0.1:0") as server,
+        relay(parse_url(server.url).port or 0) as relayed,
+        grpc.insecure_channel(f"127.0.0.1:{relayed.port}") as channel,
+    ):
+        for _ in range(2):  # two calls on one connection
+            with dm_connection.Connection(channel) as connection:
+                env, _ = dm_env_adaptor.create_and_join_world(connection, {}, {})
+                env.reset()
+                for i in range(3):
+                    env.step({"action": np.array([i, 1])})
+                env.close()
+    messages = dissected(dissector("dm-env-rpc"), relayed.chunks)
     assert not of_kind(messages, "damaged")
-    assert _same(played(messages), episodes)
+    assert [len(episode) for episode in walk.episodes] == [4, 4]
+    assert _same(played(messages), walk.episodes)
 
 
 def test_hostile_messages_take_no_memory() -> None:

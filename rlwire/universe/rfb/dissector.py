@@ -18,7 +18,7 @@ from rlwire.limits import Limits
 from rlwire.recording.dissecting import StreamDissector, attempted, plain
 from rlwire.recording.messages import Dissected
 
-_Stage: TypeAlias = tuple["int | Callable[[bytearray, int, int], int]", str]  # size, kind
+_Stage: TypeAlias = tuple["int | Callable[[bytearray], int]", str]  # size, kind
 
 _HEAD = struct.Struct(">HHHHi")
 _KEPT = 512  # bytes in memory for each rectangle of an update
@@ -56,7 +56,7 @@ class RfbDissector(StreamDissector):
         if from_client not in self._stage:
             self._stage[from_client] = next(self.sides[from_client])
         size = self._stage[from_client][0]
-        return size if isinstance(size, int) else size(data, 0, len(data))
+        return size if isinstance(size, int) else size(data)
 
     def open(self, frame: bytes, offset: int, from_client: bool) -> Iterator[Dissected]:
         if self._left and not from_client:
@@ -108,7 +108,7 @@ class RfbDissector(StreamDissector):
             yield self._measured(size), ""
 
     def _measured(self, size: Callable[..., int], *more: Any) -> Callable[..., int]:
-        return lambda data, start, end: size(data, start, end, *more, self.limits)
+        return lambda data: size(data, 0, len(data), *more, self.limits)
 
     def _message(self, kind: str, data: bytes, from_client: bool) -> Dissected:
         if kind:
@@ -147,17 +147,15 @@ class RfbDissector(StreamDissector):
             case "SecurityResult":
                 self._result = handshake.decode_result(data)
                 return self._result
-            case "Reason":
-                return handshake.decode_reason(data)
-            case "ClientInit":
-                return {"shared": bool(data[0])}
             case "ServerInit":
                 init = handshake.decode_server_init(data)
                 self._format = init.pixel_format
                 framebuffer = Framebuffer(init.width, init.height, limits=self.limits)
                 self._decoder = RectangleDecoder(framebuffer, limits=self.limits)
                 return plain(init)
-        return None  # a challenge, or its response
+            case "ClientInit":
+                return {"shared": bool(data[0])}
+        return handshake.decode_reason(data) if kind == "Reason" else None
 
     def _rectangle_size(self, data: bytearray) -> int:
         form = self._format

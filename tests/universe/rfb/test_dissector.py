@@ -51,11 +51,11 @@ def captured(encoding: Encoding) -> Chunks:
         return relayed.chunks
 
 
-def served(*messages: bytes, form: PixelFormat = rfb.RGBX) -> list[Dissected]:
+def served(*messages: bytes, form: PixelFormat = rfb.RGBX, cut: int = 1000) -> list[Dissected]:
     """Return the dissected messages that a server sends to a viewer with this format."""
     first = [*HELLO, (True, rfb.encode(rfb.SetPixelFormat(form)))]
-    chunks = [*first, *((False, each) for each in messages)]
-    return dissected(RfbDissector(), chunks)[len(first) :]
+    cuts = [each[at : at + cut] for each in messages for at in range(0, len(each), cut)]
+    return dissected(RfbDissector(), [*first, *((False, each) for each in cuts)])[len(first) :]
 
 
 def update(*rectangles: bytes) -> bytes:
@@ -109,14 +109,14 @@ def test_colours_have_the_same_order_in_every_format(form: PixelFormat, pixel: b
     assert (message.value["screen"] == [1, 2, 3]).all()
 
 
-def test_messages_of_other_servers() -> None:
+@pytest.mark.parametrize("cut", [1000, 1])
+def test_messages_of_other_servers(cut: int) -> None:
     cursor = rectangle(Encoding.CURSOR, 9, 3, bytes(9 * 3 * 4 + 2 * 3))
     resized = rectangle(Encoding.EXTENDED_DESKTOP_SIZE, 3, 2, b"\1\0\0\0" + bytes(16))
     until_last = b"\0\0\xff\xff" + cursor + rectangle(Encoding.LAST_RECT, 0, 0)
     text, colours = b"\3\0\0\0\0\0\0\2ab", b"\1\0\0\1\0\1" + bytes(6)
-    first, bell, cut_text, colour_map, last = served(
-        update(cursor, resized), b"\2", text, colours, until_last
-    )
+    messages = update(cursor, resized), b"\2", text, colours, until_last
+    first, bell, cut_text, colour_map, last = served(*messages, cut=cut)
     kinds = ["CURSOR", "EXTENDED_DESKTOP_SIZE"]
     assert [each["encoding"] for each in first.value["rectangles"]] == kinds
     assert first.value["screen"].shape == (2, 3, 3)
