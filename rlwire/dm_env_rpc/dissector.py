@@ -44,19 +44,17 @@ class DmEnvRpcDissector(GrpcDissector):
 class _Call:
     """One call: an agent's requests, and the responses in their order."""
 
+    _running = False  # whether the next request to step has actions
+    _begun = False  # whether the next step's response is a result
+    _specs: Any = None
+    _managers: tuple[codec.SpecManager, codec.SpecManager] | None = None
+    _parts: Any = ()  # structures of the observation and the action
+    _apart: Any = ()  # observations that are signals
+    _reward: str | None = None  # its name
+
     def __init__(self, name: str, limits: Limits) -> None:
         self._name, self._limits = name, limits
         self.counts = [0, 0]  # of responses and of requests
-        self._running = False  # whether the next request to step has actions
-        self._begun = False  # whether the next step's response is a result
-        self._specs: Any = None
-        self._forget()
-
-    def _forget(self) -> None:
-        self._managers: tuple[codec.SpecManager, codec.SpecManager] | None = None
-        self._parts: Any = ()  # structures of the observation and the action
-        self._apart: set[str] = set()  # observations that are signals
-        self._reward: str | None = None
 
     def message(self, message: bytes, from_client: bool) -> Dissected:
         self.counts[from_client] += 1
@@ -107,8 +105,8 @@ class _Call:
     def _learn(self, specs: codec.ActionObservationSpecs) -> list[Step]:
         if specs == self._specs:
             return []
-        self._specs = specs
-        self._forget()
+        self._specs, self._managers = specs, None
+        self._parts, self._apart, self._reward = (), (), None
         try:
             acts = codec.SpecManager(specs.actions, limits=self._limits)
             sights = codec.SpecManager(specs.observations, limits=self._limits)

@@ -22,9 +22,9 @@ class OpenPIDissector(WebSocketDissector):
     def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
         if layer and from_client:
             raise DecodeError("expected an observation as a binary message, got a text message")
+        found = self._turns.pair(Dissected("observation"), from_client)
+        if not from_client:
+            found.kind = "error" if layer else "action" if found.answers else "metadata"
         value = message.decode("utf-8", "replace") if layer else self._decoder.decode(message)
-        found = Dissected("error" if layer else "observation", plain(value))
-        self._turns.pair(found, from_client)
-        if not (from_client or layer):
-            found.kind = "action" if found.answers else "metadata"
+        found.value = plain(value)
         return found

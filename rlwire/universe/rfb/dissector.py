@@ -31,6 +31,7 @@ class RfbDissector(StreamDissector):
 
     The ``screen`` of a FramebufferUpdate is a view of the pixels, which the next update changes. It
     is missing after a gap or a damaged rectangle, until another one has painted the whole screen.
+    Offsets in a rectangle's error are relative to the rectangle.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -121,7 +122,7 @@ class RfbDissector(StreamDissector):
         found = Dissected(type(message).__name__, plain(message))
         match message:
             case rfb.KeyEvent(keysym):
-                found.value["key"] = name_of(keysym)
+                found.value = {"key": name_of(keysym), **found.value}
             case rfb.SetEncodings(numbers):
                 found.value = list(map(_name, numbers))
             case rfb.SetPixelFormat(pixel_format):
