@@ -281,6 +281,9 @@ def test_frames_of_websocket() -> None:
     assert (short.kind, short.value) == ("compressed", b"abc")
     assert (text.kind, text.value) == ("error", "no")
     assert close.value == {"code": 1000, "reason": "bye"}
+    (bad,) = made.dissect(client.frame(2, b"\xc1"), True)
+    (reply,) = made.dissect(server.frame(2, b"\x80"), False)
+    assert (bad.kind, reply.kind) == ("damaged", "action")
 
 
 def test_frames_of_http2() -> None:
