@@ -7,11 +7,11 @@ from typing import Any
 
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import EnvironmentStateType
-from rlwire.dm_env_rpc.environment import _Signal, _structure, check_sizes, space_of_specs
+from rlwire.dm_env_rpc.environment import Signal, check_sizes, matching_structure, space_of_specs
 from rlwire.dm_env_rpc.spaces import INFO, spaces_in
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import FAULTS, GrpcDissector, plain, remembered
+from rlwire.recording.dissecting import FAULTS, GrpcDissector, Remembered, plain
 from rlwire.recording.messages import UNKNOWN, Dissected, Step
 from rlwire.sessions.dm_env_rpc.session import without_spec
 from rlwire.sessions.dm_env_rpc.states import REQUESTS
@@ -28,45 +28,39 @@ class DmEnvRpcDissector(GrpcDissector):
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self._calls: dict[int, _Call] = {}
+        self._calls = Remembered(lambda number: _Call(str(number), self.limits))
         super().__init__(limits)
 
     def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
-        call = remembered(self._calls, layer, lambda: _Call(str(layer), self.limits))
+        call: _Call = self._calls[layer]
         return call.message(message, from_client)
 
-    def ended(self, stream: int) -> None:
-        self._calls.pop(stream, None)
-
-    def lost(self, from_client: bool) -> None:
-        super().lost(from_client)
+    def side(self, from_client: bool, begun: bool) -> Any:
         for call in self._calls.values():
             call.counts = [max(call.counts)] * 2
+        return super().side(from_client, begun)
 
 
 class _Call:
     """One call: an agent's requests, and the responses in their order."""
 
+    _running = False  # whether the next request to step has actions
+    _begun = False  # whether the next step's response is a result
+    _specs: Any = None
+    _managers: tuple[codec.SpecManager, codec.SpecManager] | None = None
+    _parts: Any = ()  # structures of the observation and the action
+    _apart: Any = ()  # observations that are signals
+    _reward: str | None = None  # its name
+
     def __init__(self, name: str, limits: Limits) -> None:
         self._name, self._limits = name, limits
         self.counts = [0, 0]  # of responses and of requests
-        self._running = False  # whether the next request to step has actions
-        self._begun = False  # whether the next step's response is a result
-        self._specs: Any = None
-        self._forget()
-
-    def _forget(self) -> None:
-        self._managers: tuple[codec.SpecManager, codec.SpecManager] | None = None
-        self._parts: Any = ()  # structures of the observation and the action
-        self._apart: set[str] = set()  # observations that are signals
-        self._reward: str | None = None
 
     def message(self, message: bytes, from_client: bool) -> Dissected:
         self.counts[from_client] += 1
         pair = self._name, self.counts[from_client]
         found = self._step(message, from_client) or self._other(message, from_client)
-        found.asks, found.answers = (pair, None) if from_client else (None, pair)
-        return found
+        return found.paired(pair, from_client)
 
     def _step(self, message: bytes, from_client: bool) -> Dissected | None:
         """Return a step by name; None for another message, and for one that does not fit."""
@@ -76,10 +70,9 @@ class _Call:
         with contextlib.suppress(ValueError):
             if from_client and (asked := codec.decode_step_request(actions, message)) is not None:
                 given, wanted = asked
-                names: Any = wanted
+                value: Any = {"actions": given, "requested_observations": wanted}
                 with contextlib.suppress(DecodeError):
-                    names = list(observations.names_of(wanted))
-                value: Any = {"actions": given, "requested_observations": names}
+                    value["requested_observations"] = list(observations.names_of(wanted))
                 steps = [Step(self._name, action=self._built(1, given))] if self._running else []
                 self._running = True
                 return Dissected("StepRequest", {"step": value}, steps=steps)
@@ -112,24 +105,23 @@ class _Call:
     def _learn(self, specs: codec.ActionObservationSpecs) -> list[Step]:
         if specs == self._specs:
             return []
-        self._specs = specs
-        self._forget()
+        self._specs, self._managers = specs, None
+        self._parts, self._apart, self._reward = (), (), None
         try:
             acts = codec.SpecManager(specs.actions, limits=self._limits)
             sights = codec.SpecManager(specs.observations, limits=self._limits)
             self._managers, done, seen = (acts, sights), acts.specs_by_name, sights.specs_by_name
             check_sizes([*seen.values(), *done.values()], self._limits)
-            signals = [_Signal(name, seen) for name in ("reward", "discount")]
+            reward, discount = Signal("reward", seen), Signal("discount", seen)
             told = next((name for name in seen if name.startswith(INFO)), "")
-            self._apart = {told, *signals[0].names, *signals[1].names}
-            self._reward = signals[0].alone
+            self._apart, self._reward = {told, *reward.names, *discount.names}, reward.alone
             shown = {name: spec for name, spec in seen.items() if name not in self._apart}
             spaces = spaces_in(told, self._limits) if told else None
             if spaces is None:
                 spaces = space_of_specs(shown, "observation"), space_of_specs(done, "action")
             self._parts = (
-                _structure(spaces[0], shown, "observation", partial=True),
-                _structure(spaces[1], done, "action", partial=False),
+                matching_structure(spaces[0], shown, "observation", partial=True),
+                matching_structure(spaces[1], done, "action", partial=False),
             )
         except FAULTS:  # no space, such as a variable size
             return []
@@ -147,9 +139,9 @@ class _Call:
         if self._begun:
             step.terminated = state == EnvironmentStateType.TERMINATED
             step.truncated = not (step.terminated or running)
-            step.reward = 0.0
-            if self._reward is not None:
-                step.reward = float(seen[self._reward]) if self._reward in seen else UNKNOWN
+            step.reward = 0.0 if self._reward is None else UNKNOWN
+            if self._reward in seen:
+                step.reward = float(seen[self._reward])
         self._begun = running
         self._running = self._running and running
         return step

@@ -102,8 +102,8 @@ class DmEnvRpcEndpoint(Endpoint):
             observations = {each.name: each for each in specs.observations.values()}
             actions = {each.name: each for each in specs.actions.values()}
             check_sizes([*observations.values(), *actions.values()], self.client.limits)
-            self._reward = _Signal(reward, observations)
-            self._discount = _Signal(discount, observations)
+            self._reward = Signal(reward, observations)
+            self._discount = Signal(discount, observations)
             signals = [*self._reward.names, *self._discount.names]
             self._told = next((name for name in observations if name.startswith(INFO)), None)
             shown = {
@@ -116,8 +116,8 @@ class DmEnvRpcEndpoint(Endpoint):
                 observation_space = told[0] if told else space_of_specs(shown, "observation")
             if action_space is None:
                 action_space = told[1] if told else space_of_specs(actions, "action")
-            seen = _structure(observation_space, shown, "observation", partial=True)
-            self._actions = _structure(action_space, actions, "action", partial=False)
+            seen = matching_structure(observation_space, shown, "observation", partial=True)
+            self._actions = matching_structure(action_space, actions, "action", partial=False)
             self._observations = seen
             self._requested = (*seen.names, *signals)
             self._decode = Decoder(
@@ -319,7 +319,7 @@ class DmEnvRpcEndpoint(Endpoint):
             client.close()
 
 
-class _Signal:
+class Signal:
     """The reward or the discount among the observations."""
 
     def __init__(self, name: str, specs: Mapping[str, TensorSpec]) -> None:
@@ -352,7 +352,7 @@ def _as_it_comes(space: Any, structure: Structure) -> str | None:
     return spec.name if space.shape and space.dtype == codec.numpy_dtype(spec.dtype) else None
 
 
-def _structure(
+def matching_structure(
     space: Any, specs: Mapping[str, TensorSpec], what: str, *, partial: bool
 ) -> Structure:
     tops = {name.split(".")[0] for name in specs}

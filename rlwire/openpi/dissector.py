@@ -7,7 +7,7 @@ from typing import Any
 from rlwire.codecs.msgpack import Decoder
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import WebSocketDissector, plain
+from rlwire.recording.dissecting import Turns, WebSocketDissector, plain
 from rlwire.recording.messages import Dissected
 
 
@@ -17,18 +17,14 @@ class OpenPIDissector(WebSocketDissector):
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
         self._decoder = Decoder(arrays="bytes", limits=self.limits)
-        self._asked, self._pending = 0, False
+        self._turns = Turns()
 
     def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
         if layer and from_client:
             raise DecodeError("expected an observation as a binary message, got a text message")
-        pending, self._pending = self._pending, from_client
-        self._asked += from_client
-        kind = "observation" if from_client else "action" if pending else "metadata"
+        found = self._turns.pair(Dissected("observation"), from_client)
+        if not from_client:
+            found.kind = "error" if layer else "action" if found.answers else "metadata"
         value = message.decode("utf-8", "replace") if layer else self._decoder.decode(message)
-        found = Dissected("error" if layer else kind, plain(value))
-        if from_client:
-            found.asks = self._asked
-        elif pending:
-            found.answers = self._asked
+        found.value = plain(value)
         return found

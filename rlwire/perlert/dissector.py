@@ -2,86 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from rlwire.codecs import perlert
-from rlwire.errors import RlwireError
-from rlwire.limits import Limits, checked
+from rlwire.limits import Limits
 from rlwire.perlert.environment import end_of
 from rlwire.perlert.spaces import SpaceText, ToldSpaces
-from rlwire.recording.dissecting import plain
-from rlwire.recording.messages import UNKNOWN, Buffer, Dissected, Step
+from rlwire.recording.dissecting import FAULTS, StreamDissector, plain
+from rlwire.recording.messages import UNKNOWN, Dissected, Step
 
-_PAIRS = {
-    perlert.LobbyRequest: "lobby", perlert.Ready: "lobby", perlert.LobbyInformation: "lobby",
-    perlert.Register: "register", perlert.Registered: "register",
-}  # fmt: skip
+_LOBBY = perlert.LobbyRequest, perlert.Ready, perlert.LobbyInformation
+_REGISTER = perlert.Register, perlert.Registered
 
 
-class PerlertDissector:
+class PerlertDissector(StreamDissector):
     """Without spaces from the lobby, a text of numbers becomes an array, and a mapping a dict.
 
     An action is a step of the frames after it, not of its own datagrams: these are resent.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = checked(limits)
+        super().__init__(limits)
         self._told = ToldSpaces()
-        self._spaces_before: Any = None
-        self._observations: SpaceText | None = None
-        self._actions: SpaceText | None = None
+        self._spaces: Any = None
+        self._texts: tuple[SpaceText | None, SpaceText | None] = None, None
         self._action: Any = UNKNOWN
         self._newest = (-1, -1)  # step number and timestamp
         self._over = True
-        self._offsets = {True: 0, False: 0}
 
-    def dissect(self, data: Buffer, from_client: bool, gap: int = 0) -> Iterator[Dissected]:
-        found = Dissected("damaged", size=len(data), offset=self._offsets[from_client])
-        self._offsets[from_client] += len(data)
+    def frame_size(self, data: bytearray, from_client: bool) -> int:
+        return len(data)
+
+    def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
         decode = perlert.decode_client_message if from_client else perlert.decode_server_message
-        try:
-            message: Any = decode(bytes(data), limits=self._limits)
-        except RlwireError as error:
-            found.error = str(error)
-        else:
-            found.kind, key = type(message).__name__, _PAIRS.get(type(message))
-            found.value = plain(message._asdict() if hasattr(message, "_asdict") else message)
-            found.asks, found.answers = (key, None) if from_client else (None, key)
-            if isinstance(message, perlert.Action):
-                self._action = found.value["action"] = self._read(self._actions, message.action)
-            elif isinstance(message, perlert.RolloutStep):
-                found.steps = self._steps(message, found.value)
-            elif isinstance(message, perlert.LobbyMessage) and self._told.take(message.text):
-                found.steps = self._spaces()
+        read: Any = decode(message, limits=self.limits)
+        value = plain(read._asdict() if hasattr(read, "_asdict") else read)
+        found = Dissected(type(read).__name__, value)
+        if isinstance(read, (*_LOBBY, *_REGISTER)):
+            found.paired("lobby" if isinstance(read, _LOBBY) else "register", from_client)
+        elif isinstance(read, perlert.Action):
+            self._action = value["action"] = self._read(self._texts[1], read.action)
+        elif isinstance(read, perlert.RolloutStep):
+            found.steps = self._steps(read, value)
+        elif isinstance(read, perlert.LobbyMessage) and self._told.take(read.text):
+            found.steps = self._learn()
         for step in found.steps:
-            step.environment = f"{message.name}:{message.number}"
-        yield found
+            step.environment = f"{read.name}:{read.number}"
+        return found
 
     def _read(self, space: SpaceText | None, text: str) -> Any:
         try:
             if space is not None:
                 return space.from_text(text)
             named = text if ":" in text else f"v:{text}"
-            found = perlert.text_to_mapping(named, limits=self._limits)
+            found = perlert.text_to_mapping(named, limits=self.limits)
             return found if named is text else found["v"]
-        except RlwireError:
+        except FAULTS:
             return text
 
-    def _spaces(self) -> list[Step]:
+    def _learn(self) -> list[Step]:
         try:
-            spaces = self._told.spaces(self._limits)
-            if spaces is None or spaces == self._spaces_before:
+            spaces = self._told.spaces(self.limits)
+            if spaces is None or spaces == self._spaces:
                 return []
-            self._spaces_before = seen, done = spaces
-            self._observations = SpaceText(seen, "it", named=True, limits=self._limits)
-            self._actions = SpaceText(done, "it", named=False, limits=self._limits)
-        except (RlwireError, TypeError, ValueError):  # such as a space without texts
+            self._spaces = seen, done = spaces
+            texts = SpaceText(seen, "it", named=True, limits=self.limits)
+            self._texts = texts, SpaceText(done, "it", named=False, limits=self.limits)
+        except (*FAULTS, ImportError):  # such as a space without texts
             return []
         return [Step(observation_space=seen, action_space=done)]
 
     def _steps(self, frame: perlert.RolloutStep, value: dict[str, Any]) -> list[Step]:
-        observation = value["observation"] = self._read(self._observations, frame.observation)
+        observation = value["observation"] = self._read(self._texts[0], frame.observation)
         if frame.extra is not None:
             value["extra"] = self._read(None, frame.extra)
         # As in the session: within a rollout the order is that of (step, timestamp).

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import re
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from rlwire import registry
 from rlwire.codecs import grpc
 from rlwire.codecs.http2 import frames as http2
-from rlwire.codecs.http2.headers import Headers
+from rlwire.codecs.http2.headers import SECRET_NAME, Headers
 from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake
 from rlwire.environments.fitting import fitting
@@ -28,14 +28,8 @@ FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionE
 """What codecs and spaces raise for bytes from anywhere; not `MissingExtra`."""
 
 _STREAMS: Final = 256  # open streams or environments of one connection; the oldest is forgotten
-_SECRET: Final = re.compile(  # fields whose values recordings blank
-    "(?i)^(?!sec-websocket).*(authorization|cookie|token|secret|password|key)"
-)
 _WINDOW: Final = 2**31 - 1
-_TABLE: Final = 65_536  # largest dynamic table of HPACK
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
+_TABLE: Final = 65_536  # bytes of the largest dynamic table of HPACK
 
 
 def dissector(label: str, limits: Limits | None = None) -> Dissector:
@@ -58,17 +52,31 @@ def plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
 
 
+def attempted(decode: Callable[..., Dissected], *given: Any) -> Dissected:
+    """Return what `decode` returns, or the error that it raises."""
+    try:
+        return decode(*given)
+    except FAULTS as error:
+        return Dissected("damaged", error=str(error))
+
+
 def _shown(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
-    return {name: "(secret)" if _SECRET.search(name) else value for name, value in fields}
+    """Return header fields without secrets; Sec-WebSocket-Key is none."""
+    names = {name: name.lower().removeprefix("sec-websocket-key") for name, _ in fields}
+    return {n: "(secret)" if SECRET_NAME.search(names[n]) else value for n, value in fields}
 
 
-def remembered(known: dict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _Value:
-    """Return `known[key]`, made if missing; forget the oldest of too many."""
-    if key not in known:
-        if len(known) >= _STREAMS:
-            del known[next(iter(known))]
-        known[key] = make()
-    return known[key]
+class Remembered(dict[Any, Any]):
+    """Makes values that are missing, and forgets the oldest of too many."""
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self._make = make
+
+    def __missing__(self, key: Any) -> Any:
+        if len(self) >= _STREAMS:
+            del self[next(iter(self))]
+        self[key] = value = self._make(key)
+        return value
 
 
 class Spaces:
@@ -83,10 +91,10 @@ class Spaces:
         try:
             if told is None or told == self._told:
                 return []
-            self._told, self._fits, found = told, [], spaces_of(told, limits) or ()
+            self._told, self._fits = told, []
+            found: Any = spaces_of(told, limits)
             self._fits = [fitting(space, "it") for space in found]
-            spaces = dict(zip(("observation_space", "action_space"), found, strict=False))
-            return [Step(environment, **spaces)] if spaces else []
+            return [Step(environment, observation_space=found[0], action_space=found[1])]
         except (*FAULTS, ImportError):  # without Gymnasium there are no spaces
             return []
 
@@ -98,27 +106,46 @@ class Spaces:
             return value
 
 
+class Turns:
+    """Pairs requests with their replies, one at a time."""
+
+    def __init__(self, name: str = "") -> None:
+        self._name, self._count, self._pending = name, 0, False
+
+    def pair(self, found: Dissected, from_client: bool, asks: bool = True) -> Dissected:
+        if from_client and asks:
+            self._count, self._pending = self._count + 1, True
+            found.asks = self._name, self._count
+        elif self._pending and not from_client:
+            self._pending = False
+            found.answers = self._name, self._count
+        return found
+
+
+@dataclasses.dataclass
 class _Input:
     """Bytes of one direction that are not decoded yet, and their offset."""
 
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.offset = 0
-        self.begun = False  # whether a frame was found, or may be missing
+    data: bytearray
+    offset: int = 0
+    begun: bool = False  # whether a frame was found, or may be missing
 
 
 class StreamDissector:
     """Cuts each direction into frames, each of which is a message.
 
-    A subclass has `frame_size` and `decode`; one that handles another layer has `open` and `lost`.
+    A subclass has `frame_size` and `decode`; one that handles another layer has `side` and `open`.
+
+    Attributes:
+        received: limit on the bytes of a message.
+        sides: for each direction, whether it is the client's, what `side` returned.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = checked(limits)
         self.received = min(self.limits.received, self.limits.message)
-        self._inputs = {True: _Input(), False: _Input()}
-        for from_client in self._inputs:
-            self.lost(from_client)
+        self._inputs = {side: _Input(bytearray()) for side in (True, False)}
+        self.sides: dict[bool, Any] = {side: self.side(side, False) for side in self._inputs}
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
         """Return the size of the frame at the start of `data`; 0 if it needs more bytes."""
@@ -129,11 +156,11 @@ class StreamDissector:
         raise NotImplementedError
 
     def open(self, frame: bytes, offset: int, from_client: bool) -> Iterator[Dissected]:
-        """Decode the messages that a frame completes."""
-        yield self.decoded(len(frame), offset, self.decode, frame, from_client, None)
+        """Decode the messages that a frame completes; those without a size have the frame's."""
+        yield attempted(self.decode, frame, from_client, None)
 
-    def lost(self, from_client: bool) -> None:
-        """Begin anew with the frames of a direction."""
+    def side(self, from_client: bool, begun: bool) -> Any:
+        """Return a new state of a direction; `begun` if its next frame may not be the first."""
 
     def dissect(self, data: Buffer, from_client: bool, gap: int = 0) -> Iterator[Dissected]:
         """Decode the next bytes of one direction; see `rlwire.recording.messages.Dissector`."""
@@ -143,7 +170,6 @@ class StreamDissector:
             yield from self._discard(from_client, f"{gap} packets are missing in the recording")
         given.data += data
         while given.data:
-            offset = given.offset
             try:
                 size = self.frame_size(given.data, from_client)
             except FAULTS as error:
@@ -151,45 +177,37 @@ class StreamDissector:
                 return
             if not 0 < size <= len(given.data):
                 return
-            frame = bytes(given.data[:size])
+            frame, offset = bytes(given.data[:size]), given.offset
             del given.data[:size]
             given.offset += size
             given.begun = True
             try:
-                yield from self.open(frame, offset, from_client)
+                for found in self.open(frame, offset, from_client):
+                    if not found.size:
+                        found.size, found.offset = size, offset
+                    yield found
             except FAULTS as error:
-                self.lost(from_client)
+                self.sides[from_client] = self.side(from_client, True)
                 yield Dissected("damaged", None, size, offset, str(error))
-
-    def decoded(
-        self, size: int, offset: int, decode: Callable[..., Dissected], *given: Any
-    ) -> Dissected:
-        """Return what `decode` returns, or the error that it raises, with size and offset."""
-        try:
-            found = decode(*given)
-        except FAULTS as error:
-            found = Dissected("damaged", error=str(error))
-        found.size, found.offset = size, offset
-        return found
 
     def _discard(self, from_client: bool, why: str) -> Iterator[Dissected]:
         given = self._inputs[from_client]
         size, offset = len(given.data), given.offset
         given.data = bytearray()  # the error may have views of the old one
         given.offset += size
-        self.lost(from_client)
+        self.sides[from_client] = self.side(from_client, given.begun)
         if size:
             yield Dissected("damaged", None, size, offset, why)
 
 
-class _WebSocketSide:
-    def __init__(self, from_client: bool, limits: Limits) -> None:
-        self.codec = websocket.WebSocketEndpoint(not from_client, "any", limits)
-        self.begin()
+class _WebSocketSide(websocket.WebSocketEndpoint):
+    """One direction, until the end of a message."""
 
-    def begin(self) -> None:
-        self.opcode = self.size = self.offset = 0  # of a message in fragments
-        self.compressed = False
+    opcode = size = offset = 0  # of the message in fragments
+    compressed = False
+
+    def __init__(self, from_client: bool, limits: Limits) -> None:
+        super().__init__(not from_client, "any", limits)
         self.payload = bytearray()
 
 
@@ -199,16 +217,13 @@ class WebSocketDissector(StreamDissector):
     Messages that are compressed by permessage-deflate, which rlwire never uses, stay compressed.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._sides: dict[bool, _WebSocketSide] = {}
-        self._deflate = False
-        super().__init__(limits)
+    _deflate = False
 
-    def lost(self, from_client: bool) -> None:
-        self._sides[from_client] = _WebSocketSide(from_client, self.limits)
+    def side(self, from_client: bool, begun: bool) -> Any:
+        return _WebSocketSide(from_client, self.limits)
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
-        side = self._sides[from_client]
+        side = self.sides[from_client]
         if data[0] in b"GH":  # as first bytes of a frame, both are invalid
             begins = b"GET " if from_client else b"HTTP/"
             size = handshake.head_size(data, 0, len(data), self.limits.header, begins)
@@ -222,16 +237,28 @@ class WebSocketDissector(StreamDissector):
         if data[0] & 0x40 and self._deflate and data[0] & 15 in (websocket.TEXT, websocket.BINARY):
             side.compressed = True
             data[0] &= 0xBF
-        return side.codec.frame_size(data, 0, len(data), self.received - len(side.payload))
+        found: int = side.frame_size(data, 0, len(data), self.received - len(side.payload))
+        return found
 
     def open(self, frame: bytes, offset: int, from_client: bool) -> Iterator[Dissected]:
-        side = self._sides[from_client]
+        side = self.sides[from_client]
         if frame[0] in b"GH":
-            yield self.decoded(len(frame), offset, self._head, frame, from_client)
+            head, end, body = frame.partition(b"\r\n\r\n")
+            first, lines = handshake.read_head(head + end)
+            if not from_client:
+                used = "".join(lines.all("Sec-WebSocket-Extensions"))
+                self._deflate = "permessage-deflate" in used
+            value = {"line": first, "headers": _shown(lines), **({"body": body} if body else {})}
+            yield Dissected("handshake", value).paired("handshake", from_client)
             return
-        opcode, final, payload = side.codec.take(frame)
-        if opcode >= websocket.CLOSE:
-            yield self.decoded(len(frame), offset, self._control, opcode, bytes(payload))
+        opcode, final, payload = side.take(frame)
+        if opcode == websocket.CLOSE:
+            code, reason = websocket.decode_close(payload)
+            yield Dissected("close", {"code": code, "reason": reason})
+            return
+        if opcode > websocket.CLOSE:
+            asks, key = opcode == websocket.PING, ("ping", bytes(payload))
+            yield Dissected("ping" if asks else "pong", bytes(payload)).paired(key, asks)
             return
         if bool(side.opcode) != (opcode == websocket.CONTINUATION):
             known = "another message is" if side.opcode else "a message without a beginning is"
@@ -241,33 +268,13 @@ class WebSocketDissector(StreamDissector):
         side.payload += payload
         side.size += len(frame)
         if final:
+            self.sides[from_client] = self.side(from_client, True)
             message, text = bytes(side.payload), side.opcode == websocket.TEXT
-            size, begun, compressed = side.size, side.offset, side.compressed
-            side.begin()
-            if compressed:
-                yield Dissected("compressed", message, size, begun)
-            else:
-                yield self.decoded(size, begun, self.decode, message, from_client, text)
-
-    def _head(self, frame: bytes, from_client: bool) -> Dissected:
-        head, end, body = frame.partition(b"\r\n\r\n")
-        first, lines = handshake.read_head(head + end)
-        if not from_client:
-            used = ",".join(lines.tokens("Sec-WebSocket-Extensions"))
-            self._deflate = "permessage-deflate" in used
-        value = {"line": first, "headers": _shown(lines), **({"body": body} if body else {})}
-        found = Dissected("handshake", value)
-        found.asks, found.answers = ("handshake", None) if from_client else (None, "handshake")
-        return found
-
-    def _control(self, opcode: int, payload: bytes) -> Dissected:
-        if opcode == websocket.CLOSE:
-            code, reason = websocket.decode_close(payload)
-            return Dissected("close", {"code": code, "reason": reason})
-        key = "ping", payload
-        if opcode == websocket.PING:
-            return Dissected("ping", payload, asks=key)
-        return Dissected("pong", payload, answers=key)
+            found = Dissected("compressed", message)
+            if not side.compressed:
+                found = attempted(self.decode, message, from_client, text)
+            found.size, found.offset = side.size, side.offset
+            yield found
 
 
 class _GrpcStream(http2.Stream):
@@ -275,132 +282,107 @@ class _GrpcStream(http2.Stream):
 
 
 class _GrpcSide(http2.Http2Endpoint):
-    """One direction. The hooks return (kind of frame, stream, content)."""
+    """One direction, with a session's hooks, which return messages."""
 
-    def __init__(self, from_client: bool, limits: Limits, begun: bool) -> None:
-        super().__init__(not from_client, limits, _WINDOW, _WINDOW)
-        self.fields = Headers(limits)
+    offset = 0  # of the current frame
+
+    def __init__(self, owner: GrpcDissector, from_client: bool, begun: bool) -> None:
+        super().__init__(not from_client, owner.limits, _WINDOW, _WINDOW)
+        self.owner, self.from_client = owner, from_client
+        # A new table: fields that refer to lost ones are errors, never wrong ones.
+        self.hpack = Headers(owner.limits, _TABLE)
         if begun:
             for frame in (http2.PREFACE, http2.settings({}))[not from_client :]:
                 self.receive(frame)
 
-    def stream(self, number: int) -> _GrpcStream:
+    def begin(self, number: int) -> None:
+        """Prepare for a frame with DATA."""
         if number not in self.streams:
             if len(self.streams) >= _STREAMS:
                 self.drop(next(iter(self.streams.values())))
-            read = lambda message: [(http2.DATA, number, bytes(message))]  # noqa: E731
-            self.add(_GrpcStream(number, read))
-        found: _GrpcStream = self.streams[number]
-        return found
+            self.add(_GrpcStream(number))
+        stream = self.streams[number]
+        stream.read = functools.partial(self._message, stream)
+        if not stream.partial:
+            stream.offset = self.offset
+
+    def _message(self, stream: _GrpcStream, message: Buffer) -> list[Dissected]:
+        found = attempted(self.owner.decode, bytes(message), self.from_client, stream.number)
+        found.size, found.offset = len(message) + 5, stream.offset
+        stream.offset = self.offset  # the next message begins in this frame
+        return [found]
 
     def end(self, number: int) -> None:
         if number in self.streams:
             self.drop(self.streams[number])
 
-    def events(self, frame: bytes) -> Iterator[Any]:
-        self.chaff = 0
-        yield from filter(None, self.receive(frame))
-        while self.unread:  # a frame may have millions of messages
-            yield from filter(None, self.receive_rest())
-        self.said.clear()
-
-    def _headers(self, number: int, block: bytes, end: bool) -> list[Any]:
-        fields = self.fields.decode(block)
+    def _headers(self, number: int, block: bytes, end: bool) -> list[Dissected]:
         if end:
             self.end(number)
-        return [(http2.HEADERS, number, fields)]
+        return [attempted(self.owner.fields, number, self.hpack.decode(block))]
 
-    def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[Any]:
-        value: dict[str, Any] = {"ack": bool(flags & http2.ACK), "data": payload}
-        if kind in (http2.RST_STREAM, http2.GOAWAY):
-            at = 4 if kind == http2.GOAWAY else 0
-            value = {"code": http2.code_name(int.from_bytes(payload[at : at + 4], "big"))}
-            if at:
-                value["last"] = int.from_bytes(payload[:4], "big") & _WINDOW
-                value["text"] = payload[8:].decode("utf-8", "replace")
-        return [(kind, number, value)]
+    def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[Dissected]:
+        value: dict[str, Any] = {"stream": number} if number else {}
+        if kind == http2.RST_STREAM:
+            for side in self.owner.sides.values():
+                side.end(number)
+            value["code"] = http2.code_name(int.from_bytes(payload, "big"))
+        elif kind == http2.GOAWAY:
+            last, code = (int.from_bytes(payload[at : at + 4], "big") for at in (0, 4))
+            text = payload[8:].decode("utf-8", "replace")
+            value = {"last": last & _WINDOW, "code": http2.code_name(code), "text": text}
+        else:
+            value |= {"ack": bool(flags & http2.ACK), "data": payload}
+        return [Dissected(http2.TYPES[kind], value)]
 
-    def _settled(self, changes: dict[int, int]) -> list[Any]:
-        return [(http2.SETTINGS, 0, changes)]
+    def _settled(self, changes: dict[int, int]) -> list[Dissected]:
+        return [Dissected("SETTINGS", plain(changes))]
 
-    def _ended(self, stream: http2.Stream) -> list[Any]:
+    def _ended(self, stream: http2.Stream) -> list[Dissected]:
         self.drop(stream)
         return []
 
-    def _stray(self, kind: int, number: int, end: bool) -> list[Any]:
-        return []
-
-    def _stream_failed(self, number: int, error: Exception) -> list[Any]:
+    def _stream_failed(self, number: int, error: Exception) -> list[Dissected]:
         self.end(number)
-        return [(None, number, error)]
+        return [Dissected("damaged", {"stream": number}, error=str(error))]
 
 
 class GrpcDissector(StreamDissector):
     """Headers, trailers, control frames, and the messages of all calls."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._sides: dict[bool, _GrpcSide] = {}
-        super().__init__(limits)
-
-    def ended(self, stream: int) -> None:
-        """Forget a call."""
-
-    def lost(self, from_client: bool) -> None:
-        # A new table of HPACK: fields that refer to lost ones are errors, never wrong ones.
-        begun = self._inputs[from_client].begun
-        self._sides[from_client] = _GrpcSide(from_client, self.limits, begun)
+    def side(self, from_client: bool, begun: bool) -> Any:
+        return _GrpcSide(self, from_client, begun)
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
-        size: int = self._sides[from_client].frame_size(data, 0, len(data))
+        size: int = self.sides[from_client].frame_size(data, 0, len(data))
         if size == 9 and data[3] > http2.CONTINUATION:  # unknown, with its payload
             size += http2.frame_head(data)[0]
         return size
 
     def open(self, frame: bytes, offset: int, from_client: bool) -> Iterator[Dissected]:
-        side, size = self._sides[from_client], len(frame)
+        side = self.sides[from_client]
         if frame == http2.PREFACE:
             side.receive(frame)
-            yield Dissected("preface", None, size, offset)
+            yield Dissected("preface")
             return
         _, kind, _, number = http2.frame_head(frame)
-        if kind > http2.CONTINUATION:
-            return
         if kind == http2.WINDOW_UPDATE:
             more = int.from_bytes(frame[9:], "big")
-            yield Dissected("WINDOW_UPDATE", {"stream": number, "more": more}, size, offset)
-            return
-        stream = side.stream(number) if kind == http2.DATA else None
-        begun = stream.offset if stream is not None and stream.partial else offset
-        for event, number, value in side.events(frame):
-            if event == http2.DATA:
-                yield self.decoded(len(value) + 5, begun, self.decode, value, from_client, number)
-                begun = offset
-            elif event == http2.HEADERS:
-                yield self.decoded(size, offset, self._fields, number, value, from_client)
-            elif event is None:
-                yield Dissected("damaged", {"stream": number}, size, offset, str(value))
-            else:
-                yield self.decoded(size, offset, self._frame, event, number, value, from_client)
-        if stream is not None:
-            stream.offset = begun
+            yield Dissected("WINDOW_UPDATE", {"stream": number, "more": more})
+        elif kind <= http2.CONTINUATION:
+            side.offset, side.chaff = offset, 0
+            if kind == http2.DATA:
+                side.begin(number)
+            yield from filter(None, side.receive(frame))
+            while side.unread:  # a frame may have millions of messages
+                yield from filter(None, side.receive_rest())
+            side.said.clear()
 
-    def _fields(self, number: int, fields: list[tuple[str, str]], from_client: bool) -> Dissected:
-        value: dict[str, Any] = {"stream": number, "headers": _shown(fields)}
-        status = value["headers"].get("grpc-status")
-        if status is None:
+    def fields(self, number: int, fields: list[tuple[str, str]]) -> Dissected:
+        headers = _shown(fields)
+        value: dict[str, Any] = {"stream": number, "headers": headers}
+        if "grpc-status" not in headers:
             return Dissected("headers", value)
-        self.ended(number)
-        text = grpc.decode_message(value["headers"].get("grpc-message", ""))
-        value |= {"status": grpc.decode_status(status), "message": text}
+        value["status"] = grpc.decode_status(headers["grpc-status"])
+        value["message"] = grpc.decode_message(headers.get("grpc-message", ""))
         return Dissected("trailers", value)
-
-    def _frame(self, kind: int, number: int, value: Any, from_client: bool) -> Dissected:
-        if kind == http2.RST_STREAM:
-            for side in self._sides.values():
-                side.end(number)
-            self.ended(number)
-        elif http2.HEADER_TABLE_SIZE in value:
-            hpack = self._sides[not from_client].fields._decoder
-            table = min(value[http2.HEADER_TABLE_SIZE], _TABLE)
-            hpack.max_allowed_table_size = max(table, hpack.max_allowed_table_size)
-        return Dissected(http2.TYPES[kind], plain(value) | ({"stream": number} if number else {}))

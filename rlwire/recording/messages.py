@@ -96,6 +96,11 @@ class Dissected:
     answers: Any = None
     steps: list[Step] = field(default_factory=list)
 
+    def paired(self, key: Any, asks: bool) -> Dissected:
+        """Make it the request with this key, or its reply."""
+        self.asks, self.answers = (key, None) if asks else (None, key)
+        return self
+
 
 class Dissector(Protocol):
     """Decodes both directions of one connection. A protocol's front module names its class.

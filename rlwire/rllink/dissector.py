@@ -6,9 +6,9 @@ from typing import Any
 
 from rlwire.codecs.rllink import Codec, Episode, Episodes, Ping, frame_size
 from rlwire.codecs.rllink.episodes import mapped
-from rlwire.codecs.rllink.messages import _NAMES
+from rlwire.codecs.rllink.messages import NAMES
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import FAULTS, StreamDissector, plain
+from rlwire.recording.dissecting import FAULTS, StreamDissector, Turns, plain
 from rlwire.recording.messages import Dissected, Step
 from rlwire.sessions.rllink import REPLIES
 
@@ -25,7 +25,7 @@ class RLlinkDissector(StreamDissector):
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
         self._codec = Codec(limits=self.limits, copy=True)
-        self._asked, self._pending = 0, False
+        self._turns = Turns()
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
         return frame_size(data, 0, len(data), self.received, "received")
@@ -33,14 +33,10 @@ class RLlinkDissector(StreamDissector):
     def decode(self, frame: bytes, from_client: bool, layer: Any) -> Dissected:
         kind, fields = self._codec.open(frame, "zstd")
         message = self._codec.read(kind, fields)
-        found = Dissected(_NAMES[kind], plain(message))
+        found = Dissected(NAMES[kind], plain(message))
         if isinstance(message, Ping) and message.token is not None:
             found.value["token"] = "(secret)"
-        if from_client and REPLIES.get(kind) is not None:
-            self._asked += 1
-            self._pending, found.asks = True, self._asked
-        elif self._pending and not from_client:
-            self._pending, found.answers = False, self._asked
+        self._turns.pair(found, from_client, REPLIES.get(kind) is not None)
         if isinstance(message, Episodes):
             room = self.limits.expanded // _STEP
             for given in message.episodes:

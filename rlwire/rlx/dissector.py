@@ -19,7 +19,7 @@ class _Environment:
 
     def __init__(self, name: str, limits: Limits) -> None:
         self._name, self._limits = name, limits
-        self._asked, self._pending = 0, False
+        self._turns = dissecting.Turns(name)
         self._begins = True
         self._spaces = dissecting.Spaces()
 
@@ -27,12 +27,7 @@ class _Environment:
         kind = message.get("command" if from_client else "response")
         kind = kind if isinstance(kind, str) else "message"
         found = Dissected(kind, message)
-        if from_client and kind != "disconnect":  # of a page, without a reply
-            self._asked += 1
-            found.asks = self._name, self._asked
-        elif self._pending and not from_client:
-            found.answers = self._name, self._asked
-        self._pending = from_client
+        self._turns.pair(found, from_client, kind != "disconnect")  # of a page, without a reply
         if from_client and kind in ("init", "reset", "disconnect"):
             self._begins = True
             found.steps = self._spaces.steps(message.get("spaces"), self._limits, self._name)
@@ -81,14 +76,11 @@ class RLXPageDissector(dissecting.WebSocketDissector):
         with optional("msgspec", "relaax"):
             from rlwire.codecs import _json
         self._json = _json
-        self._environments: dict[str, _Environment] = {}
+        self._known = dissecting.Remembered(lambda name: _Environment(name, self.limits))
 
     def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
         value = self._json.arrays_of(self._json.decode(message, self.limits))
         if type(value) is not dict or not isinstance(value.get("sid"), (int, str)):
             raise DecodeError("expected an object with a sid, an integer or a string")
-        name = str(value["sid"])
-        known = dissecting.remembered(
-            self._environments, name, lambda: _Environment(name, self.limits)
-        )
+        known: _Environment = self._known[str(value["sid"])]
         return known.message(value, from_client)

@@ -1,54 +1,38 @@
-"""A relay on loopback that keeps what a client and a server send to each other."""
+"""A relay on loopback that keeps what a client and a server send, and what tests do with it."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
+from rlwire.recording.messages import Dissected, Dissector
 
 Chunks = list[tuple[bool, bytes]]  # whether the client sent it, and what
 
 
 class Relay:
-    """Carries the connections to one server; `connections` has the chunks of each."""
+    """Carries one connection to the server at `port`; `chunks` is what it carried."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._to = host, port
-        self.connections: list[Chunks] = []
+    def __init__(self, port: int) -> None:
+        self.chunks: Chunks = []
         self._sockets = [socket.create_server(("127.0.0.1", 0))]
-        self._threads: list[threading.Thread] = []
         self.port: int = self._sockets[0].getsockname()[1]
-        self._start(self._accept)
+        self._pool = ThreadPoolExecutor()
+        self._pool.submit(self._accept, port)
 
-    @property
-    def chunks(self) -> Chunks:
-        """What the only connection carried."""
-        (chunks,) = self.connections
-        return chunks
+    def _accept(self, port: int) -> None:
+        client, server = self._sockets[0].accept()[0], socket.create_connection(("127.0.0.1", port))
+        self._sockets += [client, server]
+        self._pool.submit(self._carry, client, server, True)
+        self._carry(server, client, False)
 
-    def _start(self, work: object, *given: object) -> None:
-        self._threads.append(threading.Thread(target=work, args=given, daemon=True))  # type: ignore[arg-type]
-        self._threads[-1].start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._sockets[0].accept()
-                server = socket.create_connection(self._to)
-                self._sockets += [client, server]
-                chunks: Chunks = []
-                self.connections.append(chunks)
-                self._start(self._carry, client, server, True, chunks)
-                self._start(self._carry, server, client, False, chunks)
-
-    @staticmethod
-    def _carry(
-        source: socket.socket, sink: socket.socket, from_client: bool, chunks: Chunks
-    ) -> None:
+    def _carry(self, source: socket.socket, sink: socket.socket, from_client: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                chunks.append((from_client, data))
+                self.chunks.append((from_client, data))
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
 
@@ -57,14 +41,42 @@ class Relay:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
-        for thread in self._threads:
-            thread.join(10)
+        self._pool.shutdown()
 
 
-@contextlib.contextmanager
-def relay(port: int, host: str = "127.0.0.1") -> Iterator[Relay]:
-    made = Relay(host, port)
-    try:
-        yield made
-    finally:
-        made.close()
+def relay(port: int) -> contextlib.closing[Relay]:
+    return contextlib.closing(Relay(port))
+
+
+def dissected(made: Dissector, chunks: Chunks) -> list[Dissected]:
+    return [found for side, data in chunks for found in made.dissect(data, side)]
+
+
+def mutated(random: Random, data: bytes) -> bytes:
+    other, place, change = bytearray(data), random.randrange(len(data)), random.randrange(5)
+    if change == 0:
+        other[place] ^= 1 << random.randrange(8)
+    elif change == 1:
+        other[place] = random.choice(b'\0\1\2\7\x10\xff:;,=.-9z{["')
+    elif change == 2:
+        other[place:place] = random.randbytes(random.randrange(1, 9))
+    elif change == 3:
+        del other[place : place + random.randrange(1, 9)]
+    else:
+        other[place:] = random.randbytes(len(data) - place)
+    return bytes(other) or b"\0"
+
+
+def damage(make: Callable[[], Dissector], chunks: Chunks, times: int = 300) -> int:
+    """Dissect mutated conversations; return how many of them had damaged messages."""
+    random, damaged = Random(1), 0
+    for _ in range(times):
+        other, made, errors = list(chunks), make(), 0
+        for at in random.choices(range(len(chunks)), k=random.randrange(1, 4)):
+            other[at] = other[at][0], mutated(random, other[at][1])
+        for side, data in other:
+            for found in made.dissect(data, side, random.random() < 0.01):
+                assert (found.kind == "damaged") == bool(found.error)
+                errors += bool(found.error)
+        damaged += errors > 0
+    return damaged

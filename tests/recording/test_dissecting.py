@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from random import Random
 from typing import Any
@@ -25,7 +26,7 @@ from rlwire.registry import PROTOCOLS, parse_url
 from rlwire.rllink import SetState
 from rlwire.websocket import connect
 from tests.conftest import _same
-from tests.recording.captures import Chunks, relay
+from tests.recording.captures import Chunks, damage, dissected, relay
 
 LABELS = [label for label in PROTOCOLS if label != "perlert"]
 Episode = list[Any]  # the first observation, then [action, observation, reward, ended, cut]
@@ -79,8 +80,6 @@ class Agent:
 
 
 def policy(observation: dict[str, Any]) -> dict[str, Any]:
-    if "fails" in observation:
-        raise ValueError("no such thing")
     return {"actions": 2 * observation["state"], "text": "done"}
 
 
@@ -93,11 +92,9 @@ def captured(label: str) -> tuple[Chunks, Any]:
     served = {"openpi": policy, "rllink": Agent()}.get(label, served)
     plus = "+" if label == "universe" else ""
     with rlwire.serve(served, f"{label}://127.0.0.1:{plus}0", **options) as server:
-        port = parse_url(server.url).port
-        assert port is not None
+        port = parse_url(server.url).port or 0
         with relay(port) as relayed:
-            url = str(server.url).replace(str(port), str(relayed.port))
-            facts = talk(label, url, walk)
+            facts = talk(label, str(server.url).replace(str(port), str(relayed.port)), walk)
     return relayed.chunks, facts
 
 
@@ -107,24 +104,18 @@ def talk(label: str, url: str, walk: Walk) -> Any:
         with rlwire.connect(url) as client:
             return sent, [client.infer(each) for each in sent]
     if label == "rlx-ws":
-        texts: list[Any] = [{"command": "init"}]
-        texts += [{"command": "update", "reward": 0.5, "state": [i, 0.25]} for i in range(3)]
-        texts += [{"command": "reset"}]
+        steps = [{"command": "update", "reward": 0.5, "state": [i, 0.25]} for i in range(3)]
+        texts, replies = [{"command": "init"}, *steps, {"command": "reset"}], []
         with connect(url.replace("rlx-ws", "ws")) as socket:
-            replies = []
             for text in texts:
                 socket.send(json.dumps({"sid": 7, **text}))
                 replies.append(json.loads(socket.receive()))
         return texts, replies
-    if label == "rlx":
-        rlwire.play(walk, url, episodes=4)
-        return walk.episodes
-    if label == "rllink":
-        choose = Agent()
-        act = lambda seen, weights: np.array(choose.update())  # noqa: E731
-        rlwire.play(walk, url, episodes=4, policy=act, compression="zstd")
-        return walk.episodes
     choose, episodes = Agent(), []
+    if label in ("rlx", "rllink"):
+        options = {"policy": lambda *_: np.array(choose.update()), "compression": "zstd"}
+        rlwire.play(walk, url, episodes=4, **options if label == "rllink" else {})
+        return walk.episodes
     with rlwire.make(url) as env:
         for _ in range(4):
             episodes.append([env.reset()[0]])
@@ -134,15 +125,14 @@ def talk(label: str, url: str, walk: Walk) -> Any:
     return episodes
 
 
-def dissected(label: str, chunks: Chunks, limits: Limits | None = None) -> list[Any]:
-    made = dissector(label, limits)
-    return [(side, found) for side, data in chunks for found in made.dissect(data, side)]
+def messages_of(label: str) -> list[Any]:
+    return dissected(dissector(label), captured(label)[0])
 
 
 def played(messages: list[Any]) -> list[Episode]:
     episodes: list[Episode] = []
     action: Any = UNKNOWN
-    for step in (step for _, found in messages for step in found.steps):
+    for step in (step for found in messages for step in found.steps):
         if step.begins:
             episodes.append([step.observation])
         elif step.action is not UNKNOWN:
@@ -155,17 +145,16 @@ def played(messages: list[Any]) -> list[Episode]:
 
 
 def of_kind(messages: list[Any], kind: str) -> list[Any]:
-    return [found.value for _, found in messages if found.kind == kind]
+    return [found.value for found in messages if found.kind == kind]
 
 
 @pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink"])
 def test_steps_are_the_episodes_that_were_played(label: str) -> None:
-    chunks, episodes = captured(label)
-    messages = dissected(label, chunks)
+    messages, episodes = messages_of(label), captured(label)[1]
     assert not of_kind(messages, "damaged")
     assert [len(episode) for episode in episodes] == [5, 4, 5, 4]
     assert _same(played(messages), episodes)
-    spaces = [step for _, found in messages for step in found.steps if step.action_space]
+    spaces = [step for found in messages for step in found.steps if step.action_space]
     assert len(spaces) == (label != "rllink")
     for step in spaces:
         assert step.observation_space == Walk.observation_space
@@ -174,21 +163,21 @@ def test_steps_are_the_episodes_that_were_played(label: str) -> None:
 
 def test_values_are_those_that_were_sent() -> None:
     sent, replies = captured("openpi")[1]
-    messages = dissected("openpi", captured("openpi")[0])
+    messages = messages_of("openpi")
     assert _same(of_kind(messages, "observation"), sent)
     assert _same(of_kind(messages, "action"), replies)
-    kinds = [found.kind for _, found in messages]
+    kinds = [found.kind for found in messages]
     assert (kinds[0], kinds[2], kinds[-2:]) == ("handshake", "metadata", ["close", "close"])
 
     texts, answers = captured("rlx-ws")[1]
-    messages = dissected("rlx-ws", captured("rlx-ws")[0])
+    messages = messages_of("rlx-ws")
     for kind, name, sent in (("update", "state", texts), ("action", "data", answers)):
         values = [each[name].tolist() for each in of_kind(messages, kind)]
         assert values == [each[name] for each in sent[1:4]]
-    begins = [found.steps[0].begins for _, found in messages if found.kind == "update"]
+    begins = [found.steps[0].begins for found in messages if found.kind == "update"]
     assert begins == [True, False, False]
 
-    messages = dissected("dm-env-rpc", captured("dm-env-rpc")[0])
+    messages = messages_of("dm-env-rpc")
     actions = [each["step"]["actions"] for each in of_kind(messages, "StepRequest")]
     played_ones = [step[0] for episode in captured("dm-env-rpc")[1] for step in episode[1:]]
     assert _same([each["action"] for each in actions if each], played_ones)
@@ -196,86 +185,60 @@ def test_values_are_those_that_were_sent() -> None:
     assert {each["step"]["state"] for each in results} == {"RUNNING", "TERMINATED", "INTERRUPTED"}
     assert of_kind(messages, "trailers")[0]["status"] == "OK"
 
-    messages = dissected("rllink", captured("rllink")[0])
-    assert [found.kind for _, found in messages[:2]] == ["PING", "PONG"]
+    messages = messages_of("rllink")
+    assert [found.kind for found in messages[:2]] == ["PING", "PONG"]
     assert _same(of_kind(messages, "SET_STATE")[0]["state"], {"w": np.arange(3.0)})
 
 
 @pytest.mark.parametrize("label", LABELS)
 def test_each_reply_answers_a_question(label: str) -> None:
-    messages = dissected(label, captured(label)[0])
-    asked: dict[Any, Any] = {}
-    for from_client, found in messages:
-        if found.answers is not None:
-            asker = asked.pop(found.answers)
-            assert asker[0] != from_client
-            if label == "dm-env-rpc":
-                assert found.kind == asker[1].kind.replace("Request", "Response")
-        if found.asks is not None:
-            assert found.asks not in asked
-            asked[found.asks] = from_client, found
-    assert len(messages) > 10
+    made, asked, count = dissector(label), {}, 0
+    for from_client, data in captured(label)[0]:
+        for found in made.dissect(data, from_client):
+            count += 1
+            if found.answers is not None:
+                asker, kind = asked.pop(found.answers)
+                assert asker != from_client
+                if label == "dm-env-rpc":
+                    assert found.kind == kind.replace("Request", "Response")
+            if found.asks is not None:
+                assert found.asks not in asked
+                asked[found.asks] = from_client, found.kind
+    assert count > 10
     assert not asked
 
 
 @pytest.mark.parametrize("label", LABELS)
 def test_packets_may_be_cut_anywhere(label: str) -> None:
     chunks = captured(label)[0]
-    whole = repr(dissected(label, chunks))
     single = [(side, data[i : i + 1]) for side, data in chunks for i in range(len(data))]
-    assert repr(dissected(label, single)) == whole
-    merged: Chunks = []
-    for side, data in chunks:
-        if merged and merged[-1][0] == side:
-            data = merged.pop()[1] + data
-        merged.append((side, data))
-    assert repr(dissected(label, merged)) == whole
+    runs = itertools.groupby(chunks, lambda chunk: chunk[0])
+    merged = [(side, b"".join(data for _, data in run)) for side, run in runs]
+    for cut in (single, merged):
+        assert repr(dissected(dissector(label), cut)) == repr(messages_of(label))
 
 
 @pytest.mark.parametrize("label", LABELS)
 def test_after_a_gap_it_goes_on(label: str) -> None:
-    chunks = captured(label)[0]
-    whole = dissected(label, chunks)
+    chunks, whole = captured(label)[0], messages_of(label)
     for lost in range(1, len(chunks) - 2):
         made, found, gaps = dissector(label), [], {True: 1, False: 1}
         for index, (side, data) in enumerate(chunks):
             cut = data[:-1] if index == lost - 1 else data
             if index != lost:
                 gap = gaps.pop(side, 0) if index > lost else 0
-                found += [(side, each) for each in made.dissect(cut, side, gap)]
-        assert any("1 packets" in each.error for _, each in found)
+                found += made.dissect(cut, side, gap)
+        assert any("1 packets" in each.error for each in found)
         if 2 < lost < len(chunks) - 8:
-            assert [each.kind for _, each in found[-3:]] == [each.kind for _, each in whole[-3:]]
+            assert [each.kind for each in found[-3:]] == [each.kind for each in whole[-3:]]
             if label != "dm-env-rpc":  # whose names may be lost
-                assert _same(found[-1][1].value, whole[-1][1].value)
+                assert _same(found[-1].value, whole[-1].value)
 
 
 @pytest.mark.parametrize("label", LABELS)
 def test_damaged_bytes_raise_nothing(label: str) -> None:
-    """And what is not damaged is found again, in a later packet."""
-    random, chunks = Random(label), captured(label)[0][:60]
-    damaged = 0
-    for _ in range(300):
-        other = list(chunks)
-        for _ in range(random.randrange(1, 4)):
-            at = random.randrange(len(other))
-            data = bytearray(other[at][1])
-            place = random.randrange(len(data))
-            change = random.randrange(4)
-            if change == 0:
-                data[place] ^= 1 << random.randrange(8)
-            elif change == 1:
-                data[place:place] = random.randbytes(random.randrange(1, 9))
-            elif change == 2:
-                del data[place : place + random.randrange(1, 9)]
-            else:
-                data[place:] = random.randbytes(len(data) - place)
-            other[at] = other[at][0], bytes(data) or b"\0"
-        found = [each for _, each in dissected(label, other, Limits(received=2**20))]
-        assert all(each.kind for each in found)
-        assert all(each.error for each in found if each.kind == "damaged")
-        damaged += any(each.error for each in found)
-    assert damaged > 150
+    made = functools.partial(dissector, label, Limits(received=2**20))
+    assert damage(made, captured(label)[0][:60]) > 150
 
 
 def test_a_damaged_message_has_its_path_and_the_next_is_decoded() -> None:
@@ -318,6 +281,9 @@ def test_frames_of_websocket() -> None:
     assert (short.kind, short.value) == ("compressed", b"abc")
     assert (text.kind, text.value) == ("error", "no")
     assert close.value == {"code": 1000, "reason": "bye"}
+    (bad,) = made.dissect(client.frame(2, b"\xc1"), True)
+    (reply,) = made.dissect(server.frame(2, b"\x80"), False)
+    assert (bad.kind, reply.kind) == ("damaged", "action")
 
 
 def test_frames_of_http2() -> None:
@@ -357,26 +323,23 @@ def test_a_client_of_dm_env_rpc_s_own() -> None:
     grpc = pytest.importorskip("grpc")
     dm_connection = pytest.importorskip("dm_env_rpc.v1.connection")
     dm_env_adaptor = pytest.importorskip("dm_env_rpc.v1.dm_env_adaptor")
-    with rlwire.serve(Walk(), "dm-env-rpc://127.0.0.1:0") as server:
-        port = parse_url(server.url).port
-        assert port is not None
-        with relay(port) as relayed, grpc.insecure_channel(f"127.0.0.1:{relayed.port}") as channel:
-            episodes: list[Episode] = []
-            for number in range(2):  # two calls on one connection
-                with dm_connection.Connection(channel) as connection:
-                    env, _ = dm_env_adaptor.create_and_join_world(connection, {}, {})
-                    first = env.reset()
-                    episodes.append([first.observation["observation"]])
-                    for i in range(3):
-                        result = env.step({"action": np.array([i, 1])})
-                        seen = result.observation["observation"]
-                        ended = i == 2 and number == 1
-                        step = [np.array([i, 1]), seen, (i + 1) / 8, ended, False]
-                        episodes[-1].append(step)
-                    env.close()
-            messages = dissected("dm-env-rpc", relayed.chunks)
+    walk = Walk()
+    with (
+        rlwire.serve(walk, "dm-env-rpc://127.0.0.1:0") as server,
+        relay(parse_url(server.url).port or 0) as relayed,
+        grpc.insecure_channel(f"127.0.0.1:{relayed.port}") as channel,
+    ):
+        for _ in range(2):  # two calls on one connection
+            with dm_connection.Connection(channel) as connection:
+                env, _ = dm_env_adaptor.create_and_join_world(connection, {}, {})
+                env.reset()
+                for i in range(3):
+                    env.step({"action": np.array([i, 1])})
+                env.close()
+    messages = dissected(dissector("dm-env-rpc"), relayed.chunks)
     assert not of_kind(messages, "damaged")
-    assert _same(played(messages), episodes)
+    assert [len(episode) for episode in walk.episodes] == [4, 4]
+    assert _same(played(messages), walk.episodes)
 
 
 def test_hostile_messages_take_no_memory() -> None:

@@ -45,13 +45,13 @@ class Headers:
 
     __slots__ = ("_decoder", "_encoder", "_most", "_never")
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, table: int = TABLE) -> None:
         with optional("hpack", "grpc"):
             import hpack
         self._most = (limits or DEFAULT).header
         self._encoder = hpack.Encoder()
         self._decoder = hpack.Decoder(max_header_list_size=self._most)
-        self._decoder.max_allowed_table_size = TABLE
+        self._decoder.max_allowed_table_size = table
         self._never = hpack.NeverIndexedHeaderTuple
 
     def resize(self, size: int) -> None:

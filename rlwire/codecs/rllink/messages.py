@@ -294,7 +294,7 @@ class Codec:
             EncodeError: a value cannot be sent.
             LimitExceeded: the frame exceeds the limits, or the maximum of eight digits.
         """
-        name = _NAMES.get(type(message))
+        name = NAMES.get(type(message))
         if name is None:
             raise TypeError(f"{type(message).__name__} is not an RLlink message")
         body = {"type": name, **message._to_fields(form)}
@@ -391,7 +391,7 @@ def zstandard() -> Any:
     return zstandard
 
 
-_NAMES: Final = {
+NAMES: Final = {
     Ping: "PING",
     Pong: "PONG",
     GetConfig: "GET_CONFIG",
@@ -401,7 +401,7 @@ _NAMES: Final = {
     SetConfig: "SET_CONFIG",
     SetState: "SET_STATE",
 }
-_CLASSES: Final = {name: kind for kind, name in _NAMES.items()}
+_CLASSES: Final = {name: kind for kind, name in NAMES.items()}
 _SMALL: Final = frozenset({Ping, Pong, GetConfig, GetState, SetConfig})
 _PLAIN: Final = frozenset({str, int, bool})
 

@@ -33,22 +33,19 @@ class RewarderDissector(WebSocketDissector):
         value = _json.decode(message, self.limits)
         if isinstance(read, rewarder.EnvObservation):
             value["body"]["observation"] = plain(read.observation)
-        found = Dissected(read.method, value)
+        found = Dissected(read.method, value, steps=self._steps(read))
         if isinstance(read, (rewarder.EnvReset, rewarder.ControlPing)):
             found.asks = from_client, read.message_id
         if read.parent_message_id is not None:
             found.answers = not from_client, read.parent_message_id
-        found.steps = self._steps(read)
         return found
 
     def _steps(self, read: rewarder.RewarderMessage) -> list[Step]:
         if isinstance(read, rewarder.EnvDescribe):
             return self._spaces.steps(read.extra_body.get(SPACES), self.limits)
         if isinstance(read, rewarder.AgentAction):
-            events = [event for event in read.action if len(event) == 2 and event[0] == ACTION]
-            if events:
-                return [Step(action=self._spaces.fit(True, events[-1][1]))]
-            return [Step(action=plain(read.action))]
+            ours = [event[1] for event in read.action if len(event) == 2 and event[0] == ACTION]
+            return [Step(action=self._spaces.fit(True, ours[-1]) if ours else plain(read.action))]
         if not isinstance(read, (rewarder.EnvObservation, rewarder.EnvReward)):
             return []
         begins, self._episode = read.episode_id != self._episode, read.episode_id

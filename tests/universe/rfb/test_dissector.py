@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from rlwire.limits import Limits
 from rlwire.recording.messages import Dissected
 from rlwire.universe.rfb import Display, RfbClient, RfbServer
 from rlwire.universe.rfb.dissector import RfbDissector
-from tests.recording.captures import Chunks, relay
+from tests.recording.captures import Chunks, damage, dissected, relay
 from tests.waiting import eventually
 
 CHANCE = np.random.default_rng(1)
@@ -53,16 +51,11 @@ def captured(encoding: Encoding) -> Chunks:
         return relayed.chunks
 
 
-def dissected(chunks: Chunks, **limits: int) -> Iterator[Dissected]:
-    dissector = RfbDissector(Limits(**limits))
-    for by_client, data in chunks:
-        yield from dissector.dissect(data, by_client)
-
-
-def served(*messages: bytes, form: PixelFormat = rfb.RGBX) -> list[Dissected]:
+def served(*messages: bytes, form: PixelFormat = rfb.RGBX, cut: int = 1000) -> list[Dissected]:
     """Return the dissected messages that a server sends to a viewer with this format."""
     first = [*HELLO, (True, rfb.encode(rfb.SetPixelFormat(form)))]
-    return [*dissected([*first, *((False, each) for each in messages)])][len(first) :]
+    cuts = [each[at : at + cut] for each in messages for at in range(0, len(each), cut)]
+    return dissected(RfbDissector(), [*first, *((False, each) for each in cuts)])[len(first) :]
 
 
 def update(*rectangles: bytes) -> bytes:
@@ -79,20 +72,16 @@ def test_a_conversation(encoding: Encoding, cut: int) -> None:
     seen: list[Any] = []
     found: dict[str, Any] = {}
     names: set[str] = set()
-    whole = captured(encoding)
-    chunks = [
-        (by_client, data[at : at + cut])
-        for by_client, data in whole
-        for at in range(0, len(data), cut)
-    ]
-    size = 0
-    for message in dissected(chunks):
-        found[message.kind] = message.value
-        size += message.size
-        if message.kind == "FramebufferUpdate":
-            assert not message.value["screen"].flags.writeable
-            seen.append(message.value["screen"].copy())
-            names |= {each["encoding"] for each in message.value["rectangles"]}
+    size, whole, dissector = 0, captured(encoding), RfbDissector()
+    for side, data in whole:
+        for at in range(0, len(data), cut):
+            for message in dissector.dissect(data[at : at + cut], side):
+                found[message.kind] = message.value
+                size += message.size
+                if message.kind == "FramebufferUpdate":
+                    assert not message.value["screen"].flags.writeable
+                    seen.append(message.value["screen"].copy())
+                    names |= {each["encoding"] for each in message.value["rectangles"]}
     assert size == sum(len(data) for _, data in whole)
     assert [*found][:8] == [
         "ProtocolVersion", "SecurityTypes", "SecurityType", "Challenge", "ChallengeResponse",
@@ -120,14 +109,14 @@ def test_colours_have_the_same_order_in_every_format(form: PixelFormat, pixel: b
     assert (message.value["screen"] == [1, 2, 3]).all()
 
 
-def test_messages_of_other_servers() -> None:
+@pytest.mark.parametrize("cut", [1000, 1])
+def test_messages_of_other_servers(cut: int) -> None:
     cursor = rectangle(Encoding.CURSOR, 9, 3, bytes(9 * 3 * 4 + 2 * 3))
     resized = rectangle(Encoding.EXTENDED_DESKTOP_SIZE, 3, 2, b"\1\0\0\0" + bytes(16))
     until_last = b"\0\0\xff\xff" + cursor + rectangle(Encoding.LAST_RECT, 0, 0)
     text, colours = b"\3\0\0\0\0\0\0\2ab", b"\1\0\0\1\0\1" + bytes(6)
-    first, bell, cut_text, colour_map, last = served(
-        update(cursor, resized), b"\2", text, colours, until_last
-    )
+    messages = update(cursor, resized), b"\2", text, colours, until_last
+    first, bell, cut_text, colour_map, last = served(*messages, cut=cut)
     kinds = ["CURSOR", "EXTENDED_DESKTOP_SIZE"]
     assert [each["encoding"] for each in first.value["rectangles"]] == kinds
     assert first.value["screen"].shape == (2, 3, 3)
@@ -150,10 +139,10 @@ def test_pixels_that_cannot_be_read() -> None:
     small = PixelFormat(16, 16, False, 31, 63, 31, 11, 5, 0)
     message, bell = served(update(rectangle(Encoding.RAW, 1, 1, b"\1\2")), b"\2", form=small)
     assert (message.kind, "16" in message.error, bell.kind) == ("damaged", True, "Bell")
-    kinds = [message.kind for message in dissected(captured(Encoding.RAW), pixels=100)]
-    assert {"damaged", "KeyEvent"} <= {*kinds}
+    found = dissected(RfbDissector(Limits(pixels=100)), captured(Encoding.RAW))
+    assert {"damaged", "KeyEvent"} <= {message.kind for message in found}
     many = b"\0\0\xff\xff" + 3000 * rectangle(Encoding.CURSOR, 0, 0)
-    (*_, message) = dissected([*HELLO, (False, many)], received=1_000_000)
+    *_, message = dissected(RfbDissector(Limits(received=1_000_000)), [*HELLO, (False, many)])
     assert (message.kind, "received" in message.error) == ("damaged", True)
 
 
@@ -171,16 +160,4 @@ def test_after_a_gap_there_is_no_screen_until_it_is_whole() -> None:
 
 @pytest.mark.parametrize("encoding", [Encoding.TIGHT, Encoding.RAW])
 def test_damaged_bytes(encoding: Encoding) -> None:
-    whole, chance, damaged = captured(encoding), random.Random(5), 0
-    for _ in range(150):
-        dissector = RfbDissector(Limits(pixels=10_000))
-        for by_client, data in whole:
-            mutated = bytearray(data)
-            for _ in range(chance.choice((0, 0, 1, 3))):
-                mutated[chance.randrange(len(mutated))] = chance.choice(b"\0\1\2\7\x10\xff")
-            if chance.random() < 0.05:
-                del mutated[chance.randrange(len(mutated)) :]
-            for message in dissector.dissect(mutated, by_client, chance.random() < 0.02):
-                assert (message.kind == "damaged") == bool(message.error)
-                damaged += bool(message.error)
-    assert damaged
+    assert damage(lambda: RfbDissector(Limits(pixels=10_000)), captured(encoding), 150)
