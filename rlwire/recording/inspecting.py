@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import re
 import shutil
 import sys
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
 from operator import eq, ge, gt, le, lt, ne
@@ -22,11 +24,9 @@ from rlwire.errors import shown
 from rlwire.recording.formatting import LISTED, as_json, brief, images
 from rlwire.recording.messages import Packet
 from rlwire.recording.reading import Message, messages
-from rlwire.recording.statistics import Statistics, table
 
-_OPERATORS: Final = dict(
-    zip(("=", "!=", "<", "<=", ">", ">="), (eq, ne, lt, le, gt, ge), strict=True)
-)
+_OPERATORS: Final = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+_PENDING: Final = 2**16  # requests without a reply
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,10 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("server", metavar="URL", nargs="?", help="where to connect the clients")
     add("--kind", action="append", help="messages of this kind, such as StepRequest; repeatable")
     add("--connection", type=int, metavar="N", help="messages of this connection")
-    add("--from", type=float, metavar="SECONDS", dest="since", help="messages from this time on")
-    add("--to", type=float, metavar="SECONDS", dest="until", help="messages up to this time")
+    for name, dest, default in (("--from", "since", -math.inf), ("--to", "until", math.inf)):
+        text = f"messages {dest} this time"
+        add(name, type=float, metavar="SECONDS", dest=dest, default=default, help=text)
     where = "'PATH' or 'PATH OP VALUE' with = != < <= > >=, such as 'step.actions.move > 0'"
-    add("--where", type=condition, metavar="CONDITION", help=where)
+    add("--where", type=condition, default=lambda value: True, metavar="CONDITION", help=where)
     steps = "messages of an environment's N-th step; with --episode, of the episode's"
     add("--step", type=int, metavar="N", help=steps)
     add("--episode", type=int, metavar="N", help="messages of an environment's N-th episode")
@@ -98,21 +99,20 @@ def run(given: argparse.Namespace) -> None:
     with contextlib.suppress(AttributeError):  # of an encoding that lacks characters
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        for line in lines(given, source):
+        for line in _lines(given, source):
             print(line, flush=live)
         sys.stdout.flush()
     except BrokenPipeError:  # such as `| head`; Python flushes again when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def lines(given: argparse.Namespace, source: Iterable[Packet]) -> Iterator[str]:
-    """Yield the lines of the arguments."""
-    width = shutil.get_terminal_size((160, 24)).columns
-    statistics = Statistics()
-    count = 0
+def _lines(given: argparse.Namespace, source: Iterable[Packet]) -> Iterator[str]:
+    statistics, count = _Statistics(), 0
     for message in messages(source):
-        if given.until is not None and message.seconds > given.until:
+        if message.seconds > given.until:
             break
+        if message.seconds < given.since:
+            continue
         if given.connection not in (None, message.packet.connection.number):
             continue
         message.episodes = [x for x in message.episodes if given.episode in (None, x.number)]
@@ -126,10 +126,9 @@ def lines(given: argparse.Namespace, source: Iterable[Packet]) -> Iterator[str]:
                 files.append(f"{count:06}.png")
                 given.images.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(image).save(given.images / files[-1])
-            yield _json(message, files) if given.json else _line(message, files, width, given.wall)
+            yield _json(message, files) if given.json else _line(message, files, given.wall)
     for rows in (list(statistics.kinds()), statistics.episodes):
-        if rows:
-            yield from map(json.dumps, map(as_json, rows)) if given.json else table(rows)
+        yield from map(json.dumps, map(as_json, rows)) if given.json else _table(rows)
 
 
 def _selected(given: argparse.Namespace, message: Message) -> bool:
@@ -139,14 +138,14 @@ def _selected(given: argparse.Namespace, message: Message) -> bool:
 
     return (
         (given.kind is None or message.decoded.kind in given.kind)
-        and (given.since is None or message.seconds >= given.since)
-        and (given.where is None or given.where(message.decoded.value))
+        and given.where(message.decoded.value)
         and (given.step is given.episode is None or any(at(*each) for each in message.positions))
     )
 
 
-def _line(message: Message, files: list[str], width: int, wall: bool) -> str:
+def _line(message: Message, files: list[str], wall: bool) -> str:
     packet, decoded = message.packet, message.decoded
+    width = shutil.get_terminal_size((160, 24)).columns
     time = f"{message.seconds:11.6f}"
     if wall:
         time = f"{datetime.fromtimestamp(packet.time, timezone.utc):%Y-%m-%d %H:%M:%S.%f}"
@@ -162,12 +161,10 @@ def _line(message: Message, files: list[str], width: int, wall: bool) -> str:
 
 def _json(message: Message, files: list[str]) -> str:
     packet, decoded = message.packet, message.decoded
-    told = {
+    facts = {
         "time": message.seconds,
         "wall": packet.time,
-        "connection": packet.connection.number,
-        "protocol": packet.connection.protocol,
-        "from": "client" if packet.from_client else "server",
+        **_source(packet),
         "kind": decoded.kind,
         "bytes": decoded.size,
         "offset": decoded.offset,
@@ -176,4 +173,65 @@ def _json(message: Message, files: list[str]) -> str:
         **({"error": decoded.error} if decoded.error else {}),
         "value": decoded.value,
     }
-    return json.dumps(as_json(told))
+    return json.dumps(as_json(facts))
+
+
+def _source(packet: Packet) -> dict[str, Any]:
+    where, sender = packet.connection, "client" if packet.from_client else "server"
+    return {"connection": where.number, "protocol": where.protocol, "from": sender}
+
+
+class _Statistics:
+    """Messages, bytes, rates and round trips of each kind, and a row for each of `episodes`."""
+
+    def __init__(self) -> None:
+        self.episodes: list[dict[str, Any]] = []
+        self._kinds: dict[Any, tuple[dict[str, Any], array[float]]] = {}  # row, round trips in ms
+        self._times: dict[int, list[float]] = {}  # first and last, by connection
+        self._asked: dict[Any, tuple[float, array[float]]] = {}
+
+    def add(self, message: Message, selected: bool) -> None:
+        """Count a message; one that is not selected only answers others and ends episodes."""
+        decoded, seconds, up = message.decoded, message.seconds, message.packet.from_client
+        number = message.packet.connection.number
+        for each in message.episodes:
+            end = "truncated" if each.truncated else "unfinished"
+            facts = {"connection": number, "environment": each.environment, "episode": each.number}
+            facts |= {"return": each.total, "steps": each.length}
+            self.episodes.append({**facts, "end": "terminated" if each.terminated else end})
+        begun, trips = self._asked.pop((number, not up, decoded.answers), (seconds, array("d")))
+        trips.append(1e3 * (seconds - begun))
+        if not selected:
+            return
+        self._times.setdefault(number, [seconds, 0.0])[1] = seconds
+        new = {**_source(message.packet), "kind": decoded.kind, "messages": 0, "bytes": 0}
+        row, trips = self._kinds.setdefault((number, up, decoded.kind), (new, array("d")))
+        row["messages"] += 1
+        row["bytes"] += decoded.size
+        if decoded.asks is not None:
+            self._asked[number, up, decoded.asks] = seconds, trips
+            if len(self._asked) > _PENDING:
+                del self._asked[next(iter(self._asked))]
+
+    def kinds(self) -> Iterator[dict[str, Any]]:
+        """Yield a row for each connection, direction and kind."""
+        for row, trips in self._kinds.values():
+            first, last = self._times[row["connection"]]
+            rate = row["messages"] / (last - first) if last > first else None
+            found = np.quantile(trips, (0.5, 0.9, 0.99)).tolist() if trips else [None] * 3
+            names = ("per_second", "median_ms", "90%_ms", "99%_ms")
+            yield {**row, **dict(zip(names, [rate, *found], strict=True))}
+
+
+def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield rows with the same names as lines of a table."""
+    lines = [[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        yield "  ".join(f"{each:>{width}}" for each, width in zip(line, widths, strict=True))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "-" if value is None else shown(str(value), 40)

@@ -96,9 +96,9 @@ class _Carrier:
                 client, name = sock.accept()
                 peer = peer_name(client, name)
                 connection = RecordedConnection(next(self._numbers), label, "server", peer)
-                _start(self._carry, connection, client, to)
+                _start(self.carry, connection, client, to)
 
-    def _carry(self, connection: RecordedConnection, client: socket.socket, to: Address) -> None:
+    def carry(self, connection: RecordedConnection, client: socket.socket, to: Address) -> None:
         ended = "closed"
         with client:
             try:

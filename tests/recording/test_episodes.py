@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from rlwire.recording.episodes import Episode, EpisodeBuilder, Position
 from rlwire.recording.messages import RecordedConnection, Step
+from rlwire.recording.reading import Episode, EpisodeBuilder, Position
 
 CONNECTION = RecordedConnection(1, "rlx", "server", "somebody")
 
 
 def built(steps: list[Step], keep: bool = True) -> tuple[list[Episode], list[Position]]:
-    builder = EpisodeBuilder(CONNECTION, "a", keep)
+    builder = EpisodeBuilder(keep)
     found, positions = [], []
     for step in steps:
         found.append(builder.add(step))
@@ -45,9 +45,9 @@ def test_actions_and_results_are_episodes(together: bool) -> None:
     (first, second), _ = built(steps)
     assert (first.observations, first.actions) == ([0, 1, 2, 3], [10, 20, 30])
     assert (first.rewards, first.total, first.length) == ([0.5, 1.0, 1.5], 3.0, 3)
-    assert (first.terminated, first.truncated, first.finished) == (True, False, True)
+    assert (first.terminated, first.truncated) == (True, False)
     assert (second.number, second.observations, second.actions) == (2, [4, 5], [50])
-    assert (second.terminated, second.truncated, second.finished) == (False, True, False)
+    assert (second.terminated, second.truncated) == (False, False)
     light, _ = built(steps, keep=False)
     assert [(each.length, each.total) for each in light] == [(3, 3.0), (1, 1.0)]
     assert not any(each.observations or each.actions for each in light)

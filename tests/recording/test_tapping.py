@@ -92,7 +92,7 @@ def test_who_looks_on_slowly_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) ->
         ends = socket.socketpair()
         connection = tapping.RecordedConnection(1, "rlx", "server", "")
         to = tapping.Address(*server.getsockname())
-        thread = threading.Thread(target=carrier._carry, args=(connection, ends[1], to))
+        thread = threading.Thread(target=carrier.carry, args=(connection, ends[1], to))
         thread.start()
         accepted, _ = server.accept()
         with ends[0], accepted:
