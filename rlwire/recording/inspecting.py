@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -21,9 +22,11 @@ import numpy as np
 from PIL import Image
 
 from rlwire.errors import shown
+from rlwire.recording import files
 from rlwire.recording.formatting import LISTED, as_json, brief, images
 from rlwire.recording.messages import Packet
 from rlwire.recording.reading import Message, messages
+from rlwire.recording.tapping import tap
 
 _OPERATORS: Final = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 _PENDING: Final = 2**16  # requests without a reply
@@ -88,14 +91,9 @@ def condition(text: str) -> Callable[[Any], bool]:
 def run(given: argparse.Namespace) -> None:
     """Write the lines until the file's end, or SIGINT and SIGTERM."""
     live = given.server is not None or "://" in given.source
-    if live:
-        from rlwire.recording.tapping import tap
-
-        source = tap(given.source, given.server or "")
-    else:
-        from rlwire.recording.files import packets
-
-        source = packets(given.source)
+    source = tap(given.source, given.server or "") if live else files.packets(given.source)
+    if given.images:
+        given.images.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(AttributeError):  # of an encoding that lacks characters
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
@@ -107,26 +105,23 @@ def run(given: argparse.Namespace) -> None:
 
 
 def _lines(given: argparse.Namespace, source: Iterable[Packet]) -> Iterator[str]:
-    statistics, count = _Statistics(), 0
+    statistics, numbers = _Statistics(), itertools.count(1)
     for message in messages(source):
         if message.seconds > given.until:
             break
-        if message.seconds < given.since:
-            continue
-        if given.connection not in (None, message.packet.connection.number):
+        number = message.packet.connection.number
+        if message.seconds < given.since or given.connection not in (None, number):
             continue
         message.episodes = [x for x in message.episodes if given.episode in (None, x.number)]
         selected = _selected(given, message)
         if given.statistics:
             statistics.add(message, selected)
         elif selected:
-            files = []
+            names = []
             for image in images(message.decoded.value) if given.images else ():
-                count += 1
-                files.append(f"{count:06}.png")
-                given.images.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(image).save(given.images / files[-1])
-            yield _json(message, files) if given.json else _line(message, files, given.wall)
+                names.append(f"{next(numbers):06}.png")
+                Image.fromarray(image).save(given.images / names[-1])
+            yield _json(message, names) if given.json else _line(message, names, given.wall)
     for rows in (list(statistics.kinds()), statistics.episodes):
         yield from map(json.dumps, map(as_json, rows)) if given.json else _table(rows)
 
@@ -143,7 +138,7 @@ def _selected(given: argparse.Namespace, message: Message) -> bool:
     )
 
 
-def _line(message: Message, files: list[str], wall: bool) -> str:
+def _line(message: Message, names: list[str], wall: bool) -> str:
     packet, decoded = message.packet, message.decoded
     width = shutil.get_terminal_size((160, 24)).columns
     time = f"{message.seconds:11.6f}"
@@ -152,14 +147,14 @@ def _line(message: Message, files: list[str], wall: bool) -> str:
     way = "-> server" if packet.from_client else "<- server"
     step = f"#{message.positions[-1].step}" if decoded.steps else ""
     head = f"{time} {packet.connection.number:>2} {way} {shown(decoded.kind):12}"
-    head += f" {decoded.size:>6} {step:>6} " + "".join(f"[{name}] " for name in files)
+    head += f" {decoded.size:>6} {step:>6} " + "".join(f"[{name}] " for name in names)
     rest = brief("" if decoded.value is None else decoded.value, max(0, width - len(head)))
     if decoded.error:
         rest = shown(f"at {decoded.offset}: {decoded.error}", 10 * width)
     return (head + rest)[:width].rstrip()
 
 
-def _json(message: Message, files: list[str]) -> str:
+def _json(message: Message, names: list[str]) -> str:
     packet, decoded = message.packet, message.decoded
     facts = {
         "time": message.seconds,
@@ -169,7 +164,7 @@ def _json(message: Message, files: list[str]) -> str:
         "bytes": decoded.size,
         "offset": decoded.offset,
         **({"steps": [each._asdict() for each in message.positions]} if decoded.steps else {}),
-        **({"images": files} if files else {}),
+        **({"images": names} if names else {}),
         **({"error": decoded.error} if decoded.error else {}),
         "value": decoded.value,
     }
