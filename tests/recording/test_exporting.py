@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import rlwire
 from rlwire.cli import main
+from rlwire.codecs.rlx import encode
 from rlwire.recording import exporting
 from rlwire.recording.messages import Packet, RecordedConnection
-from rlwire.registry import parse_url
-from rlwire.rlx import AgentProxy
 from tests.conftest import _same
-from tests.recording.captures import relay
-from tests.recording.test_dissecting import Agent, Walk, captured
+from tests.recording.test_dissecting import Walk, captured
 from tests.recording.test_inspecting import packets
 
 minari = pytest.importorskip("minari")
@@ -43,16 +40,13 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
 
 @pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink"])
 def test_a_dataset_is_what_was_played(label: str, export: Export) -> None:
-    dataset = export(packets(label))
-    episodes = captured(label)[1]
-    assert dataset.total_episodes == len(episodes)
+    dataset, episodes = export(packets(label)), captured(label)[1]
     for found, (first, *steps) in zip(dataset, episodes, strict=True):
-        actions, observations, rewards, terminated, truncated = map(list, zip(*steps, strict=True))
+        actions, observations, *others = zip(*steps, strict=True)
         assert _same(found.observations, np.array([first, *observations]))
         assert _same(found.actions, np.array(actions))
-        assert _same(found.rewards, np.array(rewards))
-        assert found.terminations.tolist() == terminated
-        assert found.truncations.tolist() == truncated
+        columns = found.rewards, found.terminations, found.truncations
+        assert _same([*columns], [np.array(each) for each in others])
     if label != "rllink":  # which sends no spaces
         assert dataset.observation_space == Walk.observation_space
         assert dataset.action_space == Walk.action_space
@@ -60,24 +54,18 @@ def test_a_dataset_is_what_was_played(label: str, export: Export) -> None:
 
 def said(states: list[Any], actions: list[Any]) -> list[Packet]:
     """An episode of RLX that ends without a terminal, from a client that sends no spaces."""
-
-    class Replies(Agent):
-        def update(self, **_: Any) -> Any:
-            return next(replies)
-
-    replies = iter([*actions, actions[0]])
-    with rlwire.serve(Replies, "rlx://127.0.0.1:0") as server:
-        port = parse_url(server.url).port
-        assert port is not None
-        with relay(port) as relayed, AgentProxy(f"127.0.0.1:{relayed.port}") as agent:
-            agent.init()
-            for number, state in enumerate(states):
-                agent.update(reward=number / 4 if number else None, state=state)
+    sent: list[dict[str, Any]] = []
+    for number, (state, action) in enumerate(zip(states, [*actions, actions[0]], strict=True)):
+        reward = number / 4 if number else None
+        sent.append({"command": "update", "reward": reward, "state": state})
+        sent.append({"response": "action", "data": action})
     connection = RecordedConnection(2, "rlx", "server", "")
-    return [Packet(connection, up, 1, 1, data) for up, data in relayed.chunks]
+    return [Packet(connection, "state" in x, 1, 1, encode(x, framed=True)) for x in sent]
 
 
 image = np.random.default_rng(1).integers(0, 256, (40, 40, 3), np.uint8)
+floats = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+parts = [spaces.Box(-np.inf, np.inf, (1,), np.float32), spaces.Box(-(2**15), 2**15 - 1, (2,), "i2")]
 INFERRED: dict[str, tuple[list[Any], list[Any], Any, Any]] = {
     "an image, which JPEG would change": (
         [image, image[::-1].copy(), image],
@@ -88,18 +76,13 @@ INFERRED: dict[str, tuple[list[Any], list[Any], Any, Any]] = {
     "lists of numbers, whole ones too": (
         [[0, 1], [0.5, 1], [2, 3]],
         [[1.0, 0.5], [1, 0]],
-        spaces.Box(-np.inf, np.inf, (2,), np.float64),
-        spaces.Box(-np.inf, np.inf, (2,), np.float64),
+        floats,
+        floats,
     ),
     "a list of arrays": (
         [[np.float32([number]), np.int16([number, 3])] for number in range(3)],
         [-1, 1],
-        spaces.Tuple(
-            [
-                spaces.Box(-np.inf, np.inf, (1,), np.float32),
-                spaces.Box(-(2**15), 2**15 - 1, (2,), np.int16),
-            ]
-        ),
+        spaces.Tuple(parts),
         spaces.Discrete(3, start=-1),
     ),
 }
@@ -114,9 +97,9 @@ def test_spaces_of_the_values(name: str, export: Export, caplog: pytest.LogCaptu
     assert dataset.action_space == action_space
     (episode,) = dataset
     columns = zip(*states, strict=True) if name == "a list of arrays" else [states]
-    expected = [np.array(column) for column in columns]
     found = episode.observations
-    assert _same([*found] if isinstance(found, tuple) else [found], expected)
+    found = [*found] if isinstance(found, tuple) else [found]
+    assert _same(found, [np.array(column) for column in columns])
     assert _same(episode.actions, np.array(actions))
     assert episode.rewards.tolist() == [0.25, 0.5]
     assert not episode.terminations.any()
