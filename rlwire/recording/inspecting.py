@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
 from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -28,7 +28,11 @@ from rlwire.recording.messages import Packet
 from rlwire.recording.reading import Message, messages
 from rlwire.recording.tapping import tap
 
+_Found: TypeAlias = Iterator[tuple[Message, bool]]
+_Row: TypeAlias = dict[str, Any]
+
 _OPERATORS: Final = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+_EPISODE: Final = ("connection", "environment", "episode", "return", "steps", "end")
 _PENDING: Final = 2**16  # requests without a reply
 
 
@@ -105,37 +109,35 @@ def run(given: argparse.Namespace) -> None:
 
 
 def _lines(given: argparse.Namespace, source: Iterable[Packet]) -> Iterator[str]:
-    statistics, numbers = _Statistics(), itertools.count(1)
+    found, numbers = _filtered(given, source), itertools.count(1)
+    for rows in _statistics(found) if given.statistics else ():
+        yield from map(json.dumps, map(as_json, rows)) if given.json else _table(rows)
+    for message in (message for message, selected in found if selected):
+        names = []
+        for image in images(message.decoded.value) if given.images else ():
+            names.append(f"{next(numbers):06}.png")
+            Image.fromarray(image).save(given.images / names[-1])
+        yield _json(message, names) if given.json else _line(message, names, given.wall)
+
+
+def _filtered(given: argparse.Namespace, source: Iterable[Packet]) -> _Found:
+    """Yield messages, and whether they are selected; others may be replies, or end episodes."""
     for message in messages(source):
+        number, decoded = message.packet.connection.number, message.decoded
         if message.seconds > given.until:
             break
-        number = message.packet.connection.number
         if message.seconds < given.since or given.connection not in (None, number):
             continue
         message.episodes = [x for x in message.episodes if given.episode in (None, x.number)]
-        selected = _selected(given, message)
-        if given.statistics:
-            statistics.add(message, selected)
-        elif selected:
-            names = []
-            for image in images(message.decoded.value) if given.images else ():
-                names.append(f"{next(numbers):06}.png")
-                Image.fromarray(image).save(given.images / names[-1])
-            yield _json(message, names) if given.json else _line(message, names, given.wall)
-    for rows in (list(statistics.kinds()), statistics.episodes):
-        yield from map(json.dumps, map(as_json, rows)) if given.json else _table(rows)
-
-
-def _selected(given: argparse.Namespace, message: Message) -> bool:
-    def at(step: int, episode: int, step_in_episode: int) -> bool:
-        number = step if given.episode is None else step_in_episode
-        return given.episode in (None, episode) and given.step in (None, number)
-
-    return (
-        (given.kind is None or message.decoded.kind in given.kind)
-        and given.where(message.decoded.value)
-        and (given.step is given.episode is None or any(at(*each) for each in message.positions))
-    )
+        positions = [x for x in message.positions if given.episode in (None, x.episode)]
+        steps = [x.step if given.episode is None else x.step_in_episode for x in positions]
+        selected = (
+            (given.kind is None or decoded.kind in given.kind)
+            and given.where(decoded.value)
+            and (given.episode is None or len(steps) > 0)
+            and given.step in (None, *steps)
+        )
+        yield message, selected
 
 
 def _line(message: Message, names: list[str], wall: bool) -> str:
@@ -171,54 +173,47 @@ def _json(message: Message, names: list[str]) -> str:
     return json.dumps(as_json(facts))
 
 
-def _source(packet: Packet) -> dict[str, Any]:
+def _source(packet: Packet) -> _Row:
     where, sender = packet.connection, "client" if packet.from_client else "server"
     return {"connection": where.number, "protocol": where.protocol, "from": sender}
 
 
-class _Statistics:
-    """Messages, bytes, rates and round trips of each kind, and a row for each of `episodes`."""
-
-    def __init__(self) -> None:
-        self.episodes: list[dict[str, Any]] = []
-        self._kinds: dict[Any, tuple[dict[str, Any], array[float]]] = {}  # row, round trips in ms
-        self._times: dict[int, list[float]] = {}  # first and last, by connection
-        self._asked: dict[Any, tuple[float, array[float]]] = {}
-
-    def add(self, message: Message, selected: bool) -> None:
-        """Count a message; one that is not selected only answers others and ends episodes."""
+def _statistics(found: _Found) -> tuple[list[_Row], list[_Row]]:
+    """Return rows of the kinds, with rates and round trips, and of the episodes."""
+    kinds: dict[Any, tuple[_Row, array[float]]] = {}  # with round trips in milliseconds
+    episodes: list[_Row] = []
+    times: dict[int, list[float]] = {}  # first and last, by connection
+    asked: dict[Any, tuple[float, array[float]]] = {}
+    for message, selected in found:
         decoded, seconds, up = message.decoded, message.seconds, message.packet.from_client
         number = message.packet.connection.number
         for each in message.episodes:
             end = "truncated" if each.truncated else "unfinished"
-            facts = {"connection": number, "environment": each.environment, "episode": each.number}
-            facts |= {"return": each.total, "steps": each.length}
-            self.episodes.append({**facts, "end": "terminated" if each.terminated else end})
-        begun, trips = self._asked.pop((number, not up, decoded.answers), (seconds, array("d")))
+            end = "terminated" if each.terminated else end
+            facts = number, each.environment, each.number, each.total, each.length, end
+            episodes.append(dict(zip(_EPISODE, facts, strict=True)))
+        begun, trips = asked.pop((number, not up, decoded.answers), (seconds, array("d")))
         trips.append(1e3 * (seconds - begun))
         if not selected:
-            return
-        self._times.setdefault(number, [seconds, 0.0])[1] = seconds
+            continue
+        times.setdefault(number, [seconds, seconds])[1] = seconds
         new = {**_source(message.packet), "kind": decoded.kind, "messages": 0, "bytes": 0}
-        row, trips = self._kinds.setdefault((number, up, decoded.kind), (new, array("d")))
+        row, trips = kinds.setdefault((number, up, decoded.kind), (new, array("d")))
         row["messages"] += 1
         row["bytes"] += decoded.size
         if decoded.asks is not None:
-            self._asked[number, up, decoded.asks] = seconds, trips
-            if len(self._asked) > _PENDING:
-                del self._asked[next(iter(self._asked))]
-
-    def kinds(self) -> Iterator[dict[str, Any]]:
-        """Yield a row for each connection, direction and kind."""
-        for row, trips in self._kinds.values():
-            first, last = self._times[row["connection"]]
-            rate = row["messages"] / (last - first) if last > first else None
-            found = np.quantile(trips, (0.5, 0.9, 0.99)).tolist() if trips else [None] * 3
-            names = ("per_second", "median_ms", "90%_ms", "99%_ms")
-            yield {**row, **dict(zip(names, [rate, *found], strict=True))}
+            asked[number, up, decoded.asks] = seconds, trips
+            if len(asked) > _PENDING:
+                del asked[next(iter(asked))]
+    for row, trips in kinds.values():
+        first, last = times[row["connection"]]
+        row["per_second"] = row["messages"] / (last - first) if last > first else None
+        quantiles = np.quantile(trips, (0.5, 0.9, 0.99)).tolist() if trips else [None] * 3
+        row |= zip(("median_ms", "90%_ms", "99%_ms"), quantiles, strict=True)
+    return [row for row, _ in kinds.values()], episodes
 
 
-def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _table(rows: list[_Row]) -> Iterator[str]:
     """Yield rows with the same names as lines of a table."""
     lines = [[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
