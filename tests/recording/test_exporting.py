@@ -28,9 +28,7 @@ Export = Callable[..., Any]
 def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
 
-    def run(
-        source: list[Packet], *options: str, to: str = "played/walk-v0", status: int = 0
-    ) -> Any:
+    def run(source: list[Packet], *options: str, to: str = "wire/walk-v0", status: int = 0) -> Any:
         monkeypatch.setattr(exporting, "packets", lambda path: iter(source))
         assert main(["export", "file", f"minari:{to}", *options]) == status
         return None if status else minari.load_dataset(to)
@@ -64,27 +62,15 @@ def said(states: list[Any], actions: list[Any]) -> list[Packet]:
 
 
 image = np.random.default_rng(1).integers(0, 256, (40, 40, 3), np.uint8)
+images = [image, image[::-1].copy(), image]
+pixels = spaces.Box(0, 255, image.shape, np.uint8)
 floats = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+lists = [[np.float32([number]), np.int16([number, 3])] for number in range(3)]
 parts = [spaces.Box(-np.inf, np.inf, (1,), np.float32), spaces.Box(-(2**15), 2**15 - 1, (2,), "i2")]
-INFERRED: dict[str, tuple[list[Any], list[Any], Any, Any]] = {
-    "an image, which JPEG would change": (
-        [image, image[::-1].copy(), image],
-        [2, 0],
-        spaces.Box(0, 255, image.shape, np.uint8),
-        spaces.Discrete(3),
-    ),
-    "lists of numbers, whole ones too": (
-        [[0, 1], [0.5, 1], [2, 3]],
-        [[1.0, 0.5], [1, 0]],
-        floats,
-        floats,
-    ),
-    "a list of arrays": (
-        [[np.float32([number]), np.int16([number, 3])] for number in range(3)],
-        [-1, 1],
-        spaces.Tuple(parts),
-        spaces.Discrete(3, start=-1),
-    ),
+INFERRED = {
+    "an image that JPEG changes": (images, [2, 0], pixels, spaces.Discrete(3)),
+    "whole numbers too": ([[0, 1], [0.5, 1], [2, 3]], [[1.0, 0.5], [1, 0]], floats, floats),
+    "a list of arrays": (lists, [-1, 1], spaces.Tuple(parts), spaces.Discrete(3, start=-1)),
 }
 
 
@@ -109,19 +95,20 @@ def test_spaces_of_the_values(name: str, export: Export, caplog: pytest.LogCaptu
 
 
 def test_what_cannot_be_exported(export: Export, capsys: pytest.CaptureFixture[str]) -> None:
-    def fails(names: list[str], source: list[Packet], *options: str, **to: str) -> None:
+    def fails(facts: list[str], source: list[Packet], *options: str, **to: str) -> None:
         export(source, *options, status=1, **to)
         (line,) = capsys.readouterr().err.splitlines()[-1:]
         assert line.startswith("rlwire: ")
-        assert all(name in line for name in names), line
+        assert all(fact in line for fact in facts), line
 
     simple = said([[1.0], [2.0], [3.0]], [1, 1])
     both = [*simple, *packets("dm-env-rpc")]
     fails(["connection 2", "--connection"], both)
     fails(["no episode"], both, "--connection", "3")
     fails(["no episode"], packets("openpi"))
+    fails(["no episode"], said([None, [1.0]], [1]))  # whose first observation is not known
     fails(["observation"], said([[1.0], [2.0, 3.0], [1.0]], [1, 1]))
     fails(["action"], said([[1.0], [2.0], [3.0]], [1, "up"]))
     fails(["minari:NAME"], simple, to="")
     assert export(both, "--connection", "2").total_steps == 2
-    fails(["played/walk-v0"], simple)
+    fails(["walk-v0"], simple)

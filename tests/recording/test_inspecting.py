@@ -119,11 +119,8 @@ def content(told: Any) -> dict[str, Any]:
     return told["value"] if isinstance(told["value"], dict) else {}
 
 
-VALUE = {
-    "a": {"b": np.array([1.0, -2.0]), "text": "go", "5": "5"},
-    "n": [3, {"x": True}],
-    "none": None,
-}
+PARTS = {"b": np.array([1.0, -2.0]), "text": "go", "5": "5"}
+VALUE = {"a": PARTS, "n": [3, {"x": True}], "none": None}
 
 
 @pytest.mark.parametrize(
@@ -257,9 +254,8 @@ def test_a_file_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert sum(" StepRequest " in line for line in lines) > 14
     assert all(line.startswith("20") for line in lines)  # the century
     command = [sys.executable, "-m", "rlwire", "inspect", str(file), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
         assert b"preface" in process.stdout.readline()
         process.stdout.close()  # as `| head -1` does
         assert process.stderr.read() == b""
