@@ -94,14 +94,17 @@ class _Carrier:
                 run_in_thread(f"tap {peer}", self.carry, connection, client, to)
 
     def carry(self, connection: RecordedConnection, client: socket.socket, to: Address) -> None:
+        gaps = {True: 0, False: 0}  # packets dropped since the last one, by direction
+
         def pump(up: bool, source: socket.socket, sink: socket.socket) -> None:
-            gap = 0
             with contextlib.suppress(OSError):
                 while data := source.recv(_CHUNK):
-                    if self.packets.qsize() < _QUEUED:  # before its reply
-                        self.packets.put(Packet(connection, up, time(), monotonic(), data, gap))
-                        gap = -1
-                    gap += 1
+                    packet = Packet(connection, up, time(), monotonic(), data, gaps[up])
+                    if self.packets.qsize() < _QUEUED:
+                        self.packets.put(packet)  # before its reply
+                        gaps[up] = 0
+                    else:
+                        gaps[up] += 1
                     sink.sendall(data)
             _shut(sink, socket.SHUT_WR)
 
@@ -117,4 +120,5 @@ class _Carrier:
                     back.join()
             except OSError as error:
                 ended = f"cannot connect to {to}: {error.strerror or error}"
-            self.packets.put(Packet(connection, True, time(), monotonic(), b"", ended=ended))
+            dropped = sum(gaps.values())
+            self.packets.put(Packet(connection, True, time(), monotonic(), b"", dropped, ended))

@@ -95,10 +95,12 @@ def test_who_looks_on_slowly_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) ->
                 client.sendall(bytes([number]))
                 assert accepted.recv(1) == bytes([number])
             assert [carrier.packets.get().data for _ in range(2)] == [b"\0", b"\1"]
-            client.sendall(b"last")
-            assert accepted.recv(4) == b"last"
-    last, end = carrier.packets.get(), carrier.packets.get(timeout=30)
-    assert (last.data, last.gap, end.ended) == (b"last", 18, "closed")
+            for data in (b"more", b"last", b"none"):
+                client.sendall(data)
+                assert accepted.recv(4) == data
+    found = [carrier.packets.get(timeout=30) for _ in range(3)]
+    facts = [(each.data, each.gap, each.ended) for each in found]
+    assert facts == [(b"more", 18, ""), (b"last", 0, ""), (b"", 1, "closed")]
 
 
 @pytest.mark.parametrize(
