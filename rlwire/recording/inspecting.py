@@ -51,9 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("server", metavar="URL", nargs="?", help="where to connect the clients")
     add("--kind", action="append", help="messages of this kind, such as StepRequest; repeatable")
     add("--connection", type=int, metavar="N", help="messages of this connection")
-    for name, dest, default in (("--from", "since", -math.inf), ("--to", "until", math.inf)):
-        text = f"messages {dest} this time"
-        add(name, type=float, metavar="SECONDS", dest=dest, default=default, help=text)
+    seconds: dict[str, Any] = {"type": float, "metavar": "SECONDS"}
+    add("--from", dest="since", default=-math.inf, help="messages from this time on", **seconds)
+    add("--to", dest="until", default=math.inf, help="messages up to this time", **seconds)
     where = "'PATH' or 'PATH OP VALUE' with = != < <= > >=, such as 'step.actions.move > 0'"
     add("--where", type=condition, default=lambda value: True, metavar="CONDITION", help=where)
     steps = "messages of an environment's N-th step; with --episode, of the episode's"

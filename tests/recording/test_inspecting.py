@@ -32,14 +32,14 @@ from tests.recording.test_dissecting import LABELS, Walk, captured, talk
 Inspect = Callable[..., list[Any]]
 
 
-def packets(label: str, number: int = 1, end: bool = True) -> list[Packet]:
+def packets(label: str, number: int = 1) -> list[Packet]:
     """A conversation, one packet a millisecond."""
     connection = RecordedConnection(number, label, "server", "127.0.0.1:1")
     found = [
         Packet(connection, up, 1e9 + place / 1e3, 5 + place / 1e3, data)
         for place, (up, data) in enumerate(captured(label)[0])
     ]
-    return [*found, *[replace(found[-1], data=b"", ended="so it was")] * end]
+    return [*found, replace(found[-1], data=b"", ended="so it was")]
 
 
 @pytest.fixture
@@ -123,21 +123,16 @@ PARTS = {"b": np.array([1.0, -2.0]), "text": "go", "5": "5"}
 VALUE = {"a": PARTS, "n": [3, {"x": True}], "none": None}
 
 
-@pytest.mark.parametrize(
-    ("text", "holds"),
-    [
-        *[("a.b", True), ("a.c", False), ("none", True), ("n[1].x", True), ("n[2]", False)],
-        *[("a.b > 0.5", True), ("a.b[1]>0", False), ("a.b <= -2", True), ("a.b < -2", False)],
-        *[("a.text = go", True), ("a.text = 'go'", True), ("a.text != go", False)],
-        *[("n[0]=3", True), ("n[0] >= 3", True), ("n.0 != 3", False), ("n[1].x = true", True)],
-        *[("n[1].x = false", False), ("a > 1", False), ("none > 1", False), ("n[0] = x", False)],
-        *[("a.5 = 5", True), ("a.5 = 5.0", False), ("n[0] != x", True), ("a.b = go", False)],
-        *[("a.b.__class__", False), ("a.text.upper", False), ("a.b[7]", False)],
-        *[("n[0] = ", False), ("n[0] == 3", False)],  # an empty text, and one that begins with =
-    ],
-)
-def test_conditions(text: str, holds: bool) -> None:
-    assert condition(text)(VALUE) is holds
+TRUE = ["a.b", "none", "n[1].x", "a.b > 0.5", "a.b <= -2", "a.text = go", "a.text = 'go'", "n[0]=3"]
+TRUE += ["n[0] >= 3", "n[1].x = true", "a.5 = 5", "n[0] != x"]
+FALSE = ["a.c", "n[2]", "a.b[1]>0", "a.b < -2", "a.text != go", "n.0 != 3", "n[1].x = false"]
+FALSE += ["a > 1", "none > 1", "n[0] = x", "a.5 = 5.0", "a.b = go", "a.b.__class__", "a.text.upper"]
+FALSE += ["a.b[7]", "n[0] = ", "n[0] == 3"]  # an empty text, and one that begins with =
+
+
+@pytest.mark.parametrize("text", TRUE + FALSE)
+def test_conditions(text: str) -> None:
+    assert condition(text)(VALUE) is (text in TRUE)
 
 
 @pytest.mark.parametrize("text", ["", "= 3", "a b", "a ! 3"])
@@ -166,7 +161,7 @@ def test_statistics(inspect: Inspect) -> None:
     last = [each for each in found if each.episodes][-1]
     after = inspect("--statistics", "--json", "--from", str(last.seconds))
     assert [row for row in after if "return" in row] == ended[-1:]
-    some = [x for x in packets("dm-env-rpc", end=False) if x.monotonic < last.packet.monotonic]
+    some = [x for x in packets("dm-env-rpc") if x.monotonic < last.packet.monotonic]
     assert inspect("--statistics", "--json", of=some)[-1]["end"] == "unfinished"
 
 
