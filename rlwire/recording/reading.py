@@ -158,8 +158,9 @@ def messages(packets: Iterable[Packet], keep: bool = False) -> Iterator[Message]
         if packet.ended:
             del decoders[number]
     for decoder in decoders.values():
-        closed = replace(decoder.last[0], data=b"", gap=0, ended="the recording ends")
-        yield from decoder.decode(closed, decoder.last[1])
+        last, seconds = decoder.last
+        end = replace(last, from_client=True, data=b"", gap=0, ended="the recording ends")
+        yield from decoder.decode(end, seconds)
 
 
 class _Decoder:
