@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.environments.trees import text_of
+from rlwire.environments.fitting import fitting
+from rlwire.environments.trees import text_of, tree_of
 from rlwire.errors import RlwireError, optional, quoted
-from rlwire.recording.episodes import Episode
+from rlwire.recording.dissecting import FAULTS
 from rlwire.recording.files import packets
-from rlwire.recording.reading import messages
+from rlwire.recording.reading import Episode, messages
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """Read the file twice: for the spaces, and for the values."""
-    for name in ("minari", "h5py"):
-        with optional(name, "minari"):
-            __import__(name)
-    import minari
-    from minari.data_collector import EpisodeBuffer
+    with optional("minari", "minari"), optional("h5py", "minari"):
+        __import__("h5py")
+        import minari
+        from minari.data_collector import EpisodeBuffer
 
     kind, _, name = given.dataset.partition(":")
     if kind != "minari" or not name:
@@ -45,14 +45,15 @@ def run(given: argparse.Namespace) -> None:
     unfinished = []
 
     def buffers() -> Iterator[Any]:
-        for each in _episodes(given):
-            unfinished.extend([each.number] * (not each.finished))
+        for _, each in _episodes(given):
+            unfinished.extend([each.number] * (not (each.terminated or each.truncated)))
+            before = [False] * (each.length - 1)
             yield EpisodeBuffer(
-                observations=_columns(each.observations, observations),
-                actions=_columns(each.actions, actions),
+                observations=_columns("observations", each.observations, observations),
+                actions=_columns("actions", each.actions, actions),
                 rewards=each.rewards,
-                terminations=[*[False] * (each.length - 1), each.terminated],
-                truncations=[*[False] * (each.length - 1), each.truncated],
+                terminations=[*before, each.terminated],
+                truncations=[*before, each.truncated or not each.terminated],
             )
 
     try:
@@ -68,38 +69,42 @@ def run(given: argparse.Namespace) -> None:
                 name, dataset.total_episodes, len(unfinished), dataset.total_steps)  # fmt: skip
 
 
-def _episodes(given: argparse.Namespace) -> Iterator[Episode]:
+def _episodes(given: argparse.Namespace) -> Iterator[tuple[int, Episode]]:
+    """Yield the episodes with all their observations, and the numbers of their connections."""
     for message in messages(packets(given.file), keep=True):
-        for each in message.episodes:
-            if given.connection in (None, each.connection.number) and each.observations:
-                yield each
+        number = message.packet.connection.number
+        if given.connection in (None, number):
+            for each in message.episodes:
+                if len(each.observations) == each.length + 1:
+                    yield number, each
 
 
 def _spaces(given: argparse.Namespace) -> tuple[Any, Any]:
     """Return the spaces that all episodes have, of the wire or inferred, and check all values."""
     told: Any = None
-    actions: list[Any] = []
-    what = "observations"
-    try:
-        for each in _episodes(given):
-            if told is None:
-                told = each.spaces
-                observations = told[0] or _inferred(each.observations[:1], discrete=False)
-            elif each.spaces != told:
-                where = f"connection {each.connection.number}"
-                raise RlwireError(f"{where} has other spaces: choose one with --connection")
-            _columns(each.observations, observations)
-            actions += each.actions
-        if told is None:
-            raise RlwireError(f"{given.file}: found no episode with observations")
-        what = "actions"
-        found = observations, told[1] or _inferred(actions, discrete=True)
-        _columns(actions, found[1])
-    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
-        raise RlwireError(f"the {what} are not all of one space: {error}") from None
+    observations, actions = None, []
+    for number, each in _episodes(given):
+        told = each.spaces if told is None else told
+        if each.spaces != told:
+            raise RlwireError(f"connection {number} has other spaces: choose one with --connection")
+        observations = _space("observations", each.observations, observations or told[0])
+        actions += each.actions
+    if told is None:
+        raise RlwireError(f"{given.file}: found no episode with observations")
+    found = observations, _space("actions", actions, told[1])
     for what, space, sent in zip(("observations", "actions"), found, told, strict=True):
         logger.info("%s: %s, %s", what, space, "as sent" if sent else "inferred from the values")
     return found
+
+
+def _space(what: str, values: list[Any], space: Any) -> Any:
+    """Return the space of the values, inferred if it is None, and check them."""
+    try:
+        space = space or _inferred(values, discrete=what == "actions")
+        _columns(what, values, space)
+    except FAULTS as error:
+        raise RlwireError(f"the {what} are not all of one space: {error}") from None
+    return space
 
 
 def _inferred(values: list[Any], discrete: bool) -> Any:
@@ -126,16 +131,10 @@ def _inferred(values: list[Any], discrete: bool) -> Any:
     return spaces.Box(*bounds, array.shape, array.dtype.type)
 
 
-def _columns(values: list[Any], space: Any) -> Any:
+def _columns(what: str, values: list[Any], space: Any) -> Any:
     """Return the values of a space, as Minari stores them."""
-    from gymnasium import spaces
-
-    if isinstance(space, spaces.Dict):
-        return {name: _columns([x[name] for x in values], part) for name, part in space.items()}
-    if isinstance(space, spaces.Tuple):
-        pairs = zip(zip(*values, strict=True), space, strict=True)
-        return tuple(_columns([*column], part) for column, part in pairs)
-    if isinstance(space, spaces.Text):
-        return [str(each) for each in values]
-    column = np.stack([np.asarray(each) for each in values])
-    return column.astype(space.dtype, casting="same_kind").reshape(-1, *space.shape)
+    tree = tree_of(space, what, "which Minari does not store")
+    fit = fitting(space, what, within=False)
+    columns = zip(*[tree.parts(fit(each)) for each in values], strict=True)
+    pairs = zip(tree.leaves, columns, strict=True)
+    return tree.build([*column] if leaf.text else np.stack(column) for leaf, column in pairs)

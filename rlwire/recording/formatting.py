@@ -12,6 +12,7 @@ import numpy as np
 from rlwire.errors import quoted, shown
 
 _NESTED: Final = (dict, list, tuple, np.ndarray)
+_BYTES: Final = (bytes, bytearray, memoryview)
 
 LISTED: Final = 1024
 """Elements of the largest array that JSON has as a list; a larger one is base64."""
@@ -50,7 +51,7 @@ def _part(value: Any, digits: int = 6) -> str:
         first = " ".join(_part(each, 4) for each in value.flat[:4])
         more = " ..." if value.size > 4 else ""
         return f"{value.dtype}{list(value.shape)} {first}{more}".replace(", ", ",")
-    if isinstance(value, (bytes, bytearray, memoryview)):
+    if isinstance(value, _BYTES):
         return f"bytes[{len(value)}] {bytes(value[:8]).hex()}" + "..." * (len(value) > 8)
     if isinstance(value, (list, tuple)):
         return f"[{' '.join(map(_part, value[:4]))}{' ...' * (len(value) > 4)}]"
@@ -62,15 +63,14 @@ def _part(value: Any, digits: int = 6) -> str:
 def as_json(value: Any) -> Any:
     """Return a value of JSON: arrays as dtype, shape and values or base64, NaN as "nan"."""
     if isinstance(value, np.ndarray):
-        told: dict[str, Any] = {"dtype": str(value.dtype), "shape": list(value.shape)}
-        if value.size <= LISTED or value.dtype.hasobject:
-            return {**told, "values": as_json(value.ravel().tolist())}
-        return {**told, "base64": base64.b64encode(value.tobytes()).decode()}
+        listed = value.size <= LISTED or value.dtype.hasobject
+        data = {"values": as_json(value.ravel().tolist())} if listed else as_json(value.tobytes())
+        return {"dtype": str(value.dtype), "shape": list(value.shape), **data}
     if isinstance(value, dict):
         return {str(key): as_json(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [as_json(each) for each in value]
-    if isinstance(value, (bytes, bytearray, memoryview)):
+    if isinstance(value, _BYTES):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, np.generic):
         return as_json(value.item())
@@ -80,9 +80,9 @@ def as_json(value: Any) -> Any:
 
 
 def images(value: Any) -> Iterator[Any]:
-    """Yield arrays that look like images: uint8, 8 x 8 pixels or more, grey or RGB."""
+    """Yield uint8 arrays of 8 x 8 pixels or more: grey, RGB, or the last of four frames."""
     pixels = isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in (2, 3)
-    if pixels and min(value.shape[:2]) >= 8 and value.shape[2:] in ((), (1,), (3,)):
-        yield value.squeeze(2) if value.shape[2:] == (1,) else value
+    if pixels and min(value.shape[:2]) >= 8 and value.shape[2:] in ((), (1,), (3,), (4,)):
+        yield value if value.shape[2:] in ((), (3,)) else value[..., -1]
     for _, each in _items(value):
         yield from images(each)

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
+import math
 import os
 import re
 import shutil
 import sys
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
 from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from PIL import Image
 
 from rlwire.errors import shown
+from rlwire.recording import files
 from rlwire.recording.formatting import LISTED, as_json, brief, images
 from rlwire.recording.messages import Packet
 from rlwire.recording.reading import Message, messages
-from rlwire.recording.statistics import Statistics, table
+from rlwire.recording.tapping import tap
 
-_OPERATORS: Final = dict(
-    zip(("=", "!=", "<", "<=", ">", ">="), (eq, ne, lt, le, gt, ge), strict=True)
-)
+_Found: TypeAlias = Iterator[tuple[Message, bool]]
+_Row: TypeAlias = dict[str, Any]
+
+_OPERATORS: Final = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+_EPISODE: Final = ("connection", "environment", "episode", "return", "steps", "end")
+_PENDING: Final = 2**16  # requests without a reply
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,10 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("server", metavar="URL", nargs="?", help="where to connect the clients")
     add("--kind", action="append", help="messages of this kind, such as StepRequest; repeatable")
     add("--connection", type=int, metavar="N", help="messages of this connection")
-    add("--from", type=float, metavar="SECONDS", dest="since", help="messages from this time on")
-    add("--to", type=float, metavar="SECONDS", dest="until", help="messages up to this time")
+    seconds: dict[str, Any] = {"type": float, "metavar": "SECONDS"}
+    add("--from", dest="since", default=-math.inf, help="messages from this time on", **seconds)
+    add("--to", dest="until", default=math.inf, help="messages up to this time", **seconds)
     where = "'PATH' or 'PATH OP VALUE' with = != < <= > >=, such as 'step.actions.move > 0'"
-    add("--where", type=condition, metavar="CONDITION", help=where)
+    add("--where", type=condition, default=lambda value: True, metavar="CONDITION", help=where)
     steps = "messages of an environment's N-th step; with --episode, of the episode's"
     add("--step", type=int, metavar="N", help=steps)
     add("--episode", type=int, metavar="N", help="messages of an environment's N-th episode")
@@ -87,93 +95,133 @@ def condition(text: str) -> Callable[[Any], bool]:
 def run(given: argparse.Namespace) -> None:
     """Write the lines until the file's end, or SIGINT and SIGTERM."""
     live = given.server is not None or "://" in given.source
-    if live:
-        from rlwire.recording.tapping import tap
-
-        source = tap(given.source, given.server or "")
-    else:
-        from rlwire.recording.files import packets
-
-        source = packets(given.source)
+    source = tap(given.source, given.server or "") if live else files.packets(given.source)
+    if given.images:
+        given.images.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(AttributeError):  # of an encoding that lacks characters
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        for line in lines(given, source):
+        for line in _lines(given, source):
             print(line, flush=live)
         sys.stdout.flush()
     except BrokenPipeError:  # such as `| head`; Python flushes again when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def lines(given: argparse.Namespace, source: Iterable[Packet]) -> Iterator[str]:
-    """Yield the lines of the arguments."""
-    width = shutil.get_terminal_size((160, 24)).columns
-    statistics = Statistics()
-    count = 0
+def _lines(given: argparse.Namespace, source: Iterable[Packet]) -> Iterator[str]:
+    found, numbers = _filtered(given, source), itertools.count(1)
+    for rows in _statistics(found) if given.statistics else ():
+        yield from map(json.dumps, map(as_json, rows)) if given.json else _table(rows)
+    for message in (message for message, selected in found if selected):
+        names = []
+        for image in images(message.decoded.value) if given.images else ():
+            names.append(f"{next(numbers):06}.png")
+            Image.fromarray(image).save(given.images / names[-1])
+        yield _json(message, names) if given.json else _line(message, names, given.wall)
+
+
+def _filtered(given: argparse.Namespace, source: Iterable[Packet]) -> _Found:
+    """Yield messages, and whether they are selected; others may be replies, or end episodes."""
     for message in messages(source):
-        if given.until is not None and message.seconds > given.until:
+        number, decoded = message.packet.connection.number, message.decoded
+        if message.seconds > given.until:
             break
-        if given.connection not in (None, message.packet.connection.number):
+        if message.seconds < given.since or given.connection not in (None, number):
             continue
         message.episodes = [x for x in message.episodes if given.episode in (None, x.number)]
-        selected = _selected(given, message)
-        if given.statistics:
-            statistics.add(message, selected)
-        elif selected:
-            files = []
-            for image in images(message.decoded.value) if given.images else ():
-                count += 1
-                files.append(f"{count:06}.png")
-                given.images.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(image).save(given.images / files[-1])
-            yield _json(message, files) if given.json else _line(message, files, width, given.wall)
-    for rows in (list(statistics.kinds()), statistics.episodes):
-        if rows:
-            yield from map(json.dumps, map(as_json, rows)) if given.json else table(rows)
+        positions = [x for x in message.positions if given.episode in (None, x.episode)]
+        steps = [x.step if given.episode is None else x.step_in_episode for x in positions]
+        selected = (
+            (given.kind is None or decoded.kind in given.kind)
+            and given.where(decoded.value)
+            and (given.episode is None or len(steps) > 0)
+            and given.step in (None, *steps)
+        )
+        yield message, selected
 
 
-def _selected(given: argparse.Namespace, message: Message) -> bool:
-    def at(step: int, episode: int, step_in_episode: int) -> bool:
-        number = step if given.episode is None else step_in_episode
-        return given.episode in (None, episode) and given.step in (None, number)
-
-    return (
-        (given.kind is None or message.decoded.kind in given.kind)
-        and (given.since is None or message.seconds >= given.since)
-        and (given.where is None or given.where(message.decoded.value))
-        and (given.step is given.episode is None or any(at(*each) for each in message.positions))
-    )
-
-
-def _line(message: Message, files: list[str], width: int, wall: bool) -> str:
+def _line(message: Message, names: list[str], wall: bool) -> str:
     packet, decoded = message.packet, message.decoded
+    width = shutil.get_terminal_size((160, 24)).columns
     time = f"{message.seconds:11.6f}"
     if wall:
         time = f"{datetime.fromtimestamp(packet.time, timezone.utc):%Y-%m-%d %H:%M:%S.%f}"
     way = "-> server" if packet.from_client else "<- server"
     step = f"#{message.positions[-1].step}" if decoded.steps else ""
     head = f"{time} {packet.connection.number:>2} {way} {shown(decoded.kind):12}"
-    head += f" {decoded.size:>6} {step:>6} " + "".join(f"[{name}] " for name in files)
+    head += f" {decoded.size:>6} {step:>6} " + "".join(f"[{name}] " for name in names)
     rest = brief("" if decoded.value is None else decoded.value, max(0, width - len(head)))
     if decoded.error:
         rest = shown(f"at {decoded.offset}: {decoded.error}", 10 * width)
     return (head + rest)[:width].rstrip()
 
 
-def _json(message: Message, files: list[str]) -> str:
+def _json(message: Message, names: list[str]) -> str:
     packet, decoded = message.packet, message.decoded
-    told = {
+    facts = {
         "time": message.seconds,
         "wall": packet.time,
-        "connection": packet.connection.number,
-        "protocol": packet.connection.protocol,
-        "from": "client" if packet.from_client else "server",
+        **_source(packet),
         "kind": decoded.kind,
         "bytes": decoded.size,
         "offset": decoded.offset,
         **({"steps": [each._asdict() for each in message.positions]} if decoded.steps else {}),
-        **({"images": files} if files else {}),
+        **({"images": names} if names else {}),
         **({"error": decoded.error} if decoded.error else {}),
         "value": decoded.value,
     }
-    return json.dumps(as_json(told))
+    return json.dumps(as_json(facts))
+
+
+def _source(packet: Packet) -> _Row:
+    where, sender = packet.connection, "client" if packet.from_client else "server"
+    return {"connection": where.number, "protocol": where.protocol, "from": sender}
+
+
+def _statistics(found: _Found) -> tuple[list[_Row], list[_Row]]:
+    """Return rows of the kinds, with rates and round trips, and of the episodes."""
+    kinds: dict[Any, tuple[_Row, array[float]]] = {}  # with round trips in milliseconds
+    episodes: list[_Row] = []
+    times: dict[int, list[float]] = {}  # first and last, by connection
+    asked: dict[Any, tuple[float, array[float]]] = {}
+    for message, selected in found:
+        decoded, seconds, up = message.decoded, message.seconds, message.packet.from_client
+        number = message.packet.connection.number
+        for each in message.episodes:
+            end = "truncated" if each.truncated else "unfinished"
+            end = "terminated" if each.terminated else end
+            facts = number, each.environment, each.number, each.total, each.length, end
+            episodes.append(dict(zip(_EPISODE, facts, strict=True)))
+        begun, trips = asked.pop((number, not up, decoded.answers), (seconds, array("d")))
+        trips.append(1e3 * (seconds - begun))
+        if not selected:
+            continue
+        times.setdefault(number, [seconds, seconds])[1] = seconds
+        new = {**_source(message.packet), "kind": decoded.kind, "messages": 0, "bytes": 0}
+        row, trips = kinds.setdefault((number, up, decoded.kind), (new, array("d")))
+        row["messages"] += 1
+        row["bytes"] += decoded.size
+        if decoded.asks is not None:
+            asked[number, up, decoded.asks] = seconds, trips
+            if len(asked) > _PENDING:
+                del asked[next(iter(asked))]
+    for row, trips in kinds.values():
+        first, last = times[row["connection"]]
+        row["per_second"] = row["messages"] / (last - first) if last > first else None
+        quantiles = np.quantile(trips, (0.5, 0.9, 0.99)).tolist() if trips else [None] * 3
+        row |= zip(("median_ms", "90%_ms", "99%_ms"), quantiles, strict=True)
+    return [row for row, _ in kinds.values()], episodes
+
+
+def _table(rows: list[_Row]) -> Iterator[str]:
+    """Yield rows with the same names as lines of a table."""
+    lines = [[*row] for row in rows[:1]] + [[*map(_cell, row.values())] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        yield "  ".join(f"{each:>{width}}" for each, width in zip(line, widths, strict=True))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "-" if value is None else shown(str(value), 40)

@@ -1,17 +1,128 @@
-"""`messages`: the decoded messages of a recording or a tap, with time, episode and step."""
+"""The decoded messages of a recording or a tap, with their times, steps and episodes."""
 
 from __future__ import annotations
 
 import logging
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, NamedTuple
 
-from rlwire.limits import Limits
+import numpy as np
+
 from rlwire.recording.dissecting import dissector
-from rlwire.recording.episodes import Episode, EpisodeBuilder, Position
-from rlwire.recording.messages import Dissected, Dissector, Packet, RecordedConnection
+from rlwire.recording.messages import UNKNOWN, Dissected, Packet, Step
 
 logger = logging.getLogger(__name__)
+
+
+class Position(NamedTuple):
+    """Numbers of an environment's step (0 before the first) and episode, and of the step in it."""
+
+    step: int
+    episode: int
+    step_in_episode: int
+
+
+@dataclass
+class Episode:
+    """An episode of one environment, with one more observation than actions.
+
+    Attributes:
+        rewards: NaN where the protocol sent none.
+        terminated, truncated: both are false if its end is not recorded.
+        spaces: of observations and actions; None where the protocol sent none.
+    """
+
+    environment: str
+    number: int
+    length: int = 0
+    total: float = 0.0
+    observations: list[Any] = field(default_factory=list)
+    actions: list[Any] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    terminated: bool = False
+    truncated: bool = False
+    spaces: tuple[Any, Any] = (None, None)
+
+
+class EpisodeBuilder:
+    """Builds the episodes of one environment; `keep` keeps observations, actions and rewards.
+
+    An action holds until the next one, because observations of PERLERT do not wait for actions.
+    Observations before an episode's first action replace that of the reset. A result without an
+    observation, such as a terminal update of RLX without a state, repeats the last one.
+    """
+
+    def __init__(self, keep: bool) -> None:
+        self._keep = keep
+        self._episode = Episode("", 0)  # the last one, unless it is open
+        self._open = self._waits = False  # for further steps; for the result of the action
+        self._steps = 0
+        self._action: Any = UNKNOWN
+        self._spaces: tuple[Any, Any] = (None, None)
+
+    @property
+    def position(self) -> Position:
+        """Position of the last message."""
+        episode, waits = self._episode, self._waits
+        return Position(self._steps + waits, episode.number, episode.length + waits)
+
+    def add(self, step: Step) -> Episode | None:
+        """Add what a message means; return the episode that it ends."""
+        old, new = self._spaces, (step.observation_space, step.action_space)
+        self._spaces = new[0] or old[0], new[1] or old[1]
+        ended = self._begin(step) if step.begins else None
+        if step.action is not UNKNOWN:
+            self._action, self._waits = step.action, True
+        ends = _number(step.terminated) > 0, _number(step.truncated) > 0
+        seen, paid = step.observation is not UNKNOWN, step.reward is not UNKNOWN
+        if step.begins or not (seen or paid or any(ends)):
+            return ended
+        if not self._open:  # the recording began in the middle of it
+            return None if any(ends) else self._begin(step)
+        if seen and self._action is UNKNOWN and not any(ends):
+            self._episode.observations = [step.observation] * self._keep
+        elif seen or paid or self._waits:
+            self._result(step)
+        return self.end(*ends) if any(ends) else None
+
+    def end(self, terminated: bool = False, truncated: bool = False) -> Episode | None:
+        """End the episode; return it if it has a step."""
+        episode, ended = self._episode, self._open and self._episode.length > 0
+        self._action, self._waits, self._open = UNKNOWN, False, False
+        if not ended:
+            return None
+        episode.terminated, episode.truncated, episode.spaces = terminated, truncated, self._spaces
+        return episode
+
+    def _begin(self, step: Step) -> Episode | None:
+        ended = self.end()
+        first = [step.observation] * (self._keep and step.observation is not UNKNOWN)
+        self._episode = Episode(step.environment, self._episode.number + 1, observations=first)
+        self._open = True
+        return ended
+
+    def _result(self, step: Step) -> None:
+        episode, reward = self._episode, _number(step.reward)
+        episode.total += 0.0 if math.isnan(reward) else reward
+        episode.length += 1
+        self._steps, self._waits = self._steps + 1, False
+        if self._keep:
+            last = episode.observations[-1:]
+            episode.observations += last if step.observation is UNKNOWN else [step.observation]
+            episode.actions.append(self._action)
+            episode.rewards.append(reward)
+
+
+def _number(value: Any) -> float:
+    """Return the sum of a reward's or a flag's numbers; NaN if it is unknown, None or a text."""
+    try:
+        return float(np.sum(np.asarray(value, np.float64)))
+    except (ArithmeticError, TypeError, ValueError):
+        return math.nan
 
 
 @dataclass(slots=True)
@@ -21,7 +132,7 @@ class Message:
     Attributes:
         seconds: time since the first packet.
         positions: of its steps; without any, those of the connection's message before it.
-        episodes: the episodes that it ends.
+        episodes: the episodes that it ends; an event ends all of its connection.
     """
 
     packet: Packet
@@ -31,65 +142,55 @@ class Message:
     episodes: list[Episode]
 
 
-def messages(
-    packets: Iterable[Packet], limits: Limits | None = None, keep: bool = False
-) -> Iterator[Message]:
+def messages(packets: Iterable[Packet], keep: bool = False) -> Iterator[Message]:
     """Decode packets one by one; `keep` keeps the episodes' values.
 
     Each connection has an event "closed" at last.
     """
-    open_: dict[int, _Decoder] = {}
+    decoders: dict[int, _Decoder] = {}
     start: float | None = None
     for packet in packets:
         start = packet.monotonic if start is None else start
         number = packet.connection.number
-        if number not in open_:
-            open_[number] = _Decoder(packet.connection, limits, keep)
-        yield from open_[number].decode(packet, packet.monotonic - start)
+        if number not in decoders:
+            decoders[number] = _Decoder(packet, keep)
+        yield from decoders[number].decode(packet, packet.monotonic - start)
         if packet.ended:
-            del open_[number]
-    for decoder in open_.values():
-        last = decoder.last
-        times = last.time, last.monotonic
-        closed = Packet(last.connection, True, *times, b"", ended="the recording ends")
-        yield from decoder.decode(closed, last.monotonic - (start or 0.0))
+            del decoders[number]
+    for decoder in decoders.values():
+        last, seconds = decoder.last
+        end = replace(last, from_client=True, data=b"", gap=0, ended="the recording ends")
+        yield from decoder.decode(end, seconds)
 
 
 class _Decoder:
-    def __init__(self, connection: RecordedConnection, limits: Limits | None, keep: bool) -> None:
-        self._keep = keep
+    """Decodes one connection."""
+
+    last: tuple[Packet, float]
+
+    def __init__(self, first: Packet, keep: bool) -> None:
         self._positions: list[Position] = []
-        self._builders: dict[str, EpisodeBuilder] = {}
-        self._dissector: Dissector | None = None
+        self._builders = defaultdict[str, EpisodeBuilder](lambda: EpisodeBuilder(keep))
         try:
-            self._dissector = dissector(connection.protocol, limits)
+            self._dissect = dissector(first.connection.protocol).dissect
         except ValueError as error:
-            logger.warning("connection %d is shown as bytes: %s", connection.number, error)
+            logger.warning("connection %d is shown as bytes: %s", first.connection.number, error)
+            self._dissect = lambda data, *_: iter([Dissected("bytes", data, len(data))])
 
     def decode(self, packet: Packet, seconds: float) -> Iterator[Message]:
-        self.last = packet
-        if packet.gap:
-            yield self._event(packet, Dissected("gap", packet.gap), seconds)
-        decoded: Iterable[Dissected] = ()
-        if packet.data and self._dissector is None:
-            decoded = [Dissected("bytes", packet.data, len(packet.data))]
-        elif packet.data and self._dissector is not None:
-            decoded = self._dissector.dissect(packet.data, packet.from_client, packet.gap)
-        for each in decoded:
-            positions, episodes = [], []
+        self.last = packet, seconds
+        gap, closed = Dissected("gap", packet.gap), Dissected("closed", packet.ended)
+        data: Iterable[Dissected] = ()
+        if packet.data:
+            data = self._dissect(packet.data, packet.from_client, packet.gap)
+        for each in chain([gap] * (packet.gap > 0), data, [closed] * (packet.ended != "")):
+            episodes, positions = [], []
             for step in each.steps:
-                name = step.environment
-                if name not in self._builders:
-                    self._builders[name] = EpisodeBuilder(packet.connection, name, self._keep)
-                episodes.append(self._builders[name].add(step))
-                positions.append(self._builders[name].position)
+                builder = self._builders[step.environment]
+                episodes.append(builder.add(step))
+                positions.append(builder.position)
+            if each is gap or each is closed:
+                episodes = [builder.end() for builder in self._builders.values()]
             self._positions = positions or self._positions
             ended = [episode for episode in episodes if episode is not None]
             yield Message(packet, each, seconds, self._positions, ended)
-        if packet.ended:
-            yield self._event(packet, Dissected("closed", packet.ended), seconds)
-
-    def _event(self, packet: Packet, event: Dissected, seconds: float) -> Message:
-        """Return an event that ends all episodes."""
-        ended = [episode for each in self._builders.values() if (episode := each.end())]
-        return Message(packet, event, seconds, self._positions, ended)

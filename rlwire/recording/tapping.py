@@ -8,10 +8,10 @@ import logging
 import queue
 import signal
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Iterator
+from threading import Thread
+from time import monotonic, time
+from typing import Final
 
 from rlwire.errors import RlwireError, on_error
 from rlwire.recording.messages import Packet, RecordedConnection
@@ -19,6 +19,7 @@ from rlwire.registry import parse_url
 from rlwire.serving.stopping import keep_signals
 from rlwire.transports.address import Address
 from rlwire.transports.sockets import listen, local_address, peer_name, prepare, unlink
+from rlwire.transports.threads import run_in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def tap(listening: str, server: str) -> Iterator[Packet]:
             stack.callback(unlink, sock)
             stack.callback(_shut, sock, socket.SHUT_RDWR)  # ends accept()
             logger.info("%s: listening on %s for %s", label, local_address(sock), to)
-            _start(carrier.accept, sock, label, to)
+            run_in_thread(f"tap {label}", carrier.accept, sock, label, to)
         while (packet := carrier.packets.get()) is not None:
             yield packet
 
@@ -62,12 +63,6 @@ def _routes(text: str) -> list[tuple[str, Address]]:
     if url.only_pixels or url.pixels_address is None:
         return [("rfb" if url.only_pixels else url.scheme, url.address)]
     return [(url.scheme, url.address), ("rfb", url.pixels_address)]
-
-
-def _start(run: Callable[..., None], *arguments: Any) -> threading.Thread:
-    thread = threading.Thread(target=run, args=arguments, daemon=True)
-    thread.start()
-    return thread
 
 
 def _shut(sock: socket.socket, how: int) -> None:
@@ -96,33 +91,34 @@ class _Carrier:
                 client, name = sock.accept()
                 peer = peer_name(client, name)
                 connection = RecordedConnection(next(self._numbers), label, "server", peer)
-                _start(self._carry, connection, client, to)
+                run_in_thread(f"tap {peer}", self.carry, connection, client, to)
 
-    def _carry(self, connection: RecordedConnection, client: socket.socket, to: Address) -> None:
+    def carry(self, connection: RecordedConnection, client: socket.socket, to: Address) -> None:
+        gaps = {True: 0, False: 0}  # packets dropped since the last one, by direction
+
+        def pump(up: bool, source: socket.socket, sink: socket.socket) -> None:
+            with contextlib.suppress(OSError):
+                while data := source.recv(_CHUNK):
+                    packet = Packet(connection, up, time(), monotonic(), data, gaps[up])
+                    if self.packets.qsize() < _QUEUED:
+                        self.packets.put(packet)  # before its reply
+                        gaps[up] = 0
+                    else:
+                        gaps[up] += 1
+                    sink.sendall(data)
+            _shut(sink, socket.SHUT_WR)
+
         ended = "closed"
         with client:
             try:
                 with _connected(to) as server:
                     prepare(client)
                     prepare(server)
-                    back = _start(self._pump, connection, server, client, False)
-                    self._pump(connection, client, server, True)
+                    back = Thread(target=pump, args=(False, server, client), daemon=True)
+                    back.start()
+                    pump(True, client, server)
                     back.join()
             except OSError as error:
                 ended = f"cannot connect to {to}: {error.strerror or error}"
-            times = time.time(), time.monotonic()
-            self.packets.put(Packet(connection, True, *times, b"", ended=ended))
-
-    def _pump(
-        self, connection: RecordedConnection, source: socket.socket, to: socket.socket, up: bool
-    ) -> None:
-        gap = 0
-        with contextlib.suppress(OSError):
-            while data := source.recv(_CHUNK):
-                if self.packets.qsize() < _QUEUED:  # before its reply
-                    times = time.time(), time.monotonic()
-                    self.packets.put(Packet(connection, up, *times, data, gap))
-                    gap = -1
-                gap += 1
-                to.sendall(data)
-        _shut(to, socket.SHUT_WR)
+            dropped = sum(gaps.values())
+            self.packets.put(Packet(connection, True, time(), monotonic(), b"", dropped, ended))

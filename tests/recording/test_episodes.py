@@ -7,85 +7,74 @@ from typing import Any
 
 import pytest
 
-from rlwire.recording.episodes import Episode, EpisodeBuilder, Position
-from rlwire.recording.messages import RecordedConnection, Step
-
-CONNECTION = RecordedConnection(1, "rlx", "server", "somebody")
+from rlwire.recording.messages import UNKNOWN, Step
+from rlwire.recording.reading import Episode, EpisodeBuilder, Position
 
 
 def built(steps: list[Step], keep: bool = True) -> tuple[list[Episode], list[Position]]:
-    builder = EpisodeBuilder(CONNECTION, "a", keep)
-    found, positions = [], []
-    for step in steps:
-        found.append(builder.add(step))
-        positions.append(builder.position)
-    found.append(builder.end())
-    return [each for each in found if each is not None], positions
-
-
-def result(observation: Any, reward: float, terminated: bool = False, **more: Any) -> Step:
-    return Step(observation=observation, reward=reward, terminated=terminated, **more)
+    builder = EpisodeBuilder(keep)
+    found = [(builder.add(step), builder.position) for step in steps]
+    episodes = [*(episode for episode, _ in found), builder.end()]
+    return [each for each in episodes if each is not None], [position for _, position in found]
 
 
 def reset(observation: Any) -> Step:
     return Step(begins=True, observation=observation)
 
 
+def act(action: Any) -> Step:
+    return Step(action=action)
+
+
+def result(observation: Any, reward: Any = 1.0, terminated: bool = False) -> Step:
+    return Step(observation=observation, reward=reward, terminated=terminated, truncated=False)
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_actions_and_results_are_episodes(together: bool) -> None:
     steps = [reset(0)]
     for number in (1, 2, 3):
-        step = result(number, number / 2, number == 3, truncated=False)
+        step = result(number, number / 2, number == 3)
         if together:
             step.action = number * 10
         else:
-            steps.append(Step(action=number * 10))
+            steps.append(act(number * 10))
         steps.append(step)
-    steps += [reset(4), Step(action=50), result(5, 1.0)]
+    steps += [reset(4), act(50), result(5)]
     (first, second), _ = built(steps)
     assert (first.observations, first.actions) == ([0, 1, 2, 3], [10, 20, 30])
     assert (first.rewards, first.total, first.length) == ([0.5, 1.0, 1.5], 3.0, 3)
-    assert (first.terminated, first.truncated, first.finished) == (True, False, True)
+    assert (first.terminated, first.truncated) == (True, False)
     assert (second.number, second.observations, second.actions) == (2, [4, 5], [50])
-    assert (second.terminated, second.truncated, second.finished) == (False, True, False)
+    assert (second.terminated, second.truncated) == (False, False)
     light, _ = built(steps, keep=False)
     assert [(each.length, each.total) for each in light] == [(3, 3.0), (1, 1.0)]
-    assert not any(each.observations or each.actions for each in light)
+    assert not any(each.observations or each.actions or each.rewards for each in light)
 
 
 def test_positions_count_actions_with_their_results() -> None:
-    steps = [reset(0), Step(action=1), result(1, 1.0), Step(action=2), result(2, 1.0, True)]
-    steps += [Step(action=3), reset(3), Step(action=4), result(4, 1.0)]
+    steps = [reset(0), act(1), result(1), act(2), result(2, 1.0, True)]
+    steps += [act(3), reset(3), act(4), result(4)]
     found = [(0, 1, 0), (1, 1, 1), (1, 1, 1), (2, 1, 2), (2, 1, 2)]
     found += [(3, 1, 3), (2, 2, 0), (3, 2, 1), (3, 2, 1)]  # the third action made a reset only
     assert built(steps)[1] == found
 
 
+END = Step(reward=1.0, terminated=True)
 ODD: dict[str, tuple[list[Step], Any]] = {
-    "an action that is never answered": ([reset(0), Step(action=1)], []),
-    "another reset": ([reset(0), reset(1), Step(action=1), result(2, 1.0)], [([1, 2], [1])]),
-    "no observation at the end": (
-        [reset(0), Step(action=1), Step(reward=1.0, terminated=True)],
-        [([0, 0], [1])],
-    ),
-    "an end alone": (
-        [reset(0), Step(action=1), result(1, 1.0), Step(terminated=True)],
-        [([0, 1], [1])],
-    ),
+    "an action that is never answered": ([reset(0), act(1)], []),
+    "another reset": ([reset(0), reset(1), act(1), result(2)], [([1, 2], [1])]),
+    "no observation at the end": ([reset(0), act(1), END], [([0, 0], [1])]),
+    "an end alone": ([reset(0), act(1), result(1), Step(terminated=True)], [([0, 1], [1])]),
     "an action that holds": (
-        [reset(0), result(1, 0.0), Step(action=1), result(2, 1.0), result(3, 1.0)],
+        [reset(0), result(1), act(1), result(2), result(3)],
         [([1, 2, 3], [1, 1])],
     ),
-    "actions that are replaced": (
-        [reset(0), Step(action=1), Step(action=2), result(1, 1.0)],
-        [([0, 1], [2])],
-    ),
-    "a begin that is not recorded": (
-        [Step(action=1), result(0, 1.0), Step(action=2), result(1, 1.0)],
-        [([0, 1], [2])],
-    ),
-    "an end without a begin": ([Step(action=1), result(0, 1.0, True)], []),
-    "no actions": ([reset(0), result(1, 1.0, True)], [([0, 1], [Step().action])]),
+    "actions that are replaced": ([reset(0), act(1), act(2), result(1)], [([0, 1], [2])]),
+    "a begin that is not recorded": ([act(1), result(0), act(2), result(1)], [([0, 1], [2])]),
+    "an end without a begin": ([act(1), result(0, 1.0, True)], []),
+    "no actions": ([reset(0), result(1, 1.0, True)], [([0, 1], [UNKNOWN])]),
+    "flags that are none": ([reset(0), act(1), result(1, 1.0, [[1], [2, 3]])], [([0, 1], [1])]),
 }
 
 
@@ -96,12 +85,10 @@ def test_odd_orders(name: str) -> None:
 
 
 def test_rewards_of_any_kind() -> None:
-    rewards: list[Any] = [1, True, [1.5, 2], None, "three", math.nan, [[1], 2], Step().reward]
-    steps = [reset(0)]
-    for reward in rewards:
-        steps += [Step(action=1), Step(observation=1, reward=reward)]
-    ((episode,), _) = built(steps)
-    assert [None if math.isnan(x) else x for x in episode.rewards] == [1, 1, 3.5, *[None] * 5]
+    rewards = [1, True, [1.5, 2], None, "three", math.nan, [[1], 2], UNKNOWN, 10**400]
+    steps = [step for reward in rewards for step in (act(1), result(1, reward))]
+    ((episode,), _) = built([reset(0), *steps])
+    assert [None if math.isnan(x) else x for x in episode.rewards] == [1, 1, 3.5, *[None] * 6]
     assert episode.total == 5.5
 
 

@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import rlwire
 from rlwire.cli import main
+from rlwire.codecs.rlx import encode
 from rlwire.recording import exporting
 from rlwire.recording.messages import Packet, RecordedConnection
-from rlwire.registry import parse_url
-from rlwire.rlx import AgentProxy
 from tests.conftest import _same
-from tests.recording.captures import relay
-from tests.recording.test_dissecting import Agent, Walk, captured
+from tests.recording.test_dissecting import Walk, captured
 from tests.recording.test_inspecting import packets
 
 minari = pytest.importorskip("minari")
@@ -31,9 +28,7 @@ Export = Callable[..., Any]
 def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
 
-    def run(
-        source: list[Packet], *options: str, to: str = "played/walk-v0", status: int = 0
-    ) -> Any:
+    def run(source: list[Packet], *options: str, to: str = "wire/walk-v0", status: int = 0) -> Any:
         monkeypatch.setattr(exporting, "packets", lambda path: iter(source))
         assert main(["export", "file", f"minari:{to}", *options]) == status
         return None if status else minari.load_dataset(to)
@@ -43,16 +38,13 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
 
 @pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink"])
 def test_a_dataset_is_what_was_played(label: str, export: Export) -> None:
-    dataset = export(packets(label))
-    episodes = captured(label)[1]
-    assert dataset.total_episodes == len(episodes)
+    dataset, episodes = export(packets(label)), captured(label)[1]
     for found, (first, *steps) in zip(dataset, episodes, strict=True):
-        actions, observations, rewards, terminated, truncated = map(list, zip(*steps, strict=True))
+        actions, observations, *others = zip(*steps, strict=True)
         assert _same(found.observations, np.array([first, *observations]))
         assert _same(found.actions, np.array(actions))
-        assert _same(found.rewards, np.array(rewards))
-        assert found.terminations.tolist() == terminated
-        assert found.truncations.tolist() == truncated
+        columns = found.rewards, found.terminations, found.truncations
+        assert _same([*columns], [np.array(each) for each in others])
     if label != "rllink":  # which sends no spaces
         assert dataset.observation_space == Walk.observation_space
         assert dataset.action_space == Walk.action_space
@@ -60,48 +52,25 @@ def test_a_dataset_is_what_was_played(label: str, export: Export) -> None:
 
 def said(states: list[Any], actions: list[Any]) -> list[Packet]:
     """An episode of RLX that ends without a terminal, from a client that sends no spaces."""
-
-    class Replies(Agent):
-        def update(self, **_: Any) -> Any:
-            return next(replies)
-
-    replies = iter([*actions, actions[0]])
-    with rlwire.serve(Replies, "rlx://127.0.0.1:0") as server:
-        port = parse_url(server.url).port
-        assert port is not None
-        with relay(port) as relayed, AgentProxy(f"127.0.0.1:{relayed.port}") as agent:
-            agent.init()
-            for number, state in enumerate(states):
-                agent.update(reward=number / 4 if number else None, state=state)
+    sent: list[dict[str, Any]] = []
+    for number, (state, action) in enumerate(zip(states, [*actions, actions[0]], strict=True)):
+        reward = number / 4 if number else None
+        sent.append({"command": "update", "reward": reward, "state": state})
+        sent.append({"response": "action", "data": action})
     connection = RecordedConnection(2, "rlx", "server", "")
-    return [Packet(connection, up, 1, 1, data) for up, data in relayed.chunks]
+    return [Packet(connection, "state" in x, 1, 1, encode(x, framed=True)) for x in sent]
 
 
 image = np.random.default_rng(1).integers(0, 256, (40, 40, 3), np.uint8)
-INFERRED: dict[str, tuple[list[Any], list[Any], Any, Any]] = {
-    "an image, which JPEG would change": (
-        [image, image[::-1].copy(), image],
-        [2, 0],
-        spaces.Box(0, 255, image.shape, np.uint8),
-        spaces.Discrete(3),
-    ),
-    "lists of numbers, whole ones too": (
-        [[0, 1], [0.5, 1], [2, 3]],
-        [[1.0, 0.5], [1, 0]],
-        spaces.Box(-np.inf, np.inf, (2,), np.float64),
-        spaces.Box(-np.inf, np.inf, (2,), np.float64),
-    ),
-    "a list of arrays": (
-        [[np.float32([number]), np.int16([number, 3])] for number in range(3)],
-        [-1, 1],
-        spaces.Tuple(
-            [
-                spaces.Box(-np.inf, np.inf, (1,), np.float32),
-                spaces.Box(-(2**15), 2**15 - 1, (2,), np.int16),
-            ]
-        ),
-        spaces.Discrete(3, start=-1),
-    ),
+images = [image, image[::-1].copy(), image]
+pixels = spaces.Box(0, 255, image.shape, np.uint8)
+floats = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+lists = [[np.float32([number]), np.int16([number, 3])] for number in range(3)]
+parts = [spaces.Box(-np.inf, np.inf, (1,), np.float32), spaces.Box(-(2**15), 2**15 - 1, (2,), "i2")]
+INFERRED = {
+    "an image that JPEG changes": (images, [2, 0], pixels, spaces.Discrete(3)),
+    "whole numbers too": ([[0, 1], [0.5, 1], [2, 3]], [[1.0, 0.5], [1, 0]], floats, floats),
+    "a list of arrays": (lists, [-1, 1], spaces.Tuple(parts), spaces.Discrete(3, start=-1)),
 }
 
 
@@ -114,9 +83,9 @@ def test_spaces_of_the_values(name: str, export: Export, caplog: pytest.LogCaptu
     assert dataset.action_space == action_space
     (episode,) = dataset
     columns = zip(*states, strict=True) if name == "a list of arrays" else [states]
-    expected = [np.array(column) for column in columns]
     found = episode.observations
-    assert _same([*found] if isinstance(found, tuple) else [found], expected)
+    found = [*found] if isinstance(found, tuple) else [found]
+    assert _same(found, [np.array(column) for column in columns])
     assert _same(episode.actions, np.array(actions))
     assert episode.rewards.tolist() == [0.25, 0.5]
     assert not episode.terminations.any()
@@ -126,19 +95,20 @@ def test_spaces_of_the_values(name: str, export: Export, caplog: pytest.LogCaptu
 
 
 def test_what_cannot_be_exported(export: Export, capsys: pytest.CaptureFixture[str]) -> None:
-    def fails(names: list[str], source: list[Packet], *options: str, **to: str) -> None:
+    def fails(facts: list[str], source: list[Packet], *options: str, **to: str) -> None:
         export(source, *options, status=1, **to)
         (line,) = capsys.readouterr().err.splitlines()[-1:]
         assert line.startswith("rlwire: ")
-        assert all(name in line for name in names), line
+        assert all(fact in line for fact in facts), line
 
     simple = said([[1.0], [2.0], [3.0]], [1, 1])
     both = [*simple, *packets("dm-env-rpc")]
     fails(["connection 2", "--connection"], both)
     fails(["no episode"], both, "--connection", "3")
     fails(["no episode"], packets("openpi"))
+    fails(["no episode"], said([None, [1.0]], [1]))  # whose first observation is not known
     fails(["observation"], said([[1.0], [2.0, 3.0], [1.0]], [1, 1]))
     fails(["action"], said([[1.0], [2.0], [3.0]], [1, "up"]))
     fails(["minari:NAME"], simple, to="")
     assert export(both, "--connection", "2").total_steps == 2
-    fails(["played/walk-v0"], simple)
+    fails(["walk-v0"], simple)

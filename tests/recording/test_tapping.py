@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,16 +22,14 @@ from tests.recording.test_dissecting import Walk, talk
 
 
 @contextlib.contextmanager
-def tapped(listening: str, server: str, *options: str) -> Iterator[tuple[str, list[str]]]:
+def tapped(*arguments: str) -> Iterator[tuple[str, list[str]]]:
     """The address of a tap in another process, and the lines that it has written, at the end."""
-    command = [sys.executable, "-m", "rlwire", "inspect", listening, server, *options]
+    command = [sys.executable, "-m", "rlwire", "inspect", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, text=True, env={**os.environ, "COLUMNS": "160"}, **pipes)
-    assert process.stderr is not None
     lines: list[str] = []
     try:
         found = re.search(r"listening on (\S+)", process.stderr.readline())
-        assert found is not None
         yield found[1].removeprefix("unix:"), lines
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=30)
@@ -76,37 +73,34 @@ def test_statistics_come_when_a_signal_ends_it() -> None:
 
 def test_a_server_that_is_not_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with tapped("rlx://127.0.0.1:0", f"rlx://127.0.0.1:{port}") as (where, lines):
-        host, number = where.split(":")
-        with socket.create_connection((host, int(number))) as client:
+        to = f"127.0.0.1:{closed.getsockname()[1]}"
+    with tapped("rlx://127.0.0.1:0", f"rlx://{to}") as (where, lines):
+        host, port = where.split(":")
+        with socket.create_connection((host, int(port))) as client:
             assert client.recv(1) == b""
     assert len(lines) == 1
-    assert f"127.0.0.1:{port}" in lines[0]
+    assert to in lines[0]
 
 
 def test_who_looks_on_slowly_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tapping, "_QUEUED", 2)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        carrier = tapping._Carrier()
-        ends = socket.socketpair()
-        connection = tapping.RecordedConnection(1, "rlx", "server", "")
+    carrier, (client, ours) = tapping._Carrier(), socket.socketpair()
+    connection = tapping.RecordedConnection(1, "rlx", "server", "")
+    with client, socket.create_server(("127.0.0.1", 0)) as server:
         to = tapping.Address(*server.getsockname())
-        thread = threading.Thread(target=carrier._carry, args=(connection, ends[1], to))
-        thread.start()
+        tapping.run_in_thread("tap", carrier.carry, connection, ours, to)
         accepted, _ = server.accept()
-        with ends[0], accepted:
+        with accepted:
             for number in range(20):  # one packet each
-                ends[0].sendall(bytes([number]))
+                client.sendall(bytes([number]))
                 assert accepted.recv(1) == bytes([number])
-            while not carrier.packets.empty():
-                carrier.packets.get()
-            ends[0].sendall(b"last")
-            assert accepted.recv(4) == b"last"
-        thread.join(30)
-    packet = carrier.packets.get()
-    assert packet is not None
-    assert (packet.data, packet.gap) == (b"last", 18)
+            assert [carrier.packets.get().data for _ in range(2)] == [b"\0", b"\1"]
+            for data in (b"more", b"last", b"none"):
+                client.sendall(data)
+                assert accepted.recv(4) == data
+    found = [carrier.packets.get(timeout=30) for _ in range(3)]
+    facts = [(each.data, each.gap, each.ended) for each in found]
+    assert facts == [(b"more", 18, ""), (b"last", 0, ""), (b"", 1, "closed")]
 
 
 @pytest.mark.parametrize(
