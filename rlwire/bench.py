@@ -1328,7 +1328,7 @@ _HEIGHT = 0.36
 
 
 def save_plot(run: Run, path: Path) -> None:
-    with optional("matplotlib", "bench"):
+    with optional("matplotlib", "plot"):
         # Without pyplot, which would choose a backend for the process.
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -1438,7 +1438,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
-        with optional("matplotlib", "bench"):
+        with optional("matplotlib", "plot"):
             import matplotlib  # noqa: F401
     for path in (args.json, args.plot):
         if path is not None and not path.absolute().parent.is_dir():

@@ -47,8 +47,8 @@ pytestmark = pytest.mark.usefixtures("gymnasium")
 
 @pytest.fixture(scope="module")
 def gymnasium():
-    pytest.importorskip("ale_py", reason="ale-py comes with the extra 'bench'")
-    return pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'bench'")
+    pytest.importorskip("ale_py", reason="ale-py comes with the extra 'plot'")
+    return pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'plot'")
 
 
 def arguments(*words: str) -> argparse.Namespace:
@@ -411,7 +411,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_real_run(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib comes with the extra 'bench'")
+    pytest.importorskip("matplotlib", reason="matplotlib comes with the extra 'plot'")
     payloads = ["--payload", "cartpole", "--payload", "pong"]  # each row starts two processes
     done = subprocess.run(
         [*RLWIRE, *["--seconds", "0.05", "--json", "run.json", "--plot", "run.png"], *payloads],
@@ -549,7 +549,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with pytest.raises(BenchError, match=r"run\.json: .*no"):
         bench.run(arguments("--json", str(tmp_path / "no" / "run.json")))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match=r"rlwire\[bench\]"):
+    with pytest.raises(MissingExtra, match=r"rlwire\[plot\]"):
         bench.run(arguments("--plot", str(tmp_path / "run.png")))
     monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(MissingExtra, match=r"ale-py is not installed.*rlwire\[bench\]"):
