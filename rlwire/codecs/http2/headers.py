@@ -105,8 +105,8 @@ class SecretBlanker:
         Only the last frame may be cut, after its head. A block that cannot be decoded is left out.
         """
         view = memoryview(data)
-        at = min(self._skip, len(view))
-        if bytes(view[: len(frames.PREFACE)]) == frames.PREFACE:
+        at = self._skip
+        if not at and view[: len(frames.PREFACE)] == frames.PREFACE:
             at = len(frames.PREFACE)
         out: list[Any] = []
         kept = 0  # what is before `kept` is in `out`
