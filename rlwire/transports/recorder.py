@@ -315,7 +315,9 @@ class DatagramTaps:
                 return
             self._taps[key] = self._tap(key)
             if len(self._taps) == _PEERS:
-                logger.warning("%s: peers after the first %d are not recorded", self._what.file, _PEERS)
+                logger.warning(
+                    "%s: peers after the first %d are not recorded", self._what.file, _PEERS
+                )
         if (tap := self._taps[key]) is not None:
             tap.record(sent, [datagram])
 
