@@ -36,6 +36,7 @@ CHUNK: Final = 128 * 2**10
 """Bytes of a chunk of the file. A killed process loses the last chunk, and what is queued."""
 
 _PEERS = 4096  # of one datagram socket; a datagram from another peer is not recorded
+_WRITTEN = 8192  # bytes from which on the file is written; each time, other threads run first
 _SMALL = 16384  # bytes that a message with secrets may have; larger ones need no further copy
 _PAUSE = 0.02  # seconds between two visits to the queue, each of which delays the connections
 _LINGER = 1.0  # seconds without a connection before the file is finished
@@ -135,6 +136,7 @@ class Recorder:
                 for packet in self._packets():
                     self._write(*packet)
                 self._writer.finish()  # type: ignore[no-untyped-call]
+                self._file.flush()
         except Exception as error:  # of the disk, or of the package
             logger.error("%s: the recording has ended: %s", self.path, error)
             with self._lock:
@@ -150,6 +152,7 @@ class Recorder:
         """Yield what is queued, until the file is to be finished."""
         while True:
             if self._queue.empty():
+                self._file.flush()
                 sleep(_PAUSE)
             try:
                 packet = self._queue.get(timeout=_LINGER)
@@ -183,7 +186,7 @@ class Recorder:
 class _File:
     """A new file, ``NAME-2.mcap`` and so on if it exists.
 
-    It has no buffer, whose copy a forked process would write once more.
+    Its buffer is Python's, which a forked process does not write once more when it exits.
     """
 
     def __init__(self, path: str) -> None:
@@ -194,12 +197,21 @@ class _File:
                 break
         if name != path:
             logger.warning("%s exists and is kept", path)
-        self.path, self.tell = name, self.raw.tell
+        self.path, self.size = name, 0
+        self._buffer = bytearray()
+
+    def tell(self) -> int:
+        return self.size
 
     def write(self, data: Buffer) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self.raw.write(rest) :]
+        self._buffer += data
+        self.size += len(data)
+        if len(self._buffer) > _WRITTEN:
+            self.flush()
+
+    def flush(self) -> None:
+        while self._buffer:
+            del self._buffer[: self.raw.write(self._buffer)]
 
 
 @dataclass(eq=False)

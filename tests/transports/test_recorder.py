@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
-import glob
-import inspect
 import os
 import random
 import signal
@@ -21,6 +20,7 @@ import numpy as np
 import pytest
 
 import rlwire
+import rlwire.aio
 from rlwire.codecs.rllink import SetState
 from rlwire.errors import MissingExtra
 from rlwire.recording.files import packets
@@ -30,20 +30,6 @@ from rlwire.transports.recorder import Recorder, Recording
 pytest.importorskip("mcap")
 
 SECRET = "s3cr3t-9"
-
-
-class Agent:
-    def __init__(self, *_):
-        pass
-
-    def init(self, exploit=False):
-        return True
-
-    def update(self, reward, state, terminal):
-        return 1
-
-    def reset(self):
-        return True
 
 
 class Frames(gymnasium.Env):
@@ -119,10 +105,6 @@ def infer(url, **options):
         client.infer({"state": np.arange(5.0)})
 
 
-def play_rlx(url, **options):
-    rlwire.play("gym:CartPole-v1", url, episodes=1, seed=2, **options)
-
-
 CASES = {
     "dm-env-rpc": ("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", play),
     "frames": (Frames, "dm-env-rpc://127.0.0.1:0", play),
@@ -150,28 +132,14 @@ def test_both_ends_record_the_same(name, tmp_path):
     assert set(ours[1]) == set(theirs[1]) == {1}
 
 
-def test_rlx_in_threads_on_a_loop_and_in_processes(tmp_path, monkeypatch):
-    (tmp_path / "recorded_agents.py").write_text(inspect.getsource(Agent))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for workers in ("threads", "asyncio", 2):
-        folder = tmp_path / str(workers)
-        folder.mkdir()
-        record = folder / "server.mcap"
-        with rlwire.serve(
-            "recorded_agents:Agent" if workers == 2 else Agent,
-            "rlx://127.0.0.1:0",
-            workers=workers,
-            record=record,
-        ) as server:
-            play_rlx(server.url, record=folder / "client.mcap")
-        sent, _ = read(folder / "client.mcap")
-        if workers == 2:  # finished in the other process
-            until = time.monotonic() + 20
-            while not (found := glob.glob(f"{folder}/server*.mcap")) and time.monotonic() < until:
-                time.sleep(0.05)
-            assert read(found[0])[0] == sent
-        else:
-            assert read(record)[0] == sent
+@pytest.mark.parametrize("workers", ["threads", "asyncio", 2])
+def test_workers(workers, tmp_path):
+    url, record = "rlx://127.0.0.1:0", tmp_path / "server.mcap"
+    with rlwire.serve("tests.agents:Agent", url, workers=workers, record=record) as server:
+        rlwire.play("gym:CartPole-v1", server.url, episodes=1, record=tmp_path / "client.mcap")
+    finish()
+    ours, theirs = sorted(tmp_path.iterdir())
+    assert read(ours)[0] == read(theirs)[0]
 
 
 def test_datagrams_without_the_cipher(tmp_path):
@@ -250,7 +218,7 @@ def test_secrets_are_blanked(thing, url, use, stars, tmp_path):
 def test_invalid_bytes_are_recorded(tmp_path):
     path = tmp_path / "server.mcap"
     with (
-        rlwire.serve(Agent, "rlx://127.0.0.1:0", record=path) as server,
+        rlwire.serve("tests.agents:Agent", "rlx://127.0.0.1:0", record=path) as server,
         socket.create_connection(_place(server.url)) as sock,
     ):
         sock.sendall(b"\xff" * 40)
@@ -292,20 +260,16 @@ def test_packets_after_a_gap(tmp_path, monkeypatch):
     tap.end("")
     tap.record(True, [b"late"])
     finish()
-    found = list(packets(str(tmp_path / "run.mcap")))
-    assert [(each.from_client, len(each.data), each.gap) for each in found] == [
-        (False, 20, 1),
-        (True, 0, 1),
-    ]
-    assert found[1].ended
+    first, last = packets(str(tmp_path / "run.mcap"))
+    assert (first.from_client, first.data, first.gap) == (False, bytes(20), 1)
+    assert (last.from_client, last.data, last.gap, last.ended) == (True, b"", 1, "closed")
 
 
-@pytest.mark.parametrize("method", ["_write", "_channel"])
-def test_a_disk_that_fails_ends_the_recording_alone(method, tmp_path, monkeypatch, caplog):
+def test_a_disk_that_fails_ends_the_recording_alone(tmp_path, monkeypatch, caplog):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Recorder, method, fail)
+    monkeypatch.setattr(Recorder, "_write", fail)
     with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
         play(server.url, record=tmp_path / "client.mcap")
         (one,) = Recorder._all.values()
@@ -350,9 +314,7 @@ def test_a_peer_of_two_ports_is_one_connection_until_both_are_closed(tmp_path):
         rollout.record(True, b"2", peer)
         rollout.close()
     sent, ended = read(tmp_path / "run.mcap")
-    assert sent == {
-        (n, side): data for n in (1, 2) for side, data in ((True, b"11"), (False, b"2"))
-    }
+    assert sent == {(1, True): b"11", (1, False): b"2", (2, True): b"11", (2, False): b"2"}
     assert set(ended) == {1, 2}
 
 
@@ -393,6 +355,17 @@ def test_connections_share_a_file_and_it_is_finished_after_the_last(tmp_path):
     assert topics == {f"/{n}/{what}" for n in (1, 2, 3) for what in ("client", "server", "events")}
     assert {schema.name for schema in summary.schemas.values()} == {"dm-env-rpc 1", "rlwire.Event"}
     assert summary.chunk_indexes
+
+
+def test_a_connection_that_fails_has_an_end(tmp_path):
+    async def connect(url):
+        async with rlwire.aio.connect(url, record=tmp_path / "run.mcap"):
+            pass
+
+    with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
+        with pytest.raises(OSError, match="TLS"):
+            asyncio.run(connect(server.url.replace("://", "+tls://")))
+        assert set(read(tmp_path / "run.mcap")[1]) == {1}
 
 
 def complete(path):
