@@ -240,9 +240,8 @@ async def _as_client(
                         clients[talk] = await begin(where, **talk.options, **keywords)
                     connection = clients[talk]._connection
                     if not message.from_client:
-                        live = (
-                            await replies.pop(talk) if talk in replies else clients[talk].metadata
-                        )
+                        reply = replies.pop(talk, None)
+                        live = clients[talk].metadata if reply is None else await reply
                         if hasattr(event, "world_name") and hasattr(live, "world_name"):
                             worlds[event.world_name] = live.world_name  # which the server chooses
                             live = event
@@ -273,7 +272,8 @@ class _Player(Service):
         self, scheme: str, read: Callable[..., Iterator[_Message]], compare: _Compare, speed: float
     ) -> None:
         self._scheme, self._read, self._compare, self._speed = scheme, read, compare, speed
-        self.keys = deque(dict.fromkeys(message.talk.key for message in read()))
+        self.keys = list(dict.fromkeys(message.talk.key for message in read()))
+        self._turns = iter(self.keys)
         # Whether a message was compared; None: the end of a connection.
         self.played: queue.SimpleQueue[bool | Exception | None] = queue.SimpleQueue()
 
@@ -287,9 +287,8 @@ class _Player(Service):
     def converse(self, connection: Any) -> None:
         peer = _Call(connection) if self._scheme == "dm-env-rpc" else connection
         asked, message = 0.0, None
-        try:
-            key = self.keys.popleft()
-        except IndexError:
+        key = next(self._turns, None)
+        if key is None:
             return
         try:
             for message in self._read(only=key):

@@ -112,7 +112,7 @@ class Recorder:
     def put(self, tap: Tap, topic: str, parts: Sequence[Buffer]) -> bool:
         """Queue a copy of the bytes, with the lock; return False if there is no room."""
         size = sum(map(len, parts))
-        if self._over or (self._queued + size > QUEUED and tap.users):  # the end has always room
+        if self._over or (self._queued + size > QUEUED and tap.users):  # the end always has room
             return False
         self._queue.put((tap, topic, monotonic_ns(), b"".join(parts)))
         self._queued += size
