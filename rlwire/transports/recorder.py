@@ -36,6 +36,7 @@ CHUNK: Final = 128 * 2**10
 """Bytes of a chunk of the file. A killed process loses the last chunk, and what is queued."""
 
 _PEERS = 4096  # of one datagram socket; a datagram from another peer is not recorded
+_EACH = 160  # bytes of a queued packet beside its data
 _WRITTEN = 8192  # bytes from which on the file is written; each time, other threads run first
 _SMALL = 16384  # bytes that a message with secrets may have; larger ones need no further copy
 _PAUSE = 0.02  # seconds between two visits to the queue, each of which delays the connections
@@ -109,14 +110,15 @@ class Recorder:
         self._at_exit = Finalize(None, self.finish, exitpriority=0)
         logger.info("recording to %s", self.path)
 
-    def put(self, tap: Tap, topic: str, parts: Sequence[Buffer]) -> bool:
-        """Queue a copy of the bytes, with the lock; return False if there is no room."""
-        size = sum(map(len, parts))
-        if self._over or (self._queued + size > QUEUED and tap.users):  # the end always has room
-            return False
-        self._queue.put((tap, topic, monotonic_ns(), b"".join(parts)))
-        self._queued += size
-        return True
+    def has_room(self, size: int) -> bool:
+        """Return whether that many bytes can be queued; hold the lock until `put`."""
+        return not self._over and self._queued + size + _EACH <= QUEUED
+
+    def put(self, tap: Tap, topic: str, data: bytes) -> None:
+        """Queue a packet."""
+        if not self._over:
+            self._queue.put((tap, topic, monotonic_ns(), data))
+            self._queued += len(data) + _EACH
 
     def finish(self, if_unused: bool = False) -> None:
         """Write what is queued, and finish the file; later connections begin another one."""
@@ -168,7 +170,7 @@ class Recorder:
         channel = tap.channels.get(topic) or self._channel(tap, topic)
         self._writer.add_message(channel, self._wall + at, data, at)
         with self._lock:
-            self._queued -= len(data)
+            self._queued -= len(data) + _EACH
 
     def _channel(self, tap: Tap, topic: str) -> int:
         what = tap.what
@@ -238,12 +240,15 @@ class Tap:
         with Recorder._lock:
             if not self.users:
                 return
-            if self.gap and self._put_event(dropped=self.gap):
-                self.gap = 0
-            topic = "client" if sent == (self.side == "client") else "server"
-            if self.gap or not self.recorder.put(self, topic, parts):
+            if not self.recorder.has_room(sum(map(len, parts))):
                 self.gap += 1
                 self.recorder.dropped += 1
+                return
+            if self.gap:
+                self._put_event(dropped=self.gap)
+                self.gap = 0
+            topic = "client" if sent == (self.side == "client") else "server"
+            self.recorder.put(self, topic, b"".join(parts))
 
     def end(self, reason: str) -> None:
         """Record that a user has ended the connection; the last one ends the recording."""
@@ -253,8 +258,8 @@ class Tap:
                 self._put_event(dropped=self.gap, ended=reason)
                 self.recorder.open -= 1
 
-    def _put_event(self, **facts: Any) -> bool:
-        return self.recorder.put(self, "events", [json.dumps(facts).encode()])
+    def _put_event(self, **facts: Any) -> None:
+        self.recorder.put(self, "events", json.dumps(facts).encode())
 
     def recorded(self, session: Any) -> RecordedSession:
         """Return a session for the `StreamCore` that records the messages of `session`."""
