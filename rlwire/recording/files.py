@@ -51,7 +51,7 @@ class _Reader:
             elif kind == "Message":
                 if record.channel_id not in self._channels:
                     raise self._wrong(f"a message of channel {record.channel_id}, which is unknown")
-                yield from self._message(record)
+                yield from self._message(record, *self._channels[record.channel_id])
 
     def _records(self) -> Iterator[Any]:
         """Return the records of the file and of its chunks, with checked sizes."""
@@ -78,43 +78,41 @@ class _Reader:
         except Exception as error:  # of the packages, which have many kinds
             if not isinstance(error, (EndOfFile, struct.error)) or self._file.read(1):
                 raise self._wrong(f"a damaged MCAP file: {error}") from error
-            where = self._file.tell()
+            at = self._file.tell()
             logger.warning(
-                "%s was cut, or is damaged: it ends in a record, at byte %d", self._path, where
+                "%s was cut, or is damaged: it ends in a record, byte %d", self._path, at
             )
 
     def _channel(self, channel: Any) -> tuple[RecordedConnection, str]:
         topic = _TOPIC.fullmatch(channel.topic)
-        protocol = channel.metadata.get("protocol")
-        side, peer = channel.metadata.get("side"), channel.metadata.get("peer", "")
+        protocol, side, peer = map(channel.metadata.get, ("protocol", "side", "peer"))
         if topic is None or not protocol or side not in ("client", "server"):
             raise self._wrong(f"channel {channel.topic!r} is not one of rlwire's recordings")
         number = int(topic[1])
-        found = RecordedConnection(number, protocol, side, peer)
+        found = RecordedConnection(number, protocol, side, peer or "")
         if self._connections.setdefault(number, found) != found:
             raise self._wrong(f"two connections have the number {number}")
-        return self._connections[number], topic[2]
+        return found, topic[2]
 
-    def _message(self, message: Any) -> Iterator[Packet]:
-        connection, topic = self._channels[message.channel_id]
-        key = connection.number, topic == "client"
+    def _message(
+        self, message: Any, connection: RecordedConnection, topic: str
+    ) -> Iterator[Packet]:
+        number, data, ended = connection.number, message.data, ""
+        from_client = (topic if topic != "events" else connection.side) == "client"
+        if topic == "events":
+            try:
+                event = json.loads(data)
+                dropped = int(event.get("dropped", 0))
+            except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+                raise self._wrong(f"an event that is not valid: {error}") from error
+            for key in ((number, True), (number, False)):
+                self._gaps[key] = self._gaps.get(key, 0) + dropped
+            if "ended" not in event:
+                return
+            data, ended = b"", str(event["ended"]) or "closed"
         times = message.log_time / 1e9, message.publish_time / 1e9
-        if topic != "events":
-            gap = self._gaps.pop(key, 0)
-            yield Packet(connection, key[1], *times, message.data, gap)
-            return
-        try:
-            event = json.loads(message.data)
-            dropped, ended = int(event.get("dropped", 0)), str(event.get("ended", ""))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise self._wrong(f"an event that is not valid: {error}") from error
-        if dropped:
-            for from_client in (True, False):
-                of = connection.number, from_client
-                self._gaps[of] = self._gaps.get(of, 0) + dropped
-        else:
-            ours = connection.side == "client"
-            yield Packet(connection, ours, *times, b"", ended=ended or "closed")
+        gap = self._gaps.pop((number, from_client), 0)
+        yield Packet(connection, from_client, *times, data, gap, ended)
 
     def _wrong(self, text: str) -> DecodeError:
         return DecodeError(f"{self._path}: {text}", offset=self._file.tell())
@@ -125,15 +123,13 @@ def _expanded(chunk: Any) -> bytes:
     import lz4.frame
     import zstandard
 
-    size = chunk.uncompressed_size
+    size, data = chunk.uncompressed_size, chunk.data
     if chunk.compression == "lz4":
-        found: bytes = lz4.frame.LZ4FrameDecompressor().decompress(chunk.data, size + 1)
+        data = lz4.frame.LZ4FrameDecompressor().decompress(data, size + 1)
     elif chunk.compression == "zstd":
-        found = zstandard.ZstdDecompressor().stream_reader(chunk.data).read(size + 1)
-    elif chunk.compression == "":
-        found = chunk.data
-    else:
+        data = zstandard.ZstdDecompressor().stream_reader(data).read(size + 1)
+    elif chunk.compression:
         raise ValueError(f"unknown compression {chunk.compression!r}")
-    if len(found) != size:
+    if len(data) != size:
         raise ValueError(f"a chunk does not expand to the {size} bytes that it says")
-    return found
+    return bytes(data)

@@ -15,7 +15,6 @@ import importlib
 import importlib.util
 import queue
 import re
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -44,17 +43,15 @@ from rlwire.sessions.grpc.calls import metadata_of
 from rlwire.sessions.grpc.server import BEGUN, CallEvent
 from rlwire.sessions.websocket import WebSocketServerSession
 
-_SESSIONS: Final = {
-    "rlx": ("rlwire.sessions.rlx", "RLX"),
-    "dm-env-rpc": ("rlwire.sessions.dm_env_rpc", "DmEnvRpc"),
-    "openpi": ("rlwire.sessions.openpi", "OpenPI"),
-    "rllink": ("rlwire.sessions.rllink", "RLlink"),
-}
+_SESSIONS: Final = {"rlx": "RLX", "dm-env-rpc": "DmEnvRpc", "openpi": "OpenPI", "rllink": "RLlink"}
 _MISSING: Final = object()
 _NUMBERS: Final = (bool, int, float, np.generic, np.ndarray)
 
+_Key: TypeAlias = tuple[int, int]  # connection and call
+_Compare: TypeAlias = Callable[["_Message", Any], None]
 
-class Difference(Exception):
+
+class Difference(AssertionError):
     """The live peer's first message that differs from the recorded one."""
 
 
@@ -89,22 +86,22 @@ class _Message(NamedTuple):
     """A recorded message, or with the event None the end of its conversation."""
 
     talk: _Conversation
-    when: float
+    when: float  # seconds since the protocol's first packet
     from_client: bool = True
     event: Any = None
     asks: bool = False  # whether it is a request with a reply
     number: int = 0
 
-
-_Key: TypeAlias = tuple[int, int]  # connection and call
+    def __str__(self) -> str:
+        return f"connection {self.talk.key[0]}, message {self.number} ({_kind(self.event)})"
 
 
 def _session(scheme: str, side: str, limits: Limits | None) -> Any:
-    module, prefix = _SESSIONS[scheme]
+    module = importlib.import_module(f"rlwire.sessions.{scheme.replace('-', '_')}")
     options: dict[str, Any] = {"limits": limits}
     if (scheme, side) == ("rllink", "Client") and importlib.util.find_spec("zstandard"):
         options["compression"] = "zstd"
-    return getattr(importlib.import_module(module), f"{prefix}{side}Session")(**options)
+    return getattr(module, f"{_SESSIONS[scheme]}{side}Session")(**options)
 
 
 def _captured(message: bytes, from_client: bool, layer: Any) -> Dissected:
@@ -118,116 +115,100 @@ def _recorded(
     dissectors: dict[int, Any] = {}
     talks: dict[_Key, _Conversation] = {}
     metadata: dict[int, Any] = {}  # of the last call of a connection
-    others: set[str] = set()
+    labels: set[str] = set()
+    start: float | None = None
     for packet in packets(path, limits):
-        number, label, when = packet.connection.number, packet.connection.protocol, packet.monotonic
-        others.add(label)
-        if label != scheme or (only is not None and only[0] != number):
+        number = packet.connection.number
+        labels.add(packet.connection.protocol)
+        if packet.connection.protocol != scheme or (only and only[0] != number):
             continue
-        where = f"{path}: connection {number}"
+        start = packet.monotonic if start is None else start
+        when, where = packet.monotonic - start, f"{path}: connection {number}"
         if number not in dissectors:
-            dissectors[number] = dissector(label, limits)
+            dissectors[number] = dissector(scheme, limits)
             dissectors[number].decode = _captured
         if packet.gap:
-            raise RemoteProtocolError(
-                f"{where}: the recorder dropped the next {packet.gap} packets"
-            )
+            raise RemoteProtocolError(f"{where}: {packet.gap} packets are not in the recording")
         for found in dissectors[number].dissect(packet.data, packet.from_client):
             value = found.value
             if found.kind == "damaged":
                 raise DecodeError(f"{where}: {found.error}", offset=found.offset)
             if found.kind == "headers" and packet.from_client:
+                pairs = metadata_of([*value["headers"].items()])
                 metadata[number] = [
-                    pair for pair in metadata_of([*value["headers"].items()])
-                    if pair[1] != "(secret)" and str(pair[1]).strip("*")
-                ]  # fmt: skip
+                    pair for pair in pairs if pair[1] != "(secret)" and str(pair[1]).strip("*")
+                ]
             elif found.kind in ("trailers", "RST_STREAM") and (number, value["stream"]) in talks:
                 yield _Message(talks.pop((number, value["stream"])), when)
             elif found.kind == "captured":
                 key = number, value[1] if scheme == "dm-env-rpc" else 0
                 if only not in (None, key):
                     continue
-                talk = talks.get(key)
-                if talk is None:
-                    talk = talks[key] = _Conversation(scheme, key, limits)
-                    talk.options = {"metadata": metadata[number]} if number in metadata else {}
+                if key not in talks:
+                    talks[key] = _Conversation(scheme, key, limits)
+                    talks[key].options = (
+                        {"metadata": metadata[number]} if number in metadata else {}
+                    )
                 try:
-                    yield from talk.messages(value[0], packet.from_client, when)
+                    yield from talks[key].messages(value[0], packet.from_client, when)
                 except RlwireError as error:
-                    where += f": message {talk.count + 1} cannot be replayed"
+                    where += f": message {talks[key].count + 1} cannot be replayed"
                     raise DecodeError(f"{where}: {error}", offset=found.offset) from error
-        if packet.ended:
-            for key in [key for key in talks if key[0] == number]:
-                yield _Message(talks.pop(key), when)
+        for key in [key for key in talks if packet.ended and key[0] == number]:
+            yield _Message(talks.pop(key), when)
     if not dissectors:
-        has = ", ".join(sorted(others)) or "nothing"
+        has = ", ".join(sorted(labels)) or "nothing"
         raise RemoteProtocolError(f"{path}: expected a connection of {scheme}, the file has {has}")
 
 
-class _Comparison:
-    """Compares messages, and counts them."""
+def _compare(message: _Message, live: Any, tolerance: float, ignored: re.Pattern[str]) -> None:
+    """Raise `Difference` unless the live event is that of the recorded message."""
+    if isinstance(message.event, (Ping, Pong)):  # secrets, and offers of compression
+        return
+    side = "request" if message.from_client else "response"
+    at = f"{message}, {message.when:.3f} s"
+    if (kind := _kind(message.event)) != _kind(live):  # such as an error
+        raise Difference(f"{at}: {side}: recorded {kind}, live {shown(repr(live), 300)}")
+    one, other = (dict(_leaves(plain(event), side)) for event in (message.event, live))
+    for path in {**one, **other}:
+        pair = one.get(path, _MISSING), other.get(path, _MISSING)
+        for index, recorded, found in _differences(*pair, tolerance):
+            if not ignored.match(path) and not ignored.match(path + index):
+                values = f"recorded {recorded}, live {found}"
+                raise Difference(f"{at}: {shown(path + index)}: {values}")
 
-    def __init__(self, tolerance: float, ignore: Iterable[str]) -> None:
-        self.count = 0
-        self._tolerance = tolerance
-        paths = [re.escape(path).replace(r"\*", r"[^.\[]*") for path in ignore]
-        self._ignored = re.compile(rf"(?:{'|'.join(paths) or '(?!)'})(?![^.\[])").match
-        self._start: float | None = None
 
-    def time(self, message: _Message) -> float:
-        self._start = message.when if self._start is None else self._start
-        return message.when - self._start
-
-    def compare(self, message: _Message, live: Any) -> None:
-        self.count += 1
-        if isinstance(message.event, (Ping, Pong)):  # secrets, and offers of compression
-            return
-        side = "request" if message.from_client else "response"
-        at = f"{_name(message)}, {self.time(message):.3f} s"
-        if (kind := _kind(message.event)) != _kind(live):  # such as an error
-            raise Difference(f"{at}: {side}: recorded {kind}, live {shown(repr(live), 300)}")
-        one, other = (dict(_leaves(plain(event), side)) for event in (message.event, live))
-        for path in {**one, **other}:
-            pair = one.get(path, _MISSING), other.get(path, _MISSING)
-            for inside, recorded, found in self._differences(*pair):
-                if not self._ignored(path) and not self._ignored(path + inside):
-                    values = f"recorded {_text(recorded)}, live {_text(found)}"
-                    raise Difference(f"{at}: {shown(path + inside)}: {values}")
-
-    def _differences(self, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-        """Yield where two values differ: an index of an array, and both elements."""
-        if not (isinstance(one, _NUMBERS) and isinstance(other, _NUMBERS)):
-            if type(one) is not type(other) or one != other:
-                yield "", one, other
-            return
-        a, b = np.asarray(one), np.asarray(other)
-        arrays = isinstance(one, np.ndarray) or isinstance(other, np.ndarray)
-        if a.shape != b.shape or (arrays and a.dtype != b.dtype):
-            yield "", f"{a.dtype}{list(a.shape)}", f"{b.dtype}{list(b.shape)}"
-            return
-        same = a == b
-        if "f" in a.dtype.kind + b.dtype.kind:
-            same = np.isclose(a, b, self._tolerance, self._tolerance, equal_nan=True)
-        for index in map(tuple, np.argwhere(~np.asarray(same))):
-            yield f"[{','.join(map(str, index))}]" * bool(index), a[index], b[index]
+def _differences(one: Any, other: Any, tolerance: float) -> Iterator[tuple[str, str, str]]:
+    """Yield where two values differ: an index of an array, and both elements as texts."""
+    if not (isinstance(one, _NUMBERS) and isinstance(other, _NUMBERS)):
+        if type(one) is not type(other) or one != other:
+            a, b = ("nothing" if each is _MISSING else quoted(each) for each in (one, other))
+            yield "", a, b
+        return
+    x, y = np.asarray(one), np.asarray(other)
+    arrays = isinstance(one, np.ndarray) or isinstance(other, np.ndarray)
+    if x.shape != y.shape or (arrays and x.dtype != y.dtype):
+        yield "", f"{x.dtype}{list(x.shape)}", f"{y.dtype}{list(y.shape)}"
+        return
+    same = x == y
+    if "f" in x.dtype.kind + y.dtype.kind:
+        same = np.isclose(x, y, tolerance, tolerance, equal_nan=True)
+    for index in map(tuple, np.argwhere(~np.asarray(same))):
+        where = f"[{','.join(map(str, index))}]" * bool(index)
+        yield where, shown(str(x[index])), shown(str(y[index]))
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield each leaf's path; an empty list or dict is a leaf."""
-    if isinstance(value, dict) and value:
-        for name, item in value.items():
-            yield from _leaves(item, f"{path}.{name}")
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from _leaves(item, f"{path}[{index}]")
-    else:
+    items: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        items = [(f"{path}.{name}", item) for name, item in value.items()]
+    elif isinstance(value, list):
+        items = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+    if not items:
         yield path, value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, np.generic):
-        return shown(str(value))
-    return "nothing" if value is _MISSING else quoted(value)
+    for name, item in items:
+        yield from _leaves(item, name)
 
 
 def _kind(event: Any) -> str:
@@ -236,22 +217,18 @@ def _kind(event: Any) -> str:
     return type(event).__name__
 
 
-def _name(message: _Message) -> str:
-    return f"connection {message.talk.key[0]}, message {message.number} ({_kind(message.event)})"
-
-
 async def _as_client(
-    messages: Iterator[_Message], url: registry.URL, same: _Comparison, speed: float, given: Any
-) -> None:
+    messages: Iterator[_Message], url: registry.URL, compare: _Compare, speed: float, given: Any
+) -> int:
     begin, where, keywords = registry.resolve(url, "client", given, "async_")
-    start = time.monotonic()
+    start, count = time.monotonic(), 0
     clients: dict[_Conversation, Any] = {}
     replies: dict[_Conversation, asyncio.Task[Any]] = {}
     worlds: dict[str, str] = {}  # of dm_env_rpc: live names by recorded ones
     try:
         for message in messages:
             talk, event = message.talk, message.event
-            due = same.time(message) / speed if speed and message.from_client else 0.0
+            due = message.when / speed if speed and message.from_client else 0.0
             await asyncio.sleep(start + due - time.monotonic())
             if event is None:
                 if talk in clients:
@@ -261,42 +238,44 @@ async def _as_client(
                 with registry.spoken(where):
                     if talk not in clients:
                         clients[talk] = await begin(where, **talk.options, **keywords)
+                    connection = clients[talk]._connection
                     if not message.from_client:
                         reply = replies.pop(talk, None)
                         live = clients[talk].metadata if reply is None else await reply
                         if hasattr(event, "world_name") and hasattr(live, "world_name"):
                             worlds[event.world_name] = live.world_name  # which the server chooses
                             live = event
-                        same.compare(message, live)
+                        compare(message, live)
+                        count += 1
                         continue
                     if getattr(event, "world_name", None) in worlds:
                         event = dataclasses.replace(event, world_name=worlds[event.world_name])
-                    connection = clients[talk]._connection
                     if message.asks:
                         replies[talk] = asyncio.create_task(connection.exchange(event))
                     else:
                         await connection.send(event)
             except RlwireError as error:
-                raise RlwireError(f"{where}: {_name(message)}: {error}") from error
+                raise RlwireError(f"{where}: {message}: {error}") from error
     finally:
         for task in replies.values():
             task.cancel()
         await asyncio.gather(*replies.values(), return_exceptions=True)
         for client in clients.values():
             await client.__aexit__(None, None, None)
+    return count
 
 
 class _Player(Service):
     """Plays the recorded server: each live connection gets the next recorded one."""
 
     def __init__(
-        self, scheme: str, read: Callable[..., Iterator[_Message]], same: _Comparison, speed: float
+        self, scheme: str, read: Callable[..., Iterator[_Message]], compare: _Compare, speed: float
     ) -> None:
-        self._scheme, self._read, self._same, self._speed = scheme, read, same, speed
-        self.keys = deque(dict.fromkeys(message.talk.key for message in read()))
-        self.left = len(self.keys)
-        self.results: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
-        self._turn = threading.Lock()
+        self._scheme, self._read, self._compare, self._speed = scheme, read, compare, speed
+        self.keys = list(dict.fromkeys(message.talk.key for message in read()))
+        self._turns = iter(self.keys)
+        # Whether a message was compared; None: the end of a connection.
+        self.played: queue.SimpleQueue[bool | Exception | None] = queue.SimpleQueue()
 
     def session(self) -> Any:
         if self._scheme == "openpi":
@@ -306,44 +285,39 @@ class _Player(Service):
         return _session(self._scheme, "Server", None)
 
     def converse(self, connection: Any) -> None:
-        peer = _Call(connection, self._scheme) if self._scheme == "dm-env-rpc" else connection
-        asked = 0.0
-        with self._turn:
-            if not self.keys:
-                return
-            key = self.keys.popleft()
+        peer = _Call(connection) if self._scheme == "dm-env-rpc" else connection
+        asked, message = 0.0, None
+        key = next(self._turns, None)
+        if key is None:
+            return
         try:
             for message in self._read(only=key):
                 if message.event is None:
                     break
-                try:
-                    if message.from_client:
-                        asked, live = message.when, peer.receive()
-                        with self._turn:
-                            self._same.compare(message, live)
-                    else:
-                        if self._speed and asked:
-                            time.sleep((message.when - asked) / self._speed)
-                        peer.send(message.event)
-                except RlwireError as error:
-                    raise RlwireError(f"{connection.peer}: {_name(message)}: {error}") from error
-                self.results.put(0)
-            self.results.put(1)
+                if message.from_client:
+                    asked = message.when
+                    self._compare(message, peer.receive())
+                else:
+                    time.sleep((message.when - asked) / self._speed if self._speed else 0.0)
+                    peer.send(message.event)
+                self.played.put(message.from_client)
+            self.played.put(None)
+        except RlwireError as error:
+            self.played.put(RlwireError(f"{connection.peer}: {message}: {error}"))
         except Exception as error:
-            self.results.put(error)
+            self.played.put(error)
 
 
 class _Call:
     """A gRPC connection as that of its only call."""
 
-    def __init__(self, connection: Any, scheme: str) -> None:
-        self._connection, self._session = connection, _session(scheme, "Server", None)
-        self._call: Any = None
+    def __init__(self, connection: Any) -> None:
+        self._connection, self._session = connection, _session("dm-env-rpc", "Server", None)
 
     def receive(self) -> Any:
-        self._call, data = self._connection.receive()
-        if data is BEGUN:
-            return self.receive()
+        data = BEGUN
+        while data is BEGUN:
+            self._call, data = self._connection.receive()
         if isinstance(data, CallEvent):
             raise ConnectionClosed(data.value)
         return self._session.receive(data)[0]
@@ -352,20 +326,23 @@ class _Call:
         self._connection.send((self._call, self._session.send(event)))
 
 
-def _as_server(url: registry.URL, player: _Player, timeout: float) -> None:
+def _as_server(url: registry.URL, player: _Player, timeout: float) -> int:
     kind: Any = type("Player", (StreamServer,), {"scheme": url.scheme})
+    left, count = len(player.keys), 0
     with kind(url.replace(options=()), player, workers="threads") as server:
-        while player.left:
+        while left:
             try:
-                result = player.results.get(timeout=timeout)
+                result = player.played.get(timeout=timeout)
             except queue.Empty:
                 raise DeadlineExceeded(
                     f"{server.url}: no message from a client within {timeout:g} s, "
-                    f"{player.left} recorded connections are not over"
+                    f"{left} recorded connections are not over"
                 ) from None
             if isinstance(result, Exception):
                 raise result
-            player.left -= result
+            left -= result is None
+            count += result is True
+    return count
 
 
 def replay(
@@ -381,22 +358,35 @@ def replay(
 ) -> int:
     """Play one side of a recording against a live peer; return the number of compared messages.
 
-    With ``side="server"``, listen at `url`. Further arguments are those of `rlwire.testing.replay`,
-    and so are the errors, but `Difference` instead of AssertionError.
+    Args:
+        path: the recording, of RLX, dm_env_rpc, RLlink or openpi.
+        url: the live server; with ``side="server"``, where to listen for clients.
+        side: which recorded side to play; the messages of the other one are compared.
+        speed: 1 sends at the recorded times, 2 twice as fast, 0 as fast as replies come. A request
+            always waits for the reply to the one before.
+        tolerance: absolute and relative, of floats, as in `numpy.isclose`.
+        ignore: paths that may differ, such as ``response.info.time``; ``*`` is any name.
+        timeout: seconds for a message of the peer, unless the URL has its own.
+        options: of the protocol's client, such as ``auth``.
+
+    Raises:
+        Difference: a message differs; has its number, the path and both values.
+        ValueError: the protocol has no reply to each request.
+        RlwireError, OSError: the file is invalid; the peer is not there, closes or is silent.
     """
     where = registry.parse_url(url)
     if where.scheme not in _SESSIONS:
         known = ", ".join(_SESSIONS)
         raise ValueError(f"replay needs requests with replies, as in {known}; not {where.scheme}")
-    same = _Comparison(tolerance, ignore)
+    paths = "|".join(re.escape(each).replace(r"\*", r"[^.\[]*") for each in ignore) or "(?!)"
+    ignored = re.compile(rf"(?:{paths})(?![^.\[])")
+    compare = functools.partial(_compare, tolerance=tolerance, ignored=ignored)
     read = functools.partial(_recorded, path, where.scheme, options.get("limits"))
     if side == "server":
-        _as_server(where, _Player(where.scheme, read, same, speed), timeout)
-    else:
-        if not any(name.startswith("timeout") for name in where.query):
-            options["timeout"] = timeout
-        asyncio.run(_as_client(read(), where, same, speed, options))
-    return same.count
+        return _as_server(where, _Player(where.scheme, read, compare, speed), timeout)
+    if not any(name.startswith("timeout") for name in where.query):
+        options["timeout"] = timeout
+    return asyncio.run(_as_client(read(), where, compare, speed, options))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -420,12 +410,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Replay; print the result, and return the exit status."""
-    options = dict(vars(given))
-    path, url = options.pop("file"), options.pop("url")
-    for name in ("command", "run"):
-        options.pop(name, None)
+    options = {name: each for name, each in vars(given).items() if name not in ("command", "run")}
     try:
-        print(f"{replay(path, url, **options)} messages are equal")
+        print(f"{replay(options.pop('file'), options.pop('url'), **options)} messages are equal")
     except Difference as difference:
         print(difference)
         return 1

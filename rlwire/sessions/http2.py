@@ -125,6 +125,7 @@ class Http2Session(frames.Http2Endpoint):
         self._taken = 0  # the highest one accepted: GOAWAY's number never increases
         self._next = 1 if client else 2  # the next stream number of this side
         self._reset_by_us: dict[int, None] = {}
+        self._limits = limits
         self._fields_codec = Headers(limits)
         self._blankers: tuple[SecretBlanker, SecretBlanker] | None = None
         self._resets_left = float(RESETS_ALLOWED)
@@ -469,7 +470,7 @@ class Http2Session(frames.Http2Endpoint):
     def blank(self, data: Buffer, sent: bool) -> Any:
         """Return frames without their secrets, for a recording."""
         if self._blankers is None:
-            self._blankers = SecretBlanker(), SecretBlanker()
+            self._blankers = SecretBlanker(self._limits), SecretBlanker(self._limits)
         return self._blankers[sent].blank(data)
 
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:

@@ -8,16 +8,20 @@ Source: the MCAP specification, version 0, with the package ``mcap``.
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import os
+import queue
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from io import FileIO
+from itertools import chain, count
+from multiprocessing.util import Finalize
 from time import monotonic_ns, sleep, time_ns
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from rlwire.errors import RlwireError, optional
@@ -32,6 +36,8 @@ CHUNK: Final = 128 * 2**10
 """Bytes of a chunk of the file. A killed process loses the last chunk, and what is queued."""
 
 _PEERS = 4096  # of one datagram socket; a datagram from another peer is not recorded
+_EACH = 160  # bytes of a queued packet beside its data
+_WRITTEN = 8192  # bytes from which on the file is written; each time, other threads run first
 _SMALL = 16384  # bytes that a message with secrets may have; larger ones need no further copy
 _PAUSE = 0.02  # seconds between two visits to the queue, each of which delays the connections
 _LINGER = 1.0  # seconds without a connection before the file is finished
@@ -47,9 +53,15 @@ class Recording(NamedTuple):
 
     def tap(self, side: str, peer: str) -> Tap | None:
         """Begin to record a connection; if that is impossible, log an error and return None."""
+        path = os.path.abspath(self.file)
         try:
-            return Recorder.begin(self, side, peer)
-        except OSError as error:
+            with Recorder._lock:
+                if path not in Recorder._all:
+                    Recorder._all[path] = Recorder(path)
+                recorder = Recorder._all[path]
+                recorder.open += 1
+                return Tap(recorder, next(recorder.numbers), self, side, peer)
+        except (OSError, RuntimeError) as error:  # a RuntimeError: no thread can start
             logger.error("%s: not recorded in %s: %s", peer, self.file, error)
             return None
 
@@ -71,189 +83,187 @@ class Recorder:
     """Writes one file, for all connections of this process with the same path.
 
     The file is finished a second after the last connection has ended, and when the process exits.
+    Once writing has failed, nothing more is recorded with this path.
     """
 
-    _all: Final[dict[tuple[int, str], Recorder]] = {}
-    _lock: Final = threading.Lock()  # of `_all`, and of beginning and finishing
+    _all: Final[dict[str, Recorder]] = {}
+    _lock: Final = threading.RLock()  # of all recorders; a fork holds it
 
-    @classmethod
-    def begin(cls, what: Recording, side: str, peer: str) -> Tap:
-        """Begin to record a connection."""
-        key = os.getpid(), os.path.abspath(what.file)
-        with cls._lock:
-            recorder = cls._all.get(key)
-            if recorder is None:
-                recorder = cls._all[key] = cls(key)
-            recorder._open += 1
-        return Tap(recorder, next(recorder._numbers), what, side, peer)
-
-    def __init__(self, key: tuple[int, str]) -> None:
+    def __init__(self, path: str) -> None:
         with optional("mcap", "record"):
             from mcap.writer import CompressionType, Writer
-        self._key = key
-        self._file = _create(key[1])
-        self.path = self._file.name
+        self._key, self._file = path, _File(path)
+        self.path = self._file.path
+        self.open = 0  # connections
         self.dropped = 0
-        self._writer = Writer(self._file, chunk_size=CHUNK, compression=CompressionType.LZ4)
+        self._writer = Writer(self._file, chunk_size=CHUNK, compression=CompressionType.LZ4)  # type: ignore[arg-type]
         self._writer.start("rlwire", "rlwire")
         self._schemas: dict[str, int] = {}
-        self._numbers = count(1)
+        self.numbers = count(1)  # of connections
         self._wall = time_ns() - monotonic_ns()
-        self._queue: deque[tuple[Tap, str, int, bytes]] = deque()
+        self._queue: queue.SimpleQueue[tuple[Tap, str, int, bytes] | None] = queue.SimpleQueue()
         self._queued = 0  # bytes
-        self._guard = threading.Lock()  # of `_queued`
-        self._open = 0
-        self._asleep, self._over = False, False
-        self._wake = threading.Event()
+        self._over = False
         self._thread = threading.Thread(target=self._run, name=f"recorder {self.path}", daemon=True)
         self._thread.start()
-        atexit.register(self.finish)
+        # Unlike those of atexit, it is also called in processes of multiprocessing.
+        self._at_exit = Finalize(None, self.finish, exitpriority=0)
         logger.info("recording to %s", self.path)
 
-    def put(self, tap: Tap, topic: str, parts: Sequence[Buffer]) -> bool:
-        """Queue a copy of the bytes; return False if there is no room."""
-        size = sum(map(len, parts))
-        with self._guard:
-            if self._over or self._queued + size > QUEUED:
-                return False
-            self._queued += size
-        self._queue.append((tap, topic, monotonic_ns(), b"".join(parts)))
-        if self._asleep:
-            self._wake.set()
-        return True
+    def has_room(self, size: int) -> bool:
+        """Return whether that many bytes can be queued; hold the lock until `put`."""
+        return not self._over and self._queued + size + _EACH <= QUEUED
 
-    def end(self) -> None:
-        """Count the end of a connection."""
+    def put(self, tap: Tap, topic: str, data: bytes) -> None:
+        """Queue a packet."""
+        if not self._over:
+            self._queue.put((tap, topic, monotonic_ns(), data))
+            self._queued += len(data) + _EACH
+
+    def finish(self, if_unused: bool = False) -> None:
+        """Write what is queued, and finish the file; later connections begin another one."""
         with self._lock:
-            self._open -= 1
-
-    def finish(self) -> None:
-        """Write what is queued, and finish the file."""
-        self._over = True
-        self._wake.set()
-        self._thread.join()
+            if if_unused and self.open:
+                return
+            if self._all.get(self._key) is self:
+                del self._all[self._key]
+            self._over = True
+            self._queue.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
     def _run(self) -> None:
         try:
-            idle = 0.0
-            while not self._over:
-                if self._write():
-                    idle = 0.0
-                elif self._open:
-                    self._rest()
-                    continue
-                elif idle < _LINGER:
-                    idle += _PAUSE
-                else:
-                    self._forget(if_unused=True)
-                sleep(_PAUSE)
-            self._write()
-            self._writer.finish()  # type: ignore[no-untyped-call]
-        except OSError as error:
+            with self._file.raw:
+                for packet in self._packets():
+                    self._write(*packet)
+                self._writer.finish()  # type: ignore[no-untyped-call]
+                self._file.flush()
+        except Exception as error:  # of the disk, or of the package
             logger.error("%s: the recording has ended: %s", self.path, error)
-        finally:
-            self._over = True
-            self._forget()
-            self._file.close()
-            self._queue.clear()
+            with self._lock:
+                self._over, self._queue = True, queue.SimpleQueue()
+        self._at_exit.cancel()
         if self.dropped:
             logger.warning(
                 "%s: dropped %d packets, because %d bytes were waiting to be written",
                 self.path, self.dropped, QUEUED,
             )  # fmt: skip
 
-    def _forget(self, if_unused: bool = False) -> None:
-        """Make later connections begin another file."""
-        with self._lock:
-            if not (if_unused and self._open):
-                self._over = True
-                self._all.pop(self._key, None)
-                atexit.unregister(self.finish)
-
-    def _rest(self) -> None:
-        """Wait until a packet is queued."""
-        self._wake.clear()
-        self._asleep = True
-        if not (self._queue or self._over):
-            self._wake.wait(_LINGER)
-        self._asleep = False
-
-    def _write(self) -> bool:
-        """Write what is queued; return whether there was anything."""
-        wrote = 0
-        while self._queue:
-            tap, topic, at, data = self._queue.popleft()
-            channel = tap.channels.get(topic) or self._channel(tap, topic)
-            self._writer.add_message(channel, self._wall + at, data, at)
-            wrote += 1
-            with self._guard:
-                self._queued -= len(data)
+    def _packets(self) -> Iterator[tuple[Tap, str, int, bytes]]:
+        """Yield what is queued, until the file is to be finished."""
+        while True:
+            if self._queue.empty():
+                self._file.flush()
+                sleep(_PAUSE)
+            try:
+                packet = self._queue.get(timeout=_LINGER)
+            except queue.Empty:
+                self.finish(if_unused=True)
+                continue
+            if packet is None:
+                return
+            yield packet
             sleep(0)  # a connection's thread may wait for the interpreter
-        if wrote:
-            self._file.flush()
-        return wrote > 0
+
+    def _write(self, tap: Tap, topic: str, at: int, data: bytes) -> None:
+        channel = tap.channels.get(topic) or self._channel(tap, topic)
+        self._writer.add_message(channel, self._wall + at, data, at)
+        with self._lock:
+            self._queued -= len(data) + _EACH
 
     def _channel(self, tap: Tap, topic: str) -> int:
         what = tap.what
-        schema = f"{what.protocol} {what.version}", "", b""
+        encoding, schema = what.protocol, (f"{what.protocol} {what.version}", "", b"")
         if topic == "events":
-            schema = "rlwire.Event", "jsonschema", _EVENT
+            encoding, schema = "json", ("rlwire.Event", "jsonschema", _EVENT)
         if schema[0] not in self._schemas:
             self._schemas[schema[0]] = self._writer.register_schema(*schema)
         facts = {"protocol": what.protocol, "side": tap.side, "peer": tap.peer}
-        tap.channels[topic] = self._writer.register_channel(
-            f"/{tap.number}/{topic}",
-            "json" if topic == "events" else what.protocol,
-            self._schemas[schema[0]],
-            facts,
-        )
+        given = f"/{tap.number}/{topic}", encoding, self._schemas[schema[0]], facts
+        tap.channels[topic] = self._writer.register_channel(*given)
         return tap.channels[topic]
 
 
-def _create(path: str) -> IO[bytes]:
-    """Create the file, or ``NAME-2.mcap`` and so on if it exists."""
-    stem, suffix = os.path.splitext(path)
-    for number in count(1):
-        try:
-            return open(path if number == 1 else f"{stem}-{number}{suffix}", "xb")
-        except FileExistsError:
-            if number == 1:
-                logger.warning("%s exists and is kept", path)
-    raise AssertionError
+class _File:
+    """A new file, ``NAME-2.mcap`` and so on if it exists.
+
+    Its buffer is Python's, which a forked process does not write once more when it exits.
+    """
+
+    def __init__(self, path: str) -> None:
+        stem, suffix = os.path.splitext(path)
+        for name in chain([path], (f"{stem}-{number}{suffix}" for number in count(2))):
+            with suppress(FileExistsError):
+                self.raw = FileIO(name, "x")
+                break
+        if name != path:
+            logger.warning("%s exists and is kept", path)
+        self.path, self.size = name, 0
+        self._buffer = bytearray()
+
+    def tell(self) -> int:
+        return self.size
+
+    def write(self, data: Buffer) -> None:
+        self._buffer += data
+        self.size += len(data)
+        if len(self._buffer) > _WRITTEN:
+            self.flush()
+
+    def flush(self) -> None:
+        while self._buffer:
+            del self._buffer[: self.raw.write(self._buffer)]
 
 
+@dataclass(eq=False)
 class Tap:
-    """Records one connection, for its thread."""
+    """Records one connection, for its thread.
 
-    def __init__(
-        self, recorder: Recorder, number: int, what: Recording, side: str, peer: str
-    ) -> None:
-        self.number, self.what, self.side, self.peer = number, what, side, peer
-        self.channels: dict[str, int] = {}  # by topic, for the recorder
-        self._recorder = recorder
-        self._topics = ("server", "client") if side == "client" else ("client", "server")
-        self._gap = 0  # packets dropped since the last one
-        self._ended = False
+    Attributes:
+        users: the connection, or the sockets with its datagrams; 0 after its end.
+        channels: the recorder's, by topic.
+        gap: packets dropped since the last one.
+    """
+
+    recorder: Recorder
+    number: int
+    what: Recording
+    side: str
+    peer: str
+    users: int = 1
+    channels: dict[str, int] = field(default_factory=dict)
+    gap: int = 0
 
     def record(self, sent: bool, parts: Sequence[Buffer]) -> None:
         """Record a message or datagram."""
-        put = self._recorder.put
-        if self._gap and put(self, "events", [json.dumps({"dropped": self._gap}).encode()]):
-            self._gap = 0
-        if self._gap or not put(self, self._topics[sent], parts):
-            self._gap += 1
-            self._recorder.dropped += 1
+        with Recorder._lock:
+            if not self.users:
+                return
+            if not self.recorder.has_room(sum(map(len, parts))):
+                self.gap += 1
+                self.recorder.dropped += 1
+                return
+            if self.gap:
+                self._put_event(dropped=self.gap)
+                self.gap = 0
+            topic = "client" if sent == (self.side == "client") else "server"
+            self.recorder.put(self, topic, b"".join(parts))
+
+    def end(self, reason: str) -> None:
+        """Record that a user has ended the connection; the last one ends the recording."""
+        with Recorder._lock:
+            self.users -= 1
+            if not self.users:
+                self._put_event(dropped=self.gap, ended=reason)
+                self.recorder.open -= 1
+
+    def _put_event(self, **facts: Any) -> None:
+        self.recorder.put(self, "events", json.dumps(facts).encode())
 
     def recorded(self, session: Any) -> RecordedSession:
         """Return a session for the `StreamCore` that records the messages of `session`."""
         return RecordedSession(session, self)
-
-    def end(self, reason: str) -> None:
-        """Record the end of the connection."""
-        if not self._ended:
-            self._ended = True
-            self._recorder.put(self, "events", [json.dumps({"ended": reason}).encode()])
-            self._recorder.end()
 
 
 class RecordedSession:
@@ -264,53 +274,47 @@ class RecordedSession:
         self._blank: Callable[[Any, bool], Buffer] | None = getattr(session, "blank", None)
         for name in ("send", "refuse", "outgoing", "farewell"):
             if hasattr(session, name):
-                setattr(self, name, self._sending(getattr(session, name)))
+                setattr(self, name, partial(self._sent, getattr(session, name)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    def _sending(self, method: Callable[..., Sequence[Buffer]]) -> Callable[..., Sequence[Buffer]]:
-        def send(*arguments: Any) -> Sequence[Buffer]:
-            buffers = method(*arguments)
-            said = buffers
-            if self._blank is not None and buffers:
-                if sum(map(len, buffers)) <= _SMALL:
-                    said = [b"".join(buffers)]
-                said = [self._blank(part, True) for part in said]
-            if buffers:
-                self._tap.record(True, said)
-            return buffers
+    def _record(self, sent: bool, parts: Sequence[Buffer]) -> None:
+        if self._blank is not None:
+            parts = [self._blank(part, sent) for part in parts]
+        self._tap.record(sent, parts)
 
-        return send
+    def _sent(self, method: Callable[..., Sequence[Buffer]], *arguments: Any) -> Sequence[Buffer]:
+        buffers = method(*arguments)
+        if buffers:
+            small = self._blank is not None and sum(map(len, buffers)) <= _SMALL
+            self._record(True, [b"".join(buffers)] if small else buffers)
+        return buffers
 
-    def _came(self, data: Any) -> list[Buffer]:
-        return [data if self._blank is None else self._blank(data, False)]
-
-    def frame_size(self, buffer: Any, start: int, end: int) -> int:
+    def frame_size(self, buffer: Any, start: int, end: int) -> Any:
         try:
-            return int(self._session.frame_size(buffer, start, end))
+            return self._session.frame_size(buffer, start, end)
         except RlwireError:
-            self._tap.record(False, [bytes(buffer[start:end])])
+            self._record(False, [bytes(buffer[start:end])])
             raise
 
     def receive(self, message: Any) -> Any:
-        self._tap.record(False, self._came(message))
+        self._record(False, [message])
         return self._session.receive(message)
 
     def receive_whole(self, buffer: Any, size: int) -> Any:
         came = bytes(buffer[:size])  # which the session may change
+        events: Any = ()
         try:
             events = self._session.receive_whole(buffer, size)
-        except RlwireError:
-            self._tap.record(False, self._came(came))
-            raise
-        if events is not None:  # else `receive` follows
-            self._tap.record(False, self._came(came))
+        finally:
+            if events is not None:  # else `receive` follows
+                self._record(False, [came])
         return events
 
 
 class DatagramTaps:
-    """Records datagram sockets: a client's as one connection, a server's as one for each peer.
+    """Records a datagram socket: a client's as one connection, a server's as one for each peer.
 
     Servers with several ports, such as PERLERT's lobby and rollouts, share those of their peers.
     """
@@ -327,6 +331,10 @@ class DatagramTaps:
             if len(self._taps) >= _PEERS:
                 return
             self._taps[key] = self._tap(key)
+            if len(self._taps) == _PEERS:
+                logger.warning(
+                    "%s: peers after the first %d are not recorded", self._what.file, _PEERS
+                )
         if (tap := self._taps[key]) is not None:
             tap.record(sent, [datagram])
 
@@ -334,13 +342,29 @@ class DatagramTaps:
         name = f"{peer[0]}:{peer[1]}"
         if self._remote is not None:
             return self._what.tap("client", name)
-        key = os.getpid(), self._what, peer
-        tap = self._shared.get(key) or self._what.tap("server", name)
-        if tap is not None:
-            self._shared[key] = tap
-        return tap
+        with Recorder._lock:
+            tap = self._shared.get((self._what, peer))
+            if tap is not None and tap.users:
+                tap.users += 1
+            elif tap := self._what.tap("server", name):
+                self._shared[self._what, peer] = tap
+            return tap
 
     def close(self) -> None:
-        for tap in self._taps.values():
-            if tap is not None:
-                tap.end("closed on this side")
+        taps, self._taps = self._taps, {}
+        for tap in filter(None, taps.values()):
+            tap.end("closed on this side")
+
+
+def _forget_parents() -> None:
+    """In a forked process: its parent alone writes what it has begun."""
+    Recorder._all.clear()
+    DatagramTaps._shared.clear()
+    Recorder._lock.release()
+
+
+os.register_at_fork(
+    before=Recorder._lock.acquire,
+    after_in_parent=Recorder._lock.release,
+    after_in_child=_forget_parents,
+)

@@ -427,6 +427,7 @@ class ThreadServer(BaseServer[Connection]):
             with self._lock:
                 del self._open[thread]
             self._log.error("%s: closed, cannot start its thread: %s", connection.peer, error)
+            connection.core.abort()
             raise _NoThread from error
 
     def _serve(self, connection: Connection, host: str, handler: Handler | None) -> None:

@@ -326,7 +326,7 @@ async def open_stream(
             server_hostname=server_hostname or None,
         )
         stream, what, handshake = TLSStream, "TLS", _shake_hands(loop, made)
-    with on_error(made.close):
+    with on_error(made.close), on_error(owner.core.abort):
         try:
             await asyncio.wait_for(handshake, handshake_timeout)
         except asyncio.TimeoutError as error:

@@ -21,9 +21,8 @@ pytest.importorskip("mcap")
 def recorded(tmp_path_factory):
     """Return the bytes of a recording of several chunks."""
     path = tmp_path_factory.mktemp("recorded") / "run.mcap"
-    size = recorder.CHUNK
-    recorder.CHUNK = 2000
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorder, "CHUNK", 2000)
         with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
             env = rlwire.make(server.url, record=path)
             for _ in range(20):
@@ -32,8 +31,6 @@ def recorded(tmp_path_factory):
             env.close()
         for each in list(recorder.Recorder._all.values()):
             each.finish()
-    finally:
-        recorder.CHUNK = size
     return path.read_bytes()
 
 
@@ -64,17 +61,34 @@ def test_a_foreign_file_is_refused_in_one_line(tmp_path):
         assert caught.value.offset is not None
 
 
-def test_another_programs_recording_is_refused(tmp_path):
-    from mcap.writer import Writer
+def written(path, topic, data, packed="lz4"):
+    """Write a file with one message, as rlwire's; return its bytes."""
+    from mcap.writer import CompressionType, Writer
 
-    path = tmp_path / "other.mcap"
-    writer = Writer(str(path))
-    writer.start()
-    channel = writer.register_channel("/camera", "ros1", 0)
-    writer.add_message(channel, 1, b"x", 1)
-    writer.finish()
-    with pytest.raises(DecodeError, match="/camera"):
-        list(packets(str(path)))
+    kinds = {"lz4": CompressionType.LZ4, "zstd": CompressionType.ZSTD, "": CompressionType.NONE}
+    with open(path, "wb") as file:
+        writer = Writer(file, compression=kinds[packed])
+        writer.start()
+        facts = {"protocol": "rlx", "side": "client", "peer": "x"}
+        writer.add_message(writer.register_channel(topic, "rlx", 0, facts), 1, data, 1)
+        writer.finish()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("topic", "data"),
+    [
+        ("/camera", b"x"),
+        ("/1/events", b"[]"),
+        ("/1/events", b'{"dropped": Infinity}'),
+        ("/1/events", b"[" * 100_000),
+    ],
+)
+def test_another_programs_recording_is_refused(topic, data, tmp_path):
+    written(tmp_path / "run.mcap", topic, data)
+    with pytest.raises(DecodeError, match=topic if topic == "/camera" else "event") as caught:
+        list(packets(str(tmp_path / "run.mcap")))
+    assert caught.value.offset is not None
 
 
 def test_mutated_files_raise_our_errors_alone(recorded, tmp_path):
@@ -101,18 +115,7 @@ def test_a_chunk_that_says_it_is_huge(recorded, tmp_path):
 
 @pytest.mark.parametrize("packed", ["lz4", "zstd", ""])
 def test_other_compressions_and_bombs(packed, tmp_path):
-    from mcap.writer import CompressionType, Writer
-
-    kinds = {"lz4": CompressionType.LZ4, "zstd": CompressionType.ZSTD, "": CompressionType.NONE}
-    path = tmp_path / "run.mcap"
-    with open(path, "wb") as file:
-        writer = Writer(file, compression=kinds[packed])
-        writer.start()
-        facts = {"protocol": "rlx", "side": "client", "peer": "x"}
-        channel = writer.register_channel("/1/client", "rlx", 0, facts)
-        writer.add_message(channel, 1, bytes(10**6), 1)
-        writer.finish()
-    data = bytearray(path.read_bytes())
+    data = bytearray(written(tmp_path / "run.mcap", "/1/client", bytes(10**6), packed))
     (found,) = listed(tmp_path, data)
     assert found[1] == bytes(10**6)
     if not packed:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
-import glob
-import inspect
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -14,32 +15,34 @@ import threading
 import time
 from collections import defaultdict
 
+import gymnasium
 import numpy as np
 import pytest
 
 import rlwire
+import rlwire.aio
 from rlwire.codecs.rllink import SetState
 from rlwire.errors import MissingExtra
 from rlwire.recording.files import packets
 from rlwire.transports import recorder
+from rlwire.transports.recorder import Recorder, Recording
 
 pytest.importorskip("mcap")
 
 SECRET = "s3cr3t-9"
 
 
-class Agent:
-    def __init__(self, *_):
-        pass
+class Frames(gymnasium.Env):
+    """Observations of 120 KB, in which any bytes of frames occur."""
 
-    def init(self, exploit=False):
-        return True
+    observation_space = gymnasium.spaces.Box(0, 255, (200, 200, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
 
-    def update(self, reward, state, terminal):
-        return 1
+    def reset(self, **_):
+        return self.np_random.integers(10, size=(200, 200, 3), dtype=np.uint8), {}
 
-    def reset(self):
-        return True
+    def step(self, action):
+        return self.reset()[0], 1.0, False, False, {}
 
 
 class Policy:
@@ -47,18 +50,20 @@ class Policy:
         return {"actions": np.zeros((2, 3), np.float32)}
 
 
+def finish():
+    for each in list(Recorder._all.values()):
+        each.finish()
+
+
 @pytest.fixture(autouse=True)
 def finished():
     yield
-    for each in list(recorder.Recorder._all.values()):
-        each.finish()
+    finish()
 
 
 def read(path):
     """Return the bytes of each connection and direction, and why each ended."""
-    for each in list(recorder.Recorder._all.values()):
-        if each.path == os.path.abspath(path):
-            each.finish()
+    finish()
     sent, ended = defaultdict(bytes), {}
     for packet in packets(str(path)):
         sent[packet.connection.number, packet.from_client] += packet.data
@@ -80,20 +85,19 @@ def both(tmp_path, thing, url, use, **options):
     return ours, theirs
 
 
-def play(url, **options):
-    env = rlwire.make(url, **options)
-    env.reset(seed=3)
-    for step in range(6):
-        if any(env.step(step % 2)[2:4]):
-            env.reset()
-    env.close()
+def play(url, episodes=1, **options):
+    with contextlib.closing(rlwire.make(url, **options)) as env:
+        for _ in range(episodes):
+            env.reset(seed=3)
+            for step in range(6):
+                if any(env.step(step % 2)[2:4]):
+                    env.reset()
 
 
 def press(url, **options):
-    env = rlwire.make(url, **options)
-    env.reset()
-    env.step([("KeyEvent", "Left", True)])
-    env.close()
+    with contextlib.closing(rlwire.make(url, **options)) as env:
+        env.reset()
+        env.step([("KeyEvent", "Left", True)])
 
 
 def infer(url, **options):
@@ -101,12 +105,9 @@ def infer(url, **options):
         client.infer({"state": np.arange(5.0)})
 
 
-def play_rlx(url, **options):
-    rlwire.play("gym:CartPole-v1", url, episodes=1, seed=2, **options)
-
-
 CASES = {
     "dm-env-rpc": ("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", play),
+    "frames": (Frames, "dm-env-rpc://127.0.0.1:0", play),
     "unix": ("gym:CartPole-v1", "dm-env-rpc+unix://{}/socket", play),
     "shm": ("gym:CartPole-v1", "dm-env-rpc+shm://{}/socket", play),
     "universe": ("gym:CartPole-v1", "universe://127.0.0.1:0", press),
@@ -131,39 +132,22 @@ def test_both_ends_record_the_same(name, tmp_path):
     assert set(ours[1]) == set(theirs[1]) == {1}
 
 
-def test_rlx_in_threads_on_a_loop_and_in_processes(tmp_path, monkeypatch):
-    (tmp_path / "recorded_agents.py").write_text(inspect.getsource(Agent))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for workers in ("threads", "asyncio", 2):
-        folder = tmp_path / str(workers)
-        folder.mkdir()
-        record = folder / "server.mcap"
-        with rlwire.serve(
-            "recorded_agents:Agent" if workers == 2 else Agent,
-            "rlx://127.0.0.1:0",
-            workers=workers,
-            record=record,
-        ) as server:
-            play_rlx(server.url, record=folder / "client.mcap")
-        sent, _ = read(folder / "client.mcap")
-        if workers == 2:  # finished in the other process
-            until = time.monotonic() + 20
-            while not (found := glob.glob(f"{folder}/server*.mcap")) and time.monotonic() < until:
-                time.sleep(0.05)
-            assert read(found[0])[0] == sent
-        else:
-            assert read(record)[0] == sent
+@pytest.mark.parametrize("workers", ["threads", "asyncio", 2])
+def test_workers(workers, tmp_path):
+    url, record = "rlx://127.0.0.1:0", tmp_path / "server.mcap"
+    with rlwire.serve("tests.agents:Agent", url, workers=workers, record=record) as server:
+        rlwire.play("gym:CartPole-v1", server.url, episodes=1, record=tmp_path / "client.mcap")
+    finish()
+    ours, theirs = sorted(tmp_path.iterdir())
+    assert read(ours)[0] == read(theirs)[0]
 
 
 def test_datagrams_without_the_cipher(tmp_path):
     key = bytes(range(32))
     ours, theirs = tmp_path / "client.mcap", tmp_path / "server.mcap"
-    with rlwire.serve(
-        "gym:CartPole-v1", "perlert://127.0.0.1:0/cart", auth=key, rate=200, record=theirs
-    ) as server:
-        play(
-            f"{server.url}/cart" if "/cart" not in server.url else server.url, auth=key, record=ours
-        )
+    url = "perlert://127.0.0.1:0/cart"
+    with rlwire.serve("gym:CartPole-v1", url, auth=key, rate=200, record=theirs) as server:
+        play(server.url, auth=key, record=ours)
     client, server_ = read(ours)[0], read(theirs)[0]
     assert any(b"CartPole" in data or b"cart" in data for data in client.values())
     assert set(client) == set(server_) == {(1, True), (1, False)}  # lobby and rollout
@@ -171,73 +155,71 @@ def test_datagrams_without_the_cipher(tmp_path):
     assert server_[1, False].startswith(client[1, False])  # and what the client did not wait for
 
 
-@pytest.mark.parametrize("name", ["dm-env-rpc", "universe", "openpi", "rfb", "grpcio"])
-def test_secrets_are_blanked(name, tmp_path):
-    more = {"lockstep": True} if name == "universe" else {}
-    if name == "rfb":
-        paths = tmp_path / "client.mcap", tmp_path / "server.mcap"
-        with rlwire.serve(
-            "gym:CartPole-v1", "universe://127.0.0.1:0+0", auth=SECRET, record=paths[1]
-        ) as server:
-            env = rlwire.make(server.url, auth=SECRET, record=paths[0])
-            env.reset()
-            env.close()
-    elif name == "grpcio":
-        grpc = pytest.importorskip("grpc")
-        paths = (tmp_path / "server.mcap",)
-        with (
-            rlwire.serve(
-                "gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", auth=SECRET, record=paths[0]
-            ) as server,
-            grpc.insecure_channel(server.url.partition("//")[2]) as channel,
-        ):
-            call = channel.stream_stream("/dm_env_rpc.v1.Environment/Process")
-            for _ in range(2):  # in the second call, HPACK refers to its table
-                replies = call(
-                    iter([b"\x0a\x00"]), metadata=[("authorization", f"Bearer {SECRET}")]
-                )
-                assert next(replies)
-                replies.cancel()
-    else:
-        thing, url, use = CASES[name]
-        paths = both(tmp_path, thing, url, use, auth=SECRET, **more)
-    hidden = [SECRET.encode(), base64.b64encode(f"{SECRET}:".encode())]
+def press_pixels(url, **options):
+    with contextlib.closing(rlwire.make(url, **options)) as env:
+        env.reset()
+
+
+def call_grpcio(url, auth, **_):
+    grpc = pytest.importorskip("grpc")
+    with grpc.insecure_channel(url.partition("//")[2]) as channel:
+        call = channel.stream_stream("/dm_env_rpc.v1.Environment/Process")
+        for _ in range(2):  # in the second call, HPACK refers to its table
+            replies = call(iter([b"\x0a\x00"]), metadata=[("authorization", f"Bearer {auth}")])
+            assert next(replies)
+            replies.cancel()
+
+
+def ask(url, **options):
+    with rlwire.connect(url, form="json", **options) as client:
+        client.get_config()
+
+
+def shake_badly(url, auth, **_):
+    with socket.create_connection(_place(url)) as sock:
+        sock.sendall(f"GET / HTTP/1.1\r\nAuthorization: {auth}\r\n".encode() + bytes(2**17))
+        with contextlib.suppress(ConnectionError):
+            sock.recv(1000)
+
+
+class Learner:
+    def learn(self, episodes, weights): ...
+
+    def get_state(self):
+        return SetState(1, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("thing", "url", "use", "stars"),
+    [
+        (*CASES["dm-env-rpc"], b"\xf9"),  # a star in HPACK
+        ("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", call_grpcio, b"\xf9"),
+        (*CASES["universe"], b"*"),
+        ("gym:CartPole-v1", "universe://127.0.0.1:0+0", press_pixels, b"*"),
+        (*CASES["openpi"], b"*"),
+        (Policy(), "openpi://127.0.0.1:0", shake_badly, b"*"),
+        (Learner(), "rllink://127.0.0.1:0", ask, b"*"),
+    ],
+    ids=["dm-env-rpc", "grpcio", "universe", "rfb", "openpi", "handshake", "rllink"],
+)
+def test_secrets_are_blanked(thing, url, use, stars, tmp_path):
     import hpack
 
+    more = {"lockstep": True} if url == CASES["universe"][1] else {}
+    paths = both(tmp_path, thing, url, use, auth=SECRET, **more)
+    hidden = [SECRET.encode(), base64.b64encode(f"{SECRET}:".encode())]
     hidden.append(bytes(hpack.Encoder().encode([("authorization", f"Bearer {SECRET}")]))[-9:-1])
-    for path in paths:
-        sent, _ = read(path)
-        for data in sent.values():
-            assert not any(word in data for word in hidden)
-        stars = b"\xf9" * 8 if name in ("dm-env-rpc", "grpcio") else b"*" * 8
-        assert any(stars in data for data in sent.values())
-
-
-def test_a_token_of_rllink_is_blanked(tmp_path):
-    class Learner:
-        def learn(self, episodes, weights):
-            pass
-
-        def get_state(self):
-            return SetState(1, {}, None)
-
-    path = tmp_path / "client.mcap"
-    options = {"auth": SECRET, "record": path}
-    with (
-        rlwire.serve(Learner(), "rllink://127.0.0.1:0", **options) as server,
-        rlwire.connect(server.url, auth=SECRET, form="json") as client,
-    ):
-        client.get_config()
-    sent, _ = read(path)
-    assert SECRET.encode() not in b"".join(sent.values())
-    assert b"*" * len(SECRET) in sent[1, True]
+    for path in filter(os.path.exists, paths):
+        sent = b"".join(read(path)[0].values())
+        assert not any(word in sent for word in hidden)
+        assert stars * len(SECRET) in sent
 
 
 def test_invalid_bytes_are_recorded(tmp_path):
     path = tmp_path / "server.mcap"
     with (
-        rlwire.serve(Agent, "rlx://127.0.0.1:0", record=path) as server,
-        socket.create_connection(_place(server)) as sock,
+        rlwire.serve("tests.agents:Agent", "rlx://127.0.0.1:0", record=path) as server,
+        socket.create_connection(_place(server.url)) as sock,
     ):
         sock.sendall(b"\xff" * 40)
         sock.recv(1000)
@@ -246,49 +228,96 @@ def test_invalid_bytes_are_recorded(tmp_path):
     assert "error" in ended[1] or "unusable" in ended[1] or "closed" in ended[1]
 
 
-def _place(server):
-    host, _, port = server.url.partition("//")[2].rpartition(":")
+def _place(url):
+    host, _, port = url.partition("//")[2].rpartition(":")
     return host, int(port)
 
 
 def test_a_slow_disk_delays_nobody(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(recorder, "QUEUED", 40_000)
     free = threading.Event()
-    write = recorder.Recorder._write
-    monkeypatch.setattr(recorder.Recorder, "_write", lambda self: free.wait(60) and write(self))
+    write = Recorder._write
+    monkeypatch.setattr(Recorder, "_write", lambda *given: free.wait(60) and write(*given))
     path = tmp_path / "client.mcap"
     with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
-        env = rlwire.make(server.url, record=path)
-        env.reset(seed=3)
-        for _ in range(100):
-            env.reset()
-            for step in range(6):
-                env.step(step % 2)
-        one = next(iter(recorder.Recorder._all.values()))
-        assert one._queued <= 40_000
+        play(server.url, 100, record=path)
+        (one,) = Recorder._all.values()
+        assert one._queued <= 40_000 + 500  # the last events have room
         assert one.dropped > 100
         free.set()
-        until = time.monotonic() + 30
-        while one._queued and time.monotonic() < until:
-            time.sleep(0.01)
-        env.reset()
-        env.close()
-    one.finish()
+        one.finish()
     found = list(packets(str(path)))
-    for from_client in (True, False):
-        gaps = [packet.gap for packet in found if packet.from_client is from_client]
-        assert sum(gaps) == one.dropped
+    assert sum(packet.gap for packet in found if packet.from_client) == one.dropped
+    assert found[-1].ended
     assert str(one.dropped) in caplog.text
 
 
+def test_packets_after_a_gap(tmp_path, monkeypatch):
+    tap = Recording(str(tmp_path / "run.mcap"), "rlx", "1").tap("client", "peer")
+    monkeypatch.setattr(recorder, "QUEUED", 200)
+    for _ in range(3):  # no event of 16 bytes for each
+        tap.record(True, [bytes(100)])
+    tap.record(False, [bytes(10), bytes(10)])
+    tap.end("")
+    tap.record(True, [b"late"])
+    finish()
+    first, last = packets(str(tmp_path / "run.mcap"))
+    assert complete(tmp_path / "run.mcap").statistics.message_count == 3
+    assert (first.from_client, first.data, first.gap) == (False, bytes(20), 3)
+    assert (last.from_client, last.data, last.gap, last.ended) == (True, b"", 3, "closed")
+
+
 def test_a_disk_that_fails_ends_the_recording_alone(tmp_path, monkeypatch, caplog):
-    def fail(self):
+    def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(recorder.Recorder, "_write", fail)
+    monkeypatch.setattr(Recorder, "_write", fail)
     with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
         play(server.url, record=tmp_path / "client.mcap")
+        (one,) = Recorder._all.values()
+        one._thread.join(30)
+        play(server.url, record=tmp_path / "client.mcap")
     assert "No space left" in caplog.text
+    assert os.listdir(tmp_path) == ["client.mcap"]
+
+
+def test_connections_that_begin_while_a_file_is_finished(tmp_path, monkeypatch):
+    """Each connection is in one file, whole."""
+    monkeypatch.setattr(recorder, "_LINGER", 0.0)
+    what = Recording(str(tmp_path / "run.mcap"), "rlx", "1")
+
+    def connect():
+        for _ in range(30):
+            tap = what.tap("client", "peer")
+            tap.record(True, [b"x"])
+            time.sleep(0.001)
+            tap.end("over")
+            time.sleep(random.random() * 0.05)
+
+    threads = [threading.Thread(target=connect) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [list(read(path)) for path in tmp_path.iterdir()]
+    assert len(found) > 1
+    assert sum(len(sent) for sent, _ in found) == 90
+    assert sum(len(ended) for _, ended in found) == 90
+
+
+def test_a_peer_of_two_ports_is_one_connection_until_both_are_closed(tmp_path):
+    what, peer = Recording(str(tmp_path / "run.mcap"), "perlert", "1"), ("127.0.0.1", 9)
+    for _ in range(2):  # a server that is started again
+        lobby, rollout = what.of_datagrams(None), what.of_datagrams(None)
+        for each in (lobby, rollout):
+            each.record(False, b"1", peer)
+        lobby.close()
+        lobby.close()
+        rollout.record(True, b"2", peer)
+        rollout.close()
+    sent, ended = read(tmp_path / "run.mcap")
+    assert sent == {(1, True): b"11", (1, False): b"2", (2, True): b"11", (2, False): b"2"}
+    assert set(ended) == {1, 2}
 
 
 def test_an_existing_file_is_kept(tmp_path, caplog):
@@ -318,51 +347,72 @@ def test_connections_share_a_file_and_it_is_finished_after_the_last(tmp_path):
         envs = rlwire.make_vec([f"{server.url}?record={path}"] * 3)
         envs.reset(seed=1)
         envs.step(envs.action_space.sample())
-        one = next(iter(recorder.Recorder._all.values()))
+        (one,) = Recorder._all.values()
         envs.close()
         one._thread.join(30)
-    assert not recorder.Recorder._all
+    assert not Recorder._all
     assert {number for number, _ in read(path)[0]} == {1, 2, 3}
-    from mcap.reader import make_reader
-
-    with open(path, "rb") as file:
-        summary = make_reader(file, validate_crcs=True).get_summary()
+    summary = complete(path)
     topics = {channel.topic for channel in summary.channels.values()}
     assert topics == {f"/{n}/{what}" for n in (1, 2, 3) for what in ("client", "server", "events")}
     assert {schema.name for schema in summary.schemas.values()} == {"dm-env-rpc 1", "rlwire.Event"}
     assert summary.chunk_indexes
 
 
-KILLED = """
+def test_a_connection_that_fails_has_an_end(tmp_path):
+    async def connect(url):
+        async with rlwire.aio.connect(url, record=tmp_path / "run.mcap"):
+            pass
+
+    with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
+        with pytest.raises(OSError, match="TLS"):
+            asyncio.run(connect(server.url.replace("://", "+tls://")))
+        assert set(read(tmp_path / "run.mcap")[1]) == {1}
+
+
+def complete(path):
+    """Return the summary that a finished file has."""
+    from mcap.reader import make_reader
+
+    with open(path, "rb") as file:
+        return make_reader(file, validate_crcs=True).get_summary()
+
+
+PLAY = """
 import os, signal, sys, time, rlwire
 env = rlwire.make(sys.argv[1], record=sys.argv[2])
 env.reset(seed=1)
 until = time.monotonic() + 60
-while os.path.getsize(sys.argv[2]) < 100_000 and time.monotonic() < until:
+while os.path.getsize(sys.argv[2]) < int(sys.argv[3]) and time.monotonic() < until:
     if any(env.step(env.action_space.sample())[2:4]):
         env.reset()
-os.kill(os.getpid(), signal.SIGKILL)
+"""
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+FORK = """
+import multiprocessing, sys
+from rlwire.transports.recorder import Recording
+what = Recording(sys.argv[2], "rlx", "1")
+def connect(name):
+    what.tap("client", name).record(True, [name.encode() * 99])
+connect("parent")
+child = multiprocessing.get_context("fork").Process(target=connect, args=["child"])
+child.start()
+child.join()
 """
 
 
-def test_a_killed_process_leaves_what_it_wrote(tmp_path, caplog):
-    path = tmp_path / "run.mcap"
+@pytest.mark.parametrize("program", [PLAY, PLAY + KILL, FORK], ids=["exit", "kill", "fork"])
+def test_the_end_of_a_process(program, tmp_path, caplog):
+    path, killed = tmp_path / "run.mcap", program.endswith(KILL)
     with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", infos=False) as server:
-        done = subprocess.run([sys.executable, "-c", KILLED, server.url, str(path)], timeout=100)
-    assert done.returncode == -signal.SIGKILL
-    found = list(packets(str(path)))
-    assert len(found) > 1000
-    assert "cut" in caplog.text
-
-
-def test_a_process_that_exits_finishes_its_file(tmp_path):
-    path = tmp_path / "run.mcap"
-    program = KILLED.replace("100_000", "1").replace("os.kill(os.getpid(), signal.SIGKILL)", "")
-    with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
-        subprocess.run(
-            [sys.executable, "-c", program, server.url, str(path)], timeout=100, check=True
-        )
-    from mcap.reader import make_reader
-
-    with open(path, "rb") as file:
-        assert make_reader(file).get_summary().statistics.message_count > 5
+        command = [sys.executable, "-c", program, server.url, path, "100000" if killed else "1"]
+        done = subprocess.run(command, timeout=100)
+    assert done.returncode == (-signal.SIGKILL if killed else 0)
+    found = [list(packets(str(each))) for each in sorted(tmp_path.iterdir())]
+    if program == FORK:
+        assert sorted(each.data for (each,) in found) == [b"child" * 99, b"parent" * 99]
+    else:
+        assert len(found[0]) > (1000 if killed else 5)
+    assert ("cut" in caplog.text) == killed
+    if not killed:
+        assert all(complete(each).statistics.message_count for each in tmp_path.iterdir())

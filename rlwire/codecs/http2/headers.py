@@ -93,8 +93,8 @@ class Headers:
 class SecretBlanker:
     """Puts stars in place of the secrets in one direction's frames, for a recording."""
 
-    def __init__(self) -> None:
-        self._headers = Headers()
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._headers: Headers | None = Headers(limits)
         self._block = bytearray()
         self._flags = 0
         self._skip = 0  # bytes left of a frame that was cut
@@ -102,11 +102,12 @@ class SecretBlanker:
     def blank(self, data: Buffer) -> Buffer:
         """Return the next bytes, with other header blocks.
 
-        Only the last frame may be cut, after its head. A block that cannot be decoded is left out.
+        Only the last frame may be cut, after its head. A block that cannot be decoded is left out,
+        and so are those after it, which may refer to it.
         """
         view = memoryview(data)
-        at = min(self._skip, len(view))
-        if bytes(view[: len(frames.PREFACE)]) == frames.PREFACE:
+        at = self._skip
+        if not at and view[: len(frames.PREFACE)] == frames.PREFACE:
             at = len(frames.PREFACE)
         out: list[Any] = []
         kept = 0  # what is before `kept` is in `out`
@@ -121,6 +122,8 @@ class SecretBlanker:
 
     def _headers_in(self, frame: memoryview) -> bytes:
         """Return the whole block that a frame ends, as a frame; b"" if more follow."""
+        if self._headers is None:
+            return b""
         flags, start, end = frame[4], 9, len(frame)
         if frame[3] == frames.HEADERS:
             self._flags = flags & frames.END_STREAM
@@ -140,7 +143,10 @@ class SecretBlanker:
             rewritten = self._headers.encode(fields)
             flags = self._flags | frames.END_HEADERS
             return bytes(frames.frame(frames.HEADERS, flags, number, rewritten))
+        except EncodeError:
+            return b""
         except RlwireError:
+            self._headers = None
             return b""
 
 

@@ -41,9 +41,9 @@ _OURS = {
 }
 
 
-_SECRET_LINE = re.compile(
-    rb"(?im)^((?!sec-websocket)[^:\r\n]*(?:authorization|cookie|token|secret|password|key)[^:\r\n]*:"
-    rb"[ \t]*)([^\r\n]*)"
+_LINE_OF_HEAD = re.compile(rb"(?m)^([^:\r\n]*)(:[ \t]*)([^\r\n]*)")
+_SECRET_NAME = re.compile(
+    rb"(?i)(?!sec-websocket).*(?:authorization|cookie|token|secret|password|key)"
 )
 
 
@@ -359,7 +359,11 @@ def same_secret(given: str, expected: str) -> bool:
 
 def blank(head: bytes) -> bytes:
     """Return a head with stars in place of secrets, for a recording."""
-    return _SECRET_LINE.sub(lambda line: line[1] + b"*" * len(line[2]), head)
+
+    def blanked(line: re.Match[bytes]) -> bytes:
+        return line[1] + line[2] + b"*" * len(line[3]) if _SECRET_NAME.match(line[1]) else line[0]
+
+    return _LINE_OF_HEAD.sub(blanked, head)
 
 
 def read_head(head: Buffer) -> tuple[str, HeaderLines]:

@@ -226,7 +226,7 @@ class WebSocketSession(WebSocketEndpoint):
 
     def blank(self, data: Buffer, sent: bool) -> Buffer:
         """Return a message without its secrets, for a recording."""
-        if self._state is _CONNECTING:
+        if self._state in (_CONNECTING, _CLOSED):  # closed by an invalid handshake
             return handshake.blank(bytes(data))
         blank = getattr(self.inner, "blank", None)
         return data if blank is None else blank(data, sent)

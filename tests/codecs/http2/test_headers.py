@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2.frames import Http2Error
-from rlwire.codecs.http2.headers import Headers, malformed
+from rlwire.codecs.http2.headers import Headers, SecretBlanker, malformed
 from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.limits import Limits
 
@@ -184,3 +186,52 @@ def test_fields_that_are_well() -> None:
     assert ":path" in malformed([(":path", "/")])
     for field in (("a", "b\0"), ("a", " b"), ("a:b", "c"), ("transfer-encoding", "chunked")):
         assert field[0] in malformed([*REQUEST, field], PSEUDO)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 8, 9, 10, 4000])
+def test_a_recording_keeps_all_but_the_secrets(cut: int) -> None:
+    looks_like_headers = http2.frame(http2.HEADERS, 4, 1, b"\xff" * 30) * 40
+    data = http2.PREFACE + http2.settings({}) + http2.frame(http2.DATA, 0, 1, looks_like_headers)
+    unknown = http2.frame(0xBE, 0, 0, http2.PREFACE + looks_like_headers)
+    secret = http2.frame(http2.HEADERS, 4, 1, Headers().encode([("authorization", "s3cr3t")]))
+    blanker, found = SecretBlanker(), b""
+    for frame in (data, unknown, secret, unknown, secret):
+        head, rest = (frame, b"") if frame in (data, secret) else (frame[:9], frame[9:])
+        pieces = [head, *(rest[at : at + cut] for at in range(0, len(rest), cut))]
+        found += b"".join(map(bytes, map(blanker.blank, pieces)))
+    before, *blanked = found.split(unknown)
+    assert before == data
+    decoder = Headers()
+    for frame in blanked:
+        assert decoder.decode(frame[9:]) == [("authorization", "*" * 6)]
+    assert len(blanked) == 2
+
+
+def test_a_recording_leaves_out_what_it_cannot_decode() -> None:
+    encoder, blanker = Headers(Limits(header=10**6)), SecretBlanker(Limits(header=10_000))
+
+    def blanked(*fields: tuple[str, str]) -> bytes:
+        return bytes(blanker.blank(http2.frame(http2.HEADERS, 4, 1, encoder.encode(fields))))
+
+    assert blanked(("long", "x" * 9000), ("x-token", "1"))[3] == http2.HEADERS
+    assert blanked(("long", "y" * 10_000), ("x-token", "2")) == b""
+    assert blanked(("x-token", "s3cr3t")) == b""  # its name may be in the lost part of the table
+    assert blanker.blank(http2.ping()) == http2.ping()
+
+
+def test_a_head_is_in_one_buffer() -> None:
+    """A recording blanks the buffers of a long message one by one."""
+    endpoint = http2.Http2Endpoint(True)
+    endpoint.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: 2**30}))
+    endpoint.receive(http2.window_update(0, 2**30))
+    endpoint.mute = None
+    rng = random.Random(29)
+    for number in range(1, 400, 2):
+        stream = http2.Stream(number)
+        endpoint.add(stream)
+        sizes = [rng.choice((0, 1, 5, 900, 1100, 16375, 16384, 16390, 50_000)) for _ in range(4)]
+        parts = [bytes([rng.choice((1, 9, 255))]) * size for size in sizes]
+        buffers = [*endpoint.message(stream, parts), *endpoint.outgoing()]
+        blanker = SecretBlanker()
+        assert b"".join(map(bytes, map(blanker.blank, buffers))) == b"".join(buffers)
+        assert sum(map(len, buffers)) >= sum(sizes) + 14
