@@ -12,7 +12,7 @@ from rlwire.dm_env_rpc.spaces import INFO, spaces_in
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import FAULTS, GrpcDissector, Remembered, plain
-from rlwire.recording.messages import UNKNOWN, Dissected, Step
+from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
 from rlwire.sessions.dm_env_rpc.session import without_spec
 from rlwire.sessions.dm_env_rpc.states import REQUESTS
 
@@ -73,7 +73,7 @@ class _Call:
                 value: Any = {"actions": given, "requested_observations": wanted}
                 with contextlib.suppress(DecodeError):
                     value["requested_observations"] = list(observations.names_of(wanted))
-                steps = [Step(self._name, action=self._built(1, given))] if self._running else []
+                steps = [EnvStep(self._name, action=self._built(1, given))] if self._running else []
                 self._running = True
                 return Dissected("StepRequest", {"step": value}, steps=steps)
             if not from_client and (done := codec.decode_step_response(observations, message)):
@@ -102,7 +102,7 @@ class _Call:
             found.steps = self._learn(read.specs)
         return found
 
-    def _learn(self, specs: codec.ActionObservationSpecs) -> list[Step]:
+    def _learn(self, specs: codec.ActionObservationSpecs) -> list[EnvStep]:
         if specs == self._specs:
             return []
         self._specs, self._managers = specs, None
@@ -125,7 +125,7 @@ class _Call:
             )
         except FAULTS:  # no space, such as a variable size
             return []
-        return [Step(self._name, observation_space=spaces[0], action_space=spaces[1])]
+        return [EnvStep(self._name, observation_space=spaces[0], action_space=spaces[1])]
 
     def _built(self, which: int, tensors: dict[str, Any]) -> Any:
         try:
@@ -133,8 +133,8 @@ class _Call:
         except FAULTS:  # no space, or not all were requested
             return {name: tensors[name] for name in tensors if name not in self._apart} or UNKNOWN
 
-    def _result(self, state: EnvironmentStateType, seen: dict[str, Any]) -> Step:
-        step, running = Step(self._name, not self._begun), state == EnvironmentStateType.RUNNING
+    def _result(self, state: EnvironmentStateType, seen: dict[str, Any]) -> EnvStep:
+        step, running = EnvStep(self._name, not self._begun), state == EnvironmentStateType.RUNNING
         step.observation = self._built(0, seen)
         if self._begun:
             step.terminated = state == EnvironmentStateType.TERMINATED

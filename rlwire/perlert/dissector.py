@@ -9,7 +9,7 @@ from rlwire.limits import Limits
 from rlwire.perlert.environment import end_of
 from rlwire.perlert.spaces import SpaceText, ToldSpaces
 from rlwire.recording.dissecting import FAULTS, StreamDissector, plain
-from rlwire.recording.messages import UNKNOWN, Dissected, Step
+from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
 
 _LOBBY = perlert.LobbyRequest, perlert.Ready, perlert.LobbyInformation
 _REGISTER = perlert.Register, perlert.Registered
@@ -60,7 +60,7 @@ class PerlertDissector(StreamDissector):
         except FAULTS:
             return text
 
-    def _learn(self) -> list[Step]:
+    def _learn(self) -> list[EnvStep]:
         try:
             spaces = self._told.spaces(self.limits)
             if spaces is None or spaces == self._spaces:
@@ -70,9 +70,9 @@ class PerlertDissector(StreamDissector):
             self._texts = texts, SpaceText(done, "it", named=False, limits=self.limits)
         except (*FAULTS, ImportError):  # such as a space without texts
             return []
-        return [Step(observation_space=seen, action_space=done)]
+        return [EnvStep(observation_space=seen, action_space=done)]
 
-    def _steps(self, frame: perlert.RolloutStep, value: dict[str, Any]) -> list[Step]:
+    def _steps(self, frame: perlert.RolloutStep, value: dict[str, Any]) -> list[EnvStep]:
         observation = value["observation"] = self._read(self._texts[0], frame.observation)
         if frame.extra is not None:
             value["extra"] = self._read(None, frame.extra)
@@ -88,5 +88,5 @@ class PerlertDissector(StreamDissector):
         if frame.done:
             self._action = UNKNOWN
         ends = end_of(frame.done, value["extra"])
-        result = Step("", begins, UNKNOWN, observation, reward, *ends)
-        return [result] if action is UNKNOWN else [Step(action=action), result]
+        result = EnvStep("", begins, UNKNOWN, observation, reward, *ends)
+        return [result] if action is UNKNOWN else [EnvStep(action=action), result]

@@ -22,7 +22,7 @@ from rlwire.environments.fitting import fitting
 from rlwire.environments.spaces import spaces_of
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits, checked
-from rlwire.recording.messages import Buffer, Dissected, Dissector, Step
+from rlwire.recording.messages import Buffer, Dissected, Dissector, EnvStep
 
 FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionError)
 """What codecs and spaces raise for bytes from anywhere; not `MissingExtra`."""
@@ -86,15 +86,15 @@ class Spaces:
         self._told: Any = None
         self._fits: list[Callable[[Any], Any]] = []
 
-    def steps(self, told: Any, limits: Limits, environment: str = "") -> list[Step]:
-        """Return a `Step` with the spaces if they are new, for `spaces_of`."""
+    def steps(self, told: Any, limits: Limits, environment: str = "") -> list[EnvStep]:
+        """Return a `EnvStep` with the spaces if they are new, for `spaces_of`."""
         try:
             if told is None or told == self._told:
                 return []
             self._told, self._fits = told, []
             found: Any = spaces_of(told, limits)
             self._fits = [fitting(space, "it") for space in found]
-            return [Step(environment, observation_space=found[0], action_space=found[1])]
+            return [EnvStep(environment, observation_space=found[0], action_space=found[1])]
         except (*FAULTS, ImportError):  # without Gymnasium there are no spaces
             return []
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 UNKNOWN: Final = object()
-"""A part of a `Step` that a message does not have."""
+"""A part of a `EnvStep` that a message does not have."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Packet:
 
 
 @dataclass(slots=True)
-class Step:
+class EnvStep:
     """What a message means for one environment; parts that it does not have are `UNKNOWN`.
 
     Attributes:
@@ -94,7 +94,7 @@ class Dissected:
     error: str = ""
     asks: Any = None
     answers: Any = None
-    steps: list[Step] = field(default_factory=list)
+    steps: list[EnvStep] = field(default_factory=list)
 
     def paired(self, key: Any, asks: bool) -> Dissected:
         """Make it the request with this key, or its reply."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlwire.recording.dissecting import dissector
-from rlwire.recording.messages import UNKNOWN, Dissected, Packet, Step
+from rlwire.recording.messages import UNKNOWN, Dissected, Packet, EnvStep
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class EpisodeBuilder:
         episode, waits = self._episode, self._waits
         return Position(self._steps + waits, episode.number, episode.length + waits)
 
-    def add(self, step: Step) -> Episode | None:
+    def add(self, step: EnvStep) -> Episode | None:
         """Add what a message means; return the episode that it ends."""
         old, new = self._spaces, (step.observation_space, step.action_space)
         self._spaces = new[0] or old[0], new[1] or old[1]
@@ -98,14 +98,14 @@ class EpisodeBuilder:
         episode.terminated, episode.truncated, episode.spaces = terminated, truncated, self._spaces
         return episode
 
-    def _begin(self, step: Step) -> Episode | None:
+    def _begin(self, step: EnvStep) -> Episode | None:
         ended = self.end()
         first = [step.observation] * (self._keep and step.observation is not UNKNOWN)
         self._episode = Episode(step.environment, self._episode.number + 1, observations=first)
         self._open = True
         return ended
 
-    def _result(self, step: Step) -> None:
+    def _result(self, step: EnvStep) -> None:
         episode, reward = self._episode, _number(step.reward)
         episode.total += 0.0 if math.isnan(reward) else reward
         episode.length += 1

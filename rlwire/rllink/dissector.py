@@ -9,7 +9,7 @@ from rlwire.codecs.rllink.episodes import mapped
 from rlwire.codecs.rllink.messages import NAMES
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import FAULTS, StreamDissector, Turns, plain
-from rlwire.recording.messages import Dissected, Step
+from rlwire.recording.messages import Dissected, EnvStep
 from rlwire.sessions.rllink import REPLIES
 
 _STEP = 1024  # bytes that the steps of one time step may take
@@ -43,7 +43,7 @@ class RLlinkDissector(StreamDissector):
                 found.steps += self._steps(given, room - len(found.steps) // 2)
         return found
 
-    def _steps(self, given: Any, room: int) -> list[Step]:
+    def _steps(self, given: Any, room: int) -> list[EnvStep]:
         try:
             document = "obs" in given
             episode = Episode.from_document(given) if document else Episode.from_state(given)
@@ -57,11 +57,11 @@ class RLlinkDissector(StreamDissector):
 def _unrolled(episode: Episode, name: str) -> Any:
     first, end = episode.lookback, len(episode.rewards)
     if not episode.started:
-        yield Step(name, True, observation=_item(episode.observations, first))
+        yield EnvStep(name, True, observation=_item(episode.observations, first))
     for index in range(first, end):
-        yield Step(name, action=_item(episode.actions, index))
+        yield EnvStep(name, action=_item(episode.actions, index))
         last = index == end - 1
-        yield Step(
+        yield EnvStep(
             name,
             observation=_item(episode.observations, index + 1),
             reward=float(episode.rewards[index]),

@@ -11,7 +11,7 @@ from rlwire.codecs import rlx
 from rlwire.errors import DecodeError, optional
 from rlwire.limits import Limits
 from rlwire.recording import dissecting
-from rlwire.recording.messages import Dissected, Step
+from rlwire.recording.messages import Dissected, EnvStep
 
 
 class _Environment:
@@ -35,14 +35,14 @@ class _Environment:
             found.steps = [self._update(message)]
         elif not (from_client or self._begins) and kind == "action" and "data" in message:
             # The reply to a terminal update is no action.
-            found.steps = [Step(self._name, action=self._spaces.fit(True, message["data"]))]
+            found.steps = [EnvStep(self._name, action=self._spaces.fit(True, message["data"]))]
         return found
 
-    def _update(self, message: dict[str, Any]) -> Step:
+    def _update(self, message: dict[str, Any]) -> EnvStep:
         state, reward, terminal = map(message.get, ("state", "reward", "terminal"))
         over = isinstance(terminal, int) and terminal != 0
         begins, self._begins = self._begins or (reward is None and not over), over
-        step = Step(self._name, begins)
+        step = EnvStep(self._name, begins)
         if state is not None:
             step.observation = self._spaces.fit(False, state)
         if not begins:

@@ -13,7 +13,7 @@ import rlwire
 from rlwire.codecs import perlert
 from rlwire.perlert.dissector import PerlertDissector
 from rlwire.recording.files import packets
-from rlwire.recording.messages import UNKNOWN, Step
+from rlwire.recording.messages import UNKNOWN, EnvStep
 from rlwire.transports.recorder import Recorder
 from tests.recording.captures import Chunks, damage, dissected
 
@@ -76,7 +76,7 @@ def act(text: str) -> Any:
     return True, perlert.encode(perlert.Action("city", 7, text))
 
 
-def begun(*chunks: Any) -> tuple[list[Step], list[bool]]:
+def begun(*chunks: Any) -> tuple[list[EnvStep], list[bool]]:
     steps = [step for found in dissected(PerlertDissector(), list(chunks)) for step in found.steps]
     return steps, [step.begins for step in steps if step.observation is not UNKNOWN]
 

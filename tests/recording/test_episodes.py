@@ -7,27 +7,27 @@ from typing import Any
 
 import pytest
 
-from rlwire.recording.messages import UNKNOWN, Step
+from rlwire.recording.messages import UNKNOWN, EnvStep
 from rlwire.recording.reading import Episode, EpisodeBuilder, Position
 
 
-def built(steps: list[Step], keep: bool = True) -> tuple[list[Episode], list[Position]]:
+def built(steps: list[EnvStep], keep: bool = True) -> tuple[list[Episode], list[Position]]:
     builder = EpisodeBuilder(keep)
     found = [(builder.add(step), builder.position) for step in steps]
     episodes = [*(episode for episode, _ in found), builder.end()]
     return [each for each in episodes if each is not None], [position for _, position in found]
 
 
-def reset(observation: Any) -> Step:
-    return Step(begins=True, observation=observation)
+def reset(observation: Any) -> EnvStep:
+    return EnvStep(begins=True, observation=observation)
 
 
-def act(action: Any) -> Step:
-    return Step(action=action)
+def act(action: Any) -> EnvStep:
+    return EnvStep(action=action)
 
 
-def result(observation: Any, reward: Any = 1.0, terminated: bool = False) -> Step:
-    return Step(observation=observation, reward=reward, terminated=terminated, truncated=False)
+def result(observation: Any, reward: Any = 1.0, terminated: bool = False) -> EnvStep:
+    return EnvStep(observation=observation, reward=reward, terminated=terminated, truncated=False)
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -60,12 +60,12 @@ def test_positions_count_actions_with_their_results() -> None:
     assert built(steps)[1] == found
 
 
-END = Step(reward=1.0, terminated=True)
-ODD: dict[str, tuple[list[Step], Any]] = {
+END = EnvStep(reward=1.0, terminated=True)
+ODD: dict[str, tuple[list[EnvStep], Any]] = {
     "an action that is never answered": ([reset(0), act(1)], []),
     "another reset": ([reset(0), reset(1), act(1), result(2)], [([1, 2], [1])]),
     "no observation at the end": ([reset(0), act(1), END], [([0, 0], [1])]),
-    "an end alone": ([reset(0), act(1), result(1), Step(terminated=True)], [([0, 1], [1])]),
+    "an end alone": ([reset(0), act(1), result(1), EnvStep(terminated=True)], [([0, 1], [1])]),
     "an action that holds": (
         [reset(0), result(1), act(1), result(2), result(3)],
         [([1, 2, 3], [1, 1])],
@@ -93,6 +93,6 @@ def test_rewards_of_any_kind() -> None:
 
 
 def test_spaces_are_those_of_the_last_step_that_had_them() -> None:
-    steps = [Step(action_space="old"), Step(observation_space="seen"), reset(0)]
-    steps += [Step(action=1, action_space="new"), result(1, 1.0, True)]
+    steps = [EnvStep(action_space="old"), EnvStep(observation_space="seen"), reset(0)]
+    steps += [EnvStep(action=1, action_space="new"), result(1, 1.0, True)]
     assert built(steps)[0][0].spaces == ("seen", "new")

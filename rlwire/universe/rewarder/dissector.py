@@ -8,14 +8,14 @@ from rlwire.codecs import rewarder
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import Spaces, WebSocketDissector, plain
-from rlwire.recording.messages import UNKNOWN, Dissected, Step
+from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
 from rlwire.universe.rewarder.environment import ACTION, SPACES
 
 
 class RewarderDissector(WebSocketDissector):
     """Dissects the rewarder's JSON. A value is the text's object, with an array as observation.
 
-    An observation within an episode is in the `Step` of the reward that follows it.
+    An observation within an episode is in the `EnvStep` of the reward that follows it.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -40,21 +40,23 @@ class RewarderDissector(WebSocketDissector):
             found.answers = not from_client, read.parent_message_id
         return found
 
-    def _steps(self, read: rewarder.RewarderMessage) -> list[Step]:
+    def _steps(self, read: rewarder.RewarderMessage) -> list[EnvStep]:
         if isinstance(read, rewarder.EnvDescribe):
             return self._spaces.steps(read.extra_body.get(SPACES), self.limits)
         if isinstance(read, rewarder.AgentAction):
             ours = [event[1] for event in read.action if len(event) == 2 and event[0] == ACTION]
-            return [Step(action=self._spaces.fit(True, ours[-1]) if ours else plain(read.action))]
+            return [
+                EnvStep(action=self._spaces.fit(True, ours[-1]) if ours else plain(read.action))
+            ]
         if not isinstance(read, (rewarder.EnvObservation, rewarder.EnvReward)):
             return []
         begins, self._episode = read.episode_id != self._episode, read.episode_id
         if isinstance(read, rewarder.EnvObservation):
             seen = self._spaces.fit(False, read.observation)
             self._seen = UNKNOWN if begins else seen
-            return [Step(begins=True, observation=seen)] if begins else []
+            return [EnvStep(begins=True, observation=seen)] if begins else []
         seen, self._seen = self._seen, UNKNOWN
         truncated = read.done and bool(read.info.get("rlwire.truncated"))
-        step = Step(observation=UNKNOWN if begins else seen, reward=float(read.reward))
+        step = EnvStep(observation=UNKNOWN if begins else seen, reward=float(read.reward))
         step.terminated, step.truncated = read.done and not truncated, truncated
-        return [Step(begins=True), step] if begins else [step]
+        return [EnvStep(begins=True), step] if begins else [step]
