@@ -15,7 +15,7 @@ from rlwire.environments.trees import text_of, tree_of
 from rlwire.errors import RlwireError, optional, quoted
 from rlwire.recording.dissecting import FAULTS
 from rlwire.recording.files import packets
-from rlwire.recording.reading import Episode, messages
+from rlwire.recording.reading import RecordedEpisode, messages
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def run(given: argparse.Namespace) -> None:
                 name, dataset.total_episodes, len(unfinished), dataset.total_steps)  # fmt: skip
 
 
-def _episodes(given: argparse.Namespace) -> Iterator[tuple[int, Episode]]:
+def _episodes(given: argparse.Namespace) -> Iterator[tuple[int, RecordedEpisode]]:
     """Yield the episodes with all their observations, and the numbers of their connections."""
     for message in messages(packets(given.file), keep=True):
         number = message.packet.connection.number

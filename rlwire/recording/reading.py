@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlwire.recording.dissecting import dissector
-from rlwire.recording.messages import UNKNOWN, Dissected, Packet, EnvStep
+from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep, Packet
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Position(NamedTuple):
 
 
 @dataclass
-class Episode:
+class RecordedEpisode:
     """An episode of one environment, with one more observation than actions.
 
     Attributes:
@@ -58,7 +58,7 @@ class EpisodeBuilder:
 
     def __init__(self, keep: bool) -> None:
         self._keep = keep
-        self._episode = Episode("", 0)  # the last one, unless it is open
+        self._episode = RecordedEpisode("", 0)  # the last one, unless it is open
         self._open = self._waits = False  # for further steps; for the result of the action
         self._steps = 0
         self._action: Any = UNKNOWN
@@ -70,7 +70,7 @@ class EpisodeBuilder:
         episode, waits = self._episode, self._waits
         return Position(self._steps + waits, episode.number, episode.length + waits)
 
-    def add(self, step: EnvStep) -> Episode | None:
+    def add(self, step: EnvStep) -> RecordedEpisode | None:
         """Add what a message means; return the episode that it ends."""
         old, new = self._spaces, (step.observation_space, step.action_space)
         self._spaces = new[0] or old[0], new[1] or old[1]
@@ -89,7 +89,7 @@ class EpisodeBuilder:
             self._result(step)
         return self.end(*ends) if any(ends) else None
 
-    def end(self, terminated: bool = False, truncated: bool = False) -> Episode | None:
+    def end(self, terminated: bool = False, truncated: bool = False) -> RecordedEpisode | None:
         """End the episode; return it if it has a step."""
         episode, ended = self._episode, self._open and self._episode.length > 0
         self._action, self._waits, self._open = UNKNOWN, False, False
@@ -98,10 +98,12 @@ class EpisodeBuilder:
         episode.terminated, episode.truncated, episode.spaces = terminated, truncated, self._spaces
         return episode
 
-    def _begin(self, step: EnvStep) -> Episode | None:
+    def _begin(self, step: EnvStep) -> RecordedEpisode | None:
         ended = self.end()
         first = [step.observation] * (self._keep and step.observation is not UNKNOWN)
-        self._episode = Episode(step.environment, self._episode.number + 1, observations=first)
+        self._episode = RecordedEpisode(
+            step.environment, self._episode.number + 1, observations=first
+        )
         self._open = True
         return ended
 
@@ -139,7 +141,7 @@ class Message:
     decoded: Dissected
     seconds: float
     positions: list[Position]
-    episodes: list[Episode]
+    episodes: list[RecordedEpisode]
 
 
 def messages(packets: Iterable[Packet], keep: bool = False) -> Iterator[Message]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
@@ -107,7 +108,7 @@ class ClientLoop:
 
     def close(self) -> None:
         """Cancel all tasks and end the thread; a second call does nothing."""
-        if self.ended is not None:
+        if self.ended is not None or sys.is_finalizing():  # then the thread runs no more
             return
         self.submit(self._end_tasks).result()
         self.ended = ConnectionClosed("the remotes were closed on this side")

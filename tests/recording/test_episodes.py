@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rlwire.recording.messages import UNKNOWN, EnvStep
-from rlwire.recording.reading import Episode, EpisodeBuilder, Position
+from rlwire.recording.reading import EpisodeBuilder, Position, RecordedEpisode
 
 
-def built(steps: list[EnvStep], keep: bool = True) -> tuple[list[Episode], list[Position]]:
+def built(steps: list[EnvStep], keep: bool = True) -> tuple[list[RecordedEpisode], list[Position]]:
     builder = EpisodeBuilder(keep)
     found = [(builder.add(step), builder.position) for step in steps]
     episodes = [*(episode for episode, _ in found), builder.end()]

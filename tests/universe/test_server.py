@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -372,3 +374,15 @@ class TestFrames:
         assert frames_of(drive(environment))[1] == "render"
         environment.render_mode = None
         assert frames_of(drive(environment))[1] == "observation"
+
+
+def test_a_program_that_leaves_an_environment_open_ends():
+    program = """if True:
+        import rlwire
+        with rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:0+0", auth="pw") as server:
+            env = rlwire.make(server.url, auth="pw")
+            env.reset()
+            raise SystemExit(7)
+    """
+    done = subprocess.run([sys.executable, "-c", program], timeout=100)
+    assert done.returncode == 7
