@@ -48,6 +48,7 @@ from rlwire.transports.address import AddressLike
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Admission
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.rate_limited_log import RateLimitedLog
+from rlwire.transports.threads import run_in_thread
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -306,15 +307,19 @@ class DmEnvRpcService(Service):
             worlds = list(self._all)
         until = time.monotonic() + 1.0  # after the grace of `stop`
         for served in worlds:
-            if not served.call_lock.acquire(timeout=max(0.0, until - time.monotonic())):
-                self.log.warning("%s: a call did not end: not closed", served)
-                continue  # an abandoned handler leaves it when the call ends
-            served.call_lock.release()
-            with contextlib.suppress(StatusError):  # another thread was faster
-                self._destroy(served, only_if_empty=False)
+            if served.call_lock.acquire(timeout=max(0.0, until - time.monotonic())):
+                served.call_lock.release()
+                self._destroy_now(served)
+            else:
+                self.log.warning("%s: a call did not end; the world is closed when it does", served)
+                run_in_thread(f"rlwire {served}", self._destroy_now, served)
         if self._world is not None:
             with self._lock:
                 self._keep(ServedWorld("", self._world, False, self.log), named=True)
+
+    def _destroy_now(self, served: ServedWorld) -> None:
+        with contextlib.suppress(StatusError):  # another thread was faster
+            self._destroy(served, only_if_empty=False)
 
     def abandon(self, name: str) -> None:
         """Record that the creator of a world has disconnected."""

@@ -314,6 +314,10 @@ def test_a_world_destroyed_while_an_agent_joins() -> None:
     joining.join(10)
     closing.join(10)
     assert [answer.code for answer in answers] == [Code.NOT_FOUND]
+    for _ in range(10_000):  # the world is closed when the call has ended
+        if table.arena.log[1:]:
+            break
+        threading.Event().wait(0.001)
     assert table.arena.log == ["A.close", "close"]
 
 
