@@ -127,6 +127,16 @@ def _main(
         raise SystemExit(1) from None
 
 
+@functools.cache
+def _processes() -> Any:
+    """Return the context of processes: fresh ones, forked where possible from one with imports."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
 class ServerProcess:
     """A server in a process of its own, which ends with its parent."""
 
@@ -140,7 +150,7 @@ class ServerProcess:
     ) -> None:
         self.name = name
         self.address: Any = None
-        context = multiprocessing.get_context("spawn")
+        context = _processes()
         self._channel, self._far_end = context.Pipe(duplex=False)
         self._process = context.Process(
             target=_main,
@@ -1372,7 +1382,7 @@ def save_plot(run: Run, path: Path) -> None:
 # ---- the command ---------------------------------------------------------------------------------
 
 ROW_SECONDS = 4.0
-RUN_SECONDS = 15.0  # of measuring by default; recording and starting servers add to it
+RUN_SECONDS = 12.0  # of measuring by default; recording and starting servers add to it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
