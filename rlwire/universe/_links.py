@@ -266,8 +266,11 @@ class Link:
             "timeout": Timeouts(connect=seconds, idle=None),
             **self._options.rewarder,
         }
-        where = f"{'wss' if remote.tls else 'ws'}://{parse(remote.rewarder)}/"
-        return await _RewarderLink(self._arrivals, where, **given).connect()
+        address = parse(remote.rewarder)
+        where = f"{'wss' if remote.tls else 'ws'}://{address}/"
+        link = _RewarderLink(self._arrivals, where, **given)
+        link._options["record"] = address.record
+        return await link.connect()
 
     async def _connect_screen(self, seconds: float) -> RemoteScreen:
         remote = self.remote

@@ -210,7 +210,9 @@ def test_secrets_are_blanked(thing, url, use, stars, tmp_path):
     hidden = [SECRET.encode(), base64.b64encode(f"{SECRET}:".encode())]
     hidden.append(bytes(hpack.Encoder().encode([("authorization", f"Bearer {SECRET}")]))[-9:-1])
     for path in filter(os.path.exists, paths):
-        sent = b"".join(read(path)[0].values())
+        found = read(path)[0]
+        assert {number for number, _ in found} == ({1, 2} if "0+0" in url else {1})
+        sent = b"".join(found.values())
         assert not any(word in sent for word in hidden)
         assert stars * len(SECRET) in sent
 
