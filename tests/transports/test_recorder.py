@@ -132,10 +132,22 @@ def test_both_ends_record_the_same(name, tmp_path):
     assert set(ours[1]) == set(theirs[1]) == {1}
 
 
+AGENT = """
+class Agent:
+    def __init__(self, *_): ...
+    def init(self, exploit=False): return True
+    def update(self, reward, state, terminal): return 1
+    def reset(self): return True
+"""
+
+
 @pytest.mark.parametrize("workers", ["threads", "asyncio", 2])
-def test_workers(workers, tmp_path):
+def test_workers(workers, tmp_path, tmp_path_factory, monkeypatch):
+    modules = tmp_path_factory.mktemp("modules")  # which worker processes can import
+    (modules / "recorded_agents.py").write_text(AGENT)
+    monkeypatch.syspath_prepend(modules)
     url, record = "rlx://127.0.0.1:0", tmp_path / "server.mcap"
-    with rlwire.serve("tests.agents:Agent", url, workers=workers, record=record) as server:
+    with rlwire.serve("recorded_agents:Agent", url, workers=workers, record=record) as server:
         rlwire.play("gym:CartPole-v1", server.url, episodes=1, record=tmp_path / "client.mcap")
     finish()
     ours, theirs = sorted(tmp_path.iterdir())
