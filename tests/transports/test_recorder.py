@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import inspect
 import os
 import random
 import signal
@@ -132,19 +133,23 @@ def test_both_ends_record_the_same(name, tmp_path):
     assert set(ours[1]) == set(theirs[1]) == {1}
 
 
-AGENT = """
 class Agent:
     def __init__(self, *_): ...
-    def init(self, exploit=False): return True
-    def update(self, reward, state, terminal): return 1
-    def reset(self): return True
-"""
+
+    def init(self, exploit=False):
+        return True
+
+    def update(self, reward, state, terminal):
+        return 1
+
+    def reset(self):
+        return True
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio", 2])
 def test_workers(workers, tmp_path, tmp_path_factory, monkeypatch):
     modules = tmp_path_factory.mktemp("modules")  # which worker processes can import
-    (modules / "recorded_agents.py").write_text(AGENT)
+    (modules / "recorded_agents.py").write_text(inspect.getsource(Agent))
     monkeypatch.syspath_prepend(modules)
     url, record = "rlx://127.0.0.1:0", tmp_path / "server.mcap"
     with rlwire.serve("recorded_agents:Agent", url, workers=workers, record=record) as server:
@@ -232,7 +237,7 @@ def test_secrets_are_blanked(thing, url, use, stars, tmp_path):
 def test_invalid_bytes_are_recorded(tmp_path):
     path = tmp_path / "server.mcap"
     with (
-        rlwire.serve("tests.agents:Agent", "rlx://127.0.0.1:0", record=path) as server,
+        rlwire.serve(Agent, "rlx://127.0.0.1:0", record=path) as server,
         socket.create_connection(_place(server.url)) as sock,
     ):
         sock.sendall(b"\xff" * 40)
