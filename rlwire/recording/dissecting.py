@@ -61,7 +61,7 @@ def attempted(decode: Callable[..., Dissected], *given: Any) -> Dissected:
 
 
 def _shown(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return header fields without secrets; Sec-WebSocket-Key is none."""
+    """Return header fields, with "(secret)" for secrets. Sec-WebSocket-Key is public."""
     names = {name: name.lower().removeprefix("sec-websocket-key") for name, _ in fields}
     return {n: "(secret)" if SECRET_NAME.search(names[n]) else value for n, value in fields}
 
@@ -87,7 +87,7 @@ class Spaces:
         self._fits: list[Callable[[Any], Any]] = []
 
     def steps(self, told: Any, limits: Limits, environment: str = "") -> list[EnvStep]:
-        """Return a `EnvStep` with the spaces if they are new, for `spaces_of`."""
+        """Return an `EnvStep` with the spaces, in the form of `spaces_of`, if they are new."""
         try:
             if told is None or told == self._told:
                 return []

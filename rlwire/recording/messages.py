@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 UNKNOWN: Final = object()
-"""A part of a `EnvStep` that a message does not have."""
+"""A part of an `EnvStep` that a message does not have."""
 
 
 @dataclass(frozen=True)

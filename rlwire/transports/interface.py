@@ -19,7 +19,10 @@ Peer: TypeAlias = Hashable
 
 
 class Session(Protocol):
-    """One end of a protocol: encodes events and decodes messages. No I/O, clock or threads."""
+    """One end of a protocol: encodes events and decodes messages. No I/O, clock or threads.
+
+    If its messages have secrets, ``blank(data, sent)`` returns one without them, for recordings.
+    """
 
     @property
     def closed(self) -> bool:

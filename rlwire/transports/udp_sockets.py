@@ -161,14 +161,15 @@ class DatagramSocket(_Closing):
             LimitExceeded: one is longer than the limit; all others were sent.
         """
         sendto, limit, cipher = self._calls.sendto, self.limit, self.cipher
+        taps = self._taps
         sent = 0
         rejected: LimitExceeded | None = None
         for data, peer in datagrams:
             if len(data) > limit:
                 rejected = rejected or LimitExceeded("datagram", limit, len(data))
                 continue
-            if self._taps is not None:
-                self._taps.record(True, data, peer)
+            if taps is not None:
+                taps.record(True, data, peer)
             try:
                 sendto(data if cipher is None else cipher.seal(data), peer)
             except OSError as error:
