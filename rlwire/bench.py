@@ -644,19 +644,32 @@ class _Door(Row):
     scheme: ClassVar = ""
     options: ClassVar[dict[str, Any]] = {}
 
-    def _url(self, relays: list[Relay] | None) -> str:
+    @property
+    def serves(self) -> Callable[..., Any]:
+        return self.makes
+
+    def served(self, over: str) -> AbstractContextManager[ServerProcess]:
+        """Start the server; its `address` is what `client` connects to."""
         scheme = self.scheme or self.name.replace("_", "-")
-        if self.over == "tcp" or relays is not None:
-            return f"{scheme}://127.0.0.1:{'+' if protocol(scheme).plus else ''}0"
-        return f"{scheme}+{self.over}://{_folder().name}/{next(_numbers)}"
+        if over == "tcp":
+            url = f"{scheme}://127.0.0.1:{'+' if protocol(scheme).plus else ''}0"
+        else:
+            url = f"{scheme}+{over}://{_folder().name}/{next(_numbers)}"
+        return self._other(_serve, self.serves, url, self.options)
+
+    @contextlib.contextmanager
+    def client(self, url: str) -> Iterator[Exchange]:
+        with closing(rlwire.make(url)) as env:
+            yield _stepping(env)
 
     @contextlib.contextmanager
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        over = self.over if relays is None else "tcp"
         with (
-            self._other(_serve, self.makes, self._url(relays), self.options) as server,
-            closing(rlwire.make(_url_relayed(server.address, relays))) as env,
+            self.served(over) as server,
+            self.client(_url_relayed(server.address, relays)) as exchange,
         ):
-            yield _stepping(env)
+            yield exchange
 
 
 class _Rewarder(_Door):
@@ -687,15 +700,15 @@ class _Perlert(_Door):
         actions = [perlert.Action(_INSTANCE, 0, str(number)) for number in range(len(frames))]
         return Sizes(_mean([perlert.encode(action) for action in actions]), _mean(frames))
 
+    def served(self, over: str) -> AbstractContextManager[ServerProcess]:
+        return self._other(_serve_perlert, self.makes)
+
     @contextlib.contextmanager
-    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+    def client(self, url: str) -> Iterator[Exchange]:
         from rlwire.codecs import perlert
 
         state = self.payload.steps[0].state
-        with (
-            self._other(_serve_perlert, self.makes) as server,
-            closing(rlwire.connect(f"perlert://{server.address}/{_INSTANCE}")) as client,
-        ):
+        with closing(rlwire.connect(url)) as client:
             client.register(_AGENT, timeout=ANSWER_SECONDS)
             client.ready()
             client.wait_start(ANSWER_SECONDS)
@@ -762,7 +775,7 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
             asyncio.get_running_loop().call_soon(begin)
 
     lobby = await udp_asyncio.serve("127.0.0.1:0", session.lobby, on_events=react)
-    report(str(lobby.address))
+    report(f"perlert://{lobby.address}/{_INSTANCE}")
     await asyncio.Event().wait()
 
 
@@ -807,15 +820,14 @@ def _weights(state: dict[str, Any]) -> Any:
 class _Asking(_Door):
     """A row of a protocol where the environment connects: `rlwire.serve` and `rlwire.connect`."""
 
-    peer: ClassVar[type] = Keeper
+    serves = Keeper
 
     @contextlib.contextmanager
-    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
-        with self._other(_serve, self.peer, self._url(relays), self.options) as server:
-            client = rlwire.connect(_url_relayed(server.address, relays))
-            with contextlib.ExitStack() as stack:
-                stack.callback(client.disconnect if self.name == "rlx" else client.close)
-                yield self.exchange(client, self.payload.steps)
+    def client(self, url: str) -> Iterator[Exchange]:
+        client = rlwire.connect(url)
+        with contextlib.ExitStack() as stack:
+            stack.callback(client.disconnect if self.name == "rlx" else client.close)
+            yield self.exchange(client, self.payload.steps)
 
     @abstractmethod
     def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:

@@ -137,7 +137,7 @@ class TestRows:
         monkeypatch.syspath_prepend(tmp_path)
         import bench_test_peer
 
-        monkeypatch.setattr(PROVIDERS[name], "peer", bench_test_peer.Liar)
+        monkeypatch.setattr(PROVIDERS[name], "serves", bench_test_peer.Liar)
         with pytest.raises(Mismatch, match=f"{name}, test, step 0: byte"):
             PROVIDERS[name](name, payload(4), Cores()).sizes()
 

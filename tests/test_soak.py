@@ -1,0 +1,137 @@
+"""Thousands of messages of each protocol: memory, descriptors and threads stay as they are.
+
+`RLWIRE_SOAK=10000000 pytest -rP tests/test_soak.py` sends ten million of each, and prints them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.bench import PROVIDERS, BenchStep, Cores, Exchange, Payload, ServerProcess
+from rlwire.registry import parse_url
+from rlwire.universe.rfb import Display, RfbClient, RfbServer
+from tests.waiting import eventually
+
+pytest.importorskip("gymnasium")
+pytest.importorskip("hpack")
+pytest.importorskip("msgspec")
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc"),
+    pytest.mark.timeout(0 if "RLWIRE_SOAK" in os.environ else 120),
+]
+
+MESSAGES = int(os.environ.get("RLWIRE_SOAK", "4000"))
+PARTS = 20
+FLAT = 2048  # KiB that a process may grow by after a tenth of the messages
+STEPS = [BenchStep(np.full(8, number, np.float32), float(number), False) for number in range(16)]
+KINDS = {**PROVIDERS}
+
+
+class Rfb(PROVIDERS["dm_env_rpc"]):  # type: ignore[misc]
+    """A key press for each frame."""
+
+    def served(self, over: str) -> ServerProcess:
+        return ServerProcess(self.name, serve_frames)
+
+    @contextlib.contextmanager
+    def client(self, url: str) -> Iterator[Exchange]:
+        with RfbClient(url) as client:
+            client.update(60.0)
+
+            def ask(number: int) -> Any:
+                client.key(chr(ord("a") + number), True)
+                client.update(60.0)
+                return client
+
+            yield Exchange(ask, lambda client: (client.snapshot()[0, :8, 0], 0.0))
+
+    def check(self, number: int, seen: tuple[Any, Any]) -> None:
+        assert (seen[0] == number + 1).all()
+
+
+KINDS["rfb"] = Rfb
+
+
+def serve_frames(report: Callable[[str], None]) -> None:
+    def show(viewer: Any, key: Any) -> None:
+        display.show(np.full((24, 32, 3), key.keysym - ord("`"), np.uint8))
+
+    display = Display(32, 24, on_input=show)
+    with RfbServer(display, "127.0.0.1:0") as server:
+        report(server.url)
+        server.wait()
+
+
+def kib(pid: int) -> int:
+    """Return the resident memory."""
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0])
+
+
+def counts(pid: int) -> tuple[int, int]:
+    """Return the numbers of descriptors and threads."""
+    return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
+
+
+def visit(row: Any, url: str) -> None:
+    """Come, say a few words, and leave; then one who sends what no protocol begins with."""
+    if row.name == "perlert":
+        with rlwire.connect(url) as visitor:
+            visitor.lobby(60.0)
+    elif row.name == "rewarder":
+        rlwire.connect(url, observer=True).close()
+    else:
+        with row.client(url) as visitor:
+            if row.name != "rfb":  # whose screen is that of all
+                visitor.ask(0)
+    where = parse_url(url)
+    address: Any = where.unix or (where.host, where.port or where.pixels)
+    family = socket.AF_UNIX if where.unix else socket.AF_INET
+    kind = socket.SOCK_DGRAM if row.name == "perlert" else socket.SOCK_STREAM
+    with socket.socket(family, kind) as stranger:
+        stranger.connect(address)
+        stranger.sendall(b"\xff" * 64)
+
+
+def soak(name: str, over: str) -> dict[str, tuple[list[int], tuple[int, int]]]:
+    """Return the KiB after each part, and the numbers that never changed, of both processes."""
+    row: Any = KINDS[name](name, Payload("soak", "soak", STEPS), Cores(), over)
+    with row.served(over) as server, row.client(server.address) as exchange:
+        exchange.ask(1)
+        pids = {"server": server.pid, "client": os.getpid()}
+        before = {who: counts(pid) for who, pid in pids.items()}
+        sizes: dict[str, list[int]] = {who: [] for who in pids}
+        for _ in range(PARTS):
+            for _ in range(1 + MESSAGES // 400_000):
+                visit(row, server.address)
+            for step in range(MESSAGES // PARTS // 2):
+                outcome = exchange.ask(step % len(STEPS))
+            row.check(step % len(STEPS), exchange.seen(outcome))
+            eventually(lambda: before == {who: counts(pid) for who, pid in pids.items()})
+            for who, pid in pids.items():
+                sizes[who].append(kib(pid))
+    return {who: (sizes[who], before[who]) for who in pids}
+
+
+@pytest.mark.parametrize(
+    ("name", "over"), [*((name, "tcp") for name in KINDS), ("rlx", "shm"), ("dm_env_rpc", "unix")]
+)
+def test_flat(name: str, over: str) -> None:
+    # In a process that has nothing left over from other tests.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        found = pool.submit(soak, name, over).result()
+    for who, (sizes, numbers) in found.items():
+        print(f"{name} over {over}, {who}: KiB {sizes}; descriptors, threads {numbers}")
+        assert max(sizes[PARTS // 10 :]) - sizes[PARTS // 10] <= FLAT
