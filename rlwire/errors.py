@@ -21,6 +21,7 @@ types `TypeError`.
 from __future__ import annotations
 
 import contextlib
+import re
 import reprlib
 import traceback
 from collections.abc import Callable, Iterator
@@ -73,6 +74,14 @@ def shown(text: str, most: int = _PATH) -> str:
             mark = mark or f"... ({total} characters)"
             text = text[: max(0, most - len(mark))]
     return text + mark
+
+
+_SECRET_NAME = re.compile("authorization|cookie|token|secret|password|key")
+
+
+def is_secret(header: str) -> bool:
+    """Return whether a header with this name has a secret. Sec-WebSocket-Key has none."""
+    return bool(_SECRET_NAME.search(header.lower().removeprefix("sec-websocket-key")))
 
 
 _brief = reprlib.Repr()

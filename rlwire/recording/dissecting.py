@@ -15,12 +15,12 @@ from typing import Any, Final
 from rlwire import registry
 from rlwire.codecs import grpc
 from rlwire.codecs.http2 import frames as http2
-from rlwire.codecs.http2.headers import SECRET_NAME, Headers
+from rlwire.codecs.http2.headers import Headers
 from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake
 from rlwire.environments.fitting import fitting
 from rlwire.environments.spaces import spaces_of
-from rlwire.errors import DecodeError, LimitExceeded
+from rlwire.errors import DecodeError, LimitExceeded, is_secret
 from rlwire.limits import Limits, checked
 from rlwire.recording.messages import Buffer, Dissected, Dissector, EnvStep
 
@@ -61,9 +61,8 @@ def attempted(decode: Callable[..., Dissected], *given: Any) -> Dissected:
 
 
 def _shown(fields: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return header fields, with "(secret)" for secrets. Sec-WebSocket-Key is public."""
-    names = {name: name.lower().removeprefix("sec-websocket-key") for name, _ in fields}
-    return {n: "(secret)" if SECRET_NAME.search(names[n]) else value for n, value in fields}
+    """Return header fields, with "(secret)" for secrets."""
+    return {name: "(secret)" if is_secret(name) else value for name, value in fields}
 
 
 class Remembered(dict[Any, Any]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import logging
 import queue
@@ -10,7 +11,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from threading import Thread
-from time import monotonic, time
+from time import monotonic, sleep, time
 from typing import Final
 
 from rlwire.errors import RlwireError, on_error
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 _CHUNK: Final = 2**16
 _QUEUED: Final = 2**12  # packets: 256 MiB
+_PATIENCE: Final = 30.0  # seconds to connect
+_PAUSE: Final = 0.5  # seconds after a failed accept(), such as without descriptors
 
 
 def tap(listening: str, server: str) -> Iterator[Packet]:
@@ -72,7 +75,9 @@ def _shut(sock: socket.socket, how: int) -> None:
 
 def _connected(to: Address) -> socket.socket:
     if not to.path:
-        return socket.create_connection((to.host, to.port))
+        sock = socket.create_connection((to.host, to.port), _PATIENCE)
+        sock.settimeout(None)
+        return sock
     sock = socket.socket(socket.AF_UNIX)
     with on_error(sock.close):
         sock.connect(to.path)
@@ -86,12 +91,18 @@ class _Carrier:
         self._numbers = itertools.count(1)
 
     def accept(self, sock: socket.socket, label: str, to: Address) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while True:
+            try:
                 client, name = sock.accept()
-                peer = peer_name(client, name)
-                connection = RecordedConnection(next(self._numbers), label, "server", peer)
-                run_in_thread(f"tap {peer}", self.carry, connection, client, to)
+            except OSError as error:
+                if error.errno in (errno.EBADF, errno.EINVAL):  # the tap has ended
+                    return
+                logger.warning("%s: cannot accept a connection: %s", label, error)
+                sleep(_PAUSE)
+                continue
+            peer = peer_name(client, name)
+            connection = RecordedConnection(next(self._numbers), label, "server", peer)
+            run_in_thread(f"tap {peer}", self.carry, connection, client, to)
 
     def carry(self, connection: RecordedConnection, client: socket.socket, to: Address) -> None:
         gaps = {True: 0, False: 0}  # packets dropped since the last one, by direction

@@ -246,10 +246,10 @@ def test_both_of_the_originals_health_checks_and_http() -> None:
 def test_the_page_is_told_the_score_of_the_whole_episode() -> None:
     with universe(Corridor()) as server, watching(server):
         key(server, "Right", True)
-        eventually(lambda: server._about()["last"])
+        eventually(lambda: server._about()["episode"] > 1)
         told = server._about()
         assert told["last"]["score"] == told["best"] == 100.0
-        assert (told["last"]["episode"], told["episode"]) == (1, 2)
+        assert 1 <= told["last"]["episode"] <= told["episode"]
         assert told["buttons"] == {"Left": ["Left", "a"], "Right": ["Right", "d"]}
         assert told["rate"] == 500
         key(server, "Right", False)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlwire.codecs.http2 import frames
-from rlwire.errors import EncodeError, LimitExceeded, RlwireError, optional, quoted
+from rlwire.errors import EncodeError, LimitExceeded, RlwireError, is_secret, optional, quoted
 from rlwire.limits import DEFAULT, Limits
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ TABLE = 4096
 """Bytes of the dynamic table, as announced and used (SETTINGS_HEADER_TABLE_SIZE)."""
 
 _SECRET = frozenset(["authorization", "cookie", "proxy-authorization"])
-SECRET_NAME = re.compile("authorization|cookie|token|secret|password|key")
-"""Found in the name of a field with a secret, which a recording blanks."""
 
 # These differ in each call, and would displace entries that repeat.
 _PASSING = frozenset(["grpc-message", "grpc-timeout", "grpc-status-details-bin", "content-length"])
@@ -136,7 +134,7 @@ class SecretBlanker:
         block, self._block = bytes(self._block), bytearray()
         try:
             fields = [
-                (name, "*" * len(value) if SECRET_NAME.search(name) else value)
+                (name, "*" * len(value) if is_secret(name) else value)
                 for name, value in self._headers.decode(block)
             ]
             number = int.from_bytes(frame[5:9], "big") & 2**31 - 1

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import unquote, urlsplit
 
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, is_secret
 
 Buffer = bytes | bytearray | memoryview
 Pairs = Iterable[tuple[str, str]]
@@ -42,9 +42,6 @@ _OURS = {
 
 
 _LINE_OF_HEAD = re.compile(rb"(?m)^([^:\r\n]*)(:[ \t]*)([^\r\n]*)")
-_SECRET_NAME = re.compile(
-    rb"(?i)(?!sec-websocket).*(?:authorization|cookie|token|secret|password|key)"
-)
 
 
 class WrongVersion(DecodeError):
@@ -361,7 +358,8 @@ def blank(head: bytes) -> bytes:
     """Return a head with stars in place of secrets, for a recording."""
 
     def blanked(line: re.Match[bytes]) -> bytes:
-        return line[1] + line[2] + b"*" * len(line[3]) if _SECRET_NAME.match(line[1]) else line[0]
+        secret = is_secret(line[1].decode("latin-1"))
+        return line[1] + line[2] + b"*" * len(line[3]) if secret else line[0]
 
     return _LINE_OF_HEAD.sub(blanked, head)
 
