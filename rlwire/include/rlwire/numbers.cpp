@@ -13,7 +13,6 @@
 #include <limits>
 #include <string>
 #include <system_error>
-#include <utility>
 
 #if (defined(__cpp_lib_to_chars) || _LIBCPP_AVAILABILITY_HAS_FROM_CHARS_FLOATING_POINT) && \
     !defined(RLW_NO_CHARCONV)
