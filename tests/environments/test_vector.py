@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import os
 import signal
 import time
@@ -19,8 +20,12 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlwire.environments import processes, vector
-from rlwire.environments.vector import VectorEnvironment, local
+from rlwire.environments.vector import VectorEnvironment
 from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError, PeerError
+
+# Forked, since many of these environments are made here: from 3.14 on that is not Linux's default.
+FORK = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+local = functools.partial(vector.local, context=FORK)
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 SPACE = spaces.Dict(
