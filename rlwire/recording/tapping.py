@@ -14,12 +14,12 @@ from threading import Thread
 from time import monotonic, sleep, time
 from typing import Final
 
-from rlwire.errors import RlwireError, on_error
+from rlwire.errors import RlwireError
 from rlwire.recording.messages import Packet, RecordedConnection
 from rlwire.registry import parse_url
 from rlwire.serving.stopping import keep_signals
 from rlwire.transports.address import Address
-from rlwire.transports.sockets import listen, local_address, peer_name, prepare, unlink
+from rlwire.transports.sockets import dial, listen, local_address, peer_name, prepare, unlink
 from rlwire.transports.threads import run_in_thread
 
 logger = logging.getLogger(__name__)
@@ -73,17 +73,6 @@ def _shut(sock: socket.socket, how: int) -> None:
         sock.shutdown(how)
 
 
-def _connected(to: Address) -> socket.socket:
-    if not to.path:
-        sock = socket.create_connection((to.host, to.port), _PATIENCE)
-        sock.settimeout(None)
-        return sock
-    sock = socket.socket(socket.AF_UNIX)
-    with on_error(sock.close):
-        sock.connect(to.path)
-    return sock
-
-
 class _Carrier:
     def __init__(self) -> None:
         # One that a signal's handler may put into.
@@ -122,7 +111,8 @@ class _Carrier:
         ended = "closed"
         with client:
             try:
-                with _connected(to) as server:
+                with dial(to, _PATIENCE) as server:
+                    server.settimeout(None)
                     prepare(client)
                     prepare(server)
                     back = Thread(target=pump, args=(False, server, client), daemon=True)

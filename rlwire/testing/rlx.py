@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ import numpy as np
 
 from rlwire.codecs import rlx
 from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.sockets import dial
 
 __all__ = ["RLXServerConformance", "RawClient"]
 
@@ -55,10 +55,7 @@ class RawClient:
     """An RLX client that does not check the protocol; `timeout` is in seconds, for each reply."""
 
     def __init__(self, address: AddressLike, timeout: float = 5.0) -> None:
-        family, target = parse(address).resolve()[0]
-        self._socket = socket.socket(socket.AddressFamily(family), socket.SOCK_STREAM)
-        self._socket.settimeout(timeout)
-        self._socket.connect(target)
+        self._socket = dial(parse(address), timeout)
         self._received = bytearray()
 
     def __enter__(self) -> RawClient:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from rlwire.errors import DeadlineExceeded
+from rlwire.errors import DeadlineExceeded, on_error
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.shm import check_available
 
@@ -117,6 +117,17 @@ def set_kernel_timeout(sock: socket.socket, option: int, seconds: float | None) 
     micros = 0 if seconds is None else max(1, round(seconds * 1e6))
     value = struct.pack("@ll", *divmod(micros, 1_000_000))
     sock.setsockopt(socket.SOL_SOCKET, option, value)
+
+
+def dial(where: Address, seconds: float) -> socket.socket:
+    """Return a blocking socket that is connected to `where`; its timeout is `seconds`."""
+    if not where.path:
+        return socket.create_connection((where.host, where.port), seconds)
+    sock = socket.socket(socket.AF_UNIX)
+    with on_error(sock.close):
+        sock.settimeout(seconds)
+        sock.connect(where.path)
+    return sock
 
 
 def prepare(sock: socket.socket) -> None:

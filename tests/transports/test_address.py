@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from rlwire.transports.address import Address, parse
+from rlwire.transports.sockets import dial
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,18 @@ def test_not_an_address(text: object) -> None:
 def test_resolve() -> None:
     assert parse("127.0.0.1:80").resolve() == [(socket.AF_INET, ("127.0.0.1", 80))]
     assert parse("unix:/x").resolve() == [(socket.AF_UNIX, "/x")]
+
+
+def test_a_name_is_dialled_at_each_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        found = [
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", port, 0, 0)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        with dial(parse(f"localhost:{port}"), 20.0) as sock:
+            assert sock.getpeername() == ("127.0.0.1", port)
 
 
 def test_a_name_is_listened_on_by_ipv4_first(monkeypatch: pytest.MonkeyPatch) -> None:
