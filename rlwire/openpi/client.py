@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from rlwire import websocket
-from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, on_error
+from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
 from rlwire.limits import Limits
 from rlwire.registry import located
 from rlwire.sessions.openpi import Dialect, Failure, OpenPIClientSession
@@ -89,10 +89,13 @@ class OpenPIClientBase(waits.Counting):
             yield from close_and_wait(self._connection)
         session = OpenPIClientSession(**self._dialect)
         connection = self._count((yield self._open(self._url, session, **self._options)))
-        with on_error(connection.close):
+        try:
             metadata = yield connection.receive()
             if isinstance(metadata, Failure):
                 raise PeerError(metadata.text)
+        except BaseException:
+            yield from close_and_wait(connection)
+            raise
         self.metadata, self._connection, self._session = metadata, connection, session
         self._closed = False
 

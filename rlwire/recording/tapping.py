@@ -19,7 +19,14 @@ from rlwire.recording.messages import Packet, RecordedConnection
 from rlwire.registry import parse_url
 from rlwire.serving.stopping import keep_signals
 from rlwire.transports.address import Address
-from rlwire.transports.sockets import dial, listen, local_address, peer_name, prepare, unlink
+from rlwire.transports.sockets import (
+    connected_socket,
+    listen,
+    local_address,
+    peer_name,
+    prepare,
+    unlink,
+)
 from rlwire.transports.threads import run_in_thread
 
 logger = logging.getLogger(__name__)
@@ -111,7 +118,7 @@ class _Carrier:
         ended = "closed"
         with client:
             try:
-                with dial(to, _PATIENCE) as server:
+                with connected_socket(to, _PATIENCE) as server:
                     server.settimeout(None)
                     prepare(client)
                     prepare(server)

@@ -27,7 +27,7 @@ import numpy as np
 
 from rlwire.codecs import rlx
 from rlwire.transports.address import AddressLike, parse
-from rlwire.transports.sockets import dial
+from rlwire.transports.sockets import connected_socket
 
 __all__ = ["RLXServerConformance", "RawClient"]
 
@@ -55,7 +55,7 @@ class RawClient:
     """An RLX client that does not check the protocol; `timeout` is in seconds, for each reply."""
 
     def __init__(self, address: AddressLike, timeout: float = 5.0) -> None:
-        self._socket = dial(parse(address), timeout)
+        self._socket = connected_socket(parse(address), timeout)
         self._received = bytearray()
 
     def __enter__(self) -> RawClient:

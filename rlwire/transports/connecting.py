@@ -80,8 +80,9 @@ def connect(where: Address, dialer: Any, timeout: Timeouts, backoff: Backoff | N
     try:
         yield connection.open(timeout.connect)
     except BaseException as error:
-        connection.close()
-        if not isinstance(error, (Exception, GeneratorExit)):  # a cancellation
+        if not isinstance(error, Exception):  # a cancellation: the second `close` does not linger
+            connection.close()
+        if not isinstance(error, GeneratorExit):
             yield from close_and_wait(connection)
         raise
     return connection

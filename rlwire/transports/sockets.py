@@ -119,7 +119,7 @@ def set_kernel_timeout(sock: socket.socket, option: int, seconds: float | None) 
     sock.setsockopt(socket.SOL_SOCKET, option, value)
 
 
-def dial(where: Address, seconds: float) -> socket.socket:
+def connected_socket(where: Address, seconds: float) -> socket.socket:
     """Return a blocking socket that is connected to `where`; its timeout is `seconds`."""
     if not where.path:
         return socket.create_connection((where.host, where.port), seconds)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import http.client
 import json
 import logging
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +26,9 @@ import pytest
 import websockets.sync.client
 from websockets.exceptions import ConnectionClosed as TheirsClosed
 
+import rlwire.aio
 from rlwire.codecs import msgpack
+from rlwire.codecs.websocket.handshake import accept_of
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, PeerError, RemoteProtocolError
 from rlwire.limits import Limits
 from rlwire.openpi import Client, PolicyStatistics, Server
@@ -33,6 +39,7 @@ from rlwire.websocket import connect
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
+ACCEPT = "Sec-WebSocket-Accept"
 METADATA = {"robot": "aloha", "horizon": 50}
 
 
@@ -337,6 +344,31 @@ def test_nothing_is_unpickled(server: Server) -> None:
         answer = bad.recv(timeout=5)
         assert isinstance(answer, str)
         assert "pickle" in answer
+
+
+def test_a_client_that_is_rejected_leaves_no_socket_open() -> None:
+    def reject(listener: socket.socket) -> socket.socket:
+        sock, _ = listener.accept()
+        (key,) = re.findall(rb"Sec-WebSocket-Key: (\S+)", sock.recv(65536))
+        head = f"Upgrade: websocket\r\nConnection: Upgrade\r\n{ACCEPT}: {accept_of(key.decode())}"
+        sock.sendall(f"HTTP/1.1 101 Welcome\r\n{head}\r\n\r\n".encode() + b"\x81\x09no policy")
+        return sock  # the client's close frame is not answered
+
+    async def call(port: int) -> None:
+        with pytest.raises(PeerError, match="no policy"):
+            await rlwire.aio.connect(f"openpi://127.0.0.1:{port}")
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        ThreadPoolExecutor() as pool,
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        rejected = pool.submit(reject, listener)
+        asyncio.run(call(listener.getsockname()[1]))
+        gc.collect()
+        rejected.result().close()
+    assert not caught
 
 
 def test_too_much_is_refused_before_it_is_taken(policy: Policy) -> None:

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from rlwire.transports.address import Address, parse
-from rlwire.transports.sockets import dial
+from rlwire.transports.sockets import connected_socket
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_name_is_dialled_at_each_of_its_addresses(monkeypatch: pytest.MonkeyPa
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)),
         ]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        with dial(parse(f"localhost:{port}"), 20.0) as sock:
+        with connected_socket(parse(f"localhost:{port}"), 20.0) as sock:
             assert sock.getpeername() == ("127.0.0.1", port)
 
 
