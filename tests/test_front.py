@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import itertools
 import re
 import socket
 import time
+import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -341,6 +343,28 @@ class TestBadInput:
                 asyncio.run(call())
             with rlwire.connect(server.url) as client:
                 check(scheme, first_words(scheme, client))
+
+    def test_a_failed_handshake_leaves_no_socket_open(self) -> None:
+        def answer(listener: socket.socket) -> socket.socket:
+            sock, _ = listener.accept()
+            sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            return sock  # which stays open
+
+        async def call(port: int) -> None:
+            with pytest.raises(RemoteProtocolError):
+                await rlwire.aio.connect(f"dm-env-rpc://127.0.0.1:{port}")
+
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            ThreadPoolExecutor() as pool,
+            warnings.catch_warnings(record=True) as caught,
+        ):
+            warnings.simplefilter("always")
+            answered = pool.submit(answer, listener)
+            asyncio.run(call(listener.getsockname()[1]))
+            gc.collect()
+            answered.result().close()
+        assert not [each for each in caught if each.category is ResourceWarning]
 
     @pytest.mark.parametrize(("scheme", "other"), [("openpi", "rlx"), ("rlx", "openpi")])
     def test_who_plays_with_a_server_of_another_protocol(self, scheme: str, other: str) -> None:

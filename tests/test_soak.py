@@ -36,11 +36,13 @@ MESSAGES = int(os.environ.get("RLWIRE_SOAK", "4000"))
 PARTS = 20
 FLAT = 2048  # KiB that a process may grow by after a tenth of the messages
 STEPS = [BenchStep(np.full(8, number, np.float32), float(number), False) for number in range(16)]
-KINDS = {**PROVIDERS}
 
 
-class Rfb(PROVIDERS["dm_env_rpc"]):  # type: ignore[misc]
-    """A key press for each frame."""
+class Rfb:
+    """A key press for each frame, in the form of a row of `rlwire bench`."""
+
+    def __init__(self, name: str, *_: object) -> None:
+        self.name = name
 
     def served(self, over: str) -> ServerProcess:
         return ServerProcess(self.name, serve_frames)
@@ -61,7 +63,7 @@ class Rfb(PROVIDERS["dm_env_rpc"]):  # type: ignore[misc]
         assert (seen[0] == number + 1).all()
 
 
-KINDS["rfb"] = Rfb
+KINDS: dict[str, Any] = {**PROVIDERS, "rfb": Rfb}
 
 
 def serve_frames(report: Callable[[str], None]) -> None:
@@ -85,7 +87,7 @@ def counts(pid: int) -> tuple[int, int]:
 
 
 def visit(row: Any, url: str) -> None:
-    """Come, say a few words, and leave; then one who sends what no protocol begins with."""
+    """Connect another client for a moment, then a peer whose bytes begin no protocol."""
     if row.name == "perlert":
         with rlwire.connect(url) as visitor:
             visitor.lobby(60.0)
@@ -93,7 +95,7 @@ def visit(row: Any, url: str) -> None:
         rlwire.connect(url, observer=True).close()
     else:
         with row.client(url) as visitor:
-            if row.name != "rfb":  # whose screen is that of all
+            if row.name != "rfb":  # where all clients share one screen
                 visitor.ask(0)
     where = parse_url(url)
     address: Any = where.unix or (where.host, where.port or where.pixels)

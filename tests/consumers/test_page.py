@@ -55,6 +55,10 @@ class Lamp(gymnasium.Env):
         return self.picture(), float(action), self.red == 250, False, {}
 
 
+class CallFailed(Exception):
+    """The browser rejects a call."""
+
+
 class Browser:
     """A page in Chromium, driven by its debugging protocol."""
 
@@ -93,10 +97,9 @@ class Browser:
         while True:
             answer = json.loads(self.connection.receive())
             if answer.get("id") == self.calls:
-                if "error" not in answer:
-                    return answer["result"]
-                assert "navigated" in answer["error"]["message"], answer
-                return {"result": {}}  # of a page that was just left
+                if "error" in answer:
+                    raise CallFailed(answer["error"]["message"])
+                return answer["result"]
 
     def evaluate(self, script: str) -> Any:
         return self.call("Runtime.evaluate", expression=script)["result"].get("value")
@@ -105,7 +108,14 @@ class Browser:
         """Reload, and return when the new page is there."""
         self.evaluate("window.old = true")
         self.call("Page.reload")
-        wait_until(lambda: self.evaluate("window.old !== true"))
+
+        def is_new() -> Any:
+            try:
+                return self.evaluate("window.old !== true")
+            except CallFailed:  # the old page is just being left
+                return False
+
+        wait_until(is_new)
 
     def text(self, name: str) -> str:
         return str(self.evaluate(f"document.querySelector('#{name}')?.textContent"))
