@@ -226,6 +226,21 @@ def test_it_begins_with_its_latest_checkpoint(tmp_path):
         handle.session.policy.op_add(np.ones(3))
 
 
+def test_close_is_called_once_after_the_last_checkpoint(tmp_path):
+    kept = []
+
+    class Closing(Adding):
+        def close(self):
+            kept.append(steps(tmp_path))
+
+    algorithm = Algorithm("adding", object, Closing, Options())
+    handle = open_parameter_server(algorithm, checkpoints=tmp_path, metrics=Recorder())
+    handle.session.policy.op_add(np.ones(3))
+    handle.close()
+    handle.close()
+    assert kept == [[1]]
+
+
 def test_a_checkpoint_that_cannot_be_written_stops_nothing(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     checkpoints = Checkpoints(tmp_path / "folder", every_steps=1)
