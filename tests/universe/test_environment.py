@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError
+from rlwire.universe import UniverseEnv
 from rlwire.universe.input import PEEK, key, pointer
 from tests.waiting import eventually
 
@@ -401,3 +405,11 @@ def test_after_the_end(started: Started, screen_of: ScreenOf) -> None:
         play.step()
     with pytest.raises(ConnectionClosed):
         play.env.reset()
+
+
+def test_page_names_the_arguments_that_replace_configure() -> None:
+    page = (Path(__file__).parents[2] / "docs/howto/universe.md").read_text("utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| `env.configure`"))
+    names = re.findall(r"`(\w+)`", row.partition(" arguments of `UniverseEnv`")[2])
+    assert len(names) == 3
+    assert {*names} <= {*inspect.signature(UniverseEnv).parameters}

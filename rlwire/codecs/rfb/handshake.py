@@ -1,4 +1,4 @@
-"""RFB's handshake: bytes to values and back. Versions 3.3 and 3.7 are only decoded.
+"""RFB's handshake: bytes to values and back.
 
 Source: RFC 6143, sections 7.1 to 7.3, and appendix A for versions 3.3 and 3.7.
 """
@@ -103,7 +103,14 @@ def decode_security(buffer: Buffer, version: Version) -> list[int] | str:
     return list(buffer[1 : 1 + buffer[0]]) if buffer[0] else decode_reason(buffer, 1)
 
 
-def encode_security(offer: list[int] | str) -> bytes:
+def encode_security(offer: list[int] | str, version: Version) -> bytes:
+    """Encode a server's security types, or its reason for none; 3.3 has one type, in a word."""
+    if version < (3, 7):
+        return (
+            _number.pack(0) + encode_reason(offer)
+            if isinstance(offer, str)
+            else _number.pack(*offer)
+        )
     return b"\0" + encode_reason(offer) if isinstance(offer, str) else bytes((len(offer), *offer))
 
 
@@ -113,8 +120,10 @@ def decode_result(buffer: Buffer, offset: int = 0) -> int:
     return int(result)
 
 
-def encode_result(failure: str | None = None) -> bytes:
-    return _number.pack(0) if failure is None else _number.pack(1) + encode_reason(failure)
+def encode_result(failure: str | None, version: Version) -> bytes:
+    if failure is None:
+        return _number.pack(0)
+    return _number.pack(1) + (encode_reason(failure) if version >= (3, 8) else b"")
 
 
 def check_password(password: str) -> bytes:

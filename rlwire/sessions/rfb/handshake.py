@@ -133,7 +133,7 @@ class ClientHandshake:
 
 
 class ServerHandshake:
-    """A server's handshake in version 3.8; the caller sends and empties `outgoing`."""
+    """A server's handshake; the caller sends and empties `outgoing`."""
 
     def __init__(
         self,
@@ -147,9 +147,10 @@ class ServerHandshake:
         self._guess = guess
         self.view_only = False
         self._stage = Stage.VERSION
+        self._version = _VERSIONS[-1]
         self._security = Security.NONE if password is None else Security.VNC
         self._challenge = b""
-        self.outgoing: list[Buffer] = [handshake.encode_version((3, 8))]
+        self.outgoing: list[Buffer] = [handshake.encode_version(self._version)]
 
     def frame_size(self, have: int) -> int:
         """Return the size of the next message; 0 also while a password is delayed."""
@@ -163,20 +164,11 @@ class ServerHandshake:
 
     def receive(self, message: Buffer) -> bool:
         if self._stage is Stage.VERSION:
-            version = handshake.decode_version(message)
-            if version < (3, 8):
-                raise RemoteProtocolError(f"expected RFB 3.8, got {version[0]}.{version[1]}")
-            self.outgoing.append(handshake.encode_security([self._security]))
-            self._stage = Stage.SECURITY
+            self._agree_on_version(handshake.decode_version(message))
         elif self._stage is Stage.SECURITY:
             if message[0] != self._security:
-                self._fail(f"security type {message[0]} was not offered")
-            if self._security is Security.VNC:
-                self._challenge = os.urandom(handshake.CHALLENGE_SIZE)
-                self.outgoing.append(self._challenge)
-                self._stage = Stage.CHALLENGE
-            else:
-                self._admit()
+                raise RemoteProtocolError(f"security type {message[0]} was not offered")
+            self._select()
         elif self._stage is Stage.CHALLENGE:
             self._compare(bytes(message))
         else:
@@ -185,12 +177,31 @@ class ServerHandshake:
         return self._stage is Stage.OVER
 
     def reject(self, reason: str) -> list[Buffer]:
+        """Return unsent bytes and the reason; 3.3 and 3.7 have no reason after a challenge."""
+        said, self.outgoing = self.outgoing, []
         if self._stage is Stage.VERSION:
-            said, self.outgoing = self.outgoing, []
-            return [*said, handshake.encode_security(reason)]
-        if self._stage in (Stage.SECURITY, Stage.CHALLENGE):
-            return [handshake.encode_result(reason)]
-        return []
+            said.append(handshake.encode_security(reason, self._version))
+        elif self._stage in (Stage.SECURITY, Stage.CHALLENGE):
+            said.append(handshake.encode_result(reason, self._version))
+        self._stage = Stage.OVER
+        return said
+
+    def _agree_on_version(self, theirs: Version) -> None:
+        self._version = max((each for each in _VERSIONS if each <= theirs), default=_VERSIONS[0])
+        if theirs < _VERSIONS[0]:
+            raise RemoteProtocolError(f"expected RFB 3.3 or later, got {theirs[0]}.{theirs[1]}")
+        self.outgoing.append(handshake.encode_security([self._security], self._version))
+        self._stage = Stage.SECURITY
+        if self._version < (3, 7):  # the server selects the type
+            self._select()
+
+    def _select(self) -> None:
+        if self._security is Security.VNC:
+            self._challenge = os.urandom(handshake.CHALLENGE_SIZE)
+            self.outgoing.append(self._challenge)
+            self._stage = Stage.CHALLENGE
+        else:
+            self._admit(has_result=self._version >= (3, 8))
 
     def _compare(self, response: bytes) -> None:
         right = self._matches(response, self._password)
@@ -198,23 +209,20 @@ class ServerHandshake:
             self.view_only = right = True
         if not right:
             self._counts["refused"] += 1
-            self._fail("the password is wrong")
+            raise RemoteProtocolError("the password is wrong")
         if self._guess is not None:
             self._guess.right()
         self._admit()
 
-    def _admit(self) -> None:
-        self.outgoing.append(handshake.encode_result())
+    def _admit(self, has_result: bool = True) -> None:
+        if has_result:
+            self.outgoing.append(handshake.encode_result(None, self._version))
         self._stage = Stage.INIT
 
     def _matches(self, response: bytes, password: str | None) -> bool:
         return password is not None and hmac.compare_digest(
             handshake.respond(self._challenge, password), response
         )
-
-    def _fail(self, reason: str) -> None:
-        self.outgoing.append(handshake.encode_result(reason))
-        raise RemoteProtocolError(reason)
 
 
 def check_passwords(password: str | None, view_password: str | None) -> None:

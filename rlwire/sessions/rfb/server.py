@@ -103,8 +103,8 @@ class RfbServerSession:
     def receive(self, message: Buffer) -> list[Input | None]:
         try:
             return self._receive(message)
-        except RlwireError:
-            self.closed = True
+        except RlwireError as error:
+            self._handshake.outgoing = self.refuse(error)
             raise
 
     def outgoing(self) -> list[Buffer]:
@@ -124,8 +124,10 @@ class RfbServerSession:
         return b"*" * len(data) if not self.opened and len(data) == CHALLENGE_SIZE else data
 
     def refuse(self, error: RlwireError) -> list[Buffer]:
-        over, self.closed = self.opened or self.closed, True
-        return [] if over else self._handshake.reject(for_peer(error, "the server")[:_REASON])
+        self.closed = True
+        if self.opened:
+            return []
+        return self._handshake.reject(for_peer(error, "the server")[:_REASON])
 
     def farewell(self, ending: bool = False) -> list[Buffer]:
         self.closed = True

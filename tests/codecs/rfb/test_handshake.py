@@ -41,8 +41,7 @@ def test_what_is_no_version_is_refused(data: bytes) -> None:
     ],
 )
 def test_what_a_server_offers(version: Version, offer: list[int] | str, data: bytes) -> None:
-    if version == NEW:
-        assert handshake.encode_security(offer) == data
+    assert handshake.encode_security(offer, version) == data
     assert handshake.decode_security(data, version) == offer
     sizes = [handshake.security_size(data, 0, have, version) for have in range(len(data) + 1)]
     known = sizes.index(len(data))
@@ -61,8 +60,13 @@ def test_a_reason_that_is_not_utf8_is_latin1() -> None:
 
 
 def test_how_it_ended() -> None:
-    for failure, data in ((None, b"\0\0\0\0"), ("no", b"\0\0\0\1\0\0\0\2no")):
-        assert handshake.encode_result(failure) == data
+    for version, failure, data in (
+        (NEW, None, b"\0\0\0\0"),
+        (NEW, "no", b"\0\0\0\1\0\0\0\2no"),
+        ((3, 7), "no", b"\0\0\0\1"),
+        (OLD, None, b"\0\0\0\0"),
+    ):
+        assert handshake.encode_result(failure, version) == data
         assert handshake.decode_result(data) == (failure is not None)
 
 

@@ -90,6 +90,15 @@ class Peer:
                 event = self.core.next()
             self.flush()
 
+    def rejected(self, data: bytes, error: type[RlwireError], text: str) -> bytes:
+        """Hand over bytes that end the connection; return what the server then sends."""
+        with pytest.raises(error, match=text) as caught:
+            self.say(data)
+        self.flush()
+        assert self.session.closed
+        assert list(self.session.refuse(caught.value)) == []
+        return self.read(len(self.inbox))
+
     def tell(self) -> None:
         self.core.speak()
         self.flush()
@@ -102,12 +111,16 @@ class Peer:
     def open(self, version: bytes = b"RFB 003.008\n", password: str | None = None) -> Peer:
         assert self.read(12) == b"RFB 003.008\n"
         self.say(version)
-        kind = self.read(2)[1:]
-        self.say(kind)
+        if version < b"RFB 003.007":  # the server selects the type, in a word
+            kind = self.read(4)[3:]
+        else:
+            kind = self.read(2)[1:]
+            self.say(kind)
         if kind == b"\2":
             assert password is not None
             self.say(respond(self.read(16), password))
-        assert self.read(4) == bytes(4)
+        if kind == b"\2" or version >= b"RFB 003.008":
+            assert self.read(4) == bytes(4)
         self.say(b"\0")  # it wants to be alone, and is not
         assert self.read(4) == struct.pack(">HH", WIDTH, HEIGHT)
         assert self.read(16) == FORMAT
@@ -183,8 +196,13 @@ def desk() -> Desk:
 # ---- the handshake -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [b"RFB 003.008\n", b"RFB 003.889\n", b"RFB 004.000\n"])
-def test_viewers_of_3_8_and_beyond_are_let_in(desk: Desk, version: bytes) -> None:
+_VERSIONS = [
+    b"RFB %03d.%03d\n" % each for each in ((3, 3), (3, 5), (3, 7), (3, 8), (3, 889), (4, 0))
+]
+
+
+@pytest.mark.parametrize("version", _VERSIONS)
+def test_viewers_of_each_version_connect(desk: Desk, version: bytes) -> None:
     peer = Peer(desk).open(version)
     peer.request(0)
     assert peer.messages() == 1
@@ -192,15 +210,48 @@ def test_viewers_of_3_8_and_beyond_are_let_in(desk: Desk, version: bytes) -> Non
     assert peer.session.view_only
 
 
-def test_a_wrong_password_is_told(desk: Desk) -> None:
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"RFB 003.003\n", b"\0\0\0\1"),
+        (b"RFB 003.007\n\2", b"\0\0\0\1"),
+        (b"RFB 003.008\n\2", b"\0\0\0\1\0\0\0\x15the password is wrong"),
+    ],
+)
+def test_wrong_password_ends_the_connection(desk: Desk, said: bytes, told: bytes) -> None:
     peer = Peer(desk, password="secret")
-    peer.say(b"RFB 003.008\n\2")
-    with pytest.raises(RemoteProtocolError, match="the password is wrong"):
-        peer.say(bytes(16))
-    peer.flush()
-    assert peer.inbox[12 + 2 + 16 :] == b"\0\0\0\1\0\0\0\x15the password is wrong"
-    assert peer.session.closed
-    assert peer.session.refuse(RemoteProtocolError("the password is wrong")) == []
+    peer.say(said)
+    peer.read(len(peer.inbox))
+    assert peer.rejected(bytes(16), RemoteProtocolError, "the password is wrong") == told
+
+
+@pytest.mark.parametrize(
+    ("password", "server", "client"),
+    [
+        (None, [b"RFB 003.008\n", b"\0\0\0\1"], [b"RFB 003.003\n", b"\1"]),
+        ("openai", [b"RFB 003.008\n", b"\0\0\0\2", bytes(4)], [b"RFB 003.003\n", b"", b"\1"]),
+    ],
+)
+def test_original_client_of_universe_connects(
+    desk: Desk, password: str | None, server: list[bytes], client: list[bytes]
+) -> None:
+    """The bytes of openai/universe's vncdriver/vnc_client.py, which always speaks 3.3."""
+    peer = Peer(desk, password=password)
+    for number, (expected, said) in enumerate(zip(server, client, strict=True)):
+        assert peer.read(len(expected)) == expected
+        if password is not None and number == 1:
+            said = respond(peer.read(16), password)
+        assert not peer.inbox
+        peer.say(said)
+    assert peer.read(24) == struct.pack(">HH", WIDTH, HEIGHT) + FORMAT + b"\0\0\0\4"
+    assert peer.read(4) == b"desk"
+    # SetPixelFormat, SetEncodings of ZRLE, zlib and raw, FramebufferUpdateRequest
+    peer.say(bytes.fromhex("00000000 20180001 00ff00ff00ff 000810 000000"))
+    peer.say(bytes.fromhex("02000003 00000010 00000006 00000000"))
+    peer.say(bytes.fromhex("0301 0000 0000 0030 0028"))
+    assert peer.read(16) == bytes.fromhex("00000001 00000000 00300028 00000000")
+    assert peer.read(WIDTH * HEIGHT * 4) == bytes(WIDTH * HEIGHT * 4)
+    assert not peer.inbox
 
 
 def test_a_password_waits_for_its_turn(desk: Desk) -> None:
@@ -235,20 +286,26 @@ def test_a_password_waits_for_its_turn(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "error", "text"),
+    ("said", "error", "text", "head"),
     [
-        (b"GET / HTTP/1", DecodeError, "expected an RFB version"),
-        (b"RFB 003.003\n", RemoteProtocolError, "expected RFB 3.8"),
-        (b"RFB 003.007\n", RemoteProtocolError, "expected RFB 3.8"),
-        (b"RFB 003.008\n\2", RemoteProtocolError, "security type 2 was not offered"),
-        (b"RFB 003.008\n\0", RemoteProtocolError, "security type 0 was not offered"),
+        (b"GET / HTTP/1", DecodeError, "expected an RFB version", b"\0"),
+        (b"RFB 003.002\n", RemoteProtocolError, "expected RFB 3.3 or later, got 3.2", bytes(4)),
+        (b"RFB 003.007\n\2", RemoteProtocolError, "security type 2 was not", b"\1\1\0\0\0\1"),
+        (b"RFB 003.008\n\2", RemoteProtocolError, "security type 2 was not", b"\1\1\0\0\0\1"),
+        (b"RFB 003.008\n\0", RemoteProtocolError, "security type 0 was not", b"\1\1\0\0\0\1"),
     ],
 )
-def test_a_wrong_beginning(desk: Desk, said: bytes, error: type[RlwireError], text: str) -> None:
-    peer = Peer(desk)
-    with pytest.raises(error, match=text):
-        peer.say(said)
-    assert peer.session.closed
+def test_invalid_beginning_is_rejected_with_a_reason(
+    desk: Desk, said: bytes, error: type[RlwireError], text: str, head: bytes
+) -> None:
+    told = Peer(desk).rejected(said, error, text)
+    assert told[12:].startswith(head)
+    reason = told[12 + len(head) :]
+    if b"003.007" not in said:
+        assert len(reason) == 4 + int.from_bytes(reason[:4], "big")
+        assert text.encode() in reason
+    else:
+        assert not reason
 
 
 def test_who_is_refused_hears_why(desk: Desk) -> None:

@@ -29,8 +29,9 @@ class Peer:
         self.sock = sock
 
     def greet(self, width: int = 8, height: int = 4) -> None:
-        say = handshake.encode_version((3, 8)) + handshake.encode_security([1])
-        self.sock.sendall(say + handshake.encode_result())
+        version = (3, 8)
+        say = handshake.encode_version(version) + handshake.encode_security([1], version)
+        self.sock.sendall(say + handshake.encode_result(None, version))
         self.take(handshake.VERSION_SIZE + 2)
         init = ServerInit(width, height, RGB888, "scripted")
         self.sock.sendall(handshake.encode_server_init(init))

@@ -244,8 +244,8 @@ def test_bad_messages_end_that_connection_only(
     assert log in caplog.text
 
 
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"RFB 003.003\n", b"\0" * 12])
-def test_who_speaks_something_else_is_told_to_go(
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"RFB 003.002\n", b"\0" * 12])
+def test_client_of_another_protocol_receives_a_reason(
     said: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -260,7 +260,8 @@ def test_who_speaks_something_else_is_told_to_go(
                 data += part
         except ConnectionError:
             pass
-        assert data.startswith(b"RFB 003.008\n")
+        assert data.startswith(b"RFB 003.008\n\0")
+        assert b"expected" in data
     assert "expected" in caplog.text
 
 
