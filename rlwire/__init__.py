@@ -159,6 +159,8 @@ def serve(
                 checkpoints (100)
         rlx:
             images=None: what images become, "array" or "float32"; None for "float32"
+            dialect='program', dtype=None: "readme" for peers that send arrays without a dtype,
+                and the dtype of all arrays
             metrics=(): a sink of rlwire.rlx.metrics; () for the log
             parameter_server=None: passed to agents; "MODULE:FACTORY" to make it in each process.
                 With algorithm:NAME, where it runs: "server" (None), "ray" or "ray:NAME"
@@ -268,6 +270,8 @@ def connect(
             auth_file=None, auth_env=None: file, or environment variable, with the secret
         rlx:
             images=None: what images become, "array" or "float32"; None for "float32"
+            dialect='program', dtype=None: "readme" for peers that send arrays without a dtype,
+                and the dtype of all arrays
         dm-env-rpc:
             max_sent=None: bytes of the longest message sent; None for limits.received
             metadata=(): pairs of names and values, sent as gRPC metadata
@@ -541,6 +545,8 @@ def listen(
             loop_factory=None: without effect, since connections have threads
         rlx:
             images=None: what images become, "array" or "float32"; None for "array"
+            dialect='program', dtype=None: "readme" for peers that send arrays without a dtype,
+                and the dtype of all arrays
             metrics=(): a sink of rlwire.rlx.metrics; () for the log
         openpi:
             auth_file=None, auth_env=None: file, or environment variable, with the secret

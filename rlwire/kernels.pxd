@@ -228,13 +228,14 @@ cdef extern from "rlwire/rlx.h" nogil:
     ctypedef struct rlw_rlx_limits:
         uint64_t items, string, pixels
         uint32_t depth, dims
+    ctypedef struct rlw_text:
+        const uint8_t *data
+        size_t size
     ctypedef struct rlw_rlx_reader:
         rlw_cursor c
         rlw_rlx_limits limits
         uint64_t items
-    ctypedef struct rlw_text:
-        const uint8_t *data
-        size_t size
+        rlw_text dtype
     ctypedef struct rlw_rlx_array:
         rlw_text name
         rlw_dtype dtype

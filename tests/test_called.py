@@ -114,6 +114,18 @@ def test_one_environment(scheme):
     assert not game.closed  # it is the user's
 
 
+def test_environments_play_over_rlx_without_dtypes():
+    query = "?dialect=readme&dtype=float32"
+    with (
+        contextlib.closing(rlwire.listen(f"rlx://localhost:0{query}", **SPACES)) as env,
+        aside(lambda: rlwire.play(Counting, f"rlx://{address_of(env)}{query}", seed=7)) as came,
+    ):
+        assert env.reset()[0].tolist() == [7, 0]
+        while not env.step(np.int64(0))[2]:
+            pass
+    assert came == [[1.5]]
+
+
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
 def test_who_waits_for_a_first_caller_says_where(scheme):
     program = (

@@ -32,6 +32,16 @@ if TYPE_CHECKING:
 
 _SHIPPED = "rlwire.relaax.algorithms"
 
+# RELAAX's algorithms, and those that come closest: docs/howto/from_relaax.md.
+_SIMILAR = {
+    "policy-gradient": "algorithm:pg",
+    "da3c": "algorithm:pg or rllib:IMPALA",
+    "trpo": "rllib:PPO",
+    "dppo": "rllib:PPO --runners N",
+    "dqn": "rllib:DQN",
+    "ddpg": "rllib:SAC",
+}
+
 
 @dataclass(frozen=True)
 class Algorithm:
@@ -92,6 +102,17 @@ def load_algorithm(
     return Algorithm(name, found["Agent"], found["ParameterServer"], options, (source, options))
 
 
+def instead_of(name: str) -> str:
+    """Return how to go on without an algorithm of RELAAX, for errors; "" for other names."""
+    similar = _SIMILAR.get(name.replace("_", "-"))
+    if similar is None:
+        return ""
+    return (
+        f"; serve a similar one (rlwire serve {similar} rlx://HOST:PORT), or use RELAAX's own: "
+        f"relaax run servers, and rlwire run environment with the same app.yaml"
+    )
+
+
 _FILES = {"Agent": "agent", "ParameterServer": "parameter_server"}
 
 
@@ -106,7 +127,7 @@ def _module(where: str) -> tuple[ModuleType, str]:
     if "." not in where and not _exists(shipped) and not _exists(where):
         raise ImportError(
             f"no algorithm {where}: expected one that rlwire ships, a module, or a folder "
-            f"{os.path.abspath(where)}",
+            f"{os.path.abspath(where)}{instead_of(where)}",
             name=where,
         )
     module = importlib.import_module(shipped if _exists(shipped) else where)

@@ -64,7 +64,7 @@ class Session:
 
 
 class ParameterServer:
-    """Base class of an algorithm's parameter server; define `init_session`.
+    """Base class of an algorithm's parameter server; define `init` or `init_session`.
 
     One op runs at a time. A model must not change arrays that its ops have returned, because agents
     may still use them.
@@ -72,7 +72,7 @@ class ParameterServer:
     Attributes:
         config: the algorithm's settings, the section ``algorithm`` of ``app.yaml``.
         metrics: `scalar` and `histogram`; `x` is `n_step` by default.
-        session: the model's `Session`, set by `init_session`.
+        session: the model's `Session`, set by `init` or `init_session`.
         version: version of the model's state; checkpoints of other versions are rejected.
     """
 
@@ -82,13 +82,19 @@ class ParameterServer:
     def __init__(self, config: Options, metrics: Metrics) -> None:
         self.config = config
         self.metrics: Metrics = StepMetrics(metrics, self.n_step)
-        self.init_session()
+        self.init()
         if not hasattr(self, "session"):
-            raise TypeError(f"{type(self).__qualname__}.init_session must set self.session")
+            name = "init_session" if type(self).init is ParameterServer.init else "init"
+            raise TypeError(f"{type(self).__qualname__}.{name} must set self.session")
+
+    def init(self) -> None:
+        """Make the model and set `session`: the name of RELAAX's README."""
+        self.init_session()
 
     def init_session(self) -> None:
-        """Make the model and set `session`."""
-        raise NotImplementedError(f"{type(self).__qualname__} must define init_session")
+        """Make the model and set `session`: the name of RELAAX's program."""
+        name = type(self).__qualname__
+        raise NotImplementedError(f"{name} must define init or init_session")
 
     def close(self) -> None:
         """Clean up after the last checkpoint."""

@@ -14,6 +14,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal, NoReturn, cast
 
+from rlwire.codecs import rlx as codec
 from rlwire.errors import (
     DecodeError,
     LocalProtocolError,
@@ -45,6 +46,24 @@ class RLXMessageImage:
         self.image = image
 
 
+class RLXMessage:
+    """`to_wire` and `from_wire` of RELAAX's class: messages without their netstring.
+
+    `to_wire` raises `EncodeError` for a value that has no type; RELAAX sends ``str(value)``.
+    """
+
+    TYPE_NONE, TYPE_NULL, TYPE_INT4, TYPE_STRING_UTF8, TYPE_DOUBLE, TYPE_BOOLEAN = range(6)
+    TYPE_IMAGE, TYPE_NDARRAY, TYPE_LIST, TYPE_UINT4, TYPE_INT64, TYPE_DICT = range(6, 12)
+
+    @classmethod
+    def to_wire(cls, data: dict[str, Any]) -> bytearray:
+        return bytearray(codec.encode(data))
+
+    @classmethod
+    def from_wire(cls, data: bytes | bytearray | memoryview) -> dict[str, Any]:
+        return codec.decode(data, images="float32")
+
+
 class AgentProxyException(RlwireError):
     """Raised when a command fails; ``__cause__`` is the original error.
 
@@ -64,6 +83,8 @@ class ProxyBase(waits.Counting):
         backoff: delays between attempts to connect; `connect` sets the number of attempts.
         limits: maxima for messages.
         images: decode images in actions to arrays of their own dtype, or to ``"float32"``.
+        dialect: ``"readme"`` for peers that send arrays without a dtype, as RELAAX's README has
+            them; `dtype` is then the dtype of all arrays, both ways.
 
     Attributes:
         address: the server's address; a change takes effect at the next `connect`.
@@ -82,6 +103,8 @@ class ProxyBase(waits.Counting):
         backoff: Backoff | None = None,
         limits: Limits = DEFAULT,
         images: Literal["array", "float32"] = "float32",
+        dialect: Literal["program", "readme"] = "program",
+        dtype: Any = None,
     ) -> None:
         located("rlx", rlx_server_url)  # rejects the URL of another protocol
         self.address: AddressLike = rlx_server_url
@@ -89,6 +112,8 @@ class ProxyBase(waits.Counting):
         self._timeouts = Timeouts.of(timeout)
         self._tls = tls
         self._session_options: dict[str, Any] = {"limits": limits, "images": images}
+        self._session_options |= {"dialect": dialect, "dtype": dtype}
+        RLXClientSession(**self._session_options)  # raises for invalid options
         self.metrics: Any = SimpleNamespace(
             scalar=partial(self._report, "scalar"), histogram=partial(self._report, "histogram")
         )

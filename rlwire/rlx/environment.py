@@ -44,6 +44,8 @@ def listen(
     metrics: Metrics | None = None,
     limits: Limits = DEFAULT,
     images: Any = "array",
+    dialect: Any = "program",
+    dtype: Any = None,
     **options: Unpack[StreamOptions],
 ) -> Callers:
     """Listen for RLX environments; without spaces, wait until the first one sends them.
@@ -51,7 +53,9 @@ def listen(
     Other arguments: `Server`.
     """
     sink = LoggingMetrics() if metrics is None else metrics
-    session = partial(rlx.RLXServerSession, limits=limits, images=images)
+    coding = {"images": images, "dialect": dialect, "dtype": dtype}
+    session = partial(rlx.RLXServerSession, limits=limits, **coding)
+    session()  # raises for invalid options
     callers = Callers(num_envs, observation_space, action_space)
     return callers.open(
         Listener("rlx", address, callers, session, partial(RLXCaller, sink), **options)

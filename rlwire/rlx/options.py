@@ -20,19 +20,23 @@ _Home = Annotated[Any, _options.Reads(str, "server|ray[:NAME]|MODULE:FACTORY")]
 
 
 @dataclass(frozen=True)
-class _ImageOptions:
+class _CodecOptions:
     """Options of clients and servers.
 
     Attributes:
         images: decode images to arrays of their own dtype, or to float32 (default: float32; array
             for a trainer).
+        dialect: readme for peers that send arrays without a dtype, as RELAAX's README has them.
+        dtype: with dialect readme, the dtype of all arrays, such as float32.
     """
 
     images: Literal["array", "float32"] | None = None
+    dialect: Literal["program", "readme"] = "program"
+    dtype: Annotated[Any, _options.Reads(str, "DTYPE")] = None
 
 
 @dataclass(frozen=True)
-class RLXListenerOptions(_ImageOptions, _options.StreamServerOptions):
+class RLXListenerOptions(_CodecOptions, _options.StreamServerOptions):
     """Options of a trainer that environments connect to.
 
     Attributes:
@@ -59,7 +63,7 @@ class RLXServerOptions(_options.LearningOptions, RLXListenerOptions):
 
 
 @dataclass(frozen=True)
-class RLXClientOptions(_ImageOptions, _options.StreamClientOptions):
+class RLXClientOptions(_CodecOptions, _options.StreamClientOptions):
     """Options of `rlwire.connect`, for environments."""
 
 

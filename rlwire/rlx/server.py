@@ -42,6 +42,8 @@ class Server(StreamServer):
         parameter_server: passed to every agent; ``"module:factory"`` is called once per process.
         metrics: a sink, by default the log; closed when the server stops.
         images: decode images in states to this; RELAAX's agents expect ``"float32"``.
+        dialect: ``"readme"`` for peers that send arrays without a dtype, as RELAAX's README has
+            them; `dtype` is then the dtype of all arrays, both ways.
         options: `rlwire.serving.serving.StreamOptions`.
     """
 
@@ -58,6 +60,8 @@ class Server(StreamServer):
         parameter_server: Any = None,
         metrics: Metrics | None = None,
         images: Literal["array", "float32"] = "float32",
+        dialect: Literal["program", "readme"] = "program",
+        dtype: Any = None,
         **options: Unpack[StreamOptions],
     ) -> None:
         resolve_agent(agent)
@@ -67,8 +71,9 @@ class Server(StreamServer):
             agent,
             parameter_server,
             LoggingMetrics() if metrics is None else metrics,
-            {"limits": limits, "images": images},
+            {"limits": limits, "images": images, "dialect": dialect, "dtype": dtype},
         )
+        self._agents.session()  # raises for invalid options, which would only be logged later
         super().__init__(address, self._agents, workers=workers, **options)
 
     def check(self) -> None:

@@ -148,7 +148,45 @@ static void sizes_of_images_do_not_overflow(void) {
     EQUAL(rlw_image_bytes(bits, 9, 5), 10);
 }
 
+/* RELAAX's README: | shapes count | shape0 | ... | length | bytes |. */
+static void arrays_without_a_dtype_have_the_readers(void) {
+    static const uint32_t shape[2] = {1, 2};
+    static const uint8_t expected[] = "\7\2\0\0\0\1\0\0\0\2\0\0\0\4\0\0\0abcd";
+    const size_t size = sizeof expected - 1;
+    rlw_rlx_reader r;
+    rlw_rlx_value v;
+    rlw_writer w;
+    size_t end;
+    rlw_writer_init(&w, NULL, 0);
+    EQUAL(rlw_rlx_put_array_head(&w, NULL, 0, 2, shape, 4), RLW_OK);
+    EQUAL(rlw_put(&w, "abcd", 4), RLW_OK);
+    HOLDS(&w, "\7\2\0\0\0\1\0\0\0\2\0\0\0\4\0\0\0abcd");
+    for (end = 0; end <= size; end++) {
+        uint8_t *part = (uint8_t *)malloc(end ? end : 1);
+        if (end) memcpy(part, expected, end);
+        rlw_rlx_reader_init(&r, part, end, &defaults);
+        r.dtype.data = (const uint8_t *)"<u2";
+        r.dtype.size = 3;
+        EQUAL(rlw_rlx_read(&r, &v), end < size ? RLW_NEED_MORE : RLW_OK);
+        if (end == size) {
+            EQUAL(v.as.array.dtype.itemsize, 2);
+            EQUAL(v.as.array.dims, 2);
+            EQUAL(v.as.array.size, 4);
+            EQUAL(v.as.array.data - part, 17);
+        }
+        rlw_rlx_reader_init(&r, part, end, &defaults); /* sets none */
+        EQUAL(rlw_rlx_read(&r, &v), end < 7 ? RLW_NEED_MORE : RLW_BAD_DTYPE);
+        free(part);
+    }
+    rlw_rlx_reader_init(&r, expected, size, &defaults);
+    r.dtype.data = (const uint8_t *)"object";
+    r.dtype.size = 6;
+    EQUAL(rlw_rlx_read(&r, &v), RLW_BAD_DTYPE);
+    EQUAL(r.c.fault.got, 0); /* its text is not in the buffer */
+}
+
 void rlx_suite(void) {
+    RUN(arrays_without_a_dtype_have_the_readers);
     RUN(integers_take_the_type_that_holds_them);
     RUN(a_frame_is_read_back_whatever_room_it_began_with);
     RUN(finding_data_that_has_not_come);

@@ -103,15 +103,26 @@ def test_a_parameter_server_as_it_comes():
 
 
 def test_a_parameter_server_without_a_session():
-    with pytest.raises(NotImplementedError, match="must define init_session"):
+    with pytest.raises(NotImplementedError, match="must define init or init_session"):
         ParameterServer(Options(), Recorder())
 
     class Forgets(ParameterServer):
         def init_session(self):
             pass
 
-    with pytest.raises(TypeError, match=r"init_session must set self\.session"):
+    with pytest.raises(TypeError, match=r"Forgets\.init_session must set self\.session"):
         Forgets(Options(), Recorder())
+    Forgets.init = Forgets.init_session
+    with pytest.raises(TypeError, match=r"Forgets\.init must set self\.session"):
+        Forgets(Options(), Recorder())
+
+
+def test_init_of_relaax_s_document_is_called():
+    class Documented(ParameterServer):
+        def init(self):
+            self.session = Session(Model(3.0))
+
+    assert Documented(Options(), Recorder()).session.model.weights.tolist() == [3.0, 3.0, 3.0]
 
 
 # --- in this process ---

@@ -11,6 +11,7 @@ cdef class RLXDecoder:
     cdef readonly object copy
     cdef readonly object images
     cdef CopyMode _copy
+    cdef bytes _dtype  # of arrays without one; else None
     cdef bint _floats
     cdef readonly bint framed
 

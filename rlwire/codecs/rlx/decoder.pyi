@@ -1,5 +1,6 @@
 from typing import Any, Final, Literal
 
+from numpy.typing import DTypeLike
 from typing_extensions import Buffer, disjoint_base
 
 from rlwire.limits import Limits
@@ -16,6 +17,8 @@ class RLXDecoder:
         *,
         copy: bool | None = True,
         images: Literal["array", "float32"] = "array",
+        dialect: Literal["program", "readme"] = "program",
+        dtype: DTypeLike | None = None,
         framed: bool = False,
         limits: Limits | None = None,
     ) -> None: ...
@@ -27,6 +30,8 @@ def decode(
     *,
     copy: bool | None = True,
     images: Literal["array", "float32"] = "array",
+    dialect: Literal["program", "readme"] = "program",
+    dtype: DTypeLike | None = None,
     framed: bool = False,
     limits: Limits | None = None,
 ) -> dict[str, Any]: ...

@@ -18,7 +18,7 @@ from rlwire.codecs._arrays cimport (COPY_ALWAYS, COPY_AS_NEEDED, COPY_NEVER, Cop
                                     dtype_of, memory_owner, new_array, view_array, wants_view)
 from rlwire.codecs._glue cimport (Budget, ITEM, Step, afford, afford_items, begin_budget, key_of,
                                   open_range, over_budget, path_of, raise_fault, text_of, wide_size)
-from rlwire.codecs.rlx.encoder cimport fill_limits
+from rlwire.codecs.rlx.encoder cimport fill_limits, readme_dtype
 from rlwire.kernels cimport *
 
 from rlwire.errors import DecodeError, LimitExceeded, quoted
@@ -43,7 +43,16 @@ cdef struct Input:
 
 
 cdef int _raise(Input *input, const Step *path) except -1:
-    return raise_fault(&input.reader.c.fault, input.start, path_of(path))
+    cdef const rlw_fault *fault = &input.reader.c.fault
+    # Without a dtype, a count of dimensions and bytes of the first are in its place.
+    if fault.status == RLW_BAD_DTYPE and (
+            fault.got <= 2 or b"\0" in fault.at[:32 if fault.got > 32 else <Py_ssize_t> fault.got]):
+        raise DecodeError(
+            "an array has no dtype, as in RELAAX's README: pass dialect=\"readme\" and the dtype "
+            "that the peer sends, such as dtype=\"float32\"",
+            offset=fault.at - input.start, path=path_of(path),
+        )
+    return raise_fault(fault, input.start, path_of(path))
 
 
 cdef object _over(Input *input, uint64_t size, const uint8_t *at, const Step *path):
@@ -241,11 +250,16 @@ cdef class RLXDecoder:
         images: ``"array"``: shape (height, width[, channels]), uint8 or the mode's own dtype (mode
             "1": bool, always a copy). ``"float32"``: like RELAAX, float32 scaled by 1/255 for L,
             RGB, RGBA, CMYK, YCbCr, LAB and HSV.
+        dialect: ``"program"``: as RELAAX sends arrays, with a dtype. ``"readme"``: as its README
+            has them, without one.
+        dtype: of dialect ``"readme"``, the dtype of all arrays.
         framed: each buffer contains one netstring around the message.
         limits: `rlwire.limits.DEFAULT` if None.
     """
 
-    def __init__(self, *, copy=True, images="array", framed=False, limits=None):
+    def __init__(self, *, copy=True, images="array", dialect="program", dtype=None, framed=False,
+                 limits=None):
+        cdef str assumed = readme_dtype(dialect, dtype)
         limits = checked(limits)
         fill_limits(&self._limits, limits, &self._message)
         self._received = limits.received
@@ -257,6 +271,7 @@ cdef class RLXDecoder:
         self.images, self.copy = images, copy
         self._floats = images == "float32"
         self._copy = _COPY[copy]
+        self._dtype = None if assumed is None else assumed.encode()
         self.framed = framed
 
     cpdef dict decode(self, object buffer):
@@ -321,6 +336,9 @@ cdef class RLXDecoder:
         """Decode the message at `body`, in the buffer that starts at `start`."""
         cdef Input input
         rlw_rlx_reader_init(&input.reader, body, body_size, &self._limits)
+        if self._dtype is not None:
+            input.reader.dtype.data = <const uint8_t *> PyBytes_AS_STRING(self._dtype)
+            input.reader.dtype.size = <size_t> PyBytes_GET_SIZE(self._dtype)
         begin_budget(&input.budget, self._expanded)
         input.start = start
         input.source = <PyObject *> owner
@@ -338,11 +356,14 @@ cdef class RLXDecoder:
 cdef RLXDecoder _default = RLXDecoder()
 
 
-def decode(buffer, *, copy=True, images="array", framed=False, limits=None):
+def decode(buffer, *, copy=True, images="array", dialect="program", dtype=None, framed=False,
+           limits=None):
     """Return the RLX message in `buffer`. Options and errors are those of `RLXDecoder`."""
-    if copy is True and images == "array" and not framed and limits is None:
+    if (copy is True and images == "array" and dialect == "program" and dtype is None
+            and not framed and limits is None):
         return _default.decode(buffer)
-    return RLXDecoder(copy=copy, images=images, framed=framed, limits=limits).decode(buffer)
+    return RLXDecoder(copy=copy, images=images, dialect=dialect, dtype=dtype, framed=framed,
+                      limits=limits).decode(buffer)
 
 
 def frame_size(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t limit):

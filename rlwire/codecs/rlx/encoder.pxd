@@ -5,9 +5,11 @@ from rlwire.kernels cimport rlw_rlx_limits
 
 
 cdef int fill_limits(rlw_rlx_limits *out, limits, uint64_t *message) except -1
+cdef str readme_dtype(dialect, dtype)
 
 
 cdef class RLXEncoder(PartsEncoder):
     cdef rlw_rlx_limits _limits
     cdef uint64_t _message
+    cdef str _dtype  # None: each array names its own
     cdef readonly bint framed

@@ -96,7 +96,16 @@ cdef int _put_array(RLXEncoder self, Output *out, cnp.ndarray array, const Step 
         text = dtype_name(descr)
     except EncodeError as problem:
         raise EncodeError(problem.reason, path=path_of(path)) from None
-    name = PyUnicode_AsUTF8AndSize(text, &name_size)
+    if self._dtype is None:
+        name = PyUnicode_AsUTF8AndSize(text, &name_size)
+    elif text == self._dtype:
+        name = NULL
+    else:
+        raise EncodeError(
+            f"an array is {text}, but dialect 'readme' sends all as {self._dtype}: convert it with "
+            f"astype({self._dtype!r})",
+            path=path_of(path),
+        )
     if <uint32_t> dims > self._limits.dims:
         raise LimitExceeded("dims", self._limits.dims, dims, path=path_of(path))
     for i in range(dims):
@@ -328,16 +337,35 @@ cdef int fill_limits(rlw_rlx_limits *out, limits, uint64_t *message) except -1:
     return 0
 
 
+cdef str readme_dtype(dialect, dtype):
+    """Return the name of the dtype of arrays without one; None if each array names its own."""
+    if dialect not in ("program", "readme"):
+        raise ValueError(f"dialect must be 'program' or 'readme', not {dialect!r}")
+    if (dtype is None) == (dialect == "readme"):
+        raise ValueError(
+            f"dialect='readme' needs the dtype of its arrays, such as dtype='float32', and no other "
+            f"dialect has one: got dialect={dialect!r}, dtype={dtype!r}"
+        )
+    try:
+        return None if dtype is None else dtype_name(np.dtype(dtype))
+    except TypeError as problem:
+        raise ValueError(f"dtype: {problem}") from None
+
+
 cdef class RLXEncoder(PartsEncoder):
     """Encodes messages. Threads can share an encoder.
 
     Args:
+        dialect: ``"program"``: as RELAAX sends arrays, with a dtype. ``"readme"``: as its README
+            has them, without one.
+        dtype: of dialect ``"readme"``, the dtype of all arrays; another one is an `EncodeError`.
         framed: wrap each message in a netstring, as on a byte stream.
         limits: `rlwire.limits.DEFAULT` if None.
     """
 
-    def __init__(self, *, framed=False, limits=None):
+    def __init__(self, *, dialect="program", dtype=None, framed=False, limits=None):
         fill_limits(&self._limits, limits, &self._message)
+        self._dtype = readme_dtype(dialect, dtype)
         self.framed = framed
 
     cdef int write(self, Output *out, object message) except -1:
@@ -366,22 +394,23 @@ cdef RLXEncoder _default = RLXEncoder()
 cdef RLXEncoder _default_framed = RLXEncoder(framed=True)
 
 
-cdef RLXEncoder _encoder(framed, limits):
-    if limits is None:
+cdef RLXEncoder _encoder(dialect, dtype, framed, limits):
+    if limits is None and dtype is None and dialect == "program":
         return _default_framed if framed else _default
-    return RLXEncoder(framed=framed, limits=limits)
+    return RLXEncoder(dialect=dialect, dtype=dtype, framed=framed, limits=limits)
 
 
-def encode(message, *, framed=False, limits=None):
+def encode(message, *, dialect="program", dtype=None, framed=False, limits=None):
     """Return an RLX message as bytes. Options are those of `RLXEncoder`."""
-    return _encoder(framed, limits).encode(message)
+    return _encoder(dialect, dtype, framed, limits).encode(message)
 
 
-def encode_into(message, buffer, offset=0, *, framed=False, limits=None):
+def encode_into(message, buffer, offset=0, *, dialect="program", dtype=None, framed=False,
+                limits=None):
     """Write an RLX message into a buffer; return the number of bytes."""
-    return _encoder(framed, limits).encode_into(message, buffer, offset)
+    return _encoder(dialect, dtype, framed, limits).encode_into(message, buffer, offset)
 
 
-def encode_parts(message, *, framed=False, limits=None):
+def encode_parts(message, *, dialect="program", dtype=None, framed=False, limits=None):
     """Return an RLX message as buffers, with large arrays by reference."""
-    return _encoder(framed, limits).encode_parts(message)
+    return _encoder(dialect, dtype, framed, limits).encode_parts(message)

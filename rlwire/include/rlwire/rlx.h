@@ -43,16 +43,19 @@ typedef struct rlw_rlx_limits {
 
 #define RLW_RLX_DEFAULT_LIMITS {UINT64_C(1) << 20, UINT64_C(1) << 24, UINT64_C(1) << 26, 64, 32}
 
-typedef struct rlw_rlx_reader {
-    rlw_cursor c;
-    rlw_rlx_limits limits;
-    uint64_t items; /* list items and entries announced so far */
-} rlw_rlx_reader;
-
 typedef struct rlw_text {
     const uint8_t *data;
     size_t size;
 } rlw_text;
+
+typedef struct rlw_rlx_reader {
+    rlw_cursor c;
+    rlw_rlx_limits limits;
+    uint64_t items; /* list items and entries announced so far */
+    /* Dialect "readme", of RELAAX's README: arrays arrive without a dtype and have this one, such
+     * as "float32". Set it after rlw_rlx_reader_init(), which sets none: each array names its own. */
+    rlw_text dtype;
+} rlw_rlx_reader;
 
 typedef struct rlw_rlx_array {
     rlw_text name; /* the dtype's name, as received */
@@ -90,6 +93,8 @@ static inline void rlw_rlx_reader_init(rlw_rlx_reader *r, const uint8_t *data, s
     rlw_cursor_init(&r->c, data, size);
     r->limits = *limits;
     r->items = 0;
+    r->dtype.data = NULL;
+    r->dtype.size = 0;
 }
 
 static inline rlw_status rlw_rlx_read_version(rlw_rlx_reader *r) {
@@ -135,10 +140,17 @@ static inline rlw_status rlw_rlx_read_array(rlw_rlx_reader *r, rlw_rlx_value *v)
     uint64_t bytes;
     uint32_t i, size = 0;
     int empty = 0;
-    rlw_status status = rlw_rlx_read_text(r, &v->as.array.name);
-    if (status != RLW_OK) return status;
-    if (!rlw_dtype_parse(v->as.array.name.data, v->as.array.name.size, &v->as.array.dtype))
-        return rlw_fail(&r->c, RLW_BAD_DTYPE, at + 4, v->as.array.name.size, 0);
+    rlw_status status;
+    if (r->dtype.size) {
+        v->as.array.name = r->dtype;
+        if (!rlw_dtype_parse(r->dtype.data, r->dtype.size, &v->as.array.dtype))
+            return rlw_fail(&r->c, RLW_BAD_DTYPE, at, 0, 0);
+    } else {
+        status = rlw_rlx_read_text(r, &v->as.array.name);
+        if (status != RLW_OK) return status;
+        if (!rlw_dtype_parse(v->as.array.name.data, v->as.array.name.size, &v->as.array.dtype))
+            return rlw_fail(&r->c, RLW_BAD_DTYPE, at + 4, v->as.array.name.size, 0);
+    }
     at = r->c.at;
     status = rlw_take_u32le(&r->c, &v->as.array.dims);
     if (status != RLW_OK) return status;
@@ -354,13 +366,14 @@ static inline rlw_status rlw_rlx_put_dict(rlw_writer *w, uint32_t count) {
     return rlw_rlx_put_u32_as(w, RLW_RLX_DICT, count);
 }
 
-/* Writes an array's header. `size` bytes in row-major order must follow. */
+/* Writes an array's header. `size` bytes in row-major order must follow. Dialect "readme" has no
+ * dtype: pass NULL. */
 static inline rlw_status rlw_rlx_put_array_head(rlw_writer *w, const void *dtype,
                                                 uint32_t dtype_size, uint32_t dims,
                                                 const uint32_t *shape, uint32_t size) {
     uint32_t i;
     if (rlw_rlx_put_type(w, RLW_RLX_NDARRAY) != RLW_OK) return RLW_NO_MEMORY;
-    if (rlw_rlx_put_text(w, dtype, dtype_size) != RLW_OK) return RLW_NO_MEMORY;
+    if (dtype && rlw_rlx_put_text(w, dtype, dtype_size) != RLW_OK) return RLW_NO_MEMORY;
     if (rlw_reserve(w, 8 + 4 * (size_t)dims) != RLW_OK) return RLW_NO_MEMORY;
     rlw_store_u32le(w->at, dims);
     for (i = 0; i < dims; i++) rlw_store_u32le(w->at + 4 + 4 * i, shape[i]);

@@ -30,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser, command: str) -> None:
     add(
         *("-e", "--environment"),
         default="bandit" if command == "new" else None,
-        choices=generating.ENVIRONMENTS,
         metavar="|".join(generating.ENVIRONMENTS),
         help="environment template" + (" (default: %(default)s)" if command == "new" else ""),
     )

@@ -15,14 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from rlwire.errors import optional
+from rlwire.relaax.algorithm import instead_of
 from rlwire.relaax.applications.configuration import ApplicationError, read_application
 
 logger = logging.getLogger(__name__)
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 
-ENVIRONMENTS = {"bandit": "bandit", "gym": "gym", "ale": "gym"}
+ENVIRONMENTS = {"bandit": "bandit", "gym": "gym", "openai-gym": "gym", "ale": "gym"}
 """Names of environments, and the template with the program of each."""
+_ALIASES = {"openai-gym": "gym"}  # RELAAX's name
+_WITHOUT_TEMPLATE = {  # RELAAX's
+    "deepmind-lab": "copy RELAAX's folder environment, which imports deepmind_lab, into an "
+    "application made with -e bandit, and set environment/run to the command that starts it",
+    "vizdoom": "use -e gym, and set environment/name to one of the package vizdoom, such as "
+    "vizdoom.gymnasium_wrapper:VizdoomBasic-v0",
+}
 ALGORITHMS = ("bandit", "pg")
 
 
@@ -35,6 +43,7 @@ def new(
     environment bandit, else pg).
     """
     folder = Path(name)
+    environment = _ALIASES.get(environment, environment)
     text = _environment(environment) + (_TEMPLATES / "servers.yaml").read_text("utf-8") + "\n"
     algorithm = algorithm or ("bandit" if environment == "bandit" else "pg")
     text += _configuration(algorithm, environment)
@@ -68,14 +77,15 @@ def generate(
         if algorithm not in ALGORITHMS or spec is None or spec.origin is None:
             raise ApplicationError(
                 f"no algorithm {algorithm}: expected one of {', '.join(ALGORITHMS)}"
+                f"{instead_of(algorithm)}"
             )
         _replace(Path(spec.origin).parent, folder / "algorithm")
         application = read_application(config)
         section = application.algorithm
         sections: dict[str, Any] = {}
         if section is None or section.name != algorithm:
-            kind = application.environment.type if application.environment else None
-            sections = _yaml().load(_configuration(algorithm, kind or "bandit"))
+            kind = (application.environment and application.environment.type) or "bandit"
+            sections = _yaml().load(_configuration(algorithm, _ALIASES.get(kind, kind)))
         _edit(config, sections, path="./algorithm")
 
 
@@ -87,6 +97,7 @@ def configure(
     application = read_application(config)
     sections: dict[str, Any] = {}
     kind = environment or (application.environment.type if application.environment else None)
+    kind = _ALIASES.get(kind or "", kind)
     if environment is not None:
         sections |= _yaml().load(_environment(environment))
     if algorithm is not None:
@@ -108,9 +119,12 @@ def configurations() -> dict[str, str]:
 
 
 def _environment(name: str) -> str:
+    name = _ALIASES.get(name, name)
     if name not in ENVIRONMENTS:
+        way = _WITHOUT_TEMPLATE.get(name)
         raise ApplicationError(
             f"no environment template {name}: expected one of {', '.join(ENVIRONMENTS)}"
+            + (f"; {way}" if way else "")
         )
     return (_TEMPLATES / "environments" / name / "app.yaml").read_text("utf-8")
 
@@ -126,6 +140,7 @@ def _configuration(algorithm: str, kind: str) -> str:
         raise ApplicationError(
             f"no configuration of {algorithm} for an environment of type {kind}, only of "
             f"{', '.join(configurations())}: write the section algorithm yourself"
+            f"{instead_of(algorithm)}"
         )
     return (_TEMPLATES / "configs" / f"{name}.yaml").read_text("utf-8")
 

@@ -84,11 +84,17 @@ class _RLXSession(StateMachine):
     _asks: ClassVar[bool]
 
     def __init__(
-        self, *, limits: Limits | None = None, images: Literal["array", "float32"] = "float32"
+        self,
+        *,
+        limits: Limits | None = None,
+        images: Literal["array", "float32"] = "float32",
+        dialect: Literal["program", "readme"] = "program",
+        dtype: Any = None,
     ) -> None:
         limits = DEFAULT if limits is None else limits
-        encoder = rlx.RLXEncoder(framed=True, limits=limits)
-        decoder = rlx.RLXDecoder(copy=None, images=images, framed=True, limits=limits)
+        options: Any = {"dialect": dialect, "dtype": dtype, "framed": True, "limits": limits}
+        encoder = rlx.RLXEncoder(**options)
+        decoder = rlx.RLXDecoder(copy=None, images=images, **options)
         super().__init__(_NEW, self._asks, encoder, decoder, limits.received)
         self._may_refuse = False
 

@@ -17,6 +17,7 @@ from PIL import Image
 from rlwire.buffers import Block
 from rlwire.codecs import rlx
 from rlwire.errors import DecodeError
+from rlwire.rlx import RLXMessage, RLXMessageImage
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rlx.json").read_text("utf-8"))
 CASES = [
@@ -113,6 +114,20 @@ def test_encodes_to_the_program_s_bytes(tagged: list[Any], wire: bytes) -> None:
     room = bytearray(len(framed) + 2)
     assert rlx.encode_into(message, room, 1, framed=True) == len(framed)
     assert bytes(room) == b"\0" + framed + b"\0"
+
+
+@every_case
+def test_rlx_message_is_as_relaax_s(
+    tagged: list[Any], wire: bytes, same: Callable[[Any, Any], bool]
+) -> None:
+    sent = message_of(tagged)
+    made = RLXMessage.to_wire(
+        {k: RLXMessageImage(v) if isinstance(v, Image.Image) else v for k, v in sent.items()}
+    )
+    assert type(made) is bytearray
+    assert made == wire
+    for feed in FEEDS.values():
+        assert same(RLXMessage.from_wire(feed(wire)), received(sent, "float32"))
 
 
 @every_case

@@ -83,8 +83,45 @@ def test_a_copy_of_an_algorithm_is_one(tmp_path):
     generate(algorithm="bandit", config=config)
     assert (folder / "algorithm.~1~").is_dir()
     assert config.read_text().count("path: ./algorithm") == 1
-    with pytest.raises(ApplicationError, match="no algorithm trpo"):
-        generate(algorithm="trpo", config=config)
+
+
+@pytest.mark.each(
+    ("name", "similar"),
+    [("da3c", "algorithm:pg"), ("trpo", "rllib:PPO"), ("dqn", "rllib:DQN"), ("ddpg", "rllib:SAC"),
+     ("dppo", "rllib:PPO"), ("policy-gradient", "algorithm:pg"),
+     ("policy_gradient", "algorithm:pg"), ("chess", None)],
+)  # fmt: skip
+def test_algorithms_of_relaax_are_answered_with_a_way(tmp_path, name, similar):
+    config = new(tmp_path / name) / "app.yaml"
+    for call in (
+        lambda: generate(algorithm=name, config=config),
+        lambda: configure(algorithm=name, config=config),
+        lambda: new(tmp_path / "other", algorithm=name),
+        lambda: load_algorithm(name),
+    ):
+        with pytest.raises((ApplicationError, ImportError), match=name) as raised:
+            call()
+        assert ("relaax run servers" in str(raised.value)) == (similar is not None)
+        assert similar is None or f"rlwire serve {similar}" in str(raised.value)
+    assert not (tmp_path / "other").exists()
+
+
+def test_environments_of_relaax_are_made_or_answered_with_a_way(tmp_path):
+    made, theirs = (new(tmp_path / name, name) for name in ("gym", "openai-gym"))
+    assert theirs.joinpath("app.yaml").read_text() == made.joinpath("app.yaml").read_text()
+    assert files(theirs / "environment") == files(made / "environment")
+    config = new(tmp_path / "changed") / "app.yaml"
+    generate("openai-gym", config=config)
+    configure("openai-gym", "pg", config=config)
+    assert read_application(config).environment.type == "gym"
+    config.write_text(config.read_text().replace("type: gym", "type: openai-gym"))
+    configure(algorithm="pg", config=config)
+    for name, way in (("deepmind-lab", "environment/run"), ("vizdoom", "environment/name")):
+        with pytest.raises(ApplicationError, match=f"{name}.*{way}"):
+            new(tmp_path / name, name)
+        with pytest.raises(ApplicationError, match=f"{name}.*{way}"):
+            generate(name, config=config)
+        assert not (tmp_path / name).exists()
 
 
 def test_configurations(tmp_path):
@@ -122,5 +159,5 @@ def test_the_commands(tmp_path, monkeypatch, capsys):
     assert "pass --environment" in errors
     assert "algorithm dqn" in errors
     assert "there is no app.yaml" in errors
-    with pytest.raises(SystemExit):
-        cli.main(["new", "other", "-e", "chess"])
+    assert cli.main(["new", "other", "-e", "chess"]) == 1
+    assert "template chess" in capsys.readouterr().err

@@ -1,0 +1,216 @@
+"""RLX as RELAAX's README writes it, arrays without a dtype, from an encoder of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from struct import pack
+
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.codecs import rlx
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.limits import Limits
+from rlwire.rlx import AgentProxy, AgentProxyException, AsyncAgentProxy, Server
+from tests import agents
+
+README = {"dialect": "readme", "dtype": "float32"}
+CARTPOLE = np.array([0.0273956, -0.00611216, 0.03585979, 0.0197368], np.float32)
+SHAPES = [(), (0,), (4,), (300, 300), (84, 84, 4), (2, 0, 3), (1,) * 32]
+
+
+def text(value):
+    return pack("<I", len(value.encode())) + value.encode()
+
+
+def typed(value):
+    if isinstance(value, np.ndarray):
+        data = value.tobytes()
+        shape = pack(f"<{1 + value.ndim}I", value.ndim, *value.shape)
+        return b"\7" + shape + pack("<I", len(data)) + data
+    if isinstance(value, list):
+        return b"\x08" + pack("<I", len(value)) + b"".join(map(typed, value))
+    kinds = {type(None): b"\1", str: b"\3", float: b"\4", bool: b"\5", int: b"\2"}
+    packed = {float: "<d", bool: "<B", int: "<i"}
+    data = text(value) if isinstance(value, str) else b""
+    return kinds[type(value)] + (
+        pack(packed[type(value)], value) if type(value) in packed else data
+    )
+
+
+def readme(**message):
+    body = pack("<I", 1) + b"".join(text(key) + typed(value) for key, value in message.items())
+    return b"%d:%b," % (len(body), body)
+
+
+UPDATE = {"command": "update", "terminal": False, "state": CARTPOLE, "reward": 1.0}
+
+
+def connected(server):
+    return socket.create_connection((server.address.host, server.address.port), timeout=20)
+
+
+def read(connection):
+    frame = b""
+    while not (size := rlx.frame_size(frame, 0, len(frame), 2**20)) or len(frame) < size:
+        frame += connection.recv(1 if not size else size - len(frame)) or pytest.fail("closed")
+    return frame
+
+
+@pytest.mark.each("shape", SHAPES)
+@pytest.mark.each("copy", [True, False, None])
+def test_arrays_without_a_dtype_are_encoded_and_decoded(shape, copy, same):
+    for dtype in ("float32", "<f4", np.dtype(">i2"), bool, "U3"):
+        array = np.ones(shape, dtype)
+        message = {"state": array, "data": [array, 1]}
+        options = {"dialect": "readme", "dtype": dtype, "framed": True}
+        wire = rlx.encode(message, **options)
+        assert wire == b"".join(rlx.encode_parts(message, **options)) == readme(**message)
+        assert same(rlx.decode(wire, copy=copy, **options), message)
+        assert rlx.RLXDecoder(**options).decode_whole(wire, len(wire)).keys() == message.keys()
+
+
+@pytest.mark.each("shape", SHAPES)
+def test_decoder_of_the_program_names_the_option(shape):
+    wire = readme(state=[np.ones(shape, np.float32)])
+    with pytest.raises(DecodeError, match=r'dialect="readme".*dtype=') as raised:
+        rlx.decode(wire, framed=True)
+    assert raised.value.path == "$.state[0]"
+    assert raised.value.offset == wire.index(b"\7", wire.index(b"\x08")) + 5
+    with pytest.raises(DecodeError) as raised:  # a dtype that is one, but not plain
+        rlx.decode(rlx.encode({"k": np.ones(1)}).replace(b"float64", b"object_"))
+    assert "dialect" not in str(raised.value)
+
+
+def test_limits_and_sizes_hold_without_a_dtype():
+    wire = readme(state=np.ones((2, 3), np.float32))
+    with pytest.raises(LimitExceeded) as raised:
+        rlx.decode(wire, framed=True, limits=Limits(dims=1), **README)
+    assert raised.value.limit == "dims"
+    for dtype in ("float64", "uint8"):
+        with pytest.raises(DecodeError) as raised:
+            rlx.decode(wire, framed=True, dialect="readme", dtype=dtype)
+        assert raised.value.path == "$.state"
+    for end in range(wire.index(b"\7"), len(wire) - 1):
+        with pytest.raises(DecodeError):
+            rlx.decode(wire[3:end], **README)
+
+
+def test_array_of_another_dtype_is_an_encode_error():
+    for array in (np.ones(2), np.ones(2, ">f4"), np.ones(2, bool)):
+        with pytest.raises(EncodeError, match="float32") as raised:
+            rlx.encode({"state": [array]}, **README)
+        assert raised.value.path == "$.state[0]"
+
+
+@pytest.mark.each(
+    "options",
+    [{"dialect": "readme"}, {"dtype": "float32"}, {"dialect": "other", "dtype": "float32"},
+     {"dialect": "readme", "dtype": object}, {"dialect": "readme", "dtype": "nothing"}],
+)  # fmt: skip
+def test_invalid_dialects_are_rejected_where_they_are_given(options):
+    for call in (
+        lambda: rlx.encode({}, **options),
+        lambda: rlx.decode(b"\1\0\0\0", **options),
+        lambda: AgentProxy("127.0.0.1:1", **options),
+        lambda: AsyncAgentProxy("127.0.0.1:1", **options),
+        lambda: Server(agents.Agent, "127.0.0.1:0", **options),
+        lambda: rlwire.listen("rlx://127.0.0.1:0", **options),
+    ):
+        with pytest.raises(ValueError, match=r"dialect|dtype"):
+            call()
+
+
+class Agent(agents.Agent):
+    def update(self, reward, state, terminal):
+        assert state.dtype == np.float32
+        return np.append(state, np.float32(reward or 0))
+
+
+@pytest.mark.parametrize("workers", ["threads", "asyncio", 1])
+def test_server_answers_a_client_of_the_document(workers):
+    with contextlib.ExitStack() as stack:
+        if workers == 1:
+            server = stack.enter_context(Server(Agent, "127.0.0.1:0", workers=1, **README))
+        else:
+            url = f"rlx://127.0.0.1:0?dialect=readme&dtype=float32&workers={workers}"
+            server = stack.enter_context(rlwire.serve(Agent, url))
+        client = stack.enter_context(connected(server))
+        client.sendall(readme(command="init", exploit=False))
+        assert read(client) == readme(response="ready")
+        for _ in range(2):
+            client.sendall(readme(**UPDATE))
+            action = np.append(CARTPOLE, np.float32(1))
+            assert read(client) == readme(response="action", data=action)
+
+
+def test_server_of_the_program_tells_the_client_of_the_option():
+    with Server(Agent, "127.0.0.1:0") as server, connected(server) as client:
+        client.sendall(readme(command="init", exploit=False))
+        read(client)
+        client.sendall(readme(**UPDATE))
+        reply = rlx.decode(read(client), framed=True)
+        assert reply["response"] == "error"
+        assert 'dialect="readme"' in reply["message"]
+
+
+@pytest.fixture
+def document():
+    """A server of the document for one client; its first update is in `received`."""
+    received = []
+
+    def run():
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(20)
+            received.append(read(connection))
+            connection.sendall(readme(response="ready"))
+            received.append(read(connection))
+            connection.sendall(readme(response="action", data=CARTPOLE))
+            connection.recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}", received
+        thread.join()
+
+
+async def exchange_async(address, options):
+    async with AsyncAgentProxy(address, **options) as agent:
+        await agent.init()
+        return await agent.update(1.0, CARTPOLE)
+
+
+def exchange(address, options):
+    with AgentProxy(address, **options) as agent:
+        agent.init()
+        return agent.update(1.0, CARTPOLE)
+
+
+def exchange_by_url(address, options):
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+    with rlwire.connect(f"rlx://{address}?{query}") as agent:
+        agent.init()
+        return agent.update(1.0, CARTPOLE)
+
+
+@pytest.mark.parametrize(
+    "call", [exchange, exchange_by_url, lambda *given: asyncio.run(exchange_async(*given))]
+)
+def test_client_plays_with_a_server_of_the_document(call, document, same):
+    address, received = document
+    assert same(call(address, README), CARTPOLE)
+    order = ("command", "reward", "state", "terminal")
+    assert received[1] == readme(**{key: UPDATE[key] for key in order})
+
+
+def test_client_of_the_program_names_the_option(document):
+    with pytest.raises(AgentProxyException, match='dialect="readme"') as raised:
+        exchange(document[0], {})
+    assert isinstance(raised.value.__cause__.__cause__, DecodeError)
