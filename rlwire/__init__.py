@@ -380,27 +380,30 @@ def make(
             fit the server's.
         MissingExtra: Gymnasium is not installed.
     """
-    from rlwire.registry import resolve, spoken
+    from rlwire.registry import parse_url, resolve, spoken
 
     if render_mode not in (None, "rgb_array"):
         raise ValueError(
             f'render_mode must be "rgb_array" or None, not {render_mode!r}; for a window, wrap the '
             f"environment in gymnasium.wrappers.HumanRendering"
         )
+    auth = getattr(auth, "value", auth)  # of a `Secret`, in a spec
     options = _given(options, auth=auth, tls=tls, timeout=timeout, limits=limits)
     begin, where, keywords = resolve(url, "environment", options)
     from rlwire.environments.remote import RemoteEnvironment, Secret, given_spaces
 
     if "auth" in keywords:
-        secret = Secret.of(keywords["auth"])
-        keywords["auth"] = secret.value
         named = ("auth_file", "auth_env", "password")
-        options = {k: v for k, v in options.items() if k not in named} | {"auth": secret}
-    spaces = given_spaces(like, observation_space, action_space, keywords.get("agent"))
+        options = {k: v for k, v in options.items() if k not in named}
+        options["auth"] = Secret(keywords["auth"])
+        url = parse_url(url)
+        url = url.replace(options=tuple(each for each in url.options if each[0] not in named))
+    agent = keywords.get("agent")
+    spaces, episode = given_spaces(like, observation_space, action_space, agent)
     with spoken(where):
         endpoint = begin(where, copy=copy, **spaces, **keywords)
     arguments = {"url": str(url), "copy": copy, **spaces, **options}
-    return RemoteEnvironment(endpoint, arguments, render_mode)
+    return RemoteEnvironment(endpoint, arguments, render_mode, episode)
 
 
 def make_vec(
@@ -448,12 +451,17 @@ def make_vec(
     """
     from collections import Counter
 
+    from rlwire._options import check_count, natural
     from rlwire.environments import vector
     from rlwire.registry import URL
 
     several = isinstance(environment, Sequence) and not isinstance(environment, str)
     count = len(environment) if several and num_envs is None else num_envs
-    if count is None or count < 1 or (several and count != len(environment)):
+    if count is not None:
+        check_count("num_envs", count)
+    if workers is not None:
+        check_count("workers", workers, natural)
+    if count is None or (several and count != len(environment)):
         raise ValueError(
             f"num_envs must be the number of environments, not {num_envs}"
             + (f": got {len(environment)}" if several else "")
@@ -483,13 +491,15 @@ def make_vec(
 
 def _one_of(count: int, url: str | URL, options: dict[str, Any]) -> RemoteEnvironment:
     """Connect to an environment; ValueError if its server has fewer than `count` places."""
+    from rlwire.errors import without_secret
+
     made = make(url, **options)
     places = made.endpoint.places if count > 1 else None
     if places is not None and places < count:
         made.close()
         raise ValueError(
-            f"{url} has {places} slot{'' if places == 1 else 's'}, but num_envs is {count}: start "
-            f"several servers, and pass make_vec their URLs"
+            f"{without_secret(url)} has {places} slot{'' if places == 1 else 's'}, but num_envs is "
+            f"{count}: start several servers, and pass make_vec their URLs"
         )
     return made
 
@@ -605,13 +615,16 @@ def listen_vec(
 def _called(
     url: str | URL, num_envs: int, like: Any, seen: Any, done: Any, options: dict[str, Any]
 ) -> tuple[list[RemoteEnvironment], Any]:
+    from rlwire._options import check_count
     from rlwire.registry import resolve
 
+    check_count("num_envs", num_envs)
     begin, where, keywords = resolve(url, "listener", options)
     from rlwire.environments.remote import RemoteEnvironment, given_spaces
 
-    callers = begin(where, num_envs, **given_spaces(like, seen, done), **keywords)
-    return [RemoteEnvironment(endpoint) for endpoint in callers.endpoints], callers
+    spaces, episode = given_spaces(like, seen, done)
+    callers = begin(where, num_envs, **spaces, **keywords)
+    return [RemoteEnvironment(each, episode=episode) for each in callers.endpoints], callers
 
 
 def play(
@@ -643,8 +656,10 @@ def play(
         OSError, RlwireError, TypeError, ValueError: as `connect`, or an action does not fit.
         MissingExtra: Gymnasium is not installed.
     """
+    from rlwire._options import check_count, natural
     from rlwire.registry import resolve, spoken
 
+    check_count("episodes", episodes, natural)
     begin, where, keywords = resolve(url, "player", _given(options, seed=seed))
     with spoken(where):
         totals: list[float] = begin(environment, where, episodes=episodes, **keywords)

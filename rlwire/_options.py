@@ -12,14 +12,17 @@ import difflib
 import functools
 import inspect
 import json
+import numbers
 import os
 import re
+import ssl
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
+from rlwire.errors import quoted
 from rlwire.limits import Limits
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
@@ -65,6 +68,7 @@ def _number(written: str, least: float = -float("inf"), kind: type = int) -> Any
 
 
 positive: Final = functools.partial(_number, least=1)
+natural: Final = functools.partial(_number, least=0)
 positive_float: Final = functools.partial(_number, kind=float)
 
 
@@ -88,7 +92,7 @@ def _setting(written: str) -> tuple[str, Any]:
 
 
 def _secret_file(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:  # Windows' editors begin files with a BOM
         return _secret(file.read(), path)
 
 
@@ -102,6 +106,18 @@ def _secret(written: str, where: str) -> str:
     if not written.strip():
         raise ValueError(f"the secret in {where} is empty")
     return written.strip()
+
+
+def _secret_text(name: str, value: Any) -> Any:
+    """Return a secret as text; errors do not show it."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise ValueError(f"{name}: expected UTF-8, not other bytes") from None
+    if value is not None and not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{name}: expected a text, not a {type(value).__name__}")
+    return value
 
 
 def _choice(words: Collection[str], written: str) -> str:
@@ -121,7 +137,7 @@ def _either(reads: Iterable[Callable[[str], Any]], names: str, written: str) -> 
 
 
 Positive: TypeAlias = Annotated[int, Reads(positive, "N")]
-Natural: TypeAlias = Annotated[int, Reads(functools.partial(_number, least=0), "N")]
+Natural: TypeAlias = Annotated[int, Reads(natural, "N")]
 Bytes: TypeAlias = Annotated[int, Reads(positive, "BYTES")]
 Seconds: TypeAlias = Annotated[float, Reads(positive_float, "SECONDS")]
 Hz: TypeAlias = Annotated[float, Reads(positive_float, "HZ")]
@@ -129,6 +145,7 @@ Name: TypeAlias = Annotated[str, Reads(str, "NAME")]
 Folder: TypeAlias = Annotated[str, Reads(_text, "DIR")]
 File: TypeAlias = Annotated[str, Reads(_text, "FILE")]
 SecretFile: TypeAlias = Annotated[str, Reads(_secret_file, "FILE")]
+_FILES: Final = ("FILE", "DIR")
 Settings: TypeAlias = Annotated[dict[str, Any], Reads(_setting, "NAME=VALUE")]
 
 
@@ -143,6 +160,7 @@ class Option:
         metavar: placeholder of its text in the help; None for a flag.
         many: list or dict if it may be repeated.
         kind: the dataclass that an option with a period sets a field of.
+        hint: the type of its value in Python.
     """
 
     name: str
@@ -153,6 +171,7 @@ class Option:
     many: type | None = None
     default: Any = None
     kind: type | None = None
+    hint: Any = Any
 
     @property
     def flag(self) -> str:
@@ -165,6 +184,47 @@ class Option:
             return self.read(written)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
+
+    def check(self, value: Any) -> None:
+        """Check a value that is not text; TypeError or ValueError names the option."""
+        if value is None and self.default is None:
+            return
+        if not _fits(self.hint, value):
+            kinds = [self.hint, *typing.get_args(self.hint)]
+            words = [_WORDS.get(self.metavar, self.metavar)] if self.metavar else []
+            words += [x.__name__ for x in kinds if isinstance(x, type) and x not in _NAMED]
+            kind = ValueError if isinstance(value, str) and "|" in words[0] else TypeError
+            raise kind(f"{self.name}: expected {' or '.join(words)}, not {quoted(value)}")
+        if self.read is not None and isinstance(value, numbers.Real) and self.read is not flag:
+            self.value(str(value))
+
+
+_WORDS: Final = {"N": "a whole number", "SECONDS": "seconds", "HZ": "a number"}
+_NAMED: Final = (int, float, str, tuple, type(None))  # by their metavars, or not at all
+
+
+def check_count(name: str, value: Any, read: Callable[[str], Any] = positive) -> None:
+    """Check an argument that is a whole number."""
+    Option(name, "", name, read, "N", hint=int).check(value)
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Return whether a value is of an option's type; numbers may be NumPy's, files paths."""
+    origin, of = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        is_file = isinstance(value, os.PathLike) and hint.__metadata__[0].metavar in _FILES
+        return is_file or _fits(of[0], value)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(each, value) for each in of)
+    if origin is Literal:
+        return isinstance(value, str) and value in of
+    if origin is tuple:
+        several = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+        return several or Any in typing.get_args(of[0])
+    if hint in (int, float, bool):
+        kind = {int: numbers.Integral, float: numbers.Real, bool: bool}[hint]
+        return isinstance(value, kind) and isinstance(value, bool) == (hint is bool)
+    return hint is Any or isinstance(value, origin or hint)
 
 
 @functools.cache
@@ -195,7 +255,7 @@ def _derived(options: type) -> Iterator[Option]:
         whole = dataclasses.is_dataclass(default)
         if default not in (None, False, "", ()) and "(default" not in text and not whole:
             text += f" (default: {default})"
-        yield Option(name, text, keyword, read, metavar, many, default)
+        yield Option(name, text, keyword, read, metavar, many, default, hint=hints[name])
         for kind in (hint, *typing.get_args(hint)):
             if isinstance(kind, type) and dataclasses.is_dataclass(kind):
                 for each in _derived(kind):
@@ -262,7 +322,10 @@ def keywords(
         option = known.get(name)
         if option is None or option.kind is not None:
             raise TypeError(unknown(kinds, side, scheme, name))
+        if option.keyword in ("auth", "view_auth") and "auth_env" in known:
+            value = _secret_text(name, value)
         if option.keyword == name:
+            option.check(value)
             _put(own, dataclasses.replace(option, many=None), value)
         elif value is not None:
             _put(own, option, option.value(str(value)))
@@ -363,7 +426,7 @@ class StreamServerOptions(LimitOptions):
         loop_factory: function that makes the event loop, such as uvloop.new_event_loop.
     """
 
-    tls: ServerTLS | Callable[[], Any] | None = None
+    tls: ServerTLS | ssl.SSLContext | Callable[[], Any] | None = None
     timeout: Timeouts | Seconds | None = None
     idle_timeout: Seconds | None = None
     max_connections: Positive = 1000
@@ -381,7 +444,7 @@ class StreamClientOptions(LimitOptions):
         backoff: the waits between attempts to connect.
     """
 
-    tls: ClientTLS | Callable[[], Any] | None = None
+    tls: ClientTLS | ssl.SSLContext | Callable[[], Any] | None = None
     timeout: Timeouts | Seconds | None = None
     backoff: Backoff | None = None
 

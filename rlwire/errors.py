@@ -44,6 +44,7 @@ __all__ = [
     "for_peer",
     "quoted",
     "shown",
+    "without_secret",
 ]
 
 _PATH = 200  # characters
@@ -82,6 +83,16 @@ _SECRET_NAME = re.compile("authorization|cookie|token|secret|password|key")
 def is_secret(header: str) -> bool:
     """Return whether a header with this name has a secret. Sec-WebSocket-Key has none."""
     return bool(_SECRET_NAME.search(header.lower().removeprefix("sec-websocket-key")))
+
+
+_IN_URL = re.compile(
+    r"^([\w.+-]*://)?(?!/).*@|(?<=[?&])((?:view_)?auth|password|token|secret|(?:api_)?key)=[^&#]*"
+)
+
+
+def without_secret(url: object) -> str:
+    """Return a URL or address for an error or a log: without user, password and secret options."""
+    return _IN_URL.sub(lambda at: f"{at[2]}=***" if at[2] else f"{at[1] or ''}***@", str(url))
 
 
 _brief = reprlib.Repr()

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-from rlwire.errors import DecodeError, RemoteProtocolError, RlwireError
+from rlwire.errors import DecodeError, RemoteProtocolError, RlwireError, without_secret
 from rlwire.transports.address import Address, AddressLike, parse
 
 if TYPE_CHECKING:
@@ -186,6 +186,11 @@ class URL:
         return f"{self.scheme}{carriers}://{rest}{query}"
 
     @property
+    def shown(self) -> str:
+        """The URL without secrets, for errors and logs."""
+        return without_secret(self)
+
+    @property
     def protocol(self) -> Protocol:
         """The record of the scheme."""
         return protocol(self.scheme)
@@ -222,6 +227,7 @@ class URL:
         return dataclasses.replace(self, **changes)
 
 
+_BEFORE_AT: Final = "a URL has no secrets before @: pass auth=, auth_file= or auth_env="
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9._-]*)((?:\+[a-z]+)*)://(.*)", re.DOTALL)
 
 
@@ -231,13 +237,16 @@ def parse_url(url: str | URL) -> URL:
         return url
     found = _SCHEME.fullmatch(url) if isinstance(url, str) else None
     if found is None:
-        raise ValueError(f"{url!r} is not a URL; expected one such as {_examples()}")
+        text = repr(without_secret(url) if isinstance(url, str) else url)
+        raise ValueError(f"{text} is not a URL; expected one such as {_examples()}")
     scheme, suffixes, rest = found.groups()
     record = protocol(scheme)
     try:
         return _parsed(record, suffixes, rest)
     except ValueError as error:
-        raise ValueError(f"{url!r}: {error}; expected one such as {record.example}") from None
+        text = without_secret(url)
+        why = _BEFORE_AT if "***@" in text else error  # which could quote part of the secret
+        raise ValueError(f"{text!r}: {why}; expected one such as {record.example}") from None
 
 
 def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
@@ -275,7 +284,7 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
         )
     place, _, path = rest.partition("/")
     if "@" in place:
-        raise ValueError("a URL has no secrets before @: pass auth=, auth_file= or auth_env=")
+        raise ValueError(_BEFORE_AT)
     host, port, pixels = _place(record, place)
     return URL(
         record.scheme,
@@ -310,7 +319,9 @@ def _place(record: Protocol, place: str) -> tuple[str, int | None, int | None]:
 def check_server_tls(url: URL, tls: Any) -> None:
     """Raise ValueError for a ``+tls`` URL without a certificate."""
     if url.tls and tls is None:
-        raise ValueError(f"{url}: +tls needs a certificate: pass tls=, --tls.cert or ?tls.cert=")
+        raise ValueError(
+            f"{url.shown}: +tls needs a certificate: pass tls=, --tls.cert or ?tls.cert="
+        )
 
 
 _PARTS: Final = {"environment": "endpoint", "listener": "listen", "player": "play"}
@@ -351,12 +362,14 @@ def located(
         return where, tls, ""
     url = parse_url(where)
     if url.scheme != scheme:
-        raise ValueError(f"{url}: expected {protocol(scheme).example}, not {url.scheme}://")
+        raise ValueError(f"{url.shown}: expected {protocol(scheme).example}, not {url.scheme}://")
     if url.options:
-        raise ValueError(f"{url}: only rlwire.connect parses a query; pass options as keywords")
+        raise ValueError(
+            f"{url.shown}: only rlwire.connect parses a query; pass options as keywords"
+        )
     if pixels != (url.pixels is not None):
         raise ValueError(
-            f"{url}: expected the {'pixels' if pixels else 'rewarder'} alone, {url.host}:"
+            f"{url.shown}: expected the {'pixels' if pixels else 'rewarder'} alone, {url.host}:"
             f"{5900 if pixels else '+PORT'}; rlwire.make, make_vec and UniverseEnv accept both"
         )
     return url.address, client_tls(url, tls), url.path
@@ -392,7 +405,7 @@ def spoken(url: URL, peer: str = "the server") -> Iterator[None]:
         if not isinstance(cause, (DecodeError, RemoteProtocolError)):
             raise
         raise RemoteProtocolError(
-            f"{url}: {peer} does not speak {url.scheme}, or speaks another version: {error}"
+            f"{url.shown}: {peer} does not speak {url.scheme}, or speaks another version: {error}"
         ) from error
 
 

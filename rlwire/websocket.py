@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from rlwire.errors import without_secret
 from rlwire.sessions.websocket import RawMessages, WebSocketClientSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import Address, AddressLike, parse
@@ -91,5 +92,5 @@ def _dialed(
     if target.secure:
         return where, client, ClientTLS()() if tls is None else tls
     if tls is not None:
-        raise ValueError(f"tls is given, but {url} is not encrypted: use wss://")
+        raise ValueError(f"tls is given, but {without_secret(url)} is not encrypted: use wss://")
     return where, client, None

@@ -151,12 +151,18 @@ def test_what_the_caller_tells_needs_no_spaces(tmp_path):
         original = gymnasium.make("CartPole-v1")
         assert env.observation_space == original.observation_space
         assert env.action_space == original.action_space
+        assert (env.spec.max_episode_steps, env.spec.reward_threshold) == (500, 475.0)
         assert env.reset()[0].tolist() == original.reset(seed=1)[0].tolist()
         over = False
         while not over:
             over = env.step(0)[2]
         original.close()
     assert came == [[float(env.callers.statistics().steps)]]
+
+
+def test_a_spec_has_the_time_limit_of_like(scheme):
+    with rlwire.listen(f"{scheme}://localhost:0", like="CartPole-v1") as env:
+        assert (env.spec.max_episode_steps, env.spec.reward_threshold) == (500, 475.0)
 
 
 @pytest.mark.parametrize("which", ["observation_space", "action_space"])

@@ -157,16 +157,18 @@ def test_over_tls_with_the_files_in_the_query_or_by_name(scheme: str, tmp_path: 
         check(scheme, first_words(scheme, client))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("scheme", ["dm-env-rpc", "universe", "openpi"])
-def test_with_a_secret_in_a_file(scheme: str, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("sesame\n")
+def test_with_a_secret_in_a_file(scheme: str, encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("sesame\n", encoding)
     query = f"?auth_file={tmp_path / 'secret'}"
     with rlwire.serve(THINGS[scheme], anywhere(scheme) + query) as server:
         assert "secret" not in server.url
         with rlwire.connect(server.url + query) as client:
             check(scheme, first_words(scheme, client))
-        with rlwire.connect(server.url, auth="sesame") as client:
-            check(scheme, first_words(scheme, client))
+        for secret in ("sesame", b"sesame"):
+            with rlwire.connect(server.url, auth=secret) as client:
+                check(scheme, first_words(scheme, client))
         with (
             pytest.raises(RlwireError, match=r"password|API key|token"),
             rlwire.connect(server.url, auth="simsim") as client,

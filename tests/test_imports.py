@@ -24,7 +24,8 @@ SHARED = (BASE - {"kernels"}) | {"environments", "registry", "serving", "session
 SHARED |= {"codecs", "_options", "recording", "web", "websocket"}  # by the rooms of all protocols
 ROOMS = {"rlx", "dm_env_rpc", "perlert", "universe", "rllink", "openpi", "rllib", "relaax"}
 ALLOWED = {
-    "__init__": BASE | {"environments", "installing", "registry", "serving", "transports"},
+    "__init__": BASE
+    | {"_options", "environments", "installing", "registry", "serving", "transports"},
     "aio": {"__init__", "registry", "serving"},
     "errors": {"limits"},
     "limits": set(),
@@ -34,10 +35,10 @@ ALLOWED = {
     "sessions": BASE | {"sessions", "codecs"},
     "streams": {"buffers", "errors"},
     "transports": (BASE - {"kernels"}) | {"transports", "streams"},
-    "_options": {"limits", "transports"},
+    "_options": {"errors", "limits", "transports"},
     "registry": {"errors", "_options", "transports"},
     "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "registry"},
-    "websocket": {"sessions", "transports"},
+    "websocket": {"errors", "sessions", "transports"},
     "serving": SHARED | {"rlx"},  # rlx: the reply that comes later
     "recording": SHARED | {"recording"},
     "rlx": SHARED | {"rlx"},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 import subprocess
 import sys
 import time
@@ -104,6 +106,55 @@ def test_a_secret_is_kept_and_not_shown() -> None:
         assert "hush" not in repr(env.spec)
         with env.spec.make() as again:
             again.reset()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "dm-env-rpc://127.0.0.1:0",
+        "perlert://127.0.0.1:0/pole",
+        "universe://127.0.0.1:+0",
+        "universe://127.0.0.1:0+0",
+    ],
+)
+def test_a_spec_has_the_servers_time_limit_and_threshold(url: str) -> None:
+    for make in (rlwire.make, functools.partial(gymnasium.make, ID)):
+        with rlwire.serve("gym:CartPole-v1", url) as server, make(url=server.url) as env:
+            assert env.spec is not None
+            assert (env.spec.max_episode_steps, env.spec.reward_threshold) == (500, 475.0)
+
+
+def pickled(env: Any) -> Any:
+    return pickle.loads(pickle.dumps(env))
+
+
+@pytest.mark.parametrize(
+    ("make", "twin"),
+    [
+        (rlwire.make, copy.copy),
+        (rlwire.make, copy.deepcopy),
+        (rlwire.make, pickled),
+        (functools.partial(gymnasium.make, ID), copy.deepcopy),
+        (functools.partial(gymnasium.make, ID), pickled),
+    ],
+)
+def test_copies_connect_anew_with_the_same_arguments(make: Any, twin: Any) -> None:
+    with (
+        rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", auth="hush") as server,
+        make(url=server.url, auth="hush") as env,
+        twin(env) as again,
+    ):
+        assert type(again) is type(env)  # without a second time limit
+        np.testing.assert_array_equal(env.reset(seed=3)[0], again.reset(seed=3)[0])
+        env.step(0)
+        np.testing.assert_array_equal(env.step(1)[0], (again.step(0), again.step(1)[0])[1])
+
+
+def test_an_environment_of_listen_is_not_copied() -> None:
+    with rlwire.listen("rlx://127.0.0.1:0", like="CartPole-v1") as env:
+        for twin in (copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="listen"):
+                twin(env)
 
 
 def test_vectors_in_real_time() -> None:

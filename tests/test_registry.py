@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import importlib.metadata
 
+import gymnasium
+import numpy as np
 import pytest
 
-from rlwire import registry
+import rlwire
+from rlwire import registry, websocket
 from rlwire._options import options_of
+from rlwire.errors import RlwireError
 from rlwire.limits import Limits
+from rlwire.recording.tapping import tap
 from rlwire.registry import PROTOCOLS, URL, parse_url, protocol, resolve
-from rlwire.transports.sockets import Timeouts
+from rlwire.rlx import AgentProxy
+from rlwire.transports.address import parse
+from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
+from rlwire.universe.remotes import remotes_of
+from rlwire.universe.rewarder.client import RewarderClient
 
 
 class TestURL:
@@ -94,6 +103,42 @@ class TestURL:
             URL("universe", "h", 1, pixels="/v")
         with pytest.raises(ValueError, match="only_pixels"):
             URL("universe", "h", 1, only_pixels=True)
+
+    @pytest.mark.parametrize(
+        ("secret", "call"),
+        [
+            ("hush", lambda: parse_url("universe://me:hush@localhost:+15900")),
+            ("hush", lambda: parse_url("universe://me:hu/hush@localhost:+15900")),
+            ("hush", lambda: parse_url("dm-env-rpc://me:hush#@localhost")),
+            ("hush", lambda: parse_url("me:hush@localhost")),
+            ("hush", lambda: parse_url("nothing://me:hush@localhost")),
+            ("hush", lambda: parse_url("universe://localhost:x?password=hush")),
+            ("hush", lambda: rlwire.connect("me:hush@localhost")),
+            ("hush", lambda: rlwire.serve("rlx://me:hush@h", "rlx://localhost:0")),
+            ("hush", lambda: rlwire.serve("universe://h?password=hush", "rlx://localhost:0")),
+            ("hush", lambda: AgentProxy("rlx://h:1?token=hush")),
+            ("hush", lambda: RewarderClient("universe://h:+1?password=hush")),
+            ("hush", lambda: websocket.connect("ws://me:hush@h/ \t")),
+            ("hush", lambda: websocket.connect("http://me:hush@h")),
+            ("hush", lambda: websocket.connect("ws://me:hush@h", tls=ClientTLS())),
+            ("hush", lambda: parse("me:hush@localhost:1")),
+            ("hush", lambda: remotes_of("vnc://me:hush@h")),
+            ("hush", lambda: remotes_of("http://h?password=hush")),
+            ("hush", lambda: next(tap("rlx://me:hush@h:0", "rlx://h:1"))),
+        ],
+    )
+    def test_errors_do_not_show_the_secret_of_a_url(self, secret, call):
+        with pytest.raises((ValueError, TypeError, RlwireError)) as caught:
+            call()
+        assert secret not in str(caught.value)
+
+    def test_clients_and_specs_do_not_show_the_secret_of_a_url(self):
+        assert "hush" not in repr(RewarderClient("ws://me:hush@localhost:1/"))
+        with rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:+0?password=hush") as server:
+            url = f"{server.url}?password=hush"
+            for env in (rlwire.make(url), gymnasium.make("rlwire/Remote-v0", url=url)):
+                env.close()
+                assert "hush" not in repr(env.unwrapped.spec)
 
     def test_names_are_any_text(self):
         path = "a world/with #? and %41 and \N{SNOWMAN}"
@@ -307,3 +352,68 @@ class TestRegistry:
             parse_url("theirs://localhost")
         with pytest.raises(ValueError, match="'others'"):
             parse_url("others://localhost")
+
+
+def _front(call, *arguments, **options):
+    return lambda: call(*arguments, **options)
+
+
+URLS = [f"{scheme}://127.0.0.1:1" for scheme in ("rlx", "dm-env-rpc", "openpi", "rllink")]
+URLS.append("universe://127.0.0.1:+1")
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("call", ["connect", "serve"])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("timeout", "3"),
+        ("timeout", {"read": 3}),
+        ("timeout", True),
+        ("timeout", -1),
+        ("timeout", float("nan")),
+        ("limits", {"received": 5}),
+        ("tls", "cert.pem"),
+        ("record", 5),
+    ],
+)
+def test_options_of_a_wrong_type_or_range_are_named(call, url, option, value):
+    what = () if call == "connect" else ("gym:CartPole-v1",)
+    with pytest.raises((TypeError, ValueError), match=rf"^{option}\b"):
+        getattr(rlwire, call)(*what, url, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("named", "call"),
+    [
+        ("backoff", _front(rlwire.connect, "rlx://127.0.0.1:1", backoff=3)),
+        ("auth", _front(rlwire.connect, "openpi://127.0.0.1:1", auth=5)),
+        ("auth", _front(rlwire.serve, "gym:CartPole-v1", "universe://127.0.0.1:+0", auth=b"\xff")),
+        ("origins", _front(rlwire.serve, len, "openpi://127.0.0.1:0", origins="https://a.org")),
+        ("workers", _front(rlwire.serve, len, "openpi://127.0.0.1:0", workers="fibers")),
+        ("workers", _front(rlwire.serve, len, "rlx://127.0.0.1:0", workers=0)),
+        ("max_connections", _front(rlwire.serve, len, "rlx://127.0.0.1:0", max_connections=2.5)),
+        ("idle_timeout", _front(rlwire.listen, "rlx://127.0.0.1:0", idle_timeout="long")),
+        ("infos", _front(rlwire.serve, "gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", infos="no")),
+        ("start_timeout", _front(rlwire.make, "perlert://127.0.0.1:1/x", start_timeout="1")),
+        ("seed", _front(rlwire.play, "gym:CartPole-v1", "rlx://127.0.0.1:1", seed="7")),
+        ("episodes", _front(rlwire.play, "gym:CartPole-v1", "rlx://127.0.0.1:1", episodes="2")),
+        ("num_envs", _front(rlwire.make_vec, "gym:CartPole-v1", num_envs="2")),
+        ("workers", _front(rlwire.make_vec, "gym:CartPole-v1", num_envs=2, workers="2")),
+        ("num_envs", _front(rlwire.listen_vec, "rlx://127.0.0.1:0", num_envs="2")),
+        ("timeout read", _front(Timeouts, read="3")),
+        ("timeout idle", _front(Timeouts, idle=float("inf"))),
+        ("attempts", _front(Backoff, attempts="3")),
+        ("first", _front(Backoff, first="3")),
+        ("timeout", _front(AgentProxy, "127.0.0.1:1", timeout="3")),
+    ],
+)
+def test_arguments_of_a_wrong_type_or_range_are_named(named, call):
+    with pytest.raises((TypeError, ValueError), match=rf"^{named}\b"):
+        call()
+
+
+def test_options_may_be_numbers_of_numpy_and_paths(tmp_path):
+    given = {"rate": np.float32(20), "seed": np.int64(7), "record": tmp_path / "r.mcap"}
+    *_, options = resolve("universe://127.0.0.1:+0", "server", given)
+    assert options["rate"] == 20

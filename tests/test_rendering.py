@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gymnasium
@@ -52,6 +53,30 @@ def test_pictures_are_asked_for(workers) -> None:
         with rlwire.make(server.url) as env:
             assert env.render_mode is None
             assert env.render() is None
+
+
+def painted(render_mode: str | None = None, size: int = 3) -> Painted:
+    return Painted(render_mode)
+
+
+@pytest.mark.parametrize("where", ["dm-env-rpc://127.0.0.1:0", "universe://127.0.0.1:0+0"])
+@pytest.mark.parametrize(
+    "factory",
+    [
+        painted,
+        functools.partial(painted, size=2),
+        functools.partial(functools.partial(Painted)),
+        functools.partial(gymnasium.make, "CartPole-v1"),
+    ],
+)
+def test_factories_without_metadata_render(where: str, factory: Any) -> None:
+    with (
+        rlwire.serve(factory, where) as server,
+        rlwire.make(server.url, render_mode="rgb_array") as env,
+    ):
+        env.reset()
+        env.step(0)
+        assert env.render().shape[2] == 3
 
 
 def test_wrappers_of_gymnasium_s_render() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -12,10 +11,9 @@ from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
 from rlwire.dm_env_rpc.options import OPTIONS
 from rlwire.dm_env_rpc.server import Server
 from rlwire.dm_env_rpc.world import is_world
-from rlwire.environments.driver import is_environment
 from rlwire.environments.loading import load_environment
 from rlwire.registry import URL
-from rlwire.serving.fronts import clients, with_settings
+from rlwire.serving.fronts import clients, rendering
 
 __all__ = ["OPTIONS", "async_client", "client", "endpoint", "server"]
 
@@ -39,7 +37,7 @@ def server(
     worlds = load_environment(environment) if isinstance(environment, str) else environment
     if not (is_world(worlds) or isinstance(worlds, EnvironmentWorlds)):
         worlds = EnvironmentWorlds(
-            _with_pictures(worlds, env_kwargs),
+            rendering(worlds, env_kwargs, declared=True),
             names=names or Names(reward=reward or None, discount=discount or None),
             default_actions=default_actions,
             infos=infos,
@@ -53,15 +51,6 @@ def server(
     elif env_kwargs or accepts:
         raise ValueError("env_kwargs, accepts: a World class checks all its settings itself")
     return Server(worlds, url.address, keep_abandoned=keep_abandoned, **options)
-
-
-def _with_pictures(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
-    """Return a factory with these env_kwargs, and with render_mode if the class supports it."""
-    modes = (getattr(thing, "metadata", None) or {}).get("render_modes") or ()
-    made = is_environment(thing) and not isinstance(thing, type)
-    if "rgb_array" in modes and not made and "render_mode" in inspect.signature(thing).parameters:
-        env_kwargs = {"render_mode": "rgb_array", **(env_kwargs or {})}
-    return with_settings(thing, env_kwargs)
 
 
 client, async_client = clients(Client, AsyncClient)

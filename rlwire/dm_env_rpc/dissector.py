@@ -116,7 +116,7 @@ class _Call:
             told = next((name for name in seen if name.startswith(INFO)), "")
             self._apart, self._reward = {told, *reward.names, *discount.names}, reward.alone
             shown = {name: spec for name, spec in seen.items() if name not in self._apart}
-            spaces = spaces_in(told, self._limits) if told else None
+            spaces: Any = spaces_in(told, self._limits) if told else None
             if spaces is None:
                 spaces = space_of_specs(shown, "observation"), space_of_specs(done, "action")
             self._parts = (

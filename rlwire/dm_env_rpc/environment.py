@@ -112,6 +112,7 @@ class DmEnvRpcEndpoint(Endpoint):
                 if name not in signals and name != self._told
             }
             told = spaces_in(self._told, self.client.limits) if self._told else None
+            self.episode = told.episode if told else {}
             if observation_space is None:
                 observation_space = told[0] if told else space_of_specs(shown, "observation")
             if action_space is None:

@@ -432,7 +432,7 @@ class EnvironmentAgent:
         reward = _signal(driven.reward_space, "reward", names.reward)
         discount = _signal(driven.discount_space, "discount", names.discount, 0.0, 1.0)
         # Spaces that rlwire.make cannot receive raise here, before a client connects.
-        informed = info_spec(driven.observation_space, driven.action_space)
+        informed = info_spec(driven)
         observations = list(seen.specs)
         first: dict[str, Any] = {}
         for signal, value in ((reward, 0.0), (discount, 1.0)):

@@ -19,7 +19,8 @@ import numpy as np
 
 from rlwire.codecs.casting import cast
 from rlwire.codecs.dm_env_rpc import DataType, TensorSpec, bounds, make_spec, unflatten
-from rlwire.environments.spaces import describe_both, spaces_of
+from rlwire.environments.driver import Driven
+from rlwire.environments.spaces import DescribedSpaces, describe_both, spaces_of
 from rlwire.environments.trees import Leaf, Tree, tree_of
 from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
 from rlwire.limits import Limits
@@ -39,12 +40,12 @@ _WIDER = {"f2": "f4", "i2": "i4", "u2": "u4"}
 Convert = Callable[[Any], Any]
 
 
-def info_spec(observation_space: Any, action_space: Any) -> TensorSpec:
-    told = describe_both(observation_space, action_space)
+def info_spec(driven: Driven) -> TensorSpec:
+    told = describe_both(driven.observation_space, driven.action_space, driven.environment)
     return make_spec(INFO + json.dumps(told, separators=(",", ":")), (-1,), np.dtype(np.uint8))
 
 
-def spaces_in(name: str, limits: Limits) -> tuple[Any, Any] | None:
+def spaces_in(name: str, limits: Limits) -> DescribedSpaces | None:
     """Return the observation and action space in a name that begins with `INFO`, or None."""
     try:
         return spaces_of(json.loads(name[len(INFO) :]), limits)

@@ -146,6 +146,11 @@ class Place(Endpoint):
         self._lock = threading.Lock()  # of the thread that uses the connection
         self._user = 0  # identifier of the thread that owns the connection
 
+    @property
+    def episode(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """What the last caller sent of its spec."""
+        return self.callers.episode
+
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Make `finish` wait for a caller that begins an episode."""
         self._stepping = False
@@ -275,6 +280,7 @@ class Callers:
         self.observation_space = observation_space
         self.action_space = action_space
         self.endpoints: list[Place] = []
+        self.episode: Mapping[str, Any] = {}
         self.fit: Fit = lambda value: value
         self._count = count
         self._server: Any = None

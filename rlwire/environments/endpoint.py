@@ -24,6 +24,7 @@ class Endpoint(Protocol):
         observation_space, action_space: Gymnasium spaces.
         metadata, render_mode: those of a `gymnasium.Env`.
         nondeterministic: whether episodes with the same seed may differ.
+        episode: fields of `spec` that the peer sent, see `rlwire.environments.spaces.episode_of`.
     """
 
     observation_space: Any
@@ -31,6 +32,7 @@ class Endpoint(Protocol):
     metadata: Mapping[str, Any] = MappingProxyType({"render_modes": []})
     render_mode: str | None = None
     nondeterministic: ClassVar[bool] = True
+    episode: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def places(self) -> int | None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from rlwire.environments.driver import drive
 from rlwire.environments.endpoint import Endpoint
-from rlwire.environments.spaces import gymnasium_space
+from rlwire.environments.spaces import DescribedSpaces, episode_of, gymnasium_space
 from rlwire.errors import on_error, optional
 
 with optional("gymnasium", "gym"):
     import gymnasium
-    from gymnasium.envs.registration import EnvSpec, register, registry
+    from gymnasium.envs.registration import EnvSpec, load_env_creator, register, registry
 
 ID = "rlwire/Remote-v0"
 """The id in Gymnasium's registry."""
@@ -29,6 +30,7 @@ class RemoteEnvironment(gymnasium.Env):
         endpoint: the connection, with the protocol's own attributes and methods; `close` closes it.
         arguments: those of `rlwire.make`, for `spec`.
         render_mode: ``"rgb_array"`` makes `render` return pictures.
+        episode: fields of `spec` that are used if the peer does not send them.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class RemoteEnvironment(gymnasium.Env):
         endpoint: Endpoint,
         arguments: Mapping[str, Any] | None = None,
         render_mode: str | None = None,
+        episode: Mapping[str, Any] | None = None,
     ) -> None:
         if render_mode is not None:
             with on_error(endpoint.close):
@@ -46,14 +49,26 @@ class RemoteEnvironment(gymnasium.Env):
         self.action_space = endpoint.action_space
         self.metadata = dict(endpoint.metadata)
         self.render_mode = endpoint.render_mode
+        self._episode = episode or {}
+        self._arguments = dict(arguments or {})
         self.spec = EnvSpec(
             ID,
             entry_point="rlwire:make",
             nondeterministic=endpoint.nondeterministic,
             order_enforce=False,
             disable_env_checker=True,
-            kwargs=dict(arguments or {}),
         )
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """The arguments of `rlwire.make`; and the time limit and reward threshold, if known."""
+        known = {**self._episode, **self.endpoint.episode}
+        return None if self._spec is None else replace(self._spec, **known)
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        # That of gymnasium.make has the user's arguments, with secrets.
+        self._spec = None if spec is None else replace(spec, kwargs=self._arguments)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -76,6 +91,15 @@ class RemoteEnvironment(gymnasium.Env):
         endpoint.begin_step(action)
         return endpoint.finish()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle or copy the arguments of `rlwire.make`: a copy has a connection of its own."""
+        if "url" not in self._arguments:
+            raise TypeError(
+                "an environment of rlwire.listen cannot be pickled or copied: it has its caller's "
+                "connection. Copy one of rlwire.make"
+            )
+        return partial(load_env_creator("rlwire:make"), **self._arguments), ()
+
     def render(self) -> Any:
         """Return the picture, uint8 of shape (height, width, 3); None without a render mode."""
         return self.endpoint.render()
@@ -90,26 +114,27 @@ class Secret:
 
     value: Any
 
-    @classmethod
-    def of(cls, value: Any) -> Secret:
-        return value if isinstance(value, Secret) else cls(value)
-
     def __repr__(self) -> str:
         return "<secret>"
 
 
 def given_spaces(
     like: Any, observation_space: Any, action_space: Any, agent: str | None = None
-) -> dict[str, Any]:
-    """Return the spaces by name: the given ones, or those of `like`; TypeError for both."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the spaces by name, the given ones or those of `like`, and the latter's `episode_of`.
+
+    TypeError for both.
+    """
+    episode: dict[str, Any] = {}
     if like is not None:
         if observation_space is not None or action_space is not None:
             raise TypeError("pass either like= or observation_space= and action_space=, not both")
-        observation_space, action_space = spaces_like(like, agent)
-    return {"observation_space": observation_space, "action_space": action_space}
+        observation_space, action_space = spaces = spaces_like(like, agent)
+        episode = spaces.episode
+    return {"observation_space": observation_space, "action_space": action_space}, episode
 
 
-def spaces_like(environment: Any, agent: str | None = None) -> tuple[Any, Any]:
+def spaces_like(environment: Any, agent: str | None = None) -> DescribedSpaces:
     """Return the observation space and action space of an environment; one by name is made for it.
 
     Args:
@@ -120,10 +145,13 @@ def spaces_like(environment: Any, agent: str | None = None) -> tuple[Any, Any]:
     driven = drive(environment)
     try:
         seen, done = driven.observation_space, driven.action_space
+        episode = episode_of(driven.environment)
     finally:
         if driven.owned:
             driven.close()
     if driven.agents:
         agent = driven.agents[0] if agent is None else agent
         seen, done = seen[agent], done[agent]
-    return gymnasium_space(seen), gymnasium_space(done)
+    spaces = DescribedSpaces((gymnasium_space(seen), gymnasium_space(done)))
+    spaces.episode = episode
+    return spaces

@@ -89,9 +89,35 @@ def describe(space: Any) -> dict[str, Any]:
     return _described(gymnasium_space(space), _gymnasium(), "$")
 
 
-def describe_both(observation_space: Any, action_space: Any) -> dict[str, Any] | None:
-    """Return the JSON value of both spaces, for `spaces_of`; None for specs that have none."""
-    told = {}
+class DescribedSpaces(tuple[Any, Any]):
+    """Observation space and action space; `episode` is what `episode_of` found at the peer."""
+
+    episode: dict[str, Any] = {}  # noqa: RUF012 - replaced, never changed
+
+
+def episode_of(environment: Any) -> dict[str, Any]:
+    """Return the `max_episode_steps` and `reward_threshold` of an environment's spec, if any."""
+    return _episode(getattr(getattr(environment, "spec", None), "__dict__", {}))
+
+
+def _episode(told: Mapping[str, Any]) -> dict[str, Any]:
+    steps, reward = told.get("max_episode_steps"), told.get("reward_threshold")
+    found: dict[str, Any] = {}
+    if type(steps) is int and steps > 0:
+        found["max_episode_steps"] = steps
+    if isinstance(reward, (int, float)) and math.isfinite(reward):
+        found["reward_threshold"] = float(reward)
+    return found
+
+
+def describe_both(
+    observation_space: Any, action_space: Any, environment: Any = None
+) -> dict[str, Any] | None:
+    """Return the JSON value of both spaces, for `spaces_of`; None for specs that have none.
+
+    It also has what `episode_of` returns for `environment`.
+    """
+    told: dict[str, Any] = episode_of(environment)
     for which, space in (("observation", observation_space), ("action", action_space)):
         try:
             told[which] = describe(space)
@@ -104,11 +130,13 @@ def describe_both(observation_space: Any, action_space: Any) -> dict[str, Any] |
     return told
 
 
-def spaces_of(told: Any, limits: Limits = DEFAULT) -> tuple[Any, Any] | None:
+def spaces_of(told: Any, limits: Limits = DEFAULT) -> DescribedSpaces | None:
     """Return the spaces that `describe_both` described; None for any other value."""
     if not isinstance(told, Mapping) or not {"observation", "action"} <= told.keys():
         return None
-    return space_of(told["observation"], limits), space_of(told["action"], limits)
+    found = DescribedSpaces(space_of(told[name], limits) for name in ("observation", "action"))
+    found.episode = _episode(told)
+    return found
 
 
 def _described(space: Any, kinds: Any, path: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from rlwire import websocket
-from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
+from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, without_secret
 from rlwire.limits import Limits
 from rlwire.registry import located
 from rlwire.sessions.openpi import Dialect, Failure, OpenPIClientSession
@@ -73,7 +73,7 @@ class OpenPIClientBase(waits.Counting):
         pass
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._url}>"
+        return f"<{type(self).__name__} of {without_secret(self._url)}>"
 
     @driven
     def connect(self) -> Waits[None]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rlwire.codecs import perlert
 from rlwire.environments.driver import driver_of, maker
 from rlwire.environments.endpoint import Endpoint
+from rlwire.environments.spaces import DescribedSpaces
 from rlwire.errors import (
     DeadlineExceeded,
     DecodeError,
@@ -86,6 +87,7 @@ class PerlertEndpoint(Endpoint):
         with on_error(self.client.close):
             if observation_space is None or action_space is None:
                 told = self._told_spaces(limits)
+                self.episode = told.episode
                 observation_space = told[0] if observation_space is None else observation_space
                 action_space = told[1] if action_space is None else action_space
             self._observations = SpaceText(
@@ -95,7 +97,7 @@ class PerlertEndpoint(Endpoint):
         self.observation_space = observation_space
         self.action_space = action_space
 
-    def _told_spaces(self, limits: Limits) -> tuple[Any, Any]:
+    def _told_spaces(self, limits: Limits) -> DescribedSpaces:
         """Register, and return the spaces that the server sends to the slot's holder."""
         client, told = self.client, self.client.told
         asked = 0
@@ -268,13 +270,13 @@ class Outcome(NamedTuple):
 
 class _AgentText:
     def __init__(
-        self, what: str, observation_space: Any, action_space: Any, limits: Limits
+        self, what: str, observation_space: Any, action_space: Any, limits: Limits, environment: Any
     ) -> None:
         self.observation = SpaceText(
             observation_space, f"the observation{what}", named=True, limits=limits
         )
         self.action = SpaceText(action_space, f"the action{what}", named=False, limits=limits)
-        self.told = deque(write_spaces(observation_space, action_space, limits))
+        self.told = deque(write_spaces(observation_space, action_space, limits, environment))
 
 
 class Simulation:
@@ -299,7 +301,13 @@ class Simulation:
             driven.one("PERLERT")
             seen, done = {self._lone: seen}, {self._lone: done}
         self._texts = {
-            key: _AgentText("" if self._lone else f" of {name!r}", seen[name], done[name], limits)
+            key: _AgentText(
+                "" if self._lone else f" of {name!r}",
+                seen[name],
+                done[name],
+                limits,
+                driven.environment,
+            )
             for name, key in self._keys.items()
         }
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from rlwire.codecs import perlert
 from rlwire.codecs.casting import cast
-from rlwire.environments.spaces import describe_both, spaces_of
+from rlwire.environments.spaces import DescribedSpaces, describe_both, spaces_of
 from rlwire.environments.trees import Leaf, tree_of
 from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -47,9 +47,11 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
 _NAME = re.compile(r"(?:^|,)([^,:]*):")
 
 
-def write_spaces(observation_space: Any, action_space: Any, limits: Limits = DEFAULT) -> list[str]:
+def write_spaces(
+    observation_space: Any, action_space: Any, limits: Limits = DEFAULT, environment: Any = None
+) -> list[str]:
     """Return the lobby messages that describe spaces; none for specs without an equal space."""
-    told = describe_both(observation_space, action_space)
+    told = describe_both(observation_space, action_space, environment)
     if told is None:
         return []
     text = json.dumps(told, separators=(",", ":"))
@@ -83,7 +85,7 @@ class ToldSpaces:
             self.count, self._parts[number] = count, found[3]
         return True
 
-    def spaces(self, limits: Limits = DEFAULT) -> tuple[Any, Any] | None:
+    def spaces(self, limits: Limits = DEFAULT) -> DescribedSpaces | None:
         """Return the observation and the action space; None while a part is missing."""
         if not self._parts or len(self._parts) < self.count:
             return None

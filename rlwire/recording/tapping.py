@@ -14,7 +14,7 @@ from threading import Thread
 from time import monotonic, sleep, time
 from typing import Final
 
-from rlwire.errors import RlwireError
+from rlwire.errors import RlwireError, without_secret
 from rlwire.recording.messages import Packet, RecordedConnection
 from rlwire.registry import parse_url
 from rlwire.serving.stopping import keep_signals
@@ -45,7 +45,8 @@ def tap(listening: str, server: str) -> Iterator[Packet]:
     """
     here, there = _routes(listening), _routes(server)
     if [label for label, _ in here] != [label for label, _ in there]:
-        raise RlwireError(f"expected two URLs of one protocol, not {listening} and {server}")
+        both = f"{without_secret(listening)} and {without_secret(server)}"
+        raise RlwireError(f"expected two URLs of one protocol, not {both}")
     carrier = _Carrier()
     with contextlib.ExitStack() as stack:
         stack.enter_context(keep_signals())

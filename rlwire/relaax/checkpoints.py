@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlwire.codecs import msgpack
-from rlwire.errors import EncodeError, RlwireError, optional
+from rlwire.errors import EncodeError, RlwireError, optional, quoted
 from rlwire.limits import Limits
 
 __all__ = ["CheckpointDamaged", "CheckpointMismatch", "Checkpoints"]
@@ -233,7 +233,9 @@ def _open(path: str, framework: str = "np") -> Iterator[Any]:
 
 
 def _head(file: Any) -> dict[str, Any]:
-    head: dict[str, Any] = json.loads(file.metadata()["rlwire"])
+    head: Any = json.loads(file.metadata()["rlwire"])
+    if not isinstance(head, dict):
+        raise CheckpointDamaged(f"metadata that is not an object: {quoted(head)}")
     for key, kind in _KINDS.items():
         if not isinstance(head.get(key, _KINDS), kind):
             raise CheckpointDamaged(f"metadata without {key}")
@@ -254,4 +256,7 @@ def _read(path: str, torch: bool) -> Any:
                 raise CheckpointDamaged(f"array {name!r} is missing")
             return found.numpy() if code == _ARRAY and torch else found
 
-        return msgpack.decode(body, ext_hook=restore, strict_map_key=False, limits=_LIMITS)
+        state = msgpack.decode(body, ext_hook=restore, strict_map_key=False, limits=_LIMITS)
+    if not isinstance(state, dict):
+        raise CheckpointDamaged(f"state that is not a map: {quoted(state)}")
+    return state

@@ -172,7 +172,9 @@ class RLlibServer(BackgroundServer):
     ) -> None:
         url = parse_url(url)
         if url.protocol.caller != "environment" or url.scheme == "rllink":
-            raise ValueError(f"{url}: expected rlx:// or openpi://, where environments connect")
+            raise ValueError(
+                f"{url.shown}: expected rlx:// or openpi://, where environments connect"
+            )
         check_server_tls(url, options.get("tls"))
         for what, number, least in (
             ("runners", runners, 0),
@@ -182,7 +184,9 @@ class RLlibServer(BackgroundServer):
             if number is not None and number < least:
                 raise ValueError(f"{what} must be {least} or more, not {number}")
         if url.unix is not None and runners > 1:
-            raise ValueError(f"{url}: a unix socket serves one runner, not {runners}: use ports")
+            raise ValueError(
+                f"{url.shown}: a unix socket serves one runner, not {runners}: use ports"
+            )
         listening = url.protocol.options["listener"]
         if unknown := sorted(name for name in options if not hasattr(listening, name)):
             raise TypeError(f"rllib:{name} has no option {unknown[0]}")
@@ -198,7 +202,7 @@ class RLlibServer(BackgroundServer):
             like = own.env
         spaces = {
             which: named_space(space) if isinstance(space, str) else space
-            for which, space in given_spaces(like, observation_space, action_space).items()
+            for which, space in given_spaces(like, observation_space, action_space)[0].items()
         }
         spaces = {which: given or getattr(own, which) for which, given in spaces.items()}
         if None in spaces.values():

@@ -107,7 +107,7 @@ class _CallerAgent:
     def init(self, exploit: Any) -> bool:
         told = spaces_of(self.message.get("spaces"))
         if told is not None:
-            self._caller.told = told
+            self._caller.told, self._caller.callers.episode = told, told.episode
         self._exploit, self._begins = exploit, True
         return True
 
@@ -187,7 +187,9 @@ class _Playing(TrainingBase):
         self._game = game
         given = game.environment
         try:
-            self.agent.spaces = describe_both(given.observation_space, given.action_space)
+            self.agent.spaces = describe_both(
+                given.observation_space, given.action_space, given.environment
+            )
         except EncodeError as error:
             logger.debug("spaces not sent: %s", error)
 

@@ -100,7 +100,9 @@ class RLXPageServer(StreamServer):
         if isinstance(agent, URL) or (isinstance(agent, str) and "://" in agent):
             url = parse_url(agent)
             if url.scheme != "rlx":
-                raise ValueError(f"expected the URL of an RLX server, rlx://host:port, not {url}")
+                raise ValueError(
+                    f"expected the URL of an RLX server, rlx://host:port, not {url.shown}"
+                )
             self._remote = f", agents of {url}"
             proxy = {"tls": client_tls(url, rlx_tls), "limits": limits}
             agent = partial(_RemoteAgent, url, proxy)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,6 +15,7 @@ from typing import Any, Final
 from rlwire._options import LearningOptions
 from rlwire.environments.driver import is_environment, maker
 from rlwire.environments.loading import load, load_environment
+from rlwire.errors import without_secret
 from rlwire.registry import URL
 from rlwire.serving.serving import BackgroundServer
 from rlwire.transports.waits import Waits, drive, drive_async
@@ -45,6 +48,32 @@ def with_settings(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
     return made if make is None else make
 
 
+def rendering(thing: Any, env_kwargs: Mapping[str, Any] | None, *, declared: bool = False) -> Any:
+    """Return what `with_settings` does, also with ``render_mode="rgb_array"`` if accepted.
+
+    With `declared`, metadata without that mode forbid it. A partial of `gymnasium.make` is looked
+    up by its id.
+    """
+    if not callable(thing) or (is_environment(thing) and not isinstance(thing, type)):
+        return with_settings(thing, env_kwargs)
+    source: Any = thing
+    bound: dict[str, Any] = {}
+    while isinstance(source, functools.partial):
+        bound = {**source.keywords, **bound}
+        name = bound.get("id", next(iter(source.args), None))
+        is_make = getattr(source.func, "__module__", "") == "gymnasium.envs.registration"
+        source = load_environment(name) if is_make and isinstance(name, str) else source.func
+    modes = (getattr(source, "metadata", None) or {}).get("render_modes")
+    with contextlib.suppress(ValueError):  # a class that has no signature
+        takes = inspect.signature(source).parameters
+        named = "render_mode" in takes
+        by_id = source.__module__ == load_environment.__module__ and "env_kwargs" in takes
+        allowed = not declared or (named and modes is None) or "rgb_array" in (modes or ())
+        if (named or by_id) and allowed and "render_mode" not in bound:
+            env_kwargs = {"render_mode": "rgb_array", **(env_kwargs or {})}
+    return with_settings(thing, env_kwargs)
+
+
 def thing_of(thing: Any, example: str) -> Any:
     """Return an object that the user passed directly, as a class or by name."""
     found = load(thing, example) if isinstance(thing, str) else thing
@@ -55,7 +84,7 @@ def check_no_environment(thing: Any, url: URL) -> None:
     """Raise TypeError if `thing` is an environment: here environments are the clients."""
     name, found = getattr(thing, "__name__", type(thing).__name__), thing
     if isinstance(thing, str):
-        name, found = thing, None
+        name, found = without_secret(thing), None
         with contextlib.suppress(Exception):  # raised again when the server loads it
             found = load(thing) if ":" in thing else load_environment(thing)
     by_id = isinstance(thing, str) and ":" not in thing and found is not None

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rlwire.errors import without_secret
+
 if TYPE_CHECKING:
     from rlwire.transports.recorder import Recording, Tap
 
@@ -129,7 +131,8 @@ def parse(address: AddressLike) -> Address:
         and type(address[1]) is int
     ):
         return Address(address[0], address[1])
+    shown = without_secret(address) if isinstance(address, str) else address
     raise ValueError(
-        f"{address!r} is not an address; expected 'host:port', '[ipv6]:port', 'unix:/path', "
+        f"{shown!r} is not an address; expected 'host:port', '[ipv6]:port', 'unix:/path', "
         f"'shm:/path' or (host, port); an IPv6 address needs brackets: [::1]:7001"
     )

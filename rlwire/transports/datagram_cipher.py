@@ -233,7 +233,7 @@ def load_key(path: str | os.PathLike[str]) -> bytes:
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
         logger.warning("%s: other users can access this key file: chmod 600", os.fspath(path))
     try:
-        key = bytes.fromhex(data.decode("ascii"))
+        key = bytes.fromhex(data.decode("utf-8-sig"))
     except ValueError:
         key = b""
     if len(key) != _KEY:

@@ -14,7 +14,8 @@ import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
+from numbers import Real
 from typing import Any
 
 from rlwire.errors import DeadlineExceeded, on_error
@@ -26,6 +27,17 @@ __all__ = ["Backoff", "Timeouts", "listen", "local_address"]
 logger = logging.getLogger(__name__)
 
 _credentials = struct.Struct("iII")  # pid, uid, gid
+
+
+def _check_seconds(name: str, value: Any, or_none: str = " or None") -> None:
+    """Raise a TypeError or ValueError that names the argument."""
+    if value is None and or_none:
+        return
+    text = f"{name} must be a positive number of seconds{or_none}, not {value!r}"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(text)
+    if not 0 < float(value) < inf:
+        raise ValueError(text)
 
 
 @dataclass(frozen=True)
@@ -54,8 +66,7 @@ class Timeouts:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value is not None and not value > 0:
-                raise ValueError(f"timeout {name} must be positive or None, not {value!r}")
+            _check_seconds(f"timeout {name}", value)
 
     @classmethod
     def of(cls, given: Timeouts | float | None, **defaults: float | None) -> Timeouts:
@@ -64,6 +75,7 @@ class Timeouts:
             return given
         if given is None:
             return cls(**defaults)
+        _check_seconds("timeout", given)
         return cls(connect=given, read=given, write=given, idle=given)
 
     @property
@@ -96,12 +108,13 @@ class Backoff:
     longest: float = 5.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.attempts, int):
+            raise TypeError(f"attempts must be a whole number, not {self.attempts!r}")
         if self.attempts < 1:
             raise ValueError(f"attempts must be at least 1, not {self.attempts}")
-        if not (self.first > 0 and self.longest > 0):
-            raise ValueError(f"first={self.first} and longest={self.longest} must be positive")
-        if self.deadline is not None and not self.deadline > 0:
-            raise ValueError(f"deadline must be positive or None, not {self.deadline!r}")
+        _check_seconds("deadline", self.deadline)
+        for name in ("first", "longest"):
+            _check_seconds(name, getattr(self, name), "")
 
     def delays(self) -> Iterator[float]:
         """Yield the waits in seconds, each with a jitter: 50 to 100 % of its value."""

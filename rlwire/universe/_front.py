@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rlwire.environments.driver import maker
+from rlwire.environments.loading import load_environment
 from rlwire.registry import URL, client_tls
-from rlwire.serving.fronts import clients, with_settings
+from rlwire.serving.fronts import clients, rendering, with_settings
 from rlwire.serving.serving import BackgroundServer
 from rlwire.universe.options import OPTIONS
 from rlwire.universe.remotes import Remote, remotes_of
@@ -42,23 +40,14 @@ def server(
         ]
         if needs:
             pixels = f"universe://{url.host}:5900+{url.port}"
-            raise ValueError(f"{url}: {', '.join(needs)} need a URL with pixels, such as {pixels}")
+            raise ValueError(
+                f"{url.shown}: {', '.join(needs)} need a URL with pixels, such as {pixels}"
+            )
         made = with_settings(environment, env_kwargs)
         return EnvironmentRewarder(made, url.address, env_id=url.path or name, rate=rate, **options)
-    rendering = _rendering(environment, env_kwargs)
-    return UniverseServer(rendering, url, env_id=name, rate=rate, **options)
-
-
-def _rendering(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
-    made, make = maker(thing)
-    if make is None:
-        return with_settings(made, env_kwargs)
-    with contextlib.suppress(ValueError):  # a class that has no signature
-        takes = inspect.signature(make).parameters
-        by_id = isinstance(thing, str) and (thing.startswith("gym:") or ":" not in thing)
-        if "render_mode" in takes or (by_id and "env_kwargs" in takes):
-            env_kwargs = {"render_mode": "rgb_array", **(env_kwargs or {})}
-    return with_settings(make, env_kwargs)
+    found = load_environment(environment) if isinstance(environment, str) else environment
+    made = rendering(found, env_kwargs)
+    return UniverseServer(made, url, env_id=name, rate=rate, **options)
 
 
 client, async_client = clients(RewarderClient, AsyncRewarderClient)

@@ -451,6 +451,7 @@ class UniverseEndpoint(Endpoint):
             else:
                 client = env._links[0].client
                 described = spaces_of(client and client.session.about.get(SPACES))
+                self.episode = described.episode if described else {}
                 if action_space is None:
                     action_space = Events(size=size) if described is None else described[1]
                 self.action_space = action_space

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from rlwire.errors import without_secret
 from rlwire.registry import URL, parse_url
 from rlwire.transports.address import AddressLike, parse
 
@@ -86,7 +87,7 @@ def _urls(text: str) -> list[URL]:
     """Return the URLs in a string, which may share a scheme and a query."""
     scheme, mark, rest = text.partition("://")
     if not mark or scheme.partition("+")[0] not in ("vnc", "universe"):
-        raise ValueError(f"{text!r} names no remotes; expected such as {_FORM}")
+        raise ValueError(f"{without_secret(text)!r} names no remotes; expected such as {_FORM}")
     rest, _, query = rest.partition("?")
     urls = []
     for part in rest.split(","):
@@ -94,18 +95,19 @@ def _urls(text: str) -> list[URL]:
         if scheme.startswith("vnc"):
             place = re.sub(r"^([^:+/]+)\+", r"\1:+", place)  # the original's form without pixels
             if not re.search(r":[0-9+]", place):
-                raise ValueError(f"{text!r}: {place!r} has no port; expected such as {_FORM}")
+                shown = without_secret(place)
+                raise ValueError(f"{without_secret(text)!r}: {shown!r} has no port, as {_FORM} has")
         whole = f"universe{scheme.removeprefix('vnc').removeprefix('universe')}://{place}"
         try:
             urls.append(parse_url(f"{whole}?{query}" if query else whole))
         except ValueError as error:
-            raise ValueError(f"{text!r}: {error}") from None
+            raise ValueError(f"{without_secret(text)!r}: {error}") from None
     return urls
 
 
 def _of_url(url: URL) -> Remote:
     if url.scheme != "universe":
-        raise ValueError(f"expected a URL of universe:// or vnc://, not {url}")
+        raise ValueError(f"expected a URL of universe:// or vnc://, not {url.shown}")
     return Remote(
         pixels=url.pixels_address,
         rewarder=None if url.only_pixels else url.address,

@@ -89,7 +89,7 @@ class UniverseServer(EnvironmentRewarder):
         self._url = url = parse_url(url)
         self._score: dict[str, Any] = {"episode": 0, "score": 0.0, "best": None, "last": None}
         if url.pixels_address is None:
-            raise ValueError(f"{url}: pixels need a port, such as {url.host}:5900+{url.port}")
+            raise ValueError(f"{url.shown}: pixels need a port, such as {url.host}:5900+{url.port}")
         self._driven = driven = drive(environment)
         with on_error(self._close_environment):
             self._frame, self._source = frames_of(driven, frames)

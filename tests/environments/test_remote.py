@@ -24,6 +24,7 @@ class Near:
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
     render_mode: str | None = None
     nondeterministic: ClassVar[bool] = False
+    episode: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, log: list[str] | None = None, name: str = "", **settings: Any) -> None:
         self.environment = gymnasium.make("CartPole-v1", **settings)

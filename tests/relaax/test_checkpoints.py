@@ -92,6 +92,13 @@ HEAD = {"algorithm": "pg", "version": 1, "step": 2}
         b'{"__metadata__":{},"a":{"data_offsets":[]}}',
         b'{"__metadata__":[],"a":{"data_offsets":[0,0]}}',
         json.dumps({"__metadata__": {"rlwire": json.dumps({**HEAD, "step": "2"})}}).encode(),
+        *(
+            json.dumps({"__metadata__": {"rlwire": json.dumps(head)}}).encode()
+            for head in (None, [], [HEAD], "pg", 7)
+        ),
+        json.dumps(
+            {"__metadata__": {"rlwire": json.dumps(HEAD), "state": "kA=="}}  # an empty list
+        ).encode(),
         b'{"__metadata__":{"rlwire":' + b"[" * 100_000,
         b'{"__metadata__":{"rlwire":"' + b"[" * 100_000 + b'"}}',
     ],

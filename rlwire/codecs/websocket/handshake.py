@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import unquote, urlsplit
 
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, is_secret
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, is_secret, without_secret
 
 Buffer = bytes | bytearray | memoryview
 Pairs = Iterable[tuple[str, str]]
@@ -156,23 +156,24 @@ def parse_url(url: str) -> Target:
     ``ws+shm``; the part after the socket's path is optional.
     """
     # urlsplit silently drops tabs and line ends.
+    shown = repr(without_secret(url))
     if not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError(f"{url!r}: expected printable ASCII; percent-encode other characters")
+        raise ValueError(f"{shown}: expected printable ASCII; percent-encode other characters")
     parts = urlsplit(url)
     if parts.scheme not in ("ws", "wss", "ws+unix", "wss+unix", "ws+shm"):
-        raise ValueError(f"{url!r} does not start with ws:// or wss://")
+        raise ValueError(f"{shown} does not start with ws:// or wss://")
     if "#" in url:
-        raise ValueError(f"{url!r}: a WebSocket URL has no fragment")
+        raise ValueError(f"{shown}: a WebSocket URL has no fragment")
     path, unix = parts.path, None
     if parts.scheme.endswith(("+unix", "+shm")):
         unix, _, path = path.partition(":")
         if parts.netloc or not unix.startswith("/"):
-            raise ValueError(f"{url!r}: a unix socket's path is absolute: ws+unix:///tmp/socket")
+            raise ValueError(f"{shown}: a unix socket's path is absolute: ws+unix:///tmp/socket")
     elif not parts.hostname:
-        raise ValueError(f"{url!r} has no host")
+        raise ValueError(f"{shown} has no host")
     resource = (path or "/") + (f"?{parts.query}" if parts.query else "")
     if not _RESOURCE.fullmatch(resource):
-        raise ValueError(f"{url!r}: not a path")
+        raise ValueError(f"{shown}: not a path")
     secure = parts.scheme.startswith("wss")
     port = 443 if secure else 80
     if unix is not None:

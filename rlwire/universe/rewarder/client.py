@@ -19,7 +19,13 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     UnknownMessage,
 )
-from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    LocalProtocolError,
+    PeerError,
+    without_secret,
+)
 from rlwire.limits import Limits
 from rlwire.registry import located
 from rlwire.sessions.rewarder.client import (
@@ -115,10 +121,10 @@ class RewarderClientBase(PushClient):
         self._unknown: list[UnknownMessage] = []
 
     def _peer(self) -> str:
-        return self.url
+        return without_secret(self.url)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.url}>"
+        return f"<{type(self).__name__} of {without_secret(self.url)}>"
 
     @driven
     def connect(self: _Self) -> Waits[_Self]:
@@ -172,7 +178,7 @@ class RewarderClientBase(PushClient):
         outcome: float | Exception = done.seconds
         if done.timed_out:
             what = f"no reply to a {done.what} within {done.seconds:g} s"
-            outcome = DeadlineExceeded(f"{self.url}: {what}")
+            outcome = DeadlineExceeded(f"{self._peer()}: {what}")
         elif done.error is not None:
             outcome = PeerError(done.error)
         if isinstance(outcome, Exception) and done.what == "message":
@@ -335,7 +341,7 @@ class RewarderClient(Blocking, RewarderClientBase):
         """As in `rlwire.transports.forking.Forked`; a child has no reader's thread."""
         if self._connection is not None:
             self._connection = self._reader = None
-            self._lock, self._ended = _ParentsLock(self.url), not_ours(self.url)
+            self._lock, self._ended = _ParentsLock(self._peer()), not_ours(self._peer())
             self._looking = threading.Condition(threading.Lock())
 
     def step(self, timeout: float | None = None) -> RewarderStep:

@@ -97,8 +97,9 @@ class RewarderEndpoint(Endpoint):
         self.client.connect()
         with on_error(self.client.close):
             self._described = self.client.session.about.get(SPACES)
+            found = spaces_of(self._described)
+            self.episode = found.episode if found else {}
             if observation_space is None or action_space is None:
-                found = spaces_of(self._described)
                 if found is None:
                     raise TypeError(
                         f"{self.client.url}: the server does not describe its spaces: pass "
@@ -410,7 +411,7 @@ class EnvironmentRewarder(RewarderServer):
 
 def _description_of(driven: Driven) -> dict[str, Any]:
     """Return the description of the spaces, for `RewarderEndpoint`."""
-    spaces = describe_both(driven.observation_space, driven.action_space)
+    spaces = describe_both(driven.observation_space, driven.action_space, driven.environment)
     if spaces is None:
         return {}
     described = {SPACES: spaces}
