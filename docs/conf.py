@@ -81,6 +81,7 @@ def _modules(app: Any, name: str, source: list[str]) -> None:
         )
 
     source[0] = re.sub(r"^<!-- public: ([\w.]+) -->$", sections, source[0], flags=re.M)
+    source[0] = re.sub(r"^<!-- options -->$", lambda _: public.options(), source[0], flags=re.M)
 
 
 def _pictures(app: Any, name: str, source: list[str]) -> None:

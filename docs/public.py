@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import rlwire
+from rlwire._options import options_of
 from rlwire.errors import MissingExtra
+from rlwire.registry import PROTOCOLS
 
-__all__ = ["directives", "home", "modules", "names", "on_page"]
+__all__ = ["directives", "home", "modules", "names", "on_page", "options"]
 
 PROGRAMS = ("rlwire.bench", "rlwire.cli", "rlwire.__main__")
 
@@ -104,4 +106,22 @@ def directives(module: str) -> str:
         else:
             lines += [f".. autodata:: {module}.{name}"]
             lines += ["   :no-value:"] * (len(repr(value)) > 60) + [""]
+    return "\n".join(lines)
+
+
+def options() -> str:
+    """Return Markdown's tables of all options, by protocol and side."""
+    lines = []
+    calls = {"server": "serve", "environment": "make", "client": "connect"}
+    calls |= {"listener": "listen", "player": "play"}
+    for record in PROTOCOLS.values():
+        lines += [f"## {record.scheme}", ""]
+        for side, kind in record.options.items():
+            lines += [f"`rlwire.{calls[side]}`", "", "| option | default | |", "|---|---|---|"]
+            for option in options_of(kind).values():
+                if option.kind is None:
+                    cells = (f"`{option.name}`", f"`{option.default!r}`", option.help)
+                    row = " | ".join(cell.replace("|", "\\|") for cell in cells)
+                    lines += [f"| {row} |"]
+            lines += [""]
     return "\n".join(lines)

@@ -29,8 +29,8 @@ __all__ = ["__version__", "connect", "get_include", "install", "listen", "listen
 __all__ += ["make_vec", "play", "serve", "uninstall"]
 
 
-def _with_compiled_modules(sources: str) -> str:
-    """Return the folder with compiled modules: this checkout's, else the installed package's."""
+def _add_compiled_modules(sources: str) -> None:
+    """In a checkout that is not built, as after ``pip install .``, use the installed modules."""
     folders = [sources, *(os.path.join(folder, "rlwire") for folder in sys.path)]
     found = PathFinder.find_spec("rlwire.buffers", folders)
     if found is None or found.origin is None:
@@ -40,12 +40,11 @@ def _with_compiled_modules(sources: str) -> str:
             name="rlwire",
             path=sources,
         )
-    return os.path.dirname(os.path.abspath(found.origin))
+    __path__[:] = [os.path.dirname(os.path.abspath(found.origin))]
 
 
-_here = os.path.dirname(os.path.abspath(__file__))
-if os.path.exists(os.path.join(_here, "buffers.pyx")):  # a checkout
-    __path__ = [_with_compiled_modules(_here)]
+if os.path.exists(os.path.join(os.path.dirname(__file__), "buffers.pyx")):  # a checkout
+    _add_compiled_modules(os.path.dirname(os.path.abspath(__file__)))
 
 
 def __getattr__(name: str) -> str:
@@ -127,88 +126,9 @@ def serve(
             object, a factory, a name such as ``"my_module:MyAgent"``, or for a gateway the URL of
             a served environment. It is made and checked before the server listens.
         url: where to listen; port 0 lets the system choose.
-        auth: the secret (default: none; universe: a random one, in the log); PERLERT: 32 bytes.
-        tls: for ``+tls``: a `ServerTLS`, an SSL context, or a callable that returns one.
-        timeout: a `Timeouts` (default: ``Timeouts()``; universe: idle=None, write=30), or seconds
-            for each: a handshake, a message, the next message to begin.
-        idle_timeout: seconds of silence that close a connection (default: 3600; universe: None).
-        limits: a `Limits` (default: ``Limits()``).
-        workers: 'threads', 'asyncio', or processes of RLX (default: 'threads'; openpi: 'asyncio').
-        max_connections: concurrent connections of each process (default: 1000).
-        options: options of the protocol, listed below with their defaults.
-
-    ::
-
-        all:
-            record=None: MCAP file to record all bytes in, see `rlwire inspect`
-            loop_factory=None: makes the event loop, such as uvloop.new_event_loop
-        all but perlert:
-            max_connections_per_address=256: concurrent connections from one address
-        dm-env-rpc, universe, openpi, rllink:
-            auth_file=None, auth_env=None: file, or environment variable, with the secret
-        dm-env-rpc, perlert, universe:
-            env_kwargs=None: dict of keyword arguments for the factory
-        rlx-ws, universe, openpi:
-            origins=(): web origins that may connect, such as "https://example.org"; "*" for all
-        rlx, openpi:
-            config=None: "FILE.yaml[:SECTION]" of algorithm:NAME or rllib:NAME
-            checkpoints=None: their folder of checkpoints, also to resume from
-            like=None, observation_space=None, action_space=None: spaces of rllib:NAME
-            runners=None, ray_address=None: its runners (1), and Ray cluster (a new local one)
-            iterations=None, save_every=None: its iterations until it stops (no end), and between
-                checkpoints (100)
-        rlx:
-            images=None: what images become, "array" or "float32"; None for "float32"
-            dialect='program', dtype=None: "readme" for peers that send arrays without a dtype,
-                and the dtype of all arrays
-            metrics=(): a sink of rlwire.rlx.metrics; () for the log
-            parameter_server=None: passed to agents; "MODULE:FACTORY" to make it in each process.
-                With algorithm:NAME, where it runs: "server" (None), "ray" or "ray:NAME"
-        rlx-ws:
-            parameter_server=None, metrics=None: as for rlx
-            max_sids=256: agents of one WebSocket
-            arrays='lists': what lists of numbers become, "lists", "float32" or "float64"
-            rlx_tls=None: TLS to the RLX server that is served by its URL
-            check=None: function that rejects handshakes
-        dm-env-rpc:
-            max_worlds=1000: concurrent worlds; keep_abandoned=False: keep worlds without agents
-            reward='reward', discount='discount': names of their observations; '' for none
-            accepts=(): arguments of the factory that clients may set; "options" for a reset's
-            check_bounds=True: reject actions out of bounds; infos=True: send infos
-            max_sent=None: bytes of the longest message sent; None for limits.received
-            names=None, default_actions=None: see rlwire.dm_env_rpc.EnvironmentWorlds
-            properties=None, extensions=None: see rlwire.dm_env_rpc.Server
-        perlert:
-            auth_file=None: file with the key, 64 hexadecimal digits
-            rollout_port=None: UDP port of rollouts; None for the URL's port plus 1
-            instances=1: concurrent runs; name=None, number=0: the first is called NAME:NUMBER
-            players=None: ready agents that start a run; None for all
-            rate=30.0, frames=30.0: steps, and frames sent to an agent at most, in Hz
-            decimals=None: decimals of numbers; None for all
-            seed=None: seed from which each run's is made; None for a random one
-            threads=0: threads that step environments; 0 to step on the event loop
-            default_action=None, extra=None: see rlwire.perlert.Server.add
-        universe:
-            password=None: as auth, for URLs
-            name=None: the environment's name for clients; None for its own
-            rate=60.0: steps in Hz; lockstep=False: step once for each action instead
-            seed=None: seed of the first episode; about=None: dict of facts for clients
-            ping_interval=20.0, ping_timeout=20.0: seconds before a ping, and until its pong
-            backlog=1048576: bytes queued for a client before it is disconnected
-        universe with pixels:
-            keys=None: dict of actions by keys; None for the environment's get_keys_to_action()
-            play=None: function that returns actions instead; pixels=None: options of RfbServer
-            frames=None: show the "observation" or "render"; None for a picture of either
-            page=None, page_port=None: serve a web page, on port 6080 (True) or another
-            view_auth=None, view_auth_file=None: password, or its file, to watch only
-        openpi:
-            arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
-            metadata=None: dict for clients that connect; None for the policy's own
-            threads=1: threads that call the policy; 0 to call it on the event loop
-            timing=True: send the policy's time, in milliseconds
-        rllink:
-            steps=500: steps in a message; backlog=1000000: steps queued before clients wait
-            on_policy=True: clients wait for new weights
+        options: these and others are fields of the protocol's dataclass of options.
+            ``rlwire serve rlx:// --help`` lists them, and in Python
+            ``help(rlwire.registry.protocol("rlx").options["server"])``.
 
     Raises:
         OSError: the address cannot be listened on, or a file cannot be read.
@@ -254,41 +174,7 @@ def connect(
 
     Args:
         url: the server.
-        auth: the server's secret (default: none; universe: "openai"); PERLERT: 32 bytes.
-        tls: for ``+tls``: a `ClientTLS` (default: the system's authorities), or an SSL context.
-        timeout: a `Timeouts` (default: ``Timeouts()``; universe: idle=None), or seconds for each:
-            connecting, a message, a reply.
-        backoff: a `Backoff` between attempts to connect (default: one attempt; rlx: 6).
-        limits: a `Limits` (default: ``Limits()``).
-        options: options of the protocol, listed below with their defaults.
-
-    ::
-
-        all:
-            record=None: MCAP file to record all bytes in, see `rlwire inspect`
-        dm-env-rpc, universe, openpi, rllink:
-            auth_file=None, auth_env=None: file, or environment variable, with the secret
-        rlx:
-            images=None: what images become, "array" or "float32"; None for "float32"
-            dialect='program', dtype=None: "readme" for peers that send arrays without a dtype,
-                and the dtype of all arrays
-        dm-env-rpc:
-            max_sent=None: bytes of the longest message sent; None for limits.received
-            metadata=(): pairs of names and values, sent as gRPC metadata
-            copy=True: False for read-only views, None for aligned views
-        perlert:
-            auth_file=None: file with the key, 64 hexadecimal digits
-            tag=None: the client's name in the lobby; None for a random one
-        universe:
-            password=None: as auth, for URLs; observer=False: send no resets or actions
-            attach=None: join the current episode without a reset; None for observer's value
-            ping_interval=20.0, ping_timeout=20.0: seconds before a ping, and until its pong
-        openpi:
-            arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
-            reconnect=True: send an observation again, once, if the connection was closed
-        rllink:
-            form='msgpack': how messages are encoded; "json" for RLlib before 2.44
-            compression=None: "zstd" compresses messages, if the trainer supports it
+        options: as for `serve`, of the side ``"client"``.
 
     Raises:
         OSError: the server cannot be reached, or a file cannot be read.
@@ -337,43 +223,7 @@ def make(
         render_mode: ``"rgb_array"`` makes `render` return a picture: the newest one if the server
             streams pixels, else one requested from rlwire's dm_env_rpc server. Gymnasium's
             `RecordVideo` and `HumanRendering` need it.
-        auth: the server's secret (default: none; universe: "openai"); PERLERT: 32 bytes.
-        tls: for ``+tls``: a `ClientTLS` (default: the system's authorities), or an SSL context.
-        timeout: a `Timeouts` (default: ``Timeouts()``), or seconds for each: connecting, a message,
-            a reply. PERLERT: seconds for a frame (default: 10.0).
-        limits: a `Limits` (default: ``Limits()``).
-        options: options of the protocol, listed below with their defaults.
-
-    ::
-
-        all:
-            record=None: MCAP file to record all bytes in, see `rlwire inspect`
-        dm-env-rpc, universe:
-            auth_file=None, auth_env=None: file, or environment variable, with the secret
-            backoff=None: a Backoff between attempts to connect; None for one attempt
-        dm-env-rpc:
-            settings=None: dict for the world that is created, if the URL names none
-            join_settings=None: dict for joining the world
-            agent=None: name of the agent to join a shared world as; None for the first free one
-            reward='reward', discount='discount': names of their observations
-            reconnect=None: a Backoff for lost connections; None for 20 attempts within 60 seconds
-            max_sent=None: bytes of the longest message sent; None for limits.received
-            metadata=(): pairs of names and values, sent as gRPC metadata
-        perlert:
-            auth_file=None: file with the key, 64 hexadecimal digits
-            agent=None: slot to play; None for the first free one
-            tag=None: the agent's name in the lobby; None for a random one
-            start_timeout=60.0: seconds to wait for a slot, and for the other agents
-        universe:
-            password=None: as auth, for URLs; observer=False: send no resets or actions
-            attach=None: join the current episode without a reset; None for observer's value
-            ping_interval=20.0, ping_timeout=20.0: seconds before a ping, and until its pong
-            reset_timeout=None: seconds for a reset; None for 120, with pixels 60
-            step_timeout=10.0: seconds for a step
-        universe with pixels:
-            start_timeout=30.0: seconds to connect; rate=60.0: steps in Hz
-            actions=None: list of actions, each a list of events; None for the server's space
-            rewarder=None, pixels=None: dicts of options of either client
+        options: as for `serve`, of the side ``"environment"``.
 
     Raises:
         OSError, RlwireError, TypeError, ValueError: as `connect`; EncodeError if the spaces do not
@@ -539,31 +389,7 @@ def listen(
             its spaces, as `play` does over RLX, and this function waits for it.
         observation_space: instead of `like`.
         action_space: instead of `like`.
-        auth: the secret that openpi's clients must send (default: none).
-        tls: as for `serve`.
-        timeout: a `Timeouts` (default: ``Timeouts()``), or seconds, as for `serve`.
-        idle_timeout: seconds of silence after which a client is lost (default: 3600).
-        limits: a `Limits` (default: ``Limits()``).
-        max_connections: concurrent connections (default: 1000).
-        options: options of the protocol, listed below with their defaults.
-
-    ::
-
-        all:
-            record=None: MCAP file to record all bytes in, see `rlwire inspect`
-            max_connections_per_address=256: concurrent connections from one address
-            loop_factory=None: without effect, since connections have threads
-        rlx:
-            images=None: what images become, "array" or "float32"; None for "array"
-            dialect='program', dtype=None: "readme" for peers that send arrays without a dtype,
-                and the dtype of all arrays
-            metrics=(): a sink of rlwire.rlx.metrics; () for the log
-        openpi:
-            auth_file=None, auth_env=None: file, or environment variable, with the secret
-            horizon=None: actions in a chunk; None for single actions
-            arrays='openpi': how arrays are encoded, "openpi" or "msgpack_numpy"
-            metadata=None: dict for clients that connect
-            origins=(): web origins that may connect, such as "https://example.org"; "*" for all
+        options: as for `serve`, of the side ``"listener"``.
 
     Raises:
         OSError: the address cannot be listened on, or a file cannot be read.
@@ -596,8 +422,7 @@ def listen_vec(
 
         envs = rlwire.listen_vec("rlx://localhost:7001", num_envs=8, like="CartPole-v1")
 
-    `options` are further keywords of `listen`, with its defaults: auth, tls, timeout, idle_timeout,
-    limits, max_connections, and those of the protocol. Other arguments are as for `make_vec`.
+    Options are those of `listen`, other arguments as for `make_vec`.
     """
     from rlwire.environments import vector
 
@@ -642,15 +467,7 @@ def play(
         url: the server of the agent or policy, over RLX, openpi or RLlink.
         episodes: number of episodes.
         seed: seed of the first episode (default: none).
-        options: those of `connect`, see ``help(rlwire.connect)``, and those listed below.
-
-    ::
-
-        rlx:
-            exploit=False: ask the agent not to explore or learn
-        rllink:
-            policy=None: function of observation and weights; None for the trainer's ONNX file
-            steps=None: steps in a batch, if the trainer sends no number
+        options: as for `serve`, of the side ``"player"``: those of `connect`, and a few more.
 
     Raises:
         OSError, RlwireError, TypeError, ValueError: as `connect`, or an action does not fit.
@@ -666,35 +483,34 @@ def play(
     return totals
 
 
-class _Registration:
-    """Import hook: registers with Gymnasium when it is imported (1.0 dropped entry points)."""
+def _register_environment() -> None:
+    """Register ``rlwire/Remote-v0`` when Gymnasium is imported: 1.0 dropped its entry points."""
+    name = "gymnasium.envs.registration"
 
-    @classmethod
-    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Find Gymnasium's registry; register rlwire's environment after it has been executed."""
-        if name != _REGISTRY:
-            return None
-        sys.meta_path.remove(cls)
-        from importlib.util import find_spec
+    def register(module: Any) -> None:
+        module.register("rlwire/Remote-v0", entry_point="rlwire:make")
 
-        found = find_spec(name)
-        if found is not None and found.loader is not None:
-            run = found.loader.exec_module
+    class Finder:
+        @staticmethod
+        def find_spec(wanted: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+            if wanted != name:
+                return None
+            sys.meta_path.remove(Finder)
+            found = PathFinder.find_spec(name, path)
+            if found is not None and found.loader is not None:
+                run = found.loader.exec_module
 
-            def exec_module(module: ModuleType) -> None:
-                run(module)
-                _register(module)
+                def execute(module: ModuleType) -> None:
+                    run(module)
+                    register(module)
 
-            found.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return found
+                found.loader.exec_module = execute  # type: ignore[method-assign]
+            return found
+
+    if hasattr(sys.modules.get(name), "register"):  # else it is missing, or just being imported
+        register(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, Finder)
 
 
-def _register(registry: Any) -> None:
-    registry.register("rlwire/Remote-v0", entry_point="rlwire:make")
-
-
-_REGISTRY = "gymnasium.envs.registration"
-if hasattr(sys.modules.get(_REGISTRY), "register"):
-    _register(sys.modules[_REGISTRY])
-else:
-    sys.meta_path.insert(0, _Registration)
+_register_environment()

@@ -2,7 +2,7 @@
 
 Each protocol has its own, in the module ``options`` of its room. A field's type selects the parser
 of its text, and the class's docstring is its help. In text, a field that is a dataclass is set by
-its own fields: ``limits.received``.
+its own fields: ``limits.received``. An option whose type has no parser is for Python only.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numbers
 import os
 import re
 import ssl
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -234,9 +235,7 @@ def options_of(kind: type | None) -> Mapping[str, Option]:
 
 def _derived(options: type) -> Iterator[Option]:
     hints = typing.get_type_hints(options, include_extras=True)
-    docs: dict[str, str] = {}
-    for base in reversed(options.__mro__):
-        docs |= _documented(base)
+    docs = _documented(options)
     for field in dataclasses.fields(options):
         name, hint, keyword = field.name, _bare(hints[field.name]), field.name
         metadata = getattr(hint, "__metadata__", ())
@@ -275,10 +274,13 @@ def _bare(hint: Any) -> Any:
 
 
 def _documented(kind: type) -> dict[str, str]:
-    """Return the descriptions of attributes in a class's docstring."""
-    _, _, text = inspect.cleandoc(vars(kind).get("__doc__") or "").partition("Attributes:\n")
-    found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text, re.MULTILINE)
-    return {name: " ".join(said.split()).removesuffix(".") for name, said in found}
+    """Return the descriptions of attributes in the docstrings of a class and its bases."""
+    docs: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        _, _, text = inspect.cleandoc(vars(base).get("__doc__") or "").partition("Attributes:\n")
+        found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", text, re.MULTILINE)
+        docs |= {name: " ".join(said.split()).removesuffix(".") for name, said in found}
+    return docs
 
 
 def _reader(hint: Any) -> tuple[Callable[[str], Any] | None, str | None]:
@@ -396,13 +398,21 @@ class LimitOptions:
     limits: Limits | None = None
     record: File | None = None
 
+    def __init_subclass__(cls) -> None:
+        """Add the inherited options to the docstring, for `help` and the site."""
+        own, _, _ = inspect.cleandoc(cls.__doc__ or "").partition("\n\nAttributes:\n")
+        fill = functools.partial(textwrap.fill, width=100, subsequent_indent=" " * 8)
+        lines = [fill(f"    {name}: {text}.") for name, text in _documented(cls).items()]
+        cls.__doc__ = "\n".join([own, "", "Attributes:", *lines])
+
 
 @dataclass(frozen=True)
 class SecretOptions:
     """Options of protocols with a secret.
 
     Attributes:
-        auth: the secret, which clients send and servers check.
+        auth: the secret, which clients send and servers check (default: none; universe: a random
+            one, in the log of the server, and "openai" for a client).
         auth_file: file with the secret.
         auth_env: environment variable with the secret.
     """
@@ -417,7 +427,7 @@ class StreamServerOptions(LimitOptions):
     """Options of servers of stream protocols.
 
     Attributes:
-        tls: a `ServerTLS`, an SSL context, or a callable that returns one.
+        tls: for ``+tls``: a `ServerTLS`, an SSL context, or a callable that returns one.
         timeout: for a handshake, a message, and the next message to begin (default: one for each,
             see timeout.*).
         idle_timeout: close a connection after this silence (default: timeout.idle).
@@ -439,9 +449,10 @@ class StreamClientOptions(LimitOptions):
     """Options of clients of stream protocols.
 
     Attributes:
-        tls: a `ClientTLS`, an SSL context, or a callable that returns one.
+        tls: for ``+tls``: a `ClientTLS` (default: the system's authorities), an SSL context, or a
+            callable that returns one.
         timeout: to connect, and for each message and reply (default: one for each, see timeout.*).
-        backoff: the waits between attempts to connect.
+        backoff: the waits between attempts to connect (default: one attempt; rlx: 6).
     """
 
     tls: ClientTLS | ssl.SSLContext | Callable[[], Any] | None = None

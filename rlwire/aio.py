@@ -24,8 +24,8 @@ async def serve(thing: Any, url: str | URL, **options: Any) -> AsyncIterator[Bac
         async with rlwire.aio.serve("gym:CartPole-v1", "dm-env-rpc://localhost:0") as server:
             print(server.url)
 
-    Arguments, options and their defaults, and errors are those of `rlwire.serve`: see
-    ``help(rlwire.serve)``. Factories run in another thread, and so does the server's stop.
+    Arguments, options and errors are those of `rlwire.serve`. Factories run in another thread, and
+    so does the server's stop.
     """
     import asyncio
 
@@ -63,9 +63,8 @@ def connect(url: str | URL, **options: Any) -> Connecting:
             await client.step()
         client = await rlwire.aio.connect("rlx://localhost:7001")
 
-    Arguments, options and their defaults, and errors are those of `rlwire.connect`: see
-    ``help(rlwire.connect)``. The clients are the Async variants. An invalid URL or option raises
-    before the first ``await``.
+    Arguments, options and errors are those of `rlwire.connect`. The clients are the Async variants.
+    An invalid URL or option raises before the first ``await``.
     """
     begin, where, keywords = resolve(url, "client", options, "async_")
 

@@ -1,4 +1,4 @@
-"""Options of dm_env_rpc; options without a description are for Python only."""
+"""Options of dm_env_rpc."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ class DmEnvRpcServerOptions(
         keep_abandoned: keep a world after its creator has disconnected and all agents have left.
         check_bounds: reject actions outside their bounds.
         max_sent: maximum size of a sent message (default: limits.received).
+        names: see `rlwire.dm_env_rpc.EnvironmentWorlds`.
+        default_actions: as `names`.
+        properties: the server's, for the properties extension; a world has its own as an attribute
+            ``properties``.
+        extensions: handlers of other extensions' requests, by type URL.
     """
 
     workers: Literal["threads", "asyncio"] = "threads"
@@ -49,6 +54,8 @@ class DmEnvRpcClientOptions(_options.SecretOptions, _options.StreamClientOptions
 
     Attributes:
         max_sent: maximum size of a sent message (default: limits.received).
+        metadata: pairs of names and values, sent as gRPC metadata.
+        copy: False for read-only views of received messages, None for aligned views.
     """
 
     max_sent: _options.Bytes | None = None
@@ -66,6 +73,7 @@ class DmEnvRpcEnvironmentOptions(DmEnvRpcClientOptions):
         agent: name of the agent to join as, in a world with several agents.
         reward: name of the observation that carries the reward.
         discount: name of the observation that carries the discount.
+        reconnect: a `Backoff` for lost connections (default: 20 attempts within 60 seconds).
     """
 
     settings: _options.Settings | None = None

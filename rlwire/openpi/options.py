@@ -21,7 +21,11 @@ class _ArrayOptions(_options.SecretOptions):
 
 @dataclass(frozen=True)
 class _PolicyOptions(_options.OriginOptions, _ArrayOptions, _options.StreamServerOptions):
-    """Options of servers and trainers; clients receive `metadata` when they connect."""
+    """Options of servers and trainers.
+
+    Attributes:
+        metadata: dict for clients that connect (default: the policy's own).
+    """
 
     metadata: Any = None
 

@@ -1,4 +1,4 @@
-"""Options of PERLERT; `rlwire.perlert.Server.add` describes those without help here."""
+"""Options of PERLERT."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _KeyFile = Annotated[bytes, _options.Reads(load_key, "FILE")]
 
 @dataclass(frozen=True)
 class _KeyOptions(_options.LimitOptions):
-    """Options of both sides; `auth` is the key itself.
+    """Options of both sides.
 
     Attributes:
+        auth: the key itself, 32 bytes.
         auth_file: file with the key that encrypts and authenticates all datagrams: 32 bytes in
             hexadecimal, the same at both ends.
     """
@@ -39,6 +40,9 @@ class PerlertServerOptions(_options.MakingOptions, _KeyOptions):
         decimals: decimal places of sent numbers (default: enough to restore the same number).
         threads: number of threads that step slow environments; 0 steps on the event loop.
         seed: number from which each run's seed is derived.
+        default_action: see `rlwire.perlert.Server.add`.
+        extra: as `default_action`.
+        loop_factory: function that makes the event loop, such as uvloop.new_event_loop.
     """
 
     rollout_port: _options.Natural | None = None

@@ -80,13 +80,15 @@ class RLXPlayerOptions(_options.PlayerOptions, RLXClientOptions):
 
 @dataclass(frozen=True)
 class RLXPageOptions(_options.OriginOptions, _options.StreamServerOptions):
-    """Options of an agent server for web pages; `check` accepts or rejects a page.
+    """Options of an agent server for web pages.
 
     Attributes:
         parameter_server: passed to every agent; "module:factory" is called once.
         metrics: a sink for the environments' metrics (default: the log).
         arrays: decode lists of numbers in a state to lists, or to arrays of this dtype.
         max_sids: maximum number of environments per WebSocket.
+        rlx_tls: TLS to the RLX server that is served by its URL.
+        check: function that accepts or rejects a page's handshake.
     """
 
     parameter_server: Any = None

@@ -41,7 +41,7 @@ class _PasswordOptions(_options.SecretOptions):
 class UniverseServerOptions(
     _options.MakingOptions, _options.OriginOptions, _PasswordOptions, _options.StreamServerOptions
 ):
-    """Options of a real-time server of an environment; others are `UniverseServer`'s.
+    """Options of a real-time server of an environment.
 
     Attributes:
         rate: steps per second.
@@ -51,11 +51,15 @@ class UniverseServerOptions(
             picture, otherwise the environment's render()).
         page: also serve a page for browsers, on port 6080 of the same host.
         page_port: also serve a page for browsers, on this port.
+        view_auth: password of viewers that may only watch.
         view_auth_file: file with the password of viewers that may only watch.
         lockstep: step once per action instead of at a fixed rate.
         name: environment id that clients receive (default: the environment's name).
         seed: seed of the first episode, unless a client sends one.
         backlog: maximum unsent bytes per client, before a client that does not read is closed.
+        play: function that returns actions, instead of `keys`.
+        about: dict of facts for clients.
+        pixels: dict of options of `rlwire.universe.rfb.RfbServer`.
     """
 
     timeout: Timeouts | _options.Seconds | None = TIMEOUTS
@@ -90,13 +94,16 @@ class UniverseClientOptions(_PasswordOptions, _options.StreamClientOptions):
 
 @dataclass(frozen=True)
 class UniverseEnvironmentOptions(UniverseClientOptions):
-    """Options of `rlwire.make` over Universe; others are `UniverseEnv`'s.
+    """Options of `rlwire.make` over Universe.
 
     Attributes:
         step_timeout: without pixels, time to wait in a step.
         start_timeout: with pixels, time to wait for the connections.
         reset_timeout: time to wait for an episode.
         rate: with pixels, steps per second.
+        actions: with pixels, list of actions, each a list of events (default: the server's space).
+        rewarder: with pixels, dict of options of the rewarder's client.
+        pixels: with pixels, dict of options of their client.
     """
 
     step_timeout: float = 10.0
