@@ -41,9 +41,11 @@ __all__ = [
     "RemoteProtocolError",
     "RlwireError",
     "describe",
+    "encodable",
     "for_peer",
     "quoted",
     "shown",
+    "text_of",
     "without_secret",
 ]
 
@@ -236,7 +238,7 @@ def for_peer(error: BaseException, side: str) -> str:
     if isinstance(error, LimitExceeded) and not error.whose:
         names = ("limit", "maximum", "size", "offset", "path", "advice")
         return str(LimitExceeded(**{name: getattr(error, name) for name in names}, whose=side))
-    return str(error)
+    return text_of(error)
 
 
 def describe(error: BaseException) -> str:
@@ -246,7 +248,19 @@ def describe(error: BaseException) -> str:
     text = "".join(traceback.format_exception_only(error)).strip()
     if len(text) > _TEXT:
         text = text[:_TEXT] + "..."
-    # A lone surrogate, as in an undecodable file name, cannot be encoded as UTF-8.
+    return encodable(text)
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's text as `encodable` does, also if its `__str__` fails."""
+    try:
+        return encodable(str(error))
+    except Exception:
+        return f"<{type(error).__name__} without text>"
+
+
+def encodable(text: str) -> str:
+    """Escape lone surrogates, as in an undecodable file name: UTF-8 cannot encode them."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

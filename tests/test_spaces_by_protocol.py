@@ -22,6 +22,7 @@ from pettingzoo import ParallelEnv
 import rlwire
 from rlwire.dm_env_rpc import Client
 from rlwire.dm_env_rpc.spaces import INFO, WHOLE, spaces_in
+from rlwire.environments.infos import InfoCodec
 from rlwire.environments.pettingzoo import ParallelEnvironment
 from rlwire.errors import DecodeError, EncodeError, RemoteProtocolError
 from rlwire.limits import DEFAULT
@@ -445,9 +446,8 @@ def test_an_info_that_is_none(
     told: bytes, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with made("dm_env_rpc", Informed) as env:
-        environments = "rlwire.dm_env_rpc.environment_worlds"
         with monkeypatch.context() as patch:
-            patch.setattr(f"{environments}.encode_info", lambda info, dropped: told)
+            patch.setattr(InfoCodec, "encode", lambda codec, info: told)
             with pytest.raises(error):
                 env.reset()
         assert equal(BEGUN, env.reset()[1])

@@ -2,10 +2,12 @@
 
 from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_CheckExact
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint8_t, uintptr_t
+from libc.string cimport memmove
 
 cimport numpy as cnp
 
@@ -23,7 +25,11 @@ cdef extern from *:
     #define rlw_new_array(descr, dims, shape, data, flags) \\
         PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)(descr), (dims), (shape), NULL, \\
                              (data), (flags), NULL)
+    #define rlw_is_element(array, o) \\
+        (Py_TYPE(o) == PyArray_DESCR(array)->typeobj || \\
+         (PyLong_CheckExact(o) && PyArray_TYPE(array) == NPY_INT64))
     """
+    bint rlw_is_element(cnp.ndarray array, object o) noexcept
     object rlw_new_array(PyObject *descr, int dims, cnp.npy_intp *shape, void *data, int flags)
 
 cnp.import_array()
@@ -147,6 +153,35 @@ cdef object foreign_array(object value):
             f"cannot make an array of {type(value).__qualname__}: {problem}"
         ) from problem
     return None
+
+
+def assign(cnp.ndarray array, Py_ssize_t place, object value):
+    """Write a value with the dtype and shape of an array's row to it; return False for others."""
+    cdef cnp.ndarray given
+    cdef int i, overflow = 0, dims = cnp.PyArray_NDIM(array) - 1
+    if not cnp.PyArray_CheckExact(value):
+        if dims != 0 or not rlw_is_element(array, value):
+            return False
+        if type(value) is int:
+            PyLong_AsLongLongAndOverflow(value, &overflow)
+            if overflow:
+                return False
+        array[place] = value
+        return True
+    given = <cnp.ndarray> value
+    if cnp.PyArray_DESCR(given) != cnp.PyArray_DESCR(array) or cnp.PyArray_NDIM(given) != dims:
+        return False
+    for i in range(dims):
+        if cnp.PyArray_DIM(given, i) != cnp.PyArray_DIM(array, i + 1):
+            return False
+    if not (cnp.PyArray_IS_C_CONTIGUOUS(given) and cnp.PyArray_IS_C_CONTIGUOUS(array)
+            and 0 <= place < cnp.PyArray_DIM(array, 0)):
+        array[place] = given
+        return True
+    # The two may overlap: an endpoint may return a part of the batch.
+    memmove(<char *> cnp.PyArray_DATA(array) + place * cnp.PyArray_STRIDE(array, 0),
+            cnp.PyArray_DATA(given), <size_t> cnp.PyArray_NBYTES(given))
+    return True
 
 
 cdef cnp.ndarray new_array(cnp.dtype descr, int dims, cnp.npy_intp *shape):

@@ -19,11 +19,11 @@ import numpy as np
 
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Status, Step, TensorSpec
-from rlwire.codecs.msgpack import Decoder
 from rlwire.dm_env_rpc.client import Client, StatusError
 from rlwire.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
 from rlwire.dm_env_rpc.spaces import INFO, WHOLE, Structure, spaces_in, structure_of
 from rlwire.environments.endpoint import Endpoint, Outcome
+from rlwire.environments.infos import InfoCodec
 from rlwire.environments.trees import text_of
 from rlwire.errors import (
     ConnectionClosed,
@@ -121,9 +121,7 @@ class DmEnvRpcEndpoint(Endpoint):
             self._actions = matching_structure(action_space, actions, "action", partial=False)
             self._observations = seen
             self._requested = (*seen.names, *signals)
-            self._decode = Decoder(
-                limits=self.client.limits, copy=True, strict_map_key=False
-            ).decode
+            self._decode = InfoCodec(self.client.limits).decode
             self._alone = _as_it_comes(observation_space, seen)
         self.observation_space, self.action_space = observation_space, action_space
         self.reward_space, self.discount_space = self._reward.space, self._discount.space

@@ -21,7 +21,7 @@ from rlwire.dm_env_rpc.client import StatusError
 from rlwire.dm_env_rpc.properties import Properties, pictures_of
 from rlwire.dm_env_rpc.spaces import Structure, info_spec, of_number, structure_of
 from rlwire.environments.driver import Driven, driver_of, is_environment
-from rlwire.environments.infos import encode_info
+from rlwire.environments.infos import InfoCodec
 from rlwire.environments.trees import tree_of
 from rlwire.errors import EncodeError, LimitExceeded, on_error, quoted
 from rlwire.sessions.dm_env_rpc import Code
@@ -420,7 +420,7 @@ class EnvironmentAgent:
         self.world = world
         self.joined = False  # by a connection
         self._own: Settings = {}
-        self._dropped: set[str] = set()
+        self._codec = InfoCodec()
         self._whole = False
         self.drive(driven)
 
@@ -554,8 +554,8 @@ class EnvironmentAgent:
         # dm_env has no infos: the driver's info is reward and discount.
         if info and self._infos and not self._has_discount:
             if self._unasked:
-                encoded = encode_info(info, self._dropped)
-                observations[self._info_spec.name] = np.frombuffer(encoded, np.uint8)
+                encoded = np.frombuffer(self._codec.encode(info), np.uint8)
+                observations[self._info_spec.name] = encoded
                 return StepResult(state, observations, self._unasked)
             self._warn_of_info(info)
         return StepResult(state, observations)

@@ -5,6 +5,7 @@ They implement Gymnasium's autoreset modes.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -14,12 +15,18 @@ from numpy.typing import NDArray
 
 from rlwire.environments.columns import Allocate, Columns
 from rlwire.environments.endpoint import Endpoint
+from rlwire.errors import EncodeError, quoted
 
 Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
 """Positional and keyword arguments of a call."""
 
 Infos: TypeAlias = list[tuple[int, dict[str, Any]]]
 """Pairs of an environment's number and its info; empty infos are left out."""
+
+
+def is_last(info: Any) -> bool:
+    """Return whether an info is that of an ended episode, whose observation is in `finals`."""
+    return type(info) is dict and info.get("final_obs") is ...
 
 
 class Shared(NamedTuple):
@@ -68,7 +75,12 @@ class Shared(NamedTuple):
 
 
 class Batch:
-    """Environments that this process steps."""
+    """Environments that this process steps.
+
+    Attributes:
+        over: whether each has ended its episode.
+        place: the number of the last one that was reset or called, or failed in a step.
+    """
 
     def __init__(self, environments: Sequence[Any], shared: Shared, mode: str) -> None:
         self.environments = list(environments)
@@ -78,7 +90,8 @@ class Batch:
         self._same = mode == "SameStep"
         self._next = mode == "NextStep"
         self.over = [False] * self.size
-        self._write = shared.observations.write
+        self.place = 0
+        self._write: Callable[[int, Any], None] = shared.observations.write
         self._begun: Callable[[], Infos] | None = None
 
     def begin_reset(
@@ -98,8 +111,9 @@ class Batch:
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> Infos:
         infos: Infos = []
-        self._write = self._shared.observations.follow()
+        self._shared.observations.follow()
         for place in range(self.size):
+            self.place = place
             if mask[place]:
                 self._begin(place, infos, seed=seeds[place], options=options)
                 self._shared.clear(place)
@@ -109,7 +123,7 @@ class Batch:
         over = self.over
         infos: Infos = []
         place = 0
-        self._write = self._shared.observations.follow()
+        self._shared.observations.follow()
         try:
             for place, (step, action) in enumerate(
                 zip(self._steps, self._shared.actions.rows(), strict=True)
@@ -120,6 +134,7 @@ class Batch:
                 elif self._stepped(place, step(action), infos):
                     self._begin(place, infos)
         except BaseException:
+            self.place = place
             self._shared.observations.keep(place)
             raise
         return infos
@@ -135,8 +150,14 @@ class Batch:
     def _stepped(self, place: int, outcome: Any, infos: Infos) -> bool:
         """Write a step's results; return whether to reset in the same step."""
         shared = self._shared
-        observation, shared.rewards[place], terminated, truncated, info = outcome
-        shared.terminations[place], shared.truncations[place] = terminated, truncated
+        try:
+            observation, shared.rewards[place], terminated, truncated, info = outcome
+            shared.terminations[place], shared.truncations[place] = terminated, truncated
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise EncodeError(
+                f"{shared.observations.name(place)}: step must return an observation, a number, "
+                f"two booleans and an info, not {quoted(outcome)}: {error}"
+            ) from error
         if terminated or truncated:
             self.over[place] = True
             if self._same:
@@ -160,14 +181,16 @@ class Batch:
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
         results = []
-        for environment, given in zip(self.environments, arguments, strict=True):
+        for place, given in enumerate(arguments):
+            self.place, environment = place, self.environments[place]
             found = None if given is None else environment.get_wrapper_attr(name)
             results.append(found(*given[0], **given[1]) if given and callable(found) else found)
         return results
 
     def close(self) -> None:
-        for environment in self.environments:
-            environment.close()
+        with contextlib.ExitStack() as undo:  # closes all, whatever one of them raises
+            for environment in reversed(self.environments):
+                undo.callback(environment.close)
 
 
 class EndpointBatch(Batch):

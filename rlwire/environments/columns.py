@@ -14,8 +14,9 @@ from weakref import WeakSet, ref
 import numpy as np
 from numpy.typing import NDArray
 
+from rlwire.codecs._arrays import assign
 from rlwire.environments.trees import Leaf, Tree, tree_of
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, quoted
 
 Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], NDArray[Any]]
 """Returns a new array of zeros of this shape and dtype."""
@@ -26,7 +27,6 @@ class Columns:
 
     Attributes:
         value: the batch that is being written: an array, or dictionaries and tuples of arrays.
-        write: ``write(place, value)`` stores an environment's value in it.
     """
 
     def __init__(
@@ -44,26 +44,54 @@ class Columns:
         batches = [[column(leaf) for leaf in tree.leaves] for _ in range(1 + lent)]
         # Numbers of the batch being written and of the one before; in shared memory, as the arrays.
         turns = allocate((2,), np.dtype(np.int64)) if lent else np.zeros(2, np.int64)
-        self._hold(tree, batches, turns)
+        self._hold(tree, batches, turns, 0)
         self._lent: list[list[Callable[[], Any]]] = [[] for _ in batches]  # weak references
         if lent:
             _lending.add(self)
 
-    def _hold(self, tree: Tree, batches: list[list[NDArray[Any]]], turns: NDArray[Any]) -> None:
-        self._tree, self._batches, self._turns = tree, batches, turns
+    def _hold(
+        self, tree: Tree, batches: list[list[NDArray[Any]]], turns: NDArray[Any], start: int
+    ) -> None:
+        self._tree, self._batches, self._turns, self._start = tree, batches, turns, start
         self._now = -1
-        self.write: Callable[[int, Any], None]
         self.follow()
 
-    def _write(self, place: int, value: Any) -> None:
-        for array, part in zip(self._arrays, self._tree.parts(value), strict=True):
-            array[place] = part
+    def write(self, place: int, value: Any) -> None:
+        """Store an environment's value; EncodeError for what Gymnasium's vectors refuse."""
+        if self._lone is not None:
+            if not assign(self._lone, place, value):
+                self._convert(self._tree.leaves[0], self._lone, place, value)
+            return
+        try:
+            parts = self._tree.parts(value)
+        except EncodeError as error:
+            raise EncodeError(f"{self.name(place)}: {error.reason}") from None
+        for leaf, array, part in zip(self._tree.leaves, self._arrays, parts, strict=True):
+            if not assign(array, place, part):
+                self._convert(leaf, array, place, part)
+
+    def _convert(self, leaf: Leaf, array: NDArray[Any], place: int, value: Any) -> None:
+        try:
+            given = np.asanyarray(value)
+        except ValueError:  # lists of different lengths
+            given = np.empty((), object)
+        if given.shape != array.shape[1:] or not np.can_cast(given.dtype, array.dtype, "same_kind"):
+            whose = f"{self._tree.what}, {leaf.where}" if leaf.keys else self._tree.what
+            raise EncodeError(
+                f"{self.name(place)}: {whose} must be {array.dtype} of shape {array.shape[1:]}, as "
+                f"{leaf.space} says, not {given.dtype} of shape {given.shape}: {quoted(value)}"
+            )
+        array[place] = given
+
+    def name(self, place: int) -> str:
+        """Return an environment's number in the whole vector, for errors."""
+        return f"environment {self._start + place}"
 
     def part(self, start: int, end: int) -> Columns:
         """Return the rows of environments `start` to `end`, renumbered from 0."""
         part = object.__new__(Columns)
         batches = [[array[start:end] for array in arrays] for arrays in self._batches]
-        part._hold(self._tree, batches, self._turns)
+        part._hold(self._tree, batches, self._turns, self._start + start)
         return part
 
     def read(self, place: int) -> Any:
@@ -104,14 +132,13 @@ class Columns:
         self._turns[:] = chosen, before
         self.follow()
 
-    def follow(self) -> Callable[[int, Any], None]:
-        """Switch to the batch that `turn` chose, possibly in another process; return `write`."""
+    def follow(self) -> None:
+        """Switch to the batch that `turn` chose, possibly in another process."""
         now = int(self._turns[0])
         if now != self._now:
             self._now, self._arrays = now, self._batches[now]
+            self._lone = self._arrays[0] if self._tree.lone else None
             self.value: Any = self._tree.build(self._arrays)
-            self.write = self._arrays[0].__setitem__ if self._tree.lone else self._write
-        return self.write
 
     def keep(self, start: int = 0) -> None:
         """Copy the values of environments `start` and up from the previous batch."""

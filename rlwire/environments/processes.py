@@ -2,16 +2,20 @@
 
 A step exchanges one byte each way, through shared memory where the system supports it. Infos,
 attributes and errors follow as MessagePack. If a process dies, its environments' episodes are
-truncated, and a new process replaces it.
+truncated, and a new process replaces it; if that dies before its first reply, the call fails.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import os
 import signal
 import socket
 import struct
+import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs import msgpack
-from rlwire.environments.batch import Arguments, Batch, Infos, Shared
-from rlwire.environments.infos import sendable
-from rlwire.errors import ConnectionClosed, PeerError, on_error
+from rlwire.environments.batch import Arguments, Batch, Infos, Shared, is_last
+from rlwire.environments.infos import InfoCodec
+from rlwire.environments.spaces import describe, space_of
+from rlwire.errors import ConnectionClosed, PeerError, encodable, on_error, shown, text_of
+from rlwire.limits import Limits
 from rlwire.transports.forking import of_this_process
 from rlwire.transports.shm import ShmSocket
 from rlwire.transports.shm_calls import AVAILABLE
@@ -38,6 +44,28 @@ _LENGTH = struct.Struct("<Q")
 _DONE, _MORE, _FAILED = b"d", b"m", b"f"  # replies; a value follows the last two
 _STEP, _RESET, _CALL = b"s", b"r", b"c"  # requests; a value follows the last two
 _JOIN = 5.0  # seconds for a process to end after its socket
+_LINES = 5  # of stderr, in the error of a process that died
+_INTEGER, _SPACE = 101, 102  # MessagePack's extensions: an integer of more than 64 bits, a space
+
+
+def _extended(value: Any) -> Any:
+    if isinstance(value, int):
+        size = value.bit_length() // 8 + 1
+        return msgpack.ExtType(_INTEGER, value.to_bytes(size, "big", signed=True))
+    if hasattr(value, "sample") and hasattr(value, "contains"):
+        return msgpack.ExtType(_SPACE, json.dumps(describe(value)).encode())
+    return msgpack.decode(msgpack.encode(value), copy=False)  # another package's array
+
+
+def _restored(code: int, data: bytes) -> Any:
+    if code == _INTEGER:
+        return int.from_bytes(data, "big", signed=True)
+    return space_of(json.loads(data), _OWN) if code == _SPACE else msgpack.ExtType(code, data)
+
+
+# Both ends are this program: only recursion needs a limit.
+_OWN = Limits(message=2**59, depth=500, items=2**59, string=2**32, expanded=2**59, keys=2**59)
+_codec = InfoCodec(_OWN, _extended, _restored)
 
 
 class Memory:
@@ -81,8 +109,11 @@ class WorkerPart:
         self.size = len(self.makes)
         self._process: BaseProcess | None = None
         self._socket: socket.socket | None = None
+        self._stderr = ""  # the file that has it until the first reply
         self._asked = b""
+        self._reset: tuple[Any, ...] = ()  # arguments of the last one
         self._busy = False  # whether a reply is pending
+        self._replaced = False  # whether the process is another's successor, without a reply yet
         of_this_process(self)
         self._start()
 
@@ -96,7 +127,8 @@ class WorkerPart:
             )  # fmt: skip
             self.close()
             self._start()
-        self._ask(_RESET, [list(seeds), options, [bool(each) for each in mask]])
+        self._reset = list(seeds), options, [bool(each) for each in mask]
+        self._ask(_RESET, self._reset)
 
     def begin_step(self) -> None:
         self._asked, self._busy = _STEP, True
@@ -108,7 +140,7 @@ class WorkerPart:
             found = self._answer()
         except OSError:
             return self._replace()
-        return [] if found is None else [(place, info) for place, info in found]
+        return [_info(*each) for each in found or ()]
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
         self._ask(_CALL, [name, [each and [list(each[0]), dict(each[1])] for each in arguments]])
@@ -131,6 +163,7 @@ class WorkerPart:
             )  # fmt: skip
             process.kill()
             process.join()
+        self._last_lines()
         process.close()
 
     def close_inherited(self) -> None:
@@ -152,10 +185,13 @@ class WorkerPart:
         return f"{self.first} to {self.first + self.size - 1}"
 
     def _start(self) -> None:
+        with contextlib.suppress(OSError):  # without a folder for it, stderr is not kept
+            handle, self._stderr = tempfile.mkstemp(prefix="rlwire-stderr-")
+            os.close(handle)
         here, there = socket.socketpair()
         process = self.context.Process(
             target=_work,
-            args=(there, here, self.makes, self.recipe, self.mode, self.spin),
+            args=(there, here, self.makes, self.recipe, self.mode, self.spin, self._stderr),
             name=f"rlwire environments {self._which}",
             daemon=True,
         )
@@ -165,38 +201,64 @@ class WorkerPart:
         with on_error(self.close):
             with contextlib.suppress(OSError):  # the process died; `_answer` reports it
                 self._socket = _shared(here, server_side=False, spin=self.patience)
-            self._answer()  # waits until the environments are made
+            try:
+                self._answer()  # waits until the environments are made
+            except ConnectionClosed:
+                raise PeerError(self._cause()) from None
+
+    def _cause(self) -> str:
+        """Return how the process died."""
+        process = self._process
+        if process is None:
+            return f"environments {self._which} have no process"
+        process.join(_JOIN)
+        return (
+            f"process {process.pid} of environments {self._which} died with exit code "
+            f"{process.exitcode}{self._last_lines()}"
+        )
+
+    def _last_lines(self) -> str:
+        """Show what the process wrote to stderr before its first reply; return the last lines."""
+        data = b""
+        with contextlib.suppress(OSError):  # after its first reply, the process removes the file
+            with open(self._stderr, "rb") as file:
+                data = file.read()
+            os.unlink(self._stderr)
+            os.write(2, data)
+        lines = data.decode("utf-8", "replace").split("\n")
+        last = "; ".join([line for line in lines if line.strip()][-_LINES:])
+        return f"; stderr: {shown(last, 1000)}" if last else ""
 
     def _replace(self) -> Infos:
-        """Replace a process that died; truncate its environments' episodes."""
-        process = self._process
-        assert process is not None
-        process.join(_JOIN)
-        logger.error(
-            "process %s of environments %s died with exit code %s: truncating their episodes and "
-            "starting another",
-            process.pid, self._which, process.exitcode,
-        )  # fmt: skip
+        """Replace a process that died, once; truncate its environments' episodes."""
+        cause, again = self._cause(), self._replaced
+        self._replaced = False  # the next call starts another
+        if again:
+            raise PeerError(f"{cause}; so did the process before it")
+        logger.error("%s: truncating their episodes and starting another", cause)
         self.close()
         self._start()
+        self._replaced = True
+        died: dict[str, Any] = {"died": True}
         if self._asked == _RESET:
-            return self._reset_all()
+            seeds, options, mask = self._reset
+            lost = [(place, died) for place, asked in enumerate(mask) if not asked]
+            return lost + self._reset_all(seeds, options)
         shared = self.shared
         shared.observations.keep()
-        died: dict[str, Any] = {"died": True}
         infos: Infos = [(place, died) for place in range(self.size)]
         if self.mode == "SameStep":
             for place in range(self.size):
                 shared.finals.write(place, shared.observations.read(place))
             infos = [(place, {"final_obs": ..., "final_info": died}) for place, _ in infos]
-            infos += self._reset_all()
+            infos += self._reset_all([None] * self.size, None)
         shared.rewards[:] = 0.0
         shared.terminations[:] = False
         shared.truncations[:] = True
         return infos
 
-    def _reset_all(self) -> Infos:
-        self.begin_reset([None] * self.size, None, [True] * self.size)
+    def _reset_all(self, seeds: Sequence[int | None], options: Any) -> Infos:
+        self.begin_reset(seeds, options, [True] * self.size)
         return self.finish()
 
     def _ask(self, what: bytes, value: Any) -> None:
@@ -210,7 +272,7 @@ class WorkerPart:
         try:
             answer = _one(here)
             if answer == _DONE:
-                self._busy = False
+                self._busy = self._replaced = False
                 return None
             value: Any = _read(here) if answer else None
         except OSError:
@@ -221,11 +283,13 @@ class WorkerPart:
                 f"the process of environments {self._which} died; the next step or reset starts "
                 f"another"
             )
+        self._replaced = False
         if answer == _MORE:
             return value
-        kind, text, trace = value
-        logger.error("environments %s failed in their process:\n%s", self._which, trace)
-        raise PeerError(f"an environment of {self._which} failed in its process: {kind}: {text}")
+        place, kind, text, trace = value
+        failed = f"environment {self.first + place} failed in its process"
+        logger.error("%s:\n%s", failed, trace)
+        raise PeerError(f"{failed}: {kind}: {text}")
 
 
 def _shared(sock: socket.socket, *, server_side: bool, spin: float) -> socket.socket:
@@ -246,13 +310,18 @@ def _one(sock: socket.socket) -> bytes:
 
 
 def _framed(value: Any) -> bytes:
-    body = msgpack.encode(value)
+    body = _codec.checked(value)
     return _LENGTH.pack(len(body)) + body
 
 
 def _read(sock: socket.socket) -> Any:
     (size,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size))
-    return msgpack.decode(_exactly(sock, size), copy=True)
+    return _codec.decode(_exactly(sock, size))
+
+
+def _info(place: int, last: bool, data: bytes) -> tuple[int, dict[str, Any]]:
+    info = _codec.decode(data)
+    return place, {"final_obs": ..., "final_info": info} if last else info
 
 
 def _exactly(sock: socket.socket, size: int) -> bytearray:
@@ -273,6 +342,7 @@ def _work(
     recipe: Callable[[], Shared],
     mode: str,
     spin: float,
+    stderr: str,
 ) -> None:
     """Make the environments and serve requests until the socket is closed."""
     here.close()  # a forked copy would keep the socket open
@@ -282,16 +352,19 @@ def _work(
         contextlib.suppress(ConnectionError),
         _shared(there, server_side=True, spin=spin) as there,
     ):
+        show = _keep_stderr(stderr)
+        undo.callback(show)
+        environments: list[Any] = []
         try:
-            environments = [undo.enter_context(contextlib.closing(make())) for make in makes]
+            for make in makes:
+                environments.append(undo.enter_context(contextlib.closing(make())))
             batch = Batch(environments, recipe(), mode)
             if mode == "NextStep":
                 batch.over = [True] * batch.size  # a replacement starts with resets
-        except Exception as error:
-            _fail(there, error)
+        except BaseException as error:  # also SystemExit
+            _fail(there, len(environments), error)
             return
         there.sendall(_DONE)
-        told: set[str] = set()
         while what := _one(there):
             try:
                 if what == _STEP:
@@ -301,14 +374,39 @@ def _work(
                 else:
                     there.sendall(_MORE + _framed(batch.call(*_read(there))))
                     continue
-                sent = [[place, sendable(info, told)] for place, info in infos]
-                answer = _MORE + _framed(sent) if sent else _DONE
-            except Exception as error:
-                _fail(there, error)
+                answer = _MORE + _framed(list(map(_sent, infos))) if infos else _DONE
+            except BaseException as error:
+                _fail(there, batch.place, error)
                 continue
+            show()
             there.sendall(answer)
 
 
-def _fail(there: socket.socket, error: Exception) -> None:
-    trace = "".join(traceback.format_exception(error))
-    there.sendall(_FAILED + _framed([type(error).__name__, str(error), trace]))
+def _sent(found: tuple[int, Any]) -> list[Any]:
+    place, info = found
+    last = is_last(info)
+    return [place, last, _codec.encode(info["final_info"] if last else info)]
+
+
+def _fail(there: socket.socket, place: int, error: BaseException) -> None:
+    trace = encodable("".join(traceback.format_exception(error)))
+    there.sendall(_FAILED + _framed([place, type(error).__name__, text_of(error), trace]))
+
+
+def _keep_stderr(path: str) -> Callable[[], None]:
+    """Write stderr to a file, for `WorkerPart`; return a function that ends that and shows it."""
+    undo = contextlib.ExitStack()
+    with contextlib.suppress(OSError):  # there may be no file, or no stderr
+        own = os.dup(2)
+        undo.enter_context(contextlib.suppress(OSError))
+        undo.callback(os.unlink, path)
+        file = os.open(path, os.O_RDWR)
+        undo.callback(os.close, file)
+        os.dup2(file, 2)
+        undo.callback(lambda: os.write(2, os.read(file, os.fstat(file).st_size)))
+        undo.callback(os.lseek, file, 0, os.SEEK_SET)
+        undo.callback(os.close, own)
+        undo.callback(os.dup2, own, 2)
+        if sys.stderr is not None:
+            undo.callback(sys.stderr.flush)
+    return undo.close

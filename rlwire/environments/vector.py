@@ -9,24 +9,29 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import logging
 import multiprocessing
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlwire.environments.batch import Arguments, Batch, EndpointBatch, Infos, Shared
+from rlwire.environments.batch import Arguments, Batch, EndpointBatch, Infos, Shared, is_last
 from rlwire.environments.columns import Columns
 from rlwire.environments.loading import load_environment
 from rlwire.environments.processes import Make, Memory, WorkerPart
-from rlwire.errors import EncodeError, LocalProtocolError, optional
+from rlwire.errors import EncodeError, LocalProtocolError, optional, shown, text_of
 from rlwire.transports.shm import default_spin
 
 with optional("gymnasium", "gym"):
     import gymnasium
+    from gymnasium.error import ClosedEnvironmentError
     from gymnasium.vector import AutoresetMode
     from gymnasium.vector.utils import batch_space
+
+logger = logging.getLogger(__name__)
 
 Part = Batch | WorkerPart
 
@@ -57,6 +62,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self.copies = copy
         self.infos: Infos = []
         self._doing = ""  # name of the call in progress
+        self._logged = False  # whether an info that does not fit was logged
         self.num_envs = sum(part.size for part in parts)
         self.metadata = {**first.metadata, "autoreset_mode": mode}
         self.render_mode = first.render_mode
@@ -87,9 +93,10 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         if seed is None or isinstance(seed, (int, np.integer)):
             seeds = [None if seed is None else int(seed) + place for place in range(count)]
         else:
-            seeds = list(seed)
+            seeds = [None if each is None else operator.index(each) for each in seed]
         if len(seeds) != count:
             raise ValueError(f"expected {count} seeds, one for each environment, not {len(seeds)}")
+        self._check_open()
         mask = np.ones(count, np.bool_)
         if options is not None and "reset_mask" in options:
             options = dict(options)
@@ -103,9 +110,13 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self._doing = "reset"
         self._shared.observations.turn()
         self._shared.observations.keep()
-        for start, part in self._parts:
-            end = start + part.size
-            part.begin_reset(seeds[start:end], options, mask[start:end].tolist())
+        try:
+            for start, part in self._parts:
+                end = start + part.size
+                part.begin_reset(seeds[start:end], options, mask[start:end].tolist())
+        except Exception:  # the options cannot be sent: no process has begun
+            self._doing = ""
+            raise
         self.infos = self._finish()
         return self._observations(), self._infos(self.infos)
 
@@ -143,7 +154,12 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
             part.begin_step()
         return self._finish()
 
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError("the vector environment has been closed; make another")
+
     def _check_done(self) -> None:
+        self._check_open()
         if self._doing:
             raise LocalProtocolError(
                 f"the last {self._doing} was interrupted and its results are lost: reset all "
@@ -161,7 +177,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
                 failed = failed or error
                 continue
             for place, info in found:
-                if "final_obs" in info:
+                if is_last(info):
                     info = {**info, "final_obs": self._shared.finals.read(start + place)}
                 infos.append((start + place, info))
         self._doing = ""
@@ -172,7 +188,25 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
     def _infos(self, found: Infos) -> dict[str, Any]:
         infos: dict[str, Any] = {}
         for place, info in found:
-            infos = self._add_info(infos, info, place)
+            try:
+                infos = self._add_info(infos, info, place)
+            except Exception as error:
+                infos = self._add_entries(infos, info, place, error)
+        return infos
+
+    def _add_entries(
+        self, infos: dict[str, Any], info: Any, place: int, error: Exception
+    ) -> dict[str, Any]:
+        """Add the entries that fit those of other environments, one by one; log the rest once."""
+        if not self._logged:
+            self._logged = True
+            logger.warning(
+                "environment %d: an entry of its info is left out, it does not fit the others': %s",
+                place, shown(text_of(error)),
+            )  # fmt: skip
+        for key, value in info.items() if isinstance(info, Mapping) else ():
+            with contextlib.suppress(Exception):
+                infos = self._add_info(infos, {key: value}, place)
         return infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -217,8 +251,10 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         return self.call("render")
 
     def close_extras(self, **kwargs: Any) -> None:
-        for _, part in self._parts:
-            part.close()
+        self.closed = True  # also if a part fails
+        with contextlib.ExitStack() as undo:
+            for _, part in reversed(self._parts):
+                undo.callback(part.close)
 
 
 def maker(environment: Any, env_kwargs: Mapping[str, Any] | None = None) -> Make:

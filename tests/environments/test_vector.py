@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import multiprocessing
 import os
 import signal
+import sys
+import tempfile
 import time
 import tracemalloc
+import warnings
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlwire.environments import processes, vector
 from rlwire.environments.vector import VectorEnvironment
-from rlwire.errors import ConnectionClosed, EncodeError, LocalProtocolError, PeerError
+from rlwire.errors import (
+    ConnectionClosed,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    LocalProtocolError,
+    PeerError,
+)
 
 # Forked, since many of these environments are made here: from 3.14 on that is not Linux's default.
 FORK = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
@@ -551,3 +564,383 @@ def test_what_a_forked_process_holds_stays() -> None:
             assert os.waitpid(child, 0)[1] == 0
             os.close(hears)
             os.close(says)
+
+
+class Failing(Nested):
+    """Does what its name says, in a reset, a step, or when it is made."""
+
+    def __init__(self, at: str, how: str, notes: Path | None = None) -> None:
+        super().__init__()
+        self.at, self.how, self.notes = at, how, notes
+        self.fail("make")
+
+    def fail(self, at: str) -> None:
+        if at != self.at:
+            return
+        if self.notes is not None:
+            with self.notes.open("a") as file:
+                file.write(f"{os.getpid()}\n")
+        if self.how == "crash":
+            os.write(2, b"opening the display\ncannot open display\n")
+            os._exit(7)
+        if self.how == "exit":
+            sys.exit("window closed")
+        raise OSError("cannot open scène.png".encode("latin-1").decode("utf-8", "surrogateescape"))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.fail("reset")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        self.fail("step")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("mode", [*MODES, AutoresetMode.DISABLED])
+def test_process_that_dies_in_each_reset_is_replaced_once_a_call(
+    mode: AutoresetMode, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    make = functools.partial(Failing, "reset", "crash", notes)
+    with local([Nested, make], workers=2, mode=mode) as envs:
+        for calls in (1, 2):
+            with pytest.raises(PeerError, match=r"exit code 7.*cannot open display"):
+                envs.reset()
+            assert len(set(notes.read_text().split())) == 1 + calls
+        truncated = envs.step(actions(2, 0))[3] if mode is not AutoresetMode.SAME_STEP else [0, 1]
+        assert list(truncated) == [False, True]
+        with pytest.raises(PeerError, match=r"exit code 7.*cannot open display"):
+            envs.reset() if mode is AutoresetMode.DISABLED else envs.step(actions(2, 0))
+
+
+def test_process_that_dies_while_it_makes_an_environment_is_an_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(PeerError, match=r"environments 1 to 1 died with exit code 7.*cannot open"):
+        local([Nested, functools.partial(Failing, "make", "crash")], workers=2)
+    assert "opening the display" in capfd.readouterr().err
+
+    def make() -> Any:  # the second time
+        return Failing("make" if (tmp_path / "made").exists() else "", "crash")
+
+    with local([make], workers=1) as envs:
+        envs.reset()
+        (tmp_path / "made").touch()
+        os.kill(envs.call("pid")[0], signal.SIGKILL)
+        for _ in range(2):
+            with pytest.raises(PeerError, match="exit code 7"):
+                envs.step(actions(1, 0))
+        with pytest.raises(ConnectionClosed):
+            envs.call("pid")
+        (tmp_path / "made").unlink()
+        envs.reset()
+
+
+def test_stderr_of_a_process_is_shown(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    class Loud(Nested):
+        def __init__(self) -> None:
+            super().__init__()
+            if multiprocessing.parent_process() is not None:
+                os.write(2, b"made\n")
+
+        def step(self, action: Any) -> Any:
+            os.write(2, b"stepped\n")
+            return super().step(action)
+
+    with local([Loud], workers=1) as envs, local([Loud], workers=1):
+        envs.reset()
+        assert capfd.readouterr().err == "made\n"
+        envs.step(actions(1, 0))
+        assert capfd.readouterr().err == "stepped\n"
+    assert capfd.readouterr().err == "made\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_reset_that_kills_its_process_is_made_again_with_its_arguments(tmp_path: Path) -> None:
+    class Once(Nested):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            if seed == 7 and not (tmp_path / "died").exists():
+                (tmp_path / "died").touch()
+                os._exit(1)
+            found, info = super().reset(seed=seed, options=options)
+            return found, {**info, "seed": -1 if seed is None else seed}
+
+    with local([Once] * 3, workers=1, mode="Disabled") as envs:
+        envs.reset(seed=1)
+        mask = np.array([False, True, True])
+        infos = envs.reset(seed=6, options={"reset_mask": mask, "level": 3})[1]
+        assert infos["seed"].tolist()[1:] == [7, 8]
+        assert infos["options"]["level"].tolist() == [3, 3, 3]
+        assert infos["_died"].tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("at", ["make", "reset", "step"])
+@pytest.mark.parametrize("how", ["exit", "text"])
+def test_exception_of_an_environment_leaves_its_process(at: str, how: str) -> None:
+    makes = [Nested, Nested, functools.partial(Failing, at, how)]
+    named = "environment 2 failed"
+    text = r"window closed" if how == "exit" else r"sc\\udce8ne.png"
+    if at == "make":
+        with pytest.raises(PeerError, match=f"{named}.*{text}"):
+            local(makes, workers=2)
+        return
+    with local(makes, workers=2) as envs:
+        pids = envs.call("pid")
+        if at == "step":
+            envs.reset()
+        for _ in range(2):
+            with pytest.raises(PeerError, match=f"{named}.*{text}"):
+                envs.reset() if at == "reset" else envs.step(actions(3, 0))
+        assert envs.call("pid") == pids
+
+
+class Knowing(Nested):
+    """Has attributes and infos of all kinds."""
+
+    table: ClassVar[Any] = {(1, 2): 0.5, None: {3: "x"}, 1.5: None, "nd": True, "type": 1}
+    goal = spaces.Box(-1, np.inf, (2,), np.float32)
+    seen: int | None = None
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.seen = seed
+        found, _ = super().reset(seed=seed)
+        return found, {"seed": str(seed), "table": self.table, "options": options}
+
+    def step(self, action: Any) -> Any:
+        *rest, info = super().step(action)
+        deep: Any = self.steps
+        for _ in range(100):
+            deep = {"a": deep}
+        return *rest, {**info, "table": self.table, "deep": deep, "long": [0] * (2**20 + 1)}
+
+    def echo(self, value: Any) -> Any:
+        return value
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_of_any_keys_and_sizes_are_those_of_gymnasium(
+    way: dict[str, Any], mode: AutoresetMode
+) -> None:
+    original = SyncVectorEnv([Knowing] * 3, autoreset_mode=mode)
+    with local([Knowing] * 3, **way, mode=mode) as ours, contextlib.closing(original) as theirs:
+        seed = np.random.SeedSequence().entropy
+        given = {"seed": seed, "options": {"x": {0: 1}}}
+        same(ours.reset(**given), theirs.reset(**given))
+        assert ours.get_attr("seen") == (seed, seed + 1, seed + 2)
+        assert ours.get_attr("np_random_seed") == theirs.get_attr("np_random_seed")
+        same(ours.reset(seed=[seed, None, 3]), theirs.reset(seed=[seed, None, 3]))
+        for number in range(5):
+            same(ours.step(actions(3, number)), theirs.step(actions(3, number)))
+
+
+def test_attributes_and_arguments_of_any_kind_are_carried(way: dict[str, Any]) -> None:
+    with local([Knowing] * 3, **way) as envs:
+        names = ("table", "goal", "observation_space", "action_space")
+        for name, value in zip(
+            names, (Knowing.table, Knowing.goal, SPACE, Nested.action_space), strict=True
+        ):
+            assert envs.get_attr(name) == (value,) * 3
+        for value in (Knowing.table, SPACE, 2**127, -(2**64)):
+            assert envs.call("echo", value) == (value,) * 3
+
+
+def test_values_that_cannot_be_carried_are_errors_and_the_rest_goes_on() -> None:
+    itself: list[Any] = []
+    itself.append(itself)
+    with local([Knowing] * 2, workers=2) as envs:
+        pids = envs.call("pid")
+        with pytest.raises(PeerError, match=r"environment 0 failed.*EncodeError.*method"):
+            envs.call("get_wrapper_attr", "echo")
+        for value in (object(), itself, {np.int64(1): 2}):
+            with pytest.raises((EncodeError, DecodeError, LimitExceeded)):
+                envs.call("echo", value)
+            with pytest.raises((EncodeError, DecodeError, LimitExceeded)):
+                envs.reset(options={"x": value})
+        envs.reset()
+        envs.step(actions(2, 0))
+        assert envs.call("pid") == pids
+
+
+class Mixed(Nested):
+    """Infos of one kind here and of another kind there."""
+
+    def __init__(self, info: Any) -> None:
+        super().__init__()
+        self.info = info
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], self.info
+
+
+def test_info_that_does_not_fit_the_others_is_left_out(
+    way: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    itself: dict[str, Any] = {"b": 2}
+    itself["me"] = itself
+    infos = [{"a": 1, "b": 1, "final_obs": 5}, {"a": "text", "b": 2}, itself, [1, 2]]
+    with local([functools.partial(Mixed, info) for info in infos], **way) as envs:
+        envs.reset()
+        for _ in range(2):
+            found = envs.step(actions(4, 0))[-1]
+            assert found["a"].tolist() == [1, 0, 0, 0]
+            assert found["b"].tolist() == [1, 2, 2, 0]
+            assert found["final_obs"].tolist() == [5, None, None, None]
+    assert len([each for each in caplog.records if "does not fit" in each.getMessage()]) == 1
+
+
+OBSERVED = [
+    spaces.Box(0, 255, (3,), np.uint8), spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(5),
+    spaces.Box(-1, 1, (), np.float64), spaces.MultiBinary(3), spaces.MultiDiscrete([3, 4, 5]),
+    spaces.Tuple([spaces.Box(0, 9, (3,), np.int64), spaces.Discrete(3)]),
+]  # fmt: skip
+VALUES: list[Any] = [
+    *(np.array([1, 0, 1], kind) for kind in "?bBhHiIlLefdDSUO"), np.array([300, 0, 1]),
+    np.array([0.5, np.nan, 1]), np.ones(1), np.ones((1, 3), np.uint8), np.ones((3, 1), np.uint8),
+    np.ones((2, 3), np.uint8)[:, ::-1][0], np.ones(4, np.float32)[1:], np.ones(3, ">f4"),
+    np.ma.array([1, 2, 3], mask=[0, 1, 0]), [1, 0, 1], (1, 0, 1), [1.0, 0, 1], [True, False, True],
+    [1, [2]], [], 1, 0.5, np.nan, True, None, "x", 10**30, -1, 300, np.array(2), np.array(0.5),
+    *(kind(1) for kind in (np.int64, np.uint8, np.uint64, np.float32, np.float64, np.bool_)),
+]  # fmt: skip
+REWARDS: list[Any] = [
+    1.5, 1, True, np.float32(0.1), np.ones(1), np.ones(2), [1.0], [], None, "1.5", "x", 10**30,
+    10**400, Fraction(1, 3), np.nan, 1j, np.array(2), {},
+]  # fmt: skip
+FLAGS: list[Any] = [
+    True, False, np.True_, 1, 0, 0.0, np.array(True), np.ones(1, bool), np.ones(2, bool), [True],
+    None, "False", np.nan, {}, np.array([]),
+]  # fmt: skip
+
+
+class Odd(gymnasium.Env):
+    """Returns the values that the options of a reset choose."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space: Any) -> None:
+        self.observation_space = space
+        self.chosen: Any = None
+
+    def seen(self) -> Any:
+        one, other = (VALUES[each] for each in self.chosen[:2])
+        return (one, other) if isinstance(self.observation_space, spaces.Tuple) else one
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if options is not None:
+            self.chosen = options["chosen"][self.number]
+        if options is None or options["good"]:
+            self.observation_space.seed(1)
+            return self.observation_space.sample(), {}
+        return self.seen(), {}
+
+    def step(self, action: Any) -> Any:
+        reward, terminated, truncated = self.chosen[2:]
+        return self.seen(), REWARDS[reward], FLAGS[terminated], FLAGS[truncated], {}
+
+
+def odd(space: Any, number: int) -> Any:
+    made = Odd(space)
+    made.number = number
+    return made
+
+
+def played(envs: Any, good: bool, chosen: Any) -> Any:
+    """What a reset and two steps give; None if they are refused."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = [copy.deepcopy(envs.reset(options={"chosen": chosen, "good": good})[0])]
+            for _ in range(2):
+                found += map(copy.deepcopy, envs.step(np.zeros(2, np.int64))[:4])
+        except (ArithmeticError, ValueError, TypeError, PeerError):
+            return None
+    return tuple(found)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("way", "space"),
+    [("here", each) for each in OBSERVED]
+    + [(way, OBSERVED[at]) for way in list(WAYS)[1:] for at in (0, 6)],
+    indirect=["way"],
+)
+def test_values_that_gymnasium_refuses_are_refused(
+    way: dict[str, Any], mode: AutoresetMode, space: Any
+) -> None:
+    makes = [functools.partial(odd, space, number) for number in range(2)]
+    random = np.random.default_rng(5)
+    refused = 0
+    with (
+        local(makes, **{**way, "workers": min(way["workers"], 1)}, mode=mode) as ours,
+        local(makes, **{**way, "workers": min(way["workers"], 1)}, mode=mode, copy=False) as views,
+        contextlib.closing(SyncVectorEnv(makes, autoreset_mode=mode)) as theirs,
+        contextlib.closing(SyncVectorEnv(makes)) as next_step,
+    ):
+        cases: list[Any] = []
+        for value in range(len(VALUES)):
+            cases += [(good, [value, 0, 0, 1, 1]) for good in (False, True)]
+        cases += [(True, [0, 0, reward, 1, 1]) for reward in range(len(REWARDS))]
+        cases += [(True, [0, 0, 0, flag, 1]) for flag in range(len(FLAGS))]
+        cases += [(True, [0, 0, 0, 1, flag]) for flag in range(len(FLAGS))]
+        sizes = [len(each) for each in (VALUES, VALUES, REWARDS, FLAGS, FLAGS)]
+        cases += [(True, random.integers(0, sizes).tolist()) for _ in range(40)]
+        for good, case in cases:
+            chosen = [[0, 0, 0, 1, 1], case]
+            expected = played(theirs, good, chosen)
+            # A last observation is not put in a batch there; here it is.
+            if mode is AutoresetMode.SAME_STEP and played(next_step, good, chosen) is None:
+                expected = None
+            for envs in (ours, views):
+                found = played(envs, good, chosen)
+                assert (found is None) == (expected is None), (good, case, found, expected)
+                if expected is not None:
+                    same(found, expected)
+            refused += expected is None
+    assert refused > 20
+
+
+def test_refused_observation_names_the_environment_and_its_space(way: dict[str, Any]) -> None:
+    makes = [functools.partial(odd, OBSERVED[0], number) for number in range(3)]
+    fine = [0, 0, 0, 1, 1]
+    options = {"chosen": [fine, fine, [16, 0, 0, 1, 1]], "good": False}
+    with local(makes, **way) as envs, pytest.raises((EncodeError, PeerError)) as caught:
+        envs.reset(options=options)
+    for part in ("environment 2", "uint8", "(3,)", str(OBSERVED[0]), "int64", "300"):
+        assert part in str(caught.value)
+
+
+def test_closed_vector_says_so_and_starts_nothing(way: dict[str, Any]) -> None:
+    with local(makes(3), **way) as envs:
+        envs.reset()
+    started = multiprocessing.active_children()
+    for call in (
+        envs.reset,
+        lambda: envs.step(actions(3, 0)),
+        lambda: envs.reset(options={"reset_mask": np.array([True, False, False])}),
+        lambda: envs.call("pid"),
+        lambda: envs.get_attr("name"),
+        lambda: envs.set_attr("name", "x"),
+        envs.render,
+    ):
+        with pytest.raises(ClosedEnvironmentError):
+            call()
+    assert multiprocessing.active_children() == started
+    envs.close()
+
+
+def test_all_environments_are_closed_if_one_fails(tmp_path: Path) -> None:
+    class Closing(Nested):
+        def close(self) -> None:
+            if self.name != "nested":
+                (tmp_path / self.name).touch()
+                raise OSError("cannot close")
+
+    envs = local([Closing] * 4, workers=2, caller_steps=True)
+    envs.set_attr("name", ["0", "1", "2", "3"])
+    with pytest.raises(OSError, match="cannot close"):
+        envs.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3"]
+    assert envs.closed
