@@ -403,7 +403,8 @@ class Client(Blocking, _DmEnvRpcClient):
         max_sent: maximum size of a sent message in bytes; by default ``limits.received``.
         metadata: pairs of names and values to send with the gRPC call.
         copy: True returns observations that own their memory; False read-only views of the message
-            where possible; None views only where they are aligned.
+            where possible; None views only where they are aligned. Without True, a broadcast (one
+            element that fills a shape) is a read-only view of that element.
     """
 
     _dial = staticmethod(tcp.connect)

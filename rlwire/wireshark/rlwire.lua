@@ -693,10 +693,8 @@ local function proto_message(c, up, size, name, names)
     each_field(c, size, function(number, length, value)
         local key, kind = table.unpack(SCHEMA[name][number] or {})
         local at = c.at
-        if not key then return end
-        if kind ~= "uids" and (value ~= nil) ~= (kind == "int" or kind == "state") then
-            fail(at, "%s of another wire type", key)
-        end
+        -- Like protobuf, skip a known field of another wire type.
+        if not key or kind ~= "uids" and (value ~= nil) ~= (kind == "int" or kind == "state") then return end
         if kind == "tensors" or kind == "specs" then
             local made = find(up, key) or add(c, up, key, at, function() return "dict" end)
             add(c, made, "?", at, map_entry, length, kind == "specs", names[key] or {})

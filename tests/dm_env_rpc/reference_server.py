@@ -131,6 +131,9 @@ class Connection:
         values["reward"] = 0.0 if step.reward is None else step.reward
         values["discount"] = 1.0 if step.discount is None else step.discount
         packed = self.observations.pack(values)
+        # One element for all, where they are equal.
+        place = self.observations.name_to_uid("place")
+        packed[place] = tensor_utils.pack_tensor(values["place"], try_compress=True)
         return dm_env_rpc_pb2.StepResponse(
             state=state,
             observations={uid: packed[uid] for uid in set(request.requested_observations)},

@@ -81,6 +81,15 @@ class TestAgainstTheReference:
             client.join_world(name)
         assert raised.value.code == Code.NOT_FOUND
 
+    @pytest.mark.parametrize("copy", [True, False, None])
+    def test_broadcast_observation_is_a_view_without_copies(self, reference_server, copy) -> None:
+        with Client(reference_server, copy=copy) as client:
+            client.join_world(client.create_world())
+            place = client.step(requested=["place"]).observations["place"]
+            np.testing.assert_array_equal(place, np.zeros(2, np.float32))
+            assert place.strides == ((4,) if copy else (0,))
+            assert place.flags.writeable is bool(copy)
+
     def test_errors_have_code_message_and_details(self, client) -> None:
         with pytest.raises(StatusError, match=r"there is no world 'x' \(NOT_FOUND\)") as raised:
             client.destroy_world("x")

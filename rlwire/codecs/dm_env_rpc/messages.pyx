@@ -569,10 +569,9 @@ cdef object _bound(Input *input, const uint8_t *data, size_t size, tuple shape,
 cdef int _read_dimensions(Input *input, const rlw_field *f, list shape, const Step *path) except -1:
     cdef rlw_cursor c
     cdef uint64_t size = f.value
-    if f.wire != RLW_WIRE_VARINT:
-        expect(input, f, RLW_WIRE_BYTES, path)
+    if f.wire == RLW_WIRE_BYTES:
         rlw_cursor_init(&c, f.data, f.size)
-    else:
+    else:  # of another wire type: skipped
         rlw_cursor_init(&c, NULL, 0)
     while f.wire == RLW_WIRE_VARINT or c.at < c.end:
         if f.wire != RLW_WIRE_VARINT and rlw_take_varint(&c, &size) != RLW_OK:
@@ -617,15 +616,13 @@ cdef int _read_entry(_Field field, Input *input, const rlw_field *entry, dict en
     while c.at < c.end:
         if rlw_take_field(&c, &f) != RLW_OK:
             fault(input, &c.fault, path)
-        if f.number == 1:
-            expect(input, &f, RLW_WIRE_BYTES if named else RLW_WIRE_VARINT, path)
+        if f.number == 1 and f.wire == (RLW_WIRE_BYTES if named else RLW_WIRE_VARINT):
             if named:
                 key = _text(input, &f, path)
             else:
                 step.index = f.value
                 key = f.value
-        elif f.number == 2:
-            expect(input, &f, RLW_WIRE_BYTES, path)
+        elif f.number == 2 and f.wire == RLW_WIRE_BYTES:
             note(&span, &f)
     if named:
         step.key = <void *> key
@@ -675,17 +672,19 @@ cdef list _defaults(_Message message):
 
 cdef int _read_field(_Field field, Input *input, const rlw_field *f, list fields, Span *span,
                      const Step *path) except -1:
+    """Read a known field; skip one of another wire type, as protobuf does."""
     cdef Step item
     at = field.at
     if field.is_in(VARINTS):
-        expect(input, f, RLW_WIRE_VARINT, path)
-        fields[at] = _varint(field, f)
+        if f.wire == RLW_WIRE_VARINT:
+            fields[at] = _varint(field, f)
         return 0
     if field.kind == UIDS:
         return read_uids(input, f, <list> fields[at], path)
     if field.kind == DIMENSIONS:
         return _read_dimensions(input, f, <list> fields[at], path)
-    expect(input, f, RLW_WIRE_BYTES, path)
+    if f.wire != RLW_WIRE_BYTES:
+        return 0
     if field.kind == TEXT:
         fields[at] = _text(input, f, path)
     elif field.kind == DATA:
@@ -746,13 +745,12 @@ cdef _Field _find(_Choice choice, Input *input, const uint8_t *data, size_t size
         if rlw_take_field(&c, &f) != RLW_OK:
             fault(input, &c.fault, NULL)
         known = <_Field> choice.by_number[f.number] if f.number < MOST_NUMBERS else None
-        if known is None:
+        if known is None or f.wire != RLW_WIRE_BYTES:
             continue
         if known is not field:
             out.count = 0
         field = known
         path.key = <void *> field.name
-        expect(input, &f, RLW_WIRE_BYTES, path)
         note(out, &f)
     return field
 
@@ -813,7 +811,7 @@ def decode_request(buffer, *, copy=True, limits=None):
     """Return the payload of an EnvironmentRequest, or None.
 
     Repeated occurrences of a field are merged as in protobuf; errors inside have the offset of the
-    first one. Unlike in protobuf, a known field of another wire type is an error.
+    first one. A known field of another wire type is skipped as an unknown one.
 
     Args:
         copy: True: arrays are copies. False: they are views of the buffer. None: they are views if

@@ -152,6 +152,10 @@ cdef class _Slot:
         return (f"{quoted(self.name)} has shape {_shape_text(dims, shape)}, but its spec has "
                 f"{_shape_text(self.dims, self.shape)}")
 
+    cdef bint has_scalar_bounds(self) noexcept:
+        return ((self.low is None or cnp.PyArray_SIZE(self.low) == 1)
+                and (self.high is None or cnp.PyArray_SIZE(self.high) == 1))
+
     cdef bint is_outside(self, const void *data, size_t count) except -1:
         """Return whether an element at `data`, aligned and in host order, is out of bounds."""
         if self.problem is not None:
@@ -362,6 +366,8 @@ cdef bint _value_is_outside(_Slot slot, object value, Input *input, const uint8_
             return slot.is_outside(room, 1)
         array = value
         if not cnp.PyArray_ISCARRAY_RO(array):
+            if slot.has_scalar_bounds() and not any(value.strides):  # a broadcast
+                return slot.is_outside(cnp.PyArray_DATA(array), 1)
             # Elements may share memory, which a copy multiplies.
             if not afford(&input.tensors.budget, array.nbytes):
                 raise over_budget(&input.tensors.budget, array.nbytes, at - input.start, "")
@@ -556,11 +562,9 @@ cdef int _take_entry(SpecManager manager, Input *input, const rlw_field *entry, 
     while c.at < c.end:
         if rlw_take_field(&c, &f) != RLW_OK:
             fault(input, &c.fault, group)
-        if f.number == 2:
-            expect(input, &f, RLW_WIRE_BYTES, group)
+        if f.number == 2 and f.wire == RLW_WIRE_BYTES:
             note(&span, &f)
-        elif f.number == 1:
-            expect(input, &f, RLW_WIRE_VARINT, group)
+        elif f.number == 1 and f.wire == RLW_WIRE_VARINT:
             step.index = f.value
     slot = manager.slot_of_uid(step.index)
     if slot is None:
@@ -606,13 +610,11 @@ cdef object _decode(SpecManager manager, object buffer, bint response, bint igno
             if rlw_take_field(&c, &f) != RLW_OK:
                 fault(&input, &c.fault, &root)
             if f.number == tensors_field:
-                expect(&input, &f, RLW_WIRE_BYTES, &group)
-                if not ignore:
+                if f.wire == RLW_WIRE_BYTES and not ignore:
                     _take_entry(manager, &input, &f, tensors, check, &group)
             elif f.number == 2:
                 read_uids(&input, &f, requested, &requested_path)
-            elif f.number == 1:
-                expect(&input, &f, RLW_WIRE_VARINT, &root)
+            elif f.number == 1 and f.wire == RLW_WIRE_VARINT:
                 state = f.value
         return (member_of(_STATES, state), tensors) if response else (tensors, requested)
     finally:

@@ -11,8 +11,8 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
-from libc.stdint cimport (INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, UINT32_MAX, int32_t, int64_t,
-                          uint8_t, uint32_t, uint64_t)
+from libc.stdint cimport (INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, PTRDIFF_MAX, UINT32_MAX,
+                          int32_t, int64_t, uint8_t, uint32_t, uint64_t)
 from libc.string cimport memcmp, memcpy, memset
 
 cimport numpy as cnp
@@ -34,6 +34,10 @@ from rlwire.limits import DEFAULT, checked
 cdef extern from *:
     """
     #define rlw_new_scalar(data, descr) PyArray_Scalar((data), (PyArray_Descr *)(descr), NULL)
+    /* A read-only array that repeats one element; steals a reference to descr. */
+    #define rlw_new_broadcast(descr, dims, shape, strides, data) \\
+        PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)(descr), (dims), (shape), (strides), \\
+                             (data), NPY_ARRAY_ALIGNED, NULL)
     /* A dtype of strings. */
     static inline PyObject *rlw_text_descr(npy_intp characters) {
         PyArray_Descr *descr = PyArray_DescrNewFromType(NPY_UNICODE);
@@ -42,6 +46,8 @@ cdef extern from *:
     }
     """
     object rlw_new_scalar(void *data, object descr)
+    object rlw_new_broadcast(PyObject *descr, int dims, cnp.npy_intp *shape,
+                             cnp.npy_intp *strides, void *data)
     object rlw_text_descr(cnp.npy_intp characters)
 
 cnp.import_array()
@@ -659,9 +665,18 @@ cdef int _pay_for(const rlw_tensor *tensor, uint64_t itemsize, const uint8_t *st
 
 cdef object _expand(cnp.ndarray one, const rlw_tensor *tensor, cnp.npy_intp *shape,
                     const uint8_t *start, TensorOptions *options):
-    """Return an array filled with the single element `one`."""
+    """Return an array filled with the single element `one`, or a view that broadcasts it."""
     cdef cnp.ndarray array
+    cdef cnp.npy_intp strides[32]
+    cdef cnp.dtype descr = one.dtype
     cdef uint64_t itemsize = cnp.PyArray_ITEMSIZE(one)
+    if options.copy != COPY_ALWAYS and tensor.total <= <uint64_t> PTRDIFF_MAX // itemsize:
+        memset(strides, 0, sizeof(strides))
+        Py_INCREF(descr)
+        array = <cnp.ndarray> rlw_new_broadcast(<PyObject *> descr, <int> tensor.dims, shape,
+                                                strides, cnp.PyArray_DATA(one))
+        cnp.set_array_base(array, one)
+        return array
     _pay_for(tensor, itemsize, start, options)
     array = new_array(one.dtype, <int> tensor.dims, shape)
     array[...] = one
@@ -837,7 +852,9 @@ def decode_tensor(buffer, *, copy=True, limits=None):
         copy: True: arrays are owned, writable, aligned and row-major. False: floats, doubles,
             booleans, int8s and uint8s in one piece are views that keep the buffer alive
             (``.base``), and are writable if the buffer is. None: views if they have 4 KiB or more
-            and are aligned, else copies.
+            and are aligned, else copies. With False and None, a broadcast (one element that fills
+            a larger shape) is a read-only view of stride 0, which needs no memory and counts
+            nothing towards `Limits.expanded`; with True it is filled.
         limits: `rlwire.limits.DEFAULT` if None.
 
     Raises:

@@ -81,7 +81,6 @@ cdef int fill_input(Input *out, object copy, object limits) except -1
 # Opens a buffer for `input`; release it with PyBuffer_Release(). *size is its size.
 cdef int open_buffer(Input *input, object buffer, Py_buffer *view, size_t *size) except -1
 cdef int fault(const Input *input, const rlw_fault *problem, const Step *path) except -1
-cdef int expect(const Input *input, const rlw_field *f, uint32_t wire, const Step *path) except -1
 # Charges `size` bytes that decoding allocates beyond those of the message.
 cdef int pay(Input *input, uint64_t size, const uint8_t *at, const Step *path) except -1
 cdef int count_item(Input *input, const uint8_t *at, const Step *path) except -1

@@ -226,17 +226,6 @@ cdef object placed(object problem, const Input *input, const Step *path):
     return LimitExceeded(problem.limit, problem.maximum, problem.size, offset=offset, path=where)
 
 
-cdef int expect(const Input *input, const rlw_field *f, uint32_t wire, const Step *path) except -1:
-    cdef rlw_fault problem
-    if f.wire == wire:
-        return 0
-    problem.status = RLW_BAD_WIRE
-    problem.at = f.at
-    problem.got = f.wire
-    problem.allowed = wire
-    return fault(input, &problem, path)
-
-
 cdef int pay(Input *input, uint64_t size, const uint8_t *at, const Step *path) except -1:
     if not afford(&input.tensors.budget, size):
         raise over_budget(&input.tensors.budget, size, offset_of(input, at), path_of(path))
@@ -295,7 +284,7 @@ cdef bytes join(Input *input, Input *inner, const Span *span, uint32_t number,
     f.size = 0
     rlw_cursor_init(&c, span.at, end - span.at)
     while c.at < c.end and rlw_take_field(&c, &f) == RLW_OK:  # checked when they were noted
-        if f.number != number:
+        if f.number != number or f.wire != RLW_WIRE_BYTES:
             continue
         rlw_cursor_init(&piece, f.data, f.size)
         while piece.at < piece.end:
@@ -317,14 +306,15 @@ cdef void take_over(Input *input, const Input *inner) noexcept:
 
 
 cdef int read_uids(Input *input, const rlw_field *f, list uids, const Step *path) except -1:
-    """Read a field of ``repeated uint64``, packed or not."""
+    """Read a field of ``repeated uint64``, packed or not; skip one of another wire type."""
     cdef rlw_cursor c
     cdef uint64_t uid = 0
     if f.wire == RLW_WIRE_VARINT:
         count_item(input, f.at, path)
         uids.append(f.value)
         return 0
-    expect(input, f, RLW_WIRE_BYTES, path)
+    if f.wire != RLW_WIRE_BYTES:
+        return 0
     rlw_cursor_init(&c, f.data, f.size)
     while c.at < c.end:
         count_item(input, c.at, path)

@@ -83,7 +83,6 @@ static inline rlw_status rlw_tensor_piece(rlw_cursor *c, uint32_t kind, int *fou
         if (rlw_take_tag(c, &f) != RLW_OK) return c->fault.status;
         value = c->at;
         if (f.wire == RLW_WIRE_GROUP) {
-            if (f.number == 1) return rlw_expect_wire(c, &f, RLW_WIRE_BYTES);
             if (rlw_skip_group(c, &f) != RLW_OK) return c->fault.status;
             continue;
         }
@@ -97,7 +96,7 @@ static inline rlw_status rlw_tensor_piece(rlw_cursor *c, uint32_t kind, int *fou
             *data = value;
             *size = (size_t)(c->at - value);
         } else {
-            return rlw_expect_wire(c, &f, RLW_WIRE_BYTES);
+            continue; /* another wire type: an unknown field to protobuf */
         }
         *found = 1;
         return RLW_OK;
@@ -159,7 +158,6 @@ static inline rlw_status rlw_tensor_add_shape(rlw_cursor *c, rlw_tensor *t, cons
     uint64_t dim = f->value;
     if (!t->shape_at) t->shape_at = f->at;
     if (f->wire != RLW_WIRE_VARINT) {
-        if (rlw_expect_wire(c, f, RLW_WIRE_BYTES) != RLW_OK) return c->fault.status;
         rlw_cursor_init(&inner, f->data, f->size);
     } else {
         rlw_cursor_init(&inner, NULL, 0);
@@ -227,8 +225,7 @@ static inline rlw_status rlw_tensor_read_fields(rlw_cursor *c, rlw_tensor *t, ui
     if (dims_limit > RLW_TENSOR_DIMS) dims_limit = RLW_TENSOR_DIMS;
     while (c->at < c->end) {
         if (rlw_take_field(c, &f) != RLW_OK) return c->fault.status;
-        if (f.number - offset - 1 < kinds) {
-            if (rlw_expect_wire(c, &f, RLW_WIRE_BYTES) != RLW_OK) return c->fault.status;
+        if (f.number - offset - 1 < kinds && f.wire == RLW_WIRE_BYTES) {
             if (f.number != t->field) { /* a oneof: another member clears the previous one */
                 t->kind = f.number - offset;
                 t->field = f.number;
@@ -238,7 +235,8 @@ static inline rlw_status rlw_tensor_read_fields(rlw_cursor *c, rlw_tensor *t, ui
                 t->size = 0;
             }
             if (rlw_tensor_add(c, t, f.data, f.size) != RLW_OK) return c->fault.status;
-        } else if (f.number == shape_field) {
+        } else if (f.number == shape_field &&
+                   (f.wire == RLW_WIRE_BYTES || f.wire == RLW_WIRE_VARINT)) {
             if (rlw_tensor_add_shape(c, t, &f, dims_limit) != RLW_OK) return c->fault.status;
         }
     }
@@ -378,8 +376,7 @@ static inline rlw_status rlw_any_read(rlw_cursor *c, rlw_any *out) {
     out->url_size = out->value_size = 0;
     while (c->at < c->end) {
         if (rlw_take_field(c, &f) != RLW_OK) return c->fault.status;
-        if (f.number > 2) continue;
-        if (rlw_expect_wire(c, &f, RLW_WIRE_BYTES) != RLW_OK) return c->fault.status;
+        if (f.number > 2 || f.wire != RLW_WIRE_BYTES) continue;
         if (f.number == 1) {
             out->url = f.data;
             out->url_size = f.size;

@@ -140,10 +140,4 @@ static inline rlw_status rlw_take_field(rlw_cursor *c, rlw_field *f) {
     return rlw_take_field_value(c, f);
 }
 
-/* Checks that a known field has the declared wire type. */
-static inline rlw_status rlw_expect_wire(rlw_cursor *c, const rlw_field *f, rlw_wire wire) {
-    if (f->wire == (uint32_t)wire) return RLW_OK;
-    return rlw_fail(c, RLW_BAD_WIRE, f->at, f->wire, (uint64_t)wire);
-}
-
 #endif

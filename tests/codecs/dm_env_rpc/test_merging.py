@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dm_env_rpc.v1 import dm_env_rpc_pb2
+from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
 from dm_env_rpc.v1.extensions import properties_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,6 +36,8 @@ UNKNOWN = st.sampled_from(
         varint(78 << 3 | 5) + bytes(4),
         varint(79 << 3 | 3) + number_field(1, 1) + varint(79 << 3 | 4),
         varint(80 << 3 | 3) + varint(81 << 3 | 3) + varint(81 << 3 | 4) + varint(80 << 3 | 4),
+        # Known numbers, whose wire type is another in every message.
+        *(varint(number << 3 | 3) + varint(number << 3 | 4) for number in (1, 2, 3, 4, 5, 15)),
     ]
 )
 
@@ -91,7 +93,8 @@ def element(kind: d.DataType, value: int) -> bytes:
 
 
 VARINTS = st.integers(0, 100) | st.integers(0, 2**64 - 1)
-KINDS = st.sampled_from([kind for kind in d.DataType if kind])
+KINDS_OF = [kind for kind in d.DataType if kind]
+KINDS = st.sampled_from(KINDS_OF)
 
 
 @st.composite
@@ -356,6 +359,64 @@ def test_results_by_name(protobuf: ModuleType, wire: bytes) -> None:
 
 
 # --- single facts ------------------------------------------------------------------------------
+
+
+def of_wire(number: int, wire: int) -> bytes:
+    """A field of any wire type."""
+    tag = varint(number << 3 | wire)
+    values = {0: b"\x01", 1: bytes(8), 2: b"\x01\x01", 3: varint(number << 3 | 4), 5: bytes(4)}
+    return tag + values[wire]
+
+
+NOT_BYTES = (0, 1, 3, 5)
+PAYLOADS = {  # the wire types that its elements cannot have
+    kind: {0, 1, 3, 5} - {{d.DataType.FLOAT: 5, d.DataType.DOUBLE: 1}.get(kind, 0)}
+    if d.DataType.INT32 <= kind <= d.DataType.INT64 or kind in (1, 2, 7, 8, 9)
+    else set(NOT_BYTES)
+    for kind in KINDS_OF
+}
+
+
+@pytest.mark.parametrize("kind", PAYLOADS, ids=lambda kind: kind.name)
+def test_tensor_skips_known_fields_of_another_wire_type(kind: d.DataType) -> None:
+    """As protobuf does, which keeps them as unknown: in the tensor, its payload and its shape."""
+    content = field(1, b"a") if kind == d.DataType.PROTO else bytes(8)
+    skipped = [of_wire(1, wire) for wire in sorted(PAYLOADS[kind])]
+    if kind == d.DataType.PROTO:
+        content += b"".join(of_wire(number, wire) for number in (1, 2) for wire in NOT_BYTES)
+    payload = b"".join([*skipped, field(1, content), *skipped])
+    others = [of_wire(number, wire) for number in KINDS_OF for wire in NOT_BYTES]
+    shape = [of_wire(15, wire) for wire in (1, 3, 5)]
+    wire = b"".join(
+        [*others, field(kind, payload), *others, *shape, field(15, b"\xff" * 9 + b"\1")]
+    )
+    expected = tensor_utils.unpack_tensor(dm_env_rpc_pb2.Tensor.FromString(wire))
+    decoded = d.decode_tensor(wire)
+    if kind == d.DataType.PROTO:
+        assert (decoded.items, decoded.shape) == ((d.AnyMessage("a"),), np.shape(expected))
+    else:
+        assert np.array_equal(decoded, expected)
+
+
+@pytest.mark.parametrize("response", [False, True])
+def test_message_skips_known_fields_of_another_wire_type(
+    response: bool, protobuf: ModuleType
+) -> None:
+    choice = (REQUESTS, RESPONSES)[response]
+    theirs = (dm_env_rpc_pb2.EnvironmentRequest, dm_env_rpc_pb2.EnvironmentResponse)[response]
+    decode = (d.decode_request, d.decode_response)[response]
+    strange = b"".join(of_wire(number, wire) for number in range(1, 17) for wire in NOT_BYTES)
+    # Not 0 in a step: a state, and UIDs without packing, are numbers.
+    inner = b"".join(of_wire(number, wire) for number in (1, 2, 3) for wire in (1, 3, 5))
+    for number in choice:
+        members = [field(number, inner), field(number, b""), strange]
+        for wire in (b"".join(members), b"".join(members[::-1])):
+            assert protobuf.same(decode(wire), protobuf.from_pb(theirs.FromString(wire)))
+    step = d.encode_request(d.StepRequest({1: np.int32(5)}, [7]))[2:]
+    wire = strange + field(3, inner + step + inner) + strange
+    manager = d.SpecManager({1: d.make_spec("a", (), np.int32)})
+    if not response:
+        assert d.decode_step_request(manager, wire) == ({"a": 5}, [7])
 
 
 def test_a_member_that_comes_twice_is_merged() -> None:

@@ -315,3 +315,23 @@ def test_messages_in_a_tensor_are_items() -> None:
     with pytest.raises(LimitExceeded, match="items=3") as caught:
         d.decode_step_request(d.SpecManager(specs, limits=Limits(items=3)), wire)
     assert (caught.value.size, caught.value.path) == (4, "$.step.actions[1]")
+
+
+@pytest.mark.parametrize("copy", [True, False, None])
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (None, [[0.5, 1]] * 1000)])
+def test_bounds_of_a_broadcast_are_checked(copy: bool | None, low: Any, high: Any) -> None:
+    limits = Limits(expanded=20_000 if copy or np.ndim(high) else 5_000)
+    spec = d.make_spec("x", (1000, 2), np.float32, low, high)
+    manager = d.SpecManager({1: spec}, limits=limits)
+    for value, inside in ((0.5, True), (0.75, np.ndim(high) == 0), (2.0, False), (np.nan, False)):
+        request = dm_env_rpc_pb2.EnvironmentRequest()
+        request.step.actions[1].floats.array.append(value)
+        request.step.actions[1].shape[:] = 1000, 2
+        wire = request.SerializeToString()
+        if not inside:
+            with pytest.raises(DecodeError, match="'x' is out of bounds"):
+                d.decode_step_request(manager, wire, check_bounds=True, copy=copy)
+            continue
+        decoded = d.decode_step_request(manager, wire, check_bounds=True, copy=copy)
+        assert decoded is not None
+        assert (decoded[0]["x"].strides == (0, 0)) is (copy is not True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import tracemalloc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -163,6 +164,34 @@ def test_the_limit_of_what_is_expanded(value: Any, itemsize: int) -> None:
     assert tensors.decode_tensor(wire, limits=limits).size == 100
     with pytest.raises(LimitExceeded, match=f"{100 * itemsize} is over the limit expanded="):
         tensors.decode_tensor(wire, limits=Limits(expanded=100 * itemsize - 1))
+
+
+@pytest.mark.parametrize("copy", [False, None])
+@pytest.mark.parametrize(
+    "value", [np.float64(1), np.bool_(0), np.int32(-1), np.str_("höh"), np.uint8(3)]
+)
+def test_broadcast_needs_no_memory_without_copies(value: Any, copy: bool | None) -> None:
+    wire = broadcast(tensors.encode_tensor(value), 1000, 1000)
+    tracemalloc.start()
+    array = tensors.decode_tensor(wire, copy=copy, limits=Limits(expanded=100))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4096
+    assert sys.getsizeof(array) < 1000
+    assert (array.strides, array.flags.writeable) == ((0, 0), False)
+    filled = tensors.decode_tensor(wire)
+    assert filled.flags.owndata
+    assert filled.flags.writeable
+    assert filled.dtype == array.dtype
+    np.testing.assert_array_equal(filled, array)
+
+
+def test_broadcast_of_more_bytes_than_memory_has_addresses() -> None:
+    wire = broadcast(tensors.encode_tensor("a" * 100), *[2**20] * 2, 2**17)
+    for copy in (True, False, None):
+        with pytest.raises(LimitExceeded) as caught:
+            tensors.decode_tensor(wire, copy=copy)
+        assert caught.value.limit == "expanded"
 
 
 def test_short_varints_and_padded_strings_expand_too() -> None:
