@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
+import logging
 import queue
 import re
 import time
@@ -42,6 +43,8 @@ from rlwire.sessions.grpc import GrpcServerSession
 from rlwire.sessions.grpc.calls import metadata_of
 from rlwire.sessions.grpc.server import BEGUN, CallEvent
 from rlwire.sessions.websocket import WebSocketServerSession
+
+logger = logging.getLogger(__name__)
 
 _SESSIONS: Final = {"rlx": "RLX", "dm-env-rpc": "DmEnvRpc", "openpi": "OpenPI", "rllink": "RLlink"}
 _MISSING: Final = object()
@@ -116,6 +119,7 @@ def _recorded(
     talks: dict[_Key, _Conversation] = {}
     metadata: dict[int, Any] = {}  # of the last call of a connection
     labels: set[str] = set()
+    broken: set[int] = set()  # connections
     start: float | None = None
     for packet in packets(path, limits):
         number = packet.connection.number
@@ -127,8 +131,12 @@ def _recorded(
         if number not in dissectors:
             dissectors[number] = dissector(scheme, limits)
             dissectors[number].decode = _captured
-        if packet.gap:
-            raise RemoteProtocolError(f"{where}: {packet.gap} packets are not in the recording")
+        if packet.gap:  # what follows may depend on what is missing
+            logger.warning("%s: not replayed any further, because %d packets are not in the "
+                           "recording", where, packet.gap)  # fmt: skip
+            broken.add(number)
+        if number in broken:
+            packet = dataclasses.replace(packet, data=b"", ended=packet.ended or "incomplete")
         for found in dissectors[number].dissect(packet.data, packet.from_client):
             value = found.value
             if found.kind == "damaged":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import struct
 import tracemalloc
@@ -10,8 +11,11 @@ import tracemalloc
 import pytest
 
 import rlwire
+from rlwire.cli import main
 from rlwire.errors import DecodeError, RlwireError
 from rlwire.recording.files import packets
+from rlwire.recording.reading import messages
+from rlwire.testing import replay
 from rlwire.transports import recorder
 
 pytest.importorskip("mcap")
@@ -105,12 +109,65 @@ def test_mutated_files_raise_our_errors_alone(recorded, tmp_path):
             listed(tmp_path, bytes(data))
 
 
-def test_a_chunk_that_says_it_is_huge(recorded, tmp_path):
-    at = recorded.index(b"lz4") - 4 - 4 - 8  # before: the size, the CRC, the length of "lz4"
-    data = bytearray(recorded)
-    data[at : at + 8] = struct.pack("<Q", 2**60)
-    with pytest.raises(RlwireError, match="expanded"):
-        listed(tmp_path, bytes(data))
+def chunks(data):
+    """Return where each chunk's record begins, and its length."""
+    found, at = [], 8
+    while at < len(data) - 8:
+        opcode, length = struct.unpack_from("<BQ", data, at)
+        found += [(at, 9 + length)] if opcode == 6 else []
+        at += 9 + length
+    return found
+
+
+DAMAGE = {
+    "data": lambda data, at, size: data.__setitem__(at + size // 2, data[at + size // 2] ^ 1),
+    "crc": lambda data, at, size: data.__setitem__(at + 33, data[at + 33] ^ 1),
+    "kind": lambda data, at, size: data.__setitem__(at, 99),
+    "longer than the file": lambda data, at, size: data.__setitem__(at + 8, 1),
+    "longer": lambda data, at, size: data.__setitem__(at + 1, data[at + 1] ^ 128),
+    "huge": lambda data, at, size: data.__setitem__(slice(at + 25, at + 33), b"\xff" * 8),
+    "compression": lambda data, at, size: data.__setitem__(at + 37, 255),
+}
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["with a summary", "killed"])
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_chunk_is_skipped_and_counted(kind, ended, recorded, tmp_path, caplog):
+    whole, places = listed(tmp_path, recorded), chunks(recorded)
+    for number in range(1 if ended else 2, len(places) - 1):  # of a killed process, the channels
+        data = bytearray(recorded)
+        if not ended:
+            del data[sum(places[-1]) :]
+            if kind in ("longer than the file", "longer"):
+                continue  # nothing says where the next record begins
+        DAMAGE[kind](data, *places[number])
+        (tmp_path / "file.mcap").write_bytes(data)
+        caplog.clear()
+        found = list(packets(str(tmp_path / "file.mcap")))
+        lost = len(whole) - len(found)
+        assert lost > 0 or kind == "longer"
+        assert lost < len(whole) / 2
+        missing = iter(whole)
+        assert all((each.from_client, each.data, each.ended) in missing for each in found)
+        assert f"with {lost} packets" in caplog.text
+        gaps = [each.gap for each in found if each.gap]
+        assert (len(gaps), sum(gaps)) == (2 * (lost > 0), lost)
+
+
+def test_a_damaged_recording_is_shown_exported_and_replayed(recorded, tmp_path, capsys):
+    path, data = tmp_path / "file.mcap", bytearray(recorded)
+    at, size = chunks(recorded)[2]
+    data[at + size // 2] ^= 1
+    path.write_bytes(data)
+    assert main(["inspect", str(path), "--json"]) == 0
+    kinds = [json.loads(line)["kind"] for line in capsys.readouterr().out.splitlines()]
+    assert kinds.index("gap") < len(kinds) - kinds[::-1].index("StepResponse")
+    assert kinds[-1] == "closed"
+    episodes = [each for message in messages(packets(str(path))) for each in message.episodes]
+    assert 10 < len(episodes) < 20
+    with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
+        replayed = replay(str(path), server.url, ignore=["*"])
+    assert 0 < replayed < kinds.count("StepResponse")
 
 
 @pytest.mark.parametrize("packed", ["lz4", "zstd", ""])
