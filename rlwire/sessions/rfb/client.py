@@ -16,6 +16,7 @@ Source: RFC 6143; Fence, ContinuousUpdates and LastRect: rfbproto.rst.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -55,6 +56,10 @@ LOSSLESS: tuple[Encoding, ...] = (
 """The default encodings, the best first: servers use the first that they support."""
 
 _CHANGES = 1024  # rectangles for `pop_changes` before they are merged
+_FRAMES = 16  # times `Limits.pixels`: pixels that a second pays for, of which two may be saved
+_LEAST = 1 << 20  # but at least this many
+_ALLOCATED = 8  # a pixel of a new size costs as much as painting this many
+_REFILL = 0.05  # seconds between refills while more than one second's pixels are used up
 _KEPT = 128  # bytes of overhead for each rectangle in memory
 _ENDLESS = 1 << 62  # rectangles of an update that a LastRect ends
 _KNOWN_FLAGS = rfb.FENCE_BLOCK_BEFORE | rfb.FENCE_BLOCK_AFTER | rfb.FENCE_SYNC_NEXT
@@ -99,7 +104,7 @@ class RfbClientSession:
 
     `painting` is a context manager, such as a lock, that is entered while pixels change.
     `update_timeout` is in seconds from the start of an update. `limits.pixels` limits the
-    framebuffer, `received` an update, `string` a cut text.
+    framebuffer and what is painted in a second, `received` an update, `string` a cut text.
     """
 
     hangs_up = True
@@ -125,6 +130,9 @@ class RfbClientSession:
         self._painting = nullcontext() if painting is None else painting
         self._update_timeout = update_timeout
         self._due: float | None = None  # deadline of the update
+        self._rate = max(_FRAMES * self._limits.pixels, _LEAST)
+        self._credit = 2.0 * self._rate  # pixels that may be painted now, whatever updates have
+        self._refilled = -math.inf
         self.opened = False
         self._outgoing: list[Any] = []
         self._decoder: Any = None
@@ -262,6 +270,7 @@ class RfbClientSession:
         with self._painting:
             for message, offset, count in unpainted:
                 painted = paint(message, offset, count, self._spent)
+                self._pay(self._decoder.painted - self._spent)
                 self._spent = self._decoder.painted
                 self.rectangles += len(painted)
                 self._painted += painted
@@ -276,6 +285,7 @@ class RfbClientSession:
         if (width, height) == (framebuffer.width, framebuffer.height):
             return []
         self._check_size(width, height)
+        self._pay(_ALLOCATED * width * height)
         most = self._decoder.most
         with self._painting:
             framebuffer.resize(width, height)
@@ -291,6 +301,15 @@ class RfbClientSession:
             self._outgoing.append(rfb.EnableContinuousUpdates(True, 0, 0, width, height))
         self._request(incremental=False)
         return [Resized(width, height)]
+
+    def _pay(self, pixels: float) -> None:
+        """Count pixels: the server chooses how many updates and sizes it sends, and when."""
+        self._credit -= pixels
+        if self._credit < 0:
+            advice = "pixels a second, of updates and new sizes"
+            raise LimitExceeded(
+                "painted", self._rate, int(self._rate - self._credit), advice=advice
+            )
 
     def _check_size(self, width: int, height: int) -> None:
         if width * height > self._limits.pixels:
@@ -362,9 +381,14 @@ class RfbClientSession:
         return []
 
     def next_deadline(self) -> float | None:
-        return self._due if self._left else None
+        due = self._due if self._left else None
+        if self._credit < self._rate:
+            due = min(self._refilled + _REFILL, math.inf if due is None else due)
+        return due
 
     def tick(self, now: float) -> None:
+        self._credit += (now - self._refilled) * self._rate
+        self._credit, self._refilled = min(self._credit, 2.0 * self._rate), now
         if not self._left or self._update_timeout is None:
             self._due = None
         elif self._due is None:

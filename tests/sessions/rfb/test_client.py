@@ -439,6 +439,48 @@ def test_new_sizes_count_as_painted() -> None:
     assert caught.value.limit == "painted"
 
 
+FILL = sign(Encoding.TIGHT, 0, 0, 256, 256, b"\x80\1\2\3")
+STORMS = {
+    "fills": (lambda _: update(*[FILL] * 16), 2),
+    "sizes": (lambda number: update(sign(Encoding.DESKTOP_SIZE, 0, 0, 256, 255 + number % 2)), 4),
+    "an empty update between sizes": (
+        lambda number: update(sign(Encoding.DESKTOP_SIZE, 0, 0, 256, 255 + number % 2)) + update(),
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("continuous", [True, False])
+@pytest.mark.parametrize("kind", STORMS)
+def test_pixels_and_sizes_are_paid_by_time(kind: str, continuous: bool) -> None:
+    storm, most = STORMS[kind]
+    talk = Talk(limits=Limits(pixels=2**16), continuous=continuous)
+    talk.hear(greeting()[: -len(init())] + init(256, 256))
+    if continuous:
+        talk.hear(encode(EndOfContinuousUpdates()))
+    talk.core.check(100.0)
+    for number in range(20):
+        talk.hear(storm(number))
+        talk.core.check(101.0 + number)  # each costs half of a second's, or all
+    before = talk.session.updates
+    with pytest.raises(LimitExceeded) as caught:
+        talk.hear(b"".join(map(storm, range(20, 40))))
+    assert caught.value.limit == "painted"
+    assert talk.session.updates - before <= most
+    assert talk.session.closed
+
+
+def test_a_session_asks_for_a_tick_before_pixels_run_out() -> None:
+    talk = Talk(limits=Limits(pixels=2**16))
+    talk.hear(greeting()[: -len(init())] + init(256, 256))
+    talk.core.check(100.0)
+    assert talk.session.next_deadline() is None
+    talk.hear(update(*[FILL] * 16) + update(FILL))
+    due = talk.session.next_deadline()
+    assert due is not None
+    assert 100.0 < due < 101.0
+
+
 def test_an_update_that_never_ends_is_late() -> None:
     talk = opened(update_timeout=5.0)
     talk.hear(update(rectangle(), rectangle())[:-1])
