@@ -22,7 +22,7 @@ from rlwire.environments.fitting import fitting
 from rlwire.environments.spaces import spaces_of
 from rlwire.errors import DecodeError, LimitExceeded, is_secret
 from rlwire.limits import Limits, checked
-from rlwire.recording.messages import Buffer, Dissected, Dissector, EnvStep
+from rlwire.recording.messages import Budget, Buffer, Dissected, Dissector, EnvStep
 
 FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionError)
 """What codecs and spaces raise for bytes from anywhere; not `MissingExtra`."""
@@ -143,6 +143,7 @@ class StreamDissector:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = checked(limits)
         self.received = min(self.limits.received, self.limits.message)
+        self.budget = Budget()
         self._inputs = {side: _Input(bytearray()) for side in (True, False)}
         self.sides: dict[bool, Any] = {side: self.side(side, False) for side in self._inputs}
 
@@ -160,6 +161,12 @@ class StreamDissector:
 
     def side(self, from_client: bool, begun: bool) -> Any:
         """Return a new state of a direction; `begun` if its next frame may not be the first."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of messages that are not complete; see `rlwire.recording.messages.Dissector`."""
+        sides = sum(getattr(side, "held", 0) for side in self.sides.values())
+        return sides + sum(len(each.data) for each in self._inputs.values())
 
     def dissect(self, data: Buffer, from_client: bool, gap: int = 0) -> Iterator[Dissected]:
         """Decode the next bytes of one direction; see `rlwire.recording.messages.Dissector`."""
@@ -208,6 +215,10 @@ class _WebSocketSide(websocket.WebSocketEndpoint):
     def __init__(self, from_client: bool, limits: Limits) -> None:
         super().__init__(not from_client, "any", limits)
         self.payload = bytearray()
+
+    @property
+    def held(self) -> int:
+        return len(self.payload)
 
 
 class WebSocketDissector(StreamDissector):
@@ -293,6 +304,10 @@ class _GrpcSide(http2.Http2Endpoint):
         if begun:
             for frame in (http2.PREFACE, http2.settings({}))[not from_client :]:
                 self.receive(frame)
+
+    @property
+    def held(self) -> int:
+        return sum(stream.partial for stream in self.streams.values())
 
     def begin(self, number: int) -> None:
         """Prepare for a frame with DATA."""

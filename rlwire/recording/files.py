@@ -38,7 +38,7 @@ def packets(path: str, limits: Limits | None = None) -> Iterator[Packet]:
     Raises:
         DecodeError: it is not a recording of rlwire, or nothing in it can be read; has the offset.
         LimitExceeded: it expands to more than ``limits.expanded`` and 256 times its size; or
-            nothing can be read but records longer than ``limits.expanded``.
+            there are only records longer than ``limits.received``.
         MissingExtra: the package mcap is missing.
     """
     with optional("mcap", "record"):
@@ -50,10 +50,12 @@ def packets(path: str, limits: Limits | None = None) -> Iterator[Packet]:
 class _Reader:
     def __init__(self, file: IO[bytes], path: str, limits: Limits) -> None:
         self._file, self._path = file, path
-        self._most = limits.expanded + _OVERHEAD
+        self._most = limits.received + _OVERHEAD
+        self._expanded = limits.expanded
         self._channels: dict[int, tuple[RecordedConnection, str]] = {}
         self._connections: dict[int, RecordedConnection] = {}
         self._gaps: dict[tuple[int, bool], int] = {}  # by connection, from_client
+        self._paid = 0  # bytes of the file whose packets were read
         self._left = 0  # bytes that further chunks may expand to
         self._fault: RlwireError | None = None  # the first one
         self._skipped = self._lost = 0  # damaged parts, and packets in them
@@ -97,7 +99,7 @@ class _Reader:
         from mcap.writer import MCAP0_MAGIC
 
         file, end = self._file, os.fstat(self._file.fileno()).st_size
-        self._left = self._most + _RATIO * end
+        self._left = self._expanded + _RATIO * end
         if file.read(len(MCAP0_MAGIC)) != MCAP0_MAGIC:
             raise self._wrong("not an MCAP file")
         places: list[int] | None = None
@@ -112,7 +114,7 @@ class _Reader:
                 if after > end or not 0 < opcode <= max(Opcode):
                     raise ValueError(f"no record begins at byte {at}")
                 if length > self._most:
-                    raise LimitExceeded("expanded", self._most, length, offset=at)
+                    raise LimitExceeded("received", self._most, length, offset=at)
                 if opcode == Opcode.CHUNK:
                     yield from self._chunk(_parsed(opcode, file.read(length)))
                     damaged = False
@@ -136,11 +138,11 @@ class _Reader:
 
     def _chunk(self, chunk: Any) -> Iterator[Any]:
         if chunk.uncompressed_size > self._most:
-            raise LimitExceeded("expanded", self._most, chunk.uncompressed_size)
+            raise LimitExceeded("received", self._most, chunk.uncompressed_size)
         self._left -= chunk.uncompressed_size
         if self._left < 0:
             raise LimitExceeded(
-                "expanded", self._most, self._most - self._left, offset=self._file.tell(),
+                "expanded", self._expanded, self._expanded - self._left, offset=self._file.tell(),
                 advice=f"of a whole file, besides {_RATIO} times its size",
             )  # fmt: skip
         data = _expanded(chunk)
@@ -201,7 +203,8 @@ class _Reader:
             data, ended = b"", str(event["ended"]) or "closed"
         times = message.log_time / 1e9, message.publish_time / 1e9
         gap = self._gaps.pop((number, from_client), 0)
-        yield Packet(connection, from_client, *times, data, gap, ended)
+        paid, self._paid = self._file.tell() - self._paid, self._file.tell()
+        yield Packet(connection, from_client, *times, data, gap, ended, paid)
 
     def _wrong(self, text: str) -> DecodeError:
         return DecodeError(f"{self._path}: {text}", offset=self._file.tell())

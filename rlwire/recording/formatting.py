@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from rlwire.errors import quoted, shown
+from rlwire.recording.messages import Budget
 
 _NESTED: Final = (dict, list, tuple, np.ndarray)
 _BYTES: Final = (bytes, bytearray, memoryview)
@@ -60,16 +61,24 @@ def _part(value: Any, digits: int = 6) -> str:
     return quoted(str(value)) if isinstance(value, str) else shown(str(value), 100)
 
 
-def as_json(value: Any) -> Any:
-    """Return a value of JSON: arrays as dtype, shape and values or base64, NaN as "nan"."""
+def as_json(value: Any, budget: Budget | None = None) -> Any:
+    """Return a value of JSON: arrays as dtype, shape and values or base64, NaN as "nan".
+
+    Once `budget` is used up, arrays have no data: a small message may stand for a large array.
+    """
     if isinstance(value, np.ndarray):
         listed = value.size <= LISTED or value.dtype.hasobject
-        data = {"values": as_json(value.ravel().tolist())} if listed else as_json(value.tobytes())
+        data = {"left out": f"{value.nbytes} bytes"}
+        if budget is None or listed or budget.written >= value.nbytes:
+            data = as_json(value.ravel().tolist() if listed else value.tobytes())
+            data = {"values": data} if listed else data
+            if budget is not None:
+                budget.written -= value.nbytes
         return {"dtype": str(value.dtype), "shape": list(value.shape), **data}
     if isinstance(value, dict):
-        return {str(key): as_json(each) for key, each in value.items()}
+        return {str(key): as_json(each, budget) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_json(each) for each in value]
+        return [as_json(each, budget) for each in value]
     if isinstance(value, _BYTES):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, np.generic):

@@ -24,7 +24,7 @@ from PIL import Image
 from rlwire.errors import shown
 from rlwire.recording import files
 from rlwire.recording.formatting import LISTED, as_json, brief, images
-from rlwire.recording.messages import Packet
+from rlwire.recording.messages import Budget, Packet
 from rlwire.recording.reading import Message, messages
 from rlwire.recording.tapping import tap
 
@@ -109,20 +109,25 @@ def run(given: argparse.Namespace) -> None:
 
 
 def _lines(given: argparse.Namespace, source: Iterable[Packet]) -> Iterator[str]:
-    found, numbers = _filtered(given, source), itertools.count(1)
+    budget = Budget()
+    found, numbers = _filtered(given, messages(source, budget=budget)), itertools.count(1)
     for rows in _statistics(found) if given.statistics else ():
         yield from map(json.dumps, map(as_json, rows)) if given.json else _table(rows)
     for message in (message for message, selected in found if selected):
         names = []
         for image in images(message.decoded.value) if given.images else ():
+            budget.pixels -= image.size
+            if budget.pixels < 0:
+                names.append("left out")
+                continue
             names.append(f"{next(numbers):06}.png")
             Image.fromarray(image).save(given.images / names[-1])
-        yield _json(message, names) if given.json else _line(message, names, given.wall)
+        yield _json(message, names, budget) if given.json else _line(message, names, given.wall)
 
 
-def _filtered(given: argparse.Namespace, source: Iterable[Packet]) -> _Found:
+def _filtered(given: argparse.Namespace, found: Iterable[Message]) -> _Found:
     """Yield messages, and whether they are selected; others may be replies, or end episodes."""
-    for message in messages(source):
+    for message in found:
         number, decoded = message.packet.connection.number, message.decoded
         if message.seconds > given.until:
             break
@@ -156,7 +161,7 @@ def _line(message: Message, names: list[str], wall: bool) -> str:
     return (head + rest)[:width].rstrip()
 
 
-def _json(message: Message, names: list[str]) -> str:
+def _json(message: Message, names: list[str], budget: Budget) -> str:
     packet, decoded = message.packet, message.decoded
     facts = {
         "time": message.seconds,
@@ -170,7 +175,7 @@ def _json(message: Message, names: list[str]) -> str:
         **({"error": decoded.error} if decoded.error else {}),
         "value": decoded.value,
     }
-    return json.dumps(as_json(facts))
+    return json.dumps(as_json(facts, budget))
 
 
 def _source(packet: Packet) -> _Row:

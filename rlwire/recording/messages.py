@@ -11,6 +11,9 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 UNKNOWN: Final = object()
 """A part of an `EnvStep` that a message does not have."""
 
+MESSAGES: Final = 2**18
+"""Messages of a file that its size does not pay for."""
+
 
 @dataclass(frozen=True)
 class RecordedConnection:
@@ -41,6 +44,7 @@ class Packet:
         monotonic: seconds of the recorder's monotonic clock.
         gap: packets of this connection that the recorder has dropped before this one.
         ended: why the connection ended; `data` is then empty.
+        paid: bytes of the file, or from the peer, that were read for it and those after it.
     """
 
     connection: RecordedConnection
@@ -50,6 +54,30 @@ class Packet:
     data: bytes
     gap: int = 0
     ended: str = ""
+    paid: int = 0
+
+
+@dataclass(slots=True)
+class Budget:
+    """What the connections of one file or tap may use together, beyond what `pay` adds.
+
+    A recording of rlwire stays far below: LZ4 makes 255 bytes of one at most, and a packet has 10
+    or more, beside its bytes.
+
+    Attributes:
+        messages: to be decoded.
+        pixels: to be painted, or written as images.
+        written: bytes of arrays in JSON.
+    """
+
+    messages: float = MESSAGES
+    pixels: float = 2**27
+    written: float = 2**26
+
+    def pay(self, size: int) -> None:
+        self.messages += size / 2
+        self.pixels += size * 4096
+        self.written += size * 256
 
 
 @dataclass(slots=True)
@@ -105,8 +133,15 @@ class Dissected:
 class Dissector(Protocol):
     """Decodes both directions of one connection. A protocol's front module names its class.
 
-    It is made with a `rlwire.limits.Limits`. It raises nothing for invalid bytes.
+    It is made with a `rlwire.limits.Limits`. It raises nothing for invalid bytes. `budget` is set
+    to that of all connections.
     """
+
+    budget: Budget
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that it holds for messages to come."""
 
     def dissect(self, data: Buffer, from_client: bool, gap: int = 0) -> Iterator[Dissected]:
         """Decode the next bytes of one direction, however they are cut.

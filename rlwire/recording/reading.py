@@ -12,10 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlwire.errors import LimitExceeded
+from rlwire.limits import DEFAULT
 from rlwire.recording.dissecting import dissector
-from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep, Packet
+from rlwire.recording.messages import MESSAGES, UNKNOWN, Budget, Dissected, EnvStep, Packet
 
 logger = logging.getLogger(__name__)
+
+_DECODERS = 4096  # connections that are decoded at a time
 
 
 class Position(NamedTuple):
@@ -144,25 +148,47 @@ class Message:
     episodes: list[RecordedEpisode]
 
 
-def messages(packets: Iterable[Packet], keep: bool = False) -> Iterator[Message]:
+def messages(
+    packets: Iterable[Packet], keep: bool = False, budget: Budget | None = None
+) -> Iterator[Message]:
     """Decode packets one by one; `keep` keeps the episodes' values.
 
     Each connection has an event "closed" at last.
+
+    Raises:
+        LimitExceeded: the packets have more messages than `budget` allows.
     """
     decoders: dict[int, _Decoder] = {}
+    budget = Budget() if budget is None else budget
+    held: dict[int, int] = {}  # bytes, by connection
+    total, forgotten = 0, set[int]()
     start: float | None = None
     for packet in packets:
         start = packet.monotonic if start is None else start
         number = packet.connection.number
+        budget.pay(packet.paid)
         if number not in decoders:
-            decoders[number] = _Decoder(packet, keep)
+            decoders[number] = _Decoder(packet, keep, budget)
+            if number in forgotten:
+                packet = replace(packet, gap=max(packet.gap, 1))
         yield from decoders[number].decode(packet, packet.monotonic - start)
+        now = getattr(decoders[number].dissector, "held", 0)
+        held[number], total = now, total + now - held.get(number, 0)
         if packet.ended:
             del decoders[number]
+            total -= held.pop(number)
+        while total > DEFAULT.expanded or len(decoders) > _DECODERS:
+            # The largest or oldest one goes, so that others are shown.
+            large = total > DEFAULT.expanded
+            number = max(held, key=held.__getitem__) if large else next(iter(decoders))
+            if not forgotten:
+                logger.warning("connection %d is forgotten, and so are others: %d connections need "
+                               "%d bytes of memory", number, len(decoders), total)  # fmt: skip
+            forgotten.add(number)
+            total -= held.pop(number)
+            yield from decoders.pop(number).end("forgotten, for want of memory")
     for decoder in decoders.values():
-        last, seconds = decoder.last
-        end = replace(last, from_client=True, data=b"", gap=0, ended="the recording ends")
-        yield from decoder.decode(end, seconds)
+        yield from decoder.end("the recording ends")
 
 
 class _Decoder:
@@ -170,14 +196,23 @@ class _Decoder:
 
     last: tuple[Packet, float]
 
-    def __init__(self, first: Packet, keep: bool) -> None:
+    dissector: Any = None
+
+    def __init__(self, first: Packet, keep: bool, budget: Budget) -> None:
         self._positions: list[Position] = []
+        self._budget = budget
         self._builders = defaultdict[str, EpisodeBuilder](lambda: EpisodeBuilder(keep))
         try:
-            self._dissect = dissector(first.connection.protocol).dissect
+            self.dissector = dissector(first.connection.protocol)
+            self.dissector.budget = budget
+            self._dissect = self.dissector.dissect
         except ValueError as error:
             logger.warning("connection %d is shown as bytes: %s", first.connection.number, error)
             self._dissect = lambda data, *_: iter([Dissected("bytes", data, len(data))])
+
+    def end(self, why: str) -> Iterator[Message]:
+        last, seconds = self.last
+        return self.decode(replace(last, from_client=True, data=b"", gap=0, ended=why), seconds)
 
     def decode(self, packet: Packet, seconds: float) -> Iterator[Message]:
         self.last = packet, seconds
@@ -186,6 +221,10 @@ class _Decoder:
         if packet.data:
             data = self._dissect(packet.data, packet.from_client, packet.gap)
         for each in chain([gap] * (packet.gap > 0), data, [closed] * (packet.ended != "")):
+            self._budget.messages -= 1
+            if self._budget.messages < 0:
+                raise LimitExceeded("messages", MESSAGES, MESSAGES + 1,
+                                    advice="of a file, beside one for 2 of its bytes")  # fmt: skip
             episodes, positions = [], []
             for step in each.steps:
                 builder = self._builders[step.environment]

@@ -10,7 +10,7 @@ import queue
 import signal
 import socket
 from collections.abc import Iterator
-from threading import Thread
+from threading import Semaphore, Thread
 from time import monotonic, sleep, time
 from typing import Final
 
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 _CHUNK: Final = 2**16
 _QUEUED: Final = 2**12  # packets: 256 MiB
+_CONNECTIONS: Final = 256  # at a time
 _PATIENCE: Final = 30.0  # seconds to connect
 _PAUSE: Final = 0.5  # seconds after a failed accept(), such as without descriptors
 
@@ -86,6 +87,7 @@ class _Carrier:
         # One that a signal's handler may put into.
         self.packets: queue.SimpleQueue[Packet | None] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
+        self._free = Semaphore(_CONNECTIONS)
 
     def accept(self, sock: socket.socket, label: str, to: Address) -> None:
         while True:
@@ -98,6 +100,11 @@ class _Carrier:
                 sleep(_PAUSE)
                 continue
             peer = peer_name(client, name)
+            if not self._free.acquire(blocking=False):
+                client.close()
+                logger.warning("%s: rejected, because %d connections are tapped already",
+                               peer, _CONNECTIONS)  # fmt: skip
+                continue
             connection = RecordedConnection(next(self._numbers), label, "server", peer)
             run_in_thread(f"tap {peer}", self.carry, connection, client, to)
 
@@ -107,7 +114,9 @@ class _Carrier:
         def pump(up: bool, source: socket.socket, sink: socket.socket) -> None:
             with contextlib.suppress(OSError):
                 while data := source.recv(_CHUNK):
-                    packet = Packet(connection, up, time(), monotonic(), data, gaps[up])
+                    packet = Packet(
+                        connection, up, time(), monotonic(), data, gaps[up], paid=len(data)
+                    )
                     if self.packets.qsize() < _QUEUED:
                         self.packets.put(packet)  # before its reply
                         gaps[up] = 0
@@ -131,3 +140,4 @@ class _Carrier:
                 ended = f"cannot connect to {to}: {error.strerror or error}"
             dropped = sum(gaps.values())
             self.packets.put(Packet(connection, True, time(), monotonic(), b"", dropped, ended))
+        self._free.release()

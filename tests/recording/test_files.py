@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import os
 import random
 import struct
 import tracemalloc
+from collections import deque
 
 import pytest
 
 import rlwire
 from rlwire.cli import main
-from rlwire.errors import DecodeError, RlwireError
+from rlwire.errors import DecodeError, LimitExceeded, RlwireError
+from rlwire.limits import Limits
 from rlwire.recording.files import packets
 from rlwire.recording.reading import messages
 from rlwire.testing import replay
@@ -185,3 +189,25 @@ def test_other_compressions_and_bombs(packed, tmp_path):
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 500_000
+
+
+def test_a_file_expands_within_one_budget(tmp_path):
+    """Each chunk is small enough, all of them are not."""
+    from mcap.writer import CompressionType, Writer
+
+    with open(tmp_path / "run.mcap", "wb") as file:
+        writer = Writer(file, compression=CompressionType.ZSTD, chunk_size=1)
+        writer.start()
+        for number in range(1, 41):
+            facts = {"protocol": "rlx", "side": "client", "peer": "x"}
+            channel = writer.register_channel(f"/{number}/client", "rlx", 0, facts)
+            writer.add_message(channel, 1, b"999999:" + bytes(500_000), 1)
+        writer.finish()
+    size = os.path.getsize(tmp_path / "run.mcap")
+    assert size < 16_000
+    found = packets(str(tmp_path / "run.mcap"), Limits(received=2**20, expanded=2**20))
+    count = itertools.count()
+    with pytest.raises(LimitExceeded) as caught:
+        deque(zip(found, count, strict=False), 0)
+    assert caught.value.limit == "expanded"
+    assert next(count) <= (2**20 + 256 * size) / 500_000

@@ -19,15 +19,21 @@ from PIL import Image
 
 import rlwire
 from rlwire.cli import main
+from rlwire.codecs.http2.frames import frame, settings
+from rlwire.codecs.rfb.messages import RGBX, Encoding, SetPixelFormat
+from rlwire.codecs.rfb.messages import encode as encode_rfb
 from rlwire.codecs.rlx import encode
-from rlwire.recording import files
+from rlwire.errors import LimitExceeded
+from rlwire.limits import Limits
+from rlwire.recording import files, reading
 from rlwire.recording.formatting import LISTED, as_json, brief
 from rlwire.recording.inspecting import condition
-from rlwire.recording.messages import Packet, RecordedConnection
+from rlwire.recording.messages import Budget, Packet, RecordedConnection
 from rlwire.recording.reading import messages
 from rlwire.transports.recorder import Recorder
 from tests.conftest import _same
 from tests.recording.test_dissecting import LABELS, Walk, captured, talk
+from tests.sessions.rfb.test_client import FILL, greeting, init, sign, update
 
 Inspect = Callable[..., list[Any]]
 
@@ -264,3 +270,78 @@ def test_a_foreign_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     (line,) = capsys.readouterr().err.splitlines()
     assert str(file) in line
     assert "byte " in line
+
+
+def rfb(*updates: bytes, size: int = 256) -> list[Packet]:
+    """A viewer's connection, in packets that pay for nothing."""
+    hello = greeting()[: -len(init())] + init(size, size)
+    asked = b"RFB 003.008\n\1\1" + encode_rfb(SetPixelFormat(RGBX))
+    connection = RecordedConnection(1, "rfb", "client", "")
+    data = [(False, hello[:12]), (True, asked), (False, hello[12:]), *((False, x) for x in updates)]
+    return [Packet(connection, up, 1, 1, each) for up, each in data]
+
+
+PIXELS = {
+    "fills": update(*[FILL] * 4),
+    "sizes": b"".join(update(sign(Encoding.DESKTOP_SIZE, 0, 0, 256, 255 + x)) for x in (0, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", PIXELS)
+def test_pixels_are_painted_within_one_budget(kind: str) -> None:
+    budget = Budget(pixels=2**20)
+    found = list(messages(rfb(*[PIXELS[kind]] * 16), budget=budget))
+    shown = ["screen" in x.decoded.value for x in found if x.decoded.kind == "FramebufferUpdate"]
+    assert shown[0]
+    assert not shown[-1]
+    assert -(2**20) < budget.pixels < 2**16
+    budget.pay(2**10)  # what comes later pays for its own pixels
+    (*_, last, _) = messages(rfb(*[PIXELS["fills"]] * 8), budget=budget)
+    assert "screen" in last.decoded.value
+
+
+def test_json_has_each_screen_while_the_file_pays_for_it() -> None:
+    budget, lines = Budget(written=300_000), []
+    for message in messages(rfb(*[update(FILL[:4] + b"\0\1\0\1" + FILL[8:])] * 9)):
+        lines.append(json.dumps(as_json(message.decoded.value, budget)))
+    assert sum("base64" in line for line in lines) == 1
+    assert sum("196608 bytes" in line for line in lines) == 8
+    assert sum(map(len, lines)) < 300_000
+
+
+def test_messages_are_decoded_within_one_budget() -> None:
+    found = messages(packets("dm-env-rpc"), budget=Budget(messages=10))
+    assert len([next(found) for _ in range(10)]) == 10
+    with pytest.raises(LimitExceeded) as caught:
+        next(found)
+    assert caught.value.limit == "messages"
+
+
+WAITING = {
+    "rlx": b"99999:",
+    "rllink": b"00099999",
+    "openpi": b"\x02\x7f" + (99_999).to_bytes(8, "big"),
+    "dm-env-rpc": settings({}) + frame(0, 0, 1, b"\0\0\1\x86\x9f" + bytes(16_000)),
+}
+
+
+@pytest.mark.parametrize("label", WAITING)
+def test_connections_share_the_memory_for_incomplete_messages(
+    label: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reading, "DEFAULT", Limits(expanded=100_000))
+    small, large = packets(label), WAITING[label] + bytes(0 if "dm" in label else 16_000)
+    loud = [
+        Packet(RecordedConnection(number, label, "server", ""), False, 1, 1, large)
+        for number in range(2, 22)
+    ]
+    found = list(messages([*small[:10], *loud, *small[10:]]))
+    forgotten = [x for x in found if "forgotten" in str(x.decoded.value)]
+    assert len(forgotten) == 14
+    assert 1 not in [x.packet.connection.number for x in forgotten]
+    mine = [x.decoded.kind for x in found if x.packet.connection.number == 1]
+    assert mine == [x.decoded.kind for x in messages(small)]
+    assert caplog.text.count("forgotten") == 1
+    monkeypatch.setattr(reading, "_DECODERS", 5)
+    *_, last = messages([*loud, replace(loud[0], from_client=True)])
+    assert last.decoded.value == "the recording ends"

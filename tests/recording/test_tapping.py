@@ -103,6 +103,33 @@ def test_who_looks_on_slowly_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) ->
     assert facts == [(b"more", 18, ""), (b"last", 0, ""), (b"", 1, "closed")]
 
 
+def test_a_tap_has_a_bound_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tapping, "_CONNECTIONS", 2)
+    carrier = tapping._Carrier()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_server(("127.0.0.1", 0)) as sock,
+    ):
+        to = tapping.Address(*server.getsockname())
+        tapping.run_in_thread("tap", carrier.accept, sock, "rlx", to)
+        for _ in range(3):  # a connection that has ended makes room
+            pairs = []
+            for _ in range(2):
+                client = socket.create_connection(sock.getsockname())
+                pairs += [client, server.accept()[0]]
+            with socket.create_connection(sock.getsockname()) as third:
+                third.settimeout(30)
+                assert third.recv(1) == b""
+            for each in pairs:
+                each.close()
+            for _ in range(2):
+                assert carrier.packets.get(timeout=30).ended == "closed"
+            assert carrier._free.acquire(timeout=30)
+            assert carrier._free.acquire(timeout=30)
+            carrier._free.release(2)
+        sock.shutdown(socket.SHUT_RDWR)
+
+
 @pytest.mark.parametrize(
     ("urls", "names"),
     [

@@ -30,7 +30,8 @@ class RfbDissector(StreamDissector):
     """Dissects RFB, with the pixels of viewers that ask for 32 bits.
 
     The ``screen`` of a FramebufferUpdate is a view of the pixels, which the next update changes. It
-    is missing after a gap or a damaged rectangle, until another one has painted the whole screen.
+    is missing after a gap, a damaged rectangle, or one that `budget` does not pay for, until
+    another one has painted the whole screen.
     Offsets in a rectangle's error are relative to the rectangle.
     """
 
@@ -40,7 +41,13 @@ class RfbDissector(StreamDissector):
         self._format: Any = rfb.RGB888
         self._decoder: Any = None
         self._stage: dict[bool, _Stage] = {}
+        self._rectangles: list[dict[str, Any]] = []
         super().__init__(limits)
+
+    @property
+    def held(self) -> int:
+        screen = self._decoder.framebuffer.pixels.nbytes if self._decoder else 0
+        return super().held + screen + _KEPT * len(self._rectangles)
 
     def side(self, from_client: bool, begun: bool) -> Iterator[_Stage]:
         self._stage.pop(from_client, None)
@@ -70,7 +77,7 @@ class RfbDissector(StreamDissector):
             count = int.from_bytes(frame[2:], "big")
             self._left = 1 << 62 if count == rfb.UNTIL_LAST else count
             self._offset, self._size, self._painted = offset, 0, 0
-            self._rectangles: list[dict[str, Any]] = []
+            self._rectangles = []
         self._size += len(frame)
         if not self._left:
             value: dict[str, Any] = {"rectangles": self._rectangles}
@@ -192,10 +199,19 @@ class RfbDissector(StreamDissector):
             if encoding == Encoding.DESKTOP_SIZE or (
                 encoding == Encoding.EXTENDED_DESKTOP_SIZE and not y
             ):
+                cost = 8 * width * height  # allocating costs more than painting
+                if self.budget.pixels < cost:
+                    self._torn, cost = True, 0
+                    screen.resize(0, 0)  # then nothing is copied
+                self.budget.pixels -= cost
                 screen.resize(width, height)
             if encoding < 0:
                 return
+            if self.budget.pixels < 0:
+                advice = "not painted: the recording pays for no more pixels"
+                raise LimitExceeded("painted", self._decoder.most, width * height, advice=advice)
             self._decoder.paint(frame, 0, 1, self._painted)
+            self.budget.pixels -= self._decoder.painted - self._painted
         except RlwireError as error:
             found["error"], self._torn = str(error), True
             self._decoder = RectangleDecoder(screen, limits=self.limits)  # zlib's streams are lost
