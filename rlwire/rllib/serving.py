@@ -345,10 +345,10 @@ class _Training:
                 if server._iterations is not None and done >= server._iterations:
                     server.stop_soon()
                     break
-        except Exception:
+        except (Exception, SystemExit) as error:
             if not worker.stopping:
                 logger.exception("RLlib failed; stopping the server")
-                server.stop_soon()
+                server.stop_soon(error)
         self._save()
 
     def _save(self) -> None:

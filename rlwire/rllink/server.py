@@ -359,7 +359,7 @@ class LearnerServer(Server):
                 if episodes := self.sample():
                     state = self._learner.learn(episodes) or state
                 self.set_state(state)
-        except Exception:
+        except (Exception, SystemExit) as error:
             if not worker.stopping:
                 logger.exception("the learner failed, stopping the server")
-                self.stop_soon()
+                self.stop_soon(error)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import EllipsisType
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
-from rlwire.errors import on_error
+from rlwire.errors import RlwireError, describe, on_error
 from rlwire.registry import URL, served_at
 from rlwire.serving.stopping import Stopping, stop_signals
 from rlwire.transports.address import Address, AddressLike, parse
@@ -69,6 +69,7 @@ class BackgroundServer(ABC):
         self._running: Running | None = None
         self._stopping: Stopping | None = None
         self._stopped = threading.Event()
+        self._fatal: BaseException | None = None
         self._guarded = False
         self._encrypted = False
         self.initializer: Callable[[], None] | None = None
@@ -122,6 +123,7 @@ class BackgroundServer(ABC):
         if self._running is not None:
             raise RuntimeError(f"the server {self.url} is already running")
         self._stopped.clear()
+        self._fatal = None
         self._running = self._run()
         logger.log(self._level, "serving %s, %s", self.url, self._details())
         if not self._guarded:
@@ -146,8 +148,12 @@ class BackgroundServer(ABC):
         if stopping is not None:
             stopping.ask()
 
-    def stop_soon(self) -> None:
-        """Call `stop` in a new thread, for a caller that `stop` would wait for."""
+    def stop_soon(self, error: BaseException | None = None) -> None:
+        """Call `stop` in a new thread, for a caller that `stop` would wait for.
+
+        An `error` that ends the server is raised by `serve_forever`.
+        """
+        self._fatal = error
         run_in_thread("rlwire stop", self.stop)
 
     def drain(self, seconds: float, grace: float = 5.0) -> None:
@@ -176,6 +182,7 @@ class BackgroundServer(ABC):
 
         Raises:
             OSError: the server cannot listen on the address.
+            RlwireError: an error stopped the server.
         """
         try:
             with stop_signals() as self._stopping:
@@ -191,6 +198,8 @@ class BackgroundServer(ABC):
             # The previous signal handlers are restored: a second Ctrl-C interrupts.
             self._stopping = None
             self.stop()
+        if self._fatal is not None:
+            raise RlwireError(f"{self.url} stopped: {describe(self._fatal)}") from self._fatal
 
     @abstractmethod
     def _run(self) -> Running:

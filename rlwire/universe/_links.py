@@ -169,7 +169,7 @@ class Link:
         self._attempt: asyncio.Task[Any] | None = None
         self._calling = False
         self._closed = False
-        self._wanted: tuple[str | None, int | None] | None = None  # the reset to send
+        self._wanted: tuple[str | None, int | None, Mapping[str, Any] | None] | None = None
         self._resets = 0
         self._env_id: str | None = None  # of the last reset
         self._entered: str | None = None  # the episode in the reply to a reset
@@ -225,7 +225,7 @@ class Link:
             self._mask()
             logger.info("%s: connected", self.remote.label)
             if self._wanted is None and self._resets:
-                self._wanted = self._env_id, None  # start an episode after a reconnect
+                self._wanted = self._env_id, None, None  # start an episode after a reconnect
             self._send_reset()
         except Exception as error:
             self._note_failure(what, error, lost=False)
@@ -312,11 +312,13 @@ class Link:
 
     # Resets and actions.
 
-    def reset(self, env_id: str | None, seed: int | None) -> None:
+    def reset(
+        self, env_id: str | None, seed: int | None, options: Mapping[str, Any] | None = None
+    ) -> None:
         """Request an episode as soon as the remote is connected; masked until it runs."""
         self._resets += 1
         self._env_id = env_id
-        self._wanted = env_id, seed
+        self._wanted = env_id, seed, options
         self._entered = None
         self._mask()
         if self.connected:
@@ -331,11 +333,17 @@ class Link:
             self._loop.create_task(self._reset(client, *wanted, self._resets))
 
     async def _reset(
-        self, client: AsyncRewarderClient, env_id: str | None, seed: int | None, number: int
+        self,
+        client: AsyncRewarderClient,
+        env_id: str | None,
+        seed: int | None,
+        options: Mapping[str, Any] | None,
+        number: int,
     ) -> None:
         entered = failed = None
+        rate, env_id = self._options.rate, env_id or self.remote.env_id
         try:
-            entered = await client.reset(env_id or self.remote.env_id, seed, fps=self._options.rate)
+            entered = await client.reset(env_id, seed, fps=rate, options=options)
         except Exception as error:
             failed = error
         if client is self.client and number == self._resets:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rlwire.codecs.rewarder.infos import SPACES, mark_arrays
 from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.fitting import fitting, plain
 from rlwire.environments.spaces import spaces_of
@@ -28,7 +29,7 @@ from rlwire.universe._links import Link, LinkOptions, LinkStep, RemoteScreen
 from rlwire.universe._loop import ClientLoop, shared_loop
 from rlwire.universe.input import PEEK, split_action
 from rlwire.universe.remotes import Remote, Remotes, remotes_of
-from rlwire.universe.rewarder.environment import ACTION, SPACES
+from rlwire.universe.rewarder.environment import ACTION, pop_flags
 
 VectorStep: TypeAlias = tuple[list[Any], list[float], list[bool], dict[str, Any]]
 """Observations, rewards, done flags, and the info of a vector's step."""
@@ -182,12 +183,17 @@ class UniverseEnv:
         """
         self._pictures[index].into = row
 
-    def reset(self, seed: int | Sequence[int | None] | None = None) -> list[Any]:
+    def reset(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
         """Start an episode at each index; return the observations, each None.
 
         Args:
             seed: the first index's seed, the others get the next integers; or a seed for each
                 index. Each is sent once: after a reconnect an episode starts without a seed.
+            options: of all resets, see `rlwire.universe.rewarder.RewarderClient.reset`.
         """
         seeds: list[int | None]
         if seed is None or isinstance(seed, (int, np.integer)):
@@ -196,11 +202,12 @@ class UniverseEnv:
             seeds = list(seed)
         if len(seeds) != self.n:
             raise ValueError(f"expected {self.n} seeds, one for each index, not {len(seeds)}")
+        mark_arrays(options or {})  # raises for what JSON cannot represent
         self._begun = True
 
         def begin() -> None:
             for link, number in zip(self._links, seeds, strict=True):
-                link.reset(self._env_id, number)
+                link.reset(self._env_id, number, options)
 
         self._loop.call(begin)
         return [None] * self.n
@@ -470,8 +477,8 @@ class UniverseEndpoint(Endpoint):
         return self._places
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        if seed is not None or not self._goes_on:
-            self._env.reset(seed)
+        if seed is not None or options or not self._goes_on:
+            self._env.reset(seed, options)
         self._resetting, self._goes_on, self._over, self._kept = True, False, True, 0.0
         self._until = time.monotonic() + self._reset_timeout
 
@@ -524,8 +531,8 @@ class UniverseEndpoint(Endpoint):
         if not done:
             return self._picture(), reward, False, False, info
         self._over = self._goes_on = True
-        cut = bool(info.pop("rlwire.truncated", False)) or "env_status.artificial.done" in info
-        return self._picture(), reward, not cut, cut, info
+        flags = pop_flags(info, "env_status.artificial.done" in info)
+        return self._picture(), reward, *flags, info
 
     def _has_picture(self, observation: Any) -> bool:
         if observation is None or observation["vision"] is None:

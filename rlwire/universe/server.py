@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from types import EllipsisType
@@ -10,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from rlwire.environments.driver import Driven, drive
+from rlwire.environments.driver import Driven
 from rlwire.errors import on_error
 from rlwire.limits import Limits
 from rlwire.registry import URL, parse_url
@@ -20,6 +21,7 @@ from rlwire.transports.address import Address
 from rlwire.universe.input import Controls, Keys, Play, buttons_of, keys_of
 from rlwire.universe.page import PagePlace, PageServer
 from rlwire.universe.rewarder import EnvironmentRewarder
+from rlwire.universe.rewarder.server import number
 from rlwire.universe.rfb.server import Display, RfbServer
 
 PIXELS = "rlwire.pixels"
@@ -90,24 +92,18 @@ class UniverseServer(EnvironmentRewarder):
         self._score: dict[str, Any] = {"episode": 0, "score": 0.0, "best": None, "last": None}
         if url.pixels_address is None:
             raise ValueError(f"{url.shown}: pixels need a port, such as {url.host}:5900+{url.port}")
-        self._driven = driven = drive(environment)
-        with on_error(self._close_environment):
-            self._frame, self._source = frames_of(driven, frames)
-            named = keys or play is not None
-            self.controls = Controls(keys, play) if named else Controls(keys_of(driven.environment))
-        options["about"] = {PIXELS: self._source, **(options.get("about") or {})}
+        self._players = keys, play, frames
         options["env_id"] = url.path or options.get("env_id")
-        super().__init__(driven, url.address, auth=auth, limits=limits, **options)
-        with on_error(self._close_environment):
-            self.controls.convert(self._fit_action)
-            shape = driven.observation_space.shape
+        super().__init__(environment, url.address, auth=auth, limits=limits, **options)
+        with on_error(self._end_player):
+            shape = self._driven.observation_space.shape
             height, width = shape[:2] if self._source == "observation" else (480, 640)
             self.display = Display(
                 width,
                 height,
-                name=self.status.env_id or driven.name,
-                on_input=self.controls.receive,
-                on_leave=self.controls.leave,
+                name=self.status.env_id or self._driven.name,
+                on_input=lambda *event: self.controls.receive(*event),
+                on_leave=lambda viewer: self.controls.leave(viewer),
             )
             shared = {
                 name: options[name] for name in StreamOptions.__annotations__ if name in options
@@ -134,6 +130,16 @@ class UniverseServer(EnvironmentRewarder):
         self._pixels._level = logging.DEBUG  # this server logs both addresses
         self._viewing: list[BackgroundServer] = [self._pixels]
         self._viewing += [] if self.page is None else [self.page]
+
+    def _use(self, driven: Driven) -> dict[str, Any]:
+        about = super()._use(driven)
+        keys, play, frames = self._players
+        self._frame, self._source = frames_of(driven, frames)
+        if not keys and play is None:
+            keys = keys_of(driven.environment)
+        self.controls = Controls(keys, play)
+        self.controls.convert(self._fit_action)
+        return {PIXELS: self._source, **about}
 
     @property
     def viewers(self) -> int:
@@ -166,8 +172,8 @@ class UniverseServer(EnvironmentRewarder):
 
     def reward(self, value: float, done: bool = False, *more: Any, **options: Any) -> None:
         super().reward(value, done, *more, **options)
-        was = self._score
-        now = {"score": was["score"] + float(value)}
+        was, gain = self._score, float(number(value))
+        now = {"score": was["score"] + (gain if math.isfinite(gain) else 0.0)}
         if done:
             now["last"] = {"episode": was["episode"], "score": now["score"]}
             now["best"] = now["score"] if was["best"] is None else max(was["best"], now["score"])
@@ -210,8 +216,13 @@ class UniverseServer(EnvironmentRewarder):
             action = self._action
         return self.controls.idle if action is None else action
 
-    def _show(self, observation: Any) -> None:
-        self.display.show(self._frame(observation))
+    def _prepare(self, observation: Any) -> Any:
+        frame = self._frame(observation)
+        return frame, super()._prepare(observation) if self._source == "render" else None
+
+    def _show(self, prepared: Any) -> None:
+        frame, observation = prepared
+        self.display.show(frame)
         if self._source == "render":
             super()._show(observation)
 

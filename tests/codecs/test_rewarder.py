@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -276,10 +277,9 @@ def test_deep_json() -> None:
 @pytest.mark.parametrize(
     ("message", "path"),
     [
-        (EnvReward(float("nan"), False), "$.body.reward"),
         (EnvReward(0, False, {"a": [object()]}), "$.body.info.a[0]"),
         (EnvText("\ud800"), "$.body.text"),
-        (EnvObservation(np.array([1, np.inf])), "$.body.observation[1]"),
+        (EnvObservation([math.inf, object()]), "$.body.observation[0]"),
         (EnvObservation(np.array([1j])), "$.body.observation"),
         (AgentAction([("K", object())]), "$.body.action[0][1]"),
         (ControlPing(sent_at=float("inf")), "$.headers.sent_at"),
@@ -293,6 +293,44 @@ def test_what_cannot_be_sent(message: RewarderMessage, path: str) -> None:
     with pytest.raises(EncodeError) as caught:
         encode(message)
     assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    ("message", "body"),
+    [
+        (
+            EnvReward(math.nan, True, {"a": "NaN"}),
+            '"reward":0.0,"done":true,"info":{"a":"=NaN"},"rlwire.nonfinite":"NaN"',
+        ),
+        (
+            EnvReward(1, True, {"a": -math.inf, "b": "=NaN"}),
+            '"reward":1,"done":true,"info":{"a":"-Infinity","b":"==NaN"},"rlwire.nonfinite":true',
+        ),
+        (
+            EnvObservation(np.array([[1, np.inf]])),
+            '"observation":[[1.0,"Infinity"]],"rlwire.nonfinite":true',
+        ),
+        (EnvObservation({"x": math.nan}), '"observation":{"x":"NaN"},"rlwire.nonfinite":true'),
+        (
+            AgentAction([("Action", math.inf)]),
+            '"action":[["Action","Infinity"]],"rlwire.nonfinite":true',
+        ),
+        (
+            EnvReset(None, extra_body={"o": {"p": math.nan}}),
+            '"env_id":null,"seed":null,"fps":null,"o":{"p":"NaN"},"rlwire.nonfinite":true',
+        ),
+    ],
+)
+def test_numbers_that_json_has_not_are_restored(message: RewarderMessage, body: str) -> None:
+    data = encode(message)
+    assert data.partition(b'"body":')[2] == b"{%b}}" % body.encode()
+    again = decode(data)
+    assert again.extra_body.keys() == message.extra_body.keys()
+    for name in (*again.__struct_fields__[:-8], "extra_body"):
+        np.testing.assert_equal(getattr(again, name), getattr(message, name))
+    assert isinstance(getattr(again, "observation", None), np.ndarray) == isinstance(
+        getattr(message, "observation", None), np.ndarray
+    )
 
 
 def test_limits_of_what_is_sent() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import KeyEvent
 from rlwire.codecs.websocket.handshake import basic_header
 from rlwire.environments.driver import drive
-from rlwire.errors import RlwireError
+from rlwire.errors import EncodeError, PeerError, RlwireError
 from rlwire.registry import parse_url
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient
@@ -199,18 +199,73 @@ def test_nobody_looks_on_and_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> N
         assert server.display.frames == last
 
 
-def test_an_environment_that_fails_ends_all_of_it() -> None:
+class Flagged(Corridor):
+    """Ends with both flags at action 2, truncated at action 1; keeps what resets receive."""
+
+    resets: ClassVar[list[Any]] = []
+
+    def get_keys_to_action(self) -> dict[Any, int]:
+        return {(): 0}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        Flagged.resets.append((seed, options))
+        return super().reset(seed=seed)
+
+    def step(self, action: int) -> Any:
+        return self.picture(), 1.0, action == 2, action > 0, {}
+
+
+@pytest.mark.parametrize("url", ["universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
+def test_seed_options_and_both_flags_are_carried(url: str) -> None:
+    options = {"level": ["a", 1], "start": np.float32([1, np.nan]), "deep": {"x": None}}
+    Flagged.resets.clear()
+    with rlwire.serve(Flagged, url, rate=200) as server, rlwire.make(server.url) as env:
+        env.reset(seed=2**127 + 1, options=options)
+        seed, found = Flagged.resets[-1]
+        assert seed == 2**127 + 1
+        np.testing.assert_equal(found, options)
+        assert found["start"].dtype == np.float32
+        for action, flags in ((2, (True, True)), (1, (False, True))):
+            _, _, *ended, _ = env.step(action)
+            while not any(ended):
+                _, _, *ended, _ = env.step(action)
+            assert tuple(ended) == flags
+            env.reset(options={"action": action})
+            eventually(lambda wanted=action: (None, {"action": wanted}) in Flagged.resets)
+        with pytest.raises(EncodeError, match="object"):
+            env.reset(options={"a": object()})
+
+
+@pytest.mark.parametrize("pixels", [False, True])
+def test_options_that_a_server_does_not_read_are_named_once(
+    pixels: bool, rewarder: Any, vector: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = rewarder()
+    if pixels:
+        play = vector(server)
+        for _ in range(2):
+            play.env.reset(options={"level": 3})
+            play.until_seen()
+    else:
+        with RewarderClient(str(server.address)) as client:
+            for _ in range(2):
+                client.reset(options={"level": 3})
+    assert caplog.text.count("options={'level': 3} of resets are not sent") == 1
+
+
+def test_failed_picture_ends_its_episode_only() -> None:
     environment = Corridor()
-    with universe(environment) as server, watching(server):
-        url = parse_url(server.url)
-        ports = [port for port in (url.port, url.pixels) if isinstance(port, int)]
-        for port in ports:
-            socket.create_connection(("127.0.0.1", port)).close()
+    with universe(environment) as server, watching(server) as agent:
         environment.picture = lambda: 1 / 0
-        assert server.wait(20)
-        for port in ports:
-            with pytest.raises(OSError, match="refused"):
-                socket.create_connection(("127.0.0.1", port))
+        step = agent.step(20)
+        while not step.done:
+            step = agent.step(20)
+        assert "ZeroDivisionError" in step.info["rlwire.error"]
+        with pytest.raises(PeerError, match="ZeroDivisionError"):
+            agent.reset()
+        del environment.picture
+        agent.reset()
+        assert not agent.step(20).done
 
 
 def health(port: int) -> tuple[int, bytes]:

@@ -7,6 +7,7 @@ and shape of each array, nested like the info. Other programs ignore the entry a
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,6 +21,16 @@ ARRAYS: Final = "rlwire.arrays"
 BEGUN: Final = "rlwire.info"
 """rlwire's field in the body of ``v0.env.describe`` with the info of the episode's reset."""
 
+SPACES: Final = "rlwire.spaces"
+"""rlwire's field of ``v0.env.describe``'s body that describes the spaces; None if JSON cannot."""
+
+OPTIONS: Final = "rlwire.options"
+"""rlwire's field in the body of ``v0.env.reset`` with the options of Gymnasium's reset."""
+
+NONFINITE: Final = "rlwire.nonfinite"
+"""rlwire's field of a body with NaN or infinities, which are texts there; see `spell`."""
+
+_NAMES: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _KINDS = "biuf"
 _PLAIN = (str, int, float, type(None))
 
@@ -52,6 +63,30 @@ def _marks(info: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, Mapping) and (inside := _marks(value)):
             marks[name] = inside
     return marks
+
+
+def spell(value: Any) -> Any:
+    """Replace NaN and infinities by their names in ProtoJSON, and prefix texts like these by =."""
+    if isinstance(value, str):
+        return "=" + value if value.lstrip("=") in _NAMES else value
+    if isinstance(value, Mapping):
+        return {name: spell(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [spell(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return spell(np.asarray(value).tolist()) if hasattr(value, "__array__") else value
+
+
+def restore_numbers(value: Any) -> Any:
+    """Return a value as it was before `spell`, with lists."""
+    if isinstance(value, str) and value.lstrip("=") in _NAMES:
+        return _NAMES.get(value, value[1:])
+    if isinstance(value, dict):
+        return {name: restore_numbers(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(restore_numbers, value))
+    return value
 
 
 def restore_arrays(info: dict[str, Any], marks: Any = None) -> dict[str, Any]:

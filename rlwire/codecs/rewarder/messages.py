@@ -6,6 +6,9 @@ without the tagged union, to find the unknown members and the method for errors.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Union
 
@@ -17,11 +20,15 @@ from rlwire.codecs import _json
 from rlwire.codecs._json import Buffer, bounded, read
 from rlwire.codecs._json import encode as write
 from rlwire.codecs._json_arrays import array_of
+from rlwire.codecs.rewarder.infos import NONFINITE, restore_numbers, spell
 from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+logger = logging.getLogger(__name__)
 
 
 class RewarderMessage(Struct, kw_only=True, frozen=True):
@@ -214,6 +221,7 @@ def _wire(kind: type[RewarderMessage]) -> tuple[type[Any], type[Any], type[Any]]
 
 
 _WIRE: Final[dict[type[RewarderMessage], Any]] = {kind: _wire(kind) for kind in _KNOWN}
+_SPELLS: Final = frozenset((EnvDescribe, EnvReward, EnvObservation, AgentAction, EnvReset))
 _KINDS: Final = {text: kind for kind, (text, _, _) in _WIRE.items()}
 _BY_METHOD: Final[dict[str, Any]] = {
     kind.method: (kind, msgspec.json.Decoder(lenient).decode)
@@ -285,12 +293,28 @@ def _decode_any(data: bytes, limits: Limits) -> RewarderMessage:
     except TypeError as error:
         raise DecodeError(f"{method}: {error}", path="$.body.action") from None
     body = None if kind is UnknownMessage else value.get("body")
+    others = _others(body, kind.__struct_fields__[:-_SHARED])
+    changes = {}
+    if NONFINITE in others:
+        named = others.pop(NONFINITE)
+        others = restore_numbers(others)
+        changes = {name: restore_numbers(getattr(message, name)) for name in _spelt(kind)}
+        if kind is EnvReward:
+            changes["reward"] = restore_numbers(named) if isinstance(named, str) else message.reward
+        if kind is EnvObservation:
+            changes["observation"] = _as_array(changes["observation"])
     return msgspec.structs.replace(
         message,
         extra_headers=_others(value.get("headers"), _Headers.__struct_fields__),
-        extra_body=_others(body, kind.__struct_fields__[:-_SHARED]),
+        extra_body=others,
         extra=_others(value, _MEMBERS),
+        **changes,
     )
+
+
+def _spelt(kind: Any) -> list[str]:
+    """Return the members of a body that may have NaN and infinities, except a reward."""
+    return [name for name in ("observation", "info", "action") if name in kind.__struct_fields__]
 
 
 def _others(value: dict[str, Any] | None, names: tuple[str, ...]) -> dict[str, Any]:
@@ -306,6 +330,10 @@ def _observation(raw: msgspec.Raw) -> Any:
         value = _generic(text)
     except msgspec.ValidationError as error:
         raise _json.misfit(error, path="$.body.observation") from None
+    return _as_array(value)
+
+
+def _as_array(value: Any) -> Any:
     if type(value) is not list:
         return value
     try:
@@ -323,6 +351,9 @@ def encode(
     limits: Limits = DEFAULT,
 ) -> bytes:
     """Return a message as JSON, in UTF-8.
+
+    NaN and infinities are written for `decode`, see `rlwire.codecs.rewarder.infos.spell`; with a
+    warning, as other programs read their names, and 0 as the reward.
 
     Args:
         message: unknown members are written after the known ones.
@@ -354,7 +385,31 @@ def encode(
     try:
         return write(value, limits)
     except EncodeError as error:
+        if kind in _SPELLS and NONFINITE not in fields:
+            spelt = _spelled(message)
+            with contextlib.suppress(EncodeError):
+                data = encode(spelt, sent_at=sent_at, message_id=message_id, limits=limits)
+                _warn(message.method)
+                return data
         raise EncodeError(f"{message.method}: {error.reason}", path=error.path) from None
+
+
+def _spelled(message: Any) -> Any:
+    """Return a message that JSON can represent in spite of NaN and infinities."""
+    changes: dict[str, Any] = {
+        name: spell(getattr(message, name)) for name in _spelt(type(message))
+    }
+    named: Any = True
+    if isinstance(message, EnvReward) and isinstance(name := spell(message.reward), str):
+        named, changes["reward"] = name, 0.0
+    return message.with_headers(
+        extra_body={**spell(message.extra_body), NONFINITE: named}, **changes
+    )
+
+
+@functools.cache
+def _warn(method: str) -> None:
+    logger.warning("%s has NaN or infinities: other programs than rlwire read names or 0", method)
 
 
 def _with_extras(message: RewarderMessage, headers: _Headers) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from rlwire.codecs._json import bounded
 from rlwire.codecs.rewarder import RewarderMessage, decode, encode
 from rlwire.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -15,6 +16,7 @@ Clock: TypeAlias = Callable[[], float]
 
 _ID: Final = b'"message_id":'
 _LONGEST: Final = 19  # digits of an id
+_UNCHECKED: Final = 1 << 20  # bytes of a push that is within the default limits
 _JOINED: Final = 1024  # bytes of the longest tail that is copied, not sent as its own buffer
 
 EpisodeKey: TypeAlias = tuple[int, ...]
@@ -149,6 +151,8 @@ class Push:
         self.size = size = len(data)
         if size - 1 + _LONGEST > limits.message:
             raise LimitExceeded("message", limits.message, size - 1 + _LONGEST)
+        if size > _UNCHECKED:
+            bounded(data, limits)  # as clients with these limits do
         # The first match is the header: only the method and `sent_at` come before it.
         gap = data.index(_ID) + len(_ID)
         self._head = data[:gap]

@@ -27,7 +27,7 @@ from rlwire.codecs.rewarder import (
     RewarderMessage,
     UnknownMessage,
 )
-from rlwire.codecs.rewarder.infos import BEGUN
+from rlwire.codecs.rewarder.infos import BEGUN, OPTIONS
 from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -370,8 +370,10 @@ class RewarderServerSession(RewarderSession):
         if kind is ControlPing:
             return None
         seed = message.seed
-        if seed is not None and (type(seed) is not int or abs(seed) >= 2**63):
-            return "seed must be an integer of 64 bits"
+        if seed is not None and (type(seed) is not int or abs(seed) >= 2**128):
+            return "seed must be an integer of 128 bits"
+        if not isinstance(message.extra_body.get(OPTIONS, {}), dict):
+            return f"{OPTIONS} must be an object"
         if message.fps is not None and not 0 < message.fps <= _FASTEST:
             return f"fps must be over 0 and at most {_FASTEST}, not {quoted(message.fps)}"
         if message.episode_id is not None:

@@ -115,10 +115,9 @@ class EpisodeBuffer:
             total = float(step.reward + reward)
         except OverflowError:
             total = math.inf
-        if not -math.inf < total < math.inf:
+        if math.isinf(total) and abs(reward) < math.inf > abs(step.reward):
             raise RemoteProtocolError(
-                "v0.env.reward must be a finite number, also when added up: "
-                f"{quoted(reward)} is not"
+                f"v0.env.reward must be a finite number when added up: {quoted(reward)} is not"
             )
         step.reward = total
         step.count += 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import inf
@@ -19,6 +20,7 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     UnknownMessage,
 )
+from rlwire.codecs.rewarder.infos import OPTIONS, SPACES, mark_arrays
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -43,6 +45,8 @@ from rlwire.transports.tls import ClientSide
 from rlwire.transports.waiter_asyncio import Waiter
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 from rlwire.universe.rewarder._reader import Reader
+
+logger = logging.getLogger(__name__)
 
 _Self = TypeVar("_Self", bound="RewarderClientBase")
 
@@ -115,7 +119,7 @@ class RewarderClientBase(PushClient):
         )
         self.session = self._make_session()
         self._transmit: Callable[[Any], None]  # sends a message
-        self._greeted = False
+        self._greeted = self._has_dropped = False
         self._replies: dict[int, float | Exception | None] = {}
         self._refused: list[Exception] = []
         self._unknown: list[UnknownMessage] = []
@@ -207,6 +211,7 @@ class RewarderClientBase(PushClient):
         seed: int | None = None,
         *,
         fps: float | None = None,
+        options: Mapping[str, Any] | None = None,
         timeout: float = RESET_TIMEOUT,
     ) -> Waits[str]:
         """Request a new episode, wait for the reply, and return the episode's id.
@@ -218,14 +223,27 @@ class RewarderClientBase(PushClient):
             env_id: the environment; None for the current one.
             seed: for the environment.
             fps: frames per second.
+            options: of the environment's reset. Only rlwire's environments receive them; for
+                others they are dropped, with one warning.
             timeout: seconds to wait for the reply.
 
         Raises:
             PeerError: the server rejected the reset.
             DeadlineExceeded: no reply in time.
             ConnectionClosed: the connection is closed.
+            EncodeError: JSON cannot represent an option.
         """
-        yield from self._ask(EnvReset(env_id, seed, fps), "reset", timeout)
+        more = {}
+        if options and SPACES in self.session.about:
+            more = {OPTIONS: mark_arrays(options)}
+        elif options and not self._has_dropped:
+            self._has_dropped = True
+            logger.warning(
+                "%s: not an environment of rlwire: options=%r of resets are not sent",
+                self.url,
+                options,
+            )
+        yield from self._ask(EnvReset(env_id, seed, fps, extra_body=more), "reset", timeout)
         episode_id = self.session.episode_id
         assert episode_id is not None
         return episode_id

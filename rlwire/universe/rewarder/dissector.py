@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rlwire.codecs import rewarder
+from rlwire.codecs.rewarder.infos import SPACES
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import Spaces, WebSocketDissector, plain
 from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
-from rlwire.universe.rewarder.environment import ACTION, SPACES
+from rlwire.universe.rewarder.environment import ACTION, pop_flags
 
 
 class RewarderDissector(WebSocketDissector):
@@ -56,7 +57,8 @@ class RewarderDissector(WebSocketDissector):
             self._seen = UNKNOWN if begins else seen
             return [EnvStep(begins=True, observation=seen)] if begins else []
         seen, self._seen = self._seen, UNKNOWN
-        truncated = read.done and bool(read.info.get("rlwire.truncated"))
         step = EnvStep(observation=UNKNOWN if begins else seen, reward=float(read.reward))
-        step.terminated, step.truncated = read.done and not truncated, truncated
+        step.terminated, step.truncated = (
+            pop_flags(dict(read.info), False) if read.done else (False, False)
+        )
         return [EnvStep(begins=True), step] if begins else [step]

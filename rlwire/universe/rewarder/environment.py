@@ -6,14 +6,16 @@ object for Dict, array for other spaces. It is repeated until the next one.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, wait
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
 from rlwire.codecs.rewarder import AgentAction, EnvDescribe, EnvReward, encode
-from rlwire.codecs.rewarder.infos import mark_arrays
+from rlwire.codecs.rewarder.infos import SPACES, mark_arrays
 from rlwire.environments.driver import Driven, drive
 from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.fitting import fitting, plain
@@ -24,30 +26,37 @@ from rlwire.errors import (
     DeadlineExceeded,
     DecodeError,
     EncodeError,
+    LimitExceeded,
     LocalProtocolError,
     PeerError,
     RemoteProtocolError,
+    describe,
     on_error,
 )
 from rlwire.serving.serving import Running
 from rlwire.sessions.rewarder.client import RESET_TIMEOUT
+from rlwire.sessions.rewarder.rules import Push
 from rlwire.transports.address import AddressLike
 from rlwire.transports.pacing import Pacer
 from rlwire.transports.threads import Worker
 from rlwire.universe.rewarder.client import RewarderClient
-from rlwire.universe.rewarder.server import PORT, EnvResetRequest, RewarderServer
+from rlwire.universe.rewarder.server import PORT, EnvResetRequest, RewarderServer, number
 
 logger = logging.getLogger(__name__)
 
 ACTION = "Action"
 """rlwire's name of the event with an action; Universe's document defines none."""
 
-SPACES = "rlwire.spaces"
-"""rlwire's field of ``v0.env.describe``'s body that describes the spaces."""
-
 _MAX_SPACES = 1 << 19  # bytes; sent for each episode, while `backlog` is 1 MiB
 _WAKE = 0.25  # seconds between two checks for a stop while no input arrives
 _LOST = (ConnectionClosed, OSError)
+_FAILURES = (Exception, SystemExit)  # of an environment
+_UNSENDABLE = (EncodeError, LimitExceeded, RecursionError, AttributeError, TypeError)
+
+TERMINATED, TRUNCATED = "rlwire.terminated", "rlwire.truncated"
+"""rlwire's entries of a final reward's info, of which the first is set beside the second only."""
+ERROR = "rlwire.error"
+"""rlwire's entry of a final reward's info with the error of a step."""
 
 
 class RewarderEndpoint(Endpoint):
@@ -86,7 +95,7 @@ class RewarderEndpoint(Endpoint):
         self._env_id = env_id
         self._timeout = step_timeout
         self._reset_timeout = reset_timeout
-        self._seed: int | None = None  # of the pending reset
+        self._asked: tuple[int | None, Mapping[str, Any] | None] = None, None  # of the reset
         self._begun = ""
         self._over = True
         self._early: Outcome | None = None  # of an episode that ended during the reset
@@ -117,8 +126,8 @@ class RewarderEndpoint(Endpoint):
         return 1
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        """Store the seed for `finish`; options are ignored."""
-        self._begun, self._seed = "reset", seed
+        """Store the arguments for `finish`."""
+        self._begun, self._asked = "reset", (seed, options)
 
     def begin_step(self, action: Any) -> None:
         """Send the action."""
@@ -161,7 +170,8 @@ class RewarderEndpoint(Endpoint):
                     f"{client.url}: the server's spaces have changed: make the environment again"
                 )
         self._lost, self._over, self._early, self._owed = None, True, None, 0.0
-        client.reset(self._env_id, self._seed, timeout=self._reset_timeout)
+        seed, options = self._asked
+        client.reset(self._env_id, seed, options=options, timeout=self._reset_timeout)
         outcome = self._gathered(whole=False)
         self._over = False
         if outcome[2] or outcome[3]:  # already over: the first step returns the end
@@ -188,8 +198,7 @@ class RewarderEndpoint(Endpoint):
             if step.observation is not None:
                 seen = step.observation
             if step.done:
-                cut = bool(info.pop("rlwire.truncated", False)) or step.cut
-                return self._observation(seen), reward, not cut, cut, info
+                return self._observation(seen), reward, *pop_flags(info, step.cut), info
         return self._observation(seen), reward, False, False, info
 
     def _observation(self, seen: Any) -> Any:
@@ -212,7 +221,9 @@ class EnvironmentRewarder(RewarderServer):
     """A `RewarderServer` that steps an environment while a client is connected.
 
     Each step pushes the observation, then the reward with the info. ``done`` is terminated or
-    truncated; ``info["rlwire.truncated"]`` is set if truncated. Then the next episode starts.
+    truncated; ``info["rlwire.truncated"]`` is set if truncated, and ``info["rlwire.terminated"]``
+    if both. Then the next episode starts. If a step fails, its episode ends as truncated, with
+    ``info["rlwire.error"]``. The environment is made, stepped and closed in one thread.
 
     Args:
         environment: an environment of Gymnasium or dm_env, which is not closed; a class or function
@@ -245,28 +256,47 @@ class EnvironmentRewarder(RewarderServer):
         for name in ("on_reset", "on_action"):
             if name in options:
                 raise TypeError(f"EnvironmentRewarder has no option {name}: use RewarderServer")
-        self._driven = drive(environment)
-        with on_error(self._close_environment):
-            driven = self._driven.one("the rewarder")
-            cannot = "which the rewarder's JSON cannot carry"
-            self._observation_tree = tree_of(driven.observation_space, "the observation", cannot)
-            self._action_tree = tree_of(driven.action_space, "the action", cannot)
-            self._fit_action = fitting(driven.action_space, "the action", within=True)
-            options["about"] = {**_description_of(driven), **(options.get("about") or {})}
-            super().__init__(
-                env_id or driven.name, address, rate=rate, env_state="loading", **options
-            )
+        self._thing = environment
         self._lockstep = lockstep
         self._seed = seed
-        self._player: Worker | None = None
         self._action: Any = None
+        self._down = ""  # why no episode is running
         self._has_dropped = False
+        self._make()
+        with on_error(self._end_player):
+            about = {**self._use(self._driven), **(options.pop("about", None) or {})}
+            super().__init__(
+                env_id or self._driven.name,
+                address,
+                rate=rate,
+                env_state="loading",
+                about=about,
+                **options,
+            )
+
+    def _make(self) -> None:
+        """Make the environment in the thread that will step and close it, as OpenGL demands."""
+        made: Future[None] = Future()
+        self._begins: SimpleQueue[Future[None] | None] = SimpleQueue()
+        self._player: Worker | None = Worker(
+            lambda player: self._live(player, made), "rlwire environment"
+        ).start()
+        made.result()
+
+    def _use(self, driven: Driven) -> dict[str, Any]:
+        """Prepare for an environment's spaces; return their description."""
+        driven.one("the rewarder")
+        cannot = "which the rewarder's JSON cannot carry"
+        self._observation_tree = tree_of(driven.observation_space, "the observation", cannot)
+        self._action_tree = tree_of(driven.action_space, "the action", cannot)
+        self._fit_action = fitting(driven.action_space, "the action", within=True)
+        return _description_of(driven)
 
     def _run(self) -> Running:
-        # Reset in the thread that steps: some renderers need a single thread.
+        if self._player is None:  # it was stopped
+            self._make()
         begun: Future[None] = Future()
-        self._player = Worker(lambda player: self._play(player, begun), "rlwire environment")
-        self._player.start()
+        self._begins.put(begun)
         with on_error(self._end_player):
             while not wait([begun], _WAKE).done:  # it may wait for other agents without end
                 if self._stopping is not None and self._stopping.signalled:
@@ -283,52 +313,59 @@ class EnvironmentRewarder(RewarderServer):
 
     def _end_player(self) -> None:
         player, self._player = self._player, None
-        if player is not None and player.stop(5.0):
-            self._close_environment()
-        elif player is not None:
+        self._begins.put(None)
+        if player is not None and not player.stop(5.0):
             logger.warning("%s: a step did not end within 5 s: not closed", self._driven.name)
 
-    def _close_environment(self) -> None:
-        if self._driven.owned:
-            self._driven.close()
+    def _live(self, player: Worker, made: Future[None]) -> None:
+        with _reporting(made):
+            self._driven = drive(self._thing)
+            made.set_result(None)
+            try:
+                begun = self._begins.get()
+                if begun is not None:
+                    with _reporting(begun):
+                        self._begin(None)
+                        begun.set_result(None)
+                        self._play(player)
+            except BaseException as error:
+                if not player.stopping:
+                    logger.exception("%s: the server stops", self._driven.name)
+                    self.stop_soon(error)
+            finally:
+                if self._driven.owned:
+                    self._driven.close()
 
-    def _play(self, player: Worker, begun: Future[None]) -> None:
-        try:
-            self._begin(None)
-            begun.set_result(None)
-            pacer = Pacer(self._runtime.status.fps or 60.0, sleep=player.sleep)
-            while not player.stopping:
-                if not self._watched():
-                    player.sleep(_WAKE if self._lockstep else 1.0 / pacer.rate)
-                    pacer.restart()
+    def _play(self, player: Worker) -> None:
+        pacer = Pacer(self._runtime.status.fps or 60.0, sleep=player.sleep)
+        while not player.stopping:
+            if not self._watched():
+                player.sleep(_WAKE if self._lockstep else 1.0 / pacer.rate)
+                pacer.restart()
+                continue
+            if self._lockstep or self._down:
+                if not self.wait_for_input(_WAKE):  # at once while the server stops
+                    if self._running is None:
+                        player.sleep(_WAKE)
+                    elif self._down:
+                        self._begin_next()
+                        pacer.restart()
                     continue
-                if self._lockstep:
-                    if not self.wait_for_input(_WAKE):  # at once while the server stops
-                        if self._running is None:
-                            player.sleep(_WAKE)
-                        continue
-                else:
-                    self.count("frames_missed", pacer.wait())
-                    if player.stopping:
-                        return
-                request = self.next_reset(0)
-                if request is not None:
-                    fps = self._answer(request)
-                    if fps is not None:
-                        pacer = Pacer(fps, sleep=player.sleep)
-                    continue
-                for action in self.actions():
-                    if self._take_action(action) and self._lockstep:
-                        self._step()
-                if not self._lockstep:
+            else:
+                self.count("frames_missed", pacer.wait())
+                if player.stopping:
+                    return
+            request = self.next_reset(0)
+            if request is not None:
+                fps = self._answer(request)
+                if fps is not None:
+                    pacer = Pacer(fps, sleep=player.sleep)
+                continue
+            for action in self.actions():
+                if self._take_action(action) and self._lockstep:
                     self._step()
-        except BaseException as error:
-            if not begun.done():
-                begun.set_exception(error)
-                return
-            if not player.stopping:
-                logger.exception("%s: the environment failed: the server stops", self._driven.name)
-                self.stop_soon()
+            if not (self._lockstep or self._down):
+                self._step()
 
     def _answer(self, request: EnvResetRequest) -> float | None:
         """Reply to a reset; return its frame rate, if it has one."""
@@ -336,30 +373,44 @@ class EnvironmentRewarder(RewarderServer):
         if request.env_id is not None and request.env_id != env_id:
             self.refuse(request, f"No such environment: {request.env_id}")
             return None
+        self.actions()  # of the former episode
         try:
             self._begin(request)
-        except Exception as error:  # such as Gymnasium's own for a seed below 0
+        except _FAILURES as error:  # such as Gymnasium's own for a seed below 0
             self._connections.log.exception("%s: a reset failed", request.peer)
-            self.refuse(request, f"{type(error).__name__}: {error}")
+            self.refuse(request, describe(error))
             return None
         return request.fps
 
+    def _begin_next(self) -> None:
+        """Begin an episode without a request; if that fails, the player tries again later."""
+        try:
+            self._begin(None)
+        except _FAILURES as error:
+            self._down = describe(error)
+            self._connections.log.exception("%s: the next reset failed", self._driven.name)
+
     def _begin(self, request: EnvResetRequest | None) -> None:
-        seed = self._seed if request is None else request.seed
-        observation, info = self._driven.reset(seed)
+        seed, options, fps = self._seed, None, None
+        if request is not None:
+            seed, options, fps = request.seed, request.options, request.fps
+        observation, info = self._driven.reset(seed, options)
         self._seed = None
         self._action = None
-        fps = None if request is None else request.fps
+        shown = self._prepare(observation)
         try:
-            info = mark_arrays(info)
-            encode(EnvReward(0.0, False, dict(info)))
-        except EncodeError as error:
+            info = self._checked(mark_arrays({} if info is None else info))
+        except _UNSENDABLE as error:
             info = self._sendable(info, error)
         self.begin_episode(request, fps=fps, info=info)
-        self._show(observation)
+        self._show(shown)
+        self._down = ""
 
     def _take_action(self, message: AgentAction) -> bool:
         """Store an agent's action; return whether it is valid."""
+        if self._down:
+            self.refuse(message, f"no episode is running: {self._down}")
+            return False
         for event in reversed(message.action):
             if len(event) == 2 and event[0] == ACTION:
                 try:
@@ -379,41 +430,65 @@ class EnvironmentRewarder(RewarderServer):
         """Return the next step's action; None for a no-op."""
         return self._action
 
-    def _show(self, observation: Any) -> None:
+    def _prepare(self, observation: Any) -> Any:
+        """Return what `_show` pushes for an observation."""
         tree = self._observation_tree
-        self.observation(plain(tree.build(tree.parts(observation))))
+        return plain(tree.build(tree.parts(observation)))
+
+    def _show(self, prepared: Any) -> None:
+        self.observation(prepared)
 
     def _step(self) -> None:
-        action = self._chosen()
-        if action is None:
-            action = self._action_tree.nothing()
-        observation, reward, terminated, truncated, info = self._driven.step(action)
-        self._show(observation)
-        if truncated:
-            info = {**info, "rlwire.truncated": True}
-        done = bool(terminated or truncated)
-        reward = float(reward or 0.0)
         try:
-            self.reward(reward, done, mark_arrays(info))
-        except EncodeError as error:
-            self.reward(reward, done, self._sendable(info, error))
+            action = self._chosen()
+            if action is None:
+                action = self._action_tree.nothing()
+            observation, reward, terminated, truncated, info = self._driven.step(action)
+            if reward is None or isinstance(reward, bool):  # None is dm_env's
+                reward = float(reward or 0.0)
+            reward = number(reward)
+            self._show(self._prepare(observation))
+            done = bool(terminated or truncated)
+            flags = {}
+            if truncated:
+                flags = {TRUNCATED: True, TERMINATED: True} if terminated else {TRUNCATED: True}
+            try:
+                marked = mark_arrays({} if info is None else info)
+                self.reward(reward, done, {**marked, **flags} if flags else marked)
+            except _UNSENDABLE as error:
+                self.reward(reward, done, {**self._sendable(info, error), **flags})
+        except _FAILURES as error:
+            self._connections.log.exception("%s: a step failed", self._driven.name)
+            self.count("steps_failed")
+            done = True
+            self.reward(0.0, done, {TRUNCATED: True, ERROR: describe(error)})
         if done:
-            self._begin(None)
+            self._begin_next()
 
-    def _sendable(self, info: Mapping[str, Any], error: EncodeError) -> Mapping[str, Any]:
-        """Return an info without entries that JSON cannot encode; log the first error."""
+    def _sendable(self, info: Any, error: BaseException) -> Mapping[str, Any]:
+        """Return an info without entries that cannot be sent; log the first error."""
         self.count("infos_dropped")
         if not self._has_dropped:
             self._has_dropped = True
             logger.warning("%s: entries of infos are not sent: %s", self._driven.name, error)
-        return mark_arrays(dict(filter(_can_be_sent, info.items())))
+        kept = {}
+        for name, value in info.items() if isinstance(info, Mapping) else ():
+            with contextlib.suppress(*_UNSENDABLE):
+                self._checked(mark_arrays({name: value}))
+                kept[name] = value
+        with contextlib.suppress(*_UNSENDABLE):  # too large as a whole
+            return self._checked(mark_arrays(kept))
+        return {}
+
+    def _checked(self, info: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return an info that can be sent; otherwise raise one of `_UNSENDABLE`."""
+        Push(EnvReward(0.0, False, dict(info), episode_id="0"), 0.0, self._runtime.limits)
+        return info
 
 
 def _description_of(driven: Driven) -> dict[str, Any]:
     """Return the description of the spaces, for `RewarderEndpoint`."""
     spaces = describe_both(driven.observation_space, driven.action_space, driven.environment)
-    if spaces is None:
-        return {}
     described = {SPACES: spaces}
     size = len(encode(EnvDescribe(None, None, extra_body=described)))
     if size > _MAX_SPACES:
@@ -425,9 +500,21 @@ def _description_of(driven: Driven) -> dict[str, Any]:
     return described
 
 
-def _can_be_sent(item: tuple[Any, Any]) -> bool:
+def pop_flags(info: dict[str, Any], cut: bool) -> tuple[bool, bool]:
+    """Remove the flags of an ended episode from its info; return terminated and truncated."""
+    terminated, truncated = (bool(info.pop(name, False)) for name in (TERMINATED, TRUNCATED))
+    truncated = truncated or cut
+    return terminated or not truncated, truncated
+
+
+@contextlib.contextmanager
+def _reporting(result: Future[None]) -> Iterator[None]:
+    """Set an error as the result, unless there is one; sys.exit() must not end the caller."""
     try:
-        encode(EnvReward(0.0, False, dict(mark_arrays(dict([item])))))
-    except EncodeError:
-        return False
-    return True
+        yield
+    except BaseException as error:
+        if result.done():
+            raise
+        if isinstance(error, SystemExit):
+            error = RuntimeError(f"the environment called sys.exit({error.code!r})")
+        result.set_exception(error)

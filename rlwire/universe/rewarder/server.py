@@ -17,6 +17,8 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from rlwire.codecs.rewarder import (
     AgentAction,
     ConnectionClose,
@@ -29,6 +31,7 @@ from rlwire.codecs.rewarder import (
     ReplyError,
     RewarderMessage,
 )
+from rlwire.codecs.rewarder.infos import OPTIONS, restore_arrays
 from rlwire.codecs.websocket.handshake import UpgradeRequest
 from rlwire.errors import (
     ConnectionClosed,
@@ -36,6 +39,7 @@ from rlwire.errors import (
     LimitExceeded,
     LocalProtocolError,
     RlwireError,
+    describe,
 )
 from rlwire.limits import Limits
 from rlwire.registry import parse_url
@@ -79,6 +83,7 @@ class EnvResetRequest:
         env_id: the environment, None for the current one.
         seed: for the environment, if any.
         fps: frames per second, None for the current rate.
+        options: of the environment's reset, which rlwire's clients send, or None.
         episode_id: the newest episode that the client has received.
         peer: the client's address.
     """
@@ -88,6 +93,7 @@ class EnvResetRequest:
     fps: float | None
     episode_id: str | None
     peer: str
+    options: Mapping[str, Any] | None
     _message: EnvReset = field(repr=False, compare=False)
     _client: AsyncConnection = field(repr=False, compare=False)
 
@@ -253,7 +259,7 @@ class RewarderServer(StreamServer):
             EncodeError, LimitExceeded: it cannot be encoded; nothing was sent.
             DeadlineExceeded: the event loop is too busy: it accepted no push for 30 s.
         """
-        self._push(episode_id, EnvReward, _number(value), bool(done), dict(info or {}))
+        self._push(episode_id, EnvReward, number(value), bool(done), dict(info or {}))
 
     def text(self, text: str, *, episode_id: str | None = None) -> None:
         """Push a text to all clients; see `reward`."""
@@ -373,8 +379,16 @@ class RewarderServer(StreamServer):
                 self._asked.notify_all()
             return
         seed = cast("int | None", event.seed)  # checked by the session
+        options = event.extra_body.get(OPTIONS)
         request = EnvResetRequest(
-            event.env_id, seed, event.fps, event.episode_id, client.peer, event, client
+            event.env_id,
+            seed,
+            event.fps,
+            event.episode_id,
+            client.peer,
+            None if options is None else restore_arrays(options),
+            event,
+            client,
         )
         self._connections.log.info("%s: resets %s", client.peer, event.env_id or "the environment")
         if self._on_reset is not None:
@@ -396,7 +410,7 @@ class RewarderServer(StreamServer):
                 self._on_reset(request)
             except Exception as error:
                 logger.exception("%s: on_reset failed", request.peer)
-                self.refuse(request, f"{type(error).__name__}: {error}")
+                self.refuse(request, describe(error))
 
     def _run(self) -> Running:
         running = super()._run()
@@ -418,13 +432,13 @@ class RewarderServer(StreamServer):
         logger.info("rewarder: %s", counts or "no clients")
 
 
-def _number(value: Any) -> int | float:
-    """Return a reward as int or float."""
+def number(value: Any) -> int | float:
+    """Return a reward as int or float; NumPy's may have any shape with one element."""
     if type(value) is float or type(value) is int:
         return value
     if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
         raise TypeError(f"reward must be a number, not {type(value).__name__}")
-    return float(value)
+    return float(np.asarray(value, np.float64).item())
 
 
 class RewarderService(Service):
@@ -524,7 +538,8 @@ class RewarderService(Service):
         with self._handing:
             self._loop = None
             self._handing.notify_all()
-        farewell = ConnectionClose("Disconnected since the rewarder stops")
+        reason = "" if self.server._fatal is None else f": {describe(self.server._fatal)}"
+        farewell = ConnectionClose(f"Disconnected since the rewarder stops{reason}"[:_TEXT])
         self._post(farewell, tuple(self.clients.values()))
 
     def send(self, what: Any, client: AsyncConnection | None = None, *, wait: bool = False) -> None:

@@ -234,7 +234,8 @@ def test_a_ping_is_answered_at_once() -> None:
     ("request_", "words"),
     [
         (EnvReset(ENV, seed=1.5), "seed"),
-        (EnvReset(ENV, seed=2**63), "seed"),
+        (EnvReset(ENV, seed=2**128), "seed"),
+        (EnvReset(ENV, extra_body={"rlwire.options": [1]}), "rlwire.options must be an object"),
         (EnvReset(ENV, fps=0), "fps"),
         (EnvReset(ENV, fps=-1), "fps"),
         (EnvReset(ENV, fps=1001), "fps"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 from unittest.mock import patch
 
@@ -64,8 +63,8 @@ def test_the_newest_observation_is_kept() -> None:
     np.testing.assert_array_equal(step.observation, [4, 4, 4])
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 10**400, -(10**400), 1.7e308])
-def test_what_is_no_number_is_refused(wrong: Any) -> None:
+@pytest.mark.parametrize("wrong", [10**400, -(10**400), 1.7e308])
+def test_rewards_with_too_large_a_sum_are_rejected(wrong: Any) -> None:
     episode = place(opened(), 1)
     episode.add_reward(1.7e308, False, {})
     with pytest.raises(RemoteProtocolError, match="finite"):

@@ -87,7 +87,7 @@ REFUSED = {
         "only servers",
     ),
     "an unknown method": (told("v0.my.own"), "unknown method"),
-    "a seed out of range": (reset(1, '{"env_id":null,"seed":9223372036854775808}'), "64 bits"),
+    "a seed out of range": (reset(1, '{"env_id":null,"seed":' + f"{2**128}}}"), "128 bits"),
     "no id": (told("v0.env.reset", "null", '{"env_id":null}'), "message_id"),
 }
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +20,13 @@ import numpy as np
 import pytest
 from dm_env import specs
 
+from rlwire.codecs.rewarder.infos import SPACES
 from rlwire.environments.spaces import space_of
 from rlwire.errors import EncodeError, PeerError
 from rlwire.registry import parse_url
 from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.universe.rewarder import RewarderClient
-from rlwire.universe.rewarder.environment import SPACES, EnvironmentRewarder
+from rlwire.universe.rewarder.environment import EnvironmentRewarder
 
 gymnasium = pytest.importorskip("gymnasium")
 
@@ -282,16 +287,186 @@ def test_what_a_rewarder_cannot_carry() -> None:
         EnvironmentRewarder(Two)
 
 
-def test_an_environment_that_fails_stops_the_server(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(Strange):
-        def step(self, action: Any) -> Any:
-            raise RuntimeError("broken")
+class Scripted(gymnasium.Env):
+    """Does what the next function of `script` returns or raises; records threads and resets."""
 
-    with EnvironmentRewarder(Broken, "127.0.0.1:0", rate=100) as server:
-        client = RewarderClient(str(server.address), auth=server.auth or "")
-        with client, pytest.raises(PeerError, match="stops"):  # noqa: PT012
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    seen = np.zeros(3, np.float32)
+
+    def __init__(self) -> None:
+        self.script: list[Any] = []
+        self.resets: list[Any] = []
+        self.threads = [threading.get_ident()]
+
+    def _next(self, usual: Any) -> Any:
+        self.threads.append(threading.get_ident())
+        return self.script.pop(0)() if self.script else usual
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.resets.append((seed, options))
+        return self._next((self.seen, {}))
+
+    def step(self, action: Any) -> Any:
+        return self._next((self.seen, 1.0, False, False, {}))
+
+    def close(self) -> None:
+        self.threads.append(threading.get_ident())
+
+
+def gives(*result: Any) -> Any:
+    return lambda: result
+
+
+SEEN = Scripted.seen
+HELD: dict[str, Any] = {"a": 1}
+HELD["self"] = HELD
+DEEP: Any = 0
+for _ in range(100):
+    DEEP = [DEEP]
+
+
+@pytest.fixture
+def scripted() -> Iterator[tuple[Scripted, EnvironmentRewarder, RewarderClient]]:
+    environment = Scripted()
+    with (
+        EnvironmentRewarder(environment, "127.0.0.1:0", lockstep=True, auth=None) as server,
+        RewarderClient(str(server.address)) as client,
+    ):
+        client.reset()
+        yield environment, server, client
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (lambda: 1 / 0, "ZeroDivisionError"),
+        (lambda: sys.exit("window closed"), "SystemExit: window closed"),
+        (gives(SEEN, 1.0, False, {}), "not enough values"),
+        (gives(SEEN, np.zeros(2), False, False, {}), "size 1"),
+        (gives(SEEN, "1", False, False, {}), "reward must be a number"),
+        (gives({"a": object()}, 1.0, False, False, {}), "JSON"),
+        (gives(SEEN, 1.0, np.zeros(2), False, {}), "ambiguous"),
+    ],
+)
+def test_failed_step_ends_its_episode_only(scripted: Any, fault: Any, text: str) -> None:
+    environment, server, client = scripted
+    with RewarderClient(str(server.address), observer=True) as observer:
+        environment.script = [fault]
+        client.act([("Action", 1)])
+        for step in (whole(client), whole(observer)):
+            assert (step.reward, step.done, step.info["rlwire.truncated"]) == (0.0, True, True)
+            assert text in step.info["rlwire.error"]
+        client.reset()
+        client.act([("Action", 1)])
+        for step in (whole(client), whole(observer)):
+            assert (step.reward, step.done, step.info) == (1.0, False, {})
+    assert server.statistics()["steps_failed"] == 1
+
+
+@pytest.mark.parametrize("fault", [lambda: 1 / 0, lambda: sys.exit(0), gives(SEEN)])
+def test_failed_reset_is_refused_and_the_next_one_answered(scripted: Any, fault: Any) -> None:
+    environment, _, client = scripted
+    environment.script = [fault]
+    with pytest.raises(PeerError, match=r"ZeroDivision|SystemExit|ValueError"):
+        client.reset()
+    # The episode's end resets by itself. While that fails, actions are refused.
+    environment.script = [gives(SEEN, {}), gives(SEEN, 1.0, True, False, {}), *[fault] * 1000]
+    client.reset()
+    client.act([("Action", 1)])
+    assert whole(client).done
+    client.act([("Action", 1)])
+    with pytest.raises(PeerError, match="no episode is running"):  # noqa: PT012
+        for _ in range(1000):
+            client.step(10)
+    environment.script.clear()
+    client.reset()
+    client.act([("Action", 1)])
+    assert not whole(client).done
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        (None, {}),
+        ([("a", 1)], {}),
+        (HELD, {"a": 1}),
+        ({"a": 1, "deep": DEEP}, {"a": 1}),
+        ({"a": 1, 0: 3}, {"a": 1}),
+        ({"a": 1, "many": np.zeros(1 << 20)}, {"a": 1}),
+        ({"a": 1, "many": [0] * (1 << 19), "more": [0] * (1 << 19)}, {}),
+        ({"a": "NaN", "b": math.nan, "c": {"d": [-math.inf, "=Infinity"]}}, ...),
+        ({"a": np.array([np.nan, 1, np.inf], np.float32), "b": np.float32("-inf")}, ...),
+    ],
+    ids=["None", "list", "held", "deep", "key", "many", "all", "text", "array"],
+)
+def test_info_never_ends_a_step(scripted: Any, info: Any, expected: Any) -> None:
+    environment, _, client = scripted
+    environment.script = [
+        gives(SEEN, {} if info is None else info),
+        gives(SEEN, 1.0, False, False, info),
+    ]
+    client.reset()
+    client.act([("Action", 1)])
+    step = whole(client)
+    assert (step.reward, step.done) == (1.0, False)
+    np.testing.assert_equal(step.info, info if expected is ... else expected)
+
+
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [
+        (None, 0.0), (True, 1.0), (np.array([2.5]), 2.5), (Fraction(1, 2), 0.5), (10**30, 1e30),
+        (np.float32(0.5), 0.5), (math.nan, math.nan), (-math.inf, -math.inf), (np.inf, math.inf),
+    ],
+)  # fmt: skip
+def test_each_number_is_carried_as_reward(scripted: Any, reward: Any, expected: float) -> None:
+    environment, _, client = scripted
+    environment.script = [gives(np.float32([np.nan, np.inf, -1]), reward, False, False, {})]
+    client.act([("Action", 1)])
+    step = whole(client)
+    np.testing.assert_equal(step.reward, expected)
+    np.testing.assert_equal(step.observation, [np.nan, np.inf, -1])
+
+
+def test_environment_has_one_thread(caplog: pytest.LogCaptureFixture) -> None:
+    """sqlite3's connections and OpenGL's contexts fail in another one."""
+    made: list[Scripted] = []
+
+    def make() -> Scripted:
+        made.append(Scripted())
+        return made[-1]
+
+    server = EnvironmentRewarder(make, "127.0.0.1:0", lockstep=True, auth=None)
+    for number in (1, 2):  # a server starts again
+        with server, RewarderClient(str(server.address)) as client:
             client.reset()
-            for _ in range(1000):
-                client.step(10)
-        assert server.wait(5)
-    assert "the environment failed" in caplog.text
+            client.act([("Action", 1)])
+            whole(client)
+        assert len(made) == number
+        assert len(made[-1].threads) >= 5
+        assert len({*made[-1].threads}) == 1
+        assert made[-1].threads[0] != threading.get_ident()
+
+    def fails() -> Any:
+        sys.exit(0)
+
+    with pytest.raises(RuntimeError, match=r"sys.exit\(0\)"):
+        EnvironmentRewarder(fails)
+
+
+def test_server_that_stops_for_an_error_has_status_1(serving: Any, tmp_path: Path) -> None:
+    (tmp_path / "fatal.py").write_text(
+        "import gymnasium\n"
+        "class Fatal(gymnasium.Env):\n"
+        "    observation_space = action_space = gymnasium.spaces.Discrete(2)\n"
+        "    def reset(self, seed=None, options=None): return 0, {}\n"
+        "    def step(self, action): raise KeyboardInterrupt('enough')\n"
+    )
+    address, process = serving("fatal:Fatal", "universe://127.0.0.1:+0?password=openai")
+    with RewarderClient(address) as client, pytest.raises(PeerError, match=r"stops.*enough"):  # noqa: PT012
+        client.reset()
+        for _ in range(1000):
+            client.step(10)
+    assert "enough" in process.stderr.read()
+    assert process.wait(20) == 1
