@@ -27,7 +27,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -597,19 +596,12 @@ class Row(ABC):
                 raise BenchError(server.epitaph() or f"{self.name}: {error}") from error
 
 
-def _relayed(host: str, port: int, relays: list[Relay] | None) -> tuple[str, int]:
-    if relays is None:
-        return host, port
-    relays.append(Relay(host, port))
-    return "127.0.0.1", relays[-1].port
-
-
-def _url_relayed(url: str, relays: list[Relay] | None) -> str:
+def _relayed(url: str, relays: list[Relay] | None) -> str:
     if relays is None:
         return url
     where = parse_url(url)
-    host, port = _relayed(where.host, where.port, relays)
-    return str(where.replace(host=host, port=port))
+    relays.append(Relay(where.host, where.port))
+    return str(where.replace(host="127.0.0.1", port=relays[-1].port))
 
 
 def array_difference(sent: NDArray[Any], state: Any) -> str:
@@ -665,10 +657,7 @@ class _Door(Row):
     @contextlib.contextmanager
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
         over = self.over if relays is None else "tcp"
-        with (
-            self.served(over) as server,
-            self.client(_url_relayed(server.address, relays)) as exchange,
-        ):
+        with self.served(over) as server, self.client(_relayed(server.address, relays)) as exchange:
             yield exchange
 
 
@@ -995,132 +984,10 @@ class _SubprocVec(_Vector):
         return step.state, step.reward, step.terminal, {"TimeLimit.truncated": False}, {}
 
 
-def _packing() -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    import msgpack
-    import msgpack_numpy
-
-    return (
-        functools.partial(msgpack.packb, default=msgpack_numpy.encode),
-        functools.partial(msgpack.unpackb, object_hook=msgpack_numpy.decode),
-    )
-
-
-def _serve_zeromq(report: Callable[[int], None], steps: Sequence[BenchStep]) -> None:
-    import zmq
-
-    pack, unpack = _packing()
-    with zmq.Context() as context, context.socket(zmq.REP) as there:
-        report(there.bind_to_random_port("tcp://127.0.0.1"))
-        while True:
-            there.send(pack(tuple(steps[unpack(there.recv())])))
-
-
-class _ZeroMQ(_Rival):
-    needs: ClassVar = {"zmq": "pyzmq", "msgpack": "msgpack", "msgpack_numpy": "msgpack-numpy"}
-
-    @contextlib.contextmanager
-    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
-        import zmq
-
-        pack, unpack = _packing()
-        with (
-            self._other(_serve_zeromq, self.payload.steps) as server,
-            zmq.Context() as context,
-            context.socket(zmq.REQ) as client,
-        ):
-            client.setsockopt(zmq.RCVTIMEO, int(ANSWER_SECONDS * 1000))
-            client.setsockopt(zmq.LINGER, 0)
-            client.connect("tcp://{}:{}".format(*_relayed("127.0.0.1", server.address, relays)))
-
-            def ask(number: int) -> Any:
-                try:
-                    client.send(pack(number))
-                    return unpack(client.recv())
-                except zmq.ZMQError as error:
-                    raise BenchError(server.epitaph() or str(error)) from error
-
-            yield Exchange(ask, lambda reply: reply[:2])
-
-
-def _original_specs(step: BenchStep) -> Any:
-    from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
-
-    def spec(name: str, value: Any) -> Any:
-        dtype = tensor_utils.np_type_to_data_type(value.dtype)
-        return dm_env_rpc_pb2.TensorSpec(name=name, shape=value.shape, dtype=dtype)
-
-    specs = dm_env_rpc_pb2.ActionObservationSpecs()
-    specs.actions[1].CopyFrom(spec("number", np.int64(0)))
-    specs.observations[1].CopyFrom(spec("observation", step.state))
-    specs.observations[2].CopyFrom(spec("reward", np.float64(0)))
-    return specs
-
-
-def _serve_original(report: Callable[[int], None], steps: Sequence[BenchStep]) -> None:
-    import grpc
-    from dm_env_rpc.v1 import dm_env_rpc_pb2, dm_env_rpc_pb2_grpc, spec_manager
-
-    class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
-        def Process(self, requests: Any, context: Any) -> Any:
-            specs = _original_specs(steps[0])
-            actions = spec_manager.SpecManager(specs.actions)
-            observations = spec_manager.SpecManager(specs.observations)
-            for request in requests:
-                response = dm_env_rpc_pb2.EnvironmentResponse()
-                if request.WhichOneof("payload") == "join_world":
-                    response.join_world.specs.CopyFrom(specs)
-                else:
-                    step = steps[int(actions.unpack(request.step.actions)["number"])]
-                    shown = {"observation": step.state, "reward": np.float64(step.reward)}
-                    packed = observations.pack(shown)
-                    response.step.state = dm_env_rpc_pb2.EnvironmentStateType.RUNNING
-                    for uid in request.step.requested_observations:
-                        response.step.observations[uid].CopyFrom(packed[uid])
-                yield response
-
-    server = grpc.server(ThreadPoolExecutor(1))
-    dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(Servicer(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    report(port)
-    server.wait_for_termination()
-
-
-class _Original(_Rival):
-    needs: ClassVar = {"dm_env_rpc.v1": "dm-env-rpc", "grpc": "grpcio"}
-
-    @contextlib.contextmanager
-    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
-        import grpc
-        from dm_env_rpc.v1 import connection, dm_env_rpc_pb2, spec_manager
-
-        specs = _original_specs(self.payload.steps[0])
-        actions = spec_manager.SpecManager(specs.actions)
-        observations = spec_manager.SpecManager(specs.observations)
-        with self._other(_serve_original, self.payload.steps) as server:
-            channel = grpc.insecure_channel(
-                "{}:{}".format(*_relayed("127.0.0.1", server.address, relays))
-            )
-            grpc.channel_ready_future(channel).result(ANSWER_SECONDS)
-            with closing(connection.Connection(channel)) as client:
-                client.send(dm_env_rpc_pb2.JoinWorldRequest())
-
-                def ask(number: int) -> Any:
-                    request = dm_env_rpc_pb2.StepRequest(
-                        requested_observations=[1, 2],
-                        actions=actions.pack({"number": np.int64(number)}),
-                    )
-                    return observations.unpack(client.send(request).observations)
-
-                yield Exchange(ask, lambda seen: (seen["observation"], seen["reward"]))
-
-
 RIVALS: dict[str, type[_Rival]] = {
     "pipe": _Pipe,
-    "zeromq": _ZeroMQ,
     "AsyncVec": _AsyncVector,
     "SubprocVec": _SubprocVec,
-    "dm_env_rpc.v1": _Original,
 }
 """Other libraries between an agent and an environment in another process, by name."""
 

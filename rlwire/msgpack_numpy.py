@@ -111,8 +111,6 @@ def _retry(refused: BaseException, theirs: Callable[..., Any], *args: Any, **kwa
         raise refused from None
 
 
-# --- hooks for the msgpack package
-
 _MARKS = frozenset((b"nd", b"complex", b"__ndarray__", b"__npgeneric__"))
 _MAPS = codec.Decoder(arrays=False, limits=LIMITS)
 _STRICT: dict[Dialect, codec.Encoder] = {
@@ -140,9 +138,6 @@ def decode(obj: Any, chain: Hook | None = None) -> Any:
             if type(found) is not dict:
                 return found
     return obj if chain is None else chain(obj)
-
-
-# --- classes and functions
 
 
 class Packer:
@@ -228,9 +223,6 @@ def patch() -> None:
 
     for name in set(__all__) - {"patch", "encode", "decode"}:
         setattr(msgpack, name, globals()[name])
-
-
-# --- drop-ins
 
 
 class DropIn:

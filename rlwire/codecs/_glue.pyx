@@ -265,9 +265,6 @@ cdef str key_of(const uint8_t *data, size_t size, Budget *budget):
     return text
 
 
-# --- into a caller's buffer
-
-
 cdef uint8_t *room_in(object buffer, Py_ssize_t offset, uint64_t size,
                       Py_buffer *view) except? NULL:
     """Return a pointer into the caller's buffer; release `view`. EncodeError if it is too small."""

@@ -82,9 +82,6 @@ def measure(bytes text):
     return items, deepest, longest, wide, nulls
 
 
-# --- to text
-
-
 cdef uint8_t *_put_list(uint8_t *to, int kind, const uint8_t **values, int size,
                         const cnp.npy_intp *shape, int dims) noexcept:
     """Write a list; return NULL if a number is not finite."""
@@ -140,9 +137,6 @@ def text_of(cnp.ndarray array):
     cdef uint8_t *to = <uint8_t *> PyBytes_AS_STRING(text)
     cdef uint8_t *end = _put_list(to, kind, &values, array.itemsize, array.shape, dims)
     return None if end == NULL else text[:end - to]
-
-
-# --- from text
 
 
 cdef struct Numbers:

@@ -395,16 +395,11 @@ class Client(Blocking, _DmEnvRpcClient):
 
     Args:
         address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
-        auth: a bearer token.
-        tls: a `ClientTLS` or an SSL context.
         timeout: seconds, or a `Timeouts`, whose `idle` bounds the wait for a response.
-        backoff: attempts to connect, and the delays between them.
-        limits: maxima for messages; ``received`` bounds a message's size.
-        max_sent: maximum size of a sent message in bytes; by default ``limits.received``.
-        metadata: pairs of names and values to send with the gRPC call.
         copy: True returns observations that own their memory; False read-only views of the message
             where possible; None views only where they are aligned. Without True, a broadcast (one
             element that fills a shape) is a read-only view of that element.
+        other arguments: see `rlwire.dm_env_rpc.options.DmEnvRpcClientOptions`.
     """
 
     _dial = staticmethod(tcp.connect)

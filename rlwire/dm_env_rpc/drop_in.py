@@ -113,8 +113,6 @@ def _unpack_tensor(original: Callable[..., Any], reshape: Callable[..., Any]) ->
     return unpack_tensor
 
 
-# ---- transport ----------------------------------------------------------------------------------
-
 _NO_TIMEOUT = Timeouts(read=None, write=None, idle=None)
 _UNLIMITED = 2**31 - 2**20
 _RECEIVED, _SENT = "grpc.max_receive_message_length", "grpc.max_send_message_length"

@@ -339,8 +339,6 @@ class EnvironmentWorld:
         if driven is not None:
             self.worlds.close_environment(driven)
 
-    # ---- agents that share the environment ----
-
     def settle(self) -> None:
         """Set the deferred replies that have results."""
         while self._fulfilled:

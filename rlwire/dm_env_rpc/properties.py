@@ -28,9 +28,6 @@ PICTURE = "rlwire.render"
 RENDER_FPS = "rlwire.render_fps"
 
 
-# ---- the server's side --------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Entry:
     spec: codec.TensorSpec
@@ -207,9 +204,6 @@ def _fit(entry: _Entry, value: Any) -> Any:
         return array if spec.shape else str(array.item())
     array = cast(array, codec.numpy_dtype(spec.dtype), f"the value of {_shown(spec.name)}")
     return array if spec.shape else array[()]
-
-
-# ---- the client's side --------------------------------------------------------------------------
 
 
 class _PropertiesExtension(SharedClient):

@@ -79,18 +79,11 @@ class Server(StreamServer):
         address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0 chooses a free port.
         workers: ``"threads"``, a thread per connection; or ``"asyncio"``, one event loop, for many
             connections and worlds that reply fast.
-        auth: the bearer token that clients must send; None for any client.
-        limits: maxima for messages; ``received`` bounds a message's size.
-        max_sent: maximum size of a sent message in bytes; by default ``limits.received``.
-        max_worlds: maximum number of worlds at once.
         keep_abandoned: False destroys a world when its creator has disconnected and all agents
             have left.
-        properties: the server's properties, for the properties extension; a world has its own as
-            an attribute ``properties``.
-        extensions: handlers of other extensions' requests, by type URL.
-        check_bounds: whether actions outside their spec's bounds are rejected.
         options: `rlwire.serving.serving.StreamOptions`; `max_connections` counts calls, and twice
-            as many TCP connections may be open.
+            as many TCP connections may be open. Others:
+            `rlwire.dm_env_rpc.options.DmEnvRpcServerOptions`.
 
     Attributes:
         accepts: the settings that clients may give; None if `worlds` checks them itself.
@@ -265,8 +258,6 @@ class DmEnvRpcService(Service):
         handler = DmEnvRpcHandler(self, peer, whole, on_close=leave)
         return dm_env_rpc.DmEnvRpcServerSession(**self._sessions), handler
 
-    # ---- worlds ----------------------------------------------------------------------------------
-
     def __len__(self) -> int:
         with self._lock:
             return len(self._all)
@@ -434,8 +425,6 @@ def _factory(worlds: Any) -> WorldFactory:
 
     return make
 
-
-# ---- the requests of one call -------------------------------------------------------------------
 
 _NAMES: dict[type, str] = {asked: name for name, (asked, _told) in REQUESTS.items()}
 del _NAMES[codec.StepRequest]  # sessions make Steps of them

@@ -121,9 +121,6 @@ def _full(spec: TensorSpec, number: float) -> Any:
     return np.clip(np.full(shape, number, np.asarray(low).dtype), low, high)
 
 
-# ---- numbers and text ---------------------------------------------------------------------------
-
-
 def _number_to_wire(name: str, wire: np.dtype[Any]) -> Convert:
     scalar = wire.type
     floating = wire.kind == "f"
@@ -213,9 +210,6 @@ def _text(value: Any, name: str) -> Any:
             raise EncodeError(f"{name!r} must be text, not {type(item).__name__}")
         texts.append(item.decode() if isinstance(item, bytes) else item)
     return np.array(texts, dtype=str).reshape(array.shape)
-
-
-# ---- spaces and specs ---------------------------------------------------------------------------
 
 
 def structure_of(

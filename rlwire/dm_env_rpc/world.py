@@ -101,8 +101,6 @@ def is_world(value: object) -> bool:
     return all(hasattr(value, name) for name in ("join", "reset", "close"))
 
 
-# ---- error statuses -----------------------------------------------------------------------------
-
 # The first match counts: the codec's errors are ValueErrors too.
 _CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (LimitExceeded, Code.RESOURCE_EXHAUSTED),
@@ -142,9 +140,6 @@ def report(log: Log, peer: object, request: str, error: BaseException) -> Status
     if not own and not meant:
         log.debug("%s: traceback of the error", peer, exc_info=error)
     return status
-
-
-# ---- one world ----------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(slots=True, eq=False)

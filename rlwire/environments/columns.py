@@ -119,8 +119,6 @@ class Columns:
     def snapshot(self) -> Any:
         return self._tree.build(map(np.copy, self._arrays))
 
-    # ---- several batches ----
-
     def turn(self) -> None:
         """Choose the batch to write: one without live arrays, or batch 0, which is never lent."""
         if len(self._batches) == 1:

@@ -27,12 +27,10 @@ class OpenPIClientBase(waits.Counting):
         auth: the key to send as ``Authorization: Api-Key``.
         tls: an SSL context or a `ClientTLS`; ``wss`` trusts the system's authorities by default.
         timeout: by default `Timeouts()`; its `idle` bounds the wait for an action.
-        backoff: retries of `connect`; by default none.
-        limits: maxima for messages.
-        arrays: dialect of encoded arrays; both dialects are decoded.
         reconnect: whether `infer` on a closed connection reconnects and sends the observation
             again, once. Servers close the connection after a policy error, and after long silence.
             The policy may see an observation twice.
+        other arguments: see `rlwire.openpi.options.OpenPIClientOptions`.
 
     Attributes:
         metadata: the dict that the server sent when connecting.

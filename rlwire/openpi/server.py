@@ -99,18 +99,13 @@ class Server(StreamServer):
             chooses a free port.
         workers: ``"asyncio"``, one event loop for all clients; or ``"threads"``, a thread per
             client, which calls the policy under a lock: the fastest for few clients.
-        auth: the key that clients must send as ``Authorization: Api-Key``; None accepts all.
-        limits: maxima for messages; `received` bounds an observation.
-        metadata: sent to each client; by default the policy's attribute `metadata`, or an empty
-            dict.
         threads: threads that call the policy, beside the event loop. With 1 all calls come from
             the same thread, as accelerator libraries need. 0 calls it on the event loop, for
             policies that take microseconds: other clients wait meanwhile.
         timing: whether to add openpi's ``server_timing`` to actions: the milliseconds of the
             policy and of the previous exchange.
-        origins: origins accepted from browsers; see `WebSocketServerSession`.
-        arrays: dialect of encoded arrays; both dialects are decoded.
-        options: `rlwire.serving.serving.StreamOptions`.
+        options: `rlwire.serving.serving.StreamOptions`. Others:
+            `rlwire.openpi.options.OpenPIServerOptions`.
 
     Raises:
         TypeError: the policy has no `infer` and is not callable.

@@ -122,8 +122,6 @@ class PerlertClientBase(waits.Counting):
     def state(self) -> PerlertState:
         return PerlertState.CLOSED if self._open_session is None else self._open_session.state
 
-    # ---- open and close ----
-
     @driven
     def connect(self) -> Waits[Any]:
         """Open a UDP socket and return the client. Nothing is sent yet."""
@@ -169,8 +167,6 @@ class PerlertClientBase(waits.Counting):
         )
         return self._open_session
 
-    # ---- methods that only send ----
-
     def act(self, action: Any) -> None:
         """Send an action, text or numbers, which the server repeats until the next one.
 
@@ -193,8 +189,6 @@ class PerlertClientBase(waits.Counting):
         connection = self._connection
         socket = {} if connection is None else connection.statistics()
         return {**socket, **self._session.statistics(), **super().statistics()}
-
-    # ---- methods that wait ----
 
     @driven
     def lobby(self, timeout: float | None = None) -> Waits[tuple[AgentSlot, ...]]:

@@ -248,8 +248,6 @@ def _number(reward: float | str) -> float:
     return float(reward)
 
 
-# ---- a server's side
-
 Default: TypeAlias = Any
 """An action, or a function that returns one for an agent's key and last observation."""
 

@@ -124,8 +124,6 @@ class PacedPlayer:
     def statistics(self) -> dict[str, int]:
         return {**self._counts, "missed": self._pacer.missed}
 
-    # ---- a rollout, from start to end ----
-
     def begin(self) -> None:
         self._counts["runs"] += 1
         self._step = 0
@@ -252,8 +250,6 @@ class PacedPlayer:
         except (Exception, SystemExit) as error:  # an environment's exit() must not end the server
             self._fail(error)
 
-    # ---- actions and steps ----
-
     def _actions(self) -> dict[str, Any]:
         simulation = self.simulation
         assert simulation is not None
@@ -308,8 +304,6 @@ class PacedPlayer:
 
     def _milliseconds(self, now: float) -> int:
         return int((self._epoch + now) * 1000)
-
-    # ---- the end ----
 
     def _fail(self, error: BaseException) -> None:
         self._failures += 1

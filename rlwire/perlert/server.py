@@ -64,12 +64,9 @@ class Server(BackgroundServer):
             the system chooses one.
         auth: the clients' key, 32 bytes; None for no encryption.
         limits: `Limits.datagram` is the size of the largest datagram.
-        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
-        rollout_port: by default the lobby's port plus 1.
         threads: the number of threads that step environments. With 0 they step one after another
             on the event loop, which suits steps that take well under a period.
-        frames: the maximum of steps per second sent to an agent.
-        options: those of `add`.
+        options: those of `add`. Other arguments: see `rlwire.perlert.options.PerlertServerOptions`.
     """
 
     scheme = "perlert"

@@ -24,8 +24,6 @@ from rlwire.codecs import msgpack
 from rlwire.errors import EncodeError, RlwireError, optional, quoted
 from rlwire.limits import Limits
 
-__all__ = ["CheckpointDamaged", "CheckpointMismatch", "Checkpoints"]
-
 logger = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"checkpoint-\d{12,}\.safetensors")

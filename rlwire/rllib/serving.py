@@ -133,9 +133,6 @@ class RLlibServer(BackgroundServer):
         name: the algorithm, such as ``"PPO"``, or ``"module:factory"`` of a config.
         url: where the first runner listens, over RLX or openpi; each further runner listens at the
             next port. With port 0 the system chooses all ports.
-        like: an environment with the same spaces, or its name.
-        observation_space: the environments' (default: the config's).
-        action_space: the environments' (default: the config's).
         config: settings by RLlib's names, such as ``{"lr": 0.001}``; or those of a YAML file,
             ``"FILE"`` or ``"FILE:SECTION"`` (default section: ``algorithm``). Each runner waits
             for ``num_envs_per_env_runner`` environments.
@@ -143,12 +140,11 @@ class RLlibServer(BackgroundServer):
         ray_address: the cluster to join, such as ``"auto"``; by default the variable
             ``RAY_ADDRESS``. Without either, a local Ray runs until the server stops; `rlwire.serve`
             makes it listen at 127.0.0.1 only, if Ray has not been imported yet.
-        iterations: training iterations until the server stops; None for no end.
         checkpoints: a folder. The server restores its newest checkpoint when it starts, and saves
             one when it stops and every `save_every` iterations.
-        save_every: iterations between two checkpoints.
         metrics: a sink for ``episode_return_mean`` and ``episode_len_mean``, by steps.
         options: picklable options of `rlwire.listen_vec`, such as `tls`, `timeout` and `limits`.
+            Other arguments: see `rlwire._options.LearningOptions`.
     """
 
     scheme = "rlx"

@@ -41,13 +41,8 @@ class RLlinkClientBase(waits.Counting):
 
     Args:
         address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
-        auth: token for an rlwire server that requires one.
-        tls: for a server with TLS: an SSL context, or `rlwire.transports.tls.ClientTLS`.
         timeout: by default `Timeouts()`; its `idle` bounds the wait for new weights.
-        backoff: retries of `connect`; by default none.
-        limits: maxima for messages.
-        form: encoding of sent messages; ``"json"`` for Ray before 2.44.
-        compression: ``"zstd"``, used if the server supports it; needs the extra `compression`.
+        other arguments: see `rlwire.rllink.options.RLlinkClientOptions`.
 
     Attributes:
         config: the last reply to `get_config`, or None.

@@ -78,13 +78,9 @@ class ProxyBase(waits.Counting):
 
     Args:
         rlx_server_url: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)``.
-        tls: an SSL context, or `rlwire.transports.tls.ClientTLS`.
         timeout: seconds for connecting, a read, a write and a reply; or a `Timeouts`.
         backoff: delays between attempts to connect; `connect` sets the number of attempts.
-        limits: maxima for messages.
-        images: decode images in actions to arrays of their own dtype, or to ``"float32"``.
-        dialect: ``"readme"`` for peers that send arrays without a dtype, as RELAAX's README has
-            them; `dtype` is then the dtype of all arrays, both ways.
+        other arguments: see `rlwire.rlx.options.RLXClientOptions`.
 
     Attributes:
         address: the server's address; a change takes effect at the next `connect`.

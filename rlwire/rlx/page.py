@@ -63,11 +63,8 @@ class RLXPageServer(StreamServer):
             any site can have it. Clients other than browsers send no origin and are accepted.
         check: called with each handshake request, to accept or reject it; see
             `rlwire.sessions.websocket.basic_authorization`.
-        arrays: decode lists of numbers in a state to ``"lists"``, as RELAAX's proxy does, or to
-            arrays of ``"float32"`` or ``"float64"``.
-        max_sids: maximum number of environments per WebSocket.
-        rlx_tls: SSL context for the connection to the RLX server.
-        options: `rlwire.serving.serving.StreamOptions`.
+        options: `rlwire.serving.serving.StreamOptions`. Others:
+            `rlwire.rlx.options.RLXPageOptions`.
 
     Raises:
         ValueError: an argument is invalid.

@@ -38,13 +38,10 @@ class Server(StreamServer):
         workers: ``"threads"``, one for each connection; ``"asyncio"``, one event loop, for many
             connections and agents that reply at once; or a number of processes with threads, for
             agents that compute in Python. Processes receive pickled arguments.
-        limits: maxima for messages.
         parameter_server: passed to every agent; ``"module:factory"`` is called once per process.
         metrics: a sink, by default the log; closed when the server stops.
-        images: decode images in states to this; RELAAX's agents expect ``"float32"``.
-        dialect: ``"readme"`` for peers that send arrays without a dtype, as RELAAX's README has
-            them; `dtype` is then the dtype of all arrays, both ways.
-        options: `rlwire.serving.serving.StreamOptions`.
+        options: `rlwire.serving.serving.StreamOptions`. Others:
+            `rlwire.rlx.options.RLXServerOptions`.
     """
 
     scheme = "rlx"

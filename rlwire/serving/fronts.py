@@ -95,8 +95,6 @@ def check_no_environment(thing: Any, url: URL) -> None:
         )
 
 
-# ---- algorithms, named with a prefix ----
-
 SERVED: Final[dict[str, str]] = {
     "algorithm": "rlwire.relaax.algorithm",
     "rllib": "rlwire.rllib.serving",

@@ -215,19 +215,7 @@ class BackgroundServer(ABC):
 
 
 class StreamOptions(TypedDict, total=False):
-    """Keyword arguments that all stream servers accept.
-
-    Attributes:
-        tls: an SSL context, or a callable that returns one, such as
-            `rlwire.transports.tls.ServerTLS`. Worker processes need a callable. Default: no TLS.
-        timeout: timeouts of connections.
-        idle_timeout: seconds without a message after which a connection is closed; None for never.
-            By default `idle` of `timeout`, which is an hour.
-        max_connections: limit per process; further connections are rejected and logged.
-        max_connections_per_address: limit for one address: an IPv4 address, an IPv6 /64 network,
-            or over unix sockets and shared memory another user.
-        loop_factory: makes the event loop, such as ``uvloop.new_event_loop``.
-    """
+    """Keyword arguments of all stream servers; `rlwire._options.StreamServerOptions` has more."""
 
     tls: TLS
     timeout: Timeouts | float | None

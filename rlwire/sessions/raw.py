@@ -42,16 +42,3 @@ class GrpcRawMessages(RawMessages):
     def refuse(self, error: RlwireError) -> list[Buffer]:
         self.closed = True
         return []
-
-
-class RawSession(GrpcRawMessages):
-    """A session of a byte stream without borders: events are the bytes received so far."""
-
-    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        return end - start
-
-    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        return 0
-
-    def receive_whole(self, buffer: Buffer, size: int) -> list[Buffer] | None:
-        return [bytes(buffer[:size])] if size else None

@@ -53,17 +53,13 @@ class UniverseServer(EnvironmentRewarder):
         auth: the password of both connections, of which VNC compares 8 bytes; None accepts all
             clients. By default a random one, which `url` and the log show. Universe's clients send
             ``"openai"``.
-        view_auth: a second VNC password, for viewers that may only watch.
         keys: maps keys and buttons to actions, see `rlwire.universe.input.Keys`; by default
             Gymnasium's ``get_keys_to_action``.
         play: a function that returns the action instead, see `rlwire.universe.input.Play`.
-        frames: ``"observation"`` or ``"render"``. By default the observation if it is a colour
-            picture, otherwise the environment's ``render()``.
         page: the port, or the address, of a browser page to watch and play on, see
             `rlwire.universe.page.PageServer`; True for port 6080.
-        limits: maxima for received messages.
-        pixels: options of the `RfbServer` alone.
         options: of the `EnvironmentRewarder`; `rlwire.serving.serving.StreamOptions` are for both.
+            Other arguments: see `rlwire.universe.options.UniverseServerOptions`.
 
     Raises:
         TypeError: the environment has no pictures.

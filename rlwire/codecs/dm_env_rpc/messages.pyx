@@ -203,9 +203,6 @@ cdef _Choice _PROPERTY_RESPONSE = _Choice(
 )
 
 
-# --- to bytes
-
-
 cdef int _checked(rlw_status status) except -1:
     if status != RLW_OK:
         raise MemoryError()
@@ -515,9 +512,6 @@ def encode_property_response(message, *, limits=None):
     """Return a response of the properties extension; see `encode_property_request`."""
     encoded = _encode(_PROPERTY_RESPONSE, message, limits)
     return values.AnyMessage(PROPERTY_RESPONSE_URL, encoded)
-
-
-# --- from bytes
 
 
 cdef str _text(Input *input, const rlw_field *f, const Step *path):

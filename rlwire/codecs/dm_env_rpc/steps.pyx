@@ -378,9 +378,6 @@ cdef bint _value_is_outside(_Slot slot, object value, Input *input, const uint8_
         raise DecodeError(problem.reason) from None
 
 
-# --- to bytes
-
-
 cdef int _add_all(SpecManager manager, Draft *draft, object tensors, Maxima *maxima,
                   const Step *group) except -1:
     cdef PyObject *name_pointer = NULL
@@ -515,9 +512,6 @@ def encode_step_response(SpecManager manager not None, state, observations, requ
         return bytes_of(&draft)
     finally:
         close_draft(&draft)
-
-
-# --- from bytes
 
 
 cdef object _find_step(bint response, Input *input, size_t size, const uint8_t **data,

@@ -13,8 +13,6 @@ cdef cnp.dtype dtype_of_kind(int kind)  # native; None if there is no such DataT
 cdef str shown_kind(int kind)  # "int32", for error texts
 
 
-# --- to bytes
-
 # One value, measured and ready to write. It holds references, but no pointer into itself, so it can
 # move in memory.
 cdef struct Tensor:
@@ -39,8 +37,6 @@ cdef int measure_flat(Tensor *out, object value, int data_type) except -1
 cdef uint8_t *write(const Tensor *tensor, uint8_t *to) noexcept nogil
 cdef void release(Tensor *tensor) noexcept
 
-
-# --- from bytes
 
 # Options for decoding one message, and what is left of its budget.
 cdef struct TensorOptions:

@@ -65,9 +65,6 @@ cdef enum:
     MOST_TEXT = 0x1FFFFFFF  # characters of NumPy's longest element
 
 
-# --- data types
-
-
 cdef list _DTYPES = [None] + [numpy_dtype(kind) for kind in range(1, KINDS)]  # native
 # In the byte order of the wire, which is native on a little-endian host.
 cdef list _WIRE_DTYPES = [
@@ -113,8 +110,6 @@ cdef cnp.dtype dtype_of_kind(int kind):
 cdef str shown_kind(int kind):
     return DataType(kind).name.lower() if 0 < kind < KINDS else f"data type {kind}"
 
-
-# --- to bytes
 
 cdef type _np_generic = np.generic
 cdef type _np_float64 = np.float64  # a subclass of float
@@ -605,8 +600,6 @@ def encode_tensor_parts(value, dtype=None, *, try_compress=False, limits=None):
     finally:
         release(&tensor)
 
-
-# --- from bytes
 
 cdef TensorOptions _last  # of the last call
 cdef tuple _last_arguments = (None, None)

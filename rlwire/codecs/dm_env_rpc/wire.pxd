@@ -13,8 +13,6 @@ cdef enum:
     ROOM = 256         # bytes of a message without its tensors, before it allocates
 
 
-# --- to bytes
-
 # Limits for encoding, and the items counted so far.
 cdef struct Maxima:
     uint64_t message
@@ -57,8 +55,6 @@ cdef int key_of_uid(uint8_t *room, uint64_t uid) noexcept  # returns its size
 cdef int end_draft(Draft *draft, const Maxima *maxima) except -1
 cdef bytes bytes_of(const Draft *draft)
 
-
-# --- from bytes
 
 # The bytes being decoded, and the options for decoding them.
 cdef struct Input:

@@ -52,9 +52,6 @@ cdef uint64_t uid_of(object value, const Step *path) except? 0xFFFFFFFF:
     return number
 
 
-# --- to bytes
-
-
 cdef Maxima _last_maxima  # of `_last_limits`
 cdef object _last_limits = None
 
@@ -175,9 +172,6 @@ cdef bytes bytes_of(const Draft *draft):
         to = write(&entry.tensor, rlw_store_varint(to + 1, entry.tensor.sizes.whole))
     _put(to, draft.fixed.start + draft.cut, rlw_written(&draft.fixed) - draft.cut)
     return message
-
-
-# --- from bytes
 
 
 cdef int fill_input(Input *out, object copy, object limits) except -1:

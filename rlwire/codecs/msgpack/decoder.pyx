@@ -94,8 +94,6 @@ cdef struct Input:
     uint32_t containers   # started so far
 
 
-# --- other threads
-
 cdef enum:
     YIELD_ITEMS = 1024       # items of a container between two yields; powers of two
     YIELD_CONTAINERS = 256
@@ -121,9 +119,6 @@ cdef int _copy(uint8_t *to, const uint8_t *data, size_t size) except -1:
         with nogil:
             memcpy(to, data, size)
     return 0
-
-
-# --- errors
 
 
 cdef str _path_to(const uint8_t *data, size_t size, const uint8_t *at):
@@ -194,9 +189,6 @@ cdef int _raise_fault(Decoder self, Input *input) except -1:
     return raise_fault(fault, input.start, _path(input, fault.at))
 
 
-# --- texts and extensions
-
-
 cdef PyObject *_other_text(Decoder self, Input *input, const rlw_msgpack_value *v) except NULL:
     """Return a text that is not ASCII."""
     cdef size_t bad = rlw_utf8_check(v.data, v.size)
@@ -236,9 +228,6 @@ cdef object _ext(Decoder self, Input *input, const rlw_msgpack_value *v):
         rlw_fail(&input.reader.c, RLW_BAD_TIMESTAMP, v.at, v.size, 0)
         _raise_fault(self, input)
     return (self.timestamp or Timestamp)(seconds, nanoseconds)
-
-
-# --- dtypes
 
 
 cdef cnp.dtype _named_dtype(str name):
@@ -336,9 +325,6 @@ cdef cnp.dtype _structure(list fields, int level, list count):
     if at == 0:
         raise ValueError("an element has no bytes")
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": at})
-
-
-# --- arrays
 
 
 cdef object _owner(Input *input):
@@ -475,9 +461,6 @@ cdef object _marked(Decoder self, Input *input, const rlw_msgpack_value *map, ui
     input.reader.c.at = here
     input.reader.items = items_here
     return None
-
-
-# --- containers
 
 
 cdef PyObject *_list(Decoder self, Input *input, const rlw_msgpack_value *v,

@@ -123,9 +123,6 @@ cdef inline int _make_room(const Options *o, Output *out, uint64_t size, const S
     return 0
 
 
-# --- texts and bytes
-
-
 cdef int _put_utf8(const Options *o, Output *out, const uint8_t *data, Py_ssize_t size,
                    const Step *path) except -1:
     if <uint64_t> size > o.string:
@@ -201,9 +198,6 @@ cdef int _put_ext(const Options *o, Output *out, int code, bytes data, const Ste
     memcpy(out.writer.at, PyBytes_AS_STRING(data), size)
     out.writer.at += size
     return 0
-
-
-# --- arrays
 
 
 cdef str _wire_name(cnp.dtype descr):
@@ -396,9 +390,6 @@ cdef int _put_complex(const Options *o, Output *out, object value, const Step *p
     return _put_text(o, out, <PyObject *> text, path)
 
 
-# --- numbers and other leaves
-
-
 cdef inline int _put_float(Output *out, double value) except -1:
     return _checked(rlw_msgpack_put_float64(&out.writer, value))
 
@@ -483,9 +474,6 @@ cdef int _put(const Options *o, Output *out, PyObject *value, uint32_t depth,
     return _put_node(o, out, value, depth, path)
 
 
-# --- containers
-
-
 cdef int _count_items(const Options *o, Output *out, Py_ssize_t count, uint32_t depth,
                       const Step *path) except -1:
     if depth >= o.depth:
@@ -545,9 +533,6 @@ cdef int _put_list(const Options *o, Output *out, PyObject *value, uint32_t dept
             owned = <object> item  # a hook may change the list
             _put_node(o, out, <PyObject *> owned, depth + 1, &step)
     return 0
-
-
-# --- everything else
 
 
 cdef object _module_class(str module, str name):
@@ -628,8 +613,6 @@ cdef int _put_other(const Options *o, Output *out, object value, uint32_t depth,
         return _put_complex(o, out, value, path)
     return _put_default(o, out, value, depth, path)
 
-
-# --- public
 
 cdef dict _ARRAYS = {
     "msgpack_numpy": ARRAYS_ND,

@@ -33,8 +33,6 @@ cdef object _named_tuple = tuple.__new__  # like the classes, without calling a 
 cdef type _Action = Action
 cdef type _RolloutStep = RolloutStep
 
-# --- messages to datagrams
-
 cdef int _unwritable(rlw_status status, const rlw_perlert_message *m, str key=None) except -1:
     """Raise the error that a kernel found in the field m.field."""
     field = (<bytes> rlw_perlert_field_name(m.field)).decode("ascii")
@@ -228,9 +226,6 @@ cdef class StepWriter:
             return PyBytes_FromStringAndSize(<const char *> w.start, <Py_ssize_t> rlw_written(&w))
         finally:
             rlw_writer_free(&w)
-
-
-# --- datagrams to messages
 
 
 cdef int _malformed(const rlw_cursor *c, const uint8_t *start, const rlw_perlert_message *m) except -1:

@@ -47,9 +47,6 @@ _SHOWN = {
 }
 
 
-# --- shared by PERLERT's modules
-
-
 cdef rlw_perlert_limits _DEFAULT_LIMITS
 _DEFAULT_LIMITS.datagram = DEFAULT.datagram
 _DEFAULT_LIMITS.items = DEFAULT.items
@@ -105,9 +102,6 @@ cdef int _room(rlw_writer *w, size_t size) except -1:
     if rlw_reserve(w, size) != RLW_OK:
         raise MemoryError()
     return 0
-
-
-# --- to text
 
 
 cdef int _put_double(rlw_writer *w, double value, const Style *style) except -1:
@@ -276,9 +270,6 @@ def value_to_text(value, *, decimals=None):
     of `array_to_text`.
     """
     return _text(value, "value", decimals)
-
-
-# --- from text
 
 
 def text_to_array(text, dtype=np.float64, *, shape=None, limits=DEFAULT):

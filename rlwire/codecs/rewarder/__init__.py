@@ -7,38 +7,7 @@ program instead, docs/protocols/rewarder.md says so.
 from rlwire.errors import optional
 
 with optional("msgspec", "universe"):
-    from rlwire.codecs.rewarder.messages import (
-        AgentAction,
-        ConnectionClose,
-        ControlPing,
-        EnvDescribe,
-        EnvObservation,
-        EnvReset,
-        EnvReward,
-        EnvText,
-        ReplyControlPing,
-        ReplyEnvReset,
-        ReplyError,
-        RewarderMessage,
-        UnknownMessage,
-        decode,
-        encode,
-    )
+    from rlwire.codecs.rewarder import messages
+    from rlwire.codecs.rewarder.messages import *
 
-__all__ = [
-    "AgentAction",
-    "ConnectionClose",
-    "ControlPing",
-    "EnvDescribe",
-    "EnvObservation",
-    "EnvReset",
-    "EnvReward",
-    "EnvText",
-    "ReplyControlPing",
-    "ReplyEnvReset",
-    "ReplyError",
-    "RewarderMessage",
-    "UnknownMessage",
-    "decode",
-    "encode",
-]
+__all__ = messages.__all__

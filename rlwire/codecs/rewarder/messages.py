@@ -27,6 +27,24 @@ from rlwire.limits import DEFAULT, Limits
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+__all__ = [
+    "AgentAction",
+    "ConnectionClose",
+    "ControlPing",
+    "EnvDescribe",
+    "EnvObservation",
+    "EnvReset",
+    "EnvReward",
+    "EnvText",
+    "ReplyControlPing",
+    "ReplyEnvReset",
+    "ReplyError",
+    "RewarderMessage",
+    "UnknownMessage",
+    "decode",
+    "encode",
+]
+
 
 logger = logging.getLogger(__name__)
 

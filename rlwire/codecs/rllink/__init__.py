@@ -6,36 +6,8 @@ Ray sends it since 2.44, or JSON, as RLlib documents it (with msgspec, from the 
 Source: RLlib's page on external environments, and Ray 2.60.0's ``rllib/env/external/rllink.py``.
 """
 
+from rlwire.codecs.rllink import messages
 from rlwire.codecs.rllink.episodes import Episode
-from rlwire.codecs.rllink.messages import (
-    FRAME_MAXIMUM,
-    Codec,
-    Episodes,
-    EpisodesAndGetState,
-    Form,
-    GetConfig,
-    GetState,
-    Message,
-    Ping,
-    Pong,
-    SetConfig,
-    SetState,
-    frame_size,
-)
+from rlwire.codecs.rllink.messages import *
 
-__all__ = [
-    "FRAME_MAXIMUM",
-    "Codec",
-    "Episode",
-    "Episodes",
-    "EpisodesAndGetState",
-    "Form",
-    "GetConfig",
-    "GetState",
-    "Message",
-    "Ping",
-    "Pong",
-    "SetConfig",
-    "SetState",
-    "frame_size",
-]
+__all__ = ["Episode", *messages.__all__]

@@ -21,6 +21,22 @@ from rlwire.codecs import msgpack
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional, quoted
 from rlwire.limits import Limits, checked
 
+__all__ = [
+    "FRAME_MAXIMUM",
+    "Codec",
+    "Episodes",
+    "EpisodesAndGetState",
+    "Form",
+    "GetConfig",
+    "GetState",
+    "Message",
+    "Ping",
+    "Pong",
+    "SetConfig",
+    "SetState",
+    "frame_size",
+]
+
 Form: TypeAlias = Literal["msgpack", "json"]
 Compression: TypeAlias = Literal["zstd"]
 Buffer: TypeAlias = bytes | bytearray | memoryview

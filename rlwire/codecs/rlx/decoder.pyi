@@ -5,8 +5,6 @@ from typing_extensions import Buffer, disjoint_base
 
 from rlwire.limits import Limits
 
-__all__ = ["RLXDecoder", "data_offset", "decode", "frame_size"]
-
 @disjoint_base
 class RLXDecoder:
     copy: Final[bool | None]

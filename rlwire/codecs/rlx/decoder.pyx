@@ -26,8 +26,6 @@ from rlwire.limits import checked
 
 cnp.import_array()
 
-__all__ = ["RLXDecoder", "data_offset", "decode", "frame_size"]
-
 cdef dict _COPY = {True: COPY_ALWAYS, False: COPY_NEVER, None: COPY_AS_NEEDED}
 
 # A message being decoded. Lives on the stack.

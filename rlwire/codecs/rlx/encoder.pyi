@@ -6,8 +6,6 @@ from typing_extensions import Buffer, disjoint_base
 from rlwire.codecs._output import PartsEncoder
 from rlwire.limits import Limits
 
-__all__ = ["NONE", "RLXEncoder", "encode", "encode_into", "encode_parts"]
-
 NONE: Final[object]
 
 @disjoint_base

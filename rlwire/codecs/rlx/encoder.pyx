@@ -27,8 +27,6 @@ from rlwire.limits import checked
 
 cnp.import_array()
 
-__all__ = ["NONE", "RLXEncoder", "encode", "encode_into", "encode_parts"]
-
 
 class _None:
     """The type of `NONE`."""

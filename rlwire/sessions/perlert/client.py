@@ -253,8 +253,6 @@ class PerlertClientSession:
         self._read = perlert.StepReader(name, number, limits=self._limits).read
         self._episode = _Episode(server)
 
-    # ---- calls of the agent ----
-
     @property
     def closed(self) -> bool:
         return self.state is PerlertState.CLOSED
@@ -314,8 +312,6 @@ class PerlertClientSession:
         self._lobby_request.end()
         self._out.clear()
 
-    # ---- calls of the transport ----
-
     def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
         """Process one datagram and return its events; invalid ones are counted and dropped."""
         episode = self._episode
@@ -371,8 +367,6 @@ class PerlertClientSession:
             out.append((episode.pending, episode.address))
             episode.pending = b""
         return out
-
-    # ---- datagrams other than the steps of the rollout ----
 
     def _receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
         if self.closed:
@@ -519,8 +513,6 @@ class PerlertClientSession:
         assert frame is not None  # the first one is always newer
         return events + (self._finish(frame, now) if frame.done else [frame])
 
-    # ---- changes of the state ----
-
     def _require(self, call: str) -> None:
         if self.state not in ALLOWED[call]:
             allowed = ", ".join(state.name for state in ALLOWED[call])
@@ -595,8 +587,6 @@ class PerlertClientSession:
         self._recheck_soon(now)
         return False
 
-    # ---- sending ----
-
     def _encode(self, message: Any) -> bytes:
         return encode(message, limits=self._limits)
 
@@ -640,8 +630,6 @@ class PerlertClientSession:
         episode.speak_due = now + (FIRST_WAIT if waiting else REPEAT)
         if silent >= LOST:
             self._send(information)
-
-    # ---- reasons ----
 
     def _no_answer(self, request: _Request) -> str:
         within = f"within {TIMEOUT:g} s"

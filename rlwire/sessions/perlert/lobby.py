@@ -140,8 +140,6 @@ class Lobby:
         """Whether there are enough clients and all of them are ready."""
         return len(self.leases) >= self.players and self._ready == len(self.leases)
 
-    # --- requests of clients ---
-
     def refusal(self, peer: Hashable, key: str, tag: str) -> str | None:
         """Return the reason to drop a registration, None to accept it."""
         slot = self.slots.get(key)
@@ -188,8 +186,6 @@ class Lobby:
 
     def inform(self, peer: Hashable) -> None:
         self._send((self.information(), peer))
-
-    # --- calls of the server ---
 
     def message(self, text: str, peer: Hashable | None = None) -> None:
         message = self._encode(perlert.LobbyMessage(self._name, self._number, text))

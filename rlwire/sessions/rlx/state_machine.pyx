@@ -5,8 +5,6 @@ from cpython.ref cimport PyObject
 from rlwire.codecs.rlx.decoder import frame_size
 from rlwire.errors import RlwireError
 
-__all__ = ["StateMachine", "StateNode"]
-
 cdef extern from "Python.h":
     PyObject *get_item "PyDict_GetItemWithError" (object mapping, object key) except? NULL
 

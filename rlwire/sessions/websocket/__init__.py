@@ -9,36 +9,8 @@ Source: RFC 6455.
 """
 
 from rlwire.sessions.raw import RawMessages
-from rlwire.sessions.websocket.opening import (
-    HEALTH,
-    Check,
-    HttpRefusal,
-    Page,
-    Pages,
-    PageServed,
-    Refused,
-    WebSocketClientSession,
-    WebSocketServerSession,
-    basic_authorization,
-    health,
-)
+from rlwire.sessions.websocket import opening
+from rlwire.sessions.websocket.opening import *
 from rlwire.sessions.websocket.session import FRAGMENTS, Closed, Kind, WebSocketState
 
-__all__ = [
-    "FRAGMENTS",
-    "HEALTH",
-    "Check",
-    "Closed",
-    "HttpRefusal",
-    "Kind",
-    "Page",
-    "PageServed",
-    "Pages",
-    "RawMessages",
-    "Refused",
-    "WebSocketClientSession",
-    "WebSocketServerSession",
-    "WebSocketState",
-    "basic_authorization",
-    "health",
-]
+__all__ = ["FRAGMENTS", "Closed", "Kind", "RawMessages", "WebSocketState", *opening.__all__]

@@ -21,6 +21,20 @@ from rlwire.errors import (
 from rlwire.sessions.guesses import Guess
 from rlwire.sessions.websocket.session import Buffer, WebSocketSession
 
+__all__ = [
+    "HEALTH",
+    "Check",
+    "HttpRefusal",
+    "Page",
+    "PageServed",
+    "Pages",
+    "Refused",
+    "WebSocketClientSession",
+    "WebSocketServerSession",
+    "basic_authorization",
+    "health",
+]
+
 HEALTH = "/healthz"
 """The path of `health`."""
 

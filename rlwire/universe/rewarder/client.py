@@ -58,15 +58,9 @@ class RewarderClientBase(PushClient):
 
     Args:
         address: ``"host:port"``, ``"unix:/path"``, ``"ws://host:port/path"`` or ``"wss://..."``.
-        auth: the password.
         tls: for ``wss``; by default a context that trusts the system's authorities.
         timeout: `connect` applies to the handshake and the server's first message.
-        backoff: retries of `connect`; by default none.
-        limits: maxima for messages.
-        observer: whether to watch only: no resets, no actions.
-        attach: whether to join the current episode without a reset. None: as `observer`.
-        ping_interval: seconds of silence before a WebSocket ping; None for none.
-        ping_timeout: seconds to wait for its pong.
+        other arguments: see `rlwire.universe.options.UniverseClientOptions`.
 
     Attributes:
         session: the last connection's session: `env_id`, `env_state`, `fps`, `about`, `episode_id`

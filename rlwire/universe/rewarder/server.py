@@ -122,9 +122,6 @@ class RewarderServer(StreamServer):
         env_id: the environment's id; None for none yet.
         address: the listening address, ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or
             ``"unix:/path"``; with port 0 the system chooses one.
-        auth: the password that clients must send; None accepts all clients. By default a random
-            one, which `url` and the log show. Universe's clients send ``"openai"``.
-        limits: maxima for received and sent messages.
         rate: frames per second, for the description.
         env_state: the initial state, for the description.
         about: more fields of the description that clients receive, with names that the protocol
@@ -133,12 +130,9 @@ class RewarderServer(StreamServer):
             may reply later; an exception is sent as the reply. Without it, call `next_reset`.
         on_action: called with each `AgentAction` on the event loop, which it must not block.
             Without it, call `actions`.
-        backlog: maximum unsent bytes for a client; a client that exceeds it is closed.
-        origins: the pages whose scripts may connect; see `WebSocketServerSession`.
-        ping_interval: seconds of silence before a client is pinged; None for no pings.
-        ping_timeout: seconds to wait for a pong before the client is closed.
         options: `rlwire.serving.serving.StreamOptions`; in `timeout`, `connect` applies to
-            handshakes, and `write` to a client that does not read.
+            handshakes, and `write` to a client that does not read. Others:
+            `rlwire.universe.options.UniverseServerOptions`.
 
     Attributes:
         auth: the password that clients must send.

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Agent"]
-
 
 class Agent:
     """The agent of one environment.

@@ -9,8 +9,6 @@ import numpy as np
 
 from rlwire.relaax import parameter_server
 
-__all__ = ["ParameterServer"]
-
 
 class ParameterServer(parameter_server.ParameterServer):
     def init_session(self) -> None:

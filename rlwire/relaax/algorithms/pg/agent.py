@@ -17,8 +17,6 @@ with optional("PyTorch", "torch", "torch"):
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Agent"]
-
 
 class Agent:
     """The agent of one environment.

@@ -20,8 +20,6 @@ with optional("PyTorch", "torch", "torch"):
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ActorCritic"]
-
 
 class ActorCritic(nn.Module):
     """A policy and a critic, with separate layers."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["ParameterServer"]
-
 
 class ParameterServer(parameter_server.ParameterServer):
     def init_session(self) -> None:

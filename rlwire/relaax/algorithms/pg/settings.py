@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from rlwire.rlx.config import Options, typed
 
-__all__ = ["Settings"]
-
 logger = logging.getLogger(__name__)
 
 # Entries of the section that are not settings.
