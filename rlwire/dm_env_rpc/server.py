@@ -82,7 +82,7 @@ class Server(StreamServer):
         keep_abandoned: False destroys a world when its creator has disconnected and all agents
             have left.
         options: `rlwire.serving.serving.StreamOptions`; `max_connections` counts calls, and twice
-            as many TCP connections may be open. Others:
+            as many TCP connections may be open. Other arguments:
             `rlwire.dm_env_rpc.options.DmEnvRpcServerOptions`.
 
     Attributes:

@@ -104,7 +104,7 @@ class Server(StreamServer):
             policies that take microseconds: other clients wait meanwhile.
         timing: whether to add openpi's ``server_timing`` to actions: the milliseconds of the
             policy and of the previous exchange.
-        options: `rlwire.serving.serving.StreamOptions`. Others:
+        options: `rlwire.serving.serving.StreamOptions`. Other arguments:
             `rlwire.openpi.options.OpenPIServerOptions`.
 
     Raises:

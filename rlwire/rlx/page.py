@@ -63,7 +63,7 @@ class RLXPageServer(StreamServer):
             any site can have it. Clients other than browsers send no origin and are accepted.
         check: called with each handshake request, to accept or reject it; see
             `rlwire.sessions.websocket.basic_authorization`.
-        options: `rlwire.serving.serving.StreamOptions`. Others:
+        options: `rlwire.serving.serving.StreamOptions`. Other arguments:
             `rlwire.rlx.options.RLXPageOptions`.
 
     Raises:

@@ -40,7 +40,7 @@ class Server(StreamServer):
             agents that compute in Python. Processes receive pickled arguments.
         parameter_server: passed to every agent; ``"module:factory"`` is called once per process.
         metrics: a sink, by default the log; closed when the server stops.
-        options: `rlwire.serving.serving.StreamOptions`. Others:
+        options: `rlwire.serving.serving.StreamOptions`. Other arguments:
             `rlwire.rlx.options.RLXServerOptions`.
     """
 

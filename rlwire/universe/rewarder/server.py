@@ -131,7 +131,7 @@ class RewarderServer(StreamServer):
         on_action: called with each `AgentAction` on the event loop, which it must not block.
             Without it, call `actions`.
         options: `rlwire.serving.serving.StreamOptions`; in `timeout`, `connect` applies to
-            handshakes, and `write` to a client that does not read. Others:
+            handshakes, and `write` to a client that does not read. Other arguments:
             `rlwire.universe.options.UniverseServerOptions`.
 
     Attributes:
