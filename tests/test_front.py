@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import inspect
 import itertools
@@ -17,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gymnasium.error import ClosedEnvironmentError
 
 import rlwire
 import rlwire.aio
 from rlwire._options import options_of
-from rlwire.errors import RemoteProtocolError, RlwireError
+from rlwire.errors import ConnectionClosed, RemoteProtocolError, RlwireError
 from rlwire.registry import PROTOCOLS, parse_url
+from rlwire.rlx import AgentProxyException
 from rlwire.transports import shm
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
@@ -113,6 +116,54 @@ def test_a_client_finds_what_is_served_by_its_url(
             with rlwire.make(server.url) as env:
                 assert env.reset()[0] in env.observation_space
                 assert env.step(1)[0] in env.observation_space
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_closed_client_and_environment_say_so(scheme: str) -> None:
+    closed = (ConnectionClosed, AgentProxyException)
+    with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
+        with rlwire.connect(server.url) as client:
+            check(scheme, first_words(scheme, client))
+        with pytest.raises(closed):
+            first_words(scheme, client)
+
+        async def run() -> None:
+            async with rlwire.aio.connect(server.url) as client:
+                check(scheme, await first_words(scheme, client))
+            with pytest.raises(closed):
+                await first_words(scheme, client)
+
+        asyncio.run(run())
+        if PROTOCOLS[scheme].caller != "trainer":
+            return
+        with rlwire.make(server.url) as env:
+            env.reset()
+            env.step(1)
+        for call in (env.reset, functools.partial(env.step, 1), env.render):
+            with pytest.raises(ClosedEnvironmentError):
+                call()
+        env.close()
+        if scheme == "perlert":  # the only slot is still the closed one's
+            return
+        with rlwire.make_vec(server.url, 1) as envs:
+            envs.reset()
+        for call in (envs.reset, functools.partial(envs.step, [1]), envs.render):
+            with pytest.raises(ClosedEnvironmentError):
+                call()
+
+
+@pytest.mark.parametrize("scheme", ["rlx", "openpi"])
+def test_closed_environment_of_a_listener_says_so(scheme: str) -> None:
+    with rlwire.listen(anywhere(scheme), like="CartPole-v1") as env:
+        url = env.callers.url
+    for call in (env.reset, functools.partial(env.step, 1), env.render):
+        with pytest.raises(ClosedEnvironmentError):
+            call()
+    with rlwire.listen_vec(url, 2, like="CartPole-v1") as envs:  # the port is free
+        pass
+    for call in (envs.reset, functools.partial(envs.step, [1, 1]), envs.render):
+        with pytest.raises(ClosedEnvironmentError):
+            call()
 
 
 @pytest.mark.skipif(not shm.AVAILABLE, reason="this needs Linux")

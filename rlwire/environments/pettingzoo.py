@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +34,7 @@ class ParallelEnvironment(ParallelEnv):
     def __init__(self, environments: Mapping[str, RemoteEnvironment]) -> None:
         if not environments:
             raise ValueError("expected environments by agent name, got an empty mapping")
-        self._endpoints = {name: each.endpoint for name, each in environments.items()}
+        self._environments = dict(environments)
         self.possible_agents = list(environments)
         self.agents: list[str] = []
         first = next(iter(environments.values()))
@@ -41,16 +42,16 @@ class ParallelEnvironment(ParallelEnv):
         self.render_mode = first.render_mode
 
     def observation_space(self, agent: str) -> Any:
-        return self._endpoints[agent].observation_space
+        return self._environments[agent].observation_space
 
     def action_space(self, agent: str) -> Any:
-        return self._endpoints[agent].action_space
+        return self._environments[agent].action_space
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode; RlwireError if a server rejects it or cannot be reached."""
-        for endpoint in self._endpoints.values():
+        for endpoint in [each.opened() for each in self._environments.values()]:
             endpoint.begin_reset(seed, options)
         self.agents = []
         found = self._finish(self.possible_agents)
@@ -68,12 +69,14 @@ class ParallelEnvironment(ParallelEnv):
             RlwireError: a server rejected an action; the other agents have acted.
         """
         acting = list(self.agents)
-        given = [actions[name] for name in acting]  # raises before any is sent
+        # Both raise before any action is sent.
+        given = [actions[name] for name in acting]
+        endpoints = {name: each.opened() for name, each in self._environments.items()}
         asked: list[str] = []
         failed: Exception | None = None
         for name, action in zip(acting, given, strict=True):
             try:
-                self._endpoints[name].begin_step(action)
+                endpoints[name].begin_step(action)
             except Exception as error:
                 failed = failed or error
             else:
@@ -90,7 +93,7 @@ class ParallelEnvironment(ParallelEnv):
         found = {}
         for name in names:
             try:
-                found[name] = self._endpoints[name].finish()
+                found[name] = self._environments[name].endpoint.finish()
             except Exception as error:
                 failed = failed or error
         if failed is not None:
@@ -98,5 +101,6 @@ class ParallelEnvironment(ParallelEnv):
         return found
 
     def close(self) -> None:
-        for endpoint in self._endpoints.values():
-            endpoint.close()
+        with contextlib.ExitStack() as undo:  # closes all, whatever one of them raises
+            for environment in self._environments.values():
+                undo.callback(environment.close)

@@ -15,6 +15,7 @@ from rlwire.errors import on_error, optional
 with optional("gymnasium", "gym"):
     import gymnasium
     from gymnasium.envs.registration import EnvSpec, load_env_creator, register, registry
+    from gymnasium.error import ClosedEnvironmentError
 
 ID = "rlwire/Remote-v0"
 """The id in Gymnasium's registry."""
@@ -45,6 +46,7 @@ class RemoteEnvironment(gymnasium.Env):
                 endpoint.start_rendering()
             arguments = {**(arguments or {}), "render_mode": render_mode}
         self.endpoint = endpoint
+        self.closed = False
         self.observation_space = endpoint.observation_space
         self.action_space = endpoint.action_space
         self.metadata = dict(endpoint.metadata)
@@ -74,9 +76,10 @@ class RemoteEnvironment(gymnasium.Env):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; RlwireError if the server rejects it or cannot be reached."""
+        endpoint = self.opened()
         super().reset(seed=seed)
-        self.endpoint.begin_reset(seed, options)
-        observation, info = self.endpoint.finish()
+        endpoint.begin_reset(seed, options)
+        observation, info = endpoint.finish()
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -87,7 +90,7 @@ class RemoteEnvironment(gymnasium.Env):
             LocalProtocolError: no episode is running; call `reset`.
             RlwireError: the server rejects the action.
         """
-        endpoint = self.endpoint
+        endpoint = self.opened()
         endpoint.begin_step(action)
         return endpoint.finish()
 
@@ -102,9 +105,16 @@ class RemoteEnvironment(gymnasium.Env):
 
     def render(self) -> Any:
         """Return the picture, uint8 of shape (height, width, 3); None without a render mode."""
-        return self.endpoint.render()
+        return self.opened().render()
+
+    def opened(self) -> Endpoint:
+        """Return the endpoint; ClosedEnvironmentError after `close`."""
+        if self.closed:
+            raise ClosedEnvironmentError("the environment has been closed; make it again")
+        return self.endpoint
 
     def close(self) -> None:
+        self.closed = True
         self.endpoint.close()
 
 

@@ -157,14 +157,17 @@ class UniverseEnv:
         """Wait up to `start_timeout` until all remotes are connected; raise a remote's error."""
         while True:
             seen = self._arrivals.count()
-            if self._closed:
-                raise ConnectionClosed("the remotes were closed on this side")
+            self._check_open()
             if all(self.connected):
                 return
             for link in self._links:
                 if link.error is not None and not link.connected:
                     raise link.error
             self._arrivals.wait(seen, status=True)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConnectionClosed("the remotes were closed on this side")
 
     def wait(self, timeout: float | None = None, *, status: bool = False) -> bool:
         """Wait for arrivals since the start of the last step; return whether there are any.
@@ -195,6 +198,7 @@ class UniverseEnv:
                 index. Each is sent once: after a reconnect an episode starts without a seed.
             options: of all resets, see `rlwire.universe.rewarder.RewarderClient.reset`.
         """
+        self._check_open()
         seeds: list[int | None]
         if seed is None or isinstance(seed, (int, np.integer)):
             seeds = [None if seed is None else int(seed) + index for index in range(self.n)]
@@ -223,6 +227,7 @@ class UniverseEnv:
             LocalProtocolError: `reset` was not called.
             ConnectionClosed: the vector is closed.
         """
+        self._check_open()
         if not self._begun:
             raise LocalProtocolError("call reset() before the first step")
         if len(action_n) != self.n:
@@ -258,6 +263,7 @@ class UniverseEnv:
 
     def act(self, index: int, action: Sequence[Any]) -> None:
         """Send an action to one index without a step; raises as `step`."""
+        self._check_open()
         messages, others, _ = split_action(action)
         if messages or others:
             self._loop.call_soon(lambda: self._links[index].act(messages, others))

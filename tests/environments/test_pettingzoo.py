@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.error import ClosedEnvironmentError
 from pettingzoo import ParallelEnv
 
 import rlwire
@@ -55,6 +56,9 @@ def test_an_error_of_one_leaves_no_answer_unread() -> None:
             env.step({"a": np.zeros(3), "b": 1})
         assert env.step({"a": 1, "b": 1})[1] == {"a": 1.0, "b": 1.0}
         env.close()
+        for call in (env.reset, functools.partial(env.step, {"a": 1, "b": 1})):
+            with pytest.raises(ClosedEnvironmentError):
+                call()
     with pytest.raises(ValueError, match="environments"):
         ParallelEnvironment({})
 

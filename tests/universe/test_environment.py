@@ -399,12 +399,11 @@ def test_after_the_end(started: Started, screen_of: ScreenOf) -> None:
     play.env.close()
     play.env.close()
     assert screen.closed
-    play.env._loop.close()
-    play.env._loop.close()
-    with pytest.raises(ConnectionClosed):
-        play.step()
-    with pytest.raises(ConnectionClosed):
-        play.env.reset()
+    for _ in range(2):
+        for call in (play.step, play.env.reset, lambda: play.env.act(0, [key("a", True)])):
+            with pytest.raises(ConnectionClosed):
+                call()
+        play.env._loop.close()
 
 
 def test_page_names_the_arguments_that_replace_configure() -> None:
