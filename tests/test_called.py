@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import re
 import signal
@@ -12,7 +13,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from fractions import Fraction
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -21,7 +23,13 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 import rlwire
-from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RemoteProtocolError
+from rlwire.errors import (
+    ConnectionClosed,
+    EncodeError,
+    LocalProtocolError,
+    PeerError,
+    RemoteProtocolError,
+)
 from rlwire.openpi import Client
 from rlwire.openpi.environment import OpenpiCaller
 from rlwire.rlx import AgentProxy, AgentProxyException, Server, TrainingBase
@@ -124,6 +132,211 @@ def test_environments_play_over_rlx_without_dtypes():
         while not env.step(np.int64(0))[2]:
             pass
     assert came == [[1.5]]
+
+
+class Scripted(Counting):
+    """Its steps return `result`, or raise it."""
+
+    def __init__(self, result: Any, method: str = "step") -> None:
+        super().__init__()
+        self.result, self.method = result, method
+
+    def reset(self, *, seed=None, options=None):
+        found = super().reset(seed=seed)
+        if self.method == "reset":
+            raise self.result
+        return found
+
+    def step(self, action):
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self._seen(), *self.result
+
+
+@pytest.mark.parametrize("flags", [(True, False), (False, True), (True, True)])
+def test_terminated_and_truncated_both_arrive(scheme, flags):
+    game = Scripted((1.0, *flags, {}))
+    with (
+        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
+        aside(lambda: rlwire.play(game, env.callers.url)) as came,
+    ):
+        env.reset()
+        assert env.step(0)[2:4] == flags
+    assert came == [[1.0]]
+
+
+class Ended:
+    """An agent that keeps what ended the episode."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def __init__(self, parameter_server: Any) -> None:
+        pass
+
+    def init(self, exploit: Any) -> bool:
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: Any) -> int:
+        self.seen.append(terminal)
+        return 0
+
+
+def test_both_flags_are_the_end_for_an_agent_of_relaax():
+    Ended.seen.clear()
+    with rlwire.serve(Ended, "rlx://127.0.0.1:0") as server:
+        rlwire.play(Scripted((1.0, True, True, {})), server.url)
+    assert Ended.seen == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("reward", "number"),
+    [
+        (np.array([0.5]), 0.5),
+        (np.array([[2]], np.uint8), 2.0),
+        (10**30, 1e30),
+        (Fraction(1, 4), 0.25),
+        (np.float16(0.5), 0.5),
+        (True, 1.0),
+        (math.nan, math.nan),
+        (-math.inf, -math.inf),
+    ],
+)
+def test_any_number_is_a_reward(scheme, reward, number):
+    with (
+        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
+        aside(lambda: rlwire.play(Scripted((reward, True, False, {})), env.callers.url)) as came,
+    ):
+        env.reset()
+        np.testing.assert_equal(env.step(0)[1], number)
+    np.testing.assert_equal(came, [[number]])
+
+
+@pytest.mark.parametrize("reward", [np.zeros(2), None, "much", 10**400, 1j])
+def test_what_is_no_number_is_no_reward(scheme, reward):
+    with (
+        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
+        aside(lambda: rlwire.play(Scripted((reward, True, False, {})), env.callers.url)) as came,
+    ):
+        env.reset()
+        truncated, info = env.step(0)[3:]
+        assert truncated
+        assert "lost" in info
+    assert isinstance(came[0], EncodeError)
+    assert "reward" in str(came[0])
+
+
+@pytest.mark.parametrize("method", ["reset", "step"])
+@pytest.mark.parametrize("error", [ZeroDivisionError("my own"), SystemExit("window closed")])
+def test_an_exception_of_a_caller_ends_its_episode_alone(scheme, method, error):
+    def play() -> Any:
+        with pytest.raises(type(error)) as raised:
+            rlwire.play(Scripted(error, method), env.callers.url)
+        assert raised.value is error
+        return rlwire.play(Counting(1), env.callers.url)
+
+    with contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env:
+        with aside(play) as came:
+            env.reset()
+            if method == "step":
+                truncated, info = env.step(0)[3:]
+                assert truncated
+                assert "lost" in info
+                env.reset()
+            assert env.step(0)[2]
+        assert came == [[0.5]]
+
+
+def test_a_seed_of_128_bits_reaches_the_environment(scheme):
+    seed, game = 2**127 + 1, Counting(1)
+    with (
+        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
+        aside(lambda: rlwire.play(game, env.callers.url, seed=seed)),
+    ):
+        env.reset()
+        env.step(0)
+    assert game.np_random_seed == seed
+
+
+def test_seeds_and_options_that_callers_do_not_get_are_logged_once(scheme, caplog):
+    with (
+        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
+        aside(lambda: rlwire.play(Counting(1), env.callers.url, episodes=2)),
+        caplog.at_level(logging.WARNING, "rlwire.environments.called"),
+    ):
+        for given in ({"seed": 2**127}, {"options": {"level": 3}}):
+            env.reset(**given)
+            env.step(0)
+    (warning,) = (record for record in caplog.records if "seed" in record.getMessage())
+    assert env.callers.url in warning.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("entries", "named"),
+    [
+        ({"reward": None}, "reward"),
+        ({"reward": "much"}, "reward"),
+        ({"reward": 1.0, "terminated": "False"}, "terminated"),
+        ({"truncated": [True, False]}, "truncated"),
+    ],
+)
+def test_openpis_entries_of_another_type_are_refused(entries, named):
+    observation = np.zeros(2, np.float32)
+
+    def call() -> Any:
+        with Client(address_of(env)) as policy:
+            policy.infer({"observation": observation})
+            return policy.infer({"observation": observation, **entries})
+
+    with contextlib.closing(rlwire.listen("openpi://localhost:0", **SPACES)) as env:
+        with aside(call) as came:
+            env.reset()
+            assert "lost" in env.step(0)[4]
+        assert isinstance(came[0], PeerError)
+        assert named in came[0].text
+
+
+def test_several_rewards_are_summed_and_kept(scheme):
+    several = np.array([1.0, 2.0])
+
+    def call() -> None:
+        state = np.zeros(2, np.float32)
+        if scheme == "rlx":
+            with AgentProxy(address_of(env)) as agent:
+                agent.init()
+                agent.update(None, state)
+                agent.update(several, state)
+        else:
+            with Client(address_of(env)) as policy:
+                policy.infer({"observation": state})
+                policy.infer({"observation": state, "reward": several})
+
+    with contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env:
+        with aside(call):
+            env.reset()
+            _, reward, *_, info = env.step(0)
+            env.close()
+        assert reward == 3.0
+        np.testing.assert_array_equal(info["rewards"], several)
+
+
+class Unsendable(Counting):
+    observation_space = spaces.Sequence(spaces.Discrete(3))
+
+    def _seen(self):
+        return object()
+
+
+def test_a_value_that_cannot_be_sent_is_not_tried_again(caplog):
+    game = Unsendable()
+    resets = []
+    game.reset = lambda **_: (resets.append(0), (game._seen(), {}))[1]
+    with (
+        rlwire.serve(Ended, "rlx://127.0.0.1:0") as server,
+        pytest.raises(AgentProxyException) as caught,
+    ):
+        rlwire.play(game, server.url)
+    assert isinstance(caught.value.__cause__, EncodeError)
+    assert len(resets) == 1
 
 
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])

@@ -140,6 +140,16 @@ def test_how_each_protocol_is_secured_is_told() -> None:
     assert {scheme for row in rows for scheme in re.findall(r"`([\w-]+)`", row)} == set(PROTOCOLS)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_listen_on_loopback_or_with_tls_and_a_secret(page: Path) -> None:
+    """A block or paragraph that listens to other machines has both beside it."""
+    for block in re.split(r"\n\n(?!\s)|\n(?=- )", page.read_text("utf-8")):
+        anywhere = r"(0\.0\.0\.0|\[::\])"
+        if re.search(rf"://{anywhere}|host\W+{anywhere}|\"{anywhere}:", block):
+            assert re.search(r"tls", block, re.I), block
+            assert re.search(r"auth|token|password", block), block
+
+
 def test_options_exist(tmp_path: Path) -> None:
     """Each option of `rlwire` that a page names is one that the program has."""
     helps = "".join(

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from threading import get_ident
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from rlwire.environments.endpoint import Endpoint
 from rlwire.environments.fitting import Fit, fitting
 from rlwire.environments.trees import tree_of
@@ -28,6 +30,7 @@ from rlwire.errors import (
     RemoteProtocolError,
     RlwireError,
     on_error,
+    quoted,
 )
 from rlwire.registry import parse_url, spoken
 from rlwire.transports.connection import Connection
@@ -46,6 +49,18 @@ class Turn(NamedTuple):
     terminated: bool
     truncated: bool
     info: dict[str, Any]
+
+
+def total_reward(reward: Any, info: dict[str, Any]) -> float:
+    """Return a caller's reward, or the sum of several, which then are in its info too."""
+    if type(reward) is float:
+        return reward
+    numbers = np.asarray(reward)
+    if numbers.dtype.kind not in "biuf":
+        raise EncodeError(f"the reward must be numbers, not {quoted(reward)}")
+    if isinstance(reward, list) or numbers.size != 1:
+        info["rewards"] = reward
+    return float(numbers.sum())
 
 
 class Caller(ABC):
@@ -126,9 +141,10 @@ class Caller(ABC):
 class Place(Endpoint):
     """One of the trainer's environments: an `Endpoint` that a caller is assigned to.
 
-    Callers begin episodes: seeds and options are ignored, and a reset inside an episode continues
-    it, with ``info["continued"]``. If the caller disconnects or begins another episode, this one is
-    truncated with the last observation; the next reset waits for the next caller.
+    Callers begin episodes: seeds and options are ignored, with one warning, and a reset inside an
+    episode continues it, with ``info["continued"]``. If the caller disconnects or begins another
+    episode, this one is truncated with the last observation; the next reset waits for the next
+    caller.
     """
 
     def __init__(self, callers: Callers, number: int) -> None:
@@ -154,6 +170,13 @@ class Place(Endpoint):
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Make `finish` wait for a caller that begins an episode."""
         self._stepping = False
+        if (seed is not None or options) and not self.callers.warned:
+            self.callers.warned = True
+            logger.warning(
+                "%s: seed and options of a reset are ignored: callers begin episodes. Seed the "
+                "callers, as rlwire.play(..., seed=N) does",
+                self.callers.url,
+            )
 
     def begin_step(self, action: Any) -> None:
         with self._lock:
@@ -281,6 +304,7 @@ class Callers:
         self.action_space = action_space
         self.endpoints: list[Place] = []
         self.episode: Mapping[str, Any] = {}
+        self.warned = False
         self.fit: Fit = lambda value: value
         self._count = count
         self._server: Any = None

@@ -12,7 +12,7 @@ import numpy as np
 from rlwire.environments.fitting import fitting, plain
 from rlwire.environments.loading import load_environment
 from rlwire.environments.trees import tree_of
-from rlwire.errors import EncodeError, RemoteProtocolError, on_error
+from rlwire.errors import EncodeError, RemoteProtocolError, on_error, quoted
 
 Step: TypeAlias = tuple[Any, Any, Any, Any, Any]
 """Observation, reward, terminated, truncated, info."""
@@ -51,12 +51,28 @@ class Driven:
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Any]:
         given = {} if options is None else {"options": dict(options)}
-        observation, info = self.environment.reset(seed=seed, **given)
-        return observation, info
+        result = self.environment.reset(seed=seed, **given)
+        if type(result) is not tuple or len(result) != 2:
+            return self._unpacked(result, "reset", "observation", "info")
+        return result
 
     def step(self, action: Any) -> Any:
         """Take a step; return a `Step`, or one by agent, for each that was playing."""
-        return self.environment.step(action)
+        result = self.environment.step(action)
+        if type(result) is not tuple or len(result) != 5:
+            names = ("observation", "reward", "terminated", "truncated", "info")
+            return self._unpacked(result, "step", *names)
+        return result
+
+    def _unpacked(self, result: Any, method: str, *names: str) -> tuple[Any, ...]:
+        if isinstance(result, (tuple, list)) and len(result) == len(names):
+            return tuple(result)
+        many = isinstance(result, (tuple, list))
+        raise TypeError(
+            f"{self.name}: {method}() must return {', '.join(names)}, not "
+            f"{f'{len(result)} items' if many else type(result).__name__}; Shimmy wraps "
+            f"environments of Gym's old API"
+        )
 
     def close(self) -> None:
         self.environment.close()
@@ -140,7 +156,7 @@ class _Parallel(Driven):
     def step(self, action: Any) -> dict[Any, Step]:
         """Step the playing agents; one that vanishes without a flag counts as terminated."""
         before = self._playing
-        observations, rewards, terminations, truncations, infos = self.environment.step(
+        observations, rewards, terminations, truncations, infos = super().step(
             {name: action[name] for name in before}
         )
         self._playing = list(self.environment.agents)
@@ -264,14 +280,15 @@ class Game:
     def __init__(self, environment: Driven, seed: int | None) -> None:
         self.environment = environment
         self.total = 0.0
-        self.over = self.truncated = False
+        self.over = self.terminated = self.truncated = False
         self._seed = seed
         self._fit = fitting(environment.action_space, "the action")
 
     def reset(self) -> Any:
         seed, self._seed = self._seed, None
         observation, _ = self.environment.reset(seed)
-        self.total, self.over, self.truncated = 0.0, False, False
+        self.total = 0.0
+        self.over = self.terminated = self.truncated = False
         return plain(observation)
 
     def step(self, action: Any) -> tuple[Any, float]:
@@ -281,8 +298,11 @@ class Game:
         except EncodeError as error:
             raise RemoteProtocolError(f"invalid action of the remote agent: {error}") from error
         observation, reward, terminated, truncated, _ = self.environment.step(action)
-        reward = float(reward)
+        try:
+            reward = float(reward.item() if isinstance(reward, np.ndarray) else reward)
+        except (TypeError, ValueError, OverflowError):
+            raise EncodeError(f"the reward must be one number, not {quoted(reward)}") from None
         self.total += reward
-        self.over = bool(terminated or truncated)
-        self.truncated = bool(truncated and not terminated)
+        self.terminated, self.truncated = bool(terminated), bool(truncated)
+        self.over = self.terminated or self.truncated
         return plain(observation), reward

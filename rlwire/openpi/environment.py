@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlwire.environments.called import Caller, Callers, Turn
+from rlwire.environments.called import Caller, Callers, Turn, total_reward
 from rlwire.environments.driver import opened
 from rlwire.environments.trees import tree_of
 from rlwire.errors import EncodeError, RemoteProtocolError, describe, optional, quoted
@@ -100,14 +100,15 @@ class OpenpiCaller(Caller):
             given = given[_OBSERVATION]
         try:
             observation = self.callers.fit(given)
-            reward = float(np.sum(np.asarray(about.get("reward", 0.0), np.float64)))
+            info: dict[str, Any] = {}
+            reward = total_reward(about.get("reward", 0.0), info)
+            terminated, truncated = (_flag(name, about.get(name)) for name in _ABOUT[1:])
         except (ValueError, TypeError) as error:
             # A failure closes the connection, as openpi's own server does.
             self.connection.send(Failure(describe(error)))
             raise RemoteProtocolError(str(error)) from error
-        terminated, truncated = bool(about.get("terminated")), bool(about.get("truncated"))
         begins, self._begins = self._begins, terminated or truncated
-        return Turn(observation, None if begins else reward, terminated, truncated, {})
+        return Turn(observation, None if begins else reward, terminated, truncated, info)
 
     def act(self, action: Any) -> None:
         actions = np.asarray(action)
@@ -146,9 +147,17 @@ def play(
                         break
                 about = {"reward": reward}
                 if game.over:
-                    about["truncated" if game.truncated else "terminated"] = True
+                    flags = {"terminated": game.terminated, "truncated": game.truncated}
+                    about |= {name: True for name, flag in flags.items() if flag}
             totals.append(game.total)
     return totals
+
+
+def _flag(name: str, value: Any) -> bool:
+    flag = np.asarray(False if value is None else value)
+    if flag.dtype.kind not in "biu" or flag.size != 1:
+        raise EncodeError(f"{name} must be true or false, not {quoted(value)}")
+    return bool(flag.item())
 
 
 def _chunk(answer: dict[str, Any]) -> Any:

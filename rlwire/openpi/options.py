@@ -47,7 +47,7 @@ class OpenPIServerOptions(_options.LearningOptions, _PolicyOptions):
 
     Attributes:
         workers: one event loop for all clients, or a thread per client, which calls the policy
-            under a lock.
+            under a lock, and answers no pings meanwhile (openpi's clients leave after 20 s).
         threads: threads that call the policy, beside the event loop; 0 calls the policy on the
             event loop, for policies that take microseconds.
         timing: add the policy's time to each action, as server_timing in milliseconds.

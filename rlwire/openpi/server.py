@@ -87,7 +87,7 @@ class Server(StreamServer):
 
         with Server(policy, "localhost:8000") as server:
             ...
-        Server(policy, "0.0.0.0:8000", auth="...").serve_forever()   # until SIGINT
+        Server(policy, "localhost:8000", auth="...").serve_forever()   # until SIGINT
 
     A client receives `metadata`, then the policy's dict for each observation. If the policy raises,
     or its dict cannot be sent, the client receives an error text and is disconnected, and the
@@ -98,7 +98,8 @@ class Server(StreamServer):
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0
             chooses a free port.
         workers: ``"asyncio"``, one event loop for all clients; or ``"threads"``, a thread per
-            client, which calls the policy under a lock: the fastest for few clients.
+            client, which calls the policy under a lock: the fastest for few clients. Pings wait for
+            the policy then, and openpi's own client leaves 20 s after one that is not answered.
         threads: threads that call the policy, beside the event loop. With 1 all calls come from
             the same thread, as accelerator libraries need. 0 calls it on the event loop, for
             policies that take microseconds: other clients wait meanwhile.

@@ -68,7 +68,7 @@ def play(
             while not game.over:
                 action, outputs = acted(act(observation, weights))
                 observation, reward = game.step(action)
-                ended = game.over and not game.truncated, game.truncated
+                ended = game.terminated, game.truncated and not game.terminated
                 collector.step(action, observation, reward, *ended, outputs=outputs)
                 last = game.over and len(totals) == episodes - 1
                 if collector.full or last:

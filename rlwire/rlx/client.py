@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Literal, NoReturn, cast
 from rlwire.codecs import rlx as codec
 from rlwire.errors import (
     DecodeError,
+    EncodeError,
+    LimitExceeded,
     LocalProtocolError,
     PeerError,
     RemoteProtocolError,
@@ -361,8 +363,10 @@ class TrainingBase:
                         self.agent.metrics.scalar(self.reward_metric, reward)
                 except AgentProxyException as error:
                     failures += 1
-                    if failures >= self.retries:
-                        raise
+                    cause = error.__cause__
+                    unsent = isinstance(cause, LimitExceeded) and cause.offset is None
+                    if failures >= self.retries or unsent or isinstance(cause, EncodeError):
+                        raise  # no server receives a value that cannot be sent
                     logger.error("episode %d failed: %s; reconnecting", number, error)
                     self._next_address()
                     self.initialize_agent(retry=self.retries)

@@ -49,7 +49,7 @@ class _Environment:
             with contextlib.suppress(*dissecting.FAULTS):
                 step.reward = 0.0 if reward is None else float(np.sum(np.asarray(reward)))
             step.truncated = over and message.get("truncated") is True
-            step.terminated = over and not step.truncated
+            step.terminated = over and message.get("terminated", not step.truncated) is True
         return step
 
 

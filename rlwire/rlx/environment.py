@@ -1,7 +1,7 @@
 """`rlwire.listen` and `rlwire.play` over RLX: environments that connect to a trainer.
 
-rlwire's client adds ``spaces`` to `init` and ``truncated`` to the last `update` of an episode;
-other programs ignore both.
+rlwire's client adds ``spaces`` to `init`, and ``truncated`` and ``terminated`` to the last `update`
+of an episode that was truncated; other programs ignore them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlwire.environments.called import Caller, Callers, Turn
+from rlwire.environments.called import Caller, Callers, Turn, total_reward
 from rlwire.environments.driver import Game, opened
 from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.errors import EncodeError, RemoteProtocolError
@@ -126,20 +126,12 @@ class _CallerAgent:
         if self._begins or (reward is None and not terminal):
             number = None
             info["exploit"] = self._exploit
-        elif type(reward) is float:
-            number = reward
-        elif reward is None:
-            number = 0.0
         else:
-            number = float(np.sum(np.asarray(reward, np.float64)))
-            if type(reward) is list:
-                info["rewards"] = reward
+            number = total_reward(0.0 if reward is None else reward, info)
         self._begins, self._last = bool(terminal), observation
-        if terminal:
-            truncated = self.message.get("truncated") is True
-            self.turn = Turn(observation, number, not truncated, truncated, info)
-        else:
-            self.turn = Turn(observation, number, False, False, info)
+        truncated = bool(terminal) and self.message.get("truncated") is True
+        terminated = bool(terminal) and self.message.get("terminated", not truncated) is True
+        self.turn = Turn(observation, number, terminated, truncated, info)
 
 
 def play(
@@ -162,7 +154,7 @@ def play(
 
 
 class _PlayingProxy(AgentProxy):
-    """`AgentProxy` that adds `spaces` and `truncated`."""
+    """`AgentProxy` that adds `spaces`, `truncated` and `terminated`."""
 
     spaces: dict[str, Any] | None = None
 
@@ -172,9 +164,9 @@ class _PlayingProxy(AgentProxy):
             message["spaces"] = self.spaces
         return drive(self._exchange(message))
 
-    def truncate(self, reward: float, state: Any) -> None:
+    def truncate(self, reward: float, state: Any, terminated: bool) -> None:
         update = {"command": "update", "reward": reward, "state": state, "terminal": True}
-        drive(self._exchange({**update, "truncated": True}))
+        drive(self._exchange({**update, "truncated": True, "terminated": terminated}))
 
 
 class _Playing(TrainingBase):
@@ -199,7 +191,7 @@ class _Playing(TrainingBase):
         while not game.over:
             state, reward = game.step(action)
             if game.truncated:
-                agent.truncate(reward, state)
+                agent.truncate(reward, state, game.terminated)
             else:
                 action = agent.update(reward, state, game.over)
         # Returns None: a metric would cost a round trip.

@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 import rlwire
 from rlwire.environments.driver import drive, is_environment, maker
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, PeerError
 
 
 class Walk(gymnasium.Env):
@@ -186,3 +186,29 @@ def test_an_environment_that_is_somewhere_else() -> None:
             assert remote.reset(seed=3)[0].tolist() == seen.tolist()
     with pytest.raises(ValueError, match="nonsense"):
         drive("nonsense://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("method", "result", "count"),
+    [
+        ("step", (0, 1.0, False, {}), "4 items"),
+        ("step", None, "NoneType"),
+        ("step", [0, 1.0, False, False], "4 items"),
+        ("reset", 0, "int"),
+        ("reset", (0,), "1 items"),
+    ],
+)
+def test_results_of_the_old_api_are_named(monkeypatch, method, result, count) -> None:
+    monkeypatch.setattr(Walk, method, lambda self, *_, **__: result)
+    driven = drive(Walk)
+    with pytest.raises(TypeError, match=rf"Walk: {method}\(\).*observation.*info.*{count}"):
+        driven.step(0) if method == "step" else driven.reset()
+
+
+def test_a_step_of_the_old_api_is_named_over_the_wire(monkeypatch) -> None:
+    monkeypatch.setattr(Walk, "step", lambda self, action: (0, 1.0, False, {}))
+    with rlwire.serve(Walk, "dm-env-rpc://127.0.0.1:0") as server, rlwire.make(server.url) as env:
+        env.reset()
+        with pytest.raises(PeerError, match=r"Walk: step\(\)") as caught:
+            env.step(0)
+    assert "EnvironmentAgent" not in str(caught.value)

@@ -359,3 +359,19 @@ def test_hostile_messages_take_no_memory() -> None:
     frame = Codec().encode(Episodes([many, few]))
     (found,) = dissector("rllink", Limits(expanded=2**26)).dissect(frame, True)
     assert len(found.steps) == 1 + 2 * 3
+
+
+@pytest.mark.parametrize("flags", [(True, False), (False, True), (True, True)])
+def test_both_ends_of_an_episode_are_shown(flags: tuple[bool, bool]) -> None:
+    """Over RLX, of rlwire's `play`."""
+
+    class Short(Walk):
+        def step(self, action: Any) -> Any:
+            return self._seen(), 1.0, *flags, {}
+
+    with rlwire.serve(Agent, "rlx://127.0.0.1:0") as server:
+        port = parse_url(server.url).port
+        with relay(port) as relayed:
+            rlwire.play(Short(), f"rlx://127.0.0.1:{relayed.port}")
+    (episode,) = played(dissected(dissector("rlx"), relayed.chunks))
+    assert tuple(episode[-1][3:]) == flags
