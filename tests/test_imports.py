@@ -39,7 +39,7 @@ ALLOWED = {
     "registry": {"errors", "_options", "transports"},
     "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "registry"},
     "websocket": {"errors", "sessions", "transports"},
-    "serving": SHARED | {"rlx"},  # rlx: the reply that comes later
+    "serving": SHARED,
     "recording": SHARED | {"recording"},
     "rlx": SHARED | {"rlx"},
     "dm_env_rpc": SHARED | {"dm_env_rpc"},

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rlwire.openpi.client import AsyncClient, Client
-from rlwire.openpi.options import OPTIONS
+from rlwire.openpi.options import OPTIONS as OPTIONS
 from rlwire.openpi.server import Server
 from rlwire.registry import URL
 from rlwire.serving.fronts import clients, served, thing_of
 from rlwire.serving.serving import BackgroundServer
-
-__all__ = ["OPTIONS", "async_client", "client", "listen", "play", "server"]
 
 
 def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:

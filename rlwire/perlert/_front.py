@@ -6,12 +6,10 @@ from typing import Any
 
 from rlwire.perlert.client import AsyncClient, Client
 from rlwire.perlert.environment import PerlertEndpoint
-from rlwire.perlert.options import OPTIONS
+from rlwire.perlert.options import OPTIONS as OPTIONS
 from rlwire.perlert.server import Server
 from rlwire.registry import URL
 from rlwire.serving.fronts import clients
-
-__all__ = ["OPTIONS", "async_client", "client", "endpoint", "server"]
 
 
 def server(environment: Any, url: URL, **options: Any) -> Server:

@@ -6,11 +6,9 @@ from typing import Any
 
 from rlwire.registry import URL
 from rlwire.rllink.client import AsyncClient, Client
-from rlwire.rllink.options import OPTIONS
+from rlwire.rllink.options import OPTIONS as OPTIONS
 from rlwire.rllink.server import LearnerServer
 from rlwire.serving.fronts import check_no_environment, clients, thing_of
-
-__all__ = ["OPTIONS", "async_client", "client", "play", "server"]
 
 
 def server(learner: Any, url: URL, **options: Any) -> LearnerServer:

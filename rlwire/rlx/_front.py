@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 from rlwire.registry import URL
 from rlwire.rlx.client import AgentProxy, AsyncAgentProxy
 from rlwire.rlx.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoardMetrics
-from rlwire.rlx.options import OPTIONS
+from rlwire.rlx.options import OPTIONS as OPTIONS
 from rlwire.rlx.server import Server
 from rlwire.serving.fronts import clients, served
 from rlwire.serving.serving import BackgroundServer
 
 if TYPE_CHECKING:
     from rlwire.environments.called import Callers
-
-__all__ = ["OPTIONS", "async_client", "client", "listen", "play", "server"]
 
 
 def server(

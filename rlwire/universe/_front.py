@@ -10,7 +10,7 @@ from rlwire.environments.loading import load_environment
 from rlwire.registry import URL, client_tls
 from rlwire.serving.fronts import clients, rendering, with_settings
 from rlwire.serving.serving import BackgroundServer
-from rlwire.universe.options import OPTIONS
+from rlwire.universe.options import OPTIONS as OPTIONS
 from rlwire.universe.remotes import Remote, remotes_of
 from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
 from rlwire.universe.rewarder.environment import EnvironmentRewarder, RewarderEndpoint
@@ -18,8 +18,6 @@ from rlwire.universe.server import UniverseServer
 
 if TYPE_CHECKING:
     from rlwire.universe.environment import UniverseEndpoint
-
-__all__ = ["OPTIONS", "async_client", "client", "endpoint", "server"]
 
 
 def server(

@@ -5,31 +5,9 @@
 
 from __future__ import annotations
 
-from rlwire.relaax.applications.configuration import (
-    AlgorithmSection,
-    Application,
-    ApplicationError,
-    EnvironmentSection,
-    MetricsServerSection,
-    ParameterServerSection,
-    RLXServerSection,
-    read_application,
-)
+from rlwire.relaax.applications import configuration
+from rlwire.relaax.applications.configuration import *
 from rlwire.relaax.applications.generating import configurations, configure, generate, new
 from rlwire.relaax.applications.running import run
 
-__all__ = [
-    "AlgorithmSection",
-    "Application",
-    "ApplicationError",
-    "EnvironmentSection",
-    "MetricsServerSection",
-    "ParameterServerSection",
-    "RLXServerSection",
-    "configurations",
-    "configure",
-    "generate",
-    "new",
-    "read_application",
-    "run",
-]
+__all__ = ["configurations", "configure", "generate", "new", "run", *configuration.__all__]

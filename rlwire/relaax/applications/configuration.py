@@ -15,6 +15,17 @@ from rlwire.rlx.config import read, setting_name, typed
 from rlwire.rlx.options import OPTIONS
 from rlwire.transports.address import Address, parse
 
+__all__ = [
+    "AlgorithmSection",
+    "Application",
+    "ApplicationError",
+    "EnvironmentSection",
+    "MetricsServerSection",
+    "ParameterServerSection",
+    "RLXServerSection",
+    "read_application",
+]
+
 logger = logging.getLogger(__name__)
 
 _Section = TypeVar("_Section", bound="Section")

@@ -1,19 +1,6 @@
 """RLX's sessions; `page` has its JSON for pages."""
 
-from rlwire.sessions.rlx.session import (
-    ANSWERS,
-    TRANSITIONS,
-    PageRules,
-    RLXClientSession,
-    RLXServerSession,
-    RLXState,
-)
+from rlwire.sessions.rlx import session
+from rlwire.sessions.rlx.session import *
 
-__all__ = [
-    "ANSWERS",
-    "TRANSITIONS",
-    "PageRules",
-    "RLXClientSession",
-    "RLXServerSession",
-    "RLXState",
-]
+__all__ = session.__all__

@@ -20,6 +20,15 @@ from rlwire.errors import (
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.rlx.state_machine import StateMachine, StateNode
 
+__all__ = [
+    "ANSWERS",
+    "TRANSITIONS",
+    "PageRules",
+    "RLXClientSession",
+    "RLXServerSession",
+    "RLXState",
+]
+
 Buffer = bytes | bytearray | memoryview
 Buffers = list[bytes | memoryview]
 Message = dict[str, Any]
