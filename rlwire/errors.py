@@ -113,7 +113,7 @@ def quoted(value: object, most: int = 100) -> str:
         text = _brief.repr(value)
     except Exception:  # such as an int with too many digits
         return f"<{type(value).__qualname__}>"
-    return shown(text, most)
+    return shown(_ADDRESS.sub("", text), most)
 
 
 class RlwireError(Exception):
@@ -259,9 +259,12 @@ def text_of(error: BaseException) -> str:
         return f"<{type(error).__name__} without text>"
 
 
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")  # in the default repr of objects
+
+
 def encodable(text: str) -> str:
-    """Escape lone surrogates, as in an undecodable file name: UTF-8 cannot encode them."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    """Escape lone surrogates, which UTF-8 cannot encode, and leave out addresses of memory."""
+    return _ADDRESS.sub("", text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 class LocalProtocolError(RlwireError):

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from rlwire.codecs._json_arrays import measure, text_of
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 from rlwire.limits import DEFAULT, Limits
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -22,6 +22,7 @@ _LISTS: Final = frozenset((list,))
 _ITEM: Final = 256  # bytes that a list item or member counts, see `Limits.expanded`
 _WIDE: Final = 4  # bytes per character of a string with one beyond the basic plane
 _BYTE: Final = re.compile(r" \(byte (\d+)\)$")
+_KINDS: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`$")
 
 
 _maxima: Final = attrgetter("message", "string", "items", "expanded", "depth")
@@ -57,7 +58,8 @@ def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
     except msgspec.DecodeError as error:
         found = _BYTE.search(str(error))
         offset = int(found[1]) if found else len(data)
-        raise DecodeError(_BYTE.sub("", str(error)), offset=offset) from None
+        words = "JSON is malformed" if found else "JSON is truncated"
+        raise DecodeError(words, offset=offset) from None
     except UnicodeDecodeError as error:
         raise DecodeError(f"JSON is not UTF-8: {error.reason}", offset=_bad_byte(data)) from None
     except RecursionError:
@@ -67,7 +69,10 @@ def read(decode: Callable[[bytes], Any], data: bytes, limits: Limits) -> Any:
 def misfit(error: Exception, path: str = "$") -> DecodeError:
     """Return a DecodeError for a value of the wrong type; `path` is the path of the text's root."""
     reason, _, inside = str(error).partition(" - at `$")
-    return DecodeError(reason, path=path + inside.rstrip("`"))
+    found = _KINDS.match(reason)
+    words = f"expected {found[1]}, not {found[2]}" if found else "an entry is missing or not valid"
+    words = "a number is out of range" if "out of range" in reason else words
+    return DecodeError(words, path=path + inside.rstrip("`"))
 
 
 def _bad_byte(data: bytes) -> int:
@@ -151,9 +156,9 @@ def encode(value: Any, limits: Limits) -> bytes:
         data = _encode(value)
     except RecursionError:
         raise LimitExceeded("depth", limits.depth, limits.depth + 1) from None
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError):
         _find_fault(value, "$")
-        raise EncodeError(str(error)) from None
+        raise EncodeError(f"JSON cannot represent {quoted(value)}") from None
     _, depth, _, _, nulls = measure(data)
     if nulls:  # msgspec writes NaN and infinities as null
         _find_fault(value, "$")
@@ -184,5 +189,6 @@ def _find_fault(value: Any, path: str) -> None:
     else:
         try:
             _encode(value)
-        except (TypeError, ValueError) as error:
-            raise EncodeError(str(error), path=path) from None
+        except (TypeError, ValueError):
+            kind = type(value).__name__
+            raise EncodeError(f"JSON cannot represent this {kind}", path=path) from None

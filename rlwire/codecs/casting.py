@@ -26,8 +26,8 @@ def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     """
     try:
         array = np.asarray(value)
-    except ValueError as error:  # such as a jagged list
-        raise EncodeError(f"{what} is not an array: {error}") from None
+    except ValueError:
+        raise EncodeError(f"{what} is not an array: its lists have different lengths") from None
     kind = array.dtype.kind
     if not array.size:  # [] is an array of float64
         return array.astype(dtype, copy=False)

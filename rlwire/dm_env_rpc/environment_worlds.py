@@ -23,7 +23,7 @@ from rlwire.dm_env_rpc.spaces import Structure, info_spec, of_number, structure_
 from rlwire.environments.driver import Driven, driver_of, is_environment
 from rlwire.environments.infos import InfoCodec
 from rlwire.environments.trees import tree_of
-from rlwire.errors import EncodeError, LimitExceeded, on_error, quoted
+from rlwire.errors import EncodeError, LimitExceeded, on_error, quoted, text_of
 from rlwire.sessions.dm_env_rpc import Code
 from rlwire.transports.deferred import DeferredReply
 
@@ -207,7 +207,7 @@ class EnvironmentWorlds:
             if not (self._open and made_with):
                 raise
             # A factory with **kwargs checks its arguments itself.
-            raise _invalid(str(error)) from error
+            raise _invalid(text_of(error)) from error
 
     def close_environment(self, environment: Any) -> None:
         """Close a world's environment, or take back the one that was lent."""

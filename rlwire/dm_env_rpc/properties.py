@@ -190,8 +190,8 @@ def _fit(entry: _Entry, value: Any) -> Any:
         return value
     try:
         array = np.asarray(value)
-    except ValueError as error:  # such as a jagged list
-        raise EncodeError(f"the value of {_shown(spec.name)} is not an array: {error}") from None
+    except ValueError:  # a jagged list
+        raise EncodeError(f"the value of {_shown(spec.name)} is not an array") from None
     if len(array.shape) != len(spec.shape) or any(
         size != wanted for size, wanted in zip(array.shape, spec.shape, strict=True) if wanted >= 0
     ):

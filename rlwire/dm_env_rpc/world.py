@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import logging
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
@@ -26,7 +25,15 @@ from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Settings, Status, Step, StepResult
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.client import StatusError
-from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RlwireError, for_peer
+from rlwire.errors import (
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    RlwireError,
+    describe,
+    encodable,
+    for_peer,
+)
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.rate_limited_log import Log
 
@@ -120,13 +127,13 @@ def status_of(request: str, error: BaseException) -> Status:
         code, text, details = int(error.code), error.message, error.details
     else:
         code = next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)
-        text = "".join(traceback.format_exception_only(type(error), error)).strip()
+        text = describe(error)
         if code == Code.INVALID_ARGUMENT:
             text = for_peer(error, "the server") or text
     text = f"{request}: {text}"
     if len(text) > _TEXT:
         text = text[:_TEXT] + "..."
-    return Status(code, text.encode("utf-8", "backslashreplace").decode("utf-8"), details)
+    return Status(code, encodable(text), details)
 
 
 def report(log: Log, peer: object, request: str, error: BaseException) -> Status:

@@ -219,6 +219,10 @@ def named_space(text: str) -> Any:
         raise ValueError(f"invalid JSON {text!r}: {error}") from None
 
 
+class _Invalid(ValueError):
+    """Its text is for the peer, unlike those of Gymnasium and NumPy."""
+
+
 class _Reader:
     """Decodes one JSON value; limits apply to the sum over its nested spaces."""
 
@@ -251,7 +255,9 @@ class _Reader:
         except (DecodeError, LimitExceeded):
             raise
         except (ValueError, TypeError, OverflowError, AssertionError) as error:
-            raise DecodeError(f"invalid {found[0]}: {error}", path=path) from None
+            ours = isinstance(error, _Invalid)
+            words = str(error) if ours else "its entries are of wrong types, sizes or ranges"
+            raise DecodeError(f"invalid {found[0]}: {words}", path=path) from None
         finally:
             self._path = outer
 
@@ -265,7 +271,7 @@ class _Reader:
         for pair in self._list(value["dict"]):
             name, each = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
             if not isinstance(name, str) or name in items:
-                raise ValueError(f"expected a new name and a space, not {quoted(pair)}")
+                raise _Invalid(f"expected a new name and a space, not {quoted(pair)}")
             items[name] = self.read(each, f"{self._path}.{name}", depth)
         return self._kinds.Dict(list(items.items()))
 
@@ -307,7 +313,7 @@ class _Reader:
         more = {}
         if characters is not None:
             if not isinstance(characters, str):
-                raise ValueError(f"characters must be text, not {quoted(characters)}")
+                raise _Invalid(f"characters must be text, not {quoted(characters)}")
             self._most("string", len(characters))
             more = {"charset": characters}
         least = _integer(value.get("min", 1))
@@ -315,7 +321,7 @@ class _Reader:
 
     def _list(self, value: Any) -> list[Any]:
         if not isinstance(value, list):
-            raise ValueError(f"expected a list, not {quoted(value)}")
+            raise _Invalid(f"expected a list, not {quoted(value)}")
         self._items += len(value)
         self._most("items", self._items)
         return value
@@ -324,7 +330,7 @@ class _Reader:
         shape = tuple(map(_integer, self._list(value)))
         self._most("dims", len(shape))
         if any(size < 0 for size in shape):
-            raise ValueError(f"expected sizes of 0 or more, not {quoted(list(shape))}")
+            raise _Invalid(f"expected sizes of 0 or more, not {quoted(list(shape))}")
         self._bytes += _HELD * math.prod(shape)
         self._most("expanded", self._bytes)
         return shape
@@ -340,7 +346,7 @@ class _Reader:
 
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"expected an integer, not {quoted(value)}")
+        raise _Invalid(f"expected an integer, not {quoted(value)}")
     return value
 
 
@@ -348,7 +354,7 @@ def _dtype(name: Any, kinds: str = "biuf") -> np.dtype[Any]:
     dtype = _DTYPES.get(name) if isinstance(name, str) else None
     if dtype is None or dtype.kind not in kinds:
         known = ", ".join(one for one, each in _DTYPES.items() if each.kind in kinds)
-        raise ValueError(f"dtype must be one of {known}, not {quoted(name)}")
+        raise _Invalid(f"dtype must be one of {known}, not {quoted(name)}")
     return dtype
 
 
@@ -358,9 +364,9 @@ def _element(value: Any, dtype: np.dtype[Any], infinite: float = 0) -> Any:
             return infinite
         if isinstance(value, (int, float)) and abs(value) <= float(np.finfo(dtype).max):
             return float(value)
-        raise ValueError(f"expected a {dtype}, not {quoted(value)}")
+        raise _Invalid(f"expected a {dtype}, not {quoted(value)}")
     number = _integer(value)
     least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     if not least <= number <= most:
-        raise ValueError(f"expected a {dtype}, not {number}")
+        raise _Invalid(f"expected a {dtype}, not {number}")
     return number

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import tracemalloc
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import msgpack as original
+import numpy as np
 import pytest
 
-from rlwire.codecs import msgpack, rlx
-from rlwire.errors import RlwireError
+import rlwire
+from rlwire.codecs import _json, msgpack, rewarder, rlx
+from rlwire.environments.spaces import space_of
+from rlwire.errors import DecodeError, RlwireError
+from rlwire.limits import Limits
 from rlwire.sessions import rlx as rlx_sessions
 from rlwire.sessions import websocket
 
@@ -85,3 +93,102 @@ def test_an_origin_forges_no_line() -> None:
         page_of("https://a\x85forged\x1b".replace("\x1b", "\x9b") + "b" * 4000)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 1500
+
+
+class Odd:
+    """Its default repr has an address."""
+
+
+class Step(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-9, 9, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        if isinstance(self.result, Exception):
+            raise self.result
+        return (self.result, 1.0, False, False, {})
+
+
+@pytest.mark.parametrize("result", [ValueError(f"no {Odd()}"), Odd(), [[1.0], [1.0, 2.0]]])
+@pytest.mark.parametrize("url", ["dm-env-rpc://127.0.0.1:0", "universe://127.0.0.1:+0"])
+def test_a_failed_step_tells_no_address_and_no_text_of_numpy(url: str, result: Any) -> None:
+    options = {"lockstep": True} if url.startswith("universe") else {}
+    with (
+        rlwire.serve(functools.partial(Step, result), url, **options) as server,
+        rlwire.make(server.url) as env,
+    ):
+        env.reset()
+        try:
+            text = str(env.step(0)[4])
+        except RlwireError as error:
+            text = str(error)
+    assert not re.search("0x|inhomogeneous|setting an array", text)
+
+
+def failing(error: Exception) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("url", ["openpi://127.0.0.1:0", "rlx://127.0.0.1:0"])
+def test_a_failed_agent_tells_no_address(url: str) -> None:
+    fail = failing(KeyError(Odd()))
+    agent = SimpleNamespace(init=lambda exploit: True, update=fail)
+    served = fail if url.startswith("openpi") else lambda parameter_server: agent
+    with rlwire.serve(served, url) as server, rlwire.connect(server.url) as client:
+        if url.startswith("rlx"):
+            client.init()
+        ask = client.update if url.startswith("rlx") else client.infer
+        with pytest.raises(RlwireError, match="KeyError") as caught:
+            ask({"x": 1})
+    assert "0x" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        {"box": "float32", "shape": [2], "low": [1, 2, 3]},
+        {"box": "float32", "shape": [1], "low": 3, "high": 1},
+        {"multi_discrete": [0]},
+        {"discrete": 0},
+        {"text": -1},
+        {"multi_binary": [0]},
+    ],
+)
+def test_a_space_that_cannot_be_tells_no_text_of_a_library(space: Any) -> None:
+    with pytest.raises(DecodeError) as caught:
+        space_of(space)
+    assert re.search("wrong types, sizes or ranges", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b'{"a": 1', "JSON is truncated"),
+        (b'{"a" 1}', "JSON is malformed"),
+        (b'{"a": 1} x', "JSON is malformed"),
+        (b"[1e999]", "out of range"),
+        (b"\xff", "JSON is malformed"),
+    ],
+)
+def test_malformed_json_has_words_and_an_offset_of_ours(text: bytes, words: str) -> None:
+    with pytest.raises(DecodeError, match=words) as caught:
+        _json.decode(text, Limits())
+    assert caught.value.offset <= len(text)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"method": 5}', b'{"method": "v0.env.reward", "body": {"reward": "x"}}']
+)
+def test_json_of_another_type_is_told_in_words_of_ours(body: bytes) -> None:
+    with pytest.raises(DecodeError) as caught:
+        rewarder.decode(body)
+    assert "`" not in str(caught.value)

@@ -83,8 +83,9 @@ class Headers:
             fields = self._decoder.decode(bytes(block), raw=True)
         except hpack.OversizedHeaderListError:
             raise LimitExceeded("header", self._most, self._most + 1) from None
-        except (hpack.HPACKError, UnicodeError, IndexError) as error:
-            raise frames.Http2Error(str(error), frames.COMPRESSION_ERROR) from None
+        except (hpack.HPACKError, UnicodeError, IndexError):
+            words = "a header block is not HPACK, or refers to entries that the table does not have"
+            raise frames.Http2Error(words, frames.COMPRESSION_ERROR) from None
         return [(str(name, "latin-1"), str(value, "latin-1")) for name, value in fields]
 
 

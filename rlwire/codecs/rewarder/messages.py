@@ -308,8 +308,8 @@ def _decode_any(data: bytes, limits: Limits) -> RewarderMessage:
     except DecodeError as error:
         reason = f"{method[:60]}: {error.reason}"
         raise DecodeError(reason, offset=error.offset, path=error.path) from None
-    except TypeError as error:
-        raise DecodeError(f"{method}: {error}", path="$.body.action") from None
+    except TypeError:
+        raise DecodeError(f"{method}: invalid events", path="$.body.action") from None
     body = None if kind is UnknownMessage else value.get("body")
     others = _others(body, kind.__struct_fields__[:-_SHARED])
     changes = {}

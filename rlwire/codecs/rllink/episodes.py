@@ -298,7 +298,10 @@ def _column(data: Any, whole: bool, depth: int = 0) -> Column:
         for item in data:
             if not isinstance(item, np.ndarray) or item.shape != shape or item.dtype != dtype:
                 raise ValueError("steps have different shapes or dtypes")
-    column = np.array(data)
+    try:
+        column = np.array(data)
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError("steps have different shapes, or a number is too large") from None
     if column.dtype.hasobject or column.dtype.kind in "US":
         raise ValueError("steps have different kinds of values")
     return column

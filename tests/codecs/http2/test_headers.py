@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -152,6 +153,8 @@ def test_blocks_that_cannot_be(block: str) -> None:
         Headers().decode(bytes.fromhex(block))
     assert caught.value.code == http2.COMPRESSION_ERROR
     assert caught.value.stream == 0
+    assert "header block" in str(caught.value)
+    assert not re.search("0x|b'|memory", str(caught.value))  # hpack's text has the block
 
 
 def test_a_list_over_the_limit() -> None:
