@@ -22,7 +22,7 @@ from typing import Any
 from pairs import TINY, Line, print_head, print_lines
 from rounds import Connected, Exchange, OnLoop, ask_echo, serve_echo, start, take_turns
 
-from rlwire.bench import allowed_cores, pin
+from rlwire.bench.processes import allowed_cores, pin
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.sessions.grpc import GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import GrpcServerSession

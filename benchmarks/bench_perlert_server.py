@@ -30,7 +30,7 @@ import numpy as np
 from gymnasium import spaces
 from pairs import TINY, print_head, print_table
 
-from rlwire.bench import ServerProcess, allowed_cores, pin
+from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.codecs import perlert
 from rlwire.perlert import Server
 from rlwire.sessions.perlert import lobby

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from pairs import TINY, print_head, print_table
 
-from rlwire.bench import Relay, ServerProcess, Sizes, allowed_cores, pin, raw_exchange
+from rlwire.bench.processes import ServerProcess, allowed_cores, pin
+from rlwire.bench.raw import Relay, Sizes, raw_exchange
 from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient, RewarderServer
 
 QUESTION = "What does a rewarder's step cost on one core, against a raw exchange of as many bytes?"

@@ -38,7 +38,7 @@ import numpy as np
 from pairs import TINY, print_head, print_table
 from rounds import take_turns
 
-from rlwire.bench import ServerProcess
+from rlwire.bench.processes import ServerProcess
 from rlwire.codecs.rllink import Pong
 from rlwire.rllink import Client, Episode, Server, SetConfig, SetState
 from rlwire.sessions.rllink import RLlinkServerSession

@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 from pairs import TINY, Line, print_head, print_lines
 
-from rlwire.bench import ServerProcess, Sizes, allowed_cores, pin, raw_exchange, serve_raw
+from rlwire.bench.processes import ServerProcess, allowed_cores, pin
+from rlwire.bench.raw import Sizes, raw_exchange, serve_raw
 from rlwire.codecs import rlx
 from rlwire.rlx import AgentProxy, Server
 from rlwire.sessions.rlx import RLXClientSession

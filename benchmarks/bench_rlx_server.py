@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from pairs import TINY, print_head, print_table
 
-from rlwire.bench import ServerProcess
+from rlwire.bench.processes import ServerProcess
 from rlwire.codecs import rlx
 from rlwire.rlx import Server
 

@@ -35,7 +35,7 @@ from pairs import TINY, Line, print_head, print_lines, print_table
 from rounds import take_turns
 
 import rlwire
-from rlwire.bench import ServerProcess, allowed_cores, pin
+from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,

@@ -35,7 +35,7 @@ import trustme
 from bench_rlx_server import memory
 from pairs import TINY, print_head, print_table
 
-from rlwire.bench import ServerProcess
+from rlwire.bench.processes import ServerProcess
 from rlwire.codecs import msgpack
 from rlwire.codecs.dm_env_rpc import AnyMessage
 from rlwire.codecs.http2 import frames as http2

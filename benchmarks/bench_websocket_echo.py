@@ -26,7 +26,7 @@ import websockets.asyncio.client
 import websockets.asyncio.server
 from pairs import TINY, print_head, print_table
 
-from rlwire.bench import allowed_cores, pin
+from rlwire.bench.processes import allowed_cores, pin
 from rlwire.sessions import websocket
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.server import ThreadServer

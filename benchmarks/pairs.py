@@ -17,7 +17,8 @@ from timeit import Timer
 from types import ModuleType
 from typing import Any
 
-from rlwire.bench import machine, plain_table, versions
+from rlwire.bench.processes import machine, versions
+from rlwire.bench.report import plain_table
 
 TINY = os.environ.get("RLWIRE_BENCH_TINY", "") not in ("", "0")
 """Sizes and counts so small that the numbers mean nothing and only the code is tried."""

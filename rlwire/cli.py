@@ -64,7 +64,7 @@ def _read(arguments: list[str]) -> argparse.Namespace:
     command = next((word for word in arguments if not word.startswith("-")), None)
     bench = commands.add_parser("bench", help="measure a step of each protocol against raw sockets")
     if command == "bench":
-        from rlwire import bench as benchmarks
+        from rlwire.bench import command as benchmarks
 
         benchmarks.add_arguments(bench)
         bench.set_defaults(run=benchmarks.run)

@@ -19,23 +19,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlwire import bench
-from rlwire.bench import (
-    BLOCK,
-    PROVIDERS,
-    RIVALS,
-    TURN,
-    BenchError,
-    BenchStep,
-    Cores,
-    Mismatch,
-    Payload,
-    ServerProcess,
-    Sizes,
-    Unfit,
-    allowed_cores,
-    raw_exchange,
-)
+from rlwire.bench import command, measuring, payloads, raw
+from rlwire.bench.measuring import BLOCK, TURN
+from rlwire.bench.payloads import BenchStep, Payload
+from rlwire.bench.processes import BenchError, Cores, Mismatch, ServerProcess, Unfit, allowed_cores
+from rlwire.bench.raw import Sizes, raw_exchange
+from rlwire.bench.rivals import RIVALS
+from rlwire.bench.rows import PROVIDERS
 from rlwire.cli import main
 from rlwire.errors import MissingExtra
 from tests.waiting import eventually
@@ -53,7 +43,7 @@ def gymnasium():
 
 def arguments(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    bench.add_arguments(parser)
+    command.add_arguments(parser)
     return parser.parse_args(words)
 
 
@@ -84,11 +74,11 @@ class TestRows:
         assert carrying == (sizes.request if asks else sizes.reply)
         assert carrying > np.prod(shape) * np.dtype(dtype).itemsize
         assert 0 < other < 300
-        result = bench.measure(row, 0.01)
+        result = measuring.measure(row, 0.01)
         assert result.protocol == name
         again = (result.request_bytes, result.reply_bytes)
         assert again == pytest.approx(sizes, abs=4)  # numbers and times as text
-        assert result.overhead.count >= bench.TURNS
+        assert result.overhead.count >= measuring.TURNS
         assert result.round_trip.count == result.echo.count == result.overhead.count * TURN
         assert result.checked * BLOCK >= result.round_trip.count
 
@@ -97,7 +87,7 @@ class TestRows:
         if missing := RIVALS[name].missing():
             pytest.skip(missing)
         row = RIVALS[name](name, payload(5), Cores())
-        result = bench.measure(row, 0.01)
+        result = measuring.measure(row, 0.01)
         assert result.request_bytes > 0
         assert result.reply_bytes > 20 or name == "AsyncVec"  # which leaves out the observation
         assert result.overhead.p50 > 0
@@ -106,7 +96,7 @@ class TestRows:
     @pytest.mark.parametrize("wrong", ["byte", "reward"])
     def test_a_difference_is_found(self, name, wrong, tmp_path, monkeypatch) -> None:
         (tmp_path / "bench_test_liar.py").write_text(
-            "from rlwire.bench import replaying\n"
+            "from rlwire.bench.payloads import replaying\n"
             "def lying(wrong, steps):\n"
             "    steps = list(steps)\n"
             "    state, reward, terminal = steps[1]\n"
@@ -122,12 +112,12 @@ class TestRows:
         make = functools.partial(bench_test_liar.lying, wrong)
         row = kind(name, payload(4), Cores(), make=make)
         with pytest.raises(Mismatch, match=rf"{name}, test, step 1: {wrong}"):
-            bench.measure(row, 0.01)
+            measuring.measure(row, 0.01)
 
     @pytest.mark.parametrize("name", ["rlx", "openpi", "rllink"])
     def test_a_peer_that_keeps_something_else(self, name, tmp_path, monkeypatch) -> None:
         (tmp_path / "bench_test_peer.py").write_text(
-            "from rlwire.bench import Keeper\n"
+            "from rlwire.bench.rows import Keeper\n"
             "class Liar(Keeper):\n"
             "    def __setattr__(self, name, value):\n"
             "        if name == 'kept' and value is not None:\n"
@@ -145,7 +135,7 @@ class TestRows:
     @pytest.mark.parametrize("over", ["unix", "shm"])
     @pytest.mark.parametrize("name", ["dm_env_rpc", "rlx", "rllink"])
     def test_other_carriers(self, name, over) -> None:
-        result = bench.measure(PROVIDERS[name](name, payload(4), Cores(), over), 0.01)
+        result = measuring.measure(PROVIDERS[name](name, payload(4), Cores(), over), 0.01)
         assert result.protocol == f"{name}+{over}"
 
     @pytest.mark.parametrize(
@@ -164,7 +154,7 @@ class TestRows:
 class TestRawExchange:
     @pytest.mark.parametrize("datagrams", [False, True])
     def test_a_dead_server_is_named(self, datagrams, monkeypatch) -> None:
-        monkeypatch.setattr(bench, "ANSWER_SECONDS", 0.5)
+        monkeypatch.setattr(raw, "ANSWER_SECONDS", 0.5)
         servers = []
         begin = ServerProcess.__enter__
         monkeypatch.setattr(
@@ -270,7 +260,7 @@ class TestServerProcess:
             textwrap.dedent(
                 """
                 import bench_test_servers, time
-                from rlwire.bench import ServerProcess
+                from rlwire.bench.processes import ServerProcess
                 if __name__ == "__main__":
                     with ServerProcess("test", bench_test_servers.good) as server:
                         print(server.pid, flush=True)
@@ -337,7 +327,7 @@ class TestPayloads:
     @pytest.mark.parametrize("name", SHAPES)
     def test_recordings_are_arrays_and_seeded(self, name: str) -> None:
         shape, dtype = SHAPES[name]
-        steps, again = bench.record(name, 6).steps, bench.record(name, 6).steps
+        steps, again = payloads.record(name, 6).steps, payloads.record(name, 6).steps
         assert len(steps) == 6
         for step, same in zip(steps, again, strict=True):
             assert (step.state.shape, step.state.dtype) == (shape, dtype)
@@ -352,16 +342,16 @@ class TestPayloads:
 
     @pytest.mark.usefixtures("own")
     def test_observations_of_ones_own(self) -> None:
-        mine = bench.made_by("bench_test_own:frames")
+        mine = payloads.made_by("bench_test_own:frames")
         assert (mine.name, mine.array) == ("bench_test_own:frames", "3x2 int16")
         assert [step.state[0, 0] for step in mine.steps] == [0, 1, 2, 3, 4]
         assert {step[1:] for step in mine.steps} == {(0.0, False)}
-        steps = bench.made_by("bench_test_own:steps").steps
+        steps = payloads.made_by("bench_test_own:steps").steps
         assert [step.state.tolist() for step in steps][2:] == [[2.0, 2.0], [3.0, 2.0]]
         assert [step[1:] for step in steps][2:] == [(1.0, False), (1.5, True)]
 
     def test_an_environment_of_ones_own(self) -> None:
-        steps = bench.played("gym:CartPole-v1", 40).steps
+        steps = payloads.played("gym:CartPole-v1", 40).steps
         assert len(steps) == 40
         assert any(step.terminal for step in steps)  # and goes on with the next episode
 
@@ -369,17 +359,17 @@ class TestPayloads:
     @pytest.mark.parametrize(
         ("record", "what", "message"),
         [
-            (bench.made_by, "bench_test_own:nothing", "no observations"),
-            (bench.made_by, "bench_test_own:texts", "not str"),
-            (bench.made_by, "bench_test_own:uneven", r"float64 \(3,\) and then float64 \(4,\)"),
-            (bench.made_by, "bench_test_own:ragged", "ragged: .*array"),
-            (bench.made_by, "bench_test_own:fails", "no frames today"),
-            (bench.made_by, "bench_test_own:missing", "no attribute 'missing'"),
-            (bench.made_by, "bench_test_none:frames", "No module named 'bench_test_none'"),
-            (bench.made_by, "bench_test_own:", "'module:function'"),
-            (bench.played, "gym:CartPole-v99", "--env gym:CartPole-v99: "),
-            (bench.played, "no_such_module:make", "No module named 'no_such_module'"),
-            (bench.played, "NoSuch-v1", "expected"),
+            (payloads.made_by, "bench_test_own:nothing", "no observations"),
+            (payloads.made_by, "bench_test_own:texts", "not str"),
+            (payloads.made_by, "bench_test_own:uneven", r"float64 \(3,\) and then float64 \(4,\)"),
+            (payloads.made_by, "bench_test_own:ragged", "ragged: .*array"),
+            (payloads.made_by, "bench_test_own:fails", "no frames today"),
+            (payloads.made_by, "bench_test_own:missing", "no attribute 'missing'"),
+            (payloads.made_by, "bench_test_none:frames", "No module named 'bench_test_none'"),
+            (payloads.made_by, "bench_test_own:", "'module:function'"),
+            (payloads.played, "gym:CartPole-v99", "--env gym:CartPole-v99: "),
+            (payloads.played, "no_such_module:make", "No module named 'no_such_module'"),
+            (payloads.played, "NoSuch-v1", "expected"),
         ],
     )
     def test_what_cannot_be_sent(self, record, what: str, message: str) -> None:
@@ -394,10 +384,10 @@ def test_ratios_and_rates_are_of_each_turn() -> None:
     # The machine slows down threefold between the first turn and the last; one spike.
     references = [10, 10, 10, 20, 20, 20, 30, 30, 30]
     values = [20, 900, 20, 40, 44, 48, 90, 90, 90]
-    found = bench.ratios(values, references, 3)
+    found = measuring.ratios(values, references, 3)
     assert (found.p50, found.p25, found.p75, found.count) == (2.2, 2.1, 2.6, 3)
     # Three turns of two: 1 ms, 2 ms and 4 ms each on average.
-    rate = bench.rates([500, 1500, 2000, 2000, 1000, 7000], 2)
+    rate = measuring.rates([500, 1500, 2000, 2000, 1000, 7000], 2)
     assert (rate.p50, rate.p25, rate.p75, rate.count) == (500.0, 375.0, 750.0, 3)
 
 
@@ -406,8 +396,8 @@ def test_ratios_and_rates_are_of_each_turn() -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = bench.record
-    monkeypatch.setattr(bench, "record", lambda name: record(name, 2))
+    record = payloads.record
+    monkeypatch.setattr(command, "record", lambda name: record(name, 2))
 
 
 def test_a_real_run(tmp_path: Path) -> None:
@@ -459,7 +449,7 @@ def test_json_to_standard_output_stands_there_alone(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ("--protocol", "rlx", "--env", "gym:CartPole-v1", "--seconds", "0.01", "--json", "-")
-    assert bench.run(arguments(*words)) == 0
+    assert command.run(arguments(*words)) == 0
     out, err = capsys.readouterr()
     (row,) = json.loads(out)["rows"]
     assert (row["protocol"], row["payload"]) == ("rlx", "CartPole-v1")
@@ -475,7 +465,7 @@ def test_rivals_that_are_not_installed_are_left_out_with_the_reason(
     for name in missing:
         monkeypatch.setitem(sys.modules, name, None)
     words = ("--protocol", "rlx", "--rivals", "--payload", "cartpole", "--seconds", "0.01")
-    assert bench.run(arguments(*words)) == 0
+    assert command.run(arguments(*words)) == 0
     out, err = capsys.readouterr()
     assert err.count(": pip install ") == err.count("\n") == len(missing)
     for name in ("rlx", "pipe", "AsyncVec"):
@@ -486,7 +476,7 @@ def test_rivals_that_are_not_installed_are_left_out_with_the_reason(
 def test_what_was_measured_before_a_failure_is_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    measured = bench.measure
+    measured = measuring.measure
 
     def failing(row, seconds):
         if row.payload.name == "cartpole":
@@ -494,7 +484,7 @@ def test_what_was_measured_before_a_failure_is_shown(
         raise BenchError("the server is gone")
 
     cores = allowed_cores()
-    monkeypatch.setattr(bench, "measure", failing)
+    monkeypatch.setattr(command, "measure", failing)
     assert main(["bench", "--seconds", "0.01", "--protocol", "rlx"]) == 1
     out, err = capsys.readouterr()
     assert "the server is gone" in err
@@ -548,13 +538,13 @@ def test_a_selection_of_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.usefixtures("small")
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(BenchError, match=r"run\.json: .*no"):
-        bench.run(arguments("--json", str(tmp_path / "no" / "run.json")))
+        command.run(arguments("--json", str(tmp_path / "no" / "run.json")))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"rlwire\[plot\]"):
-        bench.run(arguments("--plot", str(tmp_path / "run.png")))
+        command.run(arguments("--plot", str(tmp_path / "run.png")))
     monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(MissingExtra, match=r"ale-py is not installed.*rlwire\[bench\]"):
-        bench.run(arguments("--payload", "pong"))
+        command.run(arguments("--payload", "pong"))
 
 
 @pytest.mark.parametrize(
@@ -572,7 +562,7 @@ def test_wrong_arguments(words: list[str], capsys: pytest.CaptureFixture[str]) -
 def test_a_closed_relay_leaves_neither_threads_nor_sockets() -> None:
     before = threading.active_count()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        relay = bench.Relay(*server.getsockname())
+        relay = raw.Relay(*server.getsockname())
         with (
             socket.create_connection(("127.0.0.1", relay.port)) as client,
             server.accept()[0] as end,

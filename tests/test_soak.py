@@ -19,7 +19,9 @@ import numpy as np
 import pytest
 
 import rlwire
-from rlwire.bench import PROVIDERS, BenchStep, Cores, Exchange, Payload, ServerProcess
+from rlwire.bench.payloads import BenchStep, Payload
+from rlwire.bench.processes import Cores, ServerProcess
+from rlwire.bench.rows import PROVIDERS, Exchange
 from rlwire.registry import parse_url
 from rlwire.universe.rfb import Display, RfbClient, RfbServer
 

@@ -1,0 +1,174 @@
+"""The command `rlwire bench`."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+from rlwire.bench.measuring import LeftOut, measure
+from rlwire.bench.payloads import PAYLOADS, made_by, played, record
+from rlwire.bench.processes import BenchError, Cores, Unfit, allowed_cores, machine, pin, versions
+from rlwire.bench.report import PINNING, Run, as_json, save_plot, show
+from rlwire.bench.rivals import RIVALS
+from rlwire.bench.rows import PROVIDERS, Row
+from rlwire.errors import optional
+
+ROW_SECONDS = 4.0
+RUN_SECONDS = 12.0  # of measuring by default; recording and starting servers add to it
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Send recorded observations of Gymnasium environments through each protocol, check those "
+        "that arrive, and compare the time of a step with that of a raw socket exchange of as many "
+        "bytes. Without options this takes less than a minute."
+    )
+    parser.add_argument(
+        "--protocol",
+        action="append",
+        choices=sorted(PROVIDERS),
+        help="measure this protocol only; may be repeated",
+    )
+    parser.add_argument(
+        "--payload",
+        action="append",
+        type=_payload_name,
+        metavar="{" + ",".join(PAYLOADS) + "}|MODULE:FUNCTION",
+        help="send this payload only, or the list that your function returns: arrays of the same "
+        "shape, or triples of array, reward and terminal; may be repeated",
+    )
+    parser.add_argument(
+        "--env",
+        action="append",
+        metavar="gym:ID|MODULE:FACTORY",
+        help="send observations of random play in this environment; may be repeated",
+    )
+    parser.add_argument(
+        "--rivals",
+        action="store_true",
+        help=f"also measure other libraries, if they are installed: {', '.join(RIVALS)}",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_positive,
+        metavar="SECONDS",
+        help=f"measuring time of each protocol and payload (default: {ROW_SECONDS:g}, or less, so "
+        f"that all take at most {RUN_SECONDS:g})",
+    )
+    parser.add_argument(
+        "--pin",
+        choices=tuple(PINNING),
+        default="one-core" if allowed_cores() else "none",
+        help="pin client and server to one core, where wake-ups cost least and differences show "
+        "best, or to one each (default here: %(default)s)",
+    )
+    parser.add_argument(
+        "--over",
+        choices=("tcp", "unix", "shm"),
+        default="tcp",
+        help="transport of the protocols; the raw exchange and other libraries always use TCP "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write results as JSON; with - to standard output, and the table to standard error",
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw a chart")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.plot is not None:
+        with optional("matplotlib", "plot"):
+            import matplotlib  # noqa: F401
+    for path in (args.json, args.plot):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise BenchError(f"cannot write {path}: there is no directory {path.parent}")
+    table = sys.stderr if args.json == Path("-") else sys.stdout
+    before, cores = allowed_cores(), _cores(args.pin)
+    sys.path.append(os.getcwd())  # for --env and --payload, as `rlwire serve` does
+    outcome = Run(
+        versions("rlwire", "numpy", "hpack", "gymnasium", "ale-py"),
+        machine(), args.pin, args.seconds or ROW_SECONDS, [], [],
+    )  # fmt: skip
+    try:
+        pin(cores.client)
+        _measure_all(args, cores, outcome)
+    except KeyboardInterrupt:
+        sys.stderr.write("rlwire: interrupted\n")
+        return 130  # 128 + SIGINT, as shells report it
+    except BaseException:
+        if outcome.results:
+            show(outcome, table)
+        raise
+    finally:
+        pin(before if cores.client else None)
+    show(outcome, table)
+    if args.json is not None:
+        text = json.dumps(as_json(outcome), indent=2) + "\n"
+        _ = sys.stdout.write(text) if table is sys.stderr else args.json.write_text(text, "utf-8")
+    if args.plot is not None:
+        save_plot(outcome, args.plot)
+    return 0
+
+
+def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
+    environments = list(dict.fromkeys(args.env or ()))
+    names = list(dict.fromkeys(args.payload or (() if environments else PAYLOADS)))
+    kinds: dict[str, type[Row]] = {
+        name: PROVIDERS[name] for name in dict.fromkeys(args.protocol or PROVIDERS)
+    }
+    for name, rival in RIVALS.items() if args.rivals else ():
+        if missing := rival.missing():
+            sys.stderr.write(f"rlwire: not measuring {name}: {missing}\n")
+        else:
+            kinds[name] = rival
+    payloads = [made_by(name) if ":" in name else record(name) for name in names]
+    payloads += [played(name) for name in environments]
+    pairs = list(itertools.product(kinds.items(), payloads))
+    seconds = args.seconds or min(ROW_SECONDS, RUN_SECONDS / len(pairs))
+    for (name, kind), payload in pairs:
+        _progress(f"{name}, {payload.name}")
+        over = "tcp" if name in RIVALS else args.over
+        try:
+            outcome.results.append(measure(kind(name, payload, cores, over), seconds))
+        except Unfit as error:
+            outcome.left_out.append(LeftOut(name, payload.name, str(error)))
+    _progress("")
+    if not outcome.results:
+        raise BenchError(f"nothing to measure: {'; '.join(map(str, outcome.left_out))}")
+
+
+def _progress(what: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{what}")
+        sys.stderr.flush()
+
+
+def _payload_name(text: str) -> str:
+    if text in PAYLOADS or ":" in text:
+        return text
+    raise argparse.ArgumentTypeError(f"expected {', '.join(PAYLOADS)} or MODULE:FUNCTION")
+
+
+def _cores(pinning: str) -> Cores:
+    if pinning == "none":
+        return Cores()
+    allowed = allowed_cores()
+    wanted = 1 if pinning == "one-core" else 2
+    if len(allowed) < wanted:
+        raise BenchError(f"--pin {pinning} needs {wanted} core(s), {len(allowed)} are available")
+    return Cores(client=[allowed[0]], server=[allowed[wanted - 1]])
+
+
+def _positive(text: str) -> float:
+    seconds = float(text)
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, not {text}")
+    return seconds

@@ -1,0 +1,136 @@
+"""Times of a row and of raw exchanges, in turn."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter, perf_counter_ns
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlwire.bench.raw import raw_exchange
+from rlwire.bench.rows import Exchange, Row
+
+BLOCK = 32  # round trips in a turn: a few milliseconds
+LEAD_IN = 2  # untimed ones at its start: the other server has just used the caches
+TURN = BLOCK - LEAD_IN  # timed round trips in a turn
+WARM_UP = 3  # turns that are discarded
+TURNS = 5  # fewest turns, for the quartiles of their ratios
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median, quartiles, 99th percentile and count of measurements."""
+
+    p50: float
+    p25: float
+    p75: float
+    p99: float
+    count: int
+
+
+def spread(figures: Sequence[float] | NDArray[Any]) -> Spread:
+    p25, p50, p75, p99 = map(float, np.percentile(figures, (25.0, 50.0, 75.0, 99.0)))
+    return Spread(p50, p25, p75, p99, len(figures))
+
+
+def ratios(values: Sequence[float], references: Sequence[float], size: int) -> Spread:
+    """Return the ratios of values to references: per turn of `size`, the ratio of medians."""
+    medians = (np.median(np.reshape(each, (-1, size)), axis=1) for each in (values, references))
+    return spread(np.divide(*medians))
+
+
+def rates(times: Sequence[float], size: int) -> Spread:
+    """Return calls per second, per turn of `size`; times in microseconds."""
+    return spread(1e6 / np.mean(np.reshape(times, (-1, size)), axis=1))
+
+
+@dataclass(frozen=True)
+class Result:
+    """The measurements of one protocol with one payload; times in microseconds."""
+
+    protocol: str
+    payload: str
+    title: str
+    array: str
+    request_bytes: int
+    reply_bytes: int
+    round_trip: Spread
+    echo: Spread
+    overhead: Spread
+    rate: Spread
+    checked: int
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    protocol: str
+    payload: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.protocol} cannot carry {self.payload}: {self.reason}"
+
+
+def measure(row: Row, seconds: float) -> Result:
+    """Count a row's bytes, then time it and raw exchanges of that size for `seconds`."""
+    sizes = row.sizes()
+    raw = raw_exchange(sizes, row.cores.server, datagrams=row.datagrams)
+    with row.opened() as exchange, raw as floor:
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            round_trip, echo, checked = _take_turns(row, exchange, floor, seconds)
+        finally:
+            if collecting:
+                gc.enable()
+    return Result(
+        protocol=row.name + ("" if row.over == "tcp" else f"+{row.over}"),
+        payload=row.payload.name,
+        title=row.payload.title,
+        array=row.payload.array,
+        request_bytes=sizes.request,
+        reply_bytes=sizes.reply,
+        round_trip=spread(round_trip),
+        echo=spread(echo),
+        overhead=ratios(round_trip, echo, TURN),
+        rate=rates(round_trip, TURN),
+        checked=checked,
+    )
+
+
+def _take_turns(
+    row: Row, exchange: Exchange, floor: Callable[[int], None], seconds: float
+) -> tuple[list[float], list[float], int]:
+    """Time both exchanges in turn; return both lists of times and the number of checked steps."""
+    times: tuple[list[float], list[float]] = ([], [])
+    count = len(row.payload.steps)
+    deadline = perf_counter() + seconds
+    index = turn = checked = 0
+    while turn < WARM_UP + TURNS or perf_counter() < deadline:
+        numbers = [each % count for each in range(index, index + BLOCK)]
+        # Alternate which goes first.
+        for which in ((0, 1), (1, 0))[turn % 2]:
+            block, outcome = _block(exchange.ask if which == 0 else floor, numbers)
+            if which == 0:
+                row.check(numbers[-1], exchange.seen(outcome))
+            if turn >= WARM_UP:
+                times[which].extend(block[LEAD_IN:])
+        index += BLOCK
+        checked += 1
+        turn += 1
+    return times[0], times[1], checked
+
+
+def _block(ask: Callable[[int], Any], numbers: list[int]) -> tuple[list[float], Any]:
+    """Return the times of a block's exchanges in microseconds, and the last one's result."""
+    times: list[float] = []
+    outcome = None
+    for number in numbers:
+        begin = perf_counter_ns()
+        outcome = ask(number)
+        times.append((perf_counter_ns() - begin) / 1000)
+    return times, outcome

@@ -1,0 +1,136 @@
+"""Raw socket exchanges, and a relay that counts bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from rlwire.bench.processes import ANSWER_SECONDS, BenchError, ServerProcess
+from rlwire.transports.sockets import set_kernel_timeout
+
+_WAITALL = getattr(socket, "MSG_WAITALL", 0)
+
+
+class Sizes(NamedTuple):
+    """Bytes on the wire, with framing."""
+
+    request: int
+    reply: int
+
+
+def mean_size(messages: Sequence[bytes | memoryview]) -> int:
+    return round(sum(map(len, messages)) / len(messages))
+
+
+def _fill(peer: socket.socket, view: memoryview) -> bool:
+    """Receive until `view` is full; return False at the end of the stream."""
+    size = peer.recv_into(view, 0, _WAITALL)
+    while 0 < size < len(view):  # a signal, a timeout, or a platform without MSG_WAITALL
+        more = peer.recv_into(view[size:], 0, _WAITALL)
+        if more == 0:
+            return False
+        size += more
+    return size > 0
+
+
+def serve_raw(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
+    request, reply = memoryview(bytearray(sizes.request)), bytes(sizes.reply)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        report(listener.getsockname())
+        while True:
+            peer, _address = listener.accept()
+            with peer:
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                while _fill(peer, request):
+                    peer.sendall(reply)
+
+
+def serve_raw_datagrams(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
+    reply = bytes(sizes.reply)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        report(server.getsockname())
+        while True:
+            _request, peer = server.recvfrom(sizes.request)
+            server.sendto(reply, peer)
+
+
+@contextlib.contextmanager
+def raw_exchange(
+    sizes: Sizes, cores: list[int] | None = None, *, datagrams: bool = False
+) -> Iterator[Callable[..., None]]:
+    """Start a raw server, connect, and yield a function that makes one blocking exchange."""
+    request, reply = bytes(sizes.request), memoryview(bytearray(sizes.reply))
+    serve = serve_raw_datagrams if datagrams else serve_raw
+    with ServerProcess("raw echo", serve, sizes, cores=cores) as server:
+        if datagrams:
+            peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            peer.connect(server.address)
+        else:
+            peer = socket.create_connection(server.address, timeout=ANSWER_SECONDS)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer.settimeout(None)  # Python's timeout costs a poll() per call
+        set_kernel_timeout(peer, socket.SO_RCVTIMEO, ANSWER_SECONDS)
+
+        def exchange(_number: int = 0) -> None:
+            try:
+                peer.sendall(request)
+                if datagrams:
+                    peer.recv_into(reply)
+                elif not _fill(peer, reply):
+                    raise BenchError("the raw echo server closed the connection")
+            except (BenchError, OSError) as error:
+                raise BenchError(server.epitaph() or f"raw exchange failed: {error}") from error
+
+        with peer:
+            yield exchange
+
+
+class Relay:
+    """Forwards TCP between a client and a server, and counts the bytes each way."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.sent = self.answered = 0
+        self._target = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._closed = False
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        with self._listener:
+            while True:
+                here, _address = self._listener.accept()
+                if self._closed:
+                    here.close()
+                    return
+                threading.Thread(target=self._relay, args=(here,), daemon=True).start()
+
+    def _relay(self, here: socket.socket) -> None:
+        with here, contextlib.suppress(OSError), socket.create_connection(self._target) as there:
+            for each in (here, there):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            back = threading.Thread(target=self._pump, args=(there, here, "answered"), daemon=True)
+            back.start()
+            self._pump(here, there, "sent")
+            back.join()
+
+    def _pump(self, source: socket.socket, target: socket.socket, name: str) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                setattr(self, name, getattr(self, name) + len(data))
+                target.sendall(data)
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Stop accepting; closing a socket would not wake the thread that accepts."""
+        self._closed = True
+        with contextlib.suppress(OSError):  # the thread has ended
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        self._thread.join()

@@ -1,0 +1,371 @@
+"""Rows of the table: one protocol with one payload."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from time import monotonic, time
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import rlwire
+from rlwire.bench.payloads import BenchStep, Payload, replaying
+from rlwire.bench.processes import ANSWER_SECONDS, BenchError, Cores, Mismatch, ServerProcess, Unfit
+from rlwire.bench.raw import Relay, Sizes, mean_size
+from rlwire.errors import EncodeError, LimitExceeded, RlwireError
+from rlwire.registry import parse_url, protocol
+
+
+class Exchange(NamedTuple):
+    """A connection: `ask` takes a step, `seen` extracts observation and reward from its result."""
+
+    ask: Callable[[int], Any]
+    seen: Callable[[Any], tuple[Any, Any]]
+
+
+@dataclass
+class Row(ABC):
+    """One protocol with one payload; `make` makes the environment that replays it."""
+
+    name: str
+    payload: Payload
+    cores: Cores
+    over: str = "tcp"
+    make: Callable[[Sequence[BenchStep]], Any] = replaying
+    datagrams: ClassVar = False
+
+    @property
+    def makes(self) -> Callable[[], Any]:
+        return functools.partial(self.make, self.payload.steps)
+
+    @abstractmethod
+    def opened(self, relays: list[Relay] | None = None) -> AbstractContextManager[Exchange]:
+        """Start the server and connect; with `relays`, through a new relay that is added there."""
+
+    def sizes(self) -> Sizes:
+        """Check each step twice, and return the mean bytes of a round trip."""
+        relays: list[Relay] = []
+        counted: list[tuple[int, int]] = []
+        count = len(self.payload.steps)
+        try:
+            with self.opened(relays) as exchange:
+                (relay,) = relays
+                for number in [*range(count)] * 2:  # the first time with pings of a new connection
+                    sent, answered = relay.sent, relay.answered
+                    outcome = exchange.ask(number)
+                    counted.append((relay.sent - sent, relay.answered - answered))
+                    self.check(number, exchange.seen(outcome))
+        except (EncodeError, LimitExceeded) as error:
+            raise Unfit(str(error)) from error
+        finally:
+            for relay in relays:
+                relay.close()
+        return Sizes(*map(round, np.mean(counted[count:], axis=0)))
+
+    def check(self, number: int, seen: tuple[Any, Any]) -> None:
+        step = self.payload.steps[number]
+        difference = array_difference(step.state, seen[0])
+        if not difference and float(seen[1]) != step.reward:
+            difference = f"reward {step.reward!r} came back as {seen[1]!r}"
+        if difference:
+            raise Mismatch(f"{self.name}, {self.payload.name}, step {number}: {difference}")
+
+    @contextlib.contextmanager
+    def _other(self, serve: Callable[..., None], *arguments: Any) -> Iterator[ServerProcess]:
+        """Run `serve` in another process; if that ends, errors in the block name the reason."""
+        with ServerProcess(self.name, serve, *arguments, cores=self.cores.server) as server:
+            try:
+                yield server
+            except (Mismatch, Unfit, EncodeError, LimitExceeded):
+                raise
+            except (RlwireError, OSError, EOFError) as error:
+                raise BenchError(server.epitaph() or f"{self.name}: {error}") from error
+
+
+def _relayed(url: str, relays: list[Relay] | None) -> str:
+    if relays is None:
+        return url
+    where = parse_url(url)
+    relays.append(Relay(where.host, where.port))
+    return str(where.replace(host="127.0.0.1", port=relays[-1].port))
+
+
+def array_difference(sent: NDArray[Any], state: Any) -> str:
+    """Describe the first difference between a sent array and a returned one; "" if equal."""
+    state = np.asarray(state) if isinstance(state, np.generic) else state
+    if not isinstance(state, np.ndarray):
+        return f"the state came back as a {type(state).__name__}"
+    if state.dtype != sent.dtype or state.shape != sent.shape:
+        return f"a state of {sent.dtype} {sent.shape} came back as {state.dtype} {state.shape}"
+    # Bytes, since NaN must equal NaN, and -0.0 differ from 0.0.
+    both = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (sent, state))
+    wrong = np.flatnonzero(np.not_equal(*both))
+    return f"byte {wrong[0]} of the state differs, {wrong.size} in all" if wrong.size else ""
+
+
+def _stepping(env: Any) -> Exchange:
+    env.reset()
+    return Exchange(env.step, lambda outcome: (outcome[0], outcome[1]))
+
+
+def _serve(report: Callable[[str], None], make: Any, url: str, options: dict[str, Any]) -> None:
+    with rlwire.serve(make, url, **options) as server:
+        report(server.url)
+        server.wait()
+
+
+_numbers = itertools.count()
+_folder = functools.cache(lambda: tempfile.TemporaryDirectory(prefix="rlwire-bench-"))
+
+
+class _Door(Row):
+    scheme: ClassVar = ""
+    options: ClassVar[dict[str, Any]] = {}
+
+    @property
+    def serves(self) -> Callable[..., Any]:
+        return self.makes
+
+    def served(self, over: str) -> AbstractContextManager[ServerProcess]:
+        """Start the server; its `address` is what `client` connects to."""
+        scheme = self.scheme or self.name.replace("_", "-")
+        if over == "tcp":
+            url = f"{scheme}://127.0.0.1:{'+' if protocol(scheme).plus else ''}0"
+        else:
+            url = f"{scheme}+{over}://{_folder().name}/{next(_numbers)}"
+        return self._other(_serve, self.serves, url, self.options)
+
+    @contextlib.contextmanager
+    def client(self, url: str) -> Iterator[Exchange]:
+        with closing(rlwire.make(url)) as env:
+            yield _stepping(env)
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        over = self.over if relays is None else "tcp"
+        with self.served(over) as server, self.client(_relayed(server.address, relays)) as exchange:
+            yield exchange
+
+
+class _Rewarder(_Door):
+    scheme = "universe"
+    options: ClassVar = {"lockstep": True}
+
+
+class _Perlert(_Door):
+    """PERLERT, with a server that steps when an action arrives instead of at a fixed rate."""
+
+    datagrams = True
+
+    def sizes(self) -> Sizes:
+        from rlwire.codecs import perlert
+
+        if self.over != "tcp":
+            raise Unfit("PERLERT uses UDP, pass --over tcp")
+        if self.payload.steps[0].state.dtype.kind == "b":
+            raise Unfit("PERLERT has no text form for booleans")
+        now, writer = int(time() * 1000), perlert.StepWriter(_INSTANCE, 0)
+        try:
+            frames = [
+                writer.write(now, number, step.state, step.reward, False, _told(number))
+                for number, step in enumerate(self.payload.steps)
+            ]
+        except LimitExceeded as error:
+            raise Unfit(f"{self.payload.array} as text: {error}") from error
+        actions = [perlert.Action(_INSTANCE, 0, str(number)) for number in range(len(frames))]
+        return Sizes(mean_size([perlert.encode(action) for action in actions]), mean_size(frames))
+
+    def served(self, over: str) -> AbstractContextManager[ServerProcess]:
+        return self._other(_serve_perlert, self.makes)
+
+    @contextlib.contextmanager
+    def client(self, url: str) -> Iterator[Exchange]:
+        from rlwire.codecs import perlert
+
+        state = self.payload.steps[0].state
+        with closing(rlwire.connect(url)) as client:
+            client.register(_AGENT, timeout=ANSWER_SECONDS)
+            client.ready()
+            client.wait_start(ANSWER_SECONDS)
+            client.frame(ANSWER_SECONDS)
+
+            def ask(number: int) -> tuple[Any, Any]:
+                client.act(str(number))
+                frame = client.frame(ANSWER_SECONDS)
+                while frame.extra != _told(number):  # an action sent twice takes two steps
+                    frame = client.frame(ANSWER_SECONDS)
+                text = frame.observation
+                return perlert.text_to_array(text, state.dtype, shape=state.shape), frame.reward
+
+            yield Exchange(ask, lambda seen: seen)
+
+
+_INSTANCE, _AGENT = "bench", "agent0"
+
+
+def _told(number: int) -> str:
+    return f"told:{number}"
+
+
+def _serve_perlert(report: Callable[[str], None], make: Callable[[], Any]) -> None:
+    asyncio.run(_step_at_once(report, make()))
+
+
+async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
+    from rlwire.sessions.perlert.server import PerlertServerSession
+    from rlwire.transports import udp_asyncio
+
+    session = PerlertServerSession(frames=1e9)
+    instance = session.add_instance(_INSTANCE, 0, {_AGENT: "agent"})
+    numbers = itertools.count()
+
+    def publish(number: int, now: float) -> None:
+        state, reward, *_ = env.step(number)
+        shown = (state, float(reward), False, _told(number))
+        instance.publish({_AGENT: shown}, next(numbers), int(time() * 1000), now)
+
+    class Port:
+        closed = False
+        advance, next_deadline = session.rollout.advance, session.rollout.next_deadline
+        datagrams = session.rollout.datagrams
+
+        @staticmethod
+        def receive(datagram: Any, peer: Any, now: float) -> list[Any]:
+            events = session.rollout.receive(datagram, peer, now)
+            action = instance.actions().get(_AGENT)
+            if action is not None:
+                publish(int(action), now)
+            return events
+
+    rollout = await udp_asyncio.serve("127.0.0.1:0", Port())
+    session.rollout_port = rollout.address.port
+
+    def begin() -> None:
+        publish(0, monotonic())
+        rollout.flush()
+
+    def react(events: list[Any]) -> None:
+        if instance.rollout is not None:
+            # Later, since the client must receive the start first.
+            asyncio.get_running_loop().call_soon(begin)
+
+    lobby = await udp_asyncio.serve("127.0.0.1:0", session.lobby, on_events=react)
+    report(f"perlert://{lobby.address}/{_INSTANCE}")
+    await asyncio.Event().wait()
+
+
+class Keeper:
+    """An agent, policy and learner; replies to an empty message with the last one received."""
+
+    def __init__(self, _parameter_server: Any = None) -> None:
+        self.kept: Any = None
+
+    def init(self, exploit: bool = False) -> bool:
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+        if state is None:
+            return self.kept
+        self.kept = [state, reward]
+        return 0
+
+    def infer(self, observation: dict[str, Any]) -> dict[str, Any]:
+        if not observation:
+            return {"kept": self.kept}
+        self.kept = [observation["state"], observation["reward"]]
+        return {"actions": 0}
+
+    def get_state(self) -> Any:
+        return _weights({})
+
+    def learn(self, episodes: Sequence[Any]) -> Any:
+        episode = episodes[-1]
+        if episode.id == "back":
+            return _weights({"kept": self.kept})
+        self.kept = [episode.observations, float(episode.rewards[-1])]
+        return _weights({})
+
+
+def _weights(state: dict[str, Any]) -> Any:
+    from rlwire.rllink import SetState
+
+    return SetState(0, state)
+
+
+class _Asking(_Door):
+    """A row of a protocol where the environment connects: `rlwire.serve` and `rlwire.connect`."""
+
+    serves = Keeper
+
+    @contextlib.contextmanager
+    def client(self, url: str) -> Iterator[Exchange]:
+        client = rlwire.connect(url)
+        with contextlib.ExitStack() as stack:
+            stack.callback(client.disconnect if self.name == "rlx" else client.close)
+            yield self.exchange(client, self.payload.steps)
+
+    @abstractmethod
+    def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
+        """Return a connected client's `Exchange`."""
+
+
+class _RLX(_Asking):
+    def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
+        client.init()
+        update = client.update
+        return Exchange(
+            lambda number: update(
+                steps[number].reward, steps[number].state, steps[number].terminal
+            ),
+            lambda _reply: update(),
+        )
+
+
+class _Openpi(_Asking):
+    options: ClassVar = {"workers": "threads", "timing": False}
+
+    def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
+        messages = [{"state": step.state, "reward": step.reward} for step in steps]
+        return Exchange(
+            lambda number: client.infer(messages[number]), lambda _reply: client.infer({})["kept"]
+        )
+
+
+class _RLlink(_Asking):
+    """RLlink: a simulator sends an episode, an array of its steps, and waits for weights."""
+
+    def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
+        from rlwire.rllink import Episode
+
+        episodes = []
+        for state, reward, terminal in steps:
+            if state.ndim == 0 or len(state) < 2:
+                raise Unfit(f"RLlink carries episodes of one step or more, not {state.shape}")
+            count = len(state) - 1
+            actions, rewards = np.zeros(count, np.int64), np.full(count, reward)
+            episodes.append(Episode(state, actions, rewards, terminal))
+        back = Episode(np.zeros(2), np.zeros(1), np.zeros(1), id="back")
+        return Exchange(
+            lambda number: client.send([episodes[number]], wait=True),
+            lambda _reply: client.send([back], wait=True).state["kept"],
+        )
+
+
+PROVIDERS: dict[str, type[Row]] = {
+    "dm_env_rpc": _Door,
+    "rlx": _RLX,
+    "perlert": _Perlert,
+    "rewarder": _Rewarder,
+    "openpi": _Openpi,
+    "rllink": _RLlink,
+}
+"""The protocols by name, in the order of the report."""
