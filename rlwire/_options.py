@@ -427,13 +427,17 @@ class StreamServerOptions(LimitOptions):
     """Options of servers of stream protocols.
 
     Attributes:
-        tls: for ``+tls``: a `ServerTLS`, an SSL context, or a callable that returns one.
+        tls: for ``+tls``: a `ServerTLS`, an SSL context, or a callable that returns one, which
+            worker processes need.
         timeout: for a handshake, a message, and the next message to begin (default: one for each,
             see timeout.*).
-        idle_timeout: close a connection after this silence (default: timeout.idle).
+        idle_timeout: close a connection after this silence (default: timeout.idle, which is 3600;
+            universe: never).
         max_connections: concurrent connections of each process; further ones are rejected.
-        max_connections_per_address: concurrent connections from one address.
-        loop_factory: function that makes the event loop, such as uvloop.new_event_loop.
+        max_connections_per_address: concurrent connections from one IPv4 address or IPv6 /64
+            network, or over unix sockets and shared memory from another user.
+        loop_factory: function that makes the event loop, such as uvloop.new_event_loop; without
+            effect for a listener, which has threads.
     """
 
     tls: ServerTLS | ssl.SSLContext | Callable[[], Any] | None = None
@@ -494,7 +498,7 @@ class LearningOptions:
         runners: (rllib:NAME) number of runners, on ports from the URL's port on (default: 1).
         ray_address: (rllib:NAME) the Ray cluster to join (default: a new local one).
         iterations: (rllib:NAME) stop after this number of iterations (default: never).
-        save_every: (rllib:NAME) iterations between two checkpoints.
+        save_every: (rllib:NAME) iterations between two checkpoints (default: 100).
         config: settings, in a section of a YAML file (default section: algorithm).
         checkpoints: folder to save checkpoints to, and to resume from the latest of (default: do
             not save).

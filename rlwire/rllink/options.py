@@ -29,7 +29,7 @@ class RLlinkClientOptions(_options.SecretOptions, _options.StreamClientOptions):
 
     Attributes:
         form: encoding of sent messages; json for RLlib before 2.44.
-        compression: compress messages, if the trainer supports it.
+        compression: compress messages, if the trainer supports it; needs the extra compression.
     """
 
     form: Literal["msgpack", "json"] = "msgpack"

@@ -85,7 +85,7 @@ class UniverseClientOptions(_PasswordOptions, _options.StreamClientOptions):
 
     Attributes:
         observer: watch only, without resets and actions.
-        attach: join the current episode without a reset.
+        attach: join the current episode without a reset (default: as observer).
     """
 
     observer: bool = False
@@ -99,7 +99,7 @@ class UniverseEnvironmentOptions(UniverseClientOptions):
     Attributes:
         step_timeout: without pixels, time to wait in a step.
         start_timeout: with pixels, time to wait for the connections.
-        reset_timeout: time to wait for an episode.
+        reset_timeout: time to wait for an episode (default: 120 seconds, with pixels 60).
         rate: with pixels, steps per second.
         actions: with pixels, list of actions, each a list of events (default: the server's space).
         rewarder: with pixels, dict of options of the rewarder's client.
