@@ -16,6 +16,7 @@ Clock: TypeAlias = Callable[[], float]
 
 _ID: Final = b'"message_id":'
 _LONGEST: Final = 19  # digits of an id
+_RUNS: Final = 64  # of ids that are remembered
 _UNCHECKED: Final = 1 << 20  # bytes of a push that is within the default limits
 _JOINED: Final = 1024  # bytes of the longest tail that is copied, not sent as its own buffer
 
@@ -73,7 +74,7 @@ def name_of(event: Any) -> str:
 
 
 class RewarderSession:
-    """One end of a connection: numbers sent messages, and checks the numbers of received ones.
+    """One end of a connection: numbers sent messages, and checks that received ids are unique.
 
     Attributes:
         last_id: the last sent message id, -1 before the first.
@@ -89,6 +90,8 @@ class RewarderSession:
         self._out: list[list[Buffer]] = []
         self._opening = True  # until the first `outgoing`
         self._received = -1  # the last message id
+        self._runs = [[0, -1]]  # first and last of ids without a gap; the last run goes on
+        self._next_run = 2**63  # the next id that is in a run
         self._over = False  # nothing more is received, and only the last message is sent
         self.last_id = -1
         self.closing: str | None = None
@@ -114,18 +117,29 @@ class RewarderSession:
         message = decode(data, limits=self._limits)
         number = message.message_id
         # The common case first.
-        if type(number) is not int or not self._received < number < 2**63:
+        if type(number) is not int or number != self._received + 1 or number >= self._next_run:
             number = plain_id(number, "message_id")
             if not isinstance(number, int):
                 self._check_text_id(message, number)
                 return message
-            if number <= self._received:
-                raise RemoteProtocolError(
-                    f"{message.method} with message_id {number} after {self._received}: "
-                    "ids must increase"
-                )
+            self._check_new_id(number, message.method)
         self._received = number
         return message
+
+    def _was_received(self, number: int) -> bool:
+        """Return whether a message had this id; the last 64 runs of ids are remembered."""
+        self._runs[-1][1] = self._received
+        return any(first <= number <= last for first, last in self._runs)
+
+    def _check_new_id(self, number: int, method: str) -> None:
+        """Check a message id that does not follow the last one; the document wants it unique."""
+        if self._was_received(number):
+            raise RemoteProtocolError(f"{method}: message_id {number} was used before")
+        if number != self._received + 1:
+            self._runs.append([number, number])
+            del self._runs[:-_RUNS]
+            later = (first for first, _ in self._runs if first > number)
+            self._next_run = min(later, default=2**63)
 
     def _check_text_id(self, message: RewarderMessage, name: str | None) -> None:
         """Check a message id that is not a number."""

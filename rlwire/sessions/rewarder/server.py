@@ -259,8 +259,12 @@ class RewarderServerSession(RewarderSession):
                 "parent_message_id": request.message_id,  # as the client wrote it
                 "parent_runtime": max(0.0, self._clock() - received),
             }
-        elif isinstance(reply, ReplyError) and isinstance(parent, int) and parent <= self._received:
-            headers = {}  # to an action
+        elif (
+            isinstance(reply, ReplyError)
+            and isinstance(parent, int)
+            and self._was_received(parent)  # an action
+        ):
+            headers = {}
         else:
             raise LocalProtocolError(
                 f"{reply.method} needs the parent_message_id of a pending request, not "

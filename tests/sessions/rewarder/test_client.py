@@ -450,10 +450,13 @@ def test_bytes_that_are_no_message(data: bytes) -> None:
     assert agent.session.refuse(DecodeError("x")) == []
 
 
-@pytest.mark.parametrize("wrong", [4, 5, "5", "05"])
-def test_ids_that_do_not_go_up(wrong: Any) -> None:
+@pytest.mark.parametrize("wrong", [0, 100, 105, "105", "0105", 107, 108, 109, 2**63 - 1])
+def test_repeated_ids_end_the_connection(wrong: Any) -> None:
+    """The document's ids are unique; it does not order them."""
     agent = playing()
-    agent.hears(EnvText("x", episode_id="1"), message_id=5)
+    for number in (109, 105, 2**63 - 1, 107, "108", 100):
+        agent.hears(EnvText("x", episode_id="1"), message_id=number)
+    assert agent.hears(EnvText("x", episode_id="1"), message_id=106)
     with pytest.raises(RemoteProtocolError, match="message_id"):
         agent.hears(EnvText("x", episode_id="1"), message_id=wrong)
     assert agent.session.closed

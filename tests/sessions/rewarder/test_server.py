@@ -428,7 +428,7 @@ def test_bytes_that_are_no_message(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 1, "1", "01", 2**63, "x" * 65])
-def test_ids_that_do_not_go_up_end_the_connection(wrong: Any) -> None:
+def test_repeated_ids_end_the_connection(wrong: Any) -> None:
     peer = active(Served())
     peer.says(ACTION)
     with pytest.raises(RemoteProtocolError, match="message_id") as caught:
