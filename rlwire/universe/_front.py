@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +41,18 @@ def server(
             raise ValueError(
                 f"{url.shown}: {', '.join(needs)} need a URL with pixels, such as {pixels}"
             )
-        made = with_settings(environment, env_kwargs)
+        made = _each(environment, lambda thing: with_settings(thing, env_kwargs))
         return EnvironmentRewarder(made, url.address, env_id=url.path or name, rate=rate, **options)
-    found = load_environment(environment) if isinstance(environment, str) else environment
-    made = rendering(found, env_kwargs)
+    made = _each(environment, lambda thing: rendering(thing, env_kwargs))
     return UniverseServer(made, url, env_id=name, rate=rate, **options)
+
+
+def _each(environment: Any, prepare: Callable[[Any], Any]) -> Any:
+    """Prepare an environment, or each one of a dictionary."""
+    found = load_environment(environment) if isinstance(environment, str) else environment
+    if not isinstance(found, Mapping):
+        return prepare(found)
+    return {env_id: _each(thing, prepare) for env_id, thing in found.items()}
 
 
 client, async_client = clients(RewarderClient, AsyncRewarderClient)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.codecs.rewarder.infos import SPACES, mark_arrays
+from rlwire.codecs.rewarder.infos import SIZE, SPACES, mark_arrays
 from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.fitting import fitting, plain
 from rlwire.environments.spaces import spaces_of
@@ -443,6 +443,7 @@ class UniverseEndpoint(Endpoint):
         self._kept = 0.0  # rewards that arrived with the reset's observation
         self._seen: NDArray[np.uint8] | None = None
         self._given: NDArray[np.uint8] | None = None
+        self._into: NDArray[np.uint8] | None = None
         with contextlib.ExitStack() as undo:
             loop = undo.enter_context(shared_loop())
             self._env = env = UniverseEnv(
@@ -450,12 +451,12 @@ class UniverseEndpoint(Endpoint):
             )
             undo.callback(env.close)
             env.wait_until_connected()
+            self._select(remote.env_id)
             size = env.size
             assert size is not None  # the screen is connected
             self.observation_space = pictures(size)
             if observation_space not in (None, self.observation_space):
                 raise EncodeError(f"pixels are {self.observation_space}, not {observation_space}")
-            self._into: NDArray[np.uint8] | None = None
             if not copy:
                 self.write_to(np.zeros(self.observation_space.shape, np.uint8))
             self._events: Callable[[Any], Sequence[Any]] = lambda action: action
@@ -472,6 +473,19 @@ class UniverseEndpoint(Endpoint):
                     fit = fitting(action_space, "the action", within=True)
                     self._events = lambda action: [(ACTION, plain(fit(action)))]
             self._undo = undo.pop_all()
+
+    def _select(self, env_id: str | None) -> None:
+        """Reset to another environment of an rlwire server, for its spaces and screen size."""
+        client = self._env._links[0].client
+        if client is None or client.observer or SPACES not in client.session.about:
+            return
+        if env_id not in (None, client.session.env_id):
+            self.begin_reset(None, None)
+            self._reset()
+            while client.session.about.get(SIZE) not in (None, [*(self._env.size or ())]):
+                if not self._env.wait(self._until - time.monotonic()):
+                    raise DeadlineExceeded(f"{self._env!r}: no picture of {env_id}")
+                self._env.step([[]])
 
     def write_to(self, row: NDArray[np.uint8]) -> None:
         """Write pictures to a row of a batch, of the observation's shape."""

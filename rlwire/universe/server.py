@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from rlwire.codecs.rewarder.infos import SIZE
 from rlwire.environments.driver import Driven
 from rlwire.errors import on_error
 from rlwire.limits import Limits
@@ -176,6 +177,8 @@ class UniverseServer(EnvironmentRewarder):
         self._score = {**was, **now}
 
     def begin_episode(self, *arguments: Any, **options: Any) -> str:
+        if options.get("about"):
+            options["about"] = {**options["about"], SIZE: self._size}
         episode = super().begin_episode(*arguments, **options)
         self._score = {**self._score, "episode": self._score["episode"] + 1, "score": 0.0}
         return episode
@@ -214,6 +217,7 @@ class UniverseServer(EnvironmentRewarder):
 
     def _prepare(self, observation: Any) -> Any:
         frame = self._frame(observation)
+        self._size = [frame.shape[1], frame.shape[0]]
         return frame, super()._prepare(observation) if self._source == "render" else None
 
     def _show(self, prepared: Any) -> None:

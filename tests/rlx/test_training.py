@@ -55,12 +55,14 @@ class Training(TrainingBase):
         return self.during(number)
 
 
-def test_episodes(server, sink):
+@pytest.mark.parametrize("name", ["episode_reward", "game_score"])  # the program's, the document's
+def test_episodes(server, sink, name):
     training = Training(server.address, max_episodes=3)
+    training.reward_metric = name
     training.during = lambda number: None if number == 1 else number / 2
     training.run()
     assert training.numbers == [0, 1, 2]
-    assert sink.calls == [("episode_reward", 0.0, None), ("episode_reward", 1.0, None)]
+    assert sink.calls == [(name, 0.0, None), (name, 1.0, None)]
     assert INITS == [False]
     with pytest.raises(AgentProxyException, match="no connection"):
         training.agent.update()

@@ -236,6 +236,50 @@ def test_seed_options_and_both_flags_are_carried(url: str) -> None:
             env.reset(options={"a": object()})
 
 
+class Wide(Corridor):
+    size = (32, 64)
+
+
+@pytest.mark.parametrize("url", ["universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
+def test_reset_selects_one_of_several_environments(url: str) -> None:
+    closed: list[str] = []
+    made: list[str] = []
+
+    def maker(kind: type, name: str) -> Any:
+        def make() -> Any:
+            made.append(name)
+            environment = kind()
+            environment.close = lambda: closed.append(name)
+            return environment
+
+        return make
+
+    def fails() -> Any:
+        raise OSError("no such cartridge")
+
+    things = {"corridor": maker(Corridor, "corridor"), "wide": maker(Wide, "wide"), "no": fails}
+    with rlwire.serve(things, url, rate=200) as server:
+        for env_id, shape in (("wide", (32, 64, 3)), ("corridor", (24, 32, 3))) * 2:
+            where = parse_url(server.url)
+            with rlwire.make(str(where.replace(path=env_id))) as env:
+                assert env.observation_space.shape == shape
+                assert env.reset(seed=3)[0].shape == shape
+                assert env.step(1)[0].shape == shape
+            eventually(lambda: server.clients == 0)
+            assert made[-1] == env_id
+            assert server.status.env_id == env_id
+        with watching(server) as agent:
+            with pytest.raises(PeerError, match="No such environment: llama"):
+                agent.reset("llama")
+            with pytest.raises(PeerError, match="no such cartridge"):
+                agent.reset("no")
+            agent.reset()
+            assert agent.session.env_id == "corridor"
+    assert closed == made == ["corridor", "wide", "corridor", "wide", "corridor"]
+    with pytest.raises(ValueError, match="llama"):
+        EnvironmentRewarder(things, env_id="llama")
+
+
 @pytest.mark.parametrize("pixels", [False, True])
 def test_options_that_a_server_does_not_read_are_named_once(
     pixels: bool, rewarder: Any, vector: Any, caplog: pytest.LogCaptureFixture

@@ -24,6 +24,9 @@ BEGUN: Final = "rlwire.info"
 SPACES: Final = "rlwire.spaces"
 """rlwire's field of ``v0.env.describe``'s body that describes the spaces; None if JSON cannot."""
 
+SIZE: Final = "rlwire.size"
+"""rlwire's field of the same body after a selection: width and height of the pixels."""
+
 OPTIONS: Final = "rlwire.options"
 """rlwire's field in the body of ``v0.env.reset`` with the options of Gymnasium's reset."""
 

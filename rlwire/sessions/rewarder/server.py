@@ -119,15 +119,19 @@ class Runtime:
         *,
         env_state: str = "resetting",
         info: Mapping[str, Any] | None = None,
+        about: Mapping[str, Any] | None = None,
         **changes: Any,
     ) -> EnvDescribe:
         """Begin an episode newer than `past`, with the reset's `info`; return the description.
+
+        `about` replaces the fields that the protocol does not define.
 
         Raises:
             RemoteProtocolError: `past` is the last possible id.
         """
         with self._lock:
             episode_id = following_episode(self.episode_id, past)
+            self._about = self._about if about is None else dict(about)
             self._begun = {BEGUN: info} if info else {}
             self.status = self._changed(episode_id, env_state=env_state, **changes)
             return self.status

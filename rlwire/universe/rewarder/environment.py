@@ -16,7 +16,7 @@ from typing import Any
 
 from rlwire.codecs.rewarder import AgentAction, EnvDescribe, EnvReward, encode
 from rlwire.codecs.rewarder.infos import SPACES, mark_arrays
-from rlwire.environments.driver import Driven, drive
+from rlwire.environments.driver import Driven, drive, maker
 from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.fitting import fitting, plain
 from rlwire.environments.spaces import describe_both, spaces_of
@@ -105,7 +105,10 @@ class RewarderEndpoint(Endpoint):
         self.client = RewarderClient(where, **options)
         self.client.connect()
         with on_error(self.client.close):
-            self._described = self.client.session.about.get(SPACES)
+            session = self.client.session
+            if SPACES in session.about and env_id not in (None, session.env_id):
+                self.client.reset(env_id, timeout=reset_timeout)  # describes its spaces
+            self._described = session.about.get(SPACES)
             found = spaces_of(self._described)
             self.episode = found.episode if found else {}
             if observation_space is None or action_space is None:
@@ -162,16 +165,17 @@ class RewarderEndpoint(Endpoint):
 
     def _reset(self) -> Outcome:
         client = self.client
-        if client.ended:
+        lost = client.ended
+        if lost:
             client.close()
             client.connect()
-            if client.session.about.get(SPACES) != self._described:
-                raise RemoteProtocolError(
-                    f"{client.url}: the server's spaces have changed: make the environment again"
-                )
         self._lost, self._over, self._early, self._owed = None, True, None, 0.0
         seed, options = self._asked
         client.reset(self._env_id, seed, options=options, timeout=self._reset_timeout)
+        if lost and client.session.about.get(SPACES) != self._described:
+            raise RemoteProtocolError(
+                f"{client.url}: the server's spaces have changed: make the environment again"
+            )
         outcome = self._gathered(whole=False)
         self._over = False
         if outcome[2] or outcome[3]:  # already over: the first step returns the end
@@ -228,12 +232,14 @@ class EnvironmentRewarder(RewarderServer):
     Args:
         environment: an environment of Gymnasium or dm_env, which is not closed; a class or function
             that makes one; or a name, such as ``"gym:CartPole-v1"`` or
-            ``"my_module:MyEnvironment"``.
+            ``"my_module:MyEnvironment"``. A dictionary has several by env_id, or a name of one: a
+            reset selects, which makes its environment and closes the last.
         address: the listening address.
         rate: steps per second.
         lockstep: whether to step once per action instead.
         seed: of the first episode, unless a client sends one.
-        env_id: by default the environment's name. Resets that request another one are rejected.
+        env_id: by default the environment's name, or the dictionary's first. Resets that request
+            an unknown one are rejected.
         options: of `RewarderServer`, except `on_reset` and `on_action`.
 
     Raises:
@@ -256,7 +262,16 @@ class EnvironmentRewarder(RewarderServer):
         for name in ("on_reset", "on_action"):
             if name in options:
                 raise TypeError(f"EnvironmentRewarder has no option {name}: use RewarderServer")
-        self._thing = environment
+        made, make = maker(environment)
+        self._things: Mapping[str, Any] = made if isinstance(made, Mapping) else {}
+        if self._things:
+            env_id = env_id or next(iter(self._things))
+            if env_id not in self._things:
+                raise ValueError(f"env_id={env_id!r} is none of {', '.join(self._things)}")
+            made, make = self._things[env_id], None
+        self._thing = make or made
+        self._more = options.pop("about", None) or {}
+        self._changes: dict[str, Any] = {}  # to describe with the next episode
         self._lockstep = lockstep
         self._seed = seed
         self._action: Any = None
@@ -264,7 +279,7 @@ class EnvironmentRewarder(RewarderServer):
         self._has_dropped = False
         self._make()
         with on_error(self._end_player):
-            about = {**self._use(self._driven), **(options.pop("about", None) or {})}
+            about = {**self._use(self._driven), **self._more}
             super().__init__(
                 env_id or self._driven.name,
                 address,
@@ -369,18 +384,30 @@ class EnvironmentRewarder(RewarderServer):
 
     def _answer(self, request: EnvResetRequest) -> float | None:
         """Reply to a reset; return its frame rate, if it has one."""
-        env_id = self._runtime.status.env_id
-        if request.env_id is not None and request.env_id != env_id:
-            self.refuse(request, f"No such environment: {request.env_id}")
+        env_id, selected = self._runtime.status.env_id, request.env_id
+        if selected not in (None, env_id, *self._things):
+            self.refuse(request, f"No such environment: {selected}")
             return None
         self.actions()  # of the former episode
         try:
+            if selected is not None and selected != self._changes.get("env_id", env_id):
+                self._select(selected)
             self._begin(request)
         except _FAILURES as error:  # such as Gymnasium's own for a seed below 0
             self._connections.log.exception("%s: a reset failed", request.peer)
             self.refuse(request, describe(error))
             return None
         return request.fps
+
+    def _select(self, env_id: str) -> None:
+        """Make another environment; if that fails, the last one stays."""
+        before, driven = self._driven, drive(self._things[env_id])
+        with on_error(lambda: self._use(before)), on_error(driven.close if driven.owned else bool):
+            about = self._use(driven)
+        self._driven, self._thing = driven, self._things[env_id]
+        self._changes = {"env_id": env_id, "about": {**about, **self._more}}
+        if before.owned:
+            before.close()
 
     def _begin_next(self) -> None:
         """Begin an episode without a request; if that fails, the player tries again later."""
@@ -402,7 +429,8 @@ class EnvironmentRewarder(RewarderServer):
             info = self._checked(mark_arrays({} if info is None else info))
         except _UNSENDABLE as error:
             info = self._sendable(info, error)
-        self.begin_episode(request, fps=fps, info=info)
+        self.begin_episode(request, fps=fps, info=info, **self._changes)
+        self._changes = {}
         self._show(shown)
         self._down = ""
 

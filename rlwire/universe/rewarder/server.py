@@ -285,6 +285,7 @@ class RewarderServer(StreamServer):
         env_state: str = "running",
         fps: float | None = None,
         info: Mapping[str, Any] | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> str:
         """Start a new episode for later pushes, describe it to all clients, and return its id.
 
@@ -294,11 +295,12 @@ class RewarderServer(StreamServer):
             env_state: its state.
             fps: frames per second; by default the same.
             info: of the environment's reset, for the first step's info of rlwire's clients.
+            about: replaces the server's `about`, as for another environment.
         """
         past = None if request is None else request.episode_id
         with self._order:
             status = self._runtime.begin(
-                past, env_id=env_id, env_state=env_state, fps=fps, info=info
+                past, env_id=env_id, env_state=env_state, fps=fps, info=info, about=about
             )
             episode_id = status.episode_id
             assert episode_id is not None
