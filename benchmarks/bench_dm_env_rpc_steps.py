@@ -25,26 +25,23 @@ from dm_env_rpc.v1 import (
     spec_manager,
     tensor_utils,
 )
-from pairs import TINY, Line, print_head, print_lines
-from rounds import (
+from grpc_echo import (
     OPTIONS,
     Connected,
-    Exchange,
     OnLoop,
     ask_echo,
     ask_echo_asyncio,
     serve_echo,
     serve_echo_asyncio,
-    start,
-    take_turns,
 )
+from pairs import TINY, Line, print_head, print_lines
+from rounds import Exchange, World, start, take_turns
 
 import rlwire
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
     SpecManager,
-    StepResult,
     encode_step_request,
     encode_step_response,
     make_spec,
@@ -82,39 +79,18 @@ def specs(shape: tuple[int, ...]) -> ActionObservationSpecs:
     )
 
 
-class World:
-    """Shows one observation after another; the world is its one agent's environment too."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.specs = specs(shape)
-        self._shown = observations(shape)
-        self._at = 0
-
-    def join(self, settings: Any) -> World:
-        return self
-
-    def reset(self, settings: Any) -> None:
-        pass
-
-    def begin(self) -> StepResult:
-        return self.step({})
-
-    def step(self, actions: dict[str, Any]) -> StepResult:
-        self._at = (self._at + 1) % COUNT
-        return StepResult(RUNNING, self._shown[self._at])
-
-    def close(self) -> None:
-        pass
+def worlds(shape: tuple[int, ...]) -> Callable[[Any], World]:
+    return lambda settings: World(specs(shape), observations(shape))
 
 
 def serve_ours(shape: tuple[int, ...]) -> None:
-    server = Server(lambda settings: World(shape), "127.0.0.1:0").start()
+    server = Server(worlds(shape), "127.0.0.1:0").start()
     print(server.address.port, flush=True)
     server.wait()
 
 
 def serve_ours_asyncio(shape: tuple[int, ...]) -> None:
-    server = Server(lambda settings: World(shape), "127.0.0.1:0", workers="asyncio")
+    server = Server(worlds(shape), "127.0.0.1:0", workers="asyncio")
     print(server.start().address.port, flush=True)
     server.wait()
 

@@ -13,16 +13,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import socket
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from grpc_echo import Connected, OnLoop, ask_echo, serve_echo
 from pairs import TINY, Line, print_head, print_lines
-from rounds import Connected, Exchange, OnLoop, ask_echo, serve_echo, start, take_turns
+from rounds import Echo, Exchange, start, take_turns
 
 from rlwire.bench.processes import allowed_cores, pin
+from rlwire.bench.raw import Sizes, raw_exchange
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.sessions.grpc import GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import GrpcServerSession
@@ -38,27 +39,11 @@ BLOCK = 10 if TINY else 200
 IDLE = 10 if TINY else 100
 
 
-class Handler:
-    """Always says the same."""
-
-    def __init__(self, reply: bytes) -> None:
-        self.reply = reply
-
-    def answer(self, event: Any) -> bytes:
-        return self.reply
-
-    def failure(self, event: Any, error: Exception) -> bytes:
-        raise error
-
-    def close(self) -> None:
-        pass
-
-
 # Servers, each in a process: they print their port and run until they are killed.
 
 
 def answers(reply: bytes, connection: Any) -> GrpcHandler:
-    return GrpcHandler(connection, lambda call: (GrpcRawMessages(), Handler(reply)))
+    return GrpcHandler(connection, lambda call: (GrpcRawMessages(), Echo(reply)))
 
 
 def serve_ours(request: int, reply: bytes) -> None:
@@ -78,20 +63,6 @@ def serve_ours_asyncio(request: int, reply: bytes) -> None:
         await server.wait()
 
     asyncio.run(main())
-
-
-def serve_grpcio(request: int, reply: bytes) -> None:
-    serve_echo(reply)
-
-
-def serve_socket(request: int, reply: bytes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        print(listener.getsockname()[1], flush=True)
-        sock, _ = listener.accept()
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        buffer = bytearray(request)
-        while sock.recv_into(buffer, 0, socket.MSG_WAITALL):
-            sock.sendall(reply)
 
 
 # Clients: each gives what makes one exchange.
@@ -124,30 +95,14 @@ def ask_ours_asyncio(port: int, request: bytes, reply: int, stack: ExitStack) ->
     return OnLoop(stack, connect())
 
 
-def ask_grpcio(port: int, request: bytes, reply: int, stack: ExitStack) -> Exchange:
-    return ask_echo(port, stack, METHOD, request)
-
-
-def ask_socket(port: int, request: bytes, reply: int, stack: ExitStack) -> Exchange:
-    sock = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    buffer = bytearray(reply)
-
-    def exchange() -> bytearray:
-        sock.sendall(request)
-        sock.recv_into(buffer, 0, socket.MSG_WAITALL)
-        return buffer
-
-    return exchange
-
-
+SERVE_GRPCIO = lambda request, reply: serve_echo(reply)  # noqa: E731
+ASK_GRPCIO = lambda port, request, reply, stack: ask_echo(port, stack, METHOD, request)  # noqa: E731
 RIVALS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
     "ours": (serve_ours, ask_ours),
     "ours, asyncio": (serve_ours_asyncio, ask_ours_asyncio),
-    "our client": (serve_grpcio, ask_ours),
-    "our server": (serve_ours, ask_grpcio),
-    "grpcio": (serve_grpcio, ask_grpcio),
-    "raw socket": (serve_socket, ask_socket),
+    "our client": (SERVE_GRPCIO, ask_ours),
+    "our server": (serve_ours, ASK_GRPCIO),
+    "grpcio": (SERVE_GRPCIO, ASK_GRPCIO),
 }
 
 
@@ -193,6 +148,8 @@ def main() -> None:
     for request, reply in SIZES:
         with ExitStack() as stack:
             asking = {name: ask(name, request, reply, stack) for name in RIVALS}
+            sizes = Sizes(request, reply)
+            asking["raw socket"] = stack.enter_context(raw_exchange(sizes, cores[:1]))
             times = take_turns(asking, SECONDS, BLOCK)
         what = f"{request:,} B for {reply:,} B"
         for name, rival, target in (

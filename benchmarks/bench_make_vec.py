@@ -63,7 +63,6 @@ def kinds(work: Work) -> dict[str, Callable[[], Any]]:
 
 
 def actions(work: Work) -> list[Any]:
-    """Fifty batches of actions."""
     space = gymnasium.vector.utils.batch_space(gymnasium.make(work.name).action_space, work.count)
     space.seed(1)
     return [space.sample() for _ in range(50)]

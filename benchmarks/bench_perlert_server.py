@@ -20,7 +20,6 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from statistics import median
@@ -65,11 +64,9 @@ class Field:
         self._step = 0
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """The numbers."""
         return spaces.Box(-np.inf, np.inf, (NUMBERS,), np.float32)
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """An action is a number."""
         return spaces.Discrete(1 << 30)
 
     def _seen(self) -> dict[str, Any]:
@@ -77,17 +74,15 @@ class Field:
         return {key: numbers[(step + place) % 64] for place, key in enumerate(self.agents)}
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
-        """Begin."""
         self._step = 0
         return self._seen(), {}
 
     def step(self, actions: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Show the next numbers."""
         self._step += 1
         return self._seen(), dict.fromkeys(self.agents, 0.5), self._never, self._never, {}
 
     def close(self) -> None:
-        """Nothing to free."""
+        pass
 
 
 Counts = dict[str, float]
@@ -275,27 +270,9 @@ class Clients:
 # --- a measurement
 
 
-@dataclass
-class Load:
-    """What a server did in a while, a second.
-
-    Attributes:
-        core: share of the server's core.
-        clients_core: share of the clients' core.
-        packet: microseconds of the server's processor time for each datagram in or out.
-    """
-
-    ticks: float
-    missed: float
-    received: float
-    sent: float
-    held: float
-    lost: float
-    dropped: float
-    gaps: float
-    core: float
-    clients_core: float
-    packet: float
+Load = dict[str, float]
+"""What a server did in a second: its counts, frames that clients missed, shares of both cores, and
+the microseconds of the server's processor time for each datagram in or out ("packet")."""
 
 
 @contextlib.contextmanager
@@ -347,13 +324,9 @@ def measure(
         after, own, took = ask(), time.process_time() - own, time.monotonic() - begin
     change = {name: (after[name] - before[name]) / took for name in after}
     cpu = change.pop("cpu")
-    return Load(
-        **change,
-        gaps=(clients.gaps - gaps) / took,
-        core=cpu,
-        clients_core=own / took,
-        packet=cpu / max(1.0, change["received"] + change["sent"]) * 1e6,
-    )
+    packet = 1e6 * cpu / max(1.0, change["received"] + change["sent"])
+    gaps = (clients.gaps - gaps) / took
+    return {**change, "gaps": gaps, "core": cpu, "clients": own / took, "packet": packet}
 
 
 def frame() -> bytes:
@@ -365,8 +338,7 @@ def frame() -> bytes:
 
 def middle(loads: list[Load]) -> Load:
     """The median of each field."""
-    fields = zip(*(vars(each).values() for each in loads), strict=True)
-    return Load(*(median(values) for values in fields))
+    return {name: median(each[name] for each in loads) for name in loads[0]}
 
 
 COLUMNS = (
@@ -380,15 +352,15 @@ def cells(name: str, layout: tuple[int, int], load: Load, floor: Load | None) ->
     return (
         name,
         f"{layout[0]} x {layout[1]}",
-        f"{load.ticks:,.0f}",
-        f"{load.missed:,.2f}",
-        f"{load.received:,.0f}",
-        f"{load.sent:,.0f}",
-        *(f"{value:,.2f}" for value in (load.held, load.lost + load.dropped, load.gaps)),
-        f"{load.core:.0%}",
-        f"{load.clients_core:.0%}",
-        f"{load.packet:.2f}",
-        "" if floor is None else f"{load.packet / floor.packet:.2f}x",
+        f"{load['ticks']:,.0f}",
+        f"{load['missed']:,.2f}",
+        f"{load['received']:,.0f}",
+        f"{load['sent']:,.0f}",
+        *(f"{each:,.2f}" for each in (load["held"], load["lost"] + load["dropped"], load["gaps"])),
+        f"{load['core']:.0%}",
+        f"{load['clients']:.0%}",
+        f"{load['packet']:.2f}",
+        "" if floor is None else f"{load['packet'] / floor['packet']:.2f}x",
     )
 
 
@@ -411,7 +383,7 @@ def limit(rounds: int) -> Iterator[tuple[str, ...]]:
     for layout in MORE:
         load = middle([measure(layout, RATE) for _ in range(rounds)])
         yield cells("rlwire", layout, load, None)
-        if load.missed > 0 and not TINY:
+        if load["missed"] > 0 and not TINY:
             return
 
 
@@ -428,7 +400,6 @@ def main() -> None:
         "--rounds", type=int, default=ROUNDS, help="of which medians are printed (%(default)s)"
     )
     parser.add_argument("--limit", action="store_true", help="add clients until ticks are missed")
-    parser.add_argument("--only-limit", action="store_true", help="and nothing else")
     args = parser.parse_args()
     open_files()
     print_head(
@@ -438,9 +409,8 @@ def main() -> None:
     )
     pin(CORES[:1])
     try:
-        if not args.only_limit:
-            print_table(COLUMNS, list(rows(args.rounds)))
-        if args.limit or args.only_limit or TINY:
+        print_table(COLUMNS, list(rows(args.rounds)))
+        if args.limit or TINY:
             print()
             print_table(COLUMNS[:-1], [line[:-1] for line in limit(args.rounds)])
     finally:

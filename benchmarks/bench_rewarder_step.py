@@ -10,29 +10,25 @@ of a blocking exchange of as many bytes; figures are medians.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from statistics import median
-from time import perf_counter, perf_counter_ns
 from typing import Any
 
 import numpy as np
 from pairs import TINY, print_head, print_table
+from rounds import Exchange, InBlocks, awaiting, block_of, take_turns
 
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.bench.raw import Relay, Sizes, raw_exchange
 from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient, RewarderServer
 
-QUESTION = "What does a rewarder's step cost on one core, against a raw exchange of as many bytes?"
 SECONDS = 0.2 if TINY else 6.0
 BLOCK = 32
-LEAD_IN = 2  # of a block, untimed
 CORES = allowed_cores()[-1:]
 QUIET = {"attach": True}
 ACTIONS = [[("Show", f"{number:06}")] for number in range(BLOCK)]
-
-Block = Callable[[], list[int]]
 
 
 def serve(report: Callable[[str], None]) -> None:
@@ -57,42 +53,32 @@ def served(stack: ExitStack) -> str:
     return address
 
 
-def blocking(stack: ExitStack, address: str | None = None) -> Block:
+def blocking(stack: ExitStack, address: str | None = None) -> Exchange:
     """Steps of `RewarderClient`."""
     client = stack.enter_context(RewarderClient(address or served(stack), **QUIET))
+    actions = itertools.cycle(ACTIONS)
 
-    def block() -> list[int]:
-        times = []
-        for action in ACTIONS:
-            begin = perf_counter_ns()
-            client.act(action)
-            step = client.step(10.0)
-            times.append(perf_counter_ns() - begin)
-            assert step.observation is not None
-        return times
+    def exchange() -> None:
+        client.act(next(actions))
+        assert client.step(10.0).observation is not None
 
-    return block
+    return exchange
 
 
-def on_a_loop(stack: ExitStack) -> Block:
+def on_a_loop(stack: ExitStack) -> InBlocks:
     """Steps of `AsyncRewarderClient`, a block in one run of its loop."""
     loop = asyncio.new_event_loop()
     stack.callback(loop.close)
     client = AsyncRewarderClient(served(stack), **QUIET)
     loop.run_until_complete(client.connect())
     stack.callback(lambda: loop.run_until_complete(client.close()))
+    actions = itertools.cycle(ACTIONS)
 
-    async def steps() -> list[int]:
-        times = []
-        for action in ACTIONS:
-            begin = perf_counter_ns()
-            client.act(action)
-            step = await client.step(10.0)
-            times.append(perf_counter_ns() - begin)
-            assert step.observation is not None
-        return times
+    async def exchange() -> None:
+        client.act(next(actions))
+        assert (await client.step(10.0)).observation is not None
 
-    return lambda: loop.run_until_complete(steps())
+    return awaiting(loop, exchange)
 
 
 def counted() -> Sizes:
@@ -101,47 +87,32 @@ def counted() -> Sizes:
         host, port = served(stack).rsplit(":", 1)
         relay = Relay(host, int(port))
         stack.callback(relay.close)
-        block = blocking(stack, f"127.0.0.1:{relay.port}")
-        block()
+        exchange = blocking(stack, f"127.0.0.1:{relay.port}")
+        block_of(exchange, BLOCK)
         before = relay.sent, relay.answered
-        block()
+        block_of(exchange, BLOCK)
         now = relay.sent, relay.answered
     return Sizes(*(round((late - early) / BLOCK) for late, early in zip(now, before, strict=True)))
 
 
-def raw(stack: ExitStack) -> Block:
+def raw(stack: ExitStack) -> Exchange:
     """Raw exchanges of as many bytes."""
-    exchange = stack.enter_context(raw_exchange(counted(), CORES))
-
-    def block() -> list[int]:
-        times = []
-        for _ in range(BLOCK):
-            begin = perf_counter_ns()
-            exchange()
-            times.append(perf_counter_ns() - begin)
-        return times
-
-    return block
+    exchange: Exchange = stack.enter_context(raw_exchange(counted(), CORES))
+    return exchange
 
 
 RIVALS: dict[str, Any] = {"raw": raw, "RewarderClient": blocking, "AsyncRewarderClient": on_a_loop}
 
 
-def measure(seconds: float = SECONDS) -> dict[str, float]:
+def measure() -> dict[str, float]:
     """Median microseconds of a step of each."""
     pin(CORES)
     with ExitStack() as stack:
-        blocks = {name: make(stack) for name, make in RIVALS.items()}
-        taken: dict[str, list[int]] = {name: [] for name in blocks}
-        until = perf_counter() + seconds
-        while perf_counter() < until:
-            for name, block in blocks.items():
-                taken[name] += block()[LEAD_IN:]
-    return {name: median(times) / 1e3 for name, times in taken.items()}
+        return take_turns({name: make(stack) for name, make in RIVALS.items()}, SECONDS, BLOCK)
 
 
 if __name__ == "__main__":
-    print_head(QUESTION)
+    print_head("A rewarder's step on one core, and a raw exchange of as many bytes.")
     found = measure()
     print_table(
         ("client", "us a step", "of the raw exchange"),

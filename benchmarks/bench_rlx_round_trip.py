@@ -18,13 +18,13 @@ import asyncio
 import contextlib
 import itertools
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from statistics import median
+from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 from pairs import TINY, Line, print_head, print_lines
+from rounds import Agent, Exchange, InBlocks, awaiting, take_turns
 
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.bench.raw import Sizes, raw_exchange, serve_raw
@@ -55,24 +55,14 @@ STATES: dict[str, list[Any]] = {
 }
 
 
-class CountingAgent:
-    """Counts its updates, and answers with the count; keeps nothing."""
+class CountingAgent(Agent):
+    """Answers with the number of the update."""
 
-    def __init__(self, parameter_server: Any) -> None:
-        self._count = 0
+    count = 0
 
-    def init(self, exploit: bool = False) -> bool:
-        """Nothing to get ready."""
-        return True
-
-    def reset(self) -> bool:
-        """Nothing to forget."""
-        return True
-
-    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
-        """Return the count."""
-        self._count += 1
-        return self._count
+    def update(self, reward: Any, state: Any, terminal: bool) -> int:
+        self.count += 1
+        return self.count
 
 
 def serve_rlx(report: Callable[[Any], None], workers: Any, spin: float | None = None) -> None:
@@ -98,9 +88,9 @@ def sizes_of(name: str) -> Sizes:
 @contextlib.contextmanager
 def updating(
     name: str, core: list[int] | None = None, spin: float | None = None
-) -> Iterator[Callable[[int], None]]:
+) -> Iterator[Exchange]:
     """Serve an agent, and yield what makes an `AgentProxy.update`."""
-    states = STATES[name]
+    states = itertools.cycle(STATES[name])
     with ServerProcess("rlx", serve_rlx, "threads", spin, cores=core) as server:
         host, port = server.address
         timeout = Timeouts(read=10.0, idle=10.0, spin=spin)
@@ -110,30 +100,15 @@ def updating(
         update = proxy.update
         count = 0
 
-        def exchange(index: int) -> None:
+        def exchange() -> None:
             nonlocal count
             count += 1
-            assert update(1.0, states[index % COUNT], False) == count
+            assert update(1.0, next(states), False) == count
 
         try:
             yield exchange
         finally:
             proxy.disconnect()
-
-
-def times(update: Callable[[int], None], raw: Callable[[int], None]) -> tuple[float, float]:
-    """Median microseconds of an update and of a raw exchange, taken in turn."""
-    taken: tuple[list[int], list[int]] = ([], [])
-    deadline = perf_counter_ns() + SECONDS * 1e9
-    while perf_counter_ns() < deadline:
-        for exchange, kept in ((update, taken[0]), (raw, taken[1])):
-            block = []
-            for index in range(BLOCK):
-                begin = perf_counter_ns()
-                exchange(index)
-                block.append(perf_counter_ns() - begin)
-            kept.extend(block[BLOCK // 10 :])  # the first ones warm the caches up
-    return median(taken[0]) / 1e3, median(taken[1]) / 1e3
 
 
 def lines() -> Iterator[Line]:
@@ -150,10 +125,10 @@ def lines() -> Iterator[Line]:
                 updating(name, servers, spin) as update,
                 raw_exchange(sizes_of(name), servers) as raw,
             ):
-                ours, theirs = times(update, raw)
+                times = take_turns({"ours": update, "raw": raw}, SECONDS, BLOCK)
         finally:
             pin(allowed)
-        yield Line(f"{name}, {where}", ours, "raw echo", theirs, target)
+        yield Line(f"{name}, {where}", times["ours"], "raw echo", times["raw"], target)
 
 
 def serve_bare(report: Callable[[Any], None], request: int, reply: int) -> None:
@@ -188,7 +163,7 @@ def answerer(
     return readable
 
 
-def plain_socket(stack: contextlib.AsyncExitStack, address: Any) -> socket.socket:
+def plain_socket(stack: contextlib.ExitStack, address: Any) -> socket.socket:
     """What callbacks of a loop may read and write."""
     sock = stack.enter_context(socket.create_connection((address[0], int(address[1]))))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -196,13 +171,10 @@ def plain_socket(stack: contextlib.AsyncExitStack, address: Any) -> socket.socke
     return sock
 
 
-async def bare_client(
-    stack: contextlib.AsyncExitStack, address: Any, request: bytes, reply: int
-) -> Callable[[int], Awaitable[list[int]]]:
-    """What gives the nanoseconds of each of some exchanges, of callbacks alone."""
-    loop = asyncio.get_running_loop()
-    sock = plain_socket(stack, address)
-    recv_into, send, inbox = sock.recv_into, sock.send, bytearray(reply)
+def bare_client(stack: contextlib.ExitStack, address: Any, sizes: Sizes, loop: Any) -> InBlocks:
+    """Exchanges of callbacks alone."""
+    sock, request = plain_socket(stack, address), bytes(sizes.request)
+    recv_into, send, inbox = sock.recv_into, sock.send, bytearray(sizes.reply)
     begin = 0
     taken: list[int] = []
     count = 0
@@ -230,16 +202,13 @@ async def bare_client(
         loop.remove_reader(sock.fileno())
         return taken.copy()
 
-    return block
+    return InBlocks(lambda number: loop.run_until_complete(block(number)))
 
 
-async def task_client(
-    stack: contextlib.AsyncExitStack, address: Any, request: bytes, reply: int
-) -> Callable[[int], Awaitable[list[int]]]:
+def task_client(stack: contextlib.ExitStack, address: Any, sizes: Sizes, loop: Any) -> InBlocks:
     """The same of a task that awaits a future each time: what anybody's `await` costs."""
-    loop = asyncio.get_running_loop()
-    sock = plain_socket(stack, address)
-    recv_into, send, inbox = sock.recv_into, sock.send, bytearray(reply)
+    sock, request = plain_socket(stack, address), bytes(sizes.request)
+    recv_into, send, inbox = sock.recv_into, sock.send, bytearray(sizes.reply)
     answered: asyncio.Future[int] = loop.create_future()
 
     async def exchange() -> int:
@@ -250,60 +219,35 @@ async def task_client(
 
     loop.add_reader(sock.fileno(), lambda: answered.set_result(recv_into(inbox)))
     stack.callback(loop.remove_reader, sock.fileno())
-
-    async def block(number: int) -> list[int]:
-        taken = []
-        for _ in range(number):
-            begin = perf_counter_ns()
-            await exchange()
-            taken.append(perf_counter_ns() - begin)
-        return taken
-
-    return block
+    return awaiting(loop, exchange)
 
 
-async def rlx_client(
-    stack: contextlib.AsyncExitStack, address: Any, update: Any
-) -> Callable[[int], Awaitable[list[int]]]:
-    """What gives the nanoseconds of each of some `await exchange`."""
-    connection = await stack.enter_async_context(
-        await tcp_asyncio.connect((address[0], int(address[1])), RLXClientSession())
-    )
+def rlx_client(stack: contextlib.ExitStack, address: Any, update: Any, loop: Any) -> InBlocks:
+    """Exchanges that are `await exchange`."""
+    run = loop.run_until_complete
+    connection = run(tcp_asyncio.connect((address[0], int(address[1])), RLXClientSession()))
+    stack.callback(lambda: run(connection.wait_closed()))
+    stack.callback(connection.close)
     exchange = connection.exchange
-    await exchange({"command": "init", "exploit": False})
-
-    async def block(number: int) -> list[int]:
-        taken = []
-        for _ in range(number):
-            begin = perf_counter_ns()
-            await exchange(update)
-            taken.append(perf_counter_ns() - begin)
-        return taken
-
-    return block
+    run(exchange({"command": "init", "exploit": False}))
+    return awaiting(loop, lambda: exchange(update))
 
 
-async def on_a_loop(addresses: dict[str, Any]) -> dict[str, float]:
+def on_a_loop(addresses: dict[str, Any]) -> dict[str, float]:
     """Median microseconds of each kind of client with its server, taken in turn."""
     sizes, update = sizes_of("small update"), update_of(STATES["small update"][0])
-    request, reply = bytes(sizes.request), sizes.reply
-    async with contextlib.AsyncExitStack() as stack:
-        blocks = {
-            "bare, one end": await bare_client(stack, addresses["raw"], request, reply),
-            "task, one end": await task_client(stack, addresses["raw too"], request, reply),
-            "rlwire, one end": await rlx_client(stack, addresses["threads"], update),
-            "bare, both ends": await bare_client(stack, addresses["bare"], request, reply),
-            "task, both ends": await task_client(stack, addresses["bare"], request, reply),
-            "rlwire, both ends": await rlx_client(stack, addresses["asyncio"], update),
+    loop = asyncio.new_event_loop()
+    with contextlib.ExitStack() as stack:
+        stack.callback(loop.close)
+        asking = {
+            "bare, one end": bare_client(stack, addresses["raw"], sizes, loop),
+            "task, one end": task_client(stack, addresses["raw too"], sizes, loop),
+            "rlwire, one end": rlx_client(stack, addresses["threads"], update, loop),
+            "bare, both ends": bare_client(stack, addresses["bare"], sizes, loop),
+            "task, both ends": task_client(stack, addresses["bare"], sizes, loop),
+            "rlwire, both ends": rlx_client(stack, addresses["asyncio"], update, loop),
         }
-        taken: dict[str, list[int]] = {name: [] for name in blocks}
-        order = list(blocks)
-        deadline = perf_counter_ns() + 2 * SECONDS * 1e9
-        while perf_counter_ns() < deadline:
-            for name in order:
-                taken[name].extend((await blocks[name](BLOCK))[BLOCK // 10 :])
-            order.append(order.pop(0))
-    return {name: median(times) / 1e3 for name, times in taken.items()}
+        return take_turns(asking, 2 * SECONDS, BLOCK)
 
 
 def loop_lines() -> Iterator[Line]:
@@ -324,7 +268,7 @@ def loop_lines() -> Iterator[Line]:
             addresses = {
                 name: stack.enter_context(server).address for name, server in servers.items()
             }
-            found = asyncio.run(on_a_loop(addresses))
+            found = on_a_loop(addresses)
     finally:
         pin(allowed)
     for ends, target in (("one end", 1.15), ("both ends", 1.2)):

@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any, Literal
 
 from pairs import TINY, print_head, print_table
+from rounds import Agent
 
 from rlwire.bench.processes import ServerProcess
 from rlwire.codecs import rlx
@@ -40,25 +41,6 @@ UPDATE = rlx.encode(
     framed=True,
 )
 ACTION = rlx.encode({"response": "action", "data": 1}, framed=True)
-
-
-class Agent:
-    """Answers every update with 1."""
-
-    def __init__(self, parameter_server: Any) -> None:
-        pass
-
-    def init(self, exploit: bool = False) -> bool:
-        """Nothing to get ready."""
-        return True
-
-    def update(self, reward: Any, state: Any, terminal: bool) -> int:
-        """The action."""
-        return 1
-
-    def reset(self) -> bool:
-        """Nothing to forget."""
-        return True
 
 
 def serve(report: Callable[[Any], None], workers: Workers) -> None:
@@ -109,19 +91,13 @@ class Clients:
                 raise SystemExit(f"the server answered {bytes(inbox[:got])!r}, not {reply!r}")
 
     def close(self) -> None:
-        """Close all."""
         for peer in self._sockets:
             peer.close()
 
 
-@contextlib.contextmanager
-def connected(address: str, count: int) -> Iterator[Clients]:
+def connected(address: str, count: int) -> contextlib.closing[Clients]:
     """`count` clients, which have said init and got ready."""
-    clients = Clients(address, count)
-    try:
-        yield clients
-    finally:
-        clients.close()
+    return contextlib.closing(Clients(address, count))
 
 
 def family(pid: int) -> list[int]:

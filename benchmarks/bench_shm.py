@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -32,16 +31,12 @@ from typing import Any
 
 import numpy as np
 from pairs import TINY, Line, print_head, print_lines, print_table
-from rounds import take_turns
+from rounds import Agent, World, take_turns
 
 import rlwire
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
-from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
-    EnvironmentStateType,
-    StepResult,
-    make_spec,
-)
+from rlwire.bench.raw import Sizes, raw_exchange
+from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, make_spec
 from rlwire.dm_env_rpc import Client, Server
 from rlwire.rlx import AgentProxy
 from rlwire.rlx import Server as RLXServer
@@ -106,66 +101,14 @@ class Echo:
         pass
 
 
-class CountingAgent:
-    """Answers at once."""
-
-    def __init__(self, parameter_server: Any) -> None:
-        pass
-
-    def init(self, exploit: bool = False) -> bool:
-        return True
-
-    def reset(self) -> bool:
-        return True
-
-    def update(self, reward: Any, state: Any, terminal: bool) -> int:
-        return 1
-
-
-class World:
-    """Shows one frame."""
-
-    def __init__(self) -> None:
-        self.specs = ActionObservationSpecs(
-            {1: make_spec("action", (), np.int32, 0, 3)},
-            {1: make_spec("observation", (TALL, WIDE, 3), np.uint8)},
-        )
-        frame = np.random.default_rng(7).integers(0, 256, (TALL, WIDE, 3), np.uint8)
-        self._shown = StepResult(EnvironmentStateType.RUNNING, {"observation": frame})
-
-    def join(self, settings: Any) -> World:
-        return self
-
-    def reset(self, settings: Any) -> None:
-        pass
-
-    def begin(self) -> StepResult:
-        return self._shown
-
-    def step(self, actions: Any) -> StepResult:
-        return self._shown
-
-    def close(self) -> None:
-        pass
-
-
-def raw_echo(report: Callable[[Any], None], size: int) -> None:
-    """The rival: as many bytes back as came, over TCP."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        report(listener.getsockname())
-        sock, _ = listener.accept()
-        with sock:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            room = bytearray(size)
-            view = memoryview(room)
-            while True:
-                have = 0
-                while have < size:
-                    got = sock.recv_into(view[have:])
-                    if not got:
-                        return
-                    have += got
-                sock.sendall(room)
+def world() -> World:
+    """One that always shows the same frame."""
+    frame = np.random.default_rng(7).integers(0, 256, (TALL, WIDE, 3), np.uint8)
+    specs = ActionObservationSpecs(
+        {1: make_spec("action", (), np.int32, 0, 3)},
+        {1: make_spec("observation", (TALL, WIDE, 3), np.uint8)},
+    )
+    return World(specs, [{"observation": frame}])
 
 
 def serve(report: Callable[[str], None], make: Any, *arguments: Any) -> None:
@@ -180,11 +123,11 @@ def make_echo(address: str, spin: float | None) -> Any:
 
 
 def make_rlx(address: str, spin: float | None) -> Any:
-    return RLXServer(CountingAgent, address, timeout=Timeouts(spin=spin))
+    return RLXServer(Agent, address, timeout=Timeouts(spin=spin))
 
 
 def make_worlds(address: str, spin: float | None) -> Any:
-    return Server(lambda settings: World(), address, timeout=Timeouts(spin=spin))
+    return Server(lambda settings: world(), address, timeout=Timeouts(spin=spin))
 
 
 def started(
@@ -196,21 +139,6 @@ def started(
     there = ServerProcess(over, serve, make, address, spin, cores=cores)
     found: str = stack.enter_context(there).address
     return found
-
-
-def ask_raw(stack: ExitStack, size: int, cores: list[int] | None) -> Callable[[], Any]:
-    there = stack.enter_context(ServerProcess("raw TCP", raw_echo, size, cores=cores))
-    sock = stack.enter_context(socket.create_connection(there.address))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    data, room = os.urandom(size), memoryview(bytearray(size))
-
-    def exchange() -> None:
-        sock.sendall(data)
-        have = 0
-        while have < size:
-            have += sock.recv_into(room[have:])
-
-    return exchange
 
 
 def ask(
@@ -266,7 +194,7 @@ def echoes(lines: list[Line], costs: list[tuple[str, ...]]) -> None:
                 ends[sleeps] = ask(stack, "shm", ASLEEP, theirs)
                 asking: dict[str, Callable[[], Any]]
                 asking = {over: partial(exchange, data) for over, exchange in ends.items()}
-                asking["raw TCP"] = ask_raw(stack, size, theirs)
+                asking["raw TCP"] = stack.enter_context(raw_exchange(Sizes(size, size), theirs))
                 block = 20 if TINY or size > 4096 else 200
                 times = take_turns(asking, SECONDS, block)
                 what = f"{name}, {setting}"

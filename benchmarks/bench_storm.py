@@ -34,6 +34,7 @@ from typing import Any
 import trustme
 from bench_rlx_server import memory
 from pairs import TINY, print_head, print_table
+from rounds import Agent
 
 from rlwire.bench.processes import ServerProcess
 from rlwire.codecs import msgpack
@@ -57,25 +58,6 @@ GARBAGE = b"\xff\x00garbage\r\n\r\n" * 4
 FREE = {"max_connections": 100_000, "max_connections_per_address": 100_000}
 SERVERS = ("rlx asyncio", "rlx threads", "openpi", "dm_env_rpc")
 HALVES = 10 if TINY else 400  # handshakes that do not end
-
-
-class Agent:
-    """Answers at once."""
-
-    def __init__(self, parameter_server: Any) -> None:
-        pass
-
-    def init(self, exploit: bool = False) -> bool:
-        """Nothing to prepare."""
-        return True
-
-    def update(self, reward: Any, state: Any, terminal: bool) -> int:
-        """An action."""
-        return 1
-
-    def reset(self) -> bool:
-        """Nothing to forget."""
-        return True
 
 
 def infer(observation: dict[str, Any]) -> dict[str, Any]:
@@ -258,7 +240,6 @@ def measure(
 
 
 def garbage(kind: str) -> bytes:
-    """What a storm says to a server."""
     return resets() if kind == "dm_env_rpc" else GARBAGE
 
 

@@ -10,13 +10,13 @@ within one run, so the ratios hold even where the times move. Compression is off
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack
-from statistics import median
 from time import perf_counter_ns
 from typing import Any
 
@@ -25,6 +25,7 @@ import uvloop
 import websockets.asyncio.client
 import websockets.asyncio.server
 from pairs import TINY, print_head, print_table
+from rounds import Echo, Exchange, InBlocks, awaiting, start, take_turns
 
 from rlwire.bench.processes import allowed_cores, pin
 from rlwire.sessions import websocket
@@ -36,8 +37,6 @@ SIZES = [64] if TINY else [64, 84 * 84 * 4 * 4]
 SECONDS = 0.2 if TINY else 12.0
 BLOCK = 20 if TINY else 300
 MOST = 2**20
-
-Exchange = Callable[[], Any]
 
 
 # Servers; each prints its port and runs until it is killed.
@@ -71,7 +70,6 @@ class RawProtocol(asyncio.BufferedProtocol):
 
 
 def serve_raw_loop(loop: str) -> None:
-    """The floor on an event loop."""
 
     async def main() -> None:
         server = await asyncio.get_running_loop().create_server(RawProtocol, "127.0.0.1", 0)
@@ -92,19 +90,6 @@ def serve_threads(_: str) -> None:
     with server.start():
         print(server.address.port, flush=True)
         server.wait()
-
-
-class Echo:
-    """Answers each event with itself."""
-
-    def answer(self, event: Any) -> Any:
-        return event
-
-    def failure(self, event: Any, error: Exception) -> Any:
-        raise error
-
-    def close(self) -> None:
-        pass
 
 
 def serve_loop(loop: str) -> None:
@@ -166,43 +151,10 @@ def run(main: Coroutine[Any, Any, None], loop: str) -> None:
         asyncio.run(main)
 
 
-# Clients: `block(count)` returns the nanoseconds of each of some exchanges.
-
-Block = Callable[[int], list[int]]
+# Clients, connected.
 
 
-def blocking(exchange: Exchange) -> Block:
-    """Exchanges that are plain calls."""
-
-    def block(count: int) -> list[int]:
-        taken = []
-        for _ in range(count):
-            begin = perf_counter_ns()
-            exchange()
-            taken.append(perf_counter_ns() - begin)
-        return taken
-
-    return block
-
-
-def awaiting(loop: asyncio.AbstractEventLoop, exchange: Callable[[], Any]) -> Block:
-    """Exchanges that are coroutines."""
-
-    def block(count: int) -> list[int]:
-        async def work() -> list[int]:
-            taken = []
-            for _ in range(count):
-                begin = perf_counter_ns()
-                await exchange()
-                taken.append(perf_counter_ns() - begin)
-            return taken
-
-        return loop.run_until_complete(work())
-
-    return block
-
-
-def ask_raw(port: int, message: bytes, stack: ExitStack, _: str) -> Block:
+def ask_raw(port: int, message: bytes, stack: ExitStack, _: str) -> Exchange:
     """The floor's client."""
     peer = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -213,7 +165,7 @@ def ask_raw(port: int, message: bytes, stack: ExitStack, _: str) -> Block:
         if (count := peer.recv_into(room)) != size:
             peer.recv_into(room[count:], size - count, socket.MSG_WAITALL)
 
-    return blocking(exchange)
+    return exchange
 
 
 class RawClient(RawProtocol):
@@ -225,7 +177,7 @@ class RawClient(RawProtocol):
         self.waiter.set_result(nbytes)
 
 
-def ask_raw_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) -> Block:
+def ask_raw_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) -> InBlocks:
     """The floor's client on an event loop."""
     runner = new_loop(loop, stack)
     transport, protocol = runner.run_until_complete(
@@ -251,14 +203,14 @@ def new_session(port: int) -> websocket.WebSocketClientSession:
     )
 
 
-def ask_blocking(port: int, message: bytes, stack: ExitStack, _: str) -> Block:
+def ask_blocking(port: int, message: bytes, stack: ExitStack, _: str) -> Exchange:
     """Our blocking client."""
     peer = stack.enter_context(tcp.connect(("127.0.0.1", port), new_session(port)))
     assert peer.exchange(message) == message
-    return blocking(lambda: peer.exchange(message))
+    return functools.partial(peer.exchange, message)
 
 
-def ask_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) -> Block:
+def ask_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) -> InBlocks:
     """Our asyncio client, `await peer.exchange(message)`."""
     runner = new_loop(loop, stack)
     peer = runner.run_until_complete(tcp_asyncio.connect(("127.0.0.1", port), new_session(port)))
@@ -266,27 +218,41 @@ def ask_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) -> Blo
     return awaiting(runner, lambda: peer.exchange(message))
 
 
-def ask_responder(port: int, message: bytes, stack: ExitStack, loop: str) -> Block:
+class InTurn:
+    """Counts replies, and their nanoseconds, where a callback sends the next message."""
+
+    left = begun = 0
+    taken: list[int] = []  # noqa: RUF012 (until the first block)
+
+    def block(
+        self, loop: asyncio.AbstractEventLoop, count: int, begin: Callable[[], Any] = bool
+    ) -> list[int]:
+        self.taken = []
+        self.left, self.done, self.begun = count, loop.create_future(), perf_counter_ns()
+        begin()
+        loop.run_until_complete(self.done)
+        return self.taken
+
+    def answered(self) -> bool:
+        """Whether more are to come."""
+        now = perf_counter_ns()
+        self.taken.append(now - self.begun)
+        self.begun = now
+        self.left -= 1
+        if self.left == 0:
+            self.done.set_result(None)
+        return self.left > 0
+
+
+def ask_responder(port: int, message: bytes, stack: ExitStack, loop: str) -> InBlocks:
     """Our asyncio client as a responder: the next message is the answer to the last reply."""
     runner = new_loop(loop, stack)
     peer = runner.run_until_complete(tcp_asyncio.connect(("127.0.0.1", port), new_session(port)))
     stack.callback(peer.close)
 
-    class Again(Echo):
-        done: asyncio.Future[None]
-        left = 0
-        begun = 0
-
-        def __init__(self) -> None:
-            self.taken: list[int] = []
-
+    class Again(InTurn, Echo):
         def answer(self, event: Any) -> Any:
-            now = perf_counter_ns()
-            self.taken.append(now - self.begun)
-            self.begun = now
-            self.left -= 1
-            if self.left == 0:
-                self.done.set_result(None)
+            self.answered()
             return message
 
     again = Again()
@@ -297,16 +263,10 @@ def ask_responder(port: int, message: bytes, stack: ExitStack, loop: str) -> Blo
 
     runner.run_until_complete(begin())
 
-    def block(count: int) -> list[int]:
-        again.taken, again.left, again.begun = [], count, perf_counter_ns()
-        again.done = runner.create_future()
-        runner.run_until_complete(again.done)
-        return again.taken
-
-    return block
+    return InBlocks(lambda count: again.block(runner, count))
 
 
-def ask_websockets(port: int, message: bytes, stack: ExitStack, loop: str) -> Block:
+def ask_websockets(port: int, message: bytes, stack: ExitStack, loop: str) -> InBlocks:
     """websockets, asyncio."""
     runner = new_loop(loop, stack)
 
@@ -325,28 +285,15 @@ def ask_websockets(port: int, message: bytes, stack: ExitStack, loop: str) -> Bl
     return awaiting(runner, exchange)
 
 
-def ask_picows(port: int, message: bytes, stack: ExitStack, loop: str) -> Block:
+def ask_picows(port: int, message: bytes, stack: ExitStack, loop: str) -> InBlocks:
     """picows, the next message sent from its callback."""
     runner = new_loop(loop, stack)
 
-    class Again(picows.WSListener):  # type: ignore[misc]
-        done: asyncio.Future[None]
-        left = 0
-        begun = 0
-
-        def __init__(self) -> None:
-            self.taken: list[int] = []
-
+    class Again(InTurn, picows.WSListener):  # type: ignore[misc]
         def on_ws_frame(self, transport: picows.WSTransport, frame: picows.WSFrame) -> None:
             frame.get_payload_as_bytes()
-            now = perf_counter_ns()
-            self.taken.append(now - self.begun)
-            self.begun = now
-            self.left -= 1
-            if self.left == 0:
-                self.done.set_result(None)
-                return
-            transport.send(picows.WSMsgType.BINARY, message)
+            if self.answered():
+                transport.send(picows.WSMsgType.BINARY, message)
 
     async def connect() -> Any:
         return await picows.ws_connect(Again, f"ws://127.0.0.1:{port}/", max_frame_size=MOST)
@@ -360,13 +307,9 @@ def ask_picows(port: int, message: bytes, stack: ExitStack, loop: str) -> Block:
     stack.callback(close)
 
     def block(count: int) -> list[int]:
-        again.taken, again.left, again.begun = [], count, perf_counter_ns()
-        again.done = runner.create_future()
-        transport.send(picows.WSMsgType.BINARY, message)
-        runner.run_until_complete(again.done)
-        return again.taken
+        return again.block(runner, count, lambda: transport.send(picows.WSMsgType.BINARY, message))
 
-    return block
+    return InBlocks(block)
 
 
 def new_loop(kind: str, stack: ExitStack) -> asyncio.AbstractEventLoop:
@@ -378,7 +321,7 @@ def new_loop(kind: str, stack: ExitStack) -> asyncio.AbstractEventLoop:
     return loop
 
 
-Ask = Callable[[int, bytes, ExitStack, str], Block]
+Ask = Callable[[int, bytes, ExitStack, str], Exchange | InBlocks]
 # Server, its loop, client, its loop, the target where there is one.
 PAIRS: dict[str, tuple[Callable[[str], None], str, Ask, str, float | None]] = {
     "raw echo, blocking": (serve_raw, "", ask_raw, "", None),
@@ -405,40 +348,14 @@ PAIRS: dict[str, tuple[Callable[[str], None], str, Ask, str, float | None]] = {
 }
 
 
-def start(name: str, cores: list[int] | None, stack: ExitStack) -> int:
-    """Start a pair's server and return its port."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, "serve", name, json.dumps(cores)], stdout=subprocess.PIPE
-    )
-
-    def end() -> None:
-        process.kill()
-        process.communicate()
-
-    stack.callback(end)
-    assert process.stdout is not None
-    return int(process.stdout.readline())
-
-
-def ask(name: str, size: int, cores: list[int] | None, stack: ExitStack) -> Block:
-    """A connected client of a pair."""
-    port = start(name, cores, stack)
-    _, _, client, loop, _ = PAIRS[name]
-    return client(port, bytes(size), stack, loop)
-
-
 def measure(size: int, cores: list[int] | None) -> dict[str, float]:
     """Median microseconds of an exchange of every pair, in blocks that take turns."""
     with ExitStack() as stack:
-        blocks = {name: ask(name, size, cores, stack) for name in PAIRS}
-        taken: dict[str, list[int]] = {name: [] for name in PAIRS}
-        order = list(PAIRS)
-        deadline = perf_counter_ns() + SECONDS * 1e9
-        while perf_counter_ns() < deadline or not taken[order[-1]]:
-            for name in order:
-                taken[name].extend(blocks[name](BLOCK)[BLOCK // 10 :])  # the first ones warm up
-            order.append(order.pop(0))
-    return {name: median(times) / 1e3 for name, times in taken.items()}
+        asking: dict[str, Exchange | InBlocks] = {}
+        for name, (_, _, client, loop, _) in PAIRS.items():
+            port = start(stack, __file__, "serve", name, json.dumps(cores))
+            asking[name] = client(port, bytes(size), stack, loop)
+        return take_turns(asking, SECONDS, BLOCK)
 
 
 def settings() -> Iterator[tuple[str, list[int], list[int]]]:

@@ -1,11 +1,13 @@
 """Draws the README's picture: the page of `rlwire demo` beside rows of six benchmarks.
 
 `python benchmarks/chart.py FOLDER PAGE.png OUT.png`, after ``python benchmarks/bench_NAME.py >
-FOLDER/NAME`` for each NAME below.
+FOLDER/NAME`` for each NAME below, and ``pytest benchmarks --benchmark-json=FOLDER/codecs.json`` for
+the groups, whose names have a colon.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -15,13 +17,13 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 RAY = "Ray's functions, its client's episodes"
-# The work, its benchmark, our row, the rival.
+# The work, its benchmark or group, our row, the rival.
 ROWS = [
     ("dm_env_rpc: a step", "dm_env_rpc_steps", "4 floats: ours", "dm_env_rpc"),
     ("make_vec: 16 CartPoles", "make_vec", "rlwire", "AsyncVectorEnv"),
-    ("MessagePack: an episode", "msgpack_arrays", "episode, encode", "msgpack-numpy"),
+    ("MessagePack: an episode", "msgpack: encode episode", "rlwire", "msgpack-numpy"),
     ("RLlink: 500 steps", "rllink", "rlwire's server", RAY),
-    ("RFB: a screen of raw pixels", "rfb_decode", "Raw race", "libvncclient"),
+    ("RFB: a screen of raw pixels", "rfb: raw Raw race", "rlwire", "libvncclient"),
     ("RLX: a step on one core", "rlx_round_trip", "small update, one core", "raw echo"),
 ]
 
@@ -38,6 +40,12 @@ def times(text: str, ours: str, rival: str) -> tuple[float, float]:
     return (its, mine) if "steps/s" in text else (mine, its)
 
 
+def group_times(text: str, group: str, ours: str, rival: str) -> tuple[float, float]:
+    found = [each for each in json.loads(text)["benchmarks"] if each["group"] == group]
+    medians = {each["params"]["rival"]: each["stats"]["median"] for each in found}
+    return medians[ours], medians[rival]
+
+
 def main(folder: str, page: str, out: str) -> None:
     figure = Figure(figsize=(11, 4), layout="constrained")
     FigureCanvasAgg(figure)
@@ -45,7 +53,11 @@ def main(folder: str, page: str, out: str) -> None:
     picture.imshow(Image.open(page))
     picture.set_axis_off()
     for at, (_, name, ours, rival) in enumerate(ROWS):
-        mine, other = times((Path(folder) / name).read_text("utf-8"), ours, rival)
+        if ":" in name:
+            text = (Path(folder) / "codecs.json").read_text("utf-8")
+            mine, other = group_times(text, name, ours, rival)
+        else:
+            mine, other = times((Path(folder) / name).read_text("utf-8"), ours, rival)
         most = max(mine, other)
         ratio = f"{other / mine:.1f} times faster"
         if mine > other:

@@ -1,30 +1,33 @@
-"""What the benchmarks over gRPC share: rival servers in processes, clients that take turns.
+"""Round trips between processes, which no function timer can compare: rivals that take turns.
 
-And the rival of all of them: an echo of raw bytes on grpcio's public interface, blocking and
-asyncio. Not here: what is measured, and tables of ratios (`pairs`).
+A server in a process of its own for each rival, and blocks of exchanges that rotate, so that a
+change of the machine's speed meets all of them. Not here: what is measured, and tables (`pairs`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
+import itertools
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from statistics import median
 from time import perf_counter_ns
-from types import SimpleNamespace
 from typing import Any
 
-import grpc
-
-OPTIONS = [("grpc.max_receive_message_length", 2**26), ("grpc.use_local_subchannel_pool", 1)]
+from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, EnvironmentStateType, StepResult
 
 Exchange = Callable[[], Any]
-Connected = tuple[Callable[[], Coroutine[Any, Any, Any]], Callable[[], Coroutine[Any, Any, Any]]]
-"""What makes one exchange, and what closes the connection."""
+Block = Callable[[int], list[int]]
+"""Makes some exchanges, and returns the nanoseconds of each."""
+
+
+class InBlocks:
+    """A rival that times its own exchanges."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
 
 
 def start(stack: ExitStack, script: str, *words: str) -> int:
@@ -40,43 +43,9 @@ def start(stack: ExitStack, script: str, *words: str) -> int:
     return int(process.stdout.readline())
 
 
-class OnLoop:
-    """Exchanges that are coroutines, all on one loop: grpcio stumbles over a second."""
-
-    _loop: asyncio.AbstractEventLoop | None = None
-
-    def __init__(self, stack: ExitStack, connecting: Coroutine[Any, Any, Connected]) -> None:
-        if OnLoop._loop is None:
-            OnLoop._loop = asyncio.new_event_loop()
-        self._exchange, close = self._run(connecting)
-        stack.callback(lambda: self._run(close()))
-
-    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        assert OnLoop._loop is not None
-        return OnLoop._loop.run_until_complete(coroutine)
-
-    def __call__(self) -> Any:
-        """One exchange."""
-        return self._run(self._exchange())
-
-    def block(self, count: int) -> list[int]:
-        """The nanoseconds of each of some exchanges."""
-
-        async def work() -> list[int]:
-            taken = []
-            for _ in range(count):
-                begin = perf_counter_ns()
-                await self._exchange()
-                taken.append(perf_counter_ns() - begin)
-            return taken
-
-        times: list[int] = self._run(work())
-        return times
-
-
-def block_of(exchange: Exchange | OnLoop, count: int) -> list[int]:
+def block_of(exchange: Exchange | InBlocks, count: int) -> list[int]:
     """The nanoseconds that each exchange of a block takes."""
-    if isinstance(exchange, OnLoop):
+    if isinstance(exchange, InBlocks):
         return exchange.block(count)
     taken = []
     for _ in range(count):
@@ -86,14 +55,29 @@ def block_of(exchange: Exchange | OnLoop, count: int) -> list[int]:
     return taken
 
 
+async def awaited(exchange: Callable[[], Awaitable[Any]], count: int) -> list[int]:
+    """The same of coroutines."""
+    taken = []
+    for _ in range(count):
+        begin = perf_counter_ns()
+        await exchange()
+        taken.append(perf_counter_ns() - begin)
+    return taken
+
+
+def awaiting(loop: asyncio.AbstractEventLoop, exchange: Callable[[], Awaitable[Any]]) -> InBlocks:
+    """A rival whose exchanges are coroutines, a block in one run of the loop."""
+    return InBlocks(lambda count: loop.run_until_complete(awaited(exchange, count)))
+
+
 def take_turns(
-    asking: Mapping[str, Exchange | OnLoop], seconds: float, block: int
+    asking: Mapping[str, Exchange | InBlocks], seconds: float, block: int
 ) -> dict[str, float]:
     """Median microseconds of an exchange of every rival, in blocks that take turns."""
     taken: dict[str, list[int]] = {name: [] for name in asking}
     order = list(asking)
     deadline = perf_counter_ns() + seconds * 1e9
-    while perf_counter_ns() < deadline:
+    while perf_counter_ns() < deadline or not taken[order[-1]]:
         for name in order:
             # The first ones warm the caches up.
             taken[name].extend(block_of(asking[name], block)[block // 10 :])
@@ -101,64 +85,59 @@ def take_turns(
     return {name: median(times) / 1e3 for name, times in taken.items()}
 
 
-def serve_echo(reply: bytes) -> None:
-    """Answer every message with `reply`, on grpcio's public interface; prints the port."""
+class Echo:
+    """A handler of a connection that answers each event with itself, or always the same."""
 
-    def talk(requests: Any, context: Any) -> Iterator[bytes]:
-        for _ in requests:
-            yield reply
+    def __init__(self, reply: Any = None) -> None:
+        self.reply = reply
 
-    handler = grpc.stream_stream_rpc_method_handler(talk)
-    server = grpc.server(
-        ThreadPoolExecutor(4), handlers=(SimpleNamespace(service=lambda _: handler),)
-    )
-    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
-    server.start()
-    server.wait_for_termination()
+    def answer(self, event: Any) -> Any:
+        return event if self.reply is None else self.reply
 
+    def failure(self, event: Any, error: Exception) -> Any:
+        raise error
 
-def serve_echo_asyncio(reply: bytes) -> None:
-    """The same on grpc.aio."""
-
-    async def talk(requests: Any, context: Any) -> None:
-        while await context.read() is not grpc.aio.EOF:
-            await context.write(reply)
-
-    async def main() -> None:
-        handler = grpc.stream_stream_rpc_method_handler(talk)
-        server = grpc.aio.server(handlers=(SimpleNamespace(service=lambda _: handler),))
-        print(server.add_insecure_port("127.0.0.1:0"), flush=True)
-        await server.start()
-        await server.wait_for_termination()
-
-    asyncio.run(main())
+    def close(self) -> None:
+        pass
 
 
-def ask_echo(port: int, stack: ExitStack, method: str, request: bytes) -> Exchange:
-    """A client of `serve_echo`."""
-    channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS))
-    requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    stack.callback(requests.put, None)
-    call = channel.stream_stream(method)(iter(requests.get, None))
+class Agent:
+    """An agent of RLX that keeps nothing, and whose action is always 1."""
 
-    def exchange() -> Any:
-        requests.put(request)
-        return next(call)
+    def __init__(self, parameter_server: Any) -> None:
+        pass
 
-    return exchange
+    def init(self, exploit: bool = False) -> bool:
+        return True
+
+    def reset(self) -> bool:
+        return True
+
+    def update(self, reward: Any, state: Any, terminal: bool) -> int:
+        return 1
 
 
-def ask_echo_asyncio(port: int, stack: ExitStack, method: str, request: bytes) -> OnLoop:
-    """A client of `serve_echo_asyncio`."""
+class World:
+    """A world of dm_env_rpc that shows one of some observations after the other.
 
-    async def connect() -> Connected:
-        channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", OPTIONS)
-        call = channel.stream_stream(method)()
+    The world is its one agent's environment too.
+    """
 
-        async def exchange() -> Any:
-            await call.write(request)
-            return await call.read()
+    def __init__(self, specs: ActionObservationSpecs, shown: Sequence[dict[str, Any]]) -> None:
+        self.specs = specs
+        self._shown = itertools.cycle(shown)
 
-        return exchange, channel.close
+    def join(self, settings: Any) -> World:
+        return self
 
-    return OnLoop(stack, connect())
+    def reset(self, settings: Any) -> None:
+        pass
+
+    def begin(self) -> StepResult:
+        return self.step({})
+
+    def step(self, actions: dict[str, Any]) -> StepResult:
+        return StepResult(EnvironmentStateType.RUNNING, next(self._shown))
+
+    def close(self) -> None:
+        pass

@@ -2,7 +2,7 @@
 
 zlib-ng and isal inflate Tight of a large screen in half of zlib's time. For ZRLE, isal needs two
 thirds of zlib-ng's time; for small pieces, zlib-ng needs half of isal's
-(``python benchmarks/bench_rfb_decode.py --inflaters``).
+(``pytest benchmarks -k packed``).
 """
 
 from __future__ import annotations
