@@ -21,7 +21,15 @@ from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Status, Step, TensorSpec
 from rlwire.dm_env_rpc.client import Client, StatusError
 from rlwire.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
-from rlwire.dm_env_rpc.spaces import INFO, WHOLE, Structure, spaces_in, structure_of
+from rlwire.dm_env_rpc.spaces import (
+    INFO,
+    TRUNCATED,
+    WHOLE,
+    Structure,
+    reset_settings,
+    spaces_in,
+    structure_of,
+)
 from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.infos import InfoCodec
 from rlwire.environments.trees import text_of
@@ -32,6 +40,7 @@ from rlwire.errors import (
     LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
+    RlwireError,
     on_error,
     optional,
     quoted,
@@ -91,6 +100,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self._lost: str | None = None
         self._last: Any = None
         self._begun: dict[str, Any] | None = None  # the settings of a pending reset
+        self._info_dropped = False  # whether the log has said that an info cannot be decoded
         self._resetting = False  # whether a ResetRequest was sent before the pending step
         self.client.connect()
         if agent is not None:
@@ -154,9 +164,7 @@ class DmEnvRpcEndpoint(Endpoint):
         client.join_world(name, join_settings)
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        settings: dict[str, Any] = {} if seed is None else {"seed": int(seed)}
-        if options:
-            settings |= codec.flatten({"options": dict(options)}, strict=False)
+        settings = reset_settings(seed, options, self._told is not None)
         self._begun = settings
         if self._lost is None:
             self._ask_reset(settings)
@@ -186,8 +194,16 @@ class DmEnvRpcEndpoint(Endpoint):
             self._lost = str(error)
 
     def finish(self) -> Outcome:
-        if self._begun is not None:
-            return self._finish_reset(self._begun)
+        try:
+            if self._begun is not None:
+                return self._finish_reset(self._begun)
+            return self._finish_step()
+        except KeyError as error:
+            raise RemoteProtocolError(
+                f"{self.client.address}: the reply lacks the requested observation {error}"
+            ) from None
+
+    def _finish_step(self) -> Outcome:
         try:
             if self._lost is not None:
                 raise ConnectionClosed(self._lost)
@@ -202,6 +218,7 @@ class DmEnvRpcEndpoint(Endpoint):
         signal = self._reward
         reward = 0.0 if signal.alone is None else float(seen[signal.alone])
         info = self._info(seen)
+        truncated = bool(terminated and info.pop(TRUNCATED, False))
         if signal.structure is not None:
             info["reward"] = signal.structure.build(seen)
         signal = self._discount
@@ -212,7 +229,7 @@ class DmEnvRpcEndpoint(Endpoint):
             if discount != (0.0 if terminated else 1.0):
                 info["discount"] = discount
         self._last = observation = self._observation(seen)
-        return observation, reward, terminated, not (terminated or self._running), info
+        return observation, reward, terminated, truncated or not (terminated or self._running), info
 
     def _finish_reset(self, settings: dict[str, Any]) -> Outcome:
         if self._lost is None:
@@ -270,10 +287,17 @@ class DmEnvRpcEndpoint(Endpoint):
         told = None if self._told is None else seen.get(self._told)
         if told is None:
             return {}
-        info = self._decode(told)
-        if not isinstance(info, dict):
-            raise RemoteProtocolError(f"{self.client.address}: info is not a dict: {quoted(info)}")
-        return info
+        try:
+            info = self._decode(told)
+            if isinstance(info, dict):
+                return info
+            error: Any = f"expected a dict, not {quoted(info)}"
+        except (RlwireError, TypeError, ValueError, BufferError) as problem:
+            error = problem
+        if not self._info_dropped:
+            self._info_dropped = True
+            logger.warning("%s: an info is left out: %s", self.client.address, error)
+        return {}
 
     def _observation(self, seen: dict[str, Any]) -> Any:
         if self._alone is not None:
@@ -334,7 +358,7 @@ class Signal:
         if not found:
             return
         lone = found.get(name)
-        if lone is not None and not len(lone.shape) and lone.dtype != codec.DataType.STRING:
+        if lone is not None and not len(lone.shape) and lone.dtype < codec.DataType.STRING:
             self.alone = name
             return
         self.space = space_of_specs(found, name)
@@ -365,9 +389,9 @@ def matching_structure(
             )
         if ours.dtype != theirs.dtype or not _fits(ours.shape, theirs.shape):
             raise EncodeError(
-                f"the {what} {ours.name!r} is {codec.DataType(theirs.dtype).name} of shape "
-                f"{tuple(theirs.shape)} at the server, and {codec.DataType(ours.dtype).name} of "
-                f"shape {tuple(ours.shape)} in {space}"
+                f"the {what} {ours.name!r} is {getattr(theirs.dtype, 'name', theirs.dtype)} of "
+                f"shape {tuple(theirs.shape)} at the server, and {ours.dtype.name} of shape "
+                f"{tuple(ours.shape)} in {space}"
             )
     missing = [name for name in specs if name not in structure.names]
     if missing and not partial:
@@ -403,6 +427,17 @@ def _nested(value: Any, what: str) -> Any:
 
 
 def _leaf(spec: TensorSpec, what: str) -> Any:
+    try:
+        return _leaf_space(spec, what)
+    except EncodeError:
+        raise
+    except (ValueError, AssertionError, OverflowError, TypeError) as error:
+        raise EncodeError(
+            f"the {what} {quoted(spec.name)} is no space of Gymnasium: {error}; pass {what}_space="
+        ) from None
+
+
+def _leaf_space(spec: TensorSpec, what: str) -> Any:
     shape = tuple(map(int, spec.shape))
     if any(size < 0 for size in shape) or (spec.dtype == codec.DataType.STRING and shape):
         raise EncodeError(
@@ -411,7 +446,13 @@ def _leaf(spec: TensorSpec, what: str) -> Any:
         )
     if spec.dtype == codec.DataType.STRING:
         return text_of(None, spaces)
-    dtype = codec.numpy_dtype(spec.dtype)  # raises for messages
+    if spec.dtype == codec.DataType.PROTO:
+        raise EncodeError(
+            f"the {what} {quoted(spec.name)} is a message of protobuf, which no space carries: "
+            + ("pass observation_space=, a Dict without it, or " if what != "action" else "")
+            + "use rlwire.connect"
+        )
+    dtype = codec.numpy_dtype(spec.dtype)
     if dtype.kind == "b":
         return spaces.Box(0, 1, shape, np.bool_)
     low, high = codec.bounds(spec)
@@ -419,11 +460,18 @@ def _leaf(spec: TensorSpec, what: str) -> Any:
         low = dtype.type(-np.inf) if spec.min is None else low
         high = dtype.type(np.inf) if spec.max is None else high
     elif spec.max is not None and spec.min is not None:
-        if not shape:
+        # Gymnasium counts a Discrete's values in its own dtype, a MultiDiscrete's in int64.
+        if not shape and int(high) - int(low) < np.iinfo(dtype).max:
             return spaces.Discrete(int(high) - int(low) + 1, start=int(low), dtype=dtype.type)
         least, most = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
-        if dtype == np.int8 and not least.any() and (most == 1).all():
+        if dtype == np.int8 and 0 not in shape and not least.any() and (most == 1).all():
             return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
-        if dtype == np.int64 and what == "action" and len(shape) == 1:
+        counts = most.astype(object) - least.astype(object)
+        if (
+            dtype == np.int64
+            and what == "action"
+            and len(shape) == 1
+            and (counts < 2**63 - 1).all()
+        ):
             return spaces.MultiDiscrete(most - least + 1, start=least)
     return spaces.Box(np.broadcast_to(low, shape), np.broadcast_to(high, shape), shape, dtype.type)

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,11 +19,19 @@ from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import EnvironmentStateType, Settings, StepResult
 from rlwire.dm_env_rpc.client import StatusError
 from rlwire.dm_env_rpc.properties import Properties, pictures_of
-from rlwire.dm_env_rpc.spaces import Structure, info_spec, of_number, structure_of
+from rlwire.dm_env_rpc.spaces import (
+    TRUNCATED,
+    Structure,
+    info_spec,
+    of_number,
+    plain_setting,
+    structure_of,
+)
 from rlwire.environments.driver import Driven, driver_of, is_environment
 from rlwire.environments.infos import InfoCodec
 from rlwire.environments.trees import tree_of
 from rlwire.errors import EncodeError, LimitExceeded, on_error, quoted, text_of
+from rlwire.limits import DEFAULT
 from rlwire.sessions.dm_env_rpc import Code
 from rlwire.transports.deferred import DeferredReply
 
@@ -117,6 +125,7 @@ class EnvironmentWorlds:
         self._make: Callable[..., Any] = (lambda: make) if self.lends else make
         self._lent = threading.Lock()
         self.accepts = frozenset((*accepts, "seed"))
+        self.sampled = False  # whether `sample` has made an environment: `Server.check` needs none
         self._open = False  # whether the factory accepts any argument
         self._required: dict[str, bool] = {}
         self._read_signature()
@@ -161,7 +170,10 @@ class EnvironmentWorlds:
 
     def sample(self) -> EnvironmentWorld | None:
         """Return a world made without settings; None if some are required."""
-        return None if any(self._required.values()) else self({})
+        if any(self._required.values()):
+            return None
+        self.sampled = True
+        return self({})
 
     def sort(
         self, settings: Settings, takes_seed: bool = True, creating: bool = False
@@ -184,7 +196,7 @@ class EnvironmentWorlds:
         made_with: Settings = {}
         others: Settings = {}
         for name, value in settings.items():
-            plain = value.item() if isinstance(value, np.generic) else value
+            plain = plain_setting(value)
             (made_with if _first(name) in self._arguments else others)[name] = plain
         start = _nest(others)
         seed = start.get("seed")
@@ -465,8 +477,9 @@ class EnvironmentAgent:
                 self._shown.actions, {**self._shown.observations, uid: self._info_spec}
             )
 
-    def whole(self) -> None:
+    def whole(self, max_sent: int) -> None:
         """Add the spaces to `specs`, and infos to results: the client is `rlwire.make`."""
+        self._codec = InfoCodec(replace(DEFAULT, message=max_sent // 2))
         self._show(True)
 
     def join(self, own: Settings) -> None:
@@ -531,6 +544,8 @@ class EnvironmentAgent:
         discount = 0.0 if terminated else 1.0
         if self._has_discount:
             discount = info.get("discount")
+        elif terminated and truncated:
+            return self._result(state, observation, reward, discount, info, both=True)
         return self._result(state, observation, reward, discount, info)
 
     def _result(
@@ -540,8 +555,12 @@ class EnvironmentAgent:
         reward: Any,
         discount: Any,
         info: Mapping[str, Any],
+        both: bool = False,
     ) -> StepResult:
-        """Return a result; reward and discount are None in a first step."""
+        """Return a result; reward and discount are None in a first step.
+
+        `both`: whether a terminated step is truncated too.
+        """
         observations = self._observations.flatten(observation)
         if reward is None or discount is None:
             observations.update(self._first)
@@ -550,7 +569,12 @@ class EnvironmentAgent:
         if discount is not None and self._discount is not None:
             observations.update(self._discount.flatten(discount))
         # dm_env has no infos: the driver's info is reward and discount.
-        if info and self._infos and not self._has_discount:
+        if self._has_discount:
+            return StepResult(state, observations)
+        if both and self._unasked:
+            carried = info if self._infos and isinstance(info, Mapping) else {}
+            info = {**carried, TRUNCATED: True}
+        if info and (self._infos or (both and self._unasked)):
             if self._unasked:
                 encoded = np.frombuffer(self._codec.encode(info), np.uint8)
                 observations[self._info_spec.name] = encoded

@@ -119,6 +119,7 @@ class Server(StreamServer):
         if is_environment(worlds):
             worlds = EnvironmentWorlds(worlds)
         self.accepts: frozenset[str] | None = getattr(worlds, "accepts", None)
+        self._sampled = getattr(worlds, "sampled", False)
         most = options.get("max_connections", MAX_CONNECTIONS)
         most_each = options.get("max_connections_per_address", MAX_CONNECTIONS_PER_ADDRESS)
         # A call over the limit needs an open connection to receive its status.
@@ -153,7 +154,7 @@ class Server(StreamServer):
 
     def check(self) -> None:
         """Make a world without settings, and close it; a `StatusError` is only logged."""
-        if self._worlds.factory is None:
+        if self._worlds.factory is None or self._sampled:
             return
         try:
             world = self._worlds.factory({})
@@ -211,7 +212,8 @@ class DmEnvRpcService(Service):
         self._admission = admission or Admission(MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS)
         self._authorization = None if auth is None else authorization(auth)
         self._sessions: dict[str, Any] = {"limits": limits, "check_bounds": check_bounds}
-        self._calls = {"limits": limits, "max_sent": most_sent(limits, max_sent), **KEEP_ALIVE}
+        self.max_sent = most_sent(limits, max_sent)
+        self._calls = {"limits": limits, "max_sent": self.max_sent, **KEEP_ALIVE}
         self._lock = threading.Lock()
         self._named: dict[str, ServedWorld] = {}
         self._all: dict[ServedWorld, None] = {}
@@ -510,7 +512,7 @@ class DmEnvRpcHandler:
         whole = getattr(agent.environment, "whole", None)
         if self._whole and whole is not None:
             with on_error(lambda: self._service.leave(agent)), agent.served.call_lock:
-                whole()
+                whole(self._service.max_sent)
         self._log.info("%s: joined %s", self._peer, agent.served)
         self._agent, self._name = agent, request.world_name
         if self._closed:

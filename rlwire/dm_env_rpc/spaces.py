@@ -10,6 +10,7 @@ infinite are omitted. Complex numbers, objects, and spaces without a fixed struc
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,12 +19,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlwire.codecs.casting import cast
-from rlwire.codecs.dm_env_rpc import DataType, TensorSpec, bounds, make_spec, unflatten
+from rlwire.codecs.dm_env_rpc import (
+    AnyMessage,
+    DataType,
+    Settings,
+    TensorSpec,
+    bounds,
+    flatten,
+    make_spec,
+    unflatten,
+)
 from rlwire.environments.driver import Driven
+from rlwire.environments.infos import InfoCodec
 from rlwire.environments.spaces import DescribedSpaces, describe_both, spaces_of
 from rlwire.environments.trees import Leaf, Tree, tree_of
 from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
-from rlwire.limits import Limits
+from rlwire.limits import DEFAULT, Limits
 
 WHOLE = "rlwire-whole", "1"
 """gRPC metadata of `rlwire.make`, which requests spaces and infos from an rlwire server."""
@@ -32,12 +43,24 @@ INFO = "rlwire.info "
 """Name prefix of an extra observation for `rlwire.make`; the rest of the name is the spaces as JSON
 (`describe_both`). Its value is the info as MessagePack, sent unrequested in steps with an info."""
 
+TRUNCATED = "rlwire.truncated"
+"""Key of an info: the step is truncated too, though its state is TERMINATED."""
+
+_PACKED, _INTEGER = "rlwire/msgpack", "rlwire/integer"
+"""Types of messages that are settings between rlwire's ends, because no tensor carries them."""
+
+_BITS = 8192  # of an integer among settings
+
 _CANNOT = "which dm_env_rpc cannot describe"
 
 _CARRIED = ("b1", "f4", "f8", "i1", "i4", "i8", "u1", "u4", "u8")
+_TENSORS = frozenset(map(np.dtype, _CARRIED))
 _WIDER = {"f2": "f4", "i2": "i4", "u2": "u4"}
 
 Convert = Callable[[Any], Any]
+
+# A peer's few bytes must not become many objects or much memory.
+_settings = InfoCodec(dataclasses.replace(DEFAULT, expanded=1 << 24, items=1 << 16))
 
 
 def info_spec(driven: Driven) -> TensorSpec:
@@ -121,19 +144,82 @@ def _full(spec: TensorSpec, number: float) -> Any:
     return np.clip(np.full(shape, number, np.asarray(low).dtype), low, high)
 
 
-def _number_to_wire(name: str, wire: np.dtype[Any]) -> Convert:
+def reset_settings(seed: int | None, options: Mapping[str, Any] | None, ours: bool) -> Settings:
+    """Return the settings of a reset; EncodeError for what cannot be sent unchanged.
+
+    `ours`: whether the server is rlwire's, whose `plain_setting` decodes what no tensor carries.
+    """
+    settings: Settings = {}
+    if seed is not None:
+        settings["seed"] = int(seed)
+    if options and ours:
+        _add_options("options", dict(options), settings)
+    elif options:
+        settings |= flatten({"options": dict(options)}, strict=False)
+    for name, value in settings.items():
+        if type(value) is int and not -(2**63) <= value < 2**64:
+            if not ours or value.bit_length() >= _BITS:
+                raise EncodeError(f"{name}: expected an integer of 64 bits, got {quoted(value)}")
+            data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+            settings[name] = AnyMessage(_INTEGER, data)
+    return settings
+
+
+def _add_options(name: str, value: Any, settings: Settings) -> None:
+    nested = isinstance(value, Mapping) and value and name.count(".") < DEFAULT.depth - 1
+    if nested and all(isinstance(key, str) and "." not in key for key in value):
+        for key, each in value.items():
+            _add_options(f"{name}.{key}", each, settings)
+        return
+    dtype = value.dtype if isinstance(value, (np.ndarray, np.generic)) else None
+    carried = type(value) in (bool, int, float) or (dtype is not None and dtype in _TENSORS)
+    if not (carried or (type(value) is str and value[-1:] != "\0")):
+        try:
+            value = AnyMessage(_PACKED, _settings.checked(value))
+        except RlwireError as error:
+            raise EncodeError(f"{name} cannot be sent: {error}") from None
+    settings[name] = value
+
+
+def plain_setting(value: Any) -> Any:
+    """Return the Python value of a received setting."""
+    if isinstance(value, AnyMessage) and value.type_url == _PACKED:
+        return _settings.decode(value.value)
+    if isinstance(value, AnyMessage) and value.type_url == _INTEGER:
+        if len(value.value) > _BITS // 8:
+            raise DecodeError(f"an integer of {len(value.value)} bytes, expected {_BITS // 8}")
+        return int.from_bytes(value.value, "little", signed=True)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _number_to_wire(name: str, wire: np.dtype[Any], exact: bool = True) -> Convert:
     scalar = wire.type
     floating = wire.kind == "f"
 
     def to_wire(value: Any) -> Any:
         kind = type(value)
-        if kind is scalar or (kind is np.ndarray and value.dtype == wire):
+        if kind is scalar or (exact and kind is np.ndarray and value.dtype == wire):
             return value
         if floating and kind is float:  # as most rewards are
             return scalar(value)
+        if not exact:
+            return scalar(_real(value, name))
         return cast(value, wire, repr(name))
 
     return to_wire
+
+
+def _real(value: Any, name: str) -> float:
+    """Return any single number as a float."""
+    try:
+        array = np.asarray(value)
+        if array.size == 1 and array.dtype.kind in "biufO":
+            number = array.item()
+            if not isinstance(number, (str, bytes)):
+                return float(number)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise EncodeError(f"{name!r} must be one number, not {quoted(value)}")
 
 
 def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
@@ -149,7 +235,7 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     spec = make_spec(name, shape, wire, low, high)
     lone = leaf.lone and not shape
     if lone and wire == native:
-        return Tensor(spec, _number_to_wire(name, wire), native.type)
+        return Tensor(spec, _number_to_wire(name, wire, leaf.space is not None), native.type)
 
     def to_native(value: Any) -> Any:
         if wire != native:

@@ -286,6 +286,8 @@ class Http2Session(frames.Http2Endpoint):
 
     def _stream_failed(self, number: int, error: Exception) -> list[Any]:
         """Section 5.4.2: other streams continue."""
+        if self.closed:  # by the inner session's error, which ends the only call
+            raise error
         self._count_reset()  # CVE-2025-8671
         stream = self.streams.get(number)
         if stream is None:

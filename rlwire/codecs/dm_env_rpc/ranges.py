@@ -56,6 +56,8 @@ def _received(spec: TensorSpec, which: str, bound: Any, dtype: np.dtype[Any]) ->
         raise EncodeError(
             f"{_shown(spec)} has dtype {dtype}, but its {which} has dtype {array.dtype}"
         )
+    if dtype.kind == "f" and np.isnan(array).any():  # bounds nothing
+        array = np.where(np.isnan(array), dtype.type(-np.inf if which == "min" else np.inf), array)
     if array.size == 1:
         return array.reshape(-1)[0]
     _check_shape(spec, which, array.shape)

@@ -469,7 +469,13 @@ cdef int _measure(Tensor *out, object value, int want, object dtype, bint compre
             return _measure_text(out, <str> value)
     elif isinstance(value, ProtoArray):
         return _measure_proto_array(out, value, compress, dims_limit)
-    return _measure_array(out, _as_array(value), want, dtype, compress, dims_limit, False, exact)
+    array = _as_array(value)
+    if exact and array.dtype.kind == "U" and isinstance(value, (list, tuple)):
+        for item in np.asarray(value, object).flat:
+            if not isinstance(item, str):  # NumPy would make text of it
+                raise EncodeError(f"expected only strings or only numbers, got a str and a "
+                                  f"{type(item).__qualname__}")
+    return _measure_array(out, array, want, dtype, compress, dims_limit, False, exact)
 
 
 cdef int measure(Tensor *out, object value, int data_type, uint32_t dims_limit) except -1:

@@ -1,0 +1,187 @@
+"""Between rlwire's own ends: infos, both flags, any rewards, seeds and options."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlwire
+from rlwire.dm_env_rpc import StatusError
+from rlwire.errors import EncodeError
+
+
+class Odd(gymnasium.Env):
+    """Returns what `results` and `info` say; counts how often it is made and closed."""
+
+    observation_space = spaces.Box(-1, 1, (2,))
+    action_space = spaces.Discrete(2)
+    made, closed = 0, 0
+    info: Any = None
+    result: Any = (1.0, False, False)
+    given: Any = None
+
+    def __init__(self) -> None:
+        Odd.made += 1
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        Odd.given = seed, options
+        return np.zeros(2, np.float32), Odd.info or {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2, np.float32), *Odd.result, Odd.info or {}
+
+    def close(self) -> None:
+        Odd.closed += 1
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    for name in ("made", "closed", "info", "result", "given"):
+        monkeypatch.setattr(Odd, name, getattr(Odd, name))
+    with contextlib.ExitStack() as stack:
+
+        def make(**options: Any) -> Any:
+            server = rlwire.serve(Odd, "dm-env-rpc://127.0.0.1:0", accepts=["options"], **options)
+            stack.enter_context(server)
+            return stack.enter_context(rlwire.make(server.url))
+
+        yield make
+
+
+def test_class_is_made_once_before_the_server_listens() -> None:
+    Odd.made = Odd.closed = 0
+    with rlwire.serve(Odd, "dm-env-rpc://127.0.0.1:0"):
+        assert (Odd.made, Odd.closed) == (1, 1)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    return {"k": nested(levels - 1)} if levels else {}
+
+
+ITSELF: dict[str, Any] = {"a": 1}
+ITSELF["me"] = ITSELF
+
+
+@pytest.mark.parametrize(
+    ("info", "received"),
+    [
+        ({"counts": {np.int64(3): 1}, "a": 1}, {"counts": {3: 1}, "a": 1}),
+        ({"visits": {number: 1 for number in range(20_000)}, "a": 1}, {"a": 1}),
+        ({"x": {"nd": True, "type": "<f4", "shape": [2], "data": b"12345678"}}, None),
+        ({"x": {"nd": 1, "type": 2, "shape": 3, "data": 4}}, None),
+        ({"deep": nested(65), "a": 1}, {"a": 1}),
+        (ITSELF, {"a": 1}),
+        ({"items": list(range(2**20 + 1)), "a": 1}, {"a": 1}),
+        ({"long": bytes(65 << 20), "a": 1}, {"a": 1}),
+        ({"none": {None: 1, (1, 2): 3}}, None),
+        ([1], {}),
+    ],
+)
+def test_info_that_cannot_be_carried_ends_no_step(
+    odd: Any, info: Any, received: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = info if received is None else received
+    Odd.info = info
+    env = odd()
+    assert env.reset()[1] == expected
+    assert [env.step(0)[4] for _ in range(2)] == [expected] * 2
+    logged = [each for each in caplog.messages if "left out" in each]
+    carried = isinstance(info, dict) and expected.keys() == info.keys()
+    assert len(logged) == (0 if carried else 1)
+
+
+@pytest.mark.parametrize("infos", [True, False])
+@pytest.mark.parametrize("flags", [*itertools.product([False, True, np.True_], repeat=2)])
+def test_both_flags_arrive(odd: Any, flags: tuple[Any, Any], infos: bool) -> None:
+    env = odd(infos=infos)
+    env.reset()
+    Odd.result, Odd.info = (1.0, *flags), {"a": 1}
+    _, _, terminated, truncated, info = env.step(0)
+    assert (terminated, truncated, info) == (*flags, {"a": 1} if infos else {})
+
+
+@pytest.mark.parametrize(
+    ("reward", "received"),
+    [
+        (np.array([1.5]), 1.5),
+        (np.array([[2]]), 2.0),
+        ([1.0], 1.0),
+        (10**30, 1e30),
+        (Fraction(1, 4), 0.25),
+        (Decimal("0.5"), 0.5),
+        (np.float16(3), 3.0),
+        (np.bool_(True), 1.0),
+    ],
+)
+def test_any_single_number_is_a_reward(odd: Any, reward: Any, received: float) -> None:
+    env = odd()
+    env.reset()
+    Odd.result = (reward, False, False)
+    assert env.step(0)[1] == received
+
+
+@pytest.mark.parametrize("reward", ["1", np.zeros(2), 1j, 10**400, [[1], [2, 3]], [None]])
+def test_reward_that_is_not_one_number_fails_its_step_alone(odd: Any, reward: Any) -> None:
+    env = odd()
+    env.reset()
+    Odd.result = (reward, False, False)
+    with pytest.raises(StatusError, match="'reward' must be one number"):
+        env.step(0)
+    Odd.result = (2.0, False, False)
+    env.reset()
+    assert env.step(0)[1] == 2.0
+
+
+@pytest.mark.parametrize("seed", [2**128 - 1, 2**64, 2**63, 0])
+def test_seed_arrives_whole(odd: Any, seed: int) -> None:
+    odd().reset(seed=seed)
+    assert Odd.given == (seed, None)
+
+
+@pytest.mark.each(
+    "value",
+    [
+        ["a", 1], [1, 2], [], {}, None, [[1], [2, 3]], b"x", [True, 1], 10**30, "a\0", 1.5, True,
+        {"b": {"c": [None]}}, {"a.b": 1}, {1: 2}, "x", 2**63,
+    ],
+)  # fmt: skip
+def test_option_arrives_as_it_was_given(value: Any) -> None:
+    with (
+        rlwire.serve(Odd, "dm-env-rpc://127.0.0.1:0", accepts=["options"]) as server,
+        rlwire.make(server.url) as env,
+    ):
+        env.reset(options={"value": value, "other": 1})
+    seed, options = Odd.given
+    assert (seed, options) == (None, {"value": value, "other": 1})
+    assert type(options["value"]) is type(value)
+
+
+def test_option_that_cannot_be_sent_is_named(odd: Any) -> None:
+    env = odd()
+    itself: dict[str, Any] = {}
+    itself["me"] = itself
+    for value in (object(), {1, 2}, itself, {"a": object()}):
+        with pytest.raises(EncodeError, match=r"options\.bad"):
+            env.reset(options={"bad": value})
+    env.reset()
+
+
+def test_packed_options_need_no_less_acceptance() -> None:
+    with (
+        rlwire.serve(Odd, "dm-env-rpc://127.0.0.1:0", accepts=["options.level"]) as server,
+        rlwire.make(server.url) as env,
+    ):
+        env.reset(options={"level": ["a", 1]})
+        assert Odd.given == (None, {"level": ["a", 1]})
+        for options in ({"path": ["a", 1]}, {"a.b": 1}, {"path": {"a.b": 1}}):
+            with pytest.raises(StatusError, match="not accepted"):
+                env.reset(options=options)

@@ -1,0 +1,227 @@
+"""`rlwire.make` against servers of protobuf and grpcio, with any specs and any replies."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from dm_env_rpc.v1 import dm_env_rpc_pb2 as pb2
+from dm_env_rpc.v1 import dm_env_rpc_pb2_grpc, tensor_utils
+from gymnasium import spaces
+
+import rlwire
+from rlwire.errors import EncodeError, LimitExceeded, RemoteProtocolError, RlwireError
+
+Tensor = Any
+NAN, INF = float("nan"), float("inf")
+
+
+class Foreign(dm_env_rpc_pb2_grpc.EnvironmentServicer):
+    """One agent's specs, and `reply(uid)`, the tensor of an observation, None to leave it out."""
+
+    def __init__(self) -> None:
+        self.specs = pb2.ActionObservationSpecs()
+        self.reply: Callable[[int], Tensor] = lambda uid: tensor_utils.pack_tensor(np.float32(0))
+        self.asked: list[Any] = []
+
+    def Process(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        for request in requests:
+            self.asked.append(request)
+            kind = request.WhichOneof("payload")
+            response = pb2.EnvironmentResponse()
+            answer = getattr(response, kind)
+            answer.SetInParent()
+            if kind in ("join_world", "reset"):
+                answer.specs.CopyFrom(self.specs)
+            elif kind == "step":
+                answer.state = pb2.RUNNING
+                for uid in request.step.requested_observations:
+                    tensor = self.reply(uid)
+                    if tensor is not None:
+                        answer.observations[uid].CopyFrom(tensor)
+            yield response
+
+    def spec(self, name: str, dtype: int, shape: Any = (), **bounds: Any) -> None:
+        """Add an observation and an action."""
+        for specs in (self.specs.observations, self.specs.actions):
+            spec = specs[len(specs) + 1]
+            spec.name, spec.dtype = name, dtype
+            spec.shape.extend(shape)
+            for which, (field, values) in bounds.items():
+                array = getattr(getattr(spec, which), field).array
+                array.extend(values)
+
+
+@pytest.fixture
+def foreign() -> Iterator[tuple[Foreign, str]]:
+    servicer = Foreign()
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+    dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield servicer, f"dm-env-rpc://127.0.0.1:{port}"
+    server.stop(0).wait()
+
+
+LEAST, MOST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "bounds", "space"),
+    [
+        (pb2.INT64, (), {"min": ("int64s", [LEAST]), "max": ("int64s", [MOST])},
+         spaces.Box(LEAST, MOST, (), np.int64)),
+        (pb2.INT64, (2,), {"min": ("int64s", [LEAST]), "max": ("int64s", [MOST])},
+         spaces.Box(LEAST, MOST, (2,), np.int64)),
+        (pb2.UINT64, (), {"min": ("uint64s", [0]), "max": ("uint64s", [2**64 - 1])},
+         spaces.Box(0, 2**64 - 1, (), np.uint64)),
+        (pb2.FLOAT, (2,), {"min": ("floats", [NAN]), "max": ("floats", [NAN, 1])},
+         spaces.Box(np.float32([-INF, -INF]), np.float32([INF, 1]))),
+        (pb2.DOUBLE, (), {"min": ("doubles", [NAN])}, spaces.Box(-INF, INF, (), np.float64)),
+    ],
+)  # fmt: skip
+def test_valid_bounds_make_a_space(
+    foreign: Any, dtype: int, shape: Any, bounds: Any, space: Any
+) -> None:
+    server, url = foreign
+    server.spec("a", dtype, shape, **bounds)
+    value = np.zeros(shape, space.dtype)
+    server.reply = lambda uid: tensor_utils.pack_tensor(value)
+    with rlwire.make(url) as env:
+        assert env.action_space == spaces.Dict({"a": space})
+        np.testing.assert_array_equal(env.reset()[0]["a"], value)
+        assert env.step({"a": value})[0].keys() == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "facts"),
+    [
+        (("a", pb2.FLOAT, [1] * 40), LimitExceeded, ["dims", "33", "[1].shape"]),
+        (("a", pb2.FLOAT, (-1, -1)), RemoteProtocolError, ["'a'", "(-1, -1)"]),
+        (("a", pb2.PROTO), EncodeError, ["'a'", "observation_space="]),
+        (("reward", pb2.PROTO), EncodeError, ["'reward'", "rlwire.connect"]),
+        (("a", 77), EncodeError, ["77"]),
+    ],
+)
+def test_invalid_specs_are_errors_of_ours(
+    foreign: Any, spec: Any, error: type[RlwireError], facts: list[str]
+) -> None:
+    server, url = foreign
+    server.spec(*spec)
+    with pytest.raises(error) as caught:  # at once, long before the timeout
+        rlwire.make(url, timeout=600)
+    assert all(fact in str(caught.value) for fact in facts), caught.value
+
+
+def test_reply_without_a_requested_observation_is_a_protocol_error(foreign: Any) -> None:
+    server, url = foreign
+    server.spec("a", pb2.FLOAT)
+    server.reply = lambda uid: None
+    with rlwire.make(url) as env:
+        with pytest.raises(RemoteProtocolError, match="'a'"):
+            env.reset()
+        server.reply = lambda uid: tensor_utils.pack_tensor(np.float32(1))
+        env.reset()
+        server.reply = lambda uid: None
+        with pytest.raises(RemoteProtocolError, match="'a'"):
+            env.step({"a": np.zeros((), np.float32)})
+
+
+@pytest.mark.parametrize("value", [[], ["a", 1], [1, "a"], None, 2**64, {"b": ["a", 1]}])
+def test_options_that_no_tensor_carries_are_refused_by_name(foreign: Any, value: Any) -> None:
+    server, url = foreign
+    server.spec("a", pb2.FLOAT)
+    with rlwire.make(url) as env:
+        if value == []:
+            env.reset(seed=3, options={"level": [1, 2], "name": "x"})
+            assert server.asked[-2].reset.settings["options.level"].int64s.array == [1, 2]
+            return
+        with pytest.raises(EncodeError, match=r"options\.level"):
+            env.reset(options={"level": value})
+        with pytest.raises(EncodeError, match="seed"):
+            env.reset(seed=2**128 - 1)
+        env.reset(seed=2**63)
+
+
+NAMES = [
+    *("observation", "reward", "discount", "a", "a.b", "b", "0", "1", "observation.0", "", ".."),
+    *("reward.x", "discount.y", "rlwire.info {}", "action"),
+    'rlwire.info {"observation":{"discrete":2},"action":{"discrete":2}}',
+]
+FIELDS = ["floats", "doubles", "int8s", "int32s", "int64s", "uint8s", "uint32s", "uint64s"]
+FLOATS = [0, 1, -1, NAN, INF, -INF, 3e38]
+POOLS: dict[str, list[Any]] = {
+    "floats": FLOATS,
+    "doubles": [*FLOATS, 1e308],
+    "int32s": [0, 1, -(2**31), 2**31 - 1],
+    "int64s": [0, 1, LEAST, MOST],
+    "uint32s": [0, 1, 2**32 - 1],
+    "uint64s": [0, 1, 2**63, 2**64 - 1],
+}
+SHAPES = [(), (), (), (1,), (2,), (0,), (-1,), (2, 3), (3, -1), (2, 0), (1,) * 33, (10**5,) * 2]
+
+
+def any_spec(choose: random.Random, spec: Any) -> None:
+    spec.name, spec.dtype = choose.choice(NAMES), choose.choice([*range(12), 77])
+    spec.shape.extend(choose.choice(SHAPES))
+    for bound in (spec.min, spec.max):
+        if choose.random() < 0.5:
+            continue
+        own = 1 <= spec.dtype <= 8 and choose.random() < 0.85
+        field = FIELDS[spec.dtype - 1] if own else choose.choice(FIELDS)
+        count = choose.choice([0, 1, 1, 1, 2])
+        if field in POOLS:
+            getattr(bound, field).array.extend(choose.choices(POOLS[field], k=count))
+        else:
+            getattr(bound, field).array = bytes(choose.choices([0, 1, 127, 128, 255], k=count))
+
+
+def any_tensor(choose: random.Random, spec: Any) -> Any:
+    shape = [choose.choice([0, 1, 3]) if size < 0 else size for size in spec.shape]
+    dtype = spec.dtype if choose.random() < 0.8 else choose.randint(1, 10)
+    if np.prod(shape or [1]) > 1e4 or choose.random() < 0.1 or not 1 <= dtype <= 11:
+        return None
+    if dtype == pb2.PROTO:
+        tensor = pb2.Tensor(shape=shape)
+        tensor.protos.array.add()
+        return tensor
+    if dtype == pb2.STRING:
+        return tensor_utils.pack_tensor(np.full(shape, choose.choice(["", "abc"])))
+    kind = np.dtype(tensor_utils.data_type_to_np_type(dtype))
+    value = choose.choice([0, 1, 2, *([NAN, 1e30] if kind.kind == "f" else [])])
+    tensor = tensor_utils.pack_tensor(np.full(shape, value, kind))
+    if choose.random() < 0.05:
+        tensor.shape[:] = [2**20, 2**20]
+    return tensor
+
+
+@pytest.mark.parametrize("start", range(0, 300, 75))
+def test_any_specs_and_replies_end_in_steps_or_errors_of_ours(foreign: Any, start: int) -> None:
+    server, url = foreign
+    played = 0
+    for seed in range(start, start + 75):
+        choose = random.Random(seed)
+        server.specs = specs = pb2.ActionObservationSpecs()
+        for group, most in ((specs.observations, 3), (specs.actions, 2)):
+            for uid in range(1, choose.randint(0, most) + 1):
+                any_spec(choose, group[uid])
+        server.reply = lambda uid, choose=choose, specs=specs: any_tensor(
+            choose, specs.observations[uid]
+        )
+        try:
+            with rlwire.make(url, timeout=600, copy=seed % 2 == 0) as env:
+                env.reset()
+                env.step(env.action_space.sample())
+                played += 1
+        except RlwireError:
+            pass
+        except (ValueError, OverflowError) as error:  # Gymnasium's sample() of wide bounds
+            frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+            assert "sample" in frames, (seed, frames)
+    assert played
