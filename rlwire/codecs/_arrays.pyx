@@ -155,7 +155,7 @@ cdef object foreign_array(object value):
     return None
 
 
-def assign(cnp.ndarray array, Py_ssize_t place, object value):
+def assign(cnp.ndarray array not None, Py_ssize_t place, object value):
     """Write a value with the dtype and shape of an array's row to it; return False for others."""
     cdef cnp.ndarray given
     cdef int i, overflow = 0, dims = cnp.PyArray_NDIM(array) - 1

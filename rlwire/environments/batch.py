@@ -20,13 +20,8 @@ from rlwire.errors import EncodeError, quoted
 Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
 """Positional and keyword arguments of a call."""
 
-Infos: TypeAlias = list[tuple[int, dict[str, Any]]]
-"""Pairs of an environment's number and its info; empty infos are left out."""
-
-
-def is_last(info: Any) -> bool:
-    """Return whether an info is that of an ended episode, whose observation is in `finals`."""
-    return type(info) is dict and info.get("final_obs") is ...
+Infos: TypeAlias = list[tuple[int, dict[str, Any], bool]]
+"""Environments' numbers, infos that are not empty, and whether each is a `final_info`."""
 
 
 class Shared(NamedTuple):
@@ -162,11 +157,11 @@ class Batch:
             self.over[place] = True
             if self._same:
                 shared.finals.write(place, observation)
-                infos.append((place, {"final_obs": ..., "final_info": info}))
+                infos.append((place, info, True))
                 return True
         self._write(place, observation)
         if info:
-            infos.append((place, info))
+            infos.append((place, info, False))
         return False
 
     def _begin(self, place: int, infos: Infos, **arguments: Any) -> None:
@@ -177,7 +172,7 @@ class Batch:
         observation, info = outcome
         self._write(place, observation)
         if info:
-            infos.append((place, info))
+            infos.append((place, info, False))
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
         results = []

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs import msgpack
-from rlwire.environments.batch import Arguments, Batch, Infos, Shared, is_last
+from rlwire.environments.batch import Arguments, Batch, Infos, Shared
 from rlwire.environments.infos import InfoCodec
 from rlwire.environments.spaces import describe, space_of
 from rlwire.errors import ConnectionClosed, PeerError, encodable, on_error, shown, text_of
@@ -140,7 +140,7 @@ class WorkerPart:
             found = self._answer()
         except OSError:
             return self._replace()
-        return [_info(*each) for each in found or ()]
+        return [(place, _codec.decode(info), last) for place, info, last in found or ()]
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
         self._ask(_CALL, [name, [each and [list(each[0]), dict(each[1])] for each in arguments]])
@@ -242,15 +242,15 @@ class WorkerPart:
         died: dict[str, Any] = {"died": True}
         if self._asked == _RESET:
             seeds, options, mask = self._reset
-            lost = [(place, died) for place, asked in enumerate(mask) if not asked]
+            lost = [(place, died, False) for place, asked in enumerate(mask) if not asked]
             return lost + self._reset_all(seeds, options)
         shared = self.shared
         shared.observations.keep()
-        infos: Infos = [(place, died) for place in range(self.size)]
-        if self.mode == "SameStep":
+        same = self.mode == "SameStep"
+        infos: Infos = [(place, died, same) for place in range(self.size)]
+        if same:
             for place in range(self.size):
                 shared.finals.write(place, shared.observations.read(place))
-            infos = [(place, {"final_obs": ..., "final_info": died}) for place, _ in infos]
             infos += self._reset_all([None] * self.size, None)
         shared.rewards[:] = 0.0
         shared.terminations[:] = False
@@ -319,11 +319,6 @@ def _read(sock: socket.socket) -> Any:
     return _codec.decode(_exactly(sock, size))
 
 
-def _info(place: int, last: bool, data: bytes) -> tuple[int, dict[str, Any]]:
-    info = _codec.decode(data)
-    return place, {"final_obs": ..., "final_info": info} if last else info
-
-
 def _exactly(sock: socket.socket, size: int) -> bytearray:
     data = bytearray(size)
     view = memoryview(data)
@@ -365,6 +360,7 @@ def _work(
             _fail(there, len(environments), error)
             return
         there.sendall(_DONE)
+        replied = False
         while what := _one(there):
             try:
                 if what == _STEP:
@@ -374,18 +370,15 @@ def _work(
                 else:
                     there.sendall(_MORE + _framed(batch.call(*_read(there))))
                     continue
-                answer = _MORE + _framed(list(map(_sent, infos))) if infos else _DONE
+                sent = [[place, _codec.encode(info), last] for place, info, last in infos]
+                answer = _MORE + _framed(sent) if sent else _DONE
             except BaseException as error:
                 _fail(there, batch.place, error)
                 continue
-            show()
+            if not replied:
+                show()
+                replied = True
             there.sendall(answer)
-
-
-def _sent(found: tuple[int, Any]) -> list[Any]:
-    place, info = found
-    last = is_last(info)
-    return [place, last, _codec.encode(info["final_info"] if last else info)]
 
 
 def _fail(there: socket.socket, place: int, error: BaseException) -> None:

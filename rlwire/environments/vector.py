@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.environments.batch import Arguments, Batch, EndpointBatch, Infos, Shared, is_last
+from rlwire.environments.batch import Arguments, Batch, EndpointBatch, Shared
 from rlwire.environments.columns import Columns
 from rlwire.environments.loading import load_environment
 from rlwire.environments.processes import Make, Memory, WorkerPart
@@ -34,6 +34,7 @@ with optional("gymnasium", "gym"):
 logger = logging.getLogger(__name__)
 
 Part = Batch | WorkerPart
+NumberedInfos = list[tuple[int, dict[str, Any]]]
 
 LARGE = 131072  # bytes: workers' batches of observations of this size and more are not copied
 LENT = 3  # batches to lend: one is being written, and programs often keep two
@@ -60,7 +61,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         )
         self._shared = shared
         self.copies = copy
-        self.infos: Infos = []
+        self.infos: NumberedInfos = []
         self._doing = ""  # name of the call in progress
         self._logged = False  # whether an info that does not fit was logged
         self.num_envs = sum(part.size for part in parts)
@@ -144,7 +145,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         observations = self._shared.observations
         return observations.lend() if self.copies else observations.value
 
-    def advance(self, actions: Any) -> list[tuple[int, dict[str, Any]]]:
+    def advance(self, actions: Any) -> NumberedInfos:
         """Step all environments; return pairs of number and info, without empty infos."""
         self._check_done()
         self._shared.actions.fill(actions)
@@ -166,9 +167,9 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
                 f"environments"
             )
 
-    def _finish(self) -> Infos:
+    def _finish(self) -> NumberedInfos:
         """Wait for all parts; then return the infos, or raise the first error."""
-        infos: Infos = []
+        infos: NumberedInfos = []
         failed: Exception | None = None
         for start, part in self._parts:
             try:
@@ -176,16 +177,17 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
             except Exception as error:
                 failed = failed or error
                 continue
-            for place, info in found:
-                if is_last(info):
-                    info = {**info, "final_obs": self._shared.finals.read(start + place)}
+            for place, info, last in found:
+                if last:
+                    observation = self._shared.finals.read(start + place)
+                    info = {"final_obs": observation, "final_info": info}
                 infos.append((start + place, info))
         self._doing = ""
         if failed is not None:
             raise failed
         return infos
 
-    def _infos(self, found: Infos) -> dict[str, Any]:
+    def _infos(self, found: NumberedInfos) -> dict[str, Any]:
         infos: dict[str, Any] = {}
         for place, info in found:
             try:
