@@ -24,6 +24,9 @@ Infos: TypeAlias = list[tuple[int, dict[str, Any], bool]]
 """Environments' numbers, infos that are not empty, and whether each is a `final_info`."""
 
 
+_INVALID = (ArithmeticError, TypeError, ValueError)  # of assignments of what users return
+
+
 class Shared(NamedTuple):
     """The columns of a vector; in mode "SameStep", `finals` has the last observations."""
 
@@ -148,11 +151,9 @@ class Batch:
         try:
             observation, shared.rewards[place], terminated, truncated, info = outcome
             shared.terminations[place], shared.truncations[place] = terminated, truncated
-        except (ArithmeticError, TypeError, ValueError) as error:
-            raise EncodeError(
-                f"{shared.observations.name(place)}: step must return an observation, a number, "
-                f"two booleans and an info, not {quoted(outcome)}: {error}"
-            ) from error
+        except _INVALID as error:
+            expected = "step must return an observation, a number, two booleans and an info"
+            raise self._wrong(place, expected, outcome, error) from error
         if terminated or truncated:
             self.over[place] = True
             if self._same:
@@ -169,10 +170,18 @@ class Batch:
 
     def _begun_anew(self, place: int, outcome: Any, infos: Infos) -> None:
         self.over[place] = False
-        observation, info = outcome
+        try:
+            observation, info = outcome
+        except _INVALID as error:
+            expected = "reset must return an observation and an info"
+            raise self._wrong(place, expected, outcome, error) from error
         self._write(place, observation)
         if info:
             infos.append((place, info, False))
+
+    def _wrong(self, place: int, expected: str, outcome: Any, error: Exception) -> EncodeError:
+        name = self._shared.observations.name(place)
+        return EncodeError(f"{name}: {expected}, not {quoted(outcome)}: {error}")
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
         results = []

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.error import ClosedEnvironmentError
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
@@ -168,6 +169,41 @@ def test_an_error_of_one_leaves_no_answer_unread(where: str) -> None:
             each.startswith("finish") for each in log
         )
         envs.step([0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "observation", [np.ones(1, np.float32), np.ones(4, complex), None, {"x": np.ones(4)}]
+)
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_observation_that_does_not_fit_the_batch_is_refused(
+    mode: AutoresetMode, observation: Any
+) -> None:
+    points, makes, _ = several(2)
+    with remote(makes, mode=mode) as envs:
+        before = envs.reset(seed=1)[0]
+        for outcome in ((observation, 0.0, False, False, {}), (observation, 0.0, True, False, {})):
+            points[1].finish = lambda outcome=outcome: outcome  # type: ignore[method-assign]
+            with pytest.raises(EncodeError, match=r"environment 1: the observation .*float32.*4,"):
+                envs.step([0, 0])
+            del points[1].finish
+            np.testing.assert_array_equal(envs.reset(seed=1)[0], before)
+        points[1].finish = lambda: (before[1], "none", False, False)  # type: ignore[method-assign]
+        with pytest.raises(EncodeError, match="environment 1: step must return"):
+            envs.step([0, 0])
+
+
+def test_closed_environment_asks_its_endpoint_for_nothing() -> None:
+    (point,), (make,), log = several(1)
+    env = make()
+    env.reset()
+    log.clear()
+    env.close()
+    for call in (env.reset, functools.partial(env.step, 0), env.render):
+        with pytest.raises(ClosedEnvironmentError):
+            call()
+    env.close()
+    assert point.closed
+    assert not log
 
 
 def test_those_that_were_made_are_closed_if_another_fails() -> None:

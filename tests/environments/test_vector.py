@@ -912,6 +912,16 @@ def test_refused_observation_names_the_environment_and_its_space(way: dict[str, 
         assert part in str(caught.value)
 
 
+def test_reset_of_the_old_interface_is_refused(way: dict[str, Any]) -> None:
+    class Old(Nested):
+        def reset(self, **arguments: Any) -> Any:
+            return super().reset(**arguments)[0], {}, "more"
+
+    with local([Nested, Nested, Old], **way) as envs:
+        with pytest.raises((EncodeError, PeerError), match="environment 2: reset must return"):
+            envs.reset()
+
+
 def test_closed_vector_says_so_and_starts_nothing(way: dict[str, Any]) -> None:
     with local(makes(3), **way) as envs:
         envs.reset()
