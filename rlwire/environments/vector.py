@@ -207,8 +207,10 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
                 place, shown(text_of(error)),
             )  # fmt: skip
         for key, value in info.items() if isinstance(info, Mapping) else ():
-            with contextlib.suppress(Exception):
-                infos = self._add_info(infos, {key: value}, place)
+            last = key == "final_info" and isinstance(value, Mapping)
+            for each in [{name: value[name]} for name in value] if last else [value]:
+                with contextlib.suppress(Exception):
+                    infos = self._add_info(infos, {key: each}, place)
         return infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:

@@ -768,24 +768,30 @@ def test_values_that_cannot_be_carried_are_errors_and_the_rest_goes_on() -> None
 class Mixed(Nested):
     """Infos of one kind here and of another kind there."""
 
-    def __init__(self, info: Any) -> None:
-        super().__init__()
+    def __init__(self, info: Any, ends: int) -> None:
+        super().__init__(ends)
         self.info = info
 
     def step(self, action: Any) -> Any:
         return *super().step(action)[:4], self.info
 
 
+@pytest.mark.parametrize("mode", MODES)
 def test_info_that_does_not_fit_the_others_is_left_out(
-    way: dict[str, Any], caplog: pytest.LogCaptureFixture
+    way: dict[str, Any], mode: AutoresetMode, caplog: pytest.LogCaptureFixture
 ) -> None:
+    last = mode is AutoresetMode.SAME_STEP
     itself: dict[str, Any] = {"b": 2}
     itself["me"] = itself
     infos = [{"a": 1, "b": 1, "final_obs": 5}, {"a": "text", "b": 2}, itself, [1, 2]]
-    with local([functools.partial(Mixed, info) for info in infos], **way) as envs:
+    makes = [functools.partial(Mixed, info, ends=1 if last else 9) for info in infos]
+    with local(makes, **way, mode=mode) as envs:
         envs.reset()
         for _ in range(2):
             found = envs.step(actions(4, 0))[-1]
+            if last:
+                assert found["_final_obs"].all()
+                found = found["final_info"]
             assert found["a"].tolist() == [1, 0, 0, 0]
             assert found["b"].tolist() == [1, 2, 2, 0]
             assert found["final_obs"].tolist() == [5, None, None, None]
@@ -917,9 +923,9 @@ def test_reset_of_the_old_interface_is_refused(way: dict[str, Any]) -> None:
         def reset(self, **arguments: Any) -> Any:
             return super().reset(**arguments)[0], {}, "more"
 
-    with local([Nested, Nested, Old], **way) as envs:
-        with pytest.raises((EncodeError, PeerError), match="environment 2: reset must return"):
-            envs.reset()
+    refused = pytest.raises((EncodeError, PeerError), match="environment 2: reset must return")
+    with local([Nested, Nested, Old], **way) as envs, refused:
+        envs.reset()
 
 
 def test_closed_vector_says_so_and_starts_nothing(way: dict[str, Any]) -> None:
