@@ -172,7 +172,6 @@ def plain_socket(stack: contextlib.ExitStack, address: Any) -> socket.socket:
 
 
 def bare_client(stack: contextlib.ExitStack, address: Any, sizes: Sizes, loop: Any) -> InBlocks:
-    """Exchanges of callbacks alone."""
     sock, request = plain_socket(stack, address), bytes(sizes.request)
     recv_into, send, inbox = sock.recv_into, sock.send, bytearray(sizes.reply)
     begin = 0

@@ -70,7 +70,6 @@ def serve_echo_asyncio(reply: bytes) -> None:
 
 
 def ask_echo(port: int, stack: ExitStack, method: str, request: bytes) -> Exchange:
-    """A client of `serve_echo`."""
     channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", OPTIONS))
     requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     stack.callback(requests.put, None)

@@ -28,7 +28,6 @@ NUMBERS = {
 
 
 def split(datagram: bytes) -> list[list[str]]:
-    """The floor: fields, unchecked."""
     return [field.split(":") for field in datagram.decode().split(";")]
 
 
@@ -112,7 +111,6 @@ def plain_format(step: PlainStep) -> bytes:
 
 
 def bare_format(step: PlainStep) -> bytes:
-    """The same with no check at all."""
     return (
         f"{step.name}:{step.number}:{step.timestamp}:{step.step};obs={step.observation};"
         f"reward={step.reward};done={'true' if step.done else 'false'};extra={step.extra}"

