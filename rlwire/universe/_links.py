@@ -169,7 +169,7 @@ class Link:
         self._attempt: asyncio.Task[Any] | None = None
         self._calling = False
         self._closed = False
-        self._wanted: tuple[str | None, int | None, Mapping[str, Any] | None] | None = None
+        self._wanted: tuple[Any, ...] | None = None  # the arguments of the reset to send
         self._resets = 0
         self._env_id: str | None = None  # of the last reset
         self._entered: str | None = None  # the episode in the reply to a reset
@@ -225,7 +225,7 @@ class Link:
             self._mask()
             logger.info("%s: connected", self.remote.label)
             if self._wanted is None and self._resets:
-                self._wanted = self._env_id, None, None  # start an episode after a reconnect
+                self._wanted = (self._env_id,)  # start an episode after a reconnect
             self._send_reset()
         except Exception as error:
             self._note_failure(what, error, lost=False)
@@ -312,13 +312,11 @@ class Link:
 
     # Resets and actions.
 
-    def reset(
-        self, env_id: str | None, seed: int | None, options: Mapping[str, Any] | None = None
-    ) -> None:
-        """Request an episode as soon as the remote is connected; masked until it runs."""
+    def reset(self, env_id: str | None, *arguments: Any) -> None:
+        """Request an episode, by `RewarderClient.reset`, once connected; masked until it runs."""
         self._resets += 1
         self._env_id = env_id
-        self._wanted = env_id, seed, options
+        self._wanted = (env_id, *arguments)
         self._entered = None
         self._mask()
         if self.connected:
@@ -330,20 +328,14 @@ class Link:
         wanted, self._wanted = self._wanted, None
         client = self.client
         if wanted is not None and client is not None and not self._options.observer:
-            self._loop.create_task(self._reset(client, *wanted, self._resets))
+            self._loop.create_task(self._reset(client, wanted, self._resets))
 
-    async def _reset(
-        self,
-        client: AsyncRewarderClient,
-        env_id: str | None,
-        seed: int | None,
-        options: Mapping[str, Any] | None,
-        number: int,
-    ) -> None:
+    async def _reset(self, client: AsyncRewarderClient, wanted: Any, number: int) -> None:
         entered = failed = None
-        rate, env_id = self._options.rate, env_id or self.remote.env_id
+        env_id, *arguments = wanted
         try:
-            entered = await client.reset(env_id, seed, fps=rate, options=options)
+            env_id = env_id or self.remote.env_id
+            entered = await client.reset(env_id, *arguments, fps=self._options.rate)
         except Exception as error:
             failed = error
         if client is self.client and number == self._resets:

@@ -16,7 +16,13 @@ import pytest
 
 import rlwire
 from rlwire.codecs.rllink import Codec, EpisodesAndGetState, GetState, Ping, Pong
-from rlwire.errors import ConnectionClosed, DecodeError, LimitExceeded, RemoteProtocolError
+from rlwire.errors import (
+    ConnectionClosed,
+    DecodeError,
+    LimitExceeded,
+    RemoteProtocolError,
+    RlwireError,
+)
 from rlwire.limits import Limits
 from rlwire.rllink import AsyncClient, Client, Episode, Server, SetConfig, SetState
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -250,15 +256,24 @@ def test_play_finds_a_trainer_that_was_started_again() -> None:
     assert all(sum(map(len, batch)) == 8 for batch in second.batches[:-1])
 
 
-def test_a_learner_that_fails_stops_its_server(caplog: Any) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("no gradient"), SystemExit("no gradient")])
+def test_failed_learner_stops_its_server_with_an_error(error: BaseException, caplog: Any) -> None:
     class Failing(Counting):
         def learn(self, episodes: list[Episode]) -> SetState:
-            raise RuntimeError("no gradient")
+            raise error
 
-    with rlwire.serve(Failing(), "rllink://127.0.0.1:0") as server:
-        with rlwire.connect(server.url) as client, pytest.raises((ConnectionClosed, OSError)):
+    server = rlwire.serve(Failing(), "rllink://127.0.0.1:0")
+
+    def send() -> None:
+        eventually(lambda: server._stopping)
+        with rlwire.connect(server.url) as client:
             client.send([episode()])
-        assert server.wait(30)
+
+    with server, ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(send)
+        with pytest.raises(RlwireError, match="no gradient"):
+            server.serve_forever()
+        assert isinstance(sending.exception(30), (ConnectionClosed, OSError))
     assert "no gradient" in caplog.text
 
 

@@ -10,10 +10,12 @@ import signal
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from rlwire.errors import RlwireError
 from rlwire.rlx import Server as RLXServer
 from rlwire.serving.serving import BackgroundServer, Service, StreamServer
 from rlwire.sessions import rlx
@@ -109,7 +111,7 @@ def test_a_server_that_cannot_start_closes_its_listener(workers, monkeypatch):
     gc.collect()  # a socket that is left open warns, which is an error
 
 
-@pytest.mark.parametrize("how", ["signal", "stop"])
+@pytest.mark.parametrize("how", ["signal", "stop", "error"])
 def test_serving_until_told_otherwise(how, caplog):
     caplog.set_level("INFO")
     server = Server()
@@ -119,12 +121,15 @@ def test_serving_until_told_otherwise(how, caplog):
             pass
         if how == "signal":
             signal.raise_signal(signal.SIGTERM)
+        elif how == "error":
+            server.stop_soon(KeyError("the reason"))
         else:
             server.stop()
 
     thread = threading.Thread(target=end)
     thread.start()
-    server.serve_forever()
+    with pytest.raises(RlwireError, match="the reason") if how == "error" else nullcontext():
+        server.serve_forever()
     thread.join()
     assert server.tidied == 1
     assert (

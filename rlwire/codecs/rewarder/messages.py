@@ -239,7 +239,6 @@ def _wire(kind: type[RewarderMessage]) -> tuple[type[Any], type[Any], type[Any]]
 
 
 _WIRE: Final[dict[type[RewarderMessage], Any]] = {kind: _wire(kind) for kind in _KNOWN}
-_SPELLS: Final = frozenset((EnvDescribe, EnvReward, EnvObservation, AgentAction, EnvReset))
 _KINDS: Final = {text: kind for kind, (text, _, _) in _WIRE.items()}
 _BY_METHOD: Final[dict[str, Any]] = {
     kind.method: (kind, msgspec.json.Decoder(lenient).decode)
@@ -403,7 +402,7 @@ def encode(
     try:
         return write(value, limits)
     except EncodeError as error:
-        if kind in _SPELLS and NONFINITE not in fields:
+        if NONFINITE not in fields:
             spelt = _spelled(message)
             with contextlib.suppress(EncodeError):
                 data = encode(spelt, sent_at=sent_at, message_id=message_id, limits=limits)

@@ -203,9 +203,9 @@ class RewarderClientBase(PushClient):
         self,
         env_id: str | None = None,
         seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
         *,
         fps: float | None = None,
-        options: Mapping[str, Any] | None = None,
         timeout: float = RESET_TIMEOUT,
     ) -> Waits[str]:
         """Request a new episode, wait for the reply, and return the episode's id.
@@ -216,9 +216,9 @@ class RewarderClientBase(PushClient):
         Args:
             env_id: the environment; None for the current one.
             seed: for the environment.
-            fps: frames per second.
             options: of the environment's reset. Only rlwire's environments receive them; for
                 others they are dropped, with one warning.
+            fps: frames per second.
             timeout: seconds to wait for the reply.
 
         Raises:

@@ -279,23 +279,16 @@ class EnvironmentRewarder(RewarderServer):
         self._has_dropped = False
         self._make()
         with on_error(self._end_player):
-            about = {**self._use(self._driven), **self._more}
-            super().__init__(
-                env_id or self._driven.name,
-                address,
-                rate=rate,
-                env_state="loading",
-                about=about,
-                **options,
-            )
+            options["about"] = {**self._use(self._driven), **self._more}
+            env_id = env_id or self._driven.name
+            super().__init__(env_id, address, rate=rate, env_state="loading", **options)
 
     def _make(self) -> None:
         """Make the environment in the thread that will step and close it, as OpenGL demands."""
         made: Future[None] = Future()
         self._begins: SimpleQueue[Future[None] | None] = SimpleQueue()
-        self._player: Worker | None = Worker(
-            lambda player: self._live(player, made), "rlwire environment"
-        ).start()
+        player = Worker(lambda player: self._live(player, made), "rlwire environment")
+        self._player: Worker | None = player.start()
         made.result()
 
     def _use(self, driven: Driven) -> dict[str, Any]:

@@ -374,18 +374,10 @@ class RewarderServer(StreamServer):
                 self._actions.append(event)
                 self._asked.notify_all()
             return
-        seed = cast("int | None", event.seed)  # checked by the session
-        options = event.extra_body.get(OPTIONS)
-        request = EnvResetRequest(
-            event.env_id,
-            seed,
-            event.fps,
-            event.episode_id,
-            client.peer,
-            None if options is None else restore_arrays(options),
-            event,
-            client,
-        )
+        seed = cast("int | None", event.seed)  # checked by the session, as the options
+        options = restore_arrays(event.extra_body.get(OPTIONS, {})) or None
+        about = event.env_id, seed, event.fps, event.episode_id, client.peer, options
+        request = EnvResetRequest(*about, event, client)
         self._connections.log.info("%s: resets %s", client.peer, event.env_id or "the environment")
         if self._on_reset is not None:
             self.count("resets")
