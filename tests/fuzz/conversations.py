@@ -66,6 +66,8 @@ def begin(pair: int, side: int, *, handshake: bool) -> StreamCore:
     for who in (0, 1, 0) if handshake else ():
         data = said_by(cores[who])
         hear(cores[1 - who], data, len(data), talk=False)
+    if not handshake:  # else the phase after an error depends on what is still to be sent
+        said_by(cores[side])
     if pair == 0 and side == 0:
         cores[0].put({"command": "init"})
         cores[0].wrote(cores[0].waiting)
