@@ -21,6 +21,7 @@ import numpy as np
 
 from rlwire.environments.endpoint import Endpoint
 from rlwire.environments.fitting import Fit, fitting
+from rlwire.environments.spaces import DescribedSpaces
 from rlwire.environments.trees import tree_of
 from rlwire.errors import (
     ConnectionClosed,
@@ -84,7 +85,7 @@ class Caller(ABC):
         self.place: int | None = None
         self._early: deque[Any] = deque()
         self.callers = callers
-        self.told: tuple[Any, Any] | None = None
+        self.told: DescribedSpaces | None = None
         self.understood = False
         self.over = threading.Event()
         self.error: RlwireError | None = None
@@ -346,7 +347,7 @@ class Callers:
             except RlwireError as error:
                 caller.end(error)
                 continue
-            seen, done = caller.told or (None, None)
+            seen, done = caller.told[:2] if caller.told else (None, None)
             if self.observation_space is None:
                 self.observation_space = seen
             if self.action_space is None:

@@ -139,13 +139,12 @@ def given_spaces(
     if like is not None:
         if observation_space is not None or action_space is not None:
             raise TypeError("pass either like= or observation_space= and action_space=, not both")
-        observation_space, action_space = spaces = spaces_like(like, agent)
-        episode = spaces.episode
+        observation_space, action_space, episode = spaces_like(like, agent)
     return {"observation_space": observation_space, "action_space": action_space}, episode
 
 
 def spaces_like(environment: Any, agent: str | None = None) -> DescribedSpaces:
-    """Return the observation space and action space of an environment; one by name is made for it.
+    """Return the spaces and `episode_of` an environment; one by name is made for it.
 
     Args:
         environment: an environment, or a name such as ``"CartPole-v1"``, ``"gym:CartPole-v1"`` or
@@ -162,6 +161,4 @@ def spaces_like(environment: Any, agent: str | None = None) -> DescribedSpaces:
     if driven.agents:
         agent = driven.agents[0] if agent is None else agent
         seen, done = seen[agent], done[agent]
-    spaces = DescribedSpaces((gymnasium_space(seen), gymnasium_space(done)))
-    spaces.episode = episode
-    return spaces
+    return DescribedSpaces(gymnasium_space(seen), gymnasium_space(done), episode)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,10 +89,12 @@ def describe(space: Any) -> dict[str, Any]:
     return _described(gymnasium_space(space), _gymnasium(), "$")
 
 
-class DescribedSpaces(tuple[Any, Any]):
-    """Observation space and action space; `episode` is what `episode_of` found at the peer."""
+class DescribedSpaces(NamedTuple):
+    """The spaces, and what `episode_of` returns, of a peer's environment."""
 
-    episode: dict[str, Any] = {}  # noqa: RUF012 - replaced, never changed
+    observation: Any
+    action: Any
+    episode: dict[str, Any]
 
 
 def episode_of(environment: Any) -> dict[str, Any]:
@@ -134,9 +136,8 @@ def spaces_of(told: Any, limits: Limits = DEFAULT) -> DescribedSpaces | None:
     """Return the spaces that `describe_both` described; None for any other value."""
     if not isinstance(told, Mapping) or not {"observation", "action"} <= told.keys():
         return None
-    found = DescribedSpaces(space_of(told[name], limits) for name in ("observation", "action"))
-    found.episode = _episode(told)
-    return found
+    seen, done = space_of(told["observation"], limits), space_of(told["action"], limits)
+    return DescribedSpaces(seen, done, _episode(told))
 
 
 def _described(space: Any, kinds: Any, path: str) -> dict[str, Any]:

@@ -65,7 +65,8 @@ class PerlertDissector(StreamDissector):
             spaces = self._told.spaces(self.limits)
             if spaces is None or spaces == self._spaces:
                 return []
-            self._spaces = seen, done = spaces
+            self._spaces = spaces
+            seen, done, _ = spaces
             texts = SpaceText(seen, "it", named=True, limits=self.limits)
             self._texts = texts, SpaceText(done, "it", named=False, limits=self.limits)
         except (*FAULTS, ImportError):  # such as a space without texts

@@ -298,14 +298,9 @@ class Simulation:
         if self._lone is not None:
             driven.one("PERLERT")
             seen, done = {self._lone: seen}, {self._lone: done}
+        what = "" if self._lone else " of {!r}"
         self._texts = {
-            key: _AgentText(
-                "" if self._lone else f" of {name!r}",
-                seen[name],
-                done[name],
-                limits,
-                driven.environment,
-            )
+            key: _AgentText(what.format(name), seen[name], done[name], limits, driven.environment)
             for name, key in self._keys.items()
         }
 

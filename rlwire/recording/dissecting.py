@@ -92,7 +92,7 @@ class Spaces:
                 return []
             self._told, self._fits = told, []
             found: Any = spaces_of(told, limits)
-            self._fits = [fitting(space, "it") for space in found]
+            self._fits = [fitting(space, "it") for space in found[:2]]
             return [EnvStep(environment, observation_space=found[0], action_space=found[1])]
         except (*FAULTS, ImportError):  # without Gymnasium there are no spaces
             return []

@@ -80,7 +80,7 @@ def test_gymnasiums_checks() -> None:
 
 @pytest.mark.parametrize("like", ["CartPole-v1", "gym:CartPole-v1", gymnasium.make("CartPole-v1")])
 def test_spaces_like(like: Any) -> None:
-    observations, actions = spaces_like(like)
+    observations, actions, _ = spaces_like(like)
     assert observations.shape == (4,)
     assert actions == spaces.Discrete(2)
 

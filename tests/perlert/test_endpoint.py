@@ -167,7 +167,7 @@ def test_parts_of_spaces_in_any_order():
     for number in (3, 1, 1, 2):
         assert told.spaces() is None
         assert told.take(f"rlwire.spaces {number}/3 {parts[number - 1]}")
-    assert told.spaces() == (spaces.Discrete(2), spaces.Text(3))
+    assert told.spaces() == (spaces.Discrete(2), spaces.Text(3), {})
     for wrong in ("0/2", "3/2", "17/17"):
         assert told.take(f"rlwire.spaces {wrong} {{")
     assert told.spaces() is not None  # these were no parts of anything

@@ -158,7 +158,7 @@ def main(folder: Path) -> dict[str, Any]:
     ]
     handle.close()
 
-    observation_space, action_space = spaces_like("CartPole-v1")
+    observation_space, action_space, _ = spaces_like("CartPole-v1")
     algorithm = (
         PPOConfig()
         .environment(
