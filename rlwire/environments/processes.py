@@ -195,7 +195,7 @@ class WorkerPart:
             name=f"rlwire environments {self._which}",
             daemon=True,
         )
-        with there, on_error(here.close):
+        with there, on_error(here.close), on_error(self._last_lines):
             process.start()
         self._process, self._socket = process, here
         with on_error(self.close):

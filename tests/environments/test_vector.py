@@ -7,6 +7,7 @@ import copy
 import functools
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import tempfile
@@ -657,6 +658,15 @@ def test_stderr_of_a_process_is_shown(
         envs.step(actions(1, 0))
         assert capfd.readouterr().err == "stepped\n"
     assert capfd.readouterr().err == "made\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_process_that_cannot_start_leaves_no_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
+        local([lambda: Nested()], workers=1, context="spawn")
     assert not list(tmp_path.iterdir())
 
 
