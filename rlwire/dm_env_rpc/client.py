@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import ssl
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
@@ -115,12 +116,17 @@ class _DmEnvRpcClient(waits.Counting):
         max_sent: int | None = None,
         metadata: Metadata = (),
         copy: bool | None = True,
+        max_pending: int = 64,
+        check_bounds: bool = True,
     ) -> None:
         address, tls, self._world = located("dm-env-rpc", address, tls)
         self._address = parse(address)
         self._backoff = backoff or Backoff()
         self._limits = limits or DEFAULT
-        self._copy = copy
+        self._rules: dict[str, Any] = {"limits": self._limits, "copy": copy}
+        self._rules["check_bounds"] = check_bounds
+        self._max_pending = max_pending
+        self._sent: deque[codec.Request | Step] = deque()  # whose replies `receive` returns
         metadata = tuple(metadata)
         if auth is not None:
             metadata += (authorization(auth),)
@@ -163,6 +169,11 @@ class _DmEnvRpcClient(waits.Counting):
     @property
     def _pending(self) -> int:
         return 0 if self._session is None else self._session.pending
+
+    @property
+    def pending(self) -> int:
+        """The number of requests that were sent with `send`, and whose replies are not received."""
+        return len(self._sent)
 
     @property
     def specs(self) -> codec.ActionObservationSpecs | None:
@@ -269,17 +280,51 @@ class _DmEnvRpcClient(waits.Counting):
         if lock is not None:
             yield lock.acquire()
         try:
-            reply = yield self._connected().exchange(request)
+            reply = yield self._idle().exchange(request)
         except BaseException as error:
             self._failed(error)
             raise
         finally:
             if lock is not None:
                 lock.release()
-        if isinstance(reply, Status):
-            raise StatusError.of(reply)
-        self._note(request, reply)
-        return reply
+        return self._checked(request, reply)
+
+    @driven
+    def send(self, request: codec.Request | Step) -> Waits[None]:
+        """Send a request without waiting for its reply, which `receive` returns, in order.
+
+        ::
+
+            for move in moves:
+                client.send(Step({"move": move}, ("reward",)))
+            rewards = [client.receive().observations["reward"] for _ in moves]
+
+        At most `max_pending` requests are pending. Until all replies are received, other methods
+        raise LocalProtocolError. Errors of this request are raised by its `receive`, except those
+        of `request` that say that nothing was sent.
+        """
+        lock = self._lock
+        if lock is not None:
+            yield lock.acquire()
+        try:
+            yield self._with_room().send(request)
+        finally:
+            self._count_sent(request)
+            if lock is not None:
+                lock.release()
+
+    @driven
+    def receive(self) -> Waits[Any]:
+        """Wait for the reply to the first pending request, and return it.
+
+        Raises:
+            StatusError: the server answers that request with an error; others are still pending.
+            LocalProtocolError: no request is pending.
+            DeadlineExceeded: no reply within `Timeouts.idle`; `receive` may be called again.
+            ConnectionClosed: the connection is lost, with all pending requests.
+        """
+        reply = yield self._awaited().receive()
+        return self._checked(self._sent.popleft(), reply)
 
     @driven
     def reconnect(
@@ -344,7 +389,7 @@ class _DmEnvRpcClient(waits.Counting):
     _sleep: Any
 
     def _open(self, backoff: Backoff) -> Waits[None]:
-        session = dm_env_rpc.DmEnvRpcClientSession(limits=self._limits, copy=self._copy)
+        session = dm_env_rpc.DmEnvRpcClientSession(**self._rules)
         call = grpc.GrpcClientSession(session, METHOD, **self._call_options)
         connection = yield self._dial(self._address, call, backoff=backoff, **self._connect_options)
         self._connection = self._count(connection)
@@ -353,6 +398,7 @@ class _DmEnvRpcClient(waits.Counting):
     def _drop(self) -> Waits[None]:
         connection, self._connection = self._connection, None
         self._session = None
+        self._sent.clear()
         if connection is not None:
             yield from close_and_wait(connection)
 
@@ -362,6 +408,39 @@ class _DmEnvRpcClient(waits.Counting):
                 f"not connected to {self._address}: call connect() or reconnect()"
             )
         return self._connection
+
+    def _idle(self) -> Any:
+        """Return the connection for a request whose reply is the next."""
+        if self._sent:
+            raise LocalProtocolError(
+                f"{len(self._sent)} replies are pending: call receive() for each of them first"
+            )
+        return self._connected()
+
+    def _with_room(self) -> Any:
+        if len(self._sent) >= self._max_pending:
+            raise LocalProtocolError(
+                f"{len(self._sent)} requests are pending, as many as max_pending allows: receive() "
+                f"a reply first"
+            )
+        return self._connected()
+
+    def _count_sent(self, request: codec.Request | Step) -> None:
+        """Note a request that the session has accepted, also if an exception interrupts `send`."""
+        session = self._session
+        if session is not None and session.pending > len(self._sent):
+            self._sent.append(request)
+
+    def _awaited(self) -> Any:
+        if not self._sent:
+            raise LocalProtocolError("no request is pending: send() one first")
+        return self._connected()
+
+    def _checked(self, request: codec.Request | Step, reply: Any) -> Any:
+        if isinstance(reply, Status):
+            raise StatusError.of(reply)
+        self._note(request, reply)
+        return reply
 
     def _step(self, actions: Mapping[str, Any] | None, requested: Iterable[str] | None) -> Step:
         if requested is None:
@@ -418,13 +497,26 @@ class Client(Blocking, _DmEnvRpcClient):
         # Hot path: no generator.
         step = self._step(actions, requested)
         try:
-            reply = self._connected().exchange(step)
+            reply = self._idle().exchange(step)
         except BaseException as error:
             self._failed(error)
             raise
         if type(reply) is StepResult:
             return reply
         raise StatusError.of(reply)
+
+    # Hot paths of vectors: no generators.
+
+    def send(self, request: codec.Request | Step) -> None:
+        try:
+            self._with_room().send(request)
+        finally:
+            self._count_sent(request)
+
+    def receive(self) -> Any:
+        reply = self._awaited().receive()
+        request = self._sent.popleft()
+        return reply if type(reply) is StepResult else self._checked(request, reply)
 
     def release(self) -> None:
         """Release the client: the next thread that uses it owns it."""
@@ -437,7 +529,7 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
     """`Client` with coroutines: the same methods, arguments and errors.
 
     Several tasks may share a client: one request at a time. Cancelling a task that waits for a
-    reply closes the connection.
+    reply closes the connection; in `receive` the reply stays pending.
     """
 
     _make_lock = asyncio.Lock
@@ -451,7 +543,7 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
         step = self._step(actions, requested)
         async with self._lock:
             try:
-                reply = await self._connected().exchange(step)
+                reply = await self._idle().exchange(step)
             except BaseException as error:
                 self._failed(error)
                 raise

@@ -4,6 +4,7 @@ rlwire's server sends its spaces. For other servers they are derived from the sp
 
 - A single observation or action named ``observation`` or ``action`` is the space itself. Otherwise
   names are the keys of a Dict, nested at periods. Keys numbered from 0 form a Tuple.
+- A first size that varies, or texts in a row, are a Sequence; of numbers as one array (stack=True).
 - An integer scalar with both bounds is Discrete. An int8 array with bounds 0 and 1 is MultiBinary.
   A one-dimensional int64 action with other bounds is MultiDiscrete. All others are Box or Text.
 """
@@ -12,13 +13,15 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rlwire.codecs import dm_env_rpc as codec
-from rlwire.codecs.dm_env_rpc import Status, Step, TensorSpec
+from rlwire.codecs.dm_env_rpc import Step, TensorSpec
 from rlwire.dm_env_rpc.client import Client, StatusError
 from rlwire.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
 from rlwire.dm_env_rpc.spaces import (
@@ -56,6 +59,7 @@ with optional("gymnasium", "gym"):
 
 logger = logging.getLogger(__name__)
 
+_LARGE = 4096  # elements of an observation whose range is checked in an episode's first step only
 _BOUNDS = 20  # bytes for each element of a Box: two bounds, two flags
 
 _RUNNING = codec.EnvironmentStateType.RUNNING
@@ -133,6 +137,14 @@ class DmEnvRpcEndpoint(Endpoint):
             self._requested = (*seen.names, *signals)
             self._decode = InfoCodec(self.client.limits).decode
             self._alone = _as_it_comes(observation_space, seen)
+            theirs = [observations[name] for name in seen.names]
+            self._ranges = codec.SpecManager(specs.observations, limits=self.client.limits)
+            self._bounded = {s.name for s in theirs if not (s.min is None and s.max is None)}
+            self._fixed = {
+                ours.name: tuple(ours.shape)
+                for ours, spec in zip(seen.specs, theirs, strict=True)
+                if min(ours.shape, default=0) >= 0 > min(spec.shape, default=0)
+            }
         self.observation_space, self.action_space = observation_space, action_space
         self.reward_space, self.discount_space = self._reward.space, self._discount.space
         self.client.release()  # for the thread that steps
@@ -172,14 +184,13 @@ class DmEnvRpcEndpoint(Endpoint):
     def _ask_reset(self, settings: dict[str, Any]) -> None:
         client, self._running = self.client, False
         try:
-            connection = client._connected()
             # A reply that was not received may have changed the state.
             self._resetting = bool(
-                settings or client._pending or client.state is DmEnvRpcState.RUNNING
+                settings or client.pending or client.state is DmEnvRpcState.RUNNING
             )
             if self._resetting:
-                connection.send(codec.ResetRequest(settings))
-            connection.send(Step({}, self._requested))
+                client.send(codec.ResetRequest(settings))
+            client.send(Step({}, self._requested))
         except _LOST as error:
             self._lost = str(error)
 
@@ -189,7 +200,7 @@ class DmEnvRpcEndpoint(Endpoint):
         self._begun = None
         request = Step(self._actions.flatten(action), self._requested)
         try:
-            self.client._connected().send(request)
+            self.client.send(request)
         except _LOST as error:
             self._lost = str(error)
 
@@ -259,7 +270,7 @@ class DmEnvRpcEndpoint(Endpoint):
                 f"{self.client.address}: expected RUNNING from the first step, not {state!r}"
             )
         self._running = True
-        self._last = observation = self._observation(seen)
+        self._last = observation = self._observation(seen, sys.maxsize)
         return observation, self._info(seen)
 
     def _receive(self) -> list[Any]:
@@ -267,8 +278,11 @@ class DmEnvRpcEndpoint(Endpoint):
         client = self.client
         replies: list[Any] = [None]
         try:
-            while len(replies) == 1 or client._pending:
-                replies.append(client._connected().receive())
+            while len(replies) == 1 or client.pending:
+                try:
+                    replies.append(client.receive())
+                except StatusError as error:
+                    replies.append(error)
         except BaseException as error:
             client._failed(error)
             if not isinstance(error, DeadlineExceeded):
@@ -279,8 +293,8 @@ class DmEnvRpcEndpoint(Endpoint):
             ) from error
         replies = replies[-2:]
         for reply in replies:
-            if isinstance(reply, Status):
-                raise StatusError.of(reply)
+            if isinstance(reply, StatusError):
+                raise reply
         return replies
 
     def _info(self, seen: dict[str, Any]) -> dict[str, Any]:
@@ -299,10 +313,25 @@ class DmEnvRpcEndpoint(Endpoint):
             logger.warning("%s: an info is left out: %s", self.client.address, error)
         return {}
 
-    def _observation(self, seen: dict[str, Any]) -> Any:
+    def _observation(self, seen: dict[str, Any], most: int = _LARGE) -> Any:
+        if self._fixed or self._bounded:
+            self._check(seen, most)
         if self._alone is not None:
             return seen[self._alone]
         return self._observations.build(seen)
+
+    def _check(self, seen: dict[str, Any], most: int) -> None:
+        """Reject shapes other than those of a given space; log values out of range, once each."""
+        for name, shape in self._fixed.items():
+            if np.shape(seen[name]) != shape:
+                raise RemoteProtocolError(
+                    f"{self.client.address}: the observation {quoted(name)} has shape "
+                    f"{np.shape(seen[name])}, but observation_space has {shape}"
+                )
+        outside = self._ranges.find_outside(seen, self._bounded, most)
+        if outside is not None:
+            self._bounded.discard(outside[0])
+            logger.warning("%s: the observation %s; logged once", self.client.address, outside[1])
 
     def _changed(self) -> RemoteProtocolError:
         return RemoteProtocolError(
@@ -330,7 +359,7 @@ class DmEnvRpcEndpoint(Endpoint):
     def close(self) -> None:
         client = self.client
         try:
-            if not (client.closed or client._pending):
+            if not (client.closed or client.pending):
                 client.release()
                 world = client.world_name
                 client.leave_world()
@@ -363,7 +392,7 @@ class Signal:
             return
         self.space = space_of_specs(found, name)
         self.structure = structure_of(
-            self.space, name, name, "" if name in found else name, checked=False
+            self.space, name, name, "" if name in found else name, checked=False, sequences=True
         )
 
 
@@ -380,7 +409,7 @@ def matching_structure(
 ) -> Structure:
     tops = {name.split(".")[0] for name in specs}
     name = tops.pop() if len(tops) == 1 else what
-    structure = structure_of(space, what, name, checked=not partial)
+    structure = structure_of(space, what, name, checked=not partial, sequences=True)
     for leaf in structure.leaves:
         ours, theirs = leaf.spec, specs.get(leaf.spec.name)
         if theirs is None:
@@ -401,7 +430,7 @@ def matching_structure(
 
 def _fits(ours: Any, theirs: Any) -> bool:
     return len(ours) == len(theirs) and all(
-        one == other or other < 0 for one, other in zip(ours, theirs, strict=True)
+        one == other or other < 0 or one < 0 for one, other in zip(ours, theirs, strict=True)
     )
 
 
@@ -439,12 +468,15 @@ def _leaf(spec: TensorSpec, what: str) -> Any:
 
 def _leaf_space(spec: TensorSpec, what: str) -> Any:
     shape = tuple(map(int, spec.shape))
-    if any(size < 0 for size in shape) or (spec.dtype == codec.DataType.STRING and shape):
+    text = spec.dtype == codec.DataType.STRING
+    if shape and min(shape[1:], default=0) >= 0 and (shape[0] < 0 or (text and len(shape) == 1)):
+        return spaces.Sequence(_leaf_space(replace(spec, shape=shape[1:]), what), stack=not text)
+    if any(size < 0 for size in shape) or (text and shape):
         raise EncodeError(
             f"the {what} {spec.name!r} has no fixed size: its shape is {shape}; pass "
             f"{what}_space=, a Dict without it"
         )
-    if spec.dtype == codec.DataType.STRING:
+    if text:
         return text_of(None, spaces)
     if spec.dtype == codec.DataType.PROTO:
         raise EncodeError(

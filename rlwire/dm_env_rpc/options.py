@@ -54,11 +54,15 @@ class DmEnvRpcClientOptions(_options.SecretOptions, _options.StreamClientOptions
 
     Attributes:
         max_sent: maximum size of a sent message (default: limits.received).
+        max_pending: requests sent without waiting for their replies, at most.
+        check_bounds: reject actions outside their bounds before they are sent.
         metadata: pairs of names and values, sent as gRPC metadata.
         copy: False for read-only views of received messages, None for aligned views.
     """
 
     max_sent: _options.Bytes | None = None
+    max_pending: _options.Positive = 64
+    check_bounds: bool = True
     metadata: Any = ()
     copy: Any = True
 

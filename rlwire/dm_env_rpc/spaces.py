@@ -237,9 +237,13 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     if lone and wire == native:
         return Tensor(spec, _number_to_wire(name, wire, leaf.space is not None), native.type)
 
+    stacked = getattr(leaf.space, "stack", None)  # of a Sequence
+
     def to_native(value: Any) -> Any:
         if wire != native:
             value = cast(value, native, repr(name))
+        if stacked is not None:  # no copy: a broadcast may be longer than memory
+            return value if stacked else tuple(value)
         # A copy: the received array may be a read-only view.
         return native.type(value) if lone else np.array(value, dtype=native)
 
@@ -276,6 +280,8 @@ def _text_tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
                 )
             return text
         array = np.asarray(value)
+        if hasattr(space, "stack"):  # a Sequence
+            return tuple(map(native, array.flat))
         items = np.empty(array.shape, object)
         items.reshape(-1)[:] = [native(text) for text in array.flat]
         return items.astype(leaf.dtype)
@@ -299,9 +305,15 @@ def _text(value: Any, name: str) -> Any:
 
 
 def structure_of(
-    space: Any, what: str, name: str, prefix: str = "", checked: bool = True
+    space: Any,
+    what: str,
+    name: str,
+    prefix: str = "",
+    checked: bool = True,
+    sequences: bool = False,
 ) -> Structure:
-    return Structure(tree_of(space, f"the {what}", _CANNOT), what, name, prefix, checked)
+    tree = tree_of(space, f"the {what}", _CANNOT, sequences)
+    return Structure(tree, what, name, prefix, checked)
 
 
 def of_number(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -159,16 +159,19 @@ class Tree:
         return self.build(leaf.nothing() for leaf in self.leaves)
 
 
-def tree_of(space: Any, what: str, cannot: str) -> Tree:
-    """Return the tree of a space or of specs; `what` and `cannot` are parts of the EncodeError."""
+def tree_of(space: Any, what: str, cannot: str, sequences: bool = False) -> Tree:
+    """Return the tree of a space or of specs; `what` and `cannot` are parts of the EncodeError.
+
+    With `sequences`, a Sequence of arrays or texts is a leaf whose first size varies.
+    """
     if hasattr(space, "sample") and hasattr(space, "contains"):
-        return _of_space(space, what, cannot)
+        return _of_space(space, what, cannot, sequences)
     if hasattr(space, "generate_value") or isinstance(space, (Mapping, tuple, list)):
         return _of_spec(space, what, cannot)
     return _of_space(space, what, cannot)
 
 
-def _of_space(space: Any, what: str, cannot: str) -> Tree:
+def _of_space(space: Any, what: str, cannot: str, sequences: bool = False) -> Tree:
     with optional("gymnasium", "gym"):
         from gymnasium import spaces
 
@@ -178,6 +181,10 @@ def _of_space(space: Any, what: str, cannot: str) -> Tree:
         if isinstance(space, spaces.Tuple):
             children = {place: node(each, (*keys, place)) for place, each in enumerate(space)}
             return _Branch(children, tuple)
+        if sequences and isinstance(space, spaces.Sequence):
+            inner = node(space.feature_space, keys)
+            if isinstance(inner, Leaf):
+                return replace(inner, space=space, shape=(-1, *inner.shape), lone=False)
         text = text_of(space, spaces)
         if text is not None:
             return Leaf(text, keys, "", (), np.dtype(str), text=str)

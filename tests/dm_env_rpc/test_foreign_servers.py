@@ -225,3 +225,105 @@ def test_any_specs_and_replies_end_in_steps_or_errors_of_ours(foreign: Any, star
             frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
             assert "sample" in frames, (seed, frames)
     assert played
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "space", "value"),
+    [
+        (pb2.UINT8, (-1,), spaces.Sequence(spaces.Box(0, 255, (), np.uint8), stack=True),
+         np.arange(5, dtype=np.uint8)),
+        (pb2.FLOAT, (-1, 3), spaces.Sequence(spaces.Box(-INF, INF, (3,)), stack=True),
+         np.ones((4, 3), np.float32)),
+        (pb2.STRING, (-1,), None, ("a", "bc", "")),
+        (pb2.STRING, (2,), None, ("a", "bc")),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.filterwarnings("ignore:.*Casting input x")  # of Gymnasium's Box, for scalars
+def test_size_that_varies_is_a_sequence(
+    foreign: Any, dtype: int, shape: Any, space: Any, value: Any, copy: bool
+) -> None:
+    server, url = foreign
+    server.spec("a", dtype, shape)
+    server.reply = lambda uid: tensor_utils.pack_tensor(np.array(value))
+    with rlwire.make(url, copy=copy) as env:
+        if space is not None:
+            assert env.observation_space["a"] == space
+        seen, _ = env.reset()
+        assert env.observation_space.contains(seen)
+        assert type(seen["a"]) is type(value)
+        np.testing.assert_array_equal(seen["a"], value)
+        np.testing.assert_array_equal(env.step({"a": value})[0]["a"], value)
+        assert tuple(server.asked[-1].step.actions[1].shape) == np.shape(value)
+        if dtype != pb2.STRING:
+            server.reply = lambda uid: tensor_utils.pack_tensor(np.array(value)[:0])
+            assert len(env.step({"a": value})[0]["a"]) == 0
+
+
+def test_endless_broadcast_in_a_sequence_needs_no_memory(foreign: Any) -> None:
+    server, url = foreign
+    server.spec("a", pb2.FLOAT, (-1, 3))
+    tensor = tensor_utils.pack_tensor(np.float32(1))
+    tensor.shape[:] = [2**31 - 1, 3]
+    server.reply = lambda uid: tensor
+    with rlwire.make(url, copy=False) as env:
+        assert env.reset()[0]["a"].strides == (0, 0)
+    with rlwire.make(url) as env, pytest.raises(LimitExceeded):
+        env.reset()
+
+
+def test_given_space_replaces_a_size_that_varies(foreign: Any) -> None:
+    server, url = foreign
+    server.spec("a", pb2.FLOAT, (-1,))
+    server.reply = lambda uid: tensor_utils.pack_tensor(np.ones(3, np.float32))
+    space = spaces.Dict({"a": spaces.Box(-1, 1, (3,))})
+    with rlwire.make(url, observation_space=space) as env:
+        assert env.reset()[0]["a"].shape == (3,)
+        server.reply = lambda uid: tensor_utils.pack_tensor(np.ones(4, np.float32))
+        with pytest.raises(RemoteProtocolError, match=r"\(4,\).*\(3,\)"):
+            env.step({"a": np.ones(2, np.float32)})
+
+
+@pytest.mark.parametrize("value", [[0.0, 2.0], [NAN, 0.0], [-1.5, 0.0]])
+def test_action_out_of_range_is_not_sent(foreign: Any, value: Any) -> None:
+    server, url = foreign
+    server.spec("a", pb2.FLOAT, (2,), min=("floats", [-1]), max=("floats", [1]))
+    server.reply = lambda uid: tensor_utils.pack_tensor(np.zeros(2, np.float32))
+    action = {"a": np.array(value, np.float32)}
+    with rlwire.make(url) as env:
+        env.reset()
+        before = len(server.asked)
+        with pytest.raises(EncodeError, match=r"'a' is out of bounds.*check_bounds=False"):
+            env.step(action)
+        assert len(server.asked) == before
+        env.step({"a": np.ones(2, np.float32)})
+    with rlwire.connect(url) as client:
+        client.join_world()
+        client.step(action)  # begins a sequence, and its actions are ignored
+        with pytest.raises(EncodeError, match="out of bounds"):
+            client.step(action)
+    with rlwire.make(url, check_bounds=False) as env:
+        env.reset()
+        env.step(action)
+        assert len(server.asked[-1].step.actions) == 1
+
+
+def test_observation_out_of_range_is_logged_once(
+    foreign: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, url = foreign
+    for name in ("a", "b"):
+        server.spec(name, pb2.FLOAT, (2,), max=("floats", [1]))
+    low, high = (tensor_utils.pack_tensor(np.float32([0, top])) for top in (1, 2))
+    server.reply = lambda uid: low
+    zeros = {"a": np.zeros(2, np.float32), "b": np.zeros(2, np.float32)}
+    with rlwire.make(url) as env:
+        env.reset()
+        assert "out of bounds" not in caplog.text
+        server.reply = lambda uid: high
+        for _ in range(3):
+            assert env.step(zeros)[0]["a"][1] == 2
+        env.reset()
+    logged = [text for text in caplog.messages if "out of bounds" in text]
+    assert len(logged) == 2
+    assert all(any(f"'{name}'" in text for text in logged) for name in zeros)

@@ -94,14 +94,14 @@ def server(workers):
 
 
 def test_bounds_are_checked_unless_told_otherwise(server, workers) -> None:
-    with Client(server.address) as client:
+    with Client(server.address, check_bounds=False) as client:
         client.join_world()
         client.step()
         with pytest.raises(StatusError, match="out of bounds"):
             client.step({"add": 10})
     with (
         Server(Counter, "127.0.0.1:0", workers=workers, check_bounds=False) as lax,
-        Client(lax.address) as client,
+        Client(lax.address, check_bounds=False) as client,
     ):
         client.join_world()
         client.step()

@@ -314,8 +314,30 @@ cdef class SpecManager:
             shown.append(f"{len(self._slots) - SHOWN} more")
         return ", ".join(shown) or "none"
 
+    def find_outside(self, values, names, Py_ssize_t most):
+        """Return a name whose value is out of its spec's bounds, and an error text; or None.
+
+        Skips arrays of more than `most` elements, and views that are not plain.
+        """
+        cdef _Slot slot
+        cdef uint8_t room[8]
+        for name in names:
+            slot = self._by_name[name]
+            value = values[name]
+            if slot.kind >= RLW_TENSOR_BOOL or slot.problem is not None:
+                continue
+            if not isinstance(value, np.ndarray):
+                cnp.PyArray_ScalarAsCtype(value, room)
+                if not slot.is_outside(room, 1):
+                    continue
+            elif (cnp.PyArray_SIZE(value) > most or not cnp.PyArray_ISCARRAY_RO(value)
+                    or not slot.is_outside(cnp.PyArray_DATA(value), cnp.PyArray_SIZE(value))):
+                continue
+            return name, _out_of_bounds(slot, value)
+        return None
+
     cdef int add(self, Draft *draft, _Slot slot, object value, Maxima *maxima,
-                 const Step *path) except -1:
+                 const Step *path, bint check=False) except -1:
         """Measure a value as an entry of a step's map."""
         cdef Entry *entry
         cdef const Tensor *tensor
@@ -328,6 +350,10 @@ cdef class SpecManager:
         tensor = &entry.tensor
         if not slot.fits(tensor.kind, tensor.dims, tensor.shape):
             raise EncodeError(slot.misfit(tensor.kind, tensor.dims, tensor.shape),
+                              path=path_of(path))
+        if check and slot.problem is None and slot.is_outside(
+                tensor.room if tensor.data == NULL else tensor.data, tensor.count):
+            raise EncodeError(f"{_out_of_bounds(slot, value)}; check_bounds=False sends it",
                               path=path_of(path))
         return 0
 
@@ -379,7 +405,7 @@ cdef bint _value_is_outside(_Slot slot, object value, Input *input, const uint8_
 
 
 cdef int _add_all(SpecManager manager, Draft *draft, object tensors, Maxima *maxima,
-                  const Step *group) except -1:
+                  const Step *group, bint check=False) except -1:
     cdef PyObject *name_pointer = NULL
     cdef PyObject *value_pointer = NULL
     cdef Py_ssize_t at = 0, left
@@ -393,7 +419,7 @@ cdef int _add_all(SpecManager manager, Draft *draft, object tensors, Maxima *max
         name, value = <object> name_pointer, <object> value_pointer
         slot = manager.slot_of_name(name, group)
         step.key = <void *> slot.name
-        manager.add(draft, slot, value, maxima, &step)
+        manager.add(draft, slot, value, maxima, &step, check)
         left -= 1
     if left != 0:
         raise EncodeError("the dictionary changed while it was encoded", path=path_of(group))
@@ -420,7 +446,8 @@ cdef int _put_requested(SpecManager manager, Draft *draft, object requested) exc
     return 0
 
 
-def encode_step_request(SpecManager manager not None, actions, requested=b""):
+def encode_step_request(SpecManager manager not None, actions, requested=b"", *,
+                        check_bounds=False):
     """Return the EnvironmentRequest of a step as bytes.
 
     Args:
@@ -428,6 +455,7 @@ def encode_step_request(SpecManager manager not None, actions, requested=b""):
         actions: values by name. Their dtype may differ from the spec's if the conversion keeps the
             values (`rlwire.codecs.casting.cast`): an int for a float, but not 1.5 for an integer.
         requested: the observations to return: a result of `SpecManager.request`, or UIDs.
+        check_bounds: reject actions outside the bounds of their specs.
 
     Raises:
         EncodeError: an unknown action, or a value that does not fit its spec.
@@ -440,7 +468,7 @@ def encode_step_request(SpecManager manager not None, actions, requested=b""):
     fill_maxima(&maxima, manager._limits)
     open_draft(&draft, STEP, ACTIONS_TAG)
     try:
-        _add_all(manager, &draft, actions, &maxima, &group)
+        _add_all(manager, &draft, actions, &maxima, &group, check_bounds)
         _put_requested(manager, &draft, requested)
         end_draft(&draft, &maxima)
         return bytes_of(&draft)

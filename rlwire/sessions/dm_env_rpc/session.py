@@ -171,10 +171,13 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
     not allowed.
     """
 
-    __slots__ = ("_pending", "_selections")
+    __slots__ = ("_check_bounds", "_pending", "_selections")
 
-    def __init__(self, *, limits: Limits | None = None, copy: bool | None = True) -> None:
+    def __init__(
+        self, *, limits: Limits | None = None, copy: bool | None = True, check_bounds: bool = True
+    ) -> None:
         super().__init__(limits=limits, copy=copy)
+        self._check_bounds = check_bounds
         self._node = _CLIENT[DmEnvRpcState.NOT_JOINED]
         self._pending: deque[_Asked] = deque()
         self._selections: dict[tuple[str, ...], bytes] = {}
@@ -198,7 +201,12 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
             requested = self._selections[event.requested_observations]
         except (KeyError, TypeError):
             requested = self._select(event.requested_observations)
-        buffer = encode_step_request(self._actions, event.actions, requested)  # type: ignore[arg-type]
+        buffer = encode_step_request(
+            self._actions,  # type: ignore[arg-type]
+            event.actions,
+            requested,
+            check_bounds=self._check_bounds and self._node.running,  # a first step's are ignored
+        )
         self._pending.append(_STEP)
         return [buffer]
 

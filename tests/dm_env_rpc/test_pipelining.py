@@ -1,0 +1,199 @@
+"""Several requests without waiting: `send` and `receive` of both clients."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlwire
+from rlwire.codecs.dm_env_rpc import DestroyWorldRequest, JoinWorldRequest, Step
+from rlwire.dm_env_rpc import AsyncClient, Client, Server, StatusError
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, EncodeError, LocalProtocolError
+from rlwire.transports.sockets import Timeouts
+
+SENT = 64
+WANTED = "reward", "place"
+
+
+def actions(voyage: ModuleType, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = voyage.actions(3, number)
+    return found
+
+
+def one_by_one(address: str, voyage: ModuleType) -> list[Any]:
+    with Client(address) as client:
+        client.join_world(client.create_world({"first": np.int64(3)}))
+        return [client.step(actions(voyage, number), WANTED) for number in range(SENT)]
+
+
+def check(replies: list[Any], expected: list[Any]) -> None:
+    failed = replies.pop(20)
+    assert isinstance(failed, StatusError)
+    assert "nowhere" in str(failed)
+    assert len(replies) == len(expected) == SENT
+    for one, other in zip(replies, expected, strict=True):
+        assert one.state == other.state
+        for name in WANTED:
+            np.testing.assert_array_equal(one.observations[name], other.observations[name])
+
+
+def blocking(address: str, voyage: ModuleType) -> list[Any]:
+    replies: list[Any] = []
+    with Client(address, max_pending=SENT + 1) as client:
+        client.join_world(client.create_world({"first": np.int64(3)}))
+        for number in range(SENT):
+            if number == 20:  # an error of one request is raised at that request alone
+                client.send(DestroyWorldRequest("nowhere"))
+            client.send(Step(actions(voyage, number), WANTED))
+        assert client.pending == SENT + 1
+        while client.pending:
+            try:
+                replies.append(client.receive())
+            except StatusError as error:
+                replies.append(error)
+        client.leave_world()
+    return replies
+
+
+async def looped(address: str, voyage: ModuleType) -> list[Any]:
+    async with AsyncClient(address, max_pending=SENT + 1) as client:
+        await client.join_world(await client.create_world({"first": np.int64(3)}))
+        for number in range(SENT):
+            if number == 20:
+                await client.send(DestroyWorldRequest("nowhere"))
+            await client.send(Step(actions(voyage, number), WANTED))
+        assert client.pending == SENT + 1
+        replies: list[Any] = []
+        while client.pending:
+            try:
+                replies.append(await client.receive())
+            except StatusError as error:
+                replies.append(error)
+        await client.leave_world()
+        return replies
+
+
+def test_64_requests_are_in_flight_to_the_reference(
+    reference_server: str, voyage: ModuleType
+) -> None:
+    expected = one_by_one(reference_server, voyage)
+    check(blocking(reference_server, voyage), expected)
+    check(asyncio.run(looped(reference_server, voyage)), expected)
+
+
+def test_64_requests_are_in_flight_to_our_server(our_server: str, voyage: ModuleType) -> None:
+    expected = one_by_one(our_server, voyage)
+    check(blocking(our_server, voyage), expected)
+    check(asyncio.run(looped(our_server, voyage)), expected)
+
+
+class Echo(gymnasium.Env):
+    observation_space = action_space = spaces.Box(-1, 1, (256, 1024))
+    wait: Any = None
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return np.zeros((256, 1024), np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        if Echo.wait is not None:
+            Echo.wait.wait(60)
+        return action, 1.0, False, False, {}
+
+
+@pytest.fixture
+def server() -> Any:
+    with rlwire.serve(Echo, "dm-env-rpc://127.0.0.1:0") as server:
+        yield server
+
+
+def test_many_large_requests_and_replies_do_not_block_each_other(server: Any) -> None:
+    with Client(str(server.address)) as client:
+        client.join_world()
+        client.step()
+        sent = [np.full((256, 1024), number / 64, np.float32) for number in range(64)]
+        for array in sent:
+            client.send(Step({"action": array}, ("observation",)))
+        for array in sent:
+            np.testing.assert_array_equal(client.receive().observations["observation"], array)
+
+
+def test_requests_that_cannot_be_sent_are_not_pending(server: Any) -> None:
+    with Client(str(server.address), max_pending=3) as client:
+        with pytest.raises(LocalProtocolError, match="no request is pending"):
+            client.receive()
+        client.send(JoinWorldRequest())
+        with pytest.raises(LocalProtocolError, match="join_world"):
+            client.send(Step())  # names are those of the reply
+        client.receive()
+        client.step()
+        with pytest.raises(EncodeError, match="nope"):
+            client.send(Step({"nope": 1}))
+        assert client.pending == 0
+        for _ in range(3):
+            client.send(Step({"action": np.zeros((256, 1024), np.float32)}))
+        with pytest.raises(LocalProtocolError, match="max_pending"):
+            client.send(Step({}))
+        for call in (client.step, client.reset, client.leave_world):
+            with pytest.raises(LocalProtocolError, match="3 replies are pending"):
+                call()
+        for left in (2, 1, 0):
+            client.receive()
+            assert client.pending == left
+        client.reset()
+
+
+def test_reply_that_is_late_or_interrupted_stays_pending(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zeros = {"action": np.zeros((256, 1024), np.float32)}
+    monkeypatch.setattr(Echo, "wait", threading.Event())
+    with Client(str(server.address), timeout=Timeouts(idle=0.2)) as client:
+        client.join_world()
+        client.step()
+        client.send(Step(zeros, ("reward",)))
+        with pytest.raises(DeadlineExceeded):
+            client.receive()
+        assert client.pending == 1
+        Echo.wait.set()
+        assert client.receive().observations == {"reward": 1.0}
+
+    async def cancelled() -> None:
+        async with AsyncClient(str(server.address)) as client:
+            await client.join_world()
+            await client.step()
+            Echo.wait.clear()
+            await client.send(Step(zeros, ("reward",)))
+            task = asyncio.ensure_future(client.receive())
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            Echo.wait.set()
+            assert client.pending == 1
+            assert (await client.receive()).observations == {"reward": 1.0}
+
+    asyncio.run(cancelled())
+
+
+def test_lost_connection_ends_all_pending_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Echo, "wait", threading.Event())
+    with Server(Echo, "127.0.0.1:0") as server, Client(str(server.address)) as client:
+        client.join_world()
+        client.step()
+        for _ in range(3):
+            client.send(Step({"action": np.zeros((256, 1024), np.float32)}))
+        client.cancel()
+        for _ in range(2):
+            with pytest.raises(ConnectionClosed):
+                client.receive()
+        Echo.wait.set()
+        client.reconnect()
+        assert client.pending == 0
+        client.step()
