@@ -396,7 +396,7 @@ class RewarderServer(StreamServer):
         while (request := self._jobs.get()) is not None:
             try:
                 self._on_reset(request)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 logger.exception("%s: on_reset failed", request.peer)
                 self.refuse(request, describe(error))
 

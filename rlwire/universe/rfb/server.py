@@ -160,7 +160,7 @@ class _ViewerService(Service):
         if self.display.on_input is not None:
             try:
                 self.display.on_input(viewer, event)
-            except Exception:
+            except (Exception, SystemExit):
                 self._log.exception("%s: on_input failed at %r", viewer.peer, event)
 
     def _remove(self, viewer: Viewer) -> None:

@@ -145,13 +145,16 @@ def test_a_reset_that_raises_or_takes_too_long(
     def on_reset(request: EnvResetRequest) -> None:
         if request.seed == 1:
             raise RuntimeError("broken")
+        if request.seed == 2:
+            raise SystemExit("gone")
         hold.wait(5)
         server.begin_episode(request)
 
     server = serving(on_reset=on_reset)
     client = join(server)
-    with pytest.raises(PeerError, match="RuntimeError: broken"):
-        client.reset(seed=1)
+    for seed, text in ((1, "RuntimeError: broken"), (2, "SystemExit: gone")):
+        with pytest.raises(PeerError, match=text):
+            client.reset(seed=seed)
     assert "on_reset" in caplog.text
     with pytest.raises(DeadlineExceeded, match=r"reset within 0\.1 s"):
         client.reset(timeout=0.1)

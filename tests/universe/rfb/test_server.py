@@ -94,6 +94,8 @@ def test_input_comes_to_the_display() -> None:
         events.append((viewer.peer, event))
         if event == KeyEvent(13, True):
             raise KeyError("a handler that fails")
+        if event == KeyEvent(14, True):
+            raise SystemExit
 
     display = Display(WIDTH, HEIGHT, on_input=on_input)
     with RfbServer(display, "127.0.0.1:0") as server, watching(server) as client:
