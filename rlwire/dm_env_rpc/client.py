@@ -508,13 +508,19 @@ class Client(Blocking, _DmEnvRpcClient):
     # Hot paths of vectors: no generators.
 
     def send(self, request: codec.Request | Step) -> None:
+        connection = self._connection
+        if connection is None or len(self._sent) >= self._max_pending:
+            connection = self._with_room()
         try:
-            self._with_room().send(request)
-        finally:
+            connection.send(request)
+        except BaseException:
             self._count_sent(request)
+            raise
+        self._sent.append(request)
 
     def receive(self) -> Any:
-        reply = self._awaited().receive()
+        connection = self._connection if self._sent else None
+        reply = (connection or self._awaited()).receive()
         request = self._sent.popleft()
         return reply if type(reply) is StepResult else self._checked(request, reply)
 
