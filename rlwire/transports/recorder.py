@@ -39,6 +39,7 @@ _PEERS = 4096  # of one datagram socket; a datagram from another peer is not rec
 _EACH = 160  # bytes of a queued packet beside its data
 _WRITTEN = 8192  # bytes from which on the file is written; each time, other threads run first
 _SMALL = 16384  # bytes that a message with secrets may have; larger ones need no further copy
+_CLEAR = 8  # bytes of what cannot be read; enough to tell the protocol
 _PAUSE = 0.02  # seconds between two visits to the queue, each of which delays the connections
 _LINGER = 1.0  # seconds without a connection before the file is finished
 _EVENT = b'{"type":"object","properties":{"dropped":{"type":"integer"},"ended":{"type":"string"}}}'
@@ -266,6 +267,14 @@ class Tap:
         return RecordedSession(session, self)
 
 
+def unreadable(data: Buffer) -> bytes:
+    """Return bytes with stars after the first 8: those that no session can read may have secrets.
+
+    They may be another protocol's, in which a secret can have any form.
+    """
+    return bytes(data[:_CLEAR]) + b"*" * max(0, len(data) - _CLEAR)
+
+
 class RecordedSession:
     """A stream session, for its `StreamCore`, whose messages are recorded."""
 
@@ -295,7 +304,7 @@ class RecordedSession:
         try:
             return self._session.frame_size(buffer, start, end)
         except RlwireError:
-            self._record(False, [bytes(buffer[start:end])])
+            self._tap.record(False, [unreadable(buffer[start:end])])
             raise
 
     def receive(self, message: Any) -> Any:
@@ -304,12 +313,15 @@ class RecordedSession:
 
     def receive_whole(self, buffer: Any, size: int) -> Any:
         came = bytes(buffer[:size])  # which the session may change
-        events: Any = ()
         try:
             events = self._session.receive_whole(buffer, size)
-        finally:
-            if events is not None:  # else `receive` follows
+        except RlwireError:
+            with suppress(RlwireError):  # of `frame_size`, which has recorded it
+                self.frame_size(came, 0, size)
                 self._record(False, [came])
+            raise
+        if events is not None:  # else `receive` follows
+            self._record(False, [came])
         return events
 
 

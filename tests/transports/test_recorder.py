@@ -243,7 +243,7 @@ def test_invalid_bytes_are_recorded(tmp_path):
         sock.sendall(b"\xff" * 40)
         sock.recv(1000)
     sent, ended = read(path)
-    assert sent[1, True] == b"\xff" * 40
+    assert sent[1, True] == b"\xff" * 8 + b"*" * 32  # they may be a secret
     assert "error" in ended[1] or "unusable" in ended[1] or "closed" in ended[1]
 
 

@@ -112,7 +112,7 @@ class SecretBlanker:
         kept = 0  # what is before `kept` is in `out`
         while at + 9 <= len(view):
             kind, end = view[at + 3], at + 9 + int.from_bytes(view[at : at + 3], "big")
-            if kind in (frames.HEADERS, frames.CONTINUATION):
+            if kind in (frames.HEADERS, frames.CONTINUATION, frames.PUSH_PROMISE):
                 out += [view[kept:at], self._headers_in(view[at:end])]
                 kept = end
             at = end
@@ -121,6 +121,8 @@ class SecretBlanker:
 
     def _headers_in(self, frame: memoryview) -> bytes:
         """Return the whole block that a frame ends, as a frame; b"" if more follow."""
+        if frame[3] == frames.PUSH_PROMISE:  # which nobody may send: its fields are not known
+            self._headers = None
         if self._headers is None:
             return b""
         flags, start, end = frame[4], 9, len(frame)

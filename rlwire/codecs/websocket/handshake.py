@@ -355,14 +355,22 @@ def same_secret(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
 
 
-def blank(head: bytes) -> bytes:
-    """Return a head with stars in place of secrets, for a recording."""
+def blank(data: bytes) -> bytes:
+    """Return a head, and what follows, with stars in place of secrets, for a recording.
+
+    A head that is not valid keeps 8 bytes: it may be another protocol's.
+    """
 
     def blanked(line: re.Match[bytes]) -> bytes:
         secret = is_secret(line[1].decode("latin-1"))
         return line[1] + line[2] + b"*" * len(line[3]) if secret else line[0]
 
-    return _LINE_OF_HEAD.sub(blanked, head)
+    head, end, rest = data.partition(_END)
+    try:
+        read_head(head + end)
+    except (DecodeError, LimitExceeded):
+        return head[:8] + b"*" * (len(data) - len(head[:8]))
+    return _LINE_OF_HEAD.sub(blanked, head) + end + rest
 
 
 def read_head(head: Buffer) -> tuple[str, HeaderLines]:
