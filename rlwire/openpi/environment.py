@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from rlwire.serving.serving import StreamOptions
 
-_OBSERVATION = "observation"
-_ABOUT = ("reward", "terminated", "truncated")
+OBSERVATION = "observation"
+ABOUT = ("reward", "terminated", "truncated")
 
 
 def listen(
@@ -95,14 +95,14 @@ class OpenpiCaller(Caller):
                 self.refuse(error)
         space = self.callers.observation_space
         inside = getattr(space, "spaces", {})
-        about = {name: given.pop(name) for name in _ABOUT if name in given and name not in inside}
-        if _OBSERVATION in given and not inside and len(given) == 1:
-            given = given[_OBSERVATION]
+        about = {name: given.pop(name) for name in ABOUT if name in given and name not in inside}
+        if OBSERVATION in given and not inside and len(given) == 1:
+            given = given[OBSERVATION]
         try:
             observation = self.callers.fit(given)
             info: dict[str, Any] = {}
             reward = total_reward(about.get("reward", 0.0), info)
-            terminated, truncated = (_flag(name, about.get(name)) for name in _ABOUT[1:])
+            terminated, truncated = (_flag(name, about.get(name)) for name in ABOUT[1:])
         except (ValueError, TypeError) as error:
             # A failure closes the connection, as openpi's own server does.
             self.connection.send(Failure(describe(error)))
@@ -133,9 +133,7 @@ def play(
             observation = game.reset()
             about: dict[str, Any] = {}
             while True:
-                given = (
-                    observation if isinstance(observation, dict) else {_OBSERVATION: observation}
-                )
+                given = observation if isinstance(observation, dict) else {OBSERVATION: observation}
                 answer = policy.infer({**given, **about})
                 if game.over:
                     break

@@ -193,8 +193,8 @@ def _statistics(found: _Found) -> tuple[list[_Row], list[_Row]]:
         decoded, seconds, up = message.decoded, message.seconds, message.packet.from_client
         number = message.packet.connection.number
         for each in message.episodes:
-            end = "truncated" if each.truncated else "unfinished"
-            end = "terminated" if each.terminated else end
+            ends = [name for name in ("terminated", "truncated") if getattr(each, name)]
+            end = " and ".join(ends) or "unfinished"
             facts = number, each.environment, each.number, each.total, each.length, end
             episodes.append(dict(zip(_EPISODE, facts, strict=True)))
         begun, trips = asked.pop((number, not up, decoded.answers), (seconds, array("d")))

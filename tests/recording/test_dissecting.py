@@ -21,7 +21,8 @@ from rlwire.codecs.rlx import encode
 from rlwire.codecs.websocket.frames import WebSocketEndpoint
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import dissector
-from rlwire.recording.messages import UNKNOWN
+from rlwire.recording.messages import UNKNOWN, Packet, RecordedConnection
+from rlwire.recording.reading import messages
 from rlwire.registry import PROTOCOLS, parse_url
 from rlwire.rllink import SetState
 from rlwire.websocket import connect
@@ -58,6 +59,16 @@ class Walk(gymnasium.Env[Any, Any]):
         return self._random.uniform(-1, 1, 3).astype(np.float32)
 
 
+class Both(Walk):
+    """Episodes of three steps, the last of which is terminated and truncated."""
+
+    def step(self, action: Any) -> Any:
+        seen, reward, *_, info = super().step(action)
+        ends = len(self.episodes[-1]) == 4
+        self.episodes[-1][-1][3:] = [ends, ends]
+        return seen, reward, ends, ends, info
+
+
 class Agent:
     """Also a policy, and a learner."""
 
@@ -80,13 +91,15 @@ class Agent:
 
 
 def policy(observation: dict[str, Any]) -> dict[str, Any]:
+    if "observation" in observation:
+        return {"actions": np.array([[2, 1]])}
     return {"actions": 2 * observation["state"], "text": "done"}
 
 
 @functools.cache
-def captured(label: str) -> tuple[Chunks, Any]:
+def captured(label: str, kind: type[Walk] = Walk) -> tuple[Chunks, Any]:
     """A conversation, and the episodes that were played, or what else was sent."""
-    walk = Walk()
+    walk = kind()
     served = walk if PROTOCOLS[label].caller == "trainer" else Agent
     options = {"universe": {"lockstep": True}, "rllink": {"steps": 5}}.get(label, {})
     served = {"openpi": policy, "rllink": Agent()}.get(label, served)
@@ -99,6 +112,9 @@ def captured(label: str) -> tuple[Chunks, Any]:
 
 
 def talk(label: str, url: str, walk: Walk) -> Any:
+    if label == "openpi" and isinstance(walk, Both):
+        rlwire.play(walk, url, episodes=2)
+        return walk.episodes
     if label == "openpi":
         sent = [{"state": np.eye(3, dtype=np.float32), "n": {"a": i}} for i in range(3)]
         with rlwire.connect(url) as client:
@@ -159,6 +175,21 @@ def test_steps_are_the_episodes_that_were_played(label: str) -> None:
     for step in spaces:
         assert step.observation_space == Walk.observation_space
         assert step.action_space == Walk.action_space
+
+
+@pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink", "openpi"])
+def test_a_step_that_is_terminated_and_truncated_has_both_flags(label: str) -> None:
+    chunks, episodes = captured(label, Both)
+    connection = RecordedConnection(1, label, "server", "")
+    packets = [Packet(connection, up, 1, 1, data) for up, data in chunks]
+    found = [each for message in messages(packets, keep=True) for each in message.episodes]
+    assert len(found) >= 2
+    for each in found:
+        both = label != "rllink"  # whose client sends only one, as RLlib does
+        assert (each.length, each.terminated, each.truncated) == (3, True, both)
+    first, *steps = episodes[0]
+    assert _same(found[0].observations, [first, *(step[1] for step in steps)])
+    assert _same(found[0].rewards, [step[2] for step in steps])
 
 
 def test_values_are_those_that_were_sent() -> None:
