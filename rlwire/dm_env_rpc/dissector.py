@@ -7,8 +7,9 @@ from typing import Any
 
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import EnvironmentStateType
+from rlwire.codecs.msgpack import Decoder
 from rlwire.dm_env_rpc.environment import Signal, check_sizes, matching_structure, space_of_specs
-from rlwire.dm_env_rpc.spaces import INFO, spaces_in
+from rlwire.dm_env_rpc.spaces import INFO, TRUNCATED, spaces_in
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import FAULTS, GrpcDissector, Remembered, plain
@@ -133,12 +134,20 @@ class _Call:
         except FAULTS:  # no space, or not all were requested
             return {name: tensors[name] for name in tensors if name not in self._apart} or UNKNOWN
 
+    def _info(self, seen: dict[str, Any]) -> dict[str, Any]:
+        name = next((name for name in seen if name.startswith(INFO)), None)
+        info = None
+        with contextlib.suppress(*FAULTS):
+            info = None if name is None else Decoder(limits=self._limits).decode(seen[name])
+        return info if isinstance(info, dict) else {}
+
     def _result(self, state: EnvironmentStateType, seen: dict[str, Any]) -> EnvStep:
         step, running = EnvStep(self._name, not self._begun), state == EnvironmentStateType.RUNNING
         step.observation = self._built(0, seen)
         if self._begun:
             step.terminated = state == EnvironmentStateType.TERMINATED
             step.truncated = not (step.terminated or running)
+            step.truncated |= self._info(seen).get(TRUNCATED) is True
             step.reward = 0.0 if self._reward is None else UNKNOWN
             if self._reward in seen:
                 step.reward = float(seen[self._reward])
