@@ -167,6 +167,24 @@ def test_closed_environment_of_a_listener_says_so(scheme: str) -> None:
 
 
 @pytest.mark.skipif(not shm.AVAILABLE, reason="this needs Linux")
+@pytest.mark.parametrize(("host", "wildcard"), [("127.0.0.1", "0.0.0.0"), ("[::1]", "[::]")])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_client_reaches_a_local_server_by_a_wildcard_host(
+    scheme: str, host: str, wildcard: str
+) -> None:
+    where = anywhere(scheme).replace("localhost", host)
+    with rlwire.serve(THINGS[scheme], where) as server:
+        url = server.url.replace(host, wildcard)
+        with rlwire.connect(url) as client:
+            check(scheme, first_words(scheme, client))
+
+        async def run() -> None:
+            async with rlwire.aio.connect(url) as client:
+                check(scheme, await first_words(scheme, client))
+
+        asyncio.run(run())
+
+
 @pytest.mark.parametrize("carrier", ["unix", "shm"])
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
 def test_a_caller_over_a_unix_socket(scheme: str, carrier: str, tmp_path: Path) -> None:

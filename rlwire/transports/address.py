@@ -19,6 +19,10 @@ __all__ = ["Address", "AddressLike", "parse"]
 # sockaddr_un.sun_path holds 108 bytes on Linux, 104 on macOS and the BSDs, and ends in a NUL.
 _UNIX_PATH_MAX = 107 if sys.platform.startswith("linux") else 103
 
+# A wildcard is for listening: UDP clients drop replies from other addresses than the server's, and
+# Windows connects to none.
+_DIALLED = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
 
 @dataclass(frozen=True)
 class Address:
@@ -70,6 +74,11 @@ class Address:
             return False
         return bool((getattr(number, "ipv4_mapped", None) or number).is_loopback)
 
+    @property
+    def dialled(self) -> str:
+        """The host that clients connect to: loopback for a wildcard, such as a local server's."""
+        return _DIALLED.get(self.host, self.host)
+
     def resolve(self, *, listen: bool = False, datagram: bool = False) -> list[tuple[int, Any]]:
         """Return (family, socket address) pairs in the order to try them.
 
@@ -87,7 +96,7 @@ class Address:
         if self.path:
             return [(socket.AF_UNIX, self.path)]
         found = socket.getaddrinfo(
-            self.host,
+            self.host if listen else self.dialled,
             self.port,
             type=socket.SOCK_DGRAM if datagram else socket.SOCK_STREAM,
             flags=socket.AI_PASSIVE if listen else 0,

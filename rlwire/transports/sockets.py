@@ -135,7 +135,7 @@ def set_kernel_timeout(sock: socket.socket, option: int, seconds: float | None) 
 def connected_socket(where: Address, seconds: float) -> socket.socket:
     """Return a blocking socket that is connected to `where`; its timeout is `seconds`."""
     if not where.path:
-        return socket.create_connection((where.host, where.port), seconds)
+        return socket.create_connection((where.dialled, where.port), seconds)
     sock = socket.socket(socket.AF_UNIX)
     with on_error(sock.close):
         sock.settimeout(seconds)

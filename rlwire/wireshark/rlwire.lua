@@ -503,7 +503,7 @@ local PERLERT = {
     { "step", "NAME:NUMBER:TIMESTAMP:STEP;obs=OBSERVATION;reward=REWARD;done=DONE;extra=EXTRA" },
     { "slots", "NAME:NUMBER;SLOTS" },
 }
-local CLASSES = { ACTION = "[^:;=]*", MESSAGE = ".*", OBSERVATION = "[^;=]*", REWARD = "[^;=]*", EXTRA = "[^;=]*",
+local CLASSES = { ACTION = "[^:;=]*", TAG = "[^;,=]*", MESSAGE = ".*", OBSERVATION = "[^;=]*", REWARD = "[^;=]*", EXTRA = "[^;=]*",
     SLOTS = "[^:;,=]*=[oc][^:;,=]*,.*" }
 local FLAGS = { ["true"] = true, ["false"] = false }
 local perlert_own = fields(perlert, "kind:text name:text number:int timestamp:int step:int key:text tag:text "
@@ -534,7 +534,7 @@ local function read_form(c, root, kind, form)
             c.at = c.at + 1
         end
     end
-    return c.at == c.stop
+    return c.at == c.stop or c.s:sub(c.at + 1, c.stop) == ";"
 end
 
 local function perlert_message(c, root)
@@ -549,7 +549,7 @@ end
 
 perlert.dissector = dissector(perlert, perlert_message, perlert_own)
 register(perlert, "udp", "32322",
-    { "^[^:;,=]+:%d+;lobby$", "^[^:;,=]+:%d+;[^:;,=]+=", "^[^:;,=]+:%d+:%d+:%d+;obs=" })
+    { "^[^:;,=]+:%d+;lobby;?$", "^[^:;,=]+:%d+;[^:;,=]+=", "^[^:;,=]+:%d+:%d+:%d+;obs=" })
 
 -- Universe's rewarder: JSON in WebSocket
 

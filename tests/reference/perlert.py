@@ -76,13 +76,14 @@ def decode_client(datagram: bytes) -> tuple[Any, ...]:
     parts, body = _header(datagram)
     _must(len(parts) == 2)
     head = (parts[0], _integer(parts[1]))
+    body = body.removesuffix(";")
     if body == "lobby":
         return ("LobbyRequest", *head)
     word, equals, rest = body.partition("=")
     _must(equals == "=")
     if word == "register":
         key, tag = _two(rest)
-        return ("Register", *head, _name(key), _without(tag, ":;,="))
+        return ("Register", *head, _name(key), _without(tag, ";,="))
     if word == "ready":
         key, ready = _two(rest)
         return ("Ready", *head, _name(key), _bool(ready))
@@ -101,15 +102,15 @@ def decode_server(datagram: bytes) -> tuple[Any, ...]:
     parts, body = _header(datagram)
     head = (parts[0], _integer(parts[1]))
     if len(parts) == 4:
-        return ("RolloutStep", *head, *map(_integer, parts[2:]), *_step(body))
+        return ("RolloutStep", *head, *map(_integer, parts[2:]), *_step(body.removesuffix(";")))
     word, equals, rest = body.partition("=")
     _must(equals == "=")
     if word == "message":
         return ("LobbyMessage", *head, rest)
     if word == "registered":
-        return ("Registered", *head, _name(rest))
+        return ("Registered", *head, _name(rest.removesuffix(";")))
     if word == "start":
-        return ("Start", *head, _integer(_after(rest, "port:"), 1, 65535))
+        return ("Start", *head, _integer(_after(rest.removesuffix(";"), "port:"), 1, 65535))
     _must(word != "obs")
     slots = body.split(";")
     if slots[-1] == "" and len(slots) > 1:
@@ -123,7 +124,7 @@ def _slot(text: str) -> tuple[Any, ...]:
     _must(equals == "=" and len(fields) == 4)
     status, kind, tag, ready = fields
     _must(status in ("open", "close") and ready in ("ready", "not_ready"))
-    tail = (_without(kind, ":="), _without(tag, ":="))
+    tail = (_without(kind, ":="), _without(tag, "="))
     return (_name(key), status == "open", *tail, ready == "ready")
 
 

@@ -99,7 +99,8 @@ enum { /* characters that a field must not contain */
     RLW_PERLERT_EQUALS = 8,
     RLW_PERLERT_ANY = 15,
     RLW_PERLERT_NOT_IN_ACTION = RLW_PERLERT_COLON | RLW_PERLERT_SEMICOLON | RLW_PERLERT_EQUALS,
-    RLW_PERLERT_NOT_IN_OBSERVATION = RLW_PERLERT_SEMICOLON | RLW_PERLERT_EQUALS
+    RLW_PERLERT_NOT_IN_OBSERVATION = RLW_PERLERT_SEMICOLON | RLW_PERLERT_EQUALS,
+    RLW_PERLERT_NOT_IN_TAG = RLW_PERLERT_SEMICOLON | RLW_PERLERT_COMMA | RLW_PERLERT_EQUALS
 };
 
 static inline unsigned rlw_perlert_class(uint8_t byte) {
@@ -130,6 +131,11 @@ static inline size_t rlw_perlert_find(const uint8_t *data, size_t size, unsigned
 
 /* ---- reading ---- */
 
+/* Whether this is a semicolon that ends the datagram: section 3.3 allows it for a lobby only. */
+static inline int rlw_perlert_last(const uint8_t *at, const uint8_t *end) {
+    return end - at == 1 && *at == ';';
+}
+
 /* Reads `field` up to and including `end`: one of ':' ';' ',' '=', or 0 for the datagram's end. */
 static inline rlw_status rlw_perlert_take(rlw_cursor *c, rlw_perlert_message *m,
                                           rlw_perlert_field field, unsigned refused, char end,
@@ -137,6 +143,7 @@ static inline rlw_status rlw_perlert_take(rlw_cursor *c, rlw_perlert_message *m,
     size_t size = rlw_perlert_find(c->at, rlw_left(c), refused);
     const uint8_t *stop = c->at + size;
     m->field = field;
+    if (!end && rlw_perlert_last(stop, c->end)) end = ';';
     if (stop == c->end) {
         if (end) return rlw_fail(c, RLW_NEED_MORE, c->at, size + 1, size);
     } else if (*stop != (uint8_t)end || !end) {
@@ -200,6 +207,7 @@ static inline rlw_status rlw_perlert_bool(rlw_cursor *c, rlw_perlert_message *m)
 }
 
 static inline rlw_status rlw_perlert_end(rlw_cursor *c) {
+    if (rlw_perlert_last(c->at, c->end)) c->at++;
     return c->at == c->end ? RLW_OK : rlw_fail(c, RLW_TRAILING, c->at, rlw_left(c), 0);
 }
 
@@ -246,8 +254,8 @@ static inline rlw_status rlw_perlert_read_step(rlw_cursor *c, rlw_perlert_messag
     m->field = RLW_PERLERT_AT_BOOL;
     RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, "done="));
     RLW_PERLERT_TRY(rlw_perlert_bool(c, m));
-    m->has_extra = c->at < c->end;
-    if (!m->has_extra) return RLW_OK;
+    m->has_extra = c->end - c->at > 1;
+    if (!m->has_extra) return rlw_perlert_end(c);
     m->field = RLW_PERLERT_AT_EXTRA;
     RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, ";extra="));
     return rlw_perlert_take(c, m, RLW_PERLERT_AT_EXTRA, refused, 0, &m->extra);
@@ -271,7 +279,8 @@ static inline rlw_status rlw_perlert_next_slot(rlw_cursor *c, rlw_perlert_messag
     if (!slot->open && !RLW_PERLERT_IS(word, "close"))
         return rlw_fail(c, RLW_BAD_WORD, word.data, 0, 0);
     RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_KIND, refused, ',', &slot->kind));
-    RLW_PERLERT_TRY(rlw_perlert_take(c, m, RLW_PERLERT_AT_TAG, refused, ',', &slot->tag));
+    RLW_PERLERT_TRY(
+        rlw_perlert_take(c, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_NOT_IN_TAG, ',', &slot->tag));
     m->field = RLW_PERLERT_AT_READY_STATUS;
     word.data = c->at;
     word.size = rlw_perlert_find(c->at, rlw_left(c), refused);
@@ -300,7 +309,7 @@ static inline rlw_status rlw_perlert_read_client(rlw_cursor *c, const rlw_perler
     if (RLW_PERLERT_SKIP(c, "register=")) {
         m->kind = RLW_PERLERT_REGISTER;
         RLW_PERLERT_TRY(rlw_perlert_take_name(c, m, RLW_PERLERT_AT_KEY, ',', &m->key));
-        return rlw_perlert_take(c, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_ANY, 0, &m->text);
+        return rlw_perlert_take(c, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_NOT_IN_TAG, 0, &m->text);
     }
     if (RLW_PERLERT_SKIP(c, "ready=")) {
         m->kind = RLW_PERLERT_READY;
@@ -337,8 +346,8 @@ static inline rlw_status rlw_perlert_read_server(rlw_cursor *c, const rlw_perler
         m->field = RLW_PERLERT_AT_PORT;
         RLW_PERLERT_TRY(RLW_PERLERT_WORD(c, "start=port:"));
         RLW_PERLERT_TRY(rlw_perlert_integer(c, 65535, &port));
-        RLW_PERLERT_TRY(rlw_perlert_end(c));
         if (!port) return rlw_fail(c, RLW_BAD_INTEGER, c->at - 1, 0, 0);
+        RLW_PERLERT_TRY(rlw_perlert_end(c));
         m->port = (uint32_t)port;
         return RLW_OK;
     }
@@ -428,7 +437,8 @@ static inline rlw_status rlw_perlert_put_slot(rlw_writer *w, rlw_perlert_message
     RLW_PERLERT_TRY(RLW_PERLERT_PUT_IF(w, slot->open, "=open,", "=close,"));
     RLW_PERLERT_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_KIND, refused, slot->kind));
     RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ","));
-    RLW_PERLERT_TRY(rlw_perlert_put_text(w, m, RLW_PERLERT_AT_TAG, refused, slot->tag));
+    RLW_PERLERT_TRY(
+        rlw_perlert_put_text(w, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_NOT_IN_TAG, slot->tag));
     return RLW_PERLERT_PUT_IF(w, slot->ready, ",ready;", ",not_ready;");
 }
 
@@ -442,7 +452,7 @@ static inline rlw_status rlw_perlert_write(rlw_writer *w, rlw_perlert_message *m
         RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";register="));
         RLW_PERLERT_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key));
         RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ","));
-        return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_ANY, m->text);
+        return rlw_perlert_put_text(w, m, RLW_PERLERT_AT_TAG, RLW_PERLERT_NOT_IN_TAG, m->text);
     case RLW_PERLERT_READY:
         RLW_PERLERT_TRY(RLW_PERLERT_PUT(w, ";ready="));
         RLW_PERLERT_TRY(rlw_perlert_put_name(w, m, RLW_PERLERT_AT_KEY, m->key));

@@ -132,7 +132,7 @@ FORBIDDEN = {
     "name": ":;,=",
     "key": ":;,=",
     "kind": ":;,=",
-    "tag": ":;,=",
+    "tag": ";,=",
     "action": ":;=",
     "observation": ";=",
     "reward": ";=",
@@ -200,9 +200,17 @@ def test_the_semicolon_after_the_slots() -> None:
     for wrong in (wire + b";;", wire + b",", wire + b"; "):
         with pytest.raises(DecodeError):
             decode_server_message(wrong)
-    for other in MESSAGES:
-        if not isinstance(other, (LobbyInformation, LobbyMessage)):
-            assert decode_any(encode(other) + b";") is None
+    assert decode_server_message(b"city:7;message=a;") == LobbyMessage("city", 7, "a;")
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_trailing_semicolon_is_accepted(message: Any) -> None:
+    if not isinstance(message, LobbyMessage):
+        assert decode_any(encode(message) + b";") == message
+        assert decode_any(encode(message) + b";;") is None
+    if isinstance(message, RolloutStep):
+        read = StepReader(message.name, message.number).read
+        assert read(encode(message) + b";") == read(encode(message))
 
 
 def test_numbers_of_headers() -> None:
@@ -268,7 +276,7 @@ def test_what_is_wrong_and_where(datagram: bytes, offset: int, path: str, words:
         (b"city:7;a=open,a,b,ready,", 23, "READY_STATUS"),
         (b"city:7;a=open,a,b,ready;;", 24, "AGENT_KEY"),
         (b"city:7;registered=", 18, "AGENT_KEY"),
-        (b"city:7;registered=a;", 19, "AGENT_KEY"),
+        (b"city:7;registered=a;;", 19, "AGENT_KEY"),
         (b"city:7;start=open,a,b,ready", 7, "SERVER_ROLLOUT_PORT"),
         (b"city:7;registered=open,a,b,ready", 22, "AGENT_KEY"),
         (b"city:7;obs=open,a,b,ready", 6, "TIMESTAMP"),
@@ -276,7 +284,7 @@ def test_what_is_wrong_and_where(datagram: bytes, offset: int, path: str, words:
         (b"city:7;start=port:0", 18, "SERVER_ROLLOUT_PORT"),
         (b"city:7;start=port:65536", 18, "SERVER_ROLLOUT_PORT"),
         (b"city:7;start=port:5x", 18, "SERVER_ROLLOUT_PORT"),
-        (b"city:7;start=port:5;", 19, "SERVER_ROLLOUT_PORT"),
+        (b"city:7;start=port:5;;", 19, "SERVER_ROLLOUT_PORT"),
         (b"city:7:", 7, "TIMESTAMP"),
         (b"city:7:1;obs=", 8, "STEP_NUMBER"),
         (b"city:7:1:;obs=", 9, "STEP_NUMBER"),
@@ -288,9 +296,9 @@ def test_what_is_wrong_and_where(datagram: bytes, offset: int, path: str, words:
         (b"city:7:1:2;obs=;reward=1", 23, "REWARD"),
         (b"city:7:1:2;obs=;reward=1=;done=true", 24, "REWARD"),
         (b"city:7:1:2;obs=;reward=1;done=yes", 30, "BOOL_VALUE"),
-        (b"city:7:1:2;obs=;reward=1;done=true;", 34, "EXTRA"),
+        (b"city:7:1:2;obs=;reward=1;done=true;;", 34, "EXTRA"),
         (b"city:7:1:2;obs=;reward=1;done=true;more=", 34, "EXTRA"),
-        (b"city:7:1:2;obs=;reward=1;done=true;extra=;", 41, "EXTRA"),
+        (b"city:7:1:2;obs=;reward=1;done=true;extra=;;", 41, "EXTRA"),
     ],
 )
 def test_what_is_wrong_of_servers(datagram: bytes, offset: int, path: str) -> None:
