@@ -140,7 +140,7 @@ def test_should_not_send_to_clients_that_are_not_registered() -> None:
         "register=x,eve",
         "action=run",
         "action=",
-        "lobby;",
+        "lobby;;",
         "nonsense",
         "",
         "registered=a",
