@@ -134,20 +134,20 @@ class PerlertClientBase(waits.Counting):
     def close(self) -> None:
         """Close the socket; a blocking client's from any thread.
 
-        PERLERT has no message for it: the server frees the slot when its lease expires.
+        An rlwire server then frees the slot. The draft has no message for it: other servers free
+        the slots of silent clients, if at all.
         """
         connection, self._connection = self._connection, None
+        session, self._open_session = self._open_session, None
         if connection is None:
             return
-        session = self._open_session
+        if session is not None:
+            session.leave()
         try:
-            with contextlib.suppress(LocalProtocolError):  # another thread owns the socket
+            # If another thread owns the socket, it sends the rest and closes.
+            with contextlib.suppress(LocalProtocolError, ConnectionClosed):
                 connection.flush()
-                if session is not None and session.state is PerlertState.READY:
-                    session.set_ready(False, monotonic())  # the others see whom they wait for
-                    connection.flush()
         finally:
-            self._open_session = None
             connection.close()
 
     @property

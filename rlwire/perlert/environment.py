@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.codecs import perlert
@@ -31,6 +34,8 @@ from rlwire.perlert.client import Client
 from rlwire.perlert.spaces import SpaceText, write_spaces
 from rlwire.sessions.perlert.client import RUNNING, Frame
 from rlwire.transports.address import AddressLike
+
+logger = logging.getLogger(__name__)
 
 _ASKED = 3  # registrations per part of a space description, since datagrams get lost
 
@@ -68,6 +73,7 @@ class PerlertEndpoint(Endpoint):
         observation_space: Any = None,
         action_space: Any = None,
         agent: str | None = None,
+        actions: Sequence[str] = (),
         start_timeout: float | None = 60.0,
         **options: Any,
     ) -> None:
@@ -84,6 +90,7 @@ class PerlertEndpoint(Endpoint):
         self._fastest = math.inf
         self._over = True
         self._stepping = False
+        self._refused: set[str] = set()  # arguments of `begin_reset` that a warning has named
         with on_error(self.client.close):
             if observation_space is None or action_space is None:
                 told = self._told_spaces(limits)
@@ -93,7 +100,9 @@ class PerlertEndpoint(Endpoint):
             self._observations = SpaceText(
                 observation_space, "the observation", named=True, limits=limits
             )
-            self._actions = SpaceText(action_space, "the action", named=False, limits=limits)
+            self._actions = SpaceText(
+                action_space, "the action", named=False, limits=limits, words=actions
+            )
         self.observation_space = observation_space
         self.action_space = action_space
 
@@ -120,6 +129,14 @@ class PerlertEndpoint(Endpoint):
         """Wait for the end of the run, register for the next one, and send ready."""
         self._stepping = False
         client = self.client
+        for name, value in {"seed": seed, "options": options}.items():
+            if value is not None and name not in self._refused:
+                self._refused.add(name)
+                logger.warning(
+                    "%s: reset(%s=) is ignored, since PERLERT has no field for it: use seed= and "
+                    "env_kwargs= of the server",
+                    client, name,
+                )  # fmt: skip
         deadline = monotonic() + (self._start_timeout or math.inf)
         while client.state in RUNNING:
             left = deadline - monotonic()
@@ -170,7 +187,7 @@ class PerlertEndpoint(Endpoint):
         return observation, info
 
     def close(self) -> None:
-        """Close the client. The server frees its slot when the lease expires; a run continues."""
+        """Close the client, which says goodbye. A run continues for its other clients."""
         self.client.close()
 
     def _register(self) -> str:
@@ -212,8 +229,11 @@ class PerlertEndpoint(Endpoint):
 
     def _reward(self, frames: list[Frame], before: Frame | None, extra: Any) -> float:
         total = extra.get("total") if isinstance(extra, dict) else None
-        if not isinstance(total, (int, float)):
-            return math.fsum(_number(frame.reward) for frame in frames)
+        given = [_number(frame.reward) for frame in frames]
+        odd = not all(map(math.isfinite, given))  # rlwire's sums leave these out
+        if odd or not isinstance(total, (int, float)) or not math.isfinite(total):
+            self._total = total if isinstance(total, (int, float)) else None
+            return sum(given) if odd else math.fsum(given)
         last, self._total = self._total or 0.0, float(total)
         added = self._total - last
         newest = frames[-1]
@@ -221,7 +241,8 @@ class PerlertEndpoint(Endpoint):
             # Prefer the frame's own reward, which lacks the rounding errors of a difference. If
             # the server rounds rewards, the two differ by more, and only the sums are exact.
             own = newest.reward
-            if not isinstance(own, str) and math.isclose(own, added, rel_tol=1e-9, abs_tol=1e-9):
+            room = max(1e-9, 4 * math.ulp(total))  # the sums' own rounding
+            if not isinstance(own, str) and math.isclose(own, added, rel_tol=1e-9, abs_tol=room):
                 return float(own)
         return added
 
@@ -255,6 +276,15 @@ _NUMBERED = re.compile(r"[_-]?[0-9]+$")
 _SEPARATORS = re.compile("[:;,=]")
 
 
+def _reward(reward: Any) -> float:
+    if reward is None:  # dm_env's, of a first step
+        return 0.0
+    try:
+        return float(reward.item() if isinstance(reward, np.ndarray) else reward)
+    except (TypeError, ValueError, OverflowError):
+        raise EncodeError(f"the reward must be one number, not {quoted(reward)}") from None
+
+
 class Outcome(NamedTuple):
     """One agent's results of a step: `observation` as it is sent, `seen` as the value."""
 
@@ -268,12 +298,20 @@ class Outcome(NamedTuple):
 
 class _AgentText:
     def __init__(
-        self, what: str, observation_space: Any, action_space: Any, limits: Limits, environment: Any
+        self,
+        what: str,
+        observation_space: Any,
+        action_space: Any,
+        limits: Limits,
+        environment: Any,
+        words: Sequence[str],
     ) -> None:
         self.observation = SpaceText(
             observation_space, f"the observation{what}", named=True, limits=limits
         )
-        self.action = SpaceText(action_space, f"the action{what}", named=False, limits=limits)
+        self.action = SpaceText(
+            action_space, f"the action{what}", named=False, limits=limits, words=words
+        )
         self.told = deque(write_spaces(observation_space, action_space, limits, environment))
 
 
@@ -281,26 +319,41 @@ class Simulation:
     """An environment of Gymnasium, dm_env or PettingZoo (parallel), with its spaces as text.
 
     A single agent's key is ``"agent0"``. Other keys are the agents' names, with underscores for the
-    characters ``:;,=``. An agent's kind is its key without the trailing number.
+    characters ``:;,=``. An agent's kind is its key without the trailing number. `keys`, `kinds` and
+    `actions`, as in `rlwire.perlert.Server.add`, replace them.
     """
 
-    def __init__(self, environment: Any, limits: Limits = DEFAULT) -> None:
+    def __init__(
+        self,
+        environment: Any,
+        limits: Limits = DEFAULT,
+        *,
+        keys: Mapping[Any, str] | str | None = None,
+        kinds: Mapping[Any, str] | str | None = None,
+        actions: Sequence[str] = (),
+    ) -> None:
         self._driven = driven = driver_of(environment)
         self.name = _SEPARATORS.sub("_", driven.name)
         names = driven.agents or ("agent0",)
-        self._keys = {name: _SEPARATORS.sub("_", str(name)) for name in names}
+        given = dict.fromkeys(names, keys) if isinstance(keys, str) else keys or {}
+        self._keys = {name: _SEPARATORS.sub("_", str(given.get(name, name))) for name in names}
         found = list(self._keys.values())
+        kinds = dict.fromkeys(found, kinds) if isinstance(kinds, str) else kinds or {}
+        for what, have, known in ("keys", given, names), ("kinds", kinds, found):
+            if unknown := [each for each in have if each not in known]:
+                raise ValueError(f"{what}: no agent {unknown[0]!r}; there are {[*known]}")
         if len(set(found)) < len(found) or not all(found):
             raise EncodeError(f"agents' keys must be unique and not empty, not {found}")
-        self.agents = {key: _NUMBERED.sub("", key) or key for key in found}
+        self.agents = {key: kinds.get(key) or _NUMBERED.sub("", key) or key for key in found}
         self._lone = None if driven.agents else found[0]
         seen, done = driven.observation_space, driven.action_space
         if self._lone is not None:
             driven.one("PERLERT")
-            seen, done = {self._lone: seen}, {self._lone: done}
+            seen, done = {names[0]: seen}, {names[0]: done}
         what = "" if self._lone else " of {!r}"
+        of = limits, driven.environment, actions
         self._texts = {
-            key: _AgentText(what.format(name), seen[name], done[name], limits, driven.environment)
+            key: _AgentText(what.format(name), seen[name], done[name], *of)
             for name, key in self._keys.items()
         }
 
@@ -323,10 +376,10 @@ class Simulation:
     def _outcomes(self, steps: Mapping[Any, Any]) -> dict[str, Outcome]:
         outcomes = {}
         for name, (observation, reward, terminated, truncated, info) in steps.items():
-            key = self._keys[name]
+            key = self._lone or self._keys[name]
             outcomes[key] = Outcome(
                 self._texts[key].observation.to_wire(observation),
-                float(reward or 0.0),
+                _reward(reward),
                 bool(terminated),
                 bool(truncated),
                 info or {},
@@ -355,17 +408,28 @@ class Simulation:
         self._driven.close()
 
 
+def close(simulation: Simulation) -> None:
+    """Close an environment; what it raises is logged."""
+    try:
+        simulation.close()
+    except (Exception, SystemExit):
+        logger.exception("%s: closing the environment failed", simulation.name)
+
+
 def simulations_of(
-    environment: Any, env_kwargs: Mapping[str, Any] | None = None, limits: Limits = DEFAULT
+    environment: Any,
+    env_kwargs: Mapping[str, Any] | None = None,
+    limits: Limits = DEFAULT,
+    names: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Simulation, Callable[[], Simulation] | None]:
     """Return a simulation, and a function that makes more; None for a given environment."""
     environment, again = maker(environment, env_kwargs)
     if again is None:
-        return Simulation(environment, limits), None
+        return Simulation(environment, limits, **names), None
 
     def make() -> Simulation:
         made = again()
         with on_error(getattr(made, "close", bool)):
-            return Simulation(made, limits)
+            return Simulation(made, limits, **names)
 
     return make(), make

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from rlwire import _options
+from rlwire.sessions.perlert.lobby import IDLE
+from rlwire.sessions.perlert.server import UNHEARD
 from rlwire.transports.datagram_cipher import load_key
 
 _KeyFile = Annotated[bytes, _options.Reads(load_key, "FILE")]
@@ -38,8 +40,17 @@ class PerlertServerOptions(_options.MakingOptions, _KeyOptions):
         rate: steps per second.
         frames: maximum steps per second sent to an agent.
         decimals: decimal places of sent numbers (default: enough to restore the same number).
-        threads: number of threads that step slow environments; 0 steps on the event loop.
+        threads: number of threads that step slow environments, each always the same ones; 0 steps
+            on the event loop.
         seed: number from which each run's seed is derived.
+        idle_timeout: silence after which a client loses its slot or its part in a run.
+        unheard_timeout: a client that has sent nothing for this time after the start gets one step
+            per second, since its address may be forged; None, as for idle_timeout, for no limit.
+        totals: send the sum of rewards with each step, to all clients or to none (default: to
+            rlwire's, whose tags begin with rlwire-).
+        keys: AGENT_KEY of an agent.
+        kinds: AGENT_KIND of an agent, by its key.
+        actions: name of the next action of a Discrete space.
         default_action: see `rlwire.perlert.Server.add`.
         extra: as `default_action`.
         loop_factory: function that makes the event loop, such as uvloop.new_event_loop.
@@ -55,6 +66,12 @@ class PerlertServerOptions(_options.MakingOptions, _KeyOptions):
     decimals: _options.Natural | None = None
     threads: _options.Natural = 0
     seed: int | None = None
+    idle_timeout: _options.Seconds | None = IDLE
+    unheard_timeout: _options.Seconds | None = UNHEARD
+    totals: bool | None = None
+    keys: _options.Settings | None = None
+    kinds: _options.Settings | None = None
+    actions: tuple[_options.Name, ...] = ()
     default_action: Any = None
     extra: Any = None
     loop_factory: Any = None
@@ -77,11 +94,13 @@ class PerlertEnvironmentOptions(PerlertClientOptions):
 
     Attributes:
         agent: slot to play (default: the first open one).
+        actions: name of the next action of a Discrete space, as the server has it.
         timeout: time to wait for the next frame.
         start_timeout: time to wait for a slot, and then until all clients are ready.
     """
 
     agent: _options.Name | None = None
+    actions: tuple[_options.Name, ...] = ()
     timeout: float = 10.0
     start_timeout: float | None = 60.0
 

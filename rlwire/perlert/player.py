@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import math
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from rlwire.errors import RlwireError
-from rlwire.perlert.environment import Default, Outcome, Simulation
+from rlwire.perlert.environment import Default, Outcome, Simulation, close
+from rlwire.perlert.spaces import OURS
 from rlwire.sessions.perlert.server import Instance
 from rlwire.transports.interface import DatagramSession
 from rlwire.transports.pacing import Pacer
@@ -26,9 +28,6 @@ logger = logging.getLogger(__name__)
 
 Extra: TypeAlias = Callable[[str, Mapping[Any, Any]], Mapping[str, Any] | None]
 """Returns entries of EXTRA for an agent's key and the environment's info."""
-
-ABANDON: Final = 300.0
-"""Seconds without a datagram from any client after which a run ends."""
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
@@ -48,7 +47,7 @@ class TickTimer:
         self._due: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
         self.log = RateLimitedLog(logger, _LOG_INTERVAL, lines=1)
-        self.said_infos = False  # whether the warning about unsent infos was logged
+        self.said: set[str] = set()  # the warnings that were logged
 
     @property
     def closed(self) -> bool:
@@ -76,30 +75,31 @@ class TickTimer:
 
 @dataclass(eq=False)
 class PacedPlayer:
-    """Steps one instance's environment on an event loop, or in the `executor`'s threads.
+    """Makes, steps and closes one instance's environment in one thread.
 
-    If the environment raises, the run ends with ``done``. The next run starts after a back-off of
-    1 to 10 s, in a new environment if `make` is given. `phase` shifts the ticks by a fraction of a
-    period. The other arguments are those of `Server.add`.
+    That is the event loop's, or the `executor`'s only one. If the environment raises, the run ends
+    with ``done``. The next run starts after a back-off of 1 to 10 s, in a new environment if `make`
+    is given. `phase` shifts the ticks by a fraction of a period. The other arguments are those of
+    `Server.add`.
     """
 
     instance: Instance
-    simulation: Simulation | None
+    simulation: Simulation  # the caller's; that of a class is made anew, of its spaces
     make: Callable[[], Simulation] | None
     timer: TickTimer
     _: KW_ONLY
     rate: float
     default_action: Default = None
     extra: Extra | None = None
+    totals: bool | None = None
     seed: int | None = None
     executor: Executor | None = None
     phase: float = 0.0
 
     def __post_init__(self) -> None:
-        assert self.simulation is not None
         self._keys = list(self.simulation.agents)
+        self._played = self.simulation if self.make is None else None
         self._pacer = Pacer(self.rate)
-        self._busy: asyncio.Future[Any] | None = None
         self._stopped = False
         self._failures = 0  # in a row
         # Read once: the wall clock may be set back.
@@ -114,12 +114,31 @@ class PacedPlayer:
         self._texts: dict[str, str] = {}  # the last action of each client,
         self._parsed: dict[str, Any] = {}  # and the last valid one
         self._tags: dict[str, str] = {}
+        self._summed: set[str] = set()  # whose steps have the sum of rewards
 
     def __str__(self) -> str:
         return str(self.instance)
 
     def told(self, key: str) -> str | None:
-        return None if self.simulation is None else self.simulation.told(key)
+        return self.simulation.told(key)
+
+    async def open(self) -> None:
+        await self._elsewhere(self._open)
+
+    def _elsewhere(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Call in the environment's thread."""
+        loop = self.timer.loop
+        if self.executor is not None:
+            return loop.run_in_executor(self.executor, call)
+        made = loop.create_future()
+        made.set_result(call())
+        return made
+
+    def _open(self) -> Simulation:
+        if self._played is None:
+            assert self.make is not None
+            self._played = self.make()
+        return self._played
 
     def statistics(self) -> dict[str, int]:
         return {**self._counts, "missed": self._pacer.missed}
@@ -136,6 +155,8 @@ class PacedPlayer:
         self._last = {}
         self._texts, self._parsed = {}, {}
         self._tags = {lease.key: lease.tag for lease in instance.lobby.leases.values()}
+        asked = (key for key, tag in self._tags.items() if self.totals or tag.startswith(OURS))
+        self._summed = set(asked if self.totals is not False else ())
         logger.debug("%s: run %d started, clients %s", self, self._counts["runs"], self._tags)
         if self._failures:
             pause = min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
@@ -148,10 +169,7 @@ class PacedPlayer:
         self._call(self._reset, self._has_begun, now)
 
     def _reset(self) -> _Outcomes:
-        if self.simulation is None:
-            assert self.make is not None
-            self.simulation = self.make()
-        return self.simulation.reset(self._seed)
+        return self._open().reset(self._seed)
 
     def _has_begun(self, outcomes: _Outcomes, now: float) -> None:
         self._live = set(outcomes)
@@ -160,16 +178,17 @@ class PacedPlayer:
         self._go_on(now)
 
     def _go_on(self, now: float) -> None:
-        if self.instance.rollout is not None:
-            abandoned = bool(self._live) and self._is_abandoned(now)
-            if self._live and not abandoned:
+        instance = self.instance
+        if instance.rollout is not None and not self._step % max(1, int(self.rate)):
+            for key in instance.drop_silent(now):  # checked once per second
+                self._counts["abandoned"] += 1
+                logger.info("%s: run ended for %s (%s): silent", self, key, self._tags[key])
+        if instance.rollout is not None:
+            if self._live:
                 self.timer.at(self._pacer.due(), self._tick)
                 return
-            # `finish` also ends the run for clients whose agents the environment does not list.
-            if abandoned:
-                self._counts["abandoned"] += 1
-                logger.info("%s: run ended: no datagram of any client for %g s", self, ABANDON)
-            self.instance.finish(now)
+            # For clients whose agents the environment does not list.
+            instance.finish(now)
         self._failures = 0
         logger.info(
             "%s: run %d ended: %d steps, seed %d, %s",
@@ -178,16 +197,6 @@ class PacedPlayer:
             self._step,
             self._seed,
             ", ".join(f"{key} ({tag}) {self._totals[key]:g}" for key, tag in self._tags.items()),
-        )
-
-    def _is_abandoned(self, now: float) -> bool:
-        rollout = self.instance.rollout
-        if rollout is None or self._step % max(1, int(self.rate)):  # checked once per second
-            return False
-        before = now - ABANDON
-        return all(
-            client.done or (rollout.started if client.heard is None else client.heard) < before
-            for client in rollout.clients.values()
         )
 
     def _tick(self, now: float) -> None:
@@ -204,8 +213,7 @@ class PacedPlayer:
         self._call(lambda: self._advance(actions), self._has_stepped, now)
 
     def _advance(self, actions: dict[str, Any]) -> _Outcomes:
-        simulation = self.simulation
-        assert simulation is not None
+        simulation = self._open()
         default = self.default_action
         for key in self._keys:
             if key not in actions:
@@ -234,13 +242,11 @@ class PacedPlayer:
             return
 
         def done(busy: asyncio.Future[_Outcomes]) -> None:
-            self._busy = None
             if not self._stopped:
                 self._then(busy.result, then, time.monotonic())
                 self.timer.send()
 
-        self._busy = self.timer.loop.run_in_executor(self.executor, work)
-        self._busy.add_done_callback(done)
+        self._elsewhere(work).add_done_callback(done)
 
     def _then(
         self, result: Callable[[], _Outcomes], then: Callable[[_Outcomes, float], None], now: float
@@ -252,7 +258,6 @@ class PacedPlayer:
 
     def _actions(self) -> dict[str, Any]:
         simulation = self.simulation
-        assert simulation is not None
         actions = {}
         for key, text in self.instance.actions().items():
             if text != self._texts.get(key):
@@ -267,40 +272,60 @@ class PacedPlayer:
         return actions
 
     def _publish(self, outcomes: _Outcomes, now: float) -> None:
-        steps: dict[str, tuple[Any, float, bool, Mapping[str, Any]]] = {}
+        steps: dict[str, tuple[Any, float, bool, Mapping[str, Any] | None]] = {}
         for key, outcome in outcomes.items():
             observation, reward, terminated, truncated, info, _seen = outcome
             done = terminated or truncated
-            self._totals[key] += reward
-            steps[key] = observation, reward, done, self._extra(key, terminated, truncated, info)
+            if math.isfinite(reward):  # else it would hide the later ones in the sum
+                self._totals[key] += reward
+            extra = self._extra(key, terminated, truncated)
+            if info or self.extra is not None:
+                extra = {**self._given(key, info), **extra}
+            steps[key] = observation, reward, done, extra or None
             if done:
                 self._live.discard(key)
             else:
                 self._live.add(key)
         self._last.update(outcomes)
-        self.instance.publish(steps, self._step, self._milliseconds(now), now)
+        at = self._step, self._milliseconds(now), now
+        try:
+            self.instance.publish(steps, *at)
+        except (RlwireError, TypeError, ValueError) as error:
+            if self.extra is None:
+                raise
+            for key, (_, _, terminated, truncated, _, _) in outcomes.items():
+                steps[key] = *steps[key][:3], self._extra(key, terminated, truncated) or None
+            self.instance.publish(steps, *at)  # raises again if it was not the extra
+            self._warn("extra= is not sent: %s", error)
 
-    def _extra(
-        self, key: str, terminated: bool, truncated: bool, info: Mapping[Any, Any]
-    ) -> Mapping[str, Any]:
-        extra: dict[str, Any] = {}
-        if self.extra is not None:
-            extra.update(self.extra(key, info) or {})
-        elif info and not self.timer.said_infos:
-            self.timer.said_infos = True
-            logger.warning(
-                "%s: the info (%s) is not sent, since PERLERT has no field for it; to send entries "
-                "in EXTRA, pass extra=lambda key, info: {...}",
-                self,
-                ", ".join(map(str, info)),
-            )
+    def _extra(self, key: str, terminated: bool, truncated: bool) -> dict[str, Any]:
         # The sum makes up for lost datagrams; ``done`` does not distinguish truncation.
-        extra["total"] = self._totals[key]
+        extra: dict[str, Any] = {"total": self._totals[key]} if key in self._summed else {}
         if truncated:
             extra["truncated"] = True
             if terminated:
                 extra["terminated"] = True
         return extra
+
+    def _given(self, key: str, info: Mapping[Any, Any]) -> Mapping[str, Any]:
+        if self.extra is not None:
+            try:
+                return dict(self.extra(key, info) or {})
+            except Exception as error:
+                self._warn("extra= is not sent: %r", error)
+        elif info:
+            self._warn(
+                "the info (%s) is not sent, since PERLERT has no field for it; to send entries in "
+                "EXTRA, pass extra=lambda key, info: {...}",
+                ", ".join(map(str, info)),
+            )
+        return {}
+
+    def _warn(self, line: str, value: object) -> None:
+        """Log a warning once per server."""
+        if line not in self.timer.said:
+            self.timer.said.add(line)
+            logger.warning("%s: %s", self, line % value)
 
     def _milliseconds(self, now: float) -> int:
         return int((self._epoch + now) * 1000)
@@ -321,23 +346,18 @@ class PacedPlayer:
             steps = {}
             for key in self._keys:
                 last = self._last.get(key)
-                extra = {"total": self._totals[key], "truncated": True, "error": True}
+                extra = {**self._extra(key, False, True), "error": True}
                 steps[key] = ("" if last is None else last.observation, 0.0, True, extra)
             try:
                 self.instance.publish(steps, self._step + 1, self._milliseconds(now), now)
             except RlwireError:  # the last observation cannot be encoded
                 self.instance.finish(now)
-        self._close()
+        self._elsewhere(self._close)
 
     def _close(self) -> None:
-        if self.make is None:  # the caller's environment
-            return
-        simulation, self.simulation = self.simulation, None
-        if simulation is not None:
-            try:
-                simulation.close()
-            except Exception:
-                logger.exception("%s: closing the environment failed", self)
+        if self.make is not None and self._played is not None:  # not the caller's environment
+            played, self._played = self._played, None
+            close(played)
 
     async def stop(self, grace: float) -> None:
         """End the run for its clients, and close the environment after its current step."""
@@ -346,9 +366,6 @@ class PacedPlayer:
             now = time.monotonic()
             self.instance.finish(now, self._milliseconds(now))
             self.timer.send()
-        if self._busy is not None:
-            done, _ = await asyncio.wait([self._busy], timeout=grace)
-            if not done:
-                logger.warning("%s: a step did not end within %.1f s: not closed", self, grace)
-                return
-        self._close()
+        done, _ = await asyncio.wait([self._elsewhere(self._close)], timeout=grace)
+        if not done:
+            logger.warning("%s: a step did not end within %.1f s: not closed", self, grace)

@@ -7,20 +7,26 @@ import contextlib
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import get_ident
+from time import monotonic
 from typing import Any
 
-from rlwire.errors import on_error
+import numpy as np
+
 from rlwire.limits import DEFAULT, Limits
-from rlwire.perlert.environment import Default, Simulation, simulations_of
+from rlwire.perlert.environment import Default, Simulation, close, simulations_of
 from rlwire.perlert.player import Extra, PacedPlayer, TickTimer
 from rlwire.perlert.spaces import OURS
 from rlwire.registry import located
 from rlwire.serving.serving import BackgroundServer, Running
+from rlwire.sessions.perlert.lobby import IDLE
 from rlwire.sessions.perlert.server import (
+    DONE_RESEND,
     FRAMES,
+    UNHEARD,
     LeaseExpired,
     PerlertServerSession,
     RolloutStarted,
@@ -51,7 +57,8 @@ class Server(BackgroundServer):
         server.add(MyEnvironment, name="mine", rate=10, instances=4)
         server.serve_forever()                                    # until SIGINT or SIGTERM
 
-    Each instance has an environment of its own. A run starts when enough clients are ready. Its
+    Each instance has an environment of its own, made, stepped and closed in one thread. One more is
+    made and closed by `add`, for its spaces. A run starts when enough clients are ready. Its
     environment then steps at a fixed rate. Agents' last actions are repeated; slots without a
     client get the default action. When all clients are done, a new lobby opens.
 
@@ -82,6 +89,8 @@ class Server(BackgroundServer):
         rollout_port: int | None = None,
         threads: int = 0,
         frames: float = FRAMES,
+        idle_timeout: float | None = IDLE,
+        unheard_timeout: float | None = UNHEARD,
         **options: Any,
     ) -> None:
         at, _, path = located("perlert", address)
@@ -99,7 +108,9 @@ class Server(BackgroundServer):
         self._threads = threads
         self._guarded = True  # the UDP sockets log the warning
         self._limits = limits or DEFAULT
-        self._frames = frames
+        self._times: dict[str, Any] = {
+            "frames": frames, "idle_timeout": idle_timeout, "unheard_timeout": unheard_timeout,
+        }  # fmt: skip
         self._cipher = None if auth is None else DatagramCipher(auth, "server")
         self._loop_factory = loop_factory
         self._served: list[_ServedEnvironment] = []
@@ -123,7 +134,11 @@ class Server(BackgroundServer):
         env_kwargs: Mapping[str, Any] | None = None,
         default_action: Default = None,
         extra: Extra | None = None,
+        totals: bool | None = None,
         seed: int | None = None,
+        keys: Mapping[Any, str] | str | None = None,
+        kinds: Mapping[Any, str] | str | None = None,
+        actions: Sequence[str] = (),
     ) -> Server:
         """Add an environment, to be served from the next start on.
 
@@ -141,29 +156,38 @@ class Server(BackgroundServer):
             default_action: the action of agents whose client is absent or has sent none, or a
                 function that returns it for the agent's key and last observation. By default the
                 action nearest to zero.
-            extra: called with an agent's key and the environment's info; returns entries for
-                EXTRA, which also has the sum of rewards.
+            extra: called with an agent's key and the environment's info; returns entries for EXTRA.
+            totals: whether EXTRA has the sum of rewards in each step, ``total``; by default for
+                rlwire's clients, whose tags begin with ``rlwire-``.
             seed: the number from which each run's seed is derived; None for a random one.
+            keys: AGENT_KEY by the agents' names; a text for a single agent. Others keep theirs.
+            kinds: AGENT_KIND by AGENT_KEY; a text for all.
+            actions: names of a Discrete space's actions, in order. Numbers are accepted too.
         """
         if self._running is not None:
             raise RuntimeError("the server is running; add environments before it starts")
         Pacer(rate)  # checks it
         if instances < 1:
             raise ValueError(f"instances must be at least 1, not {instances}")
-        first, make = simulations_of(environment, env_kwargs, self._limits)
+        np.random.SeedSequence(seed)  # checks it
+        names = {"keys": keys, "kinds": kinds, "actions": actions}
+        first, make = simulations_of(environment, env_kwargs, self._limits, names)
         session = {"players": players, "decimals": decimals}
-        player = {"rate": rate, "default_action": default_action, "extra": extra, "seed": seed}
+        player = {"rate": rate, "default_action": default_action, "extra": extra}
+        player |= {"seed": seed, "totals": totals}
         served = _ServedEnvironment(
-            name or first.name, range(number, number + instances), session, player, make, [first]
+            name or first.name, range(number, number + instances), session, player, make, first
         )
-        with on_error(served.close):
+        with contextlib.ExitStack() as stack:
+            if make is not None:
+                stack.callback(close, first)
             if instances > 1 and make is None:
                 raise ValueError(
                     f"one environment for {instances} instances is not enough: pass a class or "
                     f"function that makes environments"
                 )
             # An invalid argument raises here, not when the server starts.
-            served.join(PerlertServerSession(frames=self._frames, limits=self._limits))
+            served.join(PerlertServerSession(**self._times, limits=self._limits))
             taken = {header for other in self._served for header in other.headers}
             for header in served.headers:
                 if header in taken:
@@ -193,22 +217,51 @@ class Server(BackgroundServer):
             self._statistics = service.statistics()
         return self._statistics
 
-    def message(self, text: str) -> None:
-        """Send a text to all clients in a lobby."""
-        if self._service is None:
+    def message(self, text: str, instance: str | None = None) -> None:
+        """Send a text to all clients in a lobby, or to those of an instance such as ``city:7``."""
+        self._call(lambda service: service.message(text, instance))
+
+    def start_run(self, instance: str | None = None) -> None:
+        """Start an instance's run, with fewer than `players` clients too; None for the only one.
+
+        Raises:
+            LocalProtocolError: a client is not ready, there is none, or a run is in progress.
+            ValueError: there is no such instance.
+        """
+        self._call(lambda service: service.start_run(instance))
+
+    def _call(self, call: Callable[[_PerlertLoop], None]) -> None:
+        """Call on the event loop, and wait; from an environment on the loop, call at once."""
+        service, done = self._service, Future[None]()
+        if service is None:
             raise RuntimeError("the server is not running")
-        self._service.loop.call_soon_threadsafe(self._service.message, text)
+
+        def run() -> None:
+            try:
+                call(service)
+                done.set_result(None)
+            except Exception as error:
+                done.set_exception(error)
+
+        if service.thread == get_ident():
+            run()
+        else:
+            service.loop.call_soon_threadsafe(run)
+        done.result()
+
+    def stop(self, grace: float = DONE_RESEND) -> None:
+        """Stop as other servers do.
+
+        For up to `grace` seconds, at most 10, the last step is sent again to the clients of a run
+        that ask for it. rlwire's clients confirm it, so that nothing is waited for.
+        """
+        super().stop(grace)
 
     def _run(self) -> Running:
         if not self._served:
             raise ValueError("no environment to serve: call add() first")
         service = _PerlertLoop(self)
-        with contextlib.ExitStack() as undo:
-            for served in self._served:
-                undo.callback(served.close)
-                served.fill()
-            thread = LoopThread(lambda: service, self._loop_factory, "an environment")
-            undo.pop_all()
+        thread = LoopThread(lambda: service, self._loop_factory, "an environment")
         self._service = service
         return thread
 
@@ -234,7 +287,7 @@ class _ServedEnvironment:
     session: dict[str, Any]
     player: dict[str, Any]
     make: Callable[[], Simulation] | None
-    idle: list[Simulation]
+    first: Simulation  # of a class it is closed, and has only the spaces
 
     def __str__(self) -> str:
         numbers = self.numbers
@@ -245,20 +298,9 @@ class _ServedEnvironment:
     def headers(self) -> list[str]:
         return [f"{self.name}:{number}" for number in self.numbers]
 
-    def fill(self) -> None:
-        while self.make is not None and len(self.idle) < len(self.numbers):
-            self.idle.append(self.make())
-
-    def close(self) -> None:
-        while self.make is not None and self.idle:
-            self.idle.pop().close()
-
     def join(self, session: PerlertServerSession) -> list[Any]:
-        add, slots = session.add_instance, self.idle[0].agents
+        add, slots = session.add_instance, self.first.agents
         return [add(self.name, number, slots, **self.session) for number in self.numbers]
-
-    def take(self) -> Simulation:
-        return self.idle[0] if self.make is None else self.idle.pop()
 
 
 class _PerlertLoop:
@@ -268,34 +310,42 @@ class _PerlertLoop:
         self.address = server._where
         self.rollout_address = server._rollout
         self._server = server
-        self._session = PerlertServerSession(frames=server._frames, limits=server._limits)
+        self._session = PerlertServerSession(**server._times, limits=server._limits)
         self._players: dict[Any, PacedPlayer] = {}
         self._ports: dict[str, DatagramEndpoint] = {}
-        self._pool: ThreadPoolExecutor | None = None
+        self._pools: list[ThreadPoolExecutor | None] = [None]
 
     async def start(self) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop, self.thread = asyncio.get_running_loop(), get_ident()
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop(0.0)
+            raise
+
+    async def _start(self) -> None:
         session, server = self._session, self._server
         timer = TickTimer(session.rollout)
-        with on_error(self._close):
-            self.address = await self._listen("lobby", self.address, session.lobby)
-            self.rollout_address = await self._listen("rollout", self.rollout_address, timer)
-            timer.send = self._ports["rollout"].flush
-            session.rollout_port = self.rollout_address.port
-            if server._threads:
-                self._pool = ThreadPoolExecutor(server._threads, "rlwire environment")
-            for served in server._served:
-                instances = served.join(session)
-                for place, instance in enumerate(instances):
-                    self._players[instance] = PacedPlayer(
-                        instance,
-                        served.take(),
-                        served.make,
-                        timer,
-                        **served.player,
-                        executor=self._pool,
-                        phase=place / len(instances),
-                    )
+        self.address = await self._listen("lobby", self.address, session.lobby)
+        self.rollout_address = await self._listen("rollout", self.rollout_address, timer)
+        timer.send = self._ports["rollout"].flush
+        if server._threads:  # of one worker each, because environments belong to a thread
+            pools = range(server._threads)
+            self._pools = [ThreadPoolExecutor(1, "rlwire environment") for _ in pools]
+        for served in server._served:
+            instances = served.join(session)
+            for place, instance in enumerate(instances):
+                player = self._players[instance] = PacedPlayer(
+                    instance,
+                    served.first,
+                    served.make,
+                    timer,
+                    **served.player,
+                    executor=self._pools[len(self._players) % len(self._pools)],
+                    phase=place / len(instances),
+                )
+                await player.open()
+        session.rollout_port = self.rollout_address.port
 
     async def _listen(self, name: str, where: Address, session: Any) -> Address:
         limit, cipher = self._server._limits.datagram, self._server._cipher
@@ -333,8 +383,12 @@ class _PerlertLoop:
 
     async def stop(self, grace: float) -> None:
         """End all runs for their clients, and close the environments and the ports."""
+        self._session.rollout_port = None
+        until = self.loop.time() + min(grace, DONE_RESEND)
         try:
             await asyncio.gather(*(player.stop(grace) for player in self._players.values()))
+            while self._session.unconfirmed and self.loop.time() < until:
+                await asyncio.sleep(DRAINING)
         finally:
             self._close()
 
@@ -342,8 +396,8 @@ class _PerlertLoop:
         self._session.close()
         for port in self._ports.values():
             port.close()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in filter(None, self._pools):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def statistics(self) -> dict[str, Any]:
         cipher = self._server._cipher
@@ -354,8 +408,22 @@ class _PerlertLoop:
             "cipher": {} if cipher is None else dict(cipher.dropped),
         }
 
-    def message(self, text: str) -> None:
-        for instance in self._players:
-            if instance.rollout is None:
+    def _instances(self, header: str | None) -> list[Any]:
+        found = [each for each in self._players if header in (None, str(each))]
+        if not found:
+            raise ValueError(f"no instance {header}; there are {', '.join(self._server.instances)}")
+        return found
+
+    def message(self, text: str, header: str | None = None) -> None:
+        for instance in self._instances(header):
+            if header is not None or instance.rollout is None:
                 instance.message(text)
+        self._ports["lobby"].flush()
+
+    def start_run(self, header: str | None) -> None:
+        found = self._instances(header)
+        if len(found) > 1:
+            raise ValueError(f"name one of the instances {', '.join(map(str, found))}")
+        found[0].start(monotonic())
+        self._react([RolloutStarted(found[0])])
         self._ports["lobby"].flush()

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,9 +110,18 @@ class SpaceText:
         named: True for observations: items of a Dict or Tuple have names. False for actions: they
             have none, and numbers that are not finite are rejected.
         limits: a space whose shortest text is longer than `Limits.datagram` is rejected.
+        words: names of a Discrete space's values, in order. Text may also be a number.
     """
 
-    def __init__(self, space: Any, what: str, *, named: bool, limits: Limits = DEFAULT) -> None:
+    def __init__(
+        self,
+        space: Any,
+        what: str,
+        *,
+        named: bool,
+        limits: Limits = DEFAULT,
+        words: Sequence[str] = (),
+    ) -> None:
         self.space = space
         self._what = what
         self._named = named
@@ -130,6 +139,14 @@ class SpaceText:
         self._by_name = {leaf.name: leaf for leaf in self._leaves}
         if len(self._by_name) < len(self._leaves):
             raise EncodeError(f"{what} has two items with the same name: {space}")
+        if words:
+            start, count = int(getattr(space, "start", 0)), getattr(space, "n", None)
+            if len({*words}) != len(words) or len(words) != count or _FORBIDDEN & {*"".join(words)}:
+                raise EncodeError(
+                    f"{what} needs a name without : ; , = for each of the values of {space}, not "
+                    f"{quoted([*words])}"
+                )
+            self._leaves[0].name_values([str(start + place) for place in range(count)], words)
         self._numbers = sum(leaf.size for leaf in self._leaves)
         least = 2 * self._numbers - 1
         if named:
@@ -215,6 +232,14 @@ class _TextLeaf:
             self._wire = np.dtype(kind.get(leaf.dtype.kind, leaf.dtype))
         else:
             raise EncodeError(f"{what} is of the space {leaf.space}, {_CANNOT}")
+
+    def name_values(self, numbers: Sequence[str], words: Sequence[str]) -> None:
+        """Write names instead of numbers, and read both."""
+        names = dict(zip(numbers, words, strict=True))
+        values = dict(zip(words, numbers, strict=True))
+        prepare, read = self.prepare, self.read
+        self.prepare = lambda value: names.get(number := prepare(value), number)
+        self.read = lambda text: read(values.get(text, text))
 
     def _prepare_array(self, value: Any) -> NDArray[Any]:
         if not (type(value) is np.ndarray and value.dtype == self._wire):

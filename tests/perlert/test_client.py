@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from rlwire.codecs.perlert import AgentSlot, text_to_array
-from rlwire.errors import DeadlineExceeded, LocalProtocolError, PeerError
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError
 from rlwire.perlert import Client
 from rlwire.sessions.perlert import client as sessions
 from rlwire.sessions.perlert.client import PerlertState
@@ -95,10 +95,20 @@ def test_waiting_for_others(worlds, serving):
             DeadlineExceeded, match=r"crowd:0 at 127.* walker_2; .* walker_1 \(two\)\D* 0.1 s"
         ):
             one.wait_start(0.1)
-        # A client that leaves keeps nobody waiting without their knowing why.
+        # A client that leaves frees its slot at once, also from another thread.
         two.ready()
+
+        def wait():
+            with pytest.raises(ConnectionClosed):
+                two.wait_start()
+
+        waiting = threading.Thread(target=wait)
+        two._connection.release()
+        waiting.start()
+        worlds.until(lambda: two._connection is None or two._connection._is_used_elsewhere())
         two.close()
-        while next(slot for slot in one.lobby() if slot.key == "walker_1").ready:
+        waiting.join(30)
+        while not next(slot for slot in one.lobby() if slot.key == "walker_1").open:
             pass
 
 
@@ -132,7 +142,7 @@ def test_the_last_frame_is_read_although_the_server_has_gone(worlds, serving, be
     client = begin(server, "Walk")
     client.wait_start(5)
     client.frame(5)
-    server.stop()  # which tells its players that they are done
+    server.stop(0)  # which tells its players that they are done
     for action in (1, 2, 1):
         client.act(action)
     while not client.frame(5).done:

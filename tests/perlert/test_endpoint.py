@@ -82,10 +82,11 @@ def test_the_world_does_not_wait(worlds, serving, remote):
     assert info["age"] < 1.0
 
 
-def test_rewards_without_totals(worlds, serving, remote, monkeypatch):
-    monkeypatch.setattr("rlwire.perlert.player.PacedPlayer._extra", lambda *arguments: None)
+def test_rewards_without_totals(worlds, serving, remote):
     walks = []
-    server = serving(lambda: walks.append(worlds.Walk(length=40, truncate=True)) or walks[0])
+    server = serving(
+        lambda: walks.append(worlds.Walk(length=40, truncate=True)) or walks[0], totals=False
+    )
     env = remote(server, "Walk", like=walks[0])
     _, info = env.reset()
     assert "extra" not in info
@@ -96,7 +97,8 @@ def test_rewards_without_totals(worlds, serving, remote, monkeypatch):
         _, reward, terminated, truncated, info = env.step(2)
         rewards += reward
         over = terminated or truncated
-    assert terminated  # nothing says that it was a truncation
+    assert (terminated, truncated) == (False, True)
+    assert info["extra"] == {"truncated": True}
     assert rewards == sum(np.cumsum([action - 1 for action in walks[0].actions]))
 
 
@@ -181,6 +183,24 @@ def test_spaces_that_make_no_sense(text):
     assert told.take(f"rlwire.spaces 1/1 {text}")
     with pytest.raises(DecodeError):
         told.spaces()
+
+
+def test_seed_and_options_of_a_reset_are_refused_once(worlds, serving, remote, caplog):
+    env = remote(serving(lambda: worlds.Walk(length=2)), "Walk")
+    for _ in range(2):
+        env.reset(seed=2**127 + 1, options={"level": 3})
+    warned = [record for record in caplog.records if "is ignored" in record.message]
+    assert [record.args[1] for record in warned] == ["seed", "options"]
+
+
+def test_actions_have_names(worlds, serving, remote):
+    words = ["left", "stay", "right"]
+    walks = []
+    server = serving(lambda: walks.append(worlds.Walk(length=9)) or walks[-1], actions=words)
+    for options in ({}, {"actions": words}):  # numbers are read too
+        steps = play(remote(server, "Walk", **options), 2)
+        assert steps[-1][0][0] > 0
+    assert "invalid_action" not in server.statistics()["session"]["dropped"]
 
 
 def test_actions_outside_the_space(worlds, serving, remote):

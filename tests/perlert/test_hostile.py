@@ -134,7 +134,7 @@ class World:
     WAITS = ("10.9.9.4", 1000)
 
     def __init__(self) -> None:
-        self.session = PerlertServerSession(rollout_port=5)
+        self.session = PerlertServerSession(rollout_port=5, idle_timeout=5.0, unheard_timeout=0.5)
         self.run = self.session.add_instance("run", 0, dict.fromkeys("abcd", "agent"))
         self.room = self.session.add_instance("room", 0, dict.fromkeys("abcd", "agent"))
         self.short = self.session.add_instance("short", 0, {"a": "agent"})
@@ -228,14 +228,13 @@ def test_a_flood_from_forged_addresses(
 ) -> None:
     # Few hosts and short times, so that every table overflows.
     short = {
-        "HOSTS": 100, "IDLE": 5.0, "START_RESEND": 1.0,
+        "HOSTS": 100, "START_RESEND": 1.0,
         "STRANGER_RATE": 2000, "STRANGER_BURST": 5000,
         "STRANGERS_RATE": 20_000, "STRANGERS_BURST": 40_000,
     }  # fmt: skip
     for name, value in short.items():
         monkeypatch.setattr(lobby, name, value)
     monkeypatch.setattr(server, "DONE_RESEND", 1.0)
-    monkeypatch.setattr(server, "UNHEARD", 0.5)
     caplog.set_level(logging.INFO, "rlwire")
     world = World()
     draw = random.Random(7)

@@ -84,7 +84,11 @@ def finish(players):
 )
 def test_three_processes(spread, serving, start, decimals, key):
     server = serving(
-        spread, decimals=decimals, auth=None if key == "-" else bytes.fromhex(key), rate=100
+        spread,
+        decimals=decimals,
+        auth=None if key == "-" else bytes.fromhex(key),
+        rate=100,
+        totals=True,
     )
     results = finish(start(server, key))
     (run,) = spread.runs

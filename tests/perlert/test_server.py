@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import socket
+import sqlite3
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from itertools import pairwise
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
+import rlwire
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
-from rlwire.errors import DeadlineExceeded, EncodeError
+from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
 from rlwire.perlert import Client, Server, player
 from rlwire.sessions.perlert import client as sessions
 
@@ -125,13 +133,21 @@ def test_the_server_plays_open_slots(worlds, serving, begin):
     assert server.statistics()["instances"]["crowd:0"]["steps"] == 4
 
 
-def test_a_run_whose_clients_are_all_gone(worlds, serving, begin, monkeypatch):
-    monkeypatch.setattr(player, "ABANDON", 0.1)
-    server = serving(lambda: worlds.Walk(length=10**9), rate=50)
+def test_slot_is_free_when_its_client_closes_in_a_run(worlds, serving, begin):
+    server = serving(lambda: worlds.Walk(length=10**9))
     client = begin(server, "Walk")
     client.wait_start(5)
     client.frame(5)
     client.close()
+    with Client(server.address, "Walk") as other:
+        assert other.register(wait=10) == "agent0"
+
+
+def test_run_ends_when_its_clients_are_silent(worlds, serving, begin):
+    server = serving(lambda: worlds.Walk(length=10**9), rate=50, idle_timeout=0.5)
+    client = begin(server, "Walk")
+    client.wait_start(5)
+    client.frame(5)
     worlds.until(lambda: server.statistics()["session"]["running"] == 0)
     with Client(server.address, "Walk") as other:
         assert other.lobby()[0].open
@@ -149,7 +165,7 @@ class TestEnvironmentsThatRaise:
         options = {"length": 10, "fail": 4, "made": made}
         server = serving(worlds.Walk, env_kwargs=options, threads=workers, instances=2)
         other = begin(server, "Walk:1")
-        made[0].fail = None  # the one of instance 1: environments are handed out from the last
+        made[2].fail = None  # of instance 1, after the one that showed its spaces and instance 0's
         client = begin(server, "Walk:0")
         frames = play(client)
         assert frames[-1].step == 4
@@ -160,12 +176,15 @@ class TestEnvironmentsThatRaise:
         assert extra["total"] == sum(frame.reward for frame in frames)
         assert "the floor has given way" in caplog.text
         assert "Traceback" in caplog.text
-        assert [walk.closed for walk in made] == [False, True]
+        worlds.until(lambda: [walk.closed for walk in made] == [True, True, False])
         assert play(other)[-1].step == 10
         client.register()
         client.ready()
         assert play(client)[-1].step == 10
-        assert len(made) == 3
+        assert len(made) == 4
+        # Made, stepped and closed in one thread, which no other environment of the server needs.
+        for walk in made[1:]:
+            assert len(walk.threads) == 1
         assert server.statistics()["instances"]["Walk:0"]["failures"] == 1
 
     def test_a_reset_that_raises(self, worlds, serving, begin):
@@ -223,6 +242,228 @@ def test_rounding(worlds, serving, begin):
     assert frames[1].extra == "x:0.14,total:-1"
 
 
+class TestFaults:
+    """A value or an exception of one environment ends no more than its run."""
+
+    FAULTS = {  # noqa: RUF012
+        "exception": lambda walk: 1 / 0,
+        "exit": lambda walk: sys.exit("window closed"),
+        "four items": lambda walk: (walk._see(), 0.0, False, {}),
+        "reward": lambda walk: (walk._see(), np.zeros(2), False, False, {}),
+    }
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    @pytest.mark.parametrize("fault", FAULTS)
+    @pytest.mark.parametrize("where", ["reset", "step"])
+    def test_fault_ends_the_run_of_its_instance(
+        self, worlds, serving, begin, where, fault, workers, caplog, monkeypatch
+    ):
+        monkeypatch.setattr(player, "_FIRST_PAUSE", 0.01)
+        closed = []
+
+        class Faulty(worlds.Walk):
+            def close(self):
+                closed.append(self)
+                sys.exit("closed badly")
+
+        def fail(walk, *arguments, **options):
+            return TestFaults.FAULTS[fault](walk)
+
+        server = serving(Faulty, instances=2, threads=workers, env_kwargs={"length": 10})
+        monkeypatch.setattr(Faulty, where, fail)
+        client = begin(server, "Faulty:0")
+        last = play(client)[-1]
+        assert text_to_mapping(last.extra)["error"] is True
+        assert "Faulty:0: the environment failed" in caplog.text
+        monkeypatch.undo()
+        other = begin(server, "Faulty:1")
+        assert play(other)[-1].step == 10
+        client.register()
+        client.ready()
+        assert play(client)[-1].step == 10
+        assert len(closed) == 2  # the one that showed its spaces, and the failed one
+
+    def test_odd_values_are_carried(self, worlds, serving, remote_of):
+        rewards = [1, math.nan, np.array([2.0]), 10**30, Fraction(1, 2), -math.inf, True, 1.5]
+        sent = []
+
+        class Odd(worlds.Walk):
+            def step(self, action):
+                _, _, terminated, truncated, _ = super().step(action)
+                sent.append(rewards[self.steps - 1])
+                seen = np.array([math.nan, -math.inf, 1.0])
+                return seen, sent[-1], terminated, truncated, None
+
+        server = serving(Odd, rate=20, env_kwargs={"length": len(rewards)})
+        env = remote_of(server, "Odd")
+        env.reset()
+        got, over = [], False
+        while not over:
+            observation, reward, terminated, truncated, info = env.step(1)
+            got.append(reward)
+            assert info["skipped"] == 0
+            np.testing.assert_array_equal(observation, [math.nan, -math.inf, 1.0])
+            over = terminated or truncated
+        np.testing.assert_array_equal(got, [float(np.asarray(each).item()) for each in sent])
+
+    @pytest.mark.parametrize("extra", [lambda k, i: {"a": "x;y"}, lambda k, i: 1 / 0])
+    def test_extra_that_cannot_be_sent_is_left_out_and_logged_once(
+        self, worlds, serving, begin, extra, caplog
+    ):
+        server = serving(lambda: worlds.Walk(length=5), extra=extra)
+        frames = play(begin(server, "Walk"))
+        assert [frame.step for frame in frames] == list(range(6))
+        assert totals(frames)[-1] == sum(frame.reward for frame in frames)
+        assert caplog.text.count("extra= is not sent") == 1
+
+
+@pytest.fixture
+def remote_of():
+    with contextlib.ExitStack() as stack:
+
+        def make(server, header, **options):
+            url = f"perlert://{server.address}/{header}"
+            return stack.enter_context(contextlib.closing(rlwire.make(url, **options)))
+
+        yield make
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_environment_is_made_stepped_and_closed_in_one_thread(worlds, serving, begin, workers):
+    class Database(worlds.Walk):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.database = sqlite3.connect(":memory:")  # for the thread that made it only
+
+        def step(self, action):
+            self.database.execute("select 1")
+            return super().step(action)
+
+        def close(self):
+            self.database.close()
+            super().close()
+
+    made = []
+    options = {"length": 5, "made": made}
+    server = serving(Database, threads=workers, instances=3, env_kwargs=options)
+    for number in range(3):
+        assert play(begin(server, f"Database:{number}"))[-1].step == 5
+    server.stop(0)
+    assert all(each.closed and len(each.threads) == 1 for each in made)
+
+
+class Citizen(gymnasium.Env):
+    """The draft's example: a place in a city."""
+
+    observation_space = spaces.Discrete(100, start=0)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.place = 45
+        return self.place, {}
+
+    def step(self, action):
+        self.place += int(action)
+        return self.place, float(action), self.place == 48, False, {}
+
+
+def test_draft_s_figure_1_is_served_from_a_discrete_environment(serving):
+    names = {"keys": "agent0", "kinds": "citizen", "actions": ["stay", "walk"]}
+    server = serving(Citizen, name="city", number=7, rate=50, **names)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.settimeout(10)
+
+        def say(text, port=server.address.port):
+            sock.sendto(text.encode(), ("127.0.0.1", port))
+
+        def hear():
+            return sock.recv(2000).decode()
+
+        say("city:7;lobby")
+        assert hear() == "city:7;agent0=open,citizen,cpu,ready"
+        say("city:7;register=agent0,patrick")
+        assert hear() == "city:7;registered=agent0"
+        assert hear() == "city:7;agent0=close,citizen,patrick,not_ready"
+        say("city:7;ready=agent0,true")
+        heard = [hear() for _ in range(3)]
+        assert heard[0] == "city:7;agent0=close,citizen,patrick,ready"
+        assert heard[1:] == [
+            "city:7;message=Simulation will start...",
+            f"city:7;start=port:{server.rollout_address.port}",
+        ]
+        say("city:7;action=walk", server.rollout_address.port)
+        steps = [hear()]
+        while "done=true" not in steps[-1]:
+            steps.append(hear())
+        bodies = list(dict.fromkeys(step.partition(";")[2] for step in steps))
+        assert bodies[0] == "obs=45;reward=0;done=false"
+        assert bodies[-3:] == [
+            "obs=46;reward=1;done=false", "obs=47;reward=1;done=false", "obs=48;reward=1;done=true",
+        ]  # fmt: skip
+        say("city:7;register=rlwire.leave,patrick")  # or the server's stop waits for it
+
+
+def test_last_step_is_sent_again_after_stop(worlds, serving):
+    server = serving(lambda: worlds.Walk(length=10**9))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, ThreadPoolExecutor(1) as pool:
+        sock.settimeout(10)
+        where = ("127.0.0.1", server.address.port)
+        sock.sendto(b"Walk:0;register=agent0,a", where)
+        sock.sendto(b"Walk:0;ready=agent0,true", where)
+        while b";obs=" not in sock.recv(2000):
+            pass
+        rollout = ("127.0.0.1", server.rollout_address.port)
+        stopping = pool.submit(server.stop)
+        while b"done=true" not in (last := sock.recv(2000)):
+            pass
+        sock.sendto(b"Walk:0;action=1", rollout)
+        assert sock.recv(2000) == last
+        assert not stopping.done()
+        sock.sendto(b"Walk:0;register=rlwire.leave,a", where)
+        stopping.result(8)  # before the draft's 10 s
+
+
+def test_run_starts_at_will(worlds, serving, begin):
+    server = serving(worlds.Crowd)
+    with pytest.raises(LocalProtocolError, match=r"crowd:0.*no client"):
+        server.start_run()
+    client = begin(server, "crowd", "walker_1")
+    worlds.until(lambda: client.lobby()[1].ready)
+    with pytest.raises(ValueError, match="crowd:0"):
+        server.start_run("crowd:1")
+    server.start_run("crowd:0")
+    assert [frame.step for frame in play(client)] == [0, 1, 2, 3, 4]
+    server.stop(0)
+    with pytest.raises(RuntimeError):
+        server.start_run()
+
+
+def test_message_goes_to_one_instance(worlds, serving, begin):
+    server = serving(worlds.Crowd, instances=2)
+    clients = [begin(server, f"crowd:{number}") for number in range(2)]
+    server.message("one", "crowd:1")
+    server.message("both")
+    for client in clients:
+        while "both" not in client.messages:
+            client.lobby()
+    assert [list(client.messages) for client in clients] == [["both"], ["one", "both"]]
+
+
+def test_seed_of_128_bits_is_taken(worlds, serving, begin):
+    server = serving(lambda: worlds.Walk(length=3), seed=2**127 + 1)
+    assert play(begin(server, "Walk"))[-1].step == 3
+
+
+def test_sums_of_rewards_are_sent_to_those_who_ask(worlds, serving, begin):
+    server = serving(lambda: worlds.Walk(length=3, truncate=True))
+    frames = play(begin(server, "Walk", tag="john_doe"))
+    assert [frame.extra for frame in frames] == [None, None, None, "truncated:true"]
+    assert totals(play(begin(server, "Walk")))
+    server = serving(lambda: worlds.Walk(length=3), totals=True)
+    assert totals(play(begin(server, "Walk", tag="john_doe")))
+
+
 def test_messages(worlds, serving, begin):
     server = serving(worlds.Crowd)
     client = begin(server, "crowd")
@@ -244,14 +485,18 @@ def test_stopping_ends_runs(worlds, serving, begin, caplog):
     client.wait_start(5)
     while client.frame(5).step < 2:
         pass
-    server.stop()
+    stopping = threading.Thread(target=server.stop)
+    stopping.start()
     while not client.frame(5).done:
         pass
-    assert made[0].closed
+    client.close()  # confirms it, so that the server waits no longer
+    stopping.join(5)
+    assert server.wait(0)
+    assert all(walk.closed for walk in made)
     assert server.statistics()["instances"]["Walk:0"]["runs"] == 1
     assert "played: runs 1, steps" in caplog.text
     server.start()  # with an environment made anew
-    assert len(made) == 2
+    assert len(made) == 3
     client = begin(server, "Walk")
     client.wait_start(5)
     assert client.frame(5).step == 0
@@ -278,6 +523,12 @@ def test_ports(worlds):
         ({"instances": 2}, ValueError, "2 instances"),
         ({"instances": 0}, ValueError, "instances"),
         ({"rate": 0}, ValueError, "rate"),
+        ({"seed": -1}, ValueError, "negative"),
+        ({"idle_timeout": 0}, ValueError, "idle_timeout"),
+        ({"kinds": {"agent1": "zombie"}}, ValueError, "agent1"),
+        ({"keys": {"x": "y"}}, ValueError, "'x'"),
+        ({"actions": ["left", "right"]}, EncodeError, "left.*right"),
+        ({"actions": ["a", "b", "c:"]}, EncodeError, "c:"),
         ({"players": 2}, ValueError, "players"),
         ({"threads": -1}, ValueError, "threads"),
         ({"frames": 0}, ValueError, "frames"),

@@ -46,7 +46,7 @@ class Walk(gymnasium.Env):
         self.waiting = False
         self.seeds = []
         self.actions = []
-        self.threads = set()
+        self.threads = {threading.current_thread().name}
         self.made = [] if made is None else made
         self.made.append(self)
 
@@ -85,6 +85,7 @@ class Walk(gymnasium.Env):
         return self._see(), float(self.place), *ends, info
 
     def close(self):
+        self.threads.add(threading.current_thread().name)
         self.closed = True
 
 

@@ -17,6 +17,7 @@ from rlwire.codecs import perlert
 from rlwire.codecs.perlert import Action, AgentSlot, LobbyMessage, encode
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.perlert.lobby import LEAVE
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -45,6 +46,8 @@ SILENCE: Final = 1.0
 # ``start`` is resent for 5 s more.
 LOST: Final = 10.0
 STALE: Final = 15.0
+
+GOODBYES: Final = 3  # copies, since nothing confirms them
 
 _NEVER: Final = float("inf")
 _DROPPED: Final = ("stale", "foreign", "malformed")
@@ -304,8 +307,19 @@ class PerlertClientSession:
         if now - episode.heard < SILENCE:
             episode.speak_due = now + REPEAT
 
+    def leave(self) -> None:
+        """Say goodbye: an rlwire server frees the slot, another one sees that we are not ready."""
+        if self.state is PerlertState.READY and self.key is not None:
+            self._send(self._encode(perlert.Ready(self._name, self._number, self.key, False)))
+        if self._tag:
+            for _ in range(GOODBYES):
+                self._send(self._goodbye(self._tag))
+
+    def _goodbye(self, tag: str) -> bytes:
+        return self._encode(perlert.Register(self._name, self._number, LEAVE, tag))
+
     def close(self) -> None:
-        """Stop sending; the server frees the slot later, because PERLERT has no close message."""
+        """Stop sending; the server frees the slot when it is idle."""
         self.state = PerlertState.CLOSED
         self._forget()
         self._wanted = False
@@ -534,6 +548,8 @@ class PerlertClientSession:
         self.state = PerlertState.DONE
         self._played = self.key, self._tag
         finished = EpisodeFinished(self.key)
+        confirmed = self._goodbye(str(frame.timestamp))
+        self._out.append((confirmed, self._episode.address))
         self._episode.leave(now)
         self._forget()
         return [frame, finished]

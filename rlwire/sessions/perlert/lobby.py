@@ -21,14 +21,18 @@ from rlwire.limits import Limits
 START_MESSAGE: Final = "Simulation will start..."  # before ``start``, as in Figure 1
 START_RESEND: Final = 5.0  # seconds; section 6: "keep the SERVER_LOBBY_PORT open for five seconds"
 RESENDS: Final = 30.0  # resent ``start`` or ``done`` per second and client: the stream's rate
+# Key of a registration by which rlwire's clients say goodbye, since the draft has no message for
+# it. To the rollout port, with a timestamp as its tag, it confirms a ``done``. Other servers have
+# no such slot and ignore it.
+LEAVE: Final = "rlwire.leave"
 SERVER_TAG: Final = "cpu"  # of open slots, which the server plays: Figure 1
 
 # Seconds. The first change of a lobby is sent at once, further changes together after this time: at
 # most 20 datagrams per second and client.
 GATHER: Final = 0.05
 
-# Seconds after which a silent client loses its slot: enough for a person to decide, and a forged
-# address does not block a slot.
+# Seconds after which a silent client loses its slot, or its part in a rollout: enough for a person
+# to decide, and a forged address does not block a slot.
 IDLE: Final = 300.0
 
 # Lobby requests of one client, per second and in a burst: each may cause a datagram to all clients.
@@ -209,15 +213,17 @@ class Lobby:
             self._send((self._start, peer))
         return True
 
-    def drop_idle(self, now: float) -> list[SlotLease]:
-        """Free the slots of clients that were silent for `IDLE` seconds; return their leases."""
-        idle = [lease for lease in self.leases.values() if lease.heard <= now - IDLE]
+    def drop_idle(self, now: float, timeout: float) -> list[SlotLease]:
+        """Free the slots of clients that were silent for `timeout` seconds; return their leases."""
+        idle = [lease for lease in self.leases.values() if lease.heard <= now - timeout]
         for lease in idle:
-            del self.leases[lease.peer]
-            self._vacate(lease)
-        if idle:
-            self._change(now)
+            self.leave(lease, now)
         return idle
+
+    def leave(self, lease: SlotLease, now: float) -> None:
+        del self.leases[lease.peer]
+        self._vacate(lease)
+        self._change(now)
 
     def flush(self, now: float) -> None:
         if self._changed and now >= self._quiet_until:

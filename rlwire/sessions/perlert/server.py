@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -18,8 +18,7 @@ from rlwire.codecs import perlert
 from rlwire.codecs.perlert import Action, Register, decode_client_message
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.perlert import lobby as lobbies
-from rlwire.sessions.perlert.lobby import RESENDS, Lobby, SlotLease, StrangersBudget
+from rlwire.sessions.perlert.lobby import IDLE, LEAVE, RESENDS, Lobby, SlotLease, StrangersBudget
 
 _log = logging.getLogger(__name__)
 
@@ -28,9 +27,9 @@ LOG_INTERVAL: Final = 60.0  # seconds between two log lines for one of `REASONS`
 
 FRAMES: Final = 30.0  # section 3.3: the RECOMMENDED maximum of "rollout step" packets a second
 
-# A client with a forged address never sends to the rollout port. After `UNHEARD` seconds (a first
-# action takes a round trip, and may be lost a few times) it gets `UNHEARD_RATE` steps a second.
-UNHEARD: Final = 2.0
+# A client with a forged address never sends anything after the start. After `UNHEARD` seconds it
+# gets `UNHEARD_RATE` steps a second. The draft requires no datagram of a client in a rollout.
+UNHEARD: Final = 60.0
 UNHEARD_RATE: Final = 1.0
 
 AgentStep: TypeAlias = tuple[Any, Any, bool, Any]
@@ -156,12 +155,44 @@ class Instance:
         self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
     ) -> None:
         rollout = self._running()
-        if finished := rollout.publish(steps, step, timestamp, now):
+        finished = rollout.publish(steps, step, timestamp, now)
+        if finished or not rollout.playing:  # all clients may have left
             self._finished(rollout, finished, now)
 
     def finish(self, now: float, timestamp: int | None = None) -> None:
         rollout = self._running()
         self._finished(rollout, rollout.finish(now, timestamp), now)
+
+    def drop_silent(self, now: float) -> list[str]:
+        """End the rollout for clients that were silent for `idle_timeout`; return their keys."""
+        rollout = self._running()
+        before = now - self._session.idle_timeout
+        silent = [client for client in rollout.clients.values() if client.silent_since(before)]
+        if silent:
+            self._finished(rollout, rollout.finish(now, None, silent), now)
+        return [client.key for client in silent]
+
+    def leave(self, peer: Hashable, now: float) -> None:
+        """Free the slot of a client that says goodbye; a rollout of others continues."""
+        rollout, lobby = self.rollout, self.lobby
+        client = None if rollout is None else rollout.by_peer.get(peer)
+        if rollout is None and (lease := lobby.leases.get(peer)) is not None:
+            lobby.leave(lease, now)
+        elif rollout is not None and client is not None and not client.done:
+            rollout.end(client)
+        self.confirm(peer)
+
+    def confirm(self, peer: Hashable, timestamp: str | None = None) -> None:
+        """Note that a client has its ``done``, or the one with `timestamp`.
+
+        It is still resent: a client may use it to tell the rollout from the next one.
+        """
+        running = None if self.rollout is None else self.rollout.by_peer.get(peer)
+        for client in (running, self.past.get(peer, (None, None))[1]):
+            if client is not None and client.done and client.last is not None:
+                last = self._reader.read(client.last)
+                if timestamp is None or timestamp == str(last and last[0]):
+                    client.confirmed = True
 
     def _running(self) -> Rollout:
         if self.rollout is None:
@@ -195,9 +226,14 @@ class RolloutClient:
     peer: Hashable
     due: float  # when the next step may be sent
     interval: float  # between two steps
-    heard: float | None = None  # when it last sent to the rollout port
+    started: float
+    heard: float | None = None  # when it last sent anything since the start
     done: bool = False
+    confirmed: bool = False  # whether it has its ``done``, or is gone
     last: bytes | None = None  # the last step sent, while it may be resent
+
+    def silent_since(self, before: float) -> bool:
+        return not self.done and (self.started if self.heard is None else self.heard) <= before
 
 
 class Rollout:
@@ -210,16 +246,15 @@ class Rollout:
         self._write = instance._writer.write
         self._read = instance._reader.read
         self._interval = interval = 1.0 / session.frames
-        self._unheard_until = now + UNHEARD
+        self._unheard_until = now + session.unheard_timeout
         # One step may be sent an interval early, so that a late tick does not drop the next one.
         self.clients = {
-            key: RolloutClient(key, peer, now - interval, interval)
+            key: RolloutClient(key, peer, now - interval, interval, now)
             for key, peer in instance.clients.items()
         }
         self.by_peer = {client.peer: client for client in self.clients.values()}
         self.playing = len(self.clients)  # the number of clients that are not done
         self._actions: dict[str, str] = {}
-        self.started = now
         self.step = -1  # the newest published
         self.timestamp = timestamp
 
@@ -278,16 +313,21 @@ class Rollout:
             due = client.due + client.interval
             client.due = due if due > now else now
             if done:
-                client.done = True
-                self._actions.pop(client.key, None)
+                self.end(client)
                 finished.append(client)
-                self.playing -= 1
         return finished
 
-    def finish(self, now: float, timestamp: int | None = None) -> list[RolloutClient]:
-        """End the rollout: other clients get their last observation again, with ``done``."""
+    def end(self, client: RolloutClient) -> None:
+        client.done = True
+        self._actions.pop(client.key, None)
+        self.playing -= 1
+
+    def finish(
+        self, now: float, timestamp: int | None, clients: Iterable[RolloutClient] | None = None
+    ) -> list[RolloutClient]:
+        """End the rollout: `clients`, or all, get their last observation again, with ``done``."""
         steps: dict[str, AgentStep] = {}
-        for client in self.clients.values():
+        for client in self.clients.values() if clients is None else clients:
             if not client.done:
                 last = None if client.last is None else self._read(client.last)
                 observation, extra = ("", None) if last is None else (last[2], last[5])
@@ -349,11 +389,16 @@ class _LobbyPort(_ServerPort):
 
     def _answer(self, instance: Instance, message: Any, peer: Hashable, now: float) -> list[Any]:
         lobby, kind = instance.lobby, type(message)
+        if kind is Register and message.key == LEAVE:
+            instance.leave(peer, now)
+            return self._start_if_ready(instance, now) if instance.rollout is None else []
         lease = lobby.leases.get(peer)
         started: Lobby | None = None  # the lobby of the sender's rollout, which may have ended
         if lease is not None:
             lease.heard = now
-            started = lobby if instance.rollout is not None else None
+            if instance.rollout is not None:
+                started = lobby
+                instance.rollout.hear(instance.rollout.by_peer[peer], now)
         elif instance.former is not None and peer in instance.former.leases:
             started = instance.former
         if kind is perlert.LobbyRequest:
@@ -385,11 +430,11 @@ class _LobbyPort(_ServerPort):
             for instance in self._session.instances.values():
                 lobby = instance.lobby
                 if instance.rollout is None and lobby.leases:
-                    for lease in lobby.drop_idle(now):
+                    for lease in lobby.drop_idle(now, self._session.idle_timeout):
                         events.append(LeaseExpired(instance, lease.key, lease.peer))
                     events += self._start_if_ready(instance, now)
                 if lobby.leases:
-                    self._check_at = now + lobbies.IDLE / 10
+                    self._check_at = now + self._session.idle_timeout / 10
         return events
 
     def next_deadline(self) -> float | None:
@@ -430,7 +475,7 @@ class _LobbyPort(_ServerPort):
             return []
         previous = lobby.register(peer, key, tag, now)
         if self._check_at is None:
-            self._check_at = now + lobbies.IDLE / 10
+            self._check_at = now + self._session.idle_timeout / 10
         return [SlotLeased(instance, key, peer, tag, previous)]
 
     def _set_ready(
@@ -466,6 +511,9 @@ class _RolloutPort(_ServerPort):
         self.expiries: deque[tuple[float, Instance, RolloutClient]] = deque()  # in order of time
 
     def _answer(self, instance: Instance, message: Any, peer: Hashable, now: float) -> list[Any]:
+        if type(message) is Register and message.key == LEAVE:
+            instance.confirm(peer, message.tag)
+            return []
         rollout = instance.rollout
         client = None if rollout is None else rollout.by_peer.get(peer)
         if rollout is not None and client is not None and not client.done:
@@ -504,14 +552,26 @@ class PerlertServerSession:
     """All instances of one server, by name and number; `lobby` and `rollout` are its ports.
 
     No rollout starts before `rollout_port`, the port in ``start``, is set. `frames` is the maximum
-    of rollout steps per second and client; `dropped` counts datagrams for each of `REASONS`.
+    of rollout steps per second and client; `dropped` counts datagrams for each of `REASONS`. A
+    client that is silent for `idle_timeout` seconds is dropped; one that sends nothing for
+    `unheard_timeout` seconds after the start then gets one step per second. None is never.
     """
 
     def __init__(
-        self, *, limits: Limits = DEFAULT, rollout_port: int | None = None, frames: float = FRAMES
+        self,
+        *,
+        limits: Limits = DEFAULT,
+        rollout_port: int | None = None,
+        frames: float = FRAMES,
+        idle_timeout: float | None = IDLE,
+        unheard_timeout: float | None = UNHEARD,
     ) -> None:
-        if not frames > 0:
-            raise ValueError(f"frames must be over 0, not {frames!r}")
+        times = {"idle_timeout": idle_timeout, "unheard_timeout": unheard_timeout}
+        for name, value in {"frames": frames, **times}.items():
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be over 0, not {value!r}")
+        self.idle_timeout = float("inf") if idle_timeout is None else idle_timeout
+        self.unheard_timeout = float("inf") if unheard_timeout is None else unheard_timeout
         self.limits = limits
         self.rollout_port = rollout_port
         self.frames = frames
@@ -538,6 +598,12 @@ class PerlertServerSession:
         instance = Instance(self, name, number, slots, players, decimals)
         self.instances[name, number] = instance
         return instance
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether a client may still ask for its last step."""
+        clients = [client for _, _, client in self.rollout.expiries]
+        return any(client.last is not None and not client.confirmed for client in clients)
 
     def close(self) -> None:
         for port in (self.lobby, self.rollout):

@@ -448,6 +448,8 @@ def test_a_lost_done_is_asked_for_until_it_comes(acted: bool) -> None:
     assert seen == [0.0, 0.5, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0]
     frame, finished = player.step(8, 1300, done=True)
     assert (frame.step, frame.skipped, frame.done, finished) == (8, 7, True, EpisodeFinished("a"))
+    # An rlwire server that stops then waits no longer; others have no such slot.
+    assert player.sent() == ["32323 city:7;register=rlwire.leave,1300"]
     assert player.waits(100.0) == []
     with pytest.raises(LocalProtocolError, match="in the state DONE"):
         player.session.act("left", player.now)

@@ -45,7 +45,7 @@ def test_a_tag_that_would_make_the_lobby_too_large_is_refused() -> None:
     assert made.register(BOB, "b", "1") == "tag_too_long"
     assert made.register(BOB, "b", "") is None  # always
     # Moving gives back what the slot before took.
-    made.lobby.drop_idle(1000.0)
+    made.lobby.drop_idle(1000.0, 300.0)
     assert made.register(ANN, "a", "12345678", 1000.0) is None
     assert made.register(ANN, "b", "12345678", 1000.0) is None
     assert made.register(ANN, "b", "123456789", 1000.0) == "tag_too_long"
@@ -77,7 +77,7 @@ def test_the_information_always_fits(data: st.DataObject) -> None:
         )
     for key in keys:  # whoever holds what: an empty tag is always taken
         assert made.register(key, key, "") in (None, "slot_taken")
-    made.lobby.drop_idle(1e9)
+    made.lobby.drop_idle(1e9, 300.0)
     assert {key: seat.value().open for key, seat in made.lobby.slots.items()} == dict.fromkeys(
         keys, True
     )

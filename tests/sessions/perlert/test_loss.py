@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from rlwire.sessions.perlert import lobby
 from rlwire.sessions.perlert.client import (
     EpisodeFinished,
     EpisodeStarted,
@@ -232,7 +231,9 @@ class World:
         ]
 
     def serve(self, runs: int = 0) -> None:
-        session = PerlertServerSession(rollout_port=ROLLOUT[1])
+        session = PerlertServerSession(
+            idle_timeout=20.0, rollout_port=ROLLOUT[1]
+        )  # or crashes take long
         keys = [f"agent{number}" for number in range(self.play.players)]
         instance = session.add_instance("city", 7, dict.fromkeys(keys, "agent"))
         self.server = Server(session, instance, self.play, runs, self.last)
@@ -332,9 +333,8 @@ def played(
 
 
 @pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, "rlwire.sessions.perlert.server")
-    monkeypatch.setattr(lobby, "IDLE", 20.0)  # or seeds with a crash would take long
 
 
 LOSSES = [0.0, 0.1, 0.3, 0.5]
@@ -351,7 +351,7 @@ def test_every_client_plays_to_the_end(loss: float, players: int) -> None:
 def test_the_next_run_is_not_confused_by_the_last(loss: float) -> None:
     # Short runs, so that the last one's words come in the midst of the next one's. With half of
     # all lost, a run of four frames may pass by a client that never hears of it.
-    played(Play(loss, 2, steps=3, apart=10, runs=3), 50, (0.98) if loss > 0.4 else 0.999)
+    played(Play(loss, 2, steps=3, apart=10, runs=3), 200, 0.98 if loss > 0.4 else 0.999)
 
 
 @lossy

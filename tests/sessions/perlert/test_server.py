@@ -31,10 +31,15 @@ class Server:
     """A session with one instance ``city:7``, driven at a time of its own."""
 
     def __init__(
-        self, slots: str = "a b", *, limits: Limits | None = None, players: int | None = None
+        self,
+        slots: str = "a b",
+        *,
+        limits: Limits | None = None,
+        players: int | None = None,
+        **times: Any,
     ) -> None:
         self.now = 1000.0
-        self.session = PerlertServerSession(limits=limits or Limits(), rollout_port=32323)
+        self.session = PerlertServerSession(limits=limits or Limits(), rollout_port=32323, **times)
         self.city = self.session.add_instance("city", 7, agents(slots), players=players)
 
     def lobby(self, peer: Any, body: str, header: str = "city:7") -> list[Any]:
@@ -515,13 +520,13 @@ def test_timestamps_never_go_back_so_that_runs_can_be_told_apart() -> None:
 # --- forged addresses, floods ---
 
 
-def test_a_client_that_never_speaks_to_the_rollout_port_gets_little() -> None:
-    server = Server("a b").play(a=ANN, b=EVE)
+def test_client_that_sends_nothing_after_the_start_gets_a_step_a_second_in_the_end() -> None:
+    server = Server("a b", unheard_timeout=2.0).play(a=ANN, b=EVE)
     counts = {ANN: [0] * 10, EVE: [0] * 10}
     for tick in range(300):
         second = tick // 30
         if tick == 30:
-            server.rollout(ANN, "lobby")
+            server.lobby(ANN, "lobby")  # a message to either port shows that it lives
         if tick == 240:
             server.rollout(EVE, "action=late")
         server.publish(tick, a=False, b=False)
@@ -533,6 +538,71 @@ def test_a_client_that_never_speaks_to_the_rollout_port_gets_little() -> None:
     assert max(counts[EVE][3:8]) == 1
     assert counts[EVE][8] >= 29
     assert sum(counts[EVE][2:8]) <= 8
+
+
+@pytest.mark.parametrize("times", [{}, {"unheard_timeout": None}])
+def test_client_that_sends_nothing_keeps_its_rate(times: dict[str, Any]) -> None:
+    """Section 3.2: "It is not needed to send a rollout action message per each timestep"."""
+    server = Server("a", **times).play(a=ANN)
+    for tick in range(59 * 30):
+        server.publish(tick, a=False)
+        server.wait(1 / 30)
+    assert len(server.from_rollout()) == 59 * 30
+
+
+def test_goodbye_frees_a_slot_and_ends_the_part_in_a_rollout() -> None:
+    server = Server("a b", players=1).join(a=ANN, b=BOB)
+    server.lobby(BOB, "register=rlwire.leave,bob")
+    assert server.city.clients == {"a": ANN}
+    server.lobby(EVE, "register=rlwire.leave,eve")
+    server.lobby(BOB, "register=b,bob")
+    for peer, key in (ANN, "a"), (BOB, "b"):
+        server.lobby(peer, f"ready={key},true")
+    assert server.city.rollout is not None
+    server.publish(0, a=False, b=False)
+    server.lobby(BOB, "register=rlwire.leave,bob")
+    server.from_rollout()
+    server.publish(1, a=False, b=False)
+    assert [peer for _, peer in server.from_rollout()] == [ANN]
+    server.lobby(ANN, "register=rlwire.leave,ann")
+    server.publish(2, a=False, b=False)
+    assert server.city.rollout is None
+    assert server.from_rollout() == []
+    assert not server.session.unconfirmed
+
+
+def test_goodbye_lets_the_others_start() -> None:
+    server = Server("a b", players=1).join(a=ANN, b=BOB)
+    server.lobby(ANN, "ready=a,true")
+    assert server.lobby(BOB, "register=rlwire.leave,bob") == [RolloutStarted(server.city)]
+
+
+def test_silent_client_loses_its_part_in_a_rollout_of_others() -> None:
+    server = Server("a b", idle_timeout=5.0).play(a=ANN, b=BOB)
+    server.publish(0, a=False, b=False)
+    server.wait(4)
+    server.lobby(ANN, "lobby")
+    server.wait(2)
+    server.from_rollout()
+    assert server.city.drop_silent(server.now) == ["b"]
+    [(last, peer)] = server.from_rollout()
+    assert (peer, ";done=true" in last) == (BOB, True)
+    server.publish(1, a=False, b=False)
+    assert [peer for _, peer in server.from_rollout()] == [ANN]
+    assert Server("a", idle_timeout=None).play(a=ANN).city.drop_silent(1e9) == []
+
+
+def test_done_is_confirmed_by_its_own_timestamp() -> None:
+    server = Server("a").play(a=ANN)
+    server.publish(0, a=True)
+    [(last, _)] = server.from_rollout()
+    stamp = int(last.split(":")[2])
+    server.rollout(ANN, f"register=rlwire.leave,{stamp - 1}")
+    assert server.session.unconfirmed
+    server.rollout(ANN, "lobby")
+    assert [text for text, _ in server.from_rollout()] == [last]
+    server.rollout(ANN, f"register=rlwire.leave,{stamp}")
+    assert not server.session.unconfirmed
 
 
 def test_a_stranger_that_asks_too_often_is_answered_at_a_limited_rate() -> None:
