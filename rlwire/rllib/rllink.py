@@ -109,7 +109,8 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
         batch = self.server.sample(self.config.sample_timeout_s)
         if not batch and self.server is not None:  # else `stop` was called
             logger.warning(
-                "no samples within %g s: runner %d at %s has %d clients",
+                "no samples within %g s: runner %d at %s has %d clients; clients of Ray's need the "
+                "package msgpack-numpy, which ray[rllib] does not install",
                 self.config.sample_timeout_s, self.worker_index, url, clients,
             )  # fmt: skip
         episodes, steps = [], 0

@@ -7,6 +7,7 @@ an action and the model's other outputs, such as ``{"action_logp": -0.7}``.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -14,11 +15,19 @@ import numpy as np
 
 from rlwire.codecs.rllink import SetState
 from rlwire.environments.driver import opened
-from rlwire.errors import ConnectionClosed, RemoteProtocolError, optional
+from rlwire.errors import (
+    ConnectionClosed,
+    DeadlineExceeded,
+    PeerError,
+    RemoteProtocolError,
+    optional,
+)
 from rlwire.rllink.client import Client
 from rlwire.rllink.collector import EpisodeCollector
 from rlwire.serving.fronts import thing_of
 from rlwire.transports.address import AddressLike
+
+logger = logging.getLogger(__name__)
 
 Policy: TypeAlias = Callable[[Any, SetState], Any]
 
@@ -60,7 +69,14 @@ def play(
         raise TypeError(f"policy= must be a function of observation and weights, not {act!r}")
     totals: list[float] = []
     with opened(environment, seed, "RLlink") as game, Client(address, **options) as client:
-        collector, weights = _begin(client, steps)
+        collector = _begin(client, steps)
+        by_episodes = False
+        try:
+            weights = client.get_state()
+        except (ConnectionClosed, DeadlineExceeded, OSError, PeerError) as error:
+            logger.info("%s: no reply to GET_STATE (%s): sending no episodes", address, error)
+            by_episodes = True
+            collector, weights = _rejoin(client, steps, by_episodes)
         lost = 0
         while len(totals) < episodes:
             observation = game.reset()
@@ -68,25 +84,27 @@ def play(
             while not game.over:
                 action, outputs = acted(act(observation, weights))
                 observation, reward = game.step(action)
-                ended = game.terminated, game.truncated and not game.terminated
+                ended = game.terminated, game.truncated
                 collector.step(action, observation, reward, *ended, outputs=outputs)
                 last = game.over and len(totals) == episodes - 1
                 if collector.full or last:
                     try:
-                        weights = client.send(collector.take()) or client.get_state()
+                        # Of the document's messages, only this one brings weights.
+                        wait = True if by_episodes else None
+                        weights = client.send(collector.take(), wait=wait) or client.get_state()
                         lost = 0
                     except (ConnectionClosed, OSError):
                         lost += 1
                         if lost > _RECONNECTS or last:
                             raise
-                        collector, weights = _rejoin(client, steps)
+                        collector, weights = _rejoin(client, steps, by_episodes)
                         if not game.over:
                             collector.reset(observation)
             totals.append(game.total)
     return totals
 
 
-def _begin(client: Client, steps: int | None) -> tuple[EpisodeCollector, SetState]:
+def _begin(client: Client, steps: int | None) -> EpisodeCollector:
     config = client.get_config()
     wanted = config.env_steps_per_sample or steps
     if wanted is None:
@@ -94,17 +112,28 @@ def _begin(client: Client, steps: int | None) -> tuple[EpisodeCollector, SetStat
             f"{client.address}: the config does not set the steps per batch: pass steps= (RLlib's "
             "get_rollout_fragment_length())"
         )
-    return EpisodeCollector(wanted), client.get_state()
+    return EpisodeCollector(wanted)
 
 
-def _rejoin(client: Client, steps: int | None) -> tuple[EpisodeCollector, SetState]:
-    """Reconnect; a stopping server may accept connections and close them."""
+def _rejoin(
+    client: Client, steps: int | None, by_episodes: bool
+) -> tuple[EpisodeCollector, SetState]:
+    """Reconnect, and get weights; a stopping server may accept connections and close them.
+
+    The document has no GET_STATE: `by_episodes` sends an empty batch instead.
+    """
+
+    def begin() -> tuple[EpisodeCollector, SetState]:
+        client.connect()
+        collector = _begin(client, steps)
+        weights = client.send([], wait=True) if by_episodes else client.get_state()
+        assert weights is not None
+        return collector, weights
+
     for _ in range(_RECONNECTS - 1):
         with contextlib.suppress(ConnectionClosed):
-            client.connect()
-            return _begin(client, steps)
-    client.connect()
-    return _begin(client, steps)
+            return begin()
+    return begin()
 
 
 def acted(given: Any) -> tuple[Any, Mapping[str, Any]]:

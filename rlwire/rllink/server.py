@@ -51,6 +51,7 @@ class RLlinkStatistics:
         steps: steps in these pieces.
         queued: received steps that `sample` has not returned yet.
         weights_seq_no: number of the newest weights.
+        stale: steps that were left out, because older weights chose their actions.
     """
 
     clients: int = 0
@@ -59,6 +60,7 @@ class RLlinkStatistics:
     steps: int = 0
     queued: int = 0
     weights_seq_no: int = 0
+    stale: int = 0
 
 
 class Server(StreamServer):
@@ -76,7 +78,8 @@ class Server(StreamServer):
     The server replies to GET_STATE with the newest weights, once there are any, and to
     EPISODES_AND_GET_STATE at the first `set_state` after `sample` has returned the episodes. If
     `sample` finds its queue empty, it sends these clients the current weights, so that they send
-    more.
+    more. With `force_on_policy` in the config, episodes that name older weights than the newest are
+    left out and counted, and their clients get the newest at once.
 
     Args:
         address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
@@ -167,10 +170,10 @@ class _RLlinkService(Service):
         self._changed = threading.Condition()
         self._running = False
         self._state: SetState | None = None
-        self._queue: list[tuple[list[Any], _Weights | None]] = []
+        self._queue: list[tuple[Episodes, _Weights | None]] = []
         self._waiting: list[_Weights] = []
         self._held: list[DeferredReply] = []  # of clients over the backlog
-        self._clients = self._episodes = self._steps = self._queued = 0
+        self._clients = self._episodes = self._steps = self._queued = self._stale = 0
         self.session()  # raises for invalid options
 
     def session(self) -> RLlinkServerSession:
@@ -203,8 +206,9 @@ class _RLlinkService(Service):
             number = 0 if self._state is None else self._state.weights_seq_no
             waiting = [one for one in self._waiting if not one.cancelled()]
             return RLlinkStatistics(
-                self._clients, len(waiting), self._episodes, self._steps, self._queued, number
-            )
+                self._clients, len(waiting), self._episodes, self._steps, self._queued, number,
+                self._stale,
+            )  # fmt: skip
 
     def sample(self, timeout: float | None) -> list[Any]:
         with self._changed:
@@ -221,13 +225,22 @@ class _RLlinkService(Service):
                 reply.taken = True
         for room in held:
             room.set(NOTHING)
-        return [episode for episodes, _ in queue for episode in episodes]
+        return [episode for message, _ in queue for episode in message.episodes]
 
     def set_state(self, state: SetState) -> None:
         with self._changed:
             self._state = state
+            held: list[DeferredReply] = []
+            for message, reply in [entry for entry in self._queue if self._is_stale(entry[0])]:
+                self._queue.remove((message, reply))
+                self._queued -= self._leave_out(message)
+                held, self._held = [*held, *self._held], []
+                if reply is not None:
+                    reply.taken = True
             answered = [one for one in self._waiting if one.taken]
             self._waiting = [one for one in self._waiting if not one.taken]
+        for room in held:
+            room.set(NOTHING)
         for one in answered:
             one.set(state)
 
@@ -241,9 +254,16 @@ class _RLlinkService(Service):
 
     def take(self, message: Episodes) -> Any:
         """Queue episodes; return the reply, or a deferred `NOTHING` over the backlog."""
+        waits = isinstance(message, EpisodesAndGetState)
         with self._changed:
-            reply = self._wait() if isinstance(message, EpisodesAndGetState) else None
-            self._queue.append((message.episodes, reply))
+            if self._is_stale(message):
+                self._leave_out(message)
+                return self._state if waits else NOTHING
+            reply = self._wait() if waits else None
+            if reply is not None and not message.episodes:  # the document's way to get weights
+                reply.taken = True
+                return reply if self._state is None else self._state
+            self._queue.append((message, reply))
             steps = sum(map(len, message.episodes))
             self._episodes += len(message.episodes)
             self._steps += steps
@@ -255,6 +275,20 @@ class _RLlinkService(Service):
                 return NOTHING
             self._held.append(room := DeferredReply())
             return room
+
+    def _is_stale(self, message: Episodes) -> bool:
+        newest = 0 if self._state is None else self._state.weights_seq_no
+        made = message.weights_seq_no
+        return bool(self.config.force_on_policy) and made is not None and made < newest
+
+    def _leave_out(self, message: Episodes) -> int:
+        steps = sum(map(len, message.episodes))
+        self._stale += steps
+        self.log.info(
+            "left out %d steps made with weights %s, since the newest are %d",
+            steps, message.weights_seq_no, self._state.weights_seq_no if self._state else 0,
+        )  # fmt: skip
+        return steps
 
     def _wait(self) -> _Weights:
         reply = _Weights()

@@ -22,13 +22,20 @@ from rlwire.codecs.rllink import (
     Message,
     Ping,
     Pong,
+    Refused,
     SetConfig,
     SetState,
     frame_size,
 )
 from rlwire.codecs.rllink.messages import HEAD, Compression, zstandard
 from rlwire.codecs.websocket.handshake import same_secret
-from rlwire.errors import DecodeError, LocalProtocolError, RemoteProtocolError, RlwireError
+from rlwire.errors import (
+    DecodeError,
+    LocalProtocolError,
+    PeerError,
+    RemoteProtocolError,
+    RlwireError,
+)
 from rlwire.limits import DEFAULT, Limits
 
 __all__ = ["REPLIES", "RLlinkClientSession", "RLlinkServerSession"]
@@ -123,7 +130,7 @@ class _Session:
         return self._copies.encode(ping, self._copies.form_of(data))
 
     def refuse(self, error: RlwireError) -> list[Any]:
-        """Close the session; RLlink has no message for errors."""
+        """Close the session; a client has no message for errors."""
         self.closed = True
         return []
 
@@ -191,18 +198,24 @@ class RLlinkClientSession(_Session):
     def _written(self, episode: Any) -> Any:
         if not isinstance(episode, Episode):
             return episode
+        if self._empty_infos and episode.terminated and episode.truncated:
+            # RLlib has one of both at most: what is terminal is not bootstrapped.
+            episode = dataclasses.replace(episode, truncated=False)
         if self.form == "json":
             return episode.to_document()
         return episode.to_state(empty_infos=self._empty_infos)
 
     def _allow(self, kind: type) -> None:
         asked = self._pending
-        if asked is None or REPLIES[asked] is not kind:
+        if kind is not Refused and (asked is None or REPLIES[asked] is not kind):
             to = "without a request" if asked is None else f"in reply to {asked.__name__}"
             raise RemoteProtocolError(f"the server sent {kind.__name__} {to}")
 
     def _received(self, message: Message, form: Form) -> Message:
         self._pending = None
+        if isinstance(message, Refused):
+            self.closed = True
+            raise PeerError(f"the server rejected a message: {message.message}")
         if isinstance(message, Pong):
             self.compression = message.compression and self._ping.compression
             self._empty_infos = not message.rlwire
@@ -213,7 +226,8 @@ class RLlinkServerSession(_Session):
     """The trainer's side: receives requests, sends replies.
 
     Episodes are decoded to `rlwire.codecs.rllink.Episode`. A `Pong` accepts the client's
-    compression if zstandard is installed. An error ends the session: RLlink has no error message.
+    compression if zstandard is installed. An error ends the session. RLlink has no error message:
+    `Refused` is rlwire's own, and goes to clients whose first message was allowed.
 
     Args:
         token: the token that clients must send in a first `Ping`; None accepts all clients.
@@ -262,6 +276,12 @@ class RLlinkServerSession(_Session):
             raise RemoteProtocolError("the client sent a wrong token" if sent else _NO_TOKEN)
         self._greeted, self._bound = True, self._known_bound
 
+    def refuse(self, error: RlwireError) -> list[Any]:
+        if self.closed or not self._greeted:
+            return super().refuse(error)
+        self.closed = True
+        return self._views.encode_parts(Refused(str(error)), self.form, self.compression)
+
     def _read(self, message: Episodes) -> Episodes:
         """Return the message with decoded episodes, or raise DecodeError."""
         read = Episode.from_document if self.form == "json" else Episode.from_state
@@ -270,10 +290,13 @@ class RLlinkServerSession(_Session):
         ]
         steps = sum(map(len, episodes))
         if message.timesteps is not None and message.timesteps != steps:
+            name = "env_steps" if self.form == "json" else "timesteps"
             raise DecodeError(
-                f"timesteps is {message.timesteps}, but the episodes have {steps} steps",
-                path="$.timesteps",
+                f"{name} is {message.timesteps}, but the episodes have {steps} steps",
+                path=f"$.{name}",
             )
+        for episode in episodes:
+            episode.weights_seq_no = message.weights_seq_no
         return dataclasses.replace(message, episodes=episodes)
 
     def send(self, event: Message) -> list[Any]:

@@ -113,8 +113,11 @@ def test_ray_s_client_is_answered_in_its_bytes() -> None:
     server = RLlinkServerSession()
     server.receive(b"00000011\x81\xa4type\xa4PING")
     assert joined(server.send(Pong())) == b"00000011\x81\xa4type\xa4PONG"
-    assert server.refuse(DecodeError("wrong")) == []  # it has no words
+    told = Codec().decode(joined(server.refuse(DecodeError("wrong"))))
+    assert "wrong" in told.message  # rlwire's own message, after the first one only
     assert server.closed
+    assert server.refuse(DecodeError("again")) == []
+    assert RLlinkServerSession().refuse(DecodeError("wrong")) == []
 
 
 def test_only_ray_gets_empty_infos() -> None:

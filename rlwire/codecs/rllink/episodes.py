@@ -40,6 +40,7 @@ class Episode:
         lookback: leading entries of each column that an earlier fragment has too.
         duration: seconds, for RLlib's metrics.
         custom_data: any values that can be sent.
+        weights_seq_no: version of the weights that chose the actions, if the client sent it.
     """
 
     observations: Column
@@ -54,6 +55,7 @@ class Episode:
     lookback: int = 0
     duration: float = 0.0
     custom_data: dict[str, Any] = field(default_factory=dict)
+    weights_seq_no: int | None = None
 
     def __len__(self) -> int:
         return len(self.rewards) - self.lookback

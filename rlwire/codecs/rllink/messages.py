@@ -32,6 +32,7 @@ __all__ = [
     "Message",
     "Ping",
     "Pong",
+    "Refused",
     "SetConfig",
     "SetState",
     "frame_size",
@@ -253,8 +254,30 @@ class SetState(_Fields):
         return cls(number, state, onnx, _file(fields, "mlir_file"))
 
 
+@dataclass(frozen=True)
+class Refused(_Fields):
+    """The reason for which an rlwire server closes the connection; the protocol has no other."""
+
+    message: str
+
+    def _to_fields(self, form: Form) -> dict[str, Any]:
+        return {"message": self.message}
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Refused:
+        return cls(quoted(fields.get("message"), 500))
+
+
 Message: TypeAlias = (
-    Ping | GetConfig | GetState | Episodes | EpisodesAndGetState | Pong | SetConfig | SetState
+    Ping
+    | GetConfig
+    | GetState
+    | Episodes
+    | EpisodesAndGetState
+    | Pong
+    | SetConfig
+    | SetState
+    | Refused
 )
 
 
@@ -416,9 +439,10 @@ NAMES: Final = {
     EpisodesAndGetState: "EPISODES_AND_GET_STATE",
     SetConfig: "SET_CONFIG",
     SetState: "SET_STATE",
+    Refused: "ERROR",
 }
 _CLASSES: Final = {name: kind for kind, name in NAMES.items()}
-_SMALL: Final = frozenset({Ping, Pong, GetConfig, GetState, SetConfig})
+_SMALL: Final = frozenset({Refused, Ping, Pong, GetConfig, GetState, SetConfig})
 _PLAIN: Final = frozenset({str, int, bool})
 
 
