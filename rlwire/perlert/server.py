@@ -8,7 +8,7 @@ import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import get_ident
 from time import monotonic
@@ -232,22 +232,17 @@ class Server(BackgroundServer):
 
     def _call(self, call: Callable[[_PerlertLoop], None]) -> None:
         """Call on the event loop, and wait; from an environment on the loop, call at once."""
-        service, done = self._service, Future[None]()
+        service = self._service
         if service is None:
             raise RuntimeError("the server is not running")
 
-        def run() -> None:
-            try:
-                call(service)
-                done.set_result(None)
-            except Exception as error:
-                done.set_exception(error)
+        async def run() -> None:
+            call(service)
 
         if service.thread == get_ident():
-            run()
+            call(service)
         else:
-            service.loop.call_soon_threadsafe(run)
-        done.result()
+            asyncio.run_coroutine_threadsafe(run(), service.loop).result()
 
     def stop(self, grace: float = DONE_RESEND) -> None:
         """Stop as other servers do.
