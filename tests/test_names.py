@@ -58,7 +58,7 @@ ORDER += ["max_sent", "max_connections", "max_connections_per_address", "loop_fa
 # What a protocol does not have: PERLERT goes over UDP, the rewarder's and RFB's servers
 # have one event loop, RLlink's a thread for each client.
 LACKS = {
-    perlert.Server: STREAMS - {"limits", "loop_factory"},
+    perlert.Server: STREAMS - {"idle_timeout", "limits", "loop_factory"},
     rewarder.RewarderServer: {"workers"},
     rfb.RfbServer: {"workers"},
     rllink.Server: {"workers"},

@@ -84,12 +84,12 @@ class Server(BackgroundServer):
         address: AddressLike = f"127.0.0.1:{PORT}",
         *,
         auth: bytes | None = None,
+        idle_timeout: float | None = IDLE,
         limits: Limits | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
         rollout_port: int | None = None,
         threads: int = 0,
         frames: float = FRAMES,
-        idle_timeout: float | None = IDLE,
         unheard_timeout: float | None = UNHEARD,
         **options: Any,
     ) -> None:
