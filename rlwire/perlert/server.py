@@ -315,7 +315,7 @@ class _PerlertLoop:
         try:
             await self._start()
         except BaseException:
-            await self.stop(0.0)
+            await self.stop(5.0)
             raise
 
     async def _start(self) -> None:

@@ -348,7 +348,7 @@ def test_environment_is_made_stepped_and_closed_in_one_thread(worlds, serving, b
     server = serving(Database, threads=workers, instances=3, env_kwargs=options)
     for number in range(3):
         assert play(begin(server, f"Database:{number}"))[-1].step == 5
-    server.stop(0)
+    server.stop()
     assert all(each.closed and len(each.threads) == 1 for each in made)
 
 
