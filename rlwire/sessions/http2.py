@@ -90,6 +90,10 @@ class Http2Session(frames.Http2Endpoint):
     heard: bool
     mute: str | None
     said: list[Buffer]
+    outgoing: Callable[[], list[Buffer]]
+    message: Callable[[Any, Any], list[Buffer]]
+
+    _make_stream: Callable[[int], Http2Stream] = Http2Stream
 
     @property
     def hangs_up(self) -> bool:
@@ -195,8 +199,10 @@ class Http2Session(frames.Http2Endpoint):
         if stream is None:
             if self.client or number <= self._their_last:
                 return self._stray(frames.HEADERS, number, end)
-            return self._begun(number, fields, end)
-        if not stream.receiving:
+            stream = self._begun(number)
+            if stream is None:
+                return []
+        elif not stream.receiving:
             why = "HEADERS after the end of the stream (section 5.1)"
             return self._stream_failed(number, Http2Error(why, frames.STREAM_CLOSED, number))
         if end:
@@ -207,7 +213,8 @@ class Http2Session(frames.Http2Endpoint):
         except Http2Error as error:
             return self._stream_failed(number, error)
 
-    def _begun(self, number: int, fields: Fields, end: bool) -> list[Any]:
+    def _begun(self, number: int) -> Http2Stream | None:
+        """Return the client's new stream, or None if it is refused."""
         if not number & 1:
             raise Http2Error(
                 f"the client opened stream {number}, expected an odd number (section 5.1.1)",
@@ -217,16 +224,11 @@ class Http2Session(frames.Http2Endpoint):
         if self._goaway or len(self.streams) >= self.max_streams:
             self._count_reset()
             self._send_reset(number, frames.REFUSED_STREAM)
-            return []
+            return None
         self._taken = number
         stream = self._make_stream(number)
         self.add(stream)
-        stream.receiving = not end
-        try:
-            self._check_length(stream, fields, end)
-            return self._on_headers(stream, fields, end)
-        except Http2Error as error:
-            return self._stream_failed(number, error)
+        return stream
 
     @staticmethod
     def _check_length(stream: Http2Stream, fields: Fields, end: bool) -> None:
@@ -294,9 +296,6 @@ class Http2Session(frames.Http2Endpoint):
             self._send_reset(number, getattr(error, "code", frames.PROTOCOL_ERROR))
             return []
         return self._on_fault(stream, error)
-
-    def _make_stream(self, number: int) -> Http2Stream:
-        return Http2Stream(number)
 
     def _on_opened(self) -> None:
         """React to the peer's first settings."""
@@ -478,13 +477,11 @@ class Http2Session(frames.Http2Endpoint):
     def refuse(self, error: RlwireError) -> Sequence[Buffer]:
         late = isinstance(error, DeadlineExceeded)
         self._close(frames.NO_ERROR if late else frames.ENHANCE_YOUR_CALM, self._reason(error))
-        said: list[Buffer] = self.outgoing()
-        return said
+        return self.outgoing()
 
     def farewell(self, ending: bool = False) -> Sequence[Buffer]:
         self._close(frames.NO_ERROR, "shutting down" if ending else "")
-        said: list[Buffer] = self.outgoing()
-        return said
+        return self.outgoing()
 
     def lost(self) -> str:
         was, self.closed = self.closed, True

@@ -89,28 +89,37 @@ _STEP_BY_UID: _Asked = ("step", "by UID")  # compared by identity
 
 
 class _DmEnvRpcSession:
-    """Base of both sides."""
+    """Base of both sides.
+
+    Attributes:
+        actions, observations: their specs, None if no world is joined.
+        world_name: the name under which a world is joined, or None.
+    """
 
     __slots__ = (
         "__weakref__",
-        "_actions",
+        "_check_bounds",
         "_copy",
         "_limits",
         "_node",
-        "_observations",
         "_received",
-        "_world",
+        "actions",
+        "observations",
+        "world_name",
     )
 
     _node: DmEnvRpcStateNode
 
-    def __init__(self, *, limits: Limits | None = None, copy: bool | None = True) -> None:
+    def __init__(
+        self, *, limits: Limits | None = None, copy: bool | None = True, check_bounds: bool = True
+    ) -> None:
         self._limits = DEFAULT if limits is None else limits
         self._received = self._limits.received
         self._copy = copy
-        self._actions: SpecManager | None = None
-        self._observations: SpecManager | None = None
-        self._world: str | None = None
+        self._check_bounds = check_bounds
+        self.actions: SpecManager | None = None
+        self.observations: SpecManager | None = None
+        self.world_name: str | None = None
 
     @property
     def state(self) -> DmEnvRpcState:
@@ -123,28 +132,13 @@ class _DmEnvRpcSession:
         return self._node.state is DmEnvRpcState.CLOSED
 
     @property
-    def world_name(self) -> str | None:
-        """The name under which a world is joined, or None."""
-        return self._world
-
-    @property
     def specs(self) -> ActionObservationSpecs | None:
         """The joined agent's specs, None if no world is joined."""
-        if self._actions is None or self._observations is None:
+        if self.actions is None or self.observations is None:
             return None
         return ActionObservationSpecs(
-            dict(self._actions.specs_by_uid), dict(self._observations.specs_by_uid)
+            dict(self.actions.specs_by_uid), dict(self.observations.specs_by_uid)
         )
-
-    @property
-    def actions(self) -> SpecManager | None:
-        """The actions' specs, None if no world is joined."""
-        return self._actions
-
-    @property
-    def observations(self) -> SpecManager | None:
-        """The observations' specs, None if no world is joined."""
-        return self._observations
 
     def next_deadline(self) -> float | None:
         """Return None: dm_env_rpc has no timed rules."""
@@ -152,7 +146,7 @@ class _DmEnvRpcSession:
 
     def _managers(self, specs: ActionObservationSpecs) -> tuple[SpecManager, SpecManager]:
         """Return managers of these specs, the current ones if they are equal."""
-        actions, observations = self._actions, self._observations
+        actions, observations = self.actions, self.observations
         if actions is None or actions.specs_by_uid != specs.actions:
             actions = SpecManager(specs.actions, limits=self._limits)
         if observations is None or observations.specs_by_uid != specs.observations:
@@ -171,13 +165,10 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
     not allowed.
     """
 
-    __slots__ = ("_check_bounds", "_pending", "_selections")
+    __slots__ = ("_pending", "_selections")
 
-    def __init__(
-        self, *, limits: Limits | None = None, copy: bool | None = True, check_bounds: bool = True
-    ) -> None:
-        super().__init__(limits=limits, copy=copy)
-        self._check_bounds = check_bounds
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._node = _CLIENT[DmEnvRpcState.NOT_JOINED]
         self._pending: deque[_Asked] = deque()
         self._selections: dict[tuple[str, ...], bytes] = {}
@@ -202,7 +193,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         except (KeyError, TypeError):
             requested = self._select(event.requested_observations)
         buffer = encode_step_request(
-            self._actions,  # type: ignore[arg-type]
+            self.actions,  # type: ignore[arg-type]
             event.actions,
             requested,
             check_bounds=self._check_bounds and self._node.running,  # a first step's are ignored
@@ -212,7 +203,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
 
     def receive(self, message: Buffer) -> list[Response | StepResult]:
         """Return the response in a message, which may be an error `Status`."""
-        pending, observations = self._pending, self._observations
+        pending, observations = self._pending, self.observations
         if not pending or pending[0] is not _STEP or observations is None:
             return self._receive_other(message)
         try:
@@ -277,14 +268,14 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         else:
             outcome = "error" if answered == "error" else "done"
             if outcome == "done" and kind in ("reset_world", "destroy_world"):
-                outcome = "done" if world == self._world else "done elsewhere"
+                outcome = "done" if world == self.world_name else "done elsewhere"
             node = self._node.nexts.get((kind, outcome))
             if node is None:
                 self._fail(f"the server accepted {kind} in the state {self.state.name}")
         if isinstance(response, (JoinWorldResponse, ResetResponse)):
             self._learn(response.specs)
         if isinstance(response, JoinWorldResponse):
-            self._world = world
+            self.world_name = world
         elif isinstance(response, LeaveWorldResponse):
             self._forget()
         self._node = node
@@ -293,14 +284,14 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
 
     def _select(self, names: Iterable[str]) -> bytes:
         """Return the encoded field that requests these observations, and cache it."""
-        if self._observations is None:
+        if self.observations is None:
             raise LocalProtocolError(
                 "cannot step by name before the response to join_world; use a StepRequest with UIDs"
             )
         if isinstance(names, str):
             raise EncodeError(f"requested_observations must be a tuple of names, not {names!r}")
         names = tuple(names)
-        selection = self._observations.request(names)
+        selection = self.observations.request(names)
         if len(self._selections) >= _SELECTIONS:
             self._selections.clear()
         self._selections[names] = selection
@@ -308,13 +299,13 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
 
     def _learn(self, specs: ActionObservationSpecs) -> None:
         try:
-            self._actions, self._observations = self._managers(specs)
+            self.actions, self.observations = self._managers(specs)
         except RlwireError as error:
             self._fail(f"the server's specs cannot be used: {error}")
         self._selections.clear()
 
     def _forget(self) -> None:
-        self._actions = self._observations = self._world = None
+        self.actions = self.observations = self.world_name = None
         self._selections.clear()
 
     def _close(self) -> None:
@@ -346,14 +337,11 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
     or with your own `Status`.
     """
 
-    __slots__ = ("_asked", "_check_bounds", "_names", "_refusal", "_requested", "_wanted")
+    __slots__ = ("_asked", "_names", "_refusal", "_requested", "_wanted")
 
-    def __init__(
-        self, *, limits: Limits | None = None, copy: bool | None = True, check_bounds: bool = True
-    ) -> None:
-        super().__init__(limits=limits, copy=copy)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._node = _SERVER[DmEnvRpcState.NOT_JOINED]
-        self._check_bounds = check_bounds
         self._asked: _Asked | None = None
         self._refusal: Code | None = None
         # The last requested observations: as received, without duplicates, by name.
@@ -378,7 +366,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
             if len(message) > self._received:
                 self._check_size(message)
             decoded = decode_step_request(
-                self._actions,  # type: ignore[arg-type]
+                self.actions,  # type: ignore[arg-type]
                 message,
                 ignore_actions=not node.running,
                 check_bounds=self._check_bounds,
@@ -410,7 +398,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         except KeyError:
             self._no_state(event.state)
         buffer = encode_step_response(
-            self._observations,  # type: ignore[arg-type]
+            self.observations,  # type: ignore[arg-type]
             event.state,
             event.observations,
             requested,
@@ -463,7 +451,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
                 f"{kind} is not allowed now{hint}; allowed are {', '.join(self._node.allowed)}",
             )
         world = getattr(request, "world_name", "")
-        if kind == "destroy_world" and world == self._world:
+        if kind == "destroy_world" and world == self.world_name:
             self._reject(
                 Code.FAILED_PRECONDITION,
                 f"destroy_world: this connection is joined to {quoted(world)}; leave_world first",
@@ -489,7 +477,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
             raise LocalProtocolError(f"cannot send a {type(event).__name__}; expected {awaited}")
         world = self._asked[1]
         outcome = "done"
-        if kind in ("reset_world", "destroy_world") and world != self._world:
+        if kind in ("reset_world", "destroy_world") and world != self.world_name:
             outcome = "done elsewhere"
         node = self._node.nexts[kind, outcome]
         managers = None
@@ -497,13 +485,13 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
             managers = self._managers(event.specs)
         buffer = encode_response(event, limits=self._limits)  # type: ignore[arg-type]
         if managers is not None:
-            if managers[1] is not self._observations:
+            if managers[1] is not self.observations:
                 self._wanted = None
-            self._actions, self._observations = managers
+            self.actions, self.observations = managers
         if isinstance(event, JoinWorldResponse):
-            self._world = world
+            self.world_name = world
         elif isinstance(event, LeaveWorldResponse):
-            self._actions = self._observations = self._world = self._wanted = None
+            self.actions = self.observations = self.world_name = self._wanted = None
         self._node = node
         self._asked = None
         return [buffer]
@@ -511,7 +499,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
     def _select(self, wanted: list[int]) -> None:
         """Check and remember the requested observations."""
         try:
-            names = self._observations.names_of(wanted)  # type: ignore[union-attr]
+            names = self.observations.names_of(wanted)  # type: ignore[union-attr]
         except DecodeError as error:
             self._reject(Code.INVALID_ARGUMENT, f"requested_observations: {error.reason}")
         self._names = names

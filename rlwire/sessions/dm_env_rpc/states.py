@@ -6,24 +6,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Final
 
-from rlwire.codecs.dm_env_rpc.values import (
-    AnyMessage,
-    CreateWorldRequest,
-    CreateWorldResponse,
-    DestroyWorldRequest,
-    DestroyWorldResponse,
-    EnvironmentStateType,
-    JoinWorldRequest,
-    JoinWorldResponse,
-    LeaveWorldRequest,
-    LeaveWorldResponse,
-    ResetRequest,
-    ResetResponse,
-    ResetWorldRequest,
-    ResetWorldResponse,
-    StepRequest,
-    StepResponse,
-)
+from rlwire.codecs.dm_env_rpc import values
 
 
 class DmEnvRpcState(enum.Enum):
@@ -39,14 +22,14 @@ class DmEnvRpcState(enum.Enum):
 NOT_JOINED, TERMINATED, RUNNING, INTERRUPTED, CLOSED = DmEnvRpcState
 
 REQUESTS: Final[dict[str, tuple[type, type]]] = {
-    "create_world": (CreateWorldRequest, CreateWorldResponse),
-    "join_world": (JoinWorldRequest, JoinWorldResponse),
-    "step": (StepRequest, StepResponse),
-    "reset": (ResetRequest, ResetResponse),
-    "reset_world": (ResetWorldRequest, ResetWorldResponse),
-    "leave_world": (LeaveWorldRequest, LeaveWorldResponse),
-    "destroy_world": (DestroyWorldRequest, DestroyWorldResponse),
-    "extension": (AnyMessage, AnyMessage),
+    "create_world": (values.CreateWorldRequest, values.CreateWorldResponse),
+    "join_world": (values.JoinWorldRequest, values.JoinWorldResponse),
+    "step": (values.StepRequest, values.StepResponse),
+    "reset": (values.ResetRequest, values.ResetResponse),
+    "reset_world": (values.ResetWorldRequest, values.ResetWorldResponse),
+    "leave_world": (values.LeaveWorldRequest, values.LeaveWorldResponse),
+    "destroy_world": (values.DestroyWorldRequest, values.DestroyWorldResponse),
+    "extension": (values.AnyMessage, values.AnyMessage),
 }
 """Classes of request and response by the name in the ``.proto``; a `Status` may reply to any."""
 
@@ -89,12 +72,6 @@ TOLERATED: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
 }
 """Further transitions that a client accepts, because other servers have them."""
 
-_STATES = {
-    EnvironmentStateType.RUNNING: "running",
-    EnvironmentStateType.TERMINATED: "terminated",
-    EnvironmentStateType.INTERRUPTED: "interrupted",
-}
-
 
 @dataclass(slots=True, eq=False)
 class DmEnvRpcStateNode:
@@ -122,7 +99,7 @@ def nodes(
         if outcome != "error" and request not in node.allowed:
             node.allowed.append(request)
     for node in linked.values():
-        for number, outcome in _STATES.items():
-            if ("step", outcome) in node.nexts:
-                node.steps[number] = node.nexts["step", outcome]
+        for number in values.EnvironmentStateType:
+            if ("step", number.name.lower()) in node.nexts:
+                node.steps[number] = node.nexts["step", number.name.lower()]
     return linked

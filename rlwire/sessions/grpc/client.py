@@ -224,5 +224,4 @@ class GrpcClientSession(Http2Session):
         self.mute = "the call has ended"
         self._send_trailers(call, None)
         self._goaway = True
-        said: list[Buffer] = self.outgoing()
-        return said
+        return self.outgoing()

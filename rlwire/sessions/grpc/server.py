@@ -63,11 +63,10 @@ class ServedCall(Http2Stream):
 class GrpcServerSession(Http2Session):
     """The server side; `options` are those of `Http2Session`."""
 
+    _make_stream = ServedCall
+
     def __init__(self, **options: Any) -> None:
         super().__init__(False, **options)
-
-    def _make_stream(self, number: int) -> ServedCall:
-        return ServedCall(number)
 
     # Receiving.
 
@@ -148,7 +147,7 @@ class GrpcServerSession(Http2Session):
         if call.gone:
             return []
         if type(words) is list and call.answered:
-            buffers: list[Buffer] = self.message(call, words)
+            buffers = self.message(call, words)
             if not buffers and self._reset_if_unread(call):
                 return []
             if not self.said:
@@ -198,17 +197,12 @@ class GrpcServerSession(Http2Session):
     # Times and ends.
 
     def _on_deadline(self, call: Any) -> None:
-        call.why = CallStatus(
-            "DEADLINE_EXCEEDED", f"the call exceeded its timeout of {call.given_timeout} s"
-        )
-        self._abort_and_notify(call)
+        text = f"the call exceeded its timeout of {call.given_timeout} s"
+        self._on_write_timeout(call, text, "DEADLINE_EXCEEDED")
 
-    def _on_write_timeout(self, stream: Any, text: str) -> None:
-        stream.why = CallStatus("UNAVAILABLE", text)
-        self._abort_and_notify(stream)
-
-    def _abort_and_notify(self, call: Any) -> None:
+    def _on_write_timeout(self, call: Any, text: str, code: str = "UNAVAILABLE") -> None:
         """End a call and notify its handler, because only `receive` returns events."""
+        call.why = CallStatus(code, text)
         self._abort(call)
         if call.handler is not None:
             call.handler.cancelled(call)
