@@ -120,24 +120,23 @@ class _DmEnvRpcClient(waits.Counting):
         check_bounds: bool = True,
     ) -> None:
         address, tls, self._world = located("dm-env-rpc", address, tls)
-        self._address = parse(address)
+        self.address: Address = parse(address)
         self._backoff = backoff or Backoff()
-        self._limits = limits or DEFAULT
-        self._rules: dict[str, Any] = {"limits": self._limits, "copy": copy}
-        self._rules["check_bounds"] = check_bounds
+        self.limits = limits or DEFAULT
+        self._rules: Any = {"limits": self.limits, "copy": copy, "check_bounds": check_bounds}
         self._max_pending = max_pending
         self._sent: deque[codec.Request | Step] = deque()  # whose replies `receive` returns
         metadata = tuple(metadata)
         if auth is not None:
             metadata += (authorization(auth),)
             if tls is None:
-                warn_of_plain_token(self._address)
+                warn_of_plain_token(self.address)
         self._call_options: dict[str, Any] = {
-            "authority": "localhost" if self._address.path else str(self._address),
+            "authority": "localhost" if self.address.path else str(self.address),
             "secure": tls is not None,
             "metadata": metadata,
-            "limits": self._limits,
-            "max_sent": most_sent(self._limits, max_sent),
+            "limits": self.limits,
+            "max_sent": most_sent(self.limits, max_sent),
             **KEEP_ALIVE,
         }
         self._connect_options: dict[str, Any] = {"timeout": timeout}
@@ -150,14 +149,6 @@ class _DmEnvRpcClient(waits.Counting):
         self._lock = self._make_lock()
 
     @property
-    def address(self) -> Address:
-        return self._address
-
-    @property
-    def limits(self) -> Limits:
-        return self._limits
-
-    @property
     def closed(self) -> bool:
         """Whether there is no open connection."""
         return self._connection is None or bool(self._connection.closed)
@@ -165,10 +156,6 @@ class _DmEnvRpcClient(waits.Counting):
     @property
     def state(self) -> dm_env_rpc.DmEnvRpcState:
         return dm_env_rpc.DmEnvRpcState.CLOSED if self._session is None else self._session.state
-
-    @property
-    def _pending(self) -> int:
-        return 0 if self._session is None else self._session.pending
 
     @property
     def pending(self) -> int:
@@ -280,7 +267,7 @@ class _DmEnvRpcClient(waits.Counting):
         if lock is not None:
             yield lock.acquire()
         try:
-            reply = yield self._idle().exchange(request)
+            reply = yield self._connected().exchange(request)
         except BaseException as error:
             self._failed(error)
             raise
@@ -288,43 +275,6 @@ class _DmEnvRpcClient(waits.Counting):
             if lock is not None:
                 lock.release()
         return self._checked(request, reply)
-
-    @driven
-    def send(self, request: codec.Request | Step) -> Waits[None]:
-        """Send a request without waiting for its reply, which `receive` returns, in order.
-
-        ::
-
-            for move in moves:
-                client.send(Step({"move": move}, ("reward",)))
-            rewards = [client.receive().observations["reward"] for _ in moves]
-
-        At most `max_pending` requests are pending. Until all replies are received, other methods
-        raise LocalProtocolError. Errors of this request are raised by its `receive`, except those
-        of `request` that say that nothing was sent.
-        """
-        lock = self._lock
-        if lock is not None:
-            yield lock.acquire()
-        try:
-            yield self._with_room().send(request)
-        finally:
-            self._count_sent(request)
-            if lock is not None:
-                lock.release()
-
-    @driven
-    def receive(self) -> Waits[Any]:
-        """Wait for the reply to the first pending request, and return it.
-
-        Raises:
-            StatusError: the server answers that request with an error; others are still pending.
-            LocalProtocolError: no request is pending.
-            DeadlineExceeded: no reply within `Timeouts.idle`; `receive` may be called again.
-            ConnectionClosed: the connection is lost, with all pending requests.
-        """
-        reply = yield self._awaited().receive()
-        return self._checked(self._sent.popleft(), reply)
 
     @driven
     def reconnect(
@@ -339,14 +289,14 @@ class _DmEnvRpcClient(waits.Counting):
         yield from self._drop()
         yield from self._open(backoff)
         if self._joined is None:
-            logger.info("%s: reconnected", self._address)
+            logger.info("%s: reconnected", self.address)
             return None
         return (
             yield from retry(
                 self._rejoin,
                 backoff,
                 self._sleep,
-                what=f"{self._address}: rejoining",
+                what=f"{self.address}: rejoining",
                 errors=StatusError,
                 passing=lambda error: error.code in _PASSING,
             )
@@ -364,11 +314,11 @@ class _DmEnvRpcClient(waits.Counting):
             self._joined = name, settings
             logger.warning(
                 "%s: reconnected; the server no longer has world %r, created it again as %r",
-                self._address, world, name,
+                self.address, world, name,
             )  # fmt: skip
             specs = yield self.join_world(name, settings)
             return specs
-        logger.info("%s: reconnected, joined world %r", self._address, world)
+        logger.info("%s: reconnected, joined world %r", self.address, world)
         return specs
 
     def _note(self, request: codec.Request | Step, reply: Any) -> None:
@@ -391,7 +341,7 @@ class _DmEnvRpcClient(waits.Counting):
     def _open(self, backoff: Backoff) -> Waits[None]:
         session = dm_env_rpc.DmEnvRpcClientSession(**self._rules)
         call = grpc.GrpcClientSession(session, METHOD, **self._call_options)
-        connection = yield self._dial(self._address, call, backoff=backoff, **self._connect_options)
+        connection = yield self._dial(self.address, call, backoff=backoff, **self._connect_options)
         self._connection = self._count(connection)
         self._session = session
 
@@ -402,39 +352,27 @@ class _DmEnvRpcClient(waits.Counting):
         if connection is not None:
             yield from close_and_wait(connection)
 
-    def _connected(self) -> Any:
+    def _connected(self, least: int = 0, most: int = 0) -> Any:
+        """Return the connection, if `least` to `most` replies are pending."""
+        pending = len(self._sent)
+        if pending < least:
+            raise LocalProtocolError("no request is pending: send() one first")
+        if pending > most:
+            allowed = ", as many as max_pending allows" if most else ""
+            raise LocalProtocolError(
+                f"{pending} replies are pending{allowed}: receive() them first"
+            )
         if self._connection is None:
             raise ConnectionClosed(
-                f"not connected to {self._address}: call connect() or reconnect()"
+                f"not connected to {self.address}: call connect() or reconnect()"
             )
         return self._connection
-
-    def _idle(self) -> Any:
-        """Return the connection for a request whose reply is the next."""
-        if self._sent:
-            raise LocalProtocolError(
-                f"{len(self._sent)} replies are pending: call receive() for each of them first"
-            )
-        return self._connected()
-
-    def _with_room(self) -> Any:
-        if len(self._sent) >= self._max_pending:
-            raise LocalProtocolError(
-                f"{len(self._sent)} requests are pending, as many as max_pending allows: receive() "
-                f"a reply first"
-            )
-        return self._connected()
 
     def _count_sent(self, request: codec.Request | Step) -> None:
         """Note a request that the session has accepted, also if an exception interrupts `send`."""
         session = self._session
         if session is not None and session.pending > len(self._sent):
             self._sent.append(request)
-
-    def _awaited(self) -> Any:
-        if not self._sent:
-            raise LocalProtocolError("no request is pending: send() one first")
-        return self._connected()
 
     def _checked(self, request: codec.Request | Step, reply: Any) -> Any:
         if isinstance(reply, Status):
@@ -450,7 +388,8 @@ class _DmEnvRpcClient(waits.Counting):
 
     def _failed(self, error: BaseException) -> None:
         """Close a connection with a pending reply: the next request would receive it."""
-        if self._pending and not isinstance(error, LocalProtocolError):
+        session = self._session
+        if session and session.pending and not isinstance(error, LocalProtocolError):
             self.cancel()
 
 
@@ -497,7 +436,7 @@ class Client(Blocking, _DmEnvRpcClient):
         # Hot path: no generator.
         step = self._step(actions, requested)
         try:
-            reply = self._idle().exchange(step)
+            reply = self._connected().exchange(step)
         except BaseException as error:
             self._failed(error)
             raise
@@ -508,9 +447,21 @@ class Client(Blocking, _DmEnvRpcClient):
     # Hot paths of vectors: no generators.
 
     def send(self, request: codec.Request | Step) -> None:
+        """Send a request without waiting for its reply, which `receive` returns, in order.
+
+        ::
+
+            for move in moves:
+                client.send(Step({"move": move}, ("reward",)))
+            rewards = [client.receive().observations["reward"] for _ in moves]
+
+        At most `max_pending` requests are pending. Until all replies are received, other methods
+        raise LocalProtocolError. Errors of this request are raised by its `receive`, except those
+        of `request` that say that nothing was sent.
+        """
         connection = self._connection
         if connection is None or len(self._sent) >= self._max_pending:
-            connection = self._with_room()
+            connection = self._connected(most=self._max_pending - 1)
         try:
             connection.send(request)
         except BaseException:
@@ -519,8 +470,16 @@ class Client(Blocking, _DmEnvRpcClient):
         self._sent.append(request)
 
     def receive(self) -> Any:
+        """Wait for the reply to the first pending request, and return it.
+
+        Raises:
+            StatusError: the server answers that request with an error; others are still pending.
+            LocalProtocolError: no request is pending.
+            DeadlineExceeded: no reply within `Timeouts.idle`; `receive` may be called again.
+            ConnectionClosed: the connection is lost, with all pending requests.
+        """
         connection = self._connection if self._sent else None
-        reply = (connection or self._awaited()).receive()
+        reply = (connection or self._connected(1, self._max_pending)).receive()
         request = self._sent.popleft()
         return reply if type(reply) is StepResult else self._checked(request, reply)
 
@@ -549,10 +508,23 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
         step = self._step(actions, requested)
         async with self._lock:
             try:
-                reply = await self._idle().exchange(step)
+                reply = await self._connected().exchange(step)
             except BaseException as error:
                 self._failed(error)
                 raise
         if type(reply) is StepResult:
             return reply
         raise StatusError.of(reply)
+
+    async def send(self, request: codec.Request | Step) -> None:
+        """Send a request without waiting for its reply, as `Client.send`."""
+        async with self._lock:
+            try:
+                await self._connected(most=self._max_pending - 1).send(request)
+            finally:
+                self._count_sent(request)
+
+    async def receive(self) -> Any:
+        """Return the reply to the first pending request, as `Client.receive`."""
+        reply = await self._connected(1, self._max_pending).receive()
+        return self._checked(self._sent.popleft(), reply)

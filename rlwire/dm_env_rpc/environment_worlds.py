@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -544,9 +545,7 @@ class EnvironmentAgent:
         discount = 0.0 if terminated else 1.0
         if self._has_discount:
             discount = info.get("discount")
-        elif terminated and truncated:
-            return self._result(state, observation, reward, discount, info, both=True)
-        return self._result(state, observation, reward, discount, info)
+        return self._result(state, observation, reward, discount, info, terminated and truncated)
 
     def _result(
         self,
@@ -620,19 +619,13 @@ def _defaults(actions: Structure, defaults: Mapping[str, Any]) -> dict[str, Any]
     return values
 
 
-class _Side(Driven):
-    """One agent's spaces of a parallel environment; it cannot step."""
-
-    def __init__(self, driven: Driven, key: Any) -> None:
-        self.environment = driven.environment
-        self.name = f"{driven.name}, agent {key}"
-        self.observation_space = driven.observation_space[key]
-        self.action_space = driven.action_space[key]
-
-
 class _SharingAgent(EnvironmentAgent):
     def __init__(self, world: EnvironmentWorld, driven: Driven, key: Any) -> None:
-        super().__init__(world, _Side(driven, key))
+        side = copy(driven)  # with one agent's spaces; only the world steps
+        side.name = f"{driven.name}, agent {key}"
+        side.observation_space = driven.observation_space[key]
+        side.action_space = driven.action_space[key]
+        super().__init__(world, side)
         self.key = key  # the environment's name for it
         self.playing = False  # in the current episode
         self.seen: Any = None  # its last observation
