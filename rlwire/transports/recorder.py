@@ -13,6 +13,7 @@ import logging
 import os
 import queue
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,8 +30,18 @@ from rlwire.transports.interface import Buffer, Peer
 
 logger = logging.getLogger(__name__)
 
-QUEUED: Final = 64 * 2**20
-"""Bytes that may wait to be written; further packets are dropped and counted."""
+QUEUED: Final = 128 * 2**20
+"""Bytes that may wait to be written, of each connection at most as many as are then left for the
+others. Further packets are dropped and counted."""
+
+FILE: Final = 2**30
+"""Bytes of a file, after which the next one begins, ``NAME-2.mcap`` and so on."""
+
+FILES: Final = 16
+"""Files of this process with one path; the oldest is then removed."""
+
+CHANNELS: Final = 65_000
+"""Channels of a file, of which MCAP has 65,535; a connection has up to three."""
 
 CHUNK: Final = 128 * 2**10
 """Bytes of a chunk of the file. A killed process loses the last chunk, and what is queued."""
@@ -83,23 +94,22 @@ def check(file: str) -> None:
 class Recorder:
     """Writes one file, for all connections of this process with the same path.
 
-    The file is finished a second after the last connection has ended, and when the process exits.
-    Once writing has failed, nothing more is recorded with this path.
+    A file that is full is finished, and the next one begins: of a connection that goes on, it first
+    has an event with the number of its packets in earlier files. A file is also finished a second
+    after the last connection has ended, and when the process exits. Once writing has failed,
+    nothing more is recorded with this path.
     """
 
     _all: Final[dict[str, Recorder]] = {}
+    _made: Final = defaultdict[str, list[str]](list)  # files of this process, by path
+    _further: Final = defaultdict[str, "count[int]"](lambda: count(2))  # numbers of their names
     _lock: Final = threading.RLock()  # of all recorders; a fork holds it
 
     def __init__(self, path: str) -> None:
-        with optional("mcap", "record"):
-            from mcap.writer import CompressionType, Writer
-        self._key, self._file = path, _File(path)
-        self.path = self._file.path
+        self._key = path
         self.open = 0  # connections
         self.dropped = 0
-        self._writer = Writer(self._file, chunk_size=CHUNK, compression=CompressionType.LZ4)  # type: ignore[arg-type]
-        self._writer.start("rlwire", "rlwire")
-        self._schemas: dict[str, int] = {}
+        self._begin_file()
         self.numbers = count(1)  # of connections
         self._wall = time_ns() - monotonic_ns()
         self._queue: queue.SimpleQueue[tuple[Tap, str, int, bytes] | None] = queue.SimpleQueue()
@@ -111,15 +121,37 @@ class Recorder:
         self._at_exit = Finalize(None, self.finish, exitpriority=0)
         logger.info("recording to %s", self.path)
 
-    def has_room(self, size: int) -> bool:
+    def _begin_file(self) -> None:
+        with optional("mcap", "record"):
+            from mcap.writer import CompressionType, Writer
+        made = self._made[self._key]
+        self._file = _File(self._key, self._further[self._key], bool(made))
+        self.path = self._file.path
+        self._writer = Writer(self._file, chunk_size=CHUNK, compression=CompressionType.LZ4)  # type: ignore[arg-type]
+        self._writer.start("rlwire", "rlwire")
+        self._schemas: dict[str, int] = {}
+        self._channels = 0
+        made.append(self.path)
+        while len(made) > FILES:
+            logger.warning("%s: removed, because the newest %d files are kept", made[0], FILES)
+            with suppress(OSError):
+                os.unlink(made.pop(0))
+
+    def _end_file(self) -> None:
+        self._writer.finish()  # type: ignore[no-untyped-call]
+        self._file.flush()
+        self._file.raw.close()
+
+    def has_room(self, tap: Tap, size: int) -> bool:
         """Return whether that many bytes can be queued; hold the lock until `put`."""
-        return not self._over and self._queued + size + _EACH <= QUEUED
+        return not self._over and tap.queued + self._queued + size + _EACH <= QUEUED
 
     def put(self, tap: Tap, topic: str, data: bytes) -> None:
         """Queue a packet."""
         if not self._over:
             self._queue.put((tap, topic, monotonic_ns(), data))
             self._queued += len(data) + _EACH
+            tap.queued += len(data) + _EACH
 
     def finish(self, if_unused: bool = False) -> None:
         """Write what is queued, and finish the file; later connections begin another one."""
@@ -135,13 +167,12 @@ class Recorder:
 
     def _run(self) -> None:
         try:
-            with self._file.raw:
-                for packet in self._packets():
-                    self._write(*packet)
-                self._writer.finish()  # type: ignore[no-untyped-call]
-                self._file.flush()
+            for packet in self._packets():
+                self._write(*packet)
+            self._end_file()
         except Exception as error:  # of the disk, or of the package
             logger.error("%s: the recording has ended: %s", self.path, error)
+            self._file.raw.close()
             with self._lock:
                 self._over, self._queue = True, queue.SimpleQueue()
         self._at_exit.cancel()
@@ -168,10 +199,22 @@ class Recorder:
             sleep(0)  # a connection's thread may wait for the interpreter
 
     def _write(self, tap: Tap, topic: str, at: int, data: bytes) -> None:
+        if self._file.size > FILE or self._channels > CHANNELS:
+            self._end_file()
+            self._begin_file()
+        if tap.file != self.path:
+            tap.file = self.path
+            tap.channels.clear()
+            if tap.written:
+                before = json.dumps({"dropped": tap.written}).encode()
+                channel = self._channel(tap, "events")
+                self._writer.add_message(channel, self._wall + at, before, at)
+        tap.written += topic != "events"
         channel = tap.channels.get(topic) or self._channel(tap, topic)
         self._writer.add_message(channel, self._wall + at, data, at)
         with self._lock:
             self._queued -= len(data) + _EACH
+            tap.queued -= len(data) + _EACH
 
     def _channel(self, tap: Tap, topic: str) -> int:
         what = tap.what
@@ -182,6 +225,7 @@ class Recorder:
             self._schemas[schema[0]] = self._writer.register_schema(*schema)
         facts = {"protocol": what.protocol, "side": tap.side, "peer": tap.peer}
         given = f"/{tap.number}/{topic}", encoding, self._schemas[schema[0]], facts
+        self._channels += 1
         tap.channels[topic] = self._writer.register_channel(*given)
         return tap.channels[topic]
 
@@ -192,13 +236,14 @@ class _File:
     Its buffer is Python's, which a forked process does not write once more when it exits.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, further: Iterator[int], again: bool) -> None:
         stem, suffix = os.path.splitext(path)
-        for name in chain([path], (f"{stem}-{number}{suffix}" for number in count(2))):
+        first = [] if again else [path]
+        for name in chain(first, (f"{stem}-{number}{suffix}" for number in further)):
             with suppress(FileExistsError):
                 self.raw = FileIO(name, "x")
                 break
-        if name != path:
+        if name != path and not again:
             logger.warning("%s exists and is kept", path)
         self.path, self.size = name, 0
         self._buffer = bytearray()
@@ -225,6 +270,9 @@ class Tap:
         users: the connection, or the sockets with its datagrams; 0 after its end.
         channels: the recorder's, by topic.
         gap: packets dropped since the last one.
+        queued: bytes.
+        file: the one with its last packet; `channels` are of this file.
+        written: packets.
     """
 
     recorder: Recorder
@@ -235,13 +283,16 @@ class Tap:
     users: int = 1
     channels: dict[str, int] = field(default_factory=dict)
     gap: int = 0
+    queued: int = 0
+    file: str = ""
+    written: int = 0
 
     def record(self, sent: bool, parts: Sequence[Buffer]) -> None:
         """Record a message or datagram."""
         with Recorder._lock:
             if not self.users:
                 return
-            if not self.recorder.has_room(sum(map(len, parts))):
+            if not self.recorder.has_room(self, sum(map(len, parts))):
                 self.gap += 1
                 self.recorder.dropped += 1
                 return
@@ -371,6 +422,8 @@ class DatagramTaps:
 def _forget_parents() -> None:
     """In a forked process: its parent alone writes what it has begun."""
     Recorder._all.clear()
+    Recorder._made.clear()
+    Recorder._further.clear()
     DatagramTaps._shared.clear()
     Recorder._lock.release()
 

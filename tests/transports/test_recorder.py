@@ -286,6 +286,53 @@ def test_packets_after_a_gap(tmp_path, monkeypatch):
     assert (last.from_client, last.data, last.gap, last.ended) == (True, b"", 3, "closed")
 
 
+def test_a_loud_connection_leaves_room_for_a_quiet_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, "QUEUED", 10_000)
+    free = threading.Event()
+    write = Recorder._write
+    monkeypatch.setattr(Recorder, "_write", lambda *given: free.wait(60) and write(*given))
+    what = Recording(str(tmp_path / "run.mcap"), "rlx", "1")
+    loud, quiet = (what.tap("server", name) for name in ("loud", "quiet"))
+    for _ in range(100):
+        loud.record(False, [bytes(500)])
+    quiet.record(False, [b"quiet"])
+    free.set()
+    for each in (loud, quiet):
+        each.end("over")
+    finish()
+    found = list(packets(str(tmp_path / "run.mcap")))
+    assert b"quiet" in [each.data for each in found]
+    assert sum(each.gap for each in found) > 80
+
+
+@pytest.mark.parametrize("full", ["FILE", "CHANNELS"])
+def test_a_full_file_is_followed_by_the_next_and_the_newest_are_kept(full, tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder, full, {"FILE": 3000, "CHANNELS": 6}[full])
+    monkeypatch.setattr(recorder, "CHUNK", 500)
+    monkeypatch.setattr(recorder, "FILES", 3)
+    what = Recording(str(tmp_path / "run.mcap"), "rlx", "1")
+    steady = what.tap("server", "steady")
+    for number in range(60):
+        tap = what.tap("server", str(number))
+        for each in (steady, tap):
+            each.record(True, [random.randbytes(100) + b"%d" % number])
+        tap.end("over")
+    steady.end("over")
+    finish()
+    files = sorted(tmp_path.iterdir(), key=lambda path: int(path.stem[4:] or 1))
+    assert len(files) == 3
+    assert int(files[-1].stem[4:]) > 6
+    for path in files:
+        found = [each for each in packets(str(path)) if each.data]
+        mine = [each for each in found if each.connection.number == 1]
+        assert full == "FILE" or complete(path).statistics.channel_count <= 9
+        assert path.stat().st_size < 10_000
+        assert mine[0].gap == int(mine[0].data[100:])  # those in earlier files
+        assert sum(each.gap for each in mine[1:]) == 0
+    assert mine[-1].data.endswith(b"59")
+    assert found[-1].data.endswith(b"59")
+
+
 def test_a_disk_that_fails_ends_the_recording_alone(tmp_path, monkeypatch, caplog):
     def fail(*_):
         raise OSError(28, "No space left on device")
