@@ -185,8 +185,7 @@ def test_a_step_that_is_terminated_and_truncated_has_both_flags(label: str) -> N
     found = [each for message in messages(packets, keep=True) for each in message.episodes]
     assert len(found) >= 2
     for each in found:
-        both = label != "rllink"  # whose client sends only one, as RLlib does
-        assert (each.length, each.terminated, each.truncated) == (3, True, both)
+        assert (each.length, each.terminated, each.truncated) == (3, True, True)
     first, *steps = episodes[0]
     assert _same(found[0].observations, [first, *(step[1] for step in steps)])
     assert _same(found[0].rewards, [step[2] for step in steps])
