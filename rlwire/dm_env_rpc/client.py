@@ -263,18 +263,7 @@ class _DmEnvRpcClient(waits.Counting):
             EncodeError, LocalProtocolError: nothing was sent; the connection stays open.
             ConnectionClosed, DeadlineExceeded: the connection is lost.
         """
-        lock = self._lock
-        if lock is not None:
-            yield lock.acquire()
-        try:
-            reply = yield self._connected().exchange(request)
-        except BaseException as error:
-            self._failed(error)
-            raise
-        finally:
-            if lock is not None:
-                lock.release()
-        return self._checked(request, reply)
+        return self._checked(request, (yield self._exchange(request)))
 
     @driven
     def reconnect(
@@ -336,6 +325,7 @@ class _DmEnvRpcClient(waits.Counting):
     def _make_lock() -> Any: ...
 
     _dial: Any
+    _exchange: Any
     _sleep: Any
 
     def _open(self, backoff: Backoff) -> Waits[None]:
@@ -433,16 +423,17 @@ class Client(Blocking, _DmEnvRpcClient):
 
         Errors are those of `request`; EncodeError if a value does not fit its spec.
         """
-        # Hot path: no generator.
-        step = self._step(actions, requested)
-        try:
-            reply = self._connected().exchange(step)
-        except BaseException as error:
-            self._failed(error)
-            raise
+        reply = self._exchange(self._step(actions, requested))  # hot path: no generator
         if type(reply) is StepResult:
             return reply
         raise StatusError.of(reply)
+
+    def _exchange(self, request: codec.Request | Step) -> Any:
+        try:
+            return self._connected().exchange(request)
+        except BaseException as error:
+            self._failed(error)
+            raise
 
     # Hot paths of vectors: no generators.
 
@@ -505,16 +496,18 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
         self, actions: Mapping[str, Any] | None = None, requested: Iterable[str] | None = None
     ) -> StepResult:
         """Take a step, as `Client.step`."""
-        step = self._step(actions, requested)
-        async with self._lock:
-            try:
-                reply = await self._connected().exchange(step)
-            except BaseException as error:
-                self._failed(error)
-                raise
+        reply = await self._exchange(self._step(actions, requested))
         if type(reply) is StepResult:
             return reply
         raise StatusError.of(reply)
+
+    async def _exchange(self, request: codec.Request | Step) -> Any:
+        async with self._lock:
+            try:
+                return await self._connected().exchange(request)
+            except BaseException as error:
+                self._failed(error)
+                raise
 
     async def send(self, request: codec.Request | Step) -> None:
         """Send a request without waiting for its reply, as `Client.send`."""

@@ -209,6 +209,7 @@ class _Stream:
     """A call with a connection of its own, opened when the first message is read."""
 
     connect: Any
+    _make_lock: Any
 
     def __init__(self, where: Address, options: dict[str, Any], metadata: Any) -> None:
         from dm_env_rpc.v1.dm_env_rpc_pb2 import EnvironmentRequest, EnvironmentResponse
@@ -219,6 +220,7 @@ class _Stream:
         self._connection: Any = None
         self._waiting: list[bytes] = []  # requests that the next `read` sends
         self._end: calls.CallStatus | None = None
+        self._lock = self._make_lock()
 
     def _read(self) -> Waits[Any]:
         """Return a response, or the status with which the call ended."""
@@ -260,11 +262,8 @@ class _BlockingStream(_Stream):
     """Replaces the package's StreamReaderWriter; threads may use it in turn."""
 
     connect = staticmethod(tcp.connect)
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._lock = threading.Lock()
-        self._thread = 0
+    _make_lock = threading.Lock
+    _thread = 0
 
     def _own(self, connection: Any) -> None:
         if self._thread != threading.get_ident():
@@ -289,10 +288,7 @@ class _AsyncStream(_Stream):
     """Replaces the package's call of grpc.aio."""
 
     connect = staticmethod(tcp_asyncio.connect)
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._lock = asyncio.Lock()
+    _make_lock = asyncio.Lock
 
     async def write(self, request: Any) -> None:
         self._waiting.append(self._encode(request))

@@ -18,17 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.casting import cast
-from rlwire.codecs.dm_env_rpc import (
-    AnyMessage,
-    DataType,
-    Settings,
-    TensorSpec,
-    bounds,
-    flatten,
-    make_spec,
-    unflatten,
-)
+from rlwire.codecs.dm_env_rpc import Settings, TensorSpec
 from rlwire.environments.driver import Driven
 from rlwire.environments.infos import InfoCodec
 from rlwire.environments.spaces import DescribedSpaces, describe_both, spaces_of
@@ -65,7 +57,9 @@ _settings = InfoCodec(dataclasses.replace(DEFAULT, expanded=1 << 24, items=1 << 
 
 def info_spec(driven: Driven) -> TensorSpec:
     told = describe_both(driven.observation_space, driven.action_space, driven.environment)
-    return make_spec(INFO + json.dumps(told, separators=(",", ":")), (-1,), np.dtype(np.uint8))
+    return codec.make_spec(
+        INFO + json.dumps(told, separators=(",", ":")), (-1,), np.dtype(np.uint8)
+    )
 
 
 def spaces_in(name: str, limits: Limits) -> DescribedSpaces | None:
@@ -113,7 +107,7 @@ class Structure:
         if len(set(self.names)) != len(self.names):
             twice = min(name for name, count in Counter(self.names).items() if count > 1)
             raise EncodeError(f"two tensors of the {what} have the name {twice!r}")
-        unflatten(dict.fromkeys(self.names))  # rejects "a" beside "a.b"
+        codec.unflatten(dict.fromkeys(self.names))  # rejects "a" beside "a.b"
 
     def flatten(self, value: Any) -> dict[str, Any]:
         lone = self._lone
@@ -136,11 +130,11 @@ class Structure:
 
 def _full(spec: TensorSpec, number: float) -> Any:
     shape = tuple(1 if size < 0 else size for size in spec.shape)
-    if spec.dtype == DataType.STRING:
+    if spec.dtype == codec.DataType.STRING:
         return np.full(shape, "")
-    if spec.dtype == DataType.BOOL:
+    if spec.dtype == codec.DataType.BOOL:
         return np.full(shape, bool(number))
-    low, high = bounds(spec)
+    low, high = codec.bounds(spec)
     return np.clip(np.full(shape, number, np.asarray(low).dtype), low, high)
 
 
@@ -155,13 +149,13 @@ def reset_settings(seed: int | None, options: Mapping[str, Any] | None, ours: bo
     if options and ours:
         _add_options("options", dict(options), settings)
     elif options:
-        settings |= flatten({"options": dict(options)}, strict=False)
+        settings |= codec.flatten({"options": dict(options)}, strict=False)
     for name, value in settings.items():
         if type(value) is int and not -(2**63) <= value < 2**64:
             if not ours or value.bit_length() >= _BITS:
                 raise EncodeError(f"{name}: expected an integer of 64 bits, got {quoted(value)}")
             data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
-            settings[name] = AnyMessage(_INTEGER, data)
+            settings[name] = codec.AnyMessage(_INTEGER, data)
     return settings
 
 
@@ -175,7 +169,7 @@ def _add_options(name: str, value: Any, settings: Settings) -> None:
     carried = type(value) in (bool, int, float) or (dtype is not None and dtype in _TENSORS)
     if not (carried or (type(value) is str and value[-1:] != "\0")):
         try:
-            value = AnyMessage(_PACKED, _settings.checked(value))
+            value = codec.AnyMessage(_PACKED, _settings.checked(value))
         except RlwireError as error:
             raise EncodeError(f"{name} cannot be sent: {error}") from None
     settings[name] = value
@@ -183,9 +177,9 @@ def _add_options(name: str, value: Any, settings: Settings) -> None:
 
 def plain_setting(value: Any) -> Any:
     """Return the Python value of a received setting."""
-    if isinstance(value, AnyMessage) and value.type_url == _PACKED:
+    if isinstance(value, codec.AnyMessage) and value.type_url == _PACKED:
         return _settings.decode(value.value)
-    if isinstance(value, AnyMessage) and value.type_url == _INTEGER:
+    if isinstance(value, codec.AnyMessage) and value.type_url == _INTEGER:
         if len(value.value) > _BITS // 8:
             raise DecodeError(f"an integer of {len(value.value)} bytes, expected {_BITS // 8}")
         return int.from_bytes(value.value, "little", signed=True)
@@ -232,7 +226,7 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
         raise EncodeError(f"{name!r} has dtype {native}, which dm_env_rpc cannot encode")
     wire = np.dtype(code)
     low, high = _bound(leaf.low, shape, wire), _bound(leaf.high, shape, wire)
-    spec = make_spec(name, shape, wire, low, high)
+    spec = codec.make_spec(name, shape, wire, low, high)
     lone = leaf.lone and not shape
     if lone and wire == native:
         return Tensor(spec, _number_to_wire(name, wire, leaf.space is not None), native.type)
@@ -286,7 +280,7 @@ def _text_tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
         items.reshape(-1)[:] = [native(text) for text in array.flat]
         return items.astype(leaf.dtype)
 
-    spec = make_spec(name, shape, DataType.STRING)
+    spec = codec.make_spec(name, shape, codec.DataType.STRING)
     return Tensor(spec, lambda value: _text(value, name), to_native)
 
 

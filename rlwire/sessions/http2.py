@@ -258,6 +258,7 @@ class Http2Session(frames.Http2Endpoint):
         return []
 
     def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[Any]:
+        events: list[Any] = []
         if kind == frames.RST_STREAM:
             stream = self.streams.get(number)
             if stream is None:
@@ -272,18 +273,14 @@ class Http2Session(frames.Http2Endpoint):
                 self._stop_accepting()
             self._pinged_at = None
         elif kind == frames.GOAWAY:
+            # Section 6.8: the peer has ignored streams above `last`.
             last = int.from_bytes(payload[:4], "big") & _ALL
-            return self._on_goaway(last, payload[8:].decode("utf-8", "replace"))
-        return []
-
-    def _on_goaway(self, last: int, text: str) -> list[Any]:
-        """Section 6.8: the peer has ignored streams above `last`."""
-        self._goaway = True
-        events: list[Any] = []
-        for stream in list(self.streams.values()):
-            if stream.number & 1 == self.client and stream.number > last:
-                self.drop(stream)
-                events += self._on_reset(stream, frames.REFUSED_STREAM, text)
+            self._goaway = True
+            for stream in list(self.streams.values()):
+                if stream.number & 1 == self.client and stream.number > last:
+                    self.drop(stream)
+                    text = payload[8:].decode("utf-8", "replace")
+                    events += self._on_reset(stream, frames.REFUSED_STREAM, text)
         return events
 
     def _stream_failed(self, number: int, error: Exception) -> list[Any]:

@@ -17,28 +17,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
+from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
-    EnvironmentStateType,
-    JoinWorldResponse,
-    LeaveWorldResponse,
-    Request,
-    ResetResponse,
-    Response,
-    SpecManager,
-    Status,
     Step,
-    StepResponse,
     StepResult,
-    decode_request,
-    decode_response,
     decode_step_request,
     decode_step_response,
-    encode_request,
-    encode_response,
     encode_step_request,
     encode_step_response,
-    request_kind,
 )
 from rlwire.codecs.grpc import Code
 from rlwire.errors import (
@@ -117,8 +103,8 @@ class _DmEnvRpcSession:
         self._received = self._limits.received
         self._copy = copy
         self._check_bounds = check_bounds
-        self.actions: SpecManager | None = None
-        self.observations: SpecManager | None = None
+        self.actions: codec.SpecManager | None = None
+        self.observations: codec.SpecManager | None = None
         self.world_name: str | None = None
 
     @property
@@ -132,11 +118,11 @@ class _DmEnvRpcSession:
         return self._node.state is DmEnvRpcState.CLOSED
 
     @property
-    def specs(self) -> ActionObservationSpecs | None:
+    def specs(self) -> codec.ActionObservationSpecs | None:
         """The joined agent's specs, None if no world is joined."""
         if self.actions is None or self.observations is None:
             return None
-        return ActionObservationSpecs(
+        return codec.ActionObservationSpecs(
             dict(self.actions.specs_by_uid), dict(self.observations.specs_by_uid)
         )
 
@@ -144,14 +130,20 @@ class _DmEnvRpcSession:
         """Return None: dm_env_rpc has no timed rules."""
         return None
 
-    def _managers(self, specs: ActionObservationSpecs) -> tuple[SpecManager, SpecManager]:
+    def _managers(
+        self, specs: codec.ActionObservationSpecs
+    ) -> tuple[codec.SpecManager, codec.SpecManager]:
         """Return managers of these specs, the current ones if they are equal."""
         actions, observations = self.actions, self.observations
         if actions is None or actions.specs_by_uid != specs.actions:
-            actions = SpecManager(specs.actions, limits=self._limits)
+            actions = codec.SpecManager(specs.actions, limits=self._limits)
         if observations is None or observations.specs_by_uid != specs.observations:
-            observations = SpecManager(specs.observations, limits=self._limits)
+            observations = codec.SpecManager(specs.observations, limits=self._limits)
         return actions, observations
+
+    def _outcome(self, kind: str, world: str) -> str:
+        elsewhere = kind in ("reset_world", "destroy_world") and world != self.world_name
+        return "done elsewhere" if elsewhere else "done"
 
     def _check_size(self, message: Buffer) -> None:
         if len(message) > self._received:
@@ -178,7 +170,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         """The number of requests without a response."""
         return len(self._pending)
 
-    def send(self, event: Request | Step) -> Buffers:
+    def send(self, event: codec.Request | Step) -> Buffers:
         """Return the buffers of one request.
 
         The response to a `Step` (by name) is a `StepResult`, to a `StepRequest` (by UID) a
@@ -201,7 +193,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         self._pending.append(_STEP)
         return [buffer]
 
-    def receive(self, message: Buffer) -> list[Response | StepResult]:
+    def receive(self, message: Buffer) -> list[codec.Response | StepResult]:
         """Return the response in a message, which may be an error `Status`."""
         pending, observations = self._pending, self.observations
         if not pending or pending[0] is not _STEP or observations is None:
@@ -229,7 +221,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         self._close()
         return []
 
-    def _send_other(self, event: Request) -> Buffers:
+    def _send_other(self, event: codec.Request) -> Buffers:
         kind = _KINDS.get(type(event))
         if kind is None:
             raise LocalProtocolError(
@@ -238,18 +230,18 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
             )
         if not (self._pending or kind in self._node.allowed):
             self._not_now(kind)
-        buffer = encode_request(event, limits=self._limits)
+        buffer = codec.encode_request(event, limits=self._limits)
         self._pending.append(
             _STEP_BY_UID if kind == "step" else (kind, getattr(event, "world_name", ""))
         )
         return [buffer]
 
-    def _receive_other(self, message: Buffer) -> list[Response | StepResult]:
+    def _receive_other(self, message: Buffer) -> list[codec.Response | StepResult]:
         if self.closed:
             raise LocalProtocolError("the session is closed")
         try:
             self._check_size(message)
-            response = decode_response(message, copy=self._copy, limits=self._limits)
+            response = codec.decode_response(message, copy=self._copy, limits=self._limits)
         except RlwireError:
             self._close()
             raise
@@ -261,22 +253,20 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         answered = _ANSWERS.get(type(response), "error")
         if answered not in (kind, "error"):
             self._fail(f"the server answered {kind} with a {type(response).__name__}")
-        if isinstance(response, StepResponse):
+        if isinstance(response, codec.StepResponse):
             node = self._node.steps.get(response.state)
             if node is None:
                 self._no_state(response.state)
         else:
-            outcome = "error" if answered == "error" else "done"
-            if outcome == "done" and kind in ("reset_world", "destroy_world"):
-                outcome = "done" if world == self.world_name else "done elsewhere"
+            outcome = "error" if answered == "error" else self._outcome(kind, world)
             node = self._node.nexts.get((kind, outcome))
             if node is None:
                 self._fail(f"the server accepted {kind} in the state {self.state.name}")
-        if isinstance(response, (JoinWorldResponse, ResetResponse)):
+        if isinstance(response, (codec.JoinWorldResponse, codec.ResetResponse)):
             self._learn(response.specs)
-        if isinstance(response, JoinWorldResponse):
+        if isinstance(response, codec.JoinWorldResponse):
             self.world_name = world
-        elif isinstance(response, LeaveWorldResponse):
+        elif isinstance(response, codec.LeaveWorldResponse):
             self._forget()
         self._node = node
         self._pending.popleft()
@@ -297,7 +287,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         self._selections[names] = selection
         return selection
 
-    def _learn(self, specs: ActionObservationSpecs) -> None:
+    def _learn(self, specs: codec.ActionObservationSpecs) -> None:
         try:
             self.actions, self.observations = self._managers(specs)
         except RlwireError as error:
@@ -354,7 +344,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         """Whether a request has no response yet."""
         return self._asked is not None or self._refusal is not None
 
-    def receive(self, message: Buffer) -> list[Request | Step]:
+    def receive(self, message: Buffer) -> list[codec.Request | Step]:
         """Return the request in one message; a step is always a `Step`, by name.
 
         The actions of a step that begins a sequence are ignored.
@@ -383,7 +373,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         self._asked = _STEP
         return [Step(actions, self._names)]
 
-    def send(self, event: Response | StepResult) -> Buffers:
+    def send(self, event: codec.Response | StepResult) -> Buffers:
         """Return the buffers of the response to the pending request.
 
         A `StepResult` is sent with the requested observations and those in its `unasked`.
@@ -420,20 +410,20 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
             code = Code.DEADLINE_EXCEEDED if late else Code.UNAVAILABLE
         self._asked = self._refusal = None
         text = shown(for_peer(error, "the server"), _TEXT)
-        return [encode_response(Status(code, text))] if waits else []
+        return [codec.encode_response(codec.Status(code, text))] if waits else []
 
-    def _receive_other(self, message: Buffer) -> list[Request | Step]:
+    def _receive_other(self, message: Buffer) -> list[codec.Request | Step]:
         if self.closed:
             raise LocalProtocolError("the session is closed")
         if self.pending:
             raise LocalProtocolError("cannot receive: the last request is not answered yet")
         try:
             self._check_size(message)
-            kind = request_kind(message, limits=self._limits)
+            kind = codec.request_kind(message, limits=self._limits)
             # Check before decoding: a step may have no specs yet, and few bytes may expand to many.
             request = None
             if kind in self._node.allowed:
-                request = decode_request(
+                request = codec.decode_request(
                     message, copy=self._copy, limits=without_spec(self._limits, len(message))
                 )
         except RlwireError as error:
@@ -459,12 +449,12 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         self._asked = (kind, world)
         return [request]
 
-    def _send_other(self, event: Response | StepResult) -> Buffers:
-        if isinstance(event, Status):
+    def _send_other(self, event: codec.Response | StepResult) -> Buffers:
+        if isinstance(event, codec.Status):
             if not self.pending:
                 raise LocalProtocolError("a Status cannot be sent: no request is pending")
             # Without this session's limits, so that it can report that one is exceeded.
-            buffer = encode_response(event)
+            buffer = codec.encode_response(event)
             self._asked = self._refusal = None
             return [buffer]
         kind = _ANSWERS.get(type(event))
@@ -476,21 +466,18 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
                 awaited = f"{REQUESTS[self._asked[0]][1].__name__} or Status"
             raise LocalProtocolError(f"cannot send a {type(event).__name__}; expected {awaited}")
         world = self._asked[1]
-        outcome = "done"
-        if kind in ("reset_world", "destroy_world") and world != self.world_name:
-            outcome = "done elsewhere"
-        node = self._node.nexts[kind, outcome]
+        node = self._node.nexts[kind, self._outcome(kind, world)]
         managers = None
-        if isinstance(event, (JoinWorldResponse, ResetResponse)):
+        if isinstance(event, (codec.JoinWorldResponse, codec.ResetResponse)):
             managers = self._managers(event.specs)
-        buffer = encode_response(event, limits=self._limits)  # type: ignore[arg-type]
+        buffer = codec.encode_response(event, limits=self._limits)  # type: ignore[arg-type]
         if managers is not None:
             if managers[1] is not self.observations:
                 self._wanted = None
             self.actions, self.observations = managers
-        if isinstance(event, JoinWorldResponse):
+        if isinstance(event, codec.JoinWorldResponse):
             self.world_name = world
-        elif isinstance(event, LeaveWorldResponse):
+        elif isinstance(event, codec.LeaveWorldResponse):
             self.actions = self.observations = self.world_name = self._wanted = None
         self._node = node
         self._asked = None
@@ -512,7 +499,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         raise RemoteProtocolError(text) from None
 
     def _no_state(self, state: Any) -> NoReturn:
-        can = " or ".join(EnvironmentStateType(number).name for number in self._node.steps)
+        can = " or ".join(codec.EnvironmentStateType(number).name for number in self._node.steps)
         raise LocalProtocolError(
             f"a step cannot lead from {self.state.name} to {state!r}, only to {can}"
             + ("" if self._node.running else ": a sequence begins with RUNNING")

@@ -3,20 +3,12 @@
 Retries and compression are not supported; a compressed message ends its call as UNIMPLEMENTED.
 """
 
-from rlwire.codecs.grpc import Metadata
-from rlwire.sessions.grpc.calls import OK, CallEnded, CallStatus, check_method
-from rlwire.sessions.grpc.client import ClientCall, GrpcClientSession
-from rlwire.sessions.grpc.server import GrpcServerSession
-from rlwire.sessions.raw import GrpcRawMessages
-
-__all__ = [
-    "OK",
-    "CallEnded",
-    "CallStatus",
-    "ClientCall",
-    "GrpcClientSession",
-    "GrpcRawMessages",
-    "GrpcServerSession",
-    "Metadata",
-    "check_method",
-]
+from rlwire.codecs.grpc import Metadata as Metadata
+from rlwire.sessions.grpc.calls import OK as OK
+from rlwire.sessions.grpc.calls import CallEnded as CallEnded
+from rlwire.sessions.grpc.calls import CallStatus as CallStatus
+from rlwire.sessions.grpc.calls import check_method as check_method
+from rlwire.sessions.grpc.client import ClientCall as ClientCall
+from rlwire.sessions.grpc.client import GrpcClientSession as GrpcClientSession
+from rlwire.sessions.grpc.server import GrpcServerSession as GrpcServerSession
+from rlwire.sessions.raw import GrpcRawMessages as GrpcRawMessages
