@@ -448,7 +448,15 @@ def space_of_specs(specs: Mapping[str, TensorSpec], what: str) -> Any:
 
 def _nested(value: Any, what: str) -> Any:
     if isinstance(value, TensorSpec):
-        return _leaf(value, what)
+        try:
+            return _leaf(value, what)
+        except EncodeError:
+            raise
+        except (ValueError, AssertionError, OverflowError, TypeError) as error:
+            raise EncodeError(
+                f"the {what} {quoted(value.name)} is no space of Gymnasium: {error}; pass "
+                f"{what}_space="
+            ) from None
     children = {key: _nested(each, what) for key, each in value.items()}
     if children and set(children) == set(map(str, range(len(children)))):
         return spaces.Tuple([children[str(place)] for place in range(len(children))])
@@ -456,21 +464,10 @@ def _nested(value: Any, what: str) -> Any:
 
 
 def _leaf(spec: TensorSpec, what: str) -> Any:
-    try:
-        return _leaf_space(spec, what)
-    except EncodeError:
-        raise
-    except (ValueError, AssertionError, OverflowError, TypeError) as error:
-        raise EncodeError(
-            f"the {what} {quoted(spec.name)} is no space of Gymnasium: {error}; pass {what}_space="
-        ) from None
-
-
-def _leaf_space(spec: TensorSpec, what: str) -> Any:
     shape = tuple(map(int, spec.shape))
     text = spec.dtype == codec.DataType.STRING
     if shape and min(shape[1:], default=0) >= 0 and (shape[0] < 0 or (text and len(shape) == 1)):
-        return spaces.Sequence(_leaf_space(replace(spec, shape=shape[1:]), what), stack=not text)
+        return spaces.Sequence(_leaf(replace(spec, shape=shape[1:]), what), stack=not text)
     if any(size < 0 for size in shape) or (text and shape):
         raise EncodeError(
             f"the {what} {spec.name!r} has no fixed size: its shape is {shape}; pass "
@@ -499,11 +496,7 @@ def _leaf_space(spec: TensorSpec, what: str) -> Any:
         if dtype == np.int8 and 0 not in shape and not least.any() and (most == 1).all():
             return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
         counts = most.astype(object) - least.astype(object)
-        if (
-            dtype == np.int64
-            and what == "action"
-            and len(shape) == 1
-            and (counts < 2**63 - 1).all()
-        ):
+        row = dtype == np.int64 and what == "action" and len(shape) == 1
+        if row and (counts < 2**63 - 1).all():
             return spaces.MultiDiscrete(most - least + 1, start=least)
     return spaces.Box(np.broadcast_to(low, shape), np.broadcast_to(high, shape), shape, dtype.type)

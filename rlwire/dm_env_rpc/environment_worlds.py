@@ -263,7 +263,7 @@ class EnvironmentWorld:
         self._fulfilled: deque[tuple[DeferredReply, StepResult | BaseException]] = deque()
         self._settings, self._start = worlds.sort(settings, creating=True)
         self.next = self._start  # arguments of the next reset
-        self._open(self._settings)
+        self.open({})
         with on_error(self.close):
             self._sort(settings)  # rejects a seed that has no effect
 
@@ -293,9 +293,12 @@ class EnvironmentWorld:
     def _sort(self, settings: Settings) -> tuple[Settings, ResetArguments]:
         return self.worlds.sort(settings, self._driven is None or self._driven.takes_seed)
 
-    def _open(self, wanted: Settings) -> None:
-        """Make an environment with these settings, then close the previous one."""
-        old = self._driven
+    def open(self, own: Settings) -> None:
+        """Make an environment with the world's and an agent's settings, if they have changed.
+
+        The previous one is closed afterwards.
+        """
+        wanted, old = {**self._settings, **own}, self._driven
         if old is not None and _same(wanted, self._made_with):
             return
         environment = self.worlds.make_environment(wanted)
@@ -312,13 +315,9 @@ class EnvironmentWorld:
         if old is not None:
             self.worlds.close_environment(old)
 
-    def open(self, own: Settings) -> None:
-        """Make an environment with the world's and an agent's settings, if they have changed."""
-        self._open({**self._settings, **own})
-
     def join(self, settings: Settings) -> EnvironmentAgent:
         if self._driven is None:
-            self._open(self._settings)
+            self.open({})
         own = dict(settings)
         wanted = own.pop("agent", None) if self.shared else None
         if wanted is not None and str(wanted) not in self.agents:
@@ -374,17 +373,17 @@ class EnvironmentWorld:
 
         def call(driven: Driven) -> None:
             observations, infos = driven.reset(**start)
-            for agent in self._sharing():  # others may join the episode later
+            for agent in self.sharing():  # others may join the episode later
                 if agent.key in observations:
                     agent.enter(observations[agent.key], infos.get(agent.key) or {})
 
-        self._call(self._sharing(), call)
+        self._call(self.sharing(), call)
 
     def step(self, acting: list[_SharingAgent]) -> None:
         def call(driven: Driven) -> None:
             by_key = {
                 agent.key: agent.action if agent in acting else agent.no_action()
-                for agent in self._sharing()
+                for agent in self.sharing()
             }
             for key, (seen, reward, terminated, truncated, info) in driven.step(by_key).items():
                 agent: Any = self.agents[str(key)]
@@ -398,12 +397,12 @@ class EnvironmentWorld:
 
     def interrupt(self) -> None:
         """End the episode: waiting agents receive INTERRUPTED now, others at their next step."""
-        for agent in self._sharing() if self.shared else ():
+        for agent in self.sharing() if self.shared else ():
             if agent.playing and agent.reply is not None:
                 self.fulfil(agent, agent.interrupted())
             agent.playing = False
 
-    def _sharing(self) -> list[Any]:
+    def sharing(self) -> list[Any]:
         return list(self.agents.values())
 
     def _call(self, waiting: list[_SharingAgent], call: Callable[[Driven], None]) -> None:
@@ -649,8 +648,7 @@ class _SharingAgent(EnvironmentAgent):
     def begin(self) -> DeferredReply:
         self._end_episode()
         reply = self.reply = DeferredReply()
-        agents: Any = self.world.agents.values()
-        if all(agent.reply is not None and not agent.playing for agent in agents):
+        if all(agent.reply and not agent.playing for agent in self.world.sharing()):
             self.world.begin()
         return reply
 
@@ -659,9 +657,8 @@ class _SharingAgent(EnvironmentAgent):
             return self.interrupted()
         self.action = self._action(actions)
         reply = self.reply = DeferredReply()
-        agents: Any = self.world.agents.values()
-        playing = [agent for agent in agents if agent.playing]
-        if all(agent.reply is not None for agent in playing):
+        playing = [agent for agent in self.world.sharing() if agent.playing]
+        if all(agent.reply for agent in playing):
             self.world.step(playing)
         return reply
 

@@ -33,16 +33,8 @@ _OVERHEAD = 128  # bytes added to the size of each queued message
 Result: TypeAlias = Any  # a reply's buffers, a `Last`, a `_Deferred`, or None: no reply
 
 
-class RejectedCall(Exception):
-    """Raised by `Admit` with the status to send."""
-
-    def __init__(self, status: CallStatus) -> None:
-        super().__init__(str(status))
-        self.status = status
-
-
-Admit: TypeAlias = Callable[[ServedCall], "tuple[Any, Any]"]
-"""Returns a new call's inner session and its handler; raises `RejectedCall`."""
+Admit: TypeAlias = Callable[[ServedCall], "tuple[Any, Any] | CallStatus"]
+"""Returns a new call's inner session and its handler, or the status that rejects it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -130,12 +122,13 @@ class GrpcHandler:
 
     def _begin(self, call: ServedCall) -> Any:
         try:
-            task = _Task(*self._admit(call))
-        except RejectedCall as rejection:
-            return call, Last(rejection.status)
+            admitted = self._admit(call)
         except Exception:
             self._log.exception("%s: admitting a call failed", self._peer)
-            return call, Last(CallStatus("INTERNAL", "the server failed to answer"))
+            admitted = CallStatus("INTERNAL", "the server failed to answer")
+        if isinstance(admitted, CallStatus):
+            return call, Last(admitted)
+        task = _Task(*admitted)
         self._open[task] = call
         call.task, call.handler = task, self
         return NOTHING

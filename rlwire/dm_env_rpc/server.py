@@ -23,7 +23,7 @@ from rlwire.dm_env_rpc.client import (
     warn_of_plain_token,
 )
 from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
-from rlwire.dm_env_rpc.grpc_handler import GrpcHandler, RejectedCall
+from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.dm_env_rpc.properties import Properties, PropertyService
 from rlwire.dm_env_rpc.spaces import WHOLE
 from rlwire.dm_env_rpc.world import (
@@ -77,20 +77,12 @@ class Server(StreamServer):
             Gymnasium or PettingZoo environment, or its class. For a function that makes
             environments, and for options, pass `EnvironmentWorlds`.
         address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0 chooses a free port.
-        workers: ``"threads"``, a thread per connection; or ``"asyncio"``, one event loop, for many
-            connections and worlds that reply fast.
-        keep_abandoned: False destroys a world when its creator has disconnected and all agents
-            have left.
         options: `rlwire.serving.serving.StreamOptions`; `max_connections` counts calls, and twice
             as many TCP connections may be open. Other arguments:
             `rlwire.dm_env_rpc.options.DmEnvRpcServerOptions`.
 
     Attributes:
         accepts: the settings that clients may give; None if `worlds` checks them itself.
-
-    Raises:
-        MissingExtra: hpack is not installed.
-        TypeError, ValueError: an argument is invalid.
     """
 
     scheme = "dm-env-rpc"
@@ -237,24 +229,21 @@ class DmEnvRpcService(Service):
 
     def _admit(
         self, peer: str, call: ServedCall
-    ) -> tuple[dm_env_rpc.DmEnvRpcServerSession, DmEnvRpcHandler]:
+    ) -> tuple[dm_env_rpc.DmEnvRpcServerSession, DmEnvRpcHandler] | CallStatus:
         if call.method != METHOD:
-            raise RejectedCall(
-                CallStatus("UNIMPLEMENTED", f"there is no {call.method}, only {METHOD}")
-            )
+            return CallStatus("UNIMPLEMENTED", f"there is no {call.method}, only {METHOD}")
         if self._authorization is not None and not authorized(self._authorization, call.metadata):
             sent = any(key == self._authorization[0] for key, _ in call.metadata)
             why = "the token is wrong" if sent else "a token is needed, and none was sent"
             self.log.warning("%s: rejected, %s", peer, why)
-            raise RejectedCall(CallStatus("UNAUTHENTICATED", why))
+            return CallStatus("UNAUTHENTICATED", why)
         _, unix, user = peer.rpartition("#")
         address = user.partition(" ")[2] if unix else peer.rpartition(":")[0].strip("[]")
         try:
             self._admission.enter(address)
         except LimitExceeded as error:
             self.log.warning("%s: rejected, %s", peer, error)
-            status = CallStatus("RESOURCE_EXHAUSTED", for_peer(error, "the server"))
-            raise RejectedCall(status) from None
+            return CallStatus("RESOURCE_EXHAUSTED", for_peer(error, "the server"))
         whole = WHOLE in call.metadata
         leave = partial(self._admission.leave, address)
         handler = DmEnvRpcHandler(self, peer, whole, on_close=leave)

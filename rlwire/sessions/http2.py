@@ -58,11 +58,9 @@ class Http2Stream(frames.Stream):
         due: the deadline of `timeout`; None before the first `tick`.
     """
 
-    def __init__(self, number: int, read: Any = None) -> None:
-        super().__init__(number, read)
-        self.waited: tuple[int, float] | None = None
-        self.timeout: float | None = None
-        self.due: float | None = None
+    waited: tuple[int, float] | None = None
+    timeout: float | None = None
+    due: float | None = None
 
 
 class Http2Session(frames.Http2Endpoint):
@@ -93,11 +91,8 @@ class Http2Session(frames.Http2Endpoint):
     outgoing: Callable[[], list[Buffer]]
     message: Callable[[Any, Any], list[Buffer]]
 
+    hangs_up: bool = True
     _make_stream: Callable[[int], Http2Stream] = Http2Stream
-
-    @property
-    def hangs_up(self) -> bool:
-        return True
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from rlwire.dm_env_rpc.grpc_handler import GrpcHandler, RejectedCall
+from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.errors import DeadlineExceeded
 from rlwire.sessions.grpc import CallEnded, CallStatus, GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import GrpcServerSession
@@ -99,9 +99,9 @@ def served(kind: str, room: Room, **options: Any) -> Iterator[str]:
     def respond(connection: Any) -> GrpcHandler:
         loop = None if kind == "threads" else asyncio.get_running_loop()
 
-        def admit(call: Any) -> tuple[Any, Any]:
+        def admit(call: Any) -> Any:
             if call.method != METHOD:
-                raise RejectedCall(CallStatus("UNIMPLEMENTED", f"no method {call.method}"))
+                return CallStatus("UNIMPLEMENTED", f"no method {call.method}")
             return GrpcRawMessages(), Responder(room, loop)
 
         return GrpcHandler(connection, admit)

@@ -58,9 +58,9 @@ _ROOM = 1 << 20
 _TIMES = 16
 _SELECTIONS = 64  # tuples of requested observations that a client remembers
 _HINTS = {
-    "join_world": "leave_world first",
-    "step": "join_world first",
-    "reset": "join_world first",
+    "join_world": ": leave_world first",
+    "step": ": join_world first",
+    "reset": ": join_world first",
 }
 _KINDS: dict[type, str] = {request: name for name, (request, _) in REQUESTS.items()}
 _ANSWERS: dict[type, str] = {response: name for name, (_, response) in REQUESTS.items()}
@@ -114,7 +114,6 @@ class _DmEnvRpcSession:
 
     @property
     def closed(self) -> bool:
-        """Whether the session is closed."""
         return self._node.state is DmEnvRpcState.CLOSED
 
     @property
@@ -306,7 +305,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         if self.closed:
             raise LocalProtocolError("the session is closed")
         can = ", ".join(self._node.allowed)
-        hint = f": {_HINTS[kind]}" if kind in _HINTS else ""
+        hint = _HINTS.get(kind, "")
         raise LocalProtocolError(f"{kind} cannot be sent now{hint}; allowed are {can}")
 
     def _no_state(self, state: int) -> NoReturn:
@@ -435,7 +434,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
                 f"the request has no payload, expected one of {', '.join(REQUESTS)}",
             )
         if request is None:
-            hint = f": {_HINTS[kind]}" if kind in _HINTS else ""
+            hint = _HINTS.get(kind, "")
             self._reject(
                 Code.FAILED_PRECONDITION,
                 f"{kind} is not allowed now{hint}; allowed are {', '.join(self._node.allowed)}",

@@ -37,12 +37,10 @@ class ClientCall(Http2Stream):
         error: the exception that it ended with.
     """
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.headers = False  # received
-        self.metadata: Metadata = ()
-        self.status: CallStatus | None = None
-        self.error: RlwireError | None = None
+    headers = False  # received
+    metadata: Metadata = ()
+    status: CallStatus | None = None
+    error: RlwireError | None = None
 
 
 class GrpcClientSession(Http2Session):
@@ -59,9 +57,6 @@ class GrpcClientSession(Http2Session):
 
     Attributes:
         main: the call, None before the server's settings have been received.
-
-    Raises:
-        ValueError, EncodeError: an argument is invalid.
     """
 
     def __init__(
@@ -190,7 +185,7 @@ class GrpcClientSession(Http2Session):
     # Times and ends.
 
     @property
-    def hangs_up(self) -> bool:
+    def hangs_up(self) -> bool:  # type: ignore[override]
         """Whether this side closes first: while a call is open, some servers would cancel it."""
         return self.main is None or self.main.status is not None
 

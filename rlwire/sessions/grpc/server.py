@@ -48,16 +48,17 @@ class ServedCall(Http2Stream):
         why: status of a cancelled call.
     """
 
+    method = ""
+    metadata: Metadata = ()
+    given_timeout: float | None = None
+    why = CallStatus("CANCELLED")
+    answered = False
+    # Set by `rlwire.dm_env_rpc.grpc_handler`.
+    handler: Any = None
+    task: Any = None
+
     def __init__(self, number: int) -> None:
         super().__init__(number, lambda message: [(self, message)])
-        self.method = ""
-        self.metadata: Metadata = ()
-        self.given_timeout: float | None = None
-        self.why = CallStatus("CANCELLED")
-        self.answered = False
-        # Set by `rlwire.dm_env_rpc.grpc_handler`.
-        self.handler: Any = None
-        self.task: Any = None
 
 
 class GrpcServerSession(Http2Session):
@@ -82,9 +83,9 @@ class GrpcServerSession(Http2Session):
             raise self._malformed(call, "the :path does not start with /")
         kind = given.get("content-type", "")
         if given[":method"] != "POST":
-            return self._reject_http(call, "405", [("allow", "POST")])
+            return self._end(call, [(":status", "405"), ("allow", "POST")])
         if not kind.startswith(CONTENT_TYPE) or kind[len(CONTENT_TYPE) :][:1] not in ("", "+", ";"):
-            return self._reject_http(call, "415", [])
+            return self._end(call, [(":status", "415")])
         call.method = given[":path"]
         try:
             if "te" not in given:
@@ -93,20 +94,12 @@ class GrpcServerSession(Http2Session):
             if "grpc-timeout" in given:
                 call.timeout = call.given_timeout = values.decode_timeout(given["grpc-timeout"])
         except DecodeError as error:
-            return self._reject_call(call, CallStatus("INTERNAL", error.reason))
+            return self._send_reply(call, Last(CallStatus("INTERNAL", error.reason)))
         encoding = given.get("grpc-encoding", "identity")
         if encoding != "identity":
             words = f"grpc-encoding {quoted(encoding)} is not supported, expected identity"
-            return self._reject_call(call, CallStatus("UNIMPLEMENTED", words))
+            return self._send_reply(call, Last(CallStatus("UNIMPLEMENTED", words)))
         return [(call, BEGUN), (call, ENDED)] if end else [(call, BEGUN)]
-
-    def _reject_http(self, call: ServedCall, status: str, more: Fields) -> list[Any]:
-        self._end(call, [(":status", status), *more])
-        return []
-
-    def _reject_call(self, call: ServedCall, status: CallStatus) -> list[Any]:
-        self._send_reply(call, Last(status))
-        return []
 
     def _ended(self, stream: Any) -> list[Any]:
         return [(stream, ENDED)]
@@ -154,19 +147,17 @@ class GrpcServerSession(Http2Session):
                 return buffers
             self.said += buffers
             return []
-        self._send_reply(call, words)
-        return []
+        return self._send_reply(call, words)
 
-    def _send_reply(self, call: ServedCall, words: Any) -> None:
-        """Send a message or a `Last`, after the headers if none were sent."""
+    def _send_reply(self, call: ServedCall, words: Any) -> list[Any]:
+        """Send a message or a `Last`, after the headers if none were sent; return no event."""
         last = words if isinstance(words, Last) else None
         parts = words if last is None else last.parts
         head: Fields = [(":status", "200"), ("content-type", CONTENT_TYPE)]
         if last is not None and last.status.code == "UNIMPLEMENTED":
             head.append(("grpc-accept-encoding", "identity"))
         if last is not None and parts is None and not call.answered:
-            self._end(call, head + last.status.fields())
-            return
+            return self._end(call, head + last.status.fields())
         trailers = None if last is None else last.status.fields()
         if not call.answered:
             call.answered = True
@@ -174,9 +165,10 @@ class GrpcServerSession(Http2Session):
         if parts is not None:
             self.said += self.message(call, parts)
             if self._reset_if_unread(call):
-                return
+                return []
         if trailers is not None:
             self._send_trailers(call, trailers)
+        return []
 
     def _reset_if_unread(self, call: ServedCall) -> bool:
         """Reset a call if the queue of bytes for its client's windows is full."""
@@ -190,9 +182,10 @@ class GrpcServerSession(Http2Session):
             call.handler.cancelled(call)
         return True
 
-    def _end(self, call: ServedCall, fields: Fields) -> None:
+    def _end(self, call: ServedCall, fields: Fields) -> list[Any]:
         call.answered = True
         self._send_trailers(call, fields)
+        return []
 
     # Times and ends.
 
