@@ -34,9 +34,6 @@ METHOD: Final = "/dm_env_rpc.v1.Environment/Process"
 KEEP_ALIVE: Final = {"ping_interval": 310.0}
 """In seconds. By default gRPC servers close connections with pings less than 300 s apart."""
 
-RECONNECT: Final = Backoff(attempts=20, deadline=60.0)
-"""The default of `Client.reconnect`."""
-
 # Retried: the server may detect a lost connection later than the client. Until then the old agent
 # stays in the world.
 _PASSING = (Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.UNAVAILABLE, Code.ABORTED)
@@ -274,7 +271,7 @@ class _DmEnvRpcClient(waits.Counting):
         If the server has lost a world that this client created, the client creates it again. The
         default is 20 attempts in 60 seconds. Raises the errors of `connect` and `join_world`.
         """
-        backoff = backoff or RECONNECT
+        backoff = backoff or Backoff(attempts=20, deadline=60.0)
         yield from self._drop()
         yield from self._open(backoff)
         if self._joined is None:

@@ -30,7 +30,8 @@ MESSAGES_WAITING = 16_384
 
 _OVERHEAD = 128  # bytes added to the size of each queued message
 
-Result: TypeAlias = Any  # a reply's buffers, a `Last`, a `_Deferred`, or None: no reply
+Result: TypeAlias = Any  # a reply's buffers, a `Last`, a `_Deferred`, `_NEXT`, or None: no reply
+_NEXT = object()  # the reply is sent: answer the next queued message
 
 
 Admit: TypeAlias = Callable[[ServedCall], "tuple[Any, Any] | CallStatus"]
@@ -251,6 +252,8 @@ class GrpcHandler:
     def _done(self, call: ServedCall, task: _Task, result: Result) -> Any:
         """Return what to send for a result; answer the next queued message."""
         if type(result) is not list:
+            if result is _NEXT:
+                return self._next(call, task)
             if isinstance(result, _Deferred):
                 task.busy, task.deferred = True, result.reply
                 if not call.held:
@@ -265,7 +268,7 @@ class GrpcHandler:
         if task.waiting or task.ended:
             # After this reply, through the connection: a direct call would recurse.
             task.busy = True
-            self._defer(DeferredReply().then(self._go_on, call)).set(None)
+            self._defer(DeferredReply().then(self._come, call)).set(_NEXT)
         elif call.held:
             self._session.hold(call, False)
         return NOTHING if result is None else (call, result)
@@ -280,14 +283,6 @@ class GrpcHandler:
         if error is not None:
             return self._come(call, self._failed(error))
         return self._come(call, self._encoded(task, event, reply))
-
-    def _go_on(self, call: ServedCall, _: object, error: BaseException | None) -> Any:
-        task: _Task = call.task
-        task.busy = False
-        if task.over:
-            self._leave(task)
-            return NOTHING
-        return self._next(call, task)
 
     def _next(self, call: ServedCall, task: _Task) -> Any:
         if task.waiting:

@@ -262,11 +262,16 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
             if node is None:
                 self._fail(f"the server accepted {kind} in the state {self.state.name}")
         if isinstance(response, (codec.JoinWorldResponse, codec.ResetResponse)):
-            self._learn(response.specs)
+            try:
+                self.actions, self.observations = self._managers(response.specs)
+            except RlwireError as error:
+                self._fail(f"the server's specs cannot be used: {error}")
+            self._selections.clear()
         if isinstance(response, codec.JoinWorldResponse):
             self.world_name = world
         elif isinstance(response, codec.LeaveWorldResponse):
-            self._forget()
+            self.actions = self.observations = self.world_name = None
+            self._selections.clear()
         self._node = node
         self._pending.popleft()
         return [response]
@@ -285,17 +290,6 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
             self._selections.clear()
         self._selections[names] = selection
         return selection
-
-    def _learn(self, specs: codec.ActionObservationSpecs) -> None:
-        try:
-            self.actions, self.observations = self._managers(specs)
-        except RlwireError as error:
-            self._fail(f"the server's specs cannot be used: {error}")
-        self._selections.clear()
-
-    def _forget(self) -> None:
-        self.actions = self.observations = self.world_name = None
-        self._selections.clear()
 
     def _close(self) -> None:
         self._node = _CLIENT[DmEnvRpcState.CLOSED]

@@ -13,13 +13,11 @@ from rlwire.sessions.http2 import Fields
 
 CONTENT_TYPE: Final = "application/grpc"
 # Header fields that are not metadata.
-_OURS = frozenset(
-    [
-        *("content-type", "content-length", "te", "user-agent", "date", "server"),
-        *("grpc-status", "grpc-message", "grpc-timeout", "grpc-message-type"),
-        *("grpc-encoding", "grpc-accept-encoding"),
-    ]
-)
+_OURS = {
+    "content-type", "content-length", "te", "user-agent", "date", "server",
+    "grpc-status", "grpc-message", "grpc-timeout", "grpc-message-type",
+    "grpc-encoding", "grpc-accept-encoding",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
