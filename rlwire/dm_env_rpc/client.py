@@ -426,8 +426,9 @@ class Client(Blocking, _DmEnvRpcClient):
         raise StatusError.of(reply)
 
     def _exchange(self, request: codec.Request | Step) -> Any:
+        connection = None if self._sent else self._connection
         try:
-            return self._connected().exchange(request)
+            return (connection or self._connected()).exchange(request)
         except BaseException as error:
             self._failed(error)
             raise
@@ -493,7 +494,13 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
         self, actions: Mapping[str, Any] | None = None, requested: Iterable[str] | None = None
     ) -> StepResult:
         """Take a step, as `Client.step`."""
-        reply = await self._exchange(self._step(actions, requested))
+        step = self._step(actions, requested)
+        async with self._lock:  # hot path: no further coroutine
+            try:
+                reply = await self._connected().exchange(step)
+            except BaseException as error:
+                self._failed(error)
+                raise
         if type(reply) is StepResult:
             return reply
         raise StatusError.of(reply)
