@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import threading
 from struct import pack
@@ -125,21 +124,28 @@ def test_invalid_dialects_are_rejected_where_they_are_given(options):
             call()
 
 
-class Agent(agents.Agent):
+AGENT = """
+import numpy as np
+
+class Agent:
+    def __init__(self, parameter_server):
+        pass
+
+    def init(self, exploit=False):
+        return True
+
     def update(self, reward, state, terminal):
         assert state.dtype == np.float32
         return np.append(state, np.float32(reward or 0))
+"""
 
 
-@pytest.mark.parametrize("workers", ["threads", "asyncio", 1])
-def test_server_answers_a_client_of_the_document(workers):
-    with contextlib.ExitStack() as stack:
-        if workers == 1:
-            server = stack.enter_context(Server(Agent, "127.0.0.1:0", workers=1, **README))
-        else:
-            url = f"rlx://127.0.0.1:0?dialect=readme&dtype=float32&workers={workers}"
-            server = stack.enter_context(rlwire.serve(Agent, url))
-        client = stack.enter_context(connected(server))
+@pytest.mark.parametrize("workers", ["threads", "asyncio", "1"])
+def test_server_answers_a_client_of_the_document(workers, tmp_path, monkeypatch):
+    (tmp_path / "agent_of_the_document.py").write_text(AGENT)
+    monkeypatch.syspath_prepend(str(tmp_path))  # of a worker process too
+    url = f"rlx://127.0.0.1:0?dialect=readme&dtype=float32&workers={workers}"
+    with rlwire.serve("agent_of_the_document:Agent", url) as server, connected(server) as client:
         client.sendall(readme(command="init", exploit=False))
         assert read(client) == readme(response="ready")
         for _ in range(2):
@@ -149,7 +155,7 @@ def test_server_answers_a_client_of_the_document(workers):
 
 
 def test_server_of_the_program_tells_the_client_of_the_option():
-    with Server(Agent, "127.0.0.1:0") as server, connected(server) as client:
+    with Server(agents.Agent, "127.0.0.1:0") as server, connected(server) as client:
         client.sendall(readme(command="init", exploit=False))
         read(client)
         client.sendall(readme(**UPDATE))
