@@ -37,8 +37,8 @@ others. Further packets are dropped and counted."""
 FILE: Final = 2**30
 """Bytes of a file, after which the next one begins, ``NAME-2.mcap`` and so on."""
 
-FILES: Final = 16
-"""Files of this process with one path; the oldest is then removed."""
+TOTAL: Final = 16 * FILE
+"""Bytes of all files of this process with one path; above it, the oldest ones are removed."""
 
 CHANNELS: Final = 65_000
 """Channels of a file, of which MCAP has 65,535; a connection has up to three."""
@@ -101,7 +101,7 @@ class Recorder:
     """
 
     _all: Final[dict[str, Recorder]] = {}
-    _made: Final = defaultdict[str, list[str]](list)  # files of this process, by path
+    _made: Final = defaultdict[str, dict[str, int]](dict)  # sizes of its files, by path
     _further: Final = defaultdict[str, "count[int]"](lambda: count(2))  # numbers of their names
     _lock: Final = threading.RLock()  # of all recorders; a fork holds it
 
@@ -124,23 +124,28 @@ class Recorder:
     def _begin_file(self) -> None:
         with optional("mcap", "record"):
             from mcap.writer import CompressionType, Writer
-        made = self._made[self._key]
-        self._file = _File(self._key, self._further[self._key], bool(made))
-        self.path = self._file.path
+        with self._lock:
+            made = self._made[self._key]
+            self._file = _File(self._key, self._further[self._key], bool(made))
+            self.path = self._file.path
+            made[self.path] = FILE  # until its size is known
+            while sum(made.values()) > TOTAL:
+                oldest = next(iter(made))
+                del made[oldest]
+                logger.warning("%s: removed, because %d bytes are kept at most", oldest, TOTAL)
+                with suppress(OSError):
+                    os.unlink(oldest)
         self._writer = Writer(self._file, chunk_size=CHUNK, compression=CompressionType.LZ4)  # type: ignore[arg-type]
         self._writer.start("rlwire", "rlwire")
         self._schemas: dict[str, int] = {}
         self._channels = 0
-        made.append(self.path)
-        while len(made) > FILES:
-            logger.warning("%s: removed, because the newest %d files are kept", made[0], FILES)
-            with suppress(OSError):
-                os.unlink(made.pop(0))
 
     def _end_file(self) -> None:
         self._writer.finish()  # type: ignore[no-untyped-call]
         self._file.flush()
         self._file.raw.close()
+        with self._lock:
+            self._made[self._key][self.path] = self._file.size
 
     def has_room(self, tap: Tap, size: int) -> bool:
         """Return whether that many bytes can be queued; hold the lock until `put`."""
