@@ -225,6 +225,19 @@ def test_what_is_no_number_is_no_reward(scheme, reward):
     assert "reward" in str(came[0])
 
 
+def test_none_is_no_observation(scheme):
+    game = Scripted((1.0, False, False, {}))
+    with (
+        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
+        aside(lambda: rlwire.play(game, env.callers.url)) as came,
+    ):
+        env.reset()
+        game._seen = lambda: None
+        assert env.step(0)[3]
+    assert isinstance(came[0], EncodeError)
+    assert "observation" in str(came[0])
+
+
 @pytest.mark.parametrize("method", ["reset", "step"])
 @pytest.mark.parametrize("error", [ZeroDivisionError("my own"), SystemExit("window closed")])
 def test_an_exception_of_a_caller_ends_its_episode_alone(scheme, method, error):

@@ -289,7 +289,7 @@ class Game:
         observation, _ = self.environment.reset(seed)
         self.total = 0.0
         self.over = self.terminated = self.truncated = False
-        return plain(observation)
+        return _observed(observation)
 
     def step(self, action: Any) -> tuple[Any, float]:
         """Take the remote agent's action; return the observation and the reward."""
@@ -305,4 +305,10 @@ class Game:
         self.total += reward
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         self.over = self.terminated or self.truncated
-        return plain(observation), reward
+        return _observed(observation), reward
+
+
+def _observed(observation: Any) -> Any:
+    if observation is None:  # which RLX sends where there is no new state
+        raise EncodeError("the environment's observation is None")
+    return plain(observation)

@@ -86,6 +86,8 @@ def check(file: str) -> None:
     """Raise MissingExtra without the package mcap, and OSError if `file` cannot be made."""
     with optional("mcap", "record"):
         import mcap.writer  # noqa: F401
+    if os.path.isdir(file):
+        raise IsADirectoryError(f"record={file}: expected a file, but it is a folder")
     folder = os.path.dirname(os.path.abspath(file))
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"record={file}: cannot write to the folder {folder}")

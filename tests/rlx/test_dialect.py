@@ -164,6 +164,14 @@ def test_server_of_the_program_tells_the_client_of_the_option():
         assert 'dialect="readme"' in reply["message"]
 
 
+def test_server_of_the_document_tells_the_client_of_the_program():
+    served = Server(agents.Agent, "127.0.0.1:0", **README)
+    with served as server, AgentProxy(server.address) as agent:
+        agent.init()
+        with pytest.raises(AgentProxyException, match=r'dialect="readme"'):
+            agent.update(state=CARTPOLE)
+
+
 @pytest.fixture
 def document():
     """A server of the document for one client; its first update is in `received`."""

@@ -234,6 +234,12 @@ def test_secrets_are_blanked(thing, url, use, stars, tmp_path):
         assert stars * len(SECRET) in sent
 
 
+def test_folder_is_no_recording(tmp_path):
+    with pytest.raises(IsADirectoryError, match="record="):
+        rlwire.serve(Agent, "rlx://127.0.0.1:0", record=tmp_path)
+    assert not list(tmp_path.parent.glob(f"{tmp_path.name}-*"))
+
+
 def test_invalid_bytes_are_recorded(tmp_path):
     path = tmp_path / "server.mcap"
     with (

@@ -50,6 +50,12 @@ cdef int _raise(Input *input, const Step *path) except -1:
             "that the peer sends, such as dtype=\"float32\"",
             offset=fault.at - input.start, path=path_of(path),
         )
+    if fault.status == RLW_BAD_SHAPE and input.reader.dtype.size:  # a dtype's text in its place
+        raise DecodeError(
+            "the product of the dimensions overflows; if the peer sends dtypes, as RELAAX's "
+            "program does, leave out dialect=\"readme\"",
+            offset=fault.at - input.start, path=path_of(path),
+        )
     return raise_fault(fault, input.start, path_of(path))
 
 
