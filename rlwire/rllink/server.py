@@ -321,7 +321,7 @@ class _RLlinkHandler:
         return exchange.take(message)
 
     def failure(self, message: Message, error: Exception) -> Any:
-        """Close the connection: RLlink has no message for errors."""
+        """Close the connection."""
         self._exchange.log.error("%s: %s", self._connection.peer, error)
         raise error
 

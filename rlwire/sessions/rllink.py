@@ -35,6 +35,7 @@ from rlwire.errors import (
     PeerError,
     RemoteProtocolError,
     RlwireError,
+    for_peer,
 )
 from rlwire.limits import DEFAULT, Limits
 
@@ -280,7 +281,9 @@ class RLlinkServerSession(_Session):
         if self.closed or not self._greeted:
             return super().refuse(error)
         self.closed = True
-        return self._views.encode_parts(Refused(str(error)), self.form, self.compression)
+        return self._views.encode_parts(
+            Refused(for_peer(error, "the server")), self.form, self.compression
+        )
 
     def _read(self, message: Episodes) -> Episodes:
         """Return the message with decoded episodes, or raise DecodeError."""

@@ -139,8 +139,9 @@ def test_tokens() -> None:
         (RLlinkClientSession(), "none"),
     ):
         server = RLlinkServerSession(token="s")
-        with pytest.raises(RemoteProtocolError, match=words):
+        with pytest.raises(RemoteProtocolError, match=words) as caught:
             server.receive(joined(client.send(Ping())))
+        assert joined(server.refuse(caught.value)) == b""  # a stranger hears no reason
     with pytest.raises(RemoteProtocolError, match="token"):
         RLlinkServerSession(token="s").receive(Codec().encode(GetState()))
 
