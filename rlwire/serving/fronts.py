@@ -68,6 +68,7 @@ def rendering(thing: Any, env_kwargs: Mapping[str, Any] | None, *, declared: boo
         takes = inspect.signature(source).parameters
         named = "render_mode" in takes
         by_id = source.__module__ == load_environment.__module__ and "env_kwargs" in takes
+        by_id = by_id and "url" not in bound  # a remote one renders only if its server does
         allowed = not declared or (named and modes is None) or "rgb_array" in (modes or ())
         if (named or by_id) and allowed and "render_mode" not in bound:
             env_kwargs = {"render_mode": "rgb_array", **(env_kwargs or {})}

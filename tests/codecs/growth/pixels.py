@@ -62,8 +62,8 @@ def viewer(width: int, height: int) -> RfbClientSession:
     session = RfbClientSession(limits=LIMITS)
     greeting = [
         handshake.encode_version((3, 8)),
-        handshake.encode_security([1]),
-        handshake.encode_result(),
+        handshake.encode_security([1], (3, 8)),
+        handshake.encode_result(None, (3, 8)),
         handshake.encode_server_init(ServerInit(width, height, RGBX, "")),
     ]
     for part in greeting:
