@@ -496,8 +496,9 @@ class EnvironmentAgent:
         world.next = {**world.next, **start}
 
     def begin(self) -> StepResult | DeferredReply:
+        start, self.world.next = self.world.next, {}
         try:
-            observation, info = self._driven.reset(**self.world.next)
+            observation, info = self._driven.reset(**start)
             reward = discount = None
             if self._has_discount:
                 reward, discount = info.get("reward"), info.get("discount")
@@ -505,7 +506,6 @@ class EnvironmentAgent:
         except BaseException:
             self.world.failed = True
             raise
-        self.world.next = {}
         return result
 
     def step(self, actions: dict[str, Any]) -> StepResult | DeferredReply:

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 import rlwire
 from rlwire.dm_env_rpc import StatusError
-from rlwire.errors import EncodeError
+from rlwire.errors import EncodeError, RlwireError
 
 
 class Odd(gymnasium.Env):
@@ -28,12 +28,15 @@ class Odd(gymnasium.Env):
     info: Any = None
     result: Any = (1.0, False, False)
     given: Any = None
+    fails = False
 
     def __init__(self) -> None:
         Odd.made += 1
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         Odd.given = seed, options
+        if Odd.fails:
+            raise ZeroDivisionError
         return np.zeros(2, np.float32), Odd.info or {}
 
     def step(self, action: Any) -> Any:
@@ -163,6 +166,20 @@ def test_option_arrives_as_it_was_given(value: Any) -> None:
     seed, options = Odd.given
     assert (seed, options) == (None, {"value": value, "other": 1})
     assert type(options["value"]) is type(value)
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_failed_reset_leaves_no_seed_and_no_options(vector: bool) -> None:
+    with (
+        rlwire.serve(Odd, "dm-env-rpc://127.0.0.1:0", accepts=["options"]) as server,
+        rlwire.make_vec([server.url]) if vector else rlwire.make(server.url) as env,
+    ):
+        Odd.fails = True
+        with pytest.raises(RlwireError):
+            env.reset(seed=5, options={"a": 1})
+        Odd.fails = False
+        env.reset()
+    assert Odd.given == (None, None)
 
 
 def test_option_that_cannot_be_sent_is_named(odd: Any) -> None:
