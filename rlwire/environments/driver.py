@@ -61,7 +61,9 @@ class Driven:
         result = self.environment.step(action)
         if type(result) is not tuple or len(result) != 5:
             names = ("observation", "reward", "terminated", "truncated", "info")
-            return self._unpacked(result, "step", *names)
+            result = self._unpacked(result, "step", *names)
+        if result[1] is None:
+            raise EncodeError(f"{self.name}: step() must return a number as the reward, not None")
         return result
 
     def _unpacked(self, result: Any, method: str, *names: str) -> tuple[Any, ...]:

@@ -412,7 +412,9 @@ def close(simulation: Simulation) -> None:
     """Close an environment; what it raises is logged."""
     try:
         simulation.close()
-    except (Exception, SystemExit):
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         logger.exception("%s: closing the environment failed", simulation.name)
 
 

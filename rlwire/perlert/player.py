@@ -253,7 +253,9 @@ class PacedPlayer:
     ) -> None:
         try:
             then(result(), now)
-        except (Exception, SystemExit) as error:  # an environment's exit() must not end the server
+        except BaseException as error:  # an environment's exit() must not end the server
+            if self.executor is None and isinstance(error, KeyboardInterrupt):
+                raise
             self._fail(error)
 
     def _actions(self) -> dict[str, Any]:

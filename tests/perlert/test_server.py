@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import math
@@ -242,6 +243,10 @@ def test_rounding(worlds, serving, begin):
     assert frames[1].extra == "x:0.14,total:-1"
 
 
+def throw(kind):
+    raise kind
+
+
 class TestFaults:
     """A value or an exception of one environment ends no more than its run."""
 
@@ -250,6 +255,9 @@ class TestFaults:
         "exit": lambda walk: sys.exit("window closed"),
         "four items": lambda walk: (walk._see(), 0.0, False, {}),
         "reward": lambda walk: (walk._see(), np.zeros(2), False, False, {}),
+        "no reward": lambda walk: (walk._see(), None, False, False, {}),
+        "cancelled": lambda walk: throw(asyncio.CancelledError),
+        "exit of a generator": lambda walk: throw(GeneratorExit),
     }
 
     @pytest.mark.parametrize("workers", [0, 1])

@@ -50,7 +50,6 @@ ACTION = "Action"
 _MAX_SPACES = 1 << 19  # bytes; sent for each episode, while `backlog` is 1 MiB
 _WAKE = 0.25  # seconds between two checks for a stop while no input arrives
 _LOST = (ConnectionClosed, OSError)
-_FAILURES = (Exception, SystemExit)  # of an environment
 _UNSENDABLE = (EncodeError, LimitExceeded, RecursionError, AttributeError, TypeError)
 
 TERMINATED, TRUNCATED = "rlwire.terminated", "rlwire.truncated"
@@ -295,7 +294,8 @@ class EnvironmentRewarder(RewarderServer):
         """Prepare for an environment's spaces; return their description."""
         driven.one("the rewarder")
         cannot = "which the rewarder's JSON cannot carry"
-        self._observation_tree = tree_of(driven.observation_space, "the observation", cannot)
+        tree_of(driven.observation_space, "the observation", cannot)
+        self._fit_observation = fitting(driven.observation_space, "the observation", within=False)
         self._action_tree = tree_of(driven.action_space, "the action", cannot)
         self._fit_action = fitting(driven.action_space, "the action", within=True)
         return _description_of(driven)
@@ -386,7 +386,7 @@ class EnvironmentRewarder(RewarderServer):
             if selected is not None and selected != self._changes.get("env_id", env_id):
                 self._select(selected)
             self._begin(request)
-        except _FAILURES as error:  # such as Gymnasium's own for a seed below 0
+        except BaseException as error:  # such as Gymnasium's own for a seed below 0
             self._connections.log.exception("%s: a reset failed", request.peer)
             self.refuse(request, describe(error))
             return None
@@ -406,7 +406,7 @@ class EnvironmentRewarder(RewarderServer):
         """Begin an episode without a request; if that fails, the player tries again later."""
         try:
             self._begin(None)
-        except _FAILURES as error:
+        except BaseException as error:
             self._down = describe(error)
             self._connections.log.exception("%s: the next reset failed", self._driven.name)
 
@@ -453,8 +453,7 @@ class EnvironmentRewarder(RewarderServer):
 
     def _prepare(self, observation: Any) -> Any:
         """Return what `_show` pushes for an observation."""
-        tree = self._observation_tree
-        return plain(tree.build(tree.parts(observation)))
+        return plain(self._fit_observation(observation))
 
     def _show(self, prepared: Any) -> None:
         self.observation(prepared)
@@ -478,7 +477,7 @@ class EnvironmentRewarder(RewarderServer):
                 self.reward(reward, done, {**marked, **flags} if flags else marked)
             except _UNSENDABLE as error:
                 self.reward(reward, done, {**self._sendable(info, error), **flags})
-        except _FAILURES as error:
+        except BaseException as error:
             self._connections.log.exception("%s: a step failed", self._driven.name)
             self.count("steps_failed")
             done = True

@@ -396,7 +396,7 @@ class RewarderServer(StreamServer):
         while (request := self._jobs.get()) is not None:
             try:
                 self._on_reset(request)
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 logger.exception("%s: on_reset failed", request.peer)
                 self.refuse(request, describe(error))
 
@@ -422,7 +422,7 @@ class RewarderServer(StreamServer):
 
 def number(value: Any) -> int | float:
     """Return a reward as int or float; NumPy's may have any shape with one element."""
-    if type(value) is float or type(value) is int:
+    if type(value) is float or (type(value) is int and abs(value) < 1 << 1023):
         return value
     if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
         raise TypeError(f"reward must be a number, not {type(value).__name__}")

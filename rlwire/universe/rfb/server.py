@@ -160,7 +160,9 @@ class _ViewerService(Service):
         if self.display.on_input is not None:
             try:
                 self.display.on_input(viewer, event)
-            except (Exception, SystemExit):
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
                 self._log.exception("%s: on_input failed at %r", viewer.peer, event)
 
     def _remove(self, viewer: Viewer) -> None:

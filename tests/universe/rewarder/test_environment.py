@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import re
@@ -318,6 +319,13 @@ def gives(*result: Any) -> Any:
     return lambda: result
 
 
+def raises(kind: type[BaseException]) -> Any:
+    def fault() -> None:
+        raise kind
+
+    return fault
+
+
 SEEN = Scripted.seen
 HELD: dict[str, Any] = {"a": 1}
 HELD["self"] = HELD
@@ -345,7 +353,14 @@ def scripted() -> Iterator[tuple[Scripted, EnvironmentRewarder, RewarderClient]]
         (gives(SEEN, 1.0, False, {}), "4 items"),
         (gives(SEEN, np.zeros(2), False, False, {}), "size 1"),
         (gives(SEEN, "1", False, False, {}), "reward must be a number"),
-        (gives({"a": object()}, 1.0, False, False, {}), "JSON"),
+        (gives(SEEN, None, False, False, {}), "reward"),
+        (gives(SEEN, 10**400, False, False, {}), "OverflowError"),
+        (gives({"a": object()}, 1.0, False, False, {}), "the observation"),
+        (gives(SEEN[:2], 1.0, False, False, {}), "shape"),
+        (gives(None, 1.0, False, False, {}), "the observation"),
+        (raises(asyncio.CancelledError), "CancelledError"),
+        (raises(GeneratorExit), "GeneratorExit"),
+        (raises(KeyboardInterrupt), "KeyboardInterrupt"),
         (gives(SEEN, 1.0, np.zeros(2), False, {}), "ambiguous"),
     ],
 )
@@ -364,11 +379,21 @@ def test_failed_step_ends_its_episode_only(scripted: Any, fault: Any, text: str)
     assert server.statistics()["steps_failed"] == 1
 
 
-@pytest.mark.parametrize("fault", [lambda: 1 / 0, lambda: sys.exit(0), gives(SEEN)])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda: 1 / 0,
+        lambda: sys.exit(0),
+        gives(SEEN),
+        gives(None, {}),
+        raises(asyncio.CancelledError),
+        raises(KeyboardInterrupt),
+    ],
+)
 def test_failed_reset_is_refused_and_the_next_one_answered(scripted: Any, fault: Any) -> None:
     environment, _, client = scripted
     environment.script = [fault]
-    with pytest.raises(PeerError, match=r"ZeroDivision|SystemExit|TypeError"):
+    with pytest.raises(PeerError, match=r"ZeroDiv|SystemExit|Type|Encode|Cancelled|Keyboard"):
         client.reset()
     # The episode's end resets by itself. While that fails, actions are refused.
     environment.script = [gives(SEEN, {}), gives(SEEN, 1.0, True, False, {}), *[fault] * 1000]
@@ -416,7 +441,7 @@ def test_info_never_ends_a_step(scripted: Any, info: Any, expected: Any) -> None
 @pytest.mark.parametrize(
     ("reward", "expected"),
     [
-        (None, 0.0), (True, 1.0), (np.array([2.5]), 2.5), (Fraction(1, 2), 0.5), (10**30, 1e30),
+        (True, 1.0), (np.array([2.5]), 2.5), (Fraction(1, 2), 0.5), (10**30, 1e30),
         (np.float32(0.5), 0.5), (math.nan, math.nan), (-math.inf, -math.inf), (np.inf, math.inf),
     ],
 )  # fmt: skip
@@ -458,14 +483,17 @@ def test_environment_has_one_thread(caplog: pytest.LogCaptureFixture) -> None:
 def test_server_that_stops_for_an_error_has_status_1(serving: Any, tmp_path: Path) -> None:
     (tmp_path / "fatal.py").write_text(
         "import gymnasium\n"
+        "class Never(gymnasium.spaces.Discrete):\n"
+        "    def contains(self, value): raise RuntimeError('enough')\n"
         "class Fatal(gymnasium.Env):\n"
-        "    observation_space = action_space = gymnasium.spaces.Discrete(2)\n"
+        "    observation_space, action_space = gymnasium.spaces.Discrete(2), Never(2)\n"
         "    def reset(self, seed=None, options=None): return 0, {}\n"
-        "    def step(self, action): raise KeyboardInterrupt('enough')\n"
+        "    def step(self, action): return 0, 0.0, False, False, {}\n"
     )
     address, process = serving("fatal:Fatal", "universe://127.0.0.1:+0?password=openai")
     with RewarderClient(address) as client, pytest.raises(PeerError, match=r"stops.*enough"):  # noqa: PT012
         client.reset()
+        client.act([("Action", 1)])
         for _ in range(1000):
             client.step(10)
     assert "enough" in process.stderr.read()

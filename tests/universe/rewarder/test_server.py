@@ -147,12 +147,14 @@ def test_a_reset_that_raises_or_takes_too_long(
             raise RuntimeError("broken")
         if request.seed == 2:
             raise SystemExit("gone")
+        if request.seed == 3:
+            raise asyncio.CancelledError
         hold.wait(5)
         server.begin_episode(request)
 
     server = serving(on_reset=on_reset)
     client = join(server)
-    for seed, text in ((1, "RuntimeError: broken"), (2, "SystemExit: gone")):
+    for seed, text in ((1, "RuntimeError: broken"), (2, "SystemExit: gone"), (3, "Cancelled")):
         with pytest.raises(PeerError, match=text):
             client.reset(seed=seed)
     assert "on_reset" in caplog.text

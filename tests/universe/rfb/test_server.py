@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import select
 import socket
@@ -96,23 +97,26 @@ def test_input_comes_to_the_display() -> None:
             raise KeyError("a handler that fails")
         if event == KeyEvent(14, True):
             raise SystemExit
+        if event == KeyEvent(15, True):
+            raise asyncio.CancelledError
 
     display = Display(WIDTH, HEIGHT, on_input=on_input)
     with RfbServer(display, "127.0.0.1:0") as server, watching(server) as client:
-        client.send([KeyEvent(13, True), KeyEvent(14, True)])
+        client.send([KeyEvent(code, True) for code in (13, 14, 15)])
         client.key("left", True)
         client.key("é", False)
         client.pointer(3, 4, 1)
-        eventually(lambda: len(events) == 5)
+        eventually(lambda: len(events) == 6)
         keys = [
             KeyEvent(13, True),
             KeyEvent(14, True),
+            KeyEvent(15, True),
             KeyEvent(0xFF51, True),
             KeyEvent(0xE9, False),
         ]
         assert [event for _, event in events] == [*keys, PointerEvent(3, 4, 1)]
         assert events[0][0].startswith("127.0.0.1:")
-        assert server.statistics()["inputs"] == 5
+        assert server.statistics()["inputs"] == 6
         client.update(SOON)  # it goes on
 
 
