@@ -226,8 +226,12 @@ class EnvironmentWorlds:
         """Close a world's environment, or take back the one that was lent."""
         if self.lends:
             self._lent.release()
-        else:
+            return
+        try:
             getattr(environment, "close", bool)()
+        except (Exception, SystemExit):
+            name = getattr(environment, "name", type(environment).__qualname__)
+            logger.exception("%s: closing the environment failed", name)
 
 
 def _first(name: str) -> str:

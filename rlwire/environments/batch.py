@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.environments.columns import Allocate, Columns
-from rlwire.environments.endpoint import Endpoint
+from rlwire.environments.endpoint import Endpoint, check_options
 from rlwire.errors import EncodeError, quoted
 
 Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
@@ -220,6 +220,7 @@ class EndpointBatch(Batch):
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
+        check_options(options)
         self._asked = []
         for place, endpoint in enumerate(self._endpoints):
             if mask[place]:

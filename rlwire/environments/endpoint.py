@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+from rlwire.errors import quoted
+
 Outcome: TypeAlias = tuple[Any, ...]
 """``(observation, info)`` of a reset, or ``(observation, reward, terminated, truncated, info)``."""
+
+
+def check_options(options: Any) -> None:
+    """Raise TypeError unless the options of a reset are a dict or None."""
+    if not (options is None or isinstance(options, Mapping)):
+        raise TypeError(f"options must be a dict, not {quoted(options)}")
 
 
 class Endpoint(Protocol):

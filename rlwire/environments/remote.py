@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rlwire.environments.driver import drive
-from rlwire.environments.endpoint import Endpoint
+from rlwire.environments.endpoint import Endpoint, check_options
 from rlwire.environments.spaces import DescribedSpaces, episode_of, gymnasium_space
 from rlwire.errors import on_error, optional
 
@@ -77,6 +77,7 @@ class RemoteEnvironment(gymnasium.Env):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; RlwireError if the server rejects it or cannot be reached."""
         endpoint = self.opened()
+        check_options(options)
         super().reset(seed=seed)
         endpoint.begin_reset(seed, options)
         observation, info = endpoint.finish()

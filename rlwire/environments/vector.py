@@ -115,7 +115,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
             for start, part in self._parts:
                 end = start + part.size
                 part.begin_reset(seeds[start:end], options, mask[start:end].tolist())
-        except ValueError:  # the options cannot be sent: no process has begun
+        except (TypeError, ValueError):  # the options cannot be sent: no process has begun
             self._doing = ""
             raise
         self.infos = self._finish()

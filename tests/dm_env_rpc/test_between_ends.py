@@ -66,6 +66,20 @@ def test_class_is_made_once_before_the_server_listens() -> None:
         assert (Odd.made, Odd.closed) == (1, 1)
 
 
+@pytest.mark.parametrize("error", [ValueError("close"), SystemExit("close")])
+def test_class_whose_close_fails_is_served(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def close(self: Odd) -> None:
+        raise error
+
+    monkeypatch.setattr(Odd, "close", close)
+    with rlwire.serve(Odd, "dm-env-rpc://127.0.0.1:0") as server, rlwire.make(server.url) as env:
+        env.reset()
+        assert env.step(0)[1] == 1.0
+    assert "Odd: closing the environment failed" in caplog.text
+
+
 def nested(levels: int) -> dict[str, Any]:
     return {"k": nested(levels - 1)} if levels else {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -221,3 +221,27 @@ def test_an_interrupted_answer_is_not_taken_for_the_next(serve: Serve) -> None:
         np.testing.assert_array_equal(env.reset(seed=1)[0], cartpole().reset(seed=1)[0])
         endpoint.begin_reset(5, None)
         np.testing.assert_array_equal(env.reset(seed=1)[0], cartpole().reset(seed=1)[0])
+
+
+class Failing(Nested):
+    """Records the arguments of its resets; those with the option `fail` raise."""
+
+    given: ClassVar[list[Any]] = []
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.given.append((seed, options))
+        if options:
+            raise ValueError("fail")
+        return super().reset(seed=seed)
+
+
+def test_arguments_of_a_failed_reset_are_not_used_again(serve: Serve) -> None:
+    Failing.given.clear()
+    server = serve(Failing, accepts=["options"])
+    with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
+        with pytest.raises(StatusError):
+            env.reset(seed=5, options={"fail": 1})
+        with pytest.raises(TypeError, match="options"):
+            env.reset(options=[1, 2])  # type: ignore[arg-type]
+        env.reset()
+    assert Failing.given == [(5, {"fail": 1}), (None, None)]
