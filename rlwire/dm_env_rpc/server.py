@@ -224,7 +224,7 @@ class DmEnvRpcService(Service):
     def handler(self, connection: Any) -> GrpcHandler:
         return GrpcHandler(connection, partial(self._admit, connection.peer), self.log)
 
-    def begin(self) -> None:
+    def set_up_process(self) -> None:
         self._closed = False
 
     def _admit(

@@ -31,7 +31,7 @@ from rlwire.environments.infos import InfoCodec
 from rlwire.environments.spaces import describe, space_of
 from rlwire.errors import ConnectionClosed, PeerError, encodable, on_error, shown, text_of
 from rlwire.limits import Limits
-from rlwire.transports.forking import of_this_process
+from rlwire.transports.forking import track
 from rlwire.transports.shm import ShmSocket
 from rlwire.transports.shm_calls import AVAILABLE
 
@@ -114,7 +114,7 @@ class WorkerPart:
         self._reset: tuple[Any, ...] = ()  # arguments of the last one
         self._busy = False  # whether a reply is pending
         self._replaced = False  # whether the process is another's successor, without a reply yet
-        of_this_process(self)
+        track(self)
         self._start()
 
     def begin_reset(

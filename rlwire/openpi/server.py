@@ -22,8 +22,8 @@ from rlwire.errors import describe, on_error
 from rlwire.limits import DEFAULT, Limits
 from rlwire.serving.serving import Service, StreamOptions, StreamServer
 from rlwire.sessions import websocket
-from rlwire.sessions.guesses import Guess
 from rlwire.sessions.openpi import Dialect, Failure, OpenPIServerSession, Undecoded
+from rlwire.sessions.passwords import PasswordCheck
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection import Connection
 from rlwire.transports.deferred import DeferredReply
@@ -200,7 +200,7 @@ class _PolicyService(Service):
         return websocket.WebSocketServerSession(
             lambda request: self.speech(),
             pages=websocket.health,
-            guess=None if self.socket["check"] is None else Guess(),
+            guess=None if self.socket["check"] is None else PasswordCheck(),
             **self.socket,
         )
 
@@ -211,12 +211,12 @@ class _PolicyService(Service):
             greet(self.metadata)
         return conversation
 
-    def begin(self) -> None:
+    def set_up_process(self) -> None:
         if self.count is not None:
             self.workers = PolicyThreads(self.count) if self.count else None
             self.decoders = PolicyThreads(1, "decoder")
 
-    def end(self) -> None:
+    def tear_down_process(self) -> None:
         for workers in (self.workers, self.decoders):
             if workers is not None:
                 workers.stop()

@@ -137,7 +137,7 @@ class Server(StreamServer):
 
     def stop(self, grace: float = 5.0) -> None:
         """Stop listening, and cancel all waits for weights or episodes."""
-        self._exchange.end()
+        self._exchange.tear_down_process()
         super().stop(grace)
 
     def _details(self) -> str:
@@ -184,10 +184,10 @@ class _RLlinkService(Service):
             self._clients += 1
         return _RLlinkHandler(self, connection)
 
-    def begin(self) -> None:
+    def set_up_process(self) -> None:
         self._running = True
 
-    def end(self) -> None:
+    def tear_down_process(self) -> None:
         with self._changed:
             self._running = False
             self._changed.notify_all()

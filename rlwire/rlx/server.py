@@ -99,10 +99,10 @@ class _AgentService(Service):
         factory = self.make_factory()
         close_agent(factory.make(), "check", factory.log)
 
-    def begin(self) -> None:
+    def set_up_process(self) -> None:
         self.factory = self.make_factory()
 
-    def end(self) -> None:
+    def tear_down_process(self) -> None:
         factory, self.factory = self.factory, None
         if factory is not None:
             factory.log.flush()

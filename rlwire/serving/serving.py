@@ -239,17 +239,17 @@ class Service:
         """Return the handler of a connection."""
         raise NotImplementedError
 
-    def begin(self) -> None:
+    def set_up_process(self) -> None:
         """Set up before the first connection, in the serving process."""
 
-    def end(self) -> None:
+    def tear_down_process(self) -> None:
         """Clean up after the last connection; called in the parent of worker processes too."""
 
-    def start(self) -> None:
+    def set_up_loop(self) -> None:
         """Set up before the first connection, on the running event loop."""
 
-    def stop(self) -> None:
-        """Prepare to stop, before connections are closed; called on the event loop if any."""
+    def tear_down_loop(self) -> None:
+        """Prepare to stop, on the event loop, before connections are closed."""
 
     def _parts(self) -> dict[str, Any]:
         """Return arguments for a `BaseServer`."""
@@ -257,7 +257,7 @@ class Service:
         return {
             "make_session": self.session,
             "converse": self.converse,
-            "on_stop": self.stop,
+            "on_stop": self.tear_down_loop,
             **handled,
         }
 
@@ -336,8 +336,8 @@ class StreamServer(BackgroundServer):
             options = {**self._options, **shared}
             arguments = (service, options, self.initializer)
             return Workers(_work, self._workers, self._where, arguments)
-        service.begin()
-        with on_error(service.end):
+        service.set_up_process()
+        with on_error(service.tear_down_process):
             if self._workers == "asyncio":
                 return LoopThread(self._on_a_loop, self._loop_factory, self.handlers)
             server = self._server = ThreadServer(self._where, **service._parts(), **self._options)
@@ -348,14 +348,14 @@ class StreamServer(BackgroundServer):
         server = LoopServer(self._where, **self._service._parts(), **self._options)
         self._server = server
         with on_error(server._stop_listening):
-            self._service.start()
+            self._service.set_up_loop()
         return server
 
     def _details(self) -> str:
         return f"workers: {self._workers}"
 
     def _after_stop(self) -> None:
-        self._service.end()
+        self._service.tear_down_process()
 
 
 def _work(
@@ -368,7 +368,7 @@ def _work(
     """Serve in a worker process."""
     if initializer is not None:
         initializer()
-    service.begin()
+    service.set_up_process()
     try:
         with ThreadServer(listener, **service._parts(), **options) as server:
             stop.wait()
@@ -377,4 +377,4 @@ def _work(
                 listener.close()  # this process's copy, so that new clients are refused
                 server.drain(stop.drain)
     finally:
-        service.end()
+        service.tear_down_process()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.streams import NOTHING, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.forking import PARENTS, Owned, of_this_process
+from rlwire.transports.forking import INHERITED, Owned, track
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.shm import ShmSocket, default_spin
 from rlwire.transports.socket_calls import PlainCalls, SocketCalls
@@ -82,7 +82,7 @@ class Connection(Owned):
         self._write = timeout.write and timeout.write / 2
         self._limit(_READING, self._tick)
         self._limit(_WRITING, self._write)
-        of_this_process(self)
+        track(self)
 
     def __enter__(self) -> Connection:
         return self
@@ -293,7 +293,7 @@ class Connection(Owned):
 
     def refuse(self, error: RlwireError) -> None:
         """Send the session's error message, if the protocol has one."""
-        if self._owner == PARENTS:
+        if self._owner == INHERITED:
             return
         self.core.refuse(error)
         if self.core.closed:
@@ -309,7 +309,7 @@ class Connection(Owned):
 
         Only the owner closes the socket; else it could read from a new one with the same number.
         """
-        if self._owner == PARENTS:
+        if self._owner == INHERITED:
             self.core.abort()
         elif self._is_used_elsewhere():
             self.core.abort()
@@ -321,7 +321,7 @@ class Connection(Owned):
             self._close()
 
     def close_inherited(self) -> None:
-        self._owner = PARENTS
+        self._owner = INHERITED
         if isinstance(self._sock, ShmSocket):
             self._sock.close_inherited()
         else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlwire.errors import DeadlineExceeded, LimitExceeded, LocalProtocolError, RlwireError
 from rlwire.streams import LAST_WORDS, NOTHING, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.forking import not_ours, of_this_process
+from rlwire.transports.forking import not_ours, track
 from rlwire.transports.handler_asyncio import HandlerRunner
 from rlwire.transports.interface import Handler, StreamSession
 from rlwire.transports.rate_limited_log import Log
@@ -67,7 +67,7 @@ class AsyncConnection:
         self._resting = False  # reading is paused for one iteration of the loop
         self._last_words: asyncio.TimerHandle | None = None
         self._gone = self._loop.create_future()
-        of_this_process(self)
+        track(self)
 
     async def __aenter__(self) -> AsyncConnection:
         return self

@@ -13,7 +13,7 @@ from rlwire.errors import LocalProtocolError
 
 logger = logging.getLogger(__name__)
 
-PARENTS = -1
+INHERITED = -1
 """The owner of a parent process's connections, in place of a thread's ident."""
 
 
@@ -27,7 +27,7 @@ class Forked(Protocol):
 _all: WeakSet[Forked] = WeakSet()
 
 
-def of_this_process(thing: Forked) -> None:
+def track(thing: Forked) -> None:
     """Call `close_inherited` in the child if this process forks while `thing` exists."""
     _all.add(thing)
 
@@ -64,7 +64,7 @@ class Owned:
 
     def _claim(self) -> None:
         """Make this thread the owner, or raise."""
-        if self._owner == PARENTS:
+        if self._owner == INHERITED:
             raise not_ours(self.peer)
         if self._owner != 0:
             raise LocalProtocolError(
@@ -76,7 +76,7 @@ class Owned:
 
     def release(self) -> None:
         """Give up ownership: the next user's thread gets it. Threads that share it need a lock."""
-        if self._owner != PARENTS:
+        if self._owner != INHERITED:
             self._owner, self._owner_thread = 0, None
 
     def _is_used_elsewhere(self) -> bool:

@@ -114,7 +114,7 @@ class TalkingSession(StreamSession, Protocol):
     - ``inside``: 0 between messages; inside a message of several frames, that message's number.
     - ``unread``: whether `receive_rest()` returns more events of the last message; this bounds the
       events of one call. A list of events that leaves it true ends with None.
-    - ``guess``: if its handshake compares a password, see `rlwire.sessions.guesses`.
+    - ``guess``: if its handshake compares a password, see `rlwire.sessions.passwords`.
     - ``pushes``: whether it sends unrequested messages, in a protocol without a close message; a
       reset between two messages is then a normal end.
 

@@ -33,7 +33,7 @@ from rlwire.transports.admission import (
     network_of,
 )
 from rlwire.transports.connection import Connection
-from rlwire.transports.forking import of_this_process
+from rlwire.transports.forking import track
 from rlwire.transports.interface import Handler, StreamSession
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.shm import ShmSocket, check_carrier, refused
@@ -131,7 +131,7 @@ class BaseServer(ABC, Generic[_C]):
         self._failures = 0  # of accept(), in a row
         self._started = False
         self._open: dict[Any, _C | None] = {}  # by thread or task; None during TLS's handshake
-        of_this_process(self)
+        track(self)
 
     @property
     def connections(self) -> int:
@@ -225,7 +225,7 @@ class BaseServer(ABC, Generic[_C]):
         session = self._make_session()
         guess: Any = getattr(session, "guess", None)
         if guess is not None:
-            guess.caller = network_of(host)
+            guess.address = network_of(host)
         return session
 
     def _tap(self, peer: str) -> Tap | None:

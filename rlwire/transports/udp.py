@@ -13,7 +13,7 @@ from typing import Any
 
 from rlwire.errors import ConnectionClosed
 from rlwire.transports.address import AddressLike, parse
-from rlwire.transports.forking import PARENTS, Owned
+from rlwire.transports.forking import INHERITED, Owned
 from rlwire.transports.interface import DatagramSession, Peer
 from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, dial
 
@@ -106,7 +106,7 @@ class DatagramConnection(DatagramDriver, Owned):
             self._free()
 
     def _free(self) -> None:
-        if self._owner != PARENTS and (rest := self.session.datagrams()):
+        if self._owner != INHERITED and (rest := self.session.datagrams()):
             self.sock.send_batch(rest)
         self.sock.close()
         self._wake.close()

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 
 from rlwire.errors import on_error
 from rlwire.transports.address import Address
-from rlwire.transports.forking import of_this_process
+from rlwire.transports.forking import track
 from rlwire.transports.sockets import listen, local_address, unlink
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Workers:
             self._wake, self._waker = multiprocessing.Pipe(duplex=False)
         # Before multiprocessing's own exit handler, which would wait for the workers without limit.
         atexit.register(self.stop)
-        of_this_process(self)
+        track(self)
         with on_error(self.stop):
             for slot in self._slots:
                 self._launch(slot)

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from rlwire.errors import ConnectionClosed
-from rlwire.transports.forking import not_ours, of_this_process
+from rlwire.transports.forking import not_ours, track
 
 _Result = TypeVar("_Result")
 
@@ -57,7 +57,7 @@ class ClientLoop:
         self._closing: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._run, name="rlwire universe", daemon=True)
         self._thread.start()
-        of_this_process(self)
+        track(self)
 
     @functools.cached_property
     def painter(self) -> ClientLoop:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rlwire.environments.loading import load_environment
 from rlwire.errors import RlwireError, optional
-from rlwire.sessions.guesses import new_password
+from rlwire.sessions.passwords import new_password
 from rlwire.transports.address import Address
 
 _ATARI: Final = {"frameskip": 1, "repeat_action_probability": 0.0}  # the console's 60 Hz

@@ -28,7 +28,7 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded, DecodeError, Rlwir
 from rlwire.registry import URL, client_tls
 from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions import websocket
-from rlwire.sessions.guesses import Guess
+from rlwire.sessions.passwords import PasswordCheck
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import StreamSession
@@ -184,7 +184,7 @@ class _PageService(Service):
             origins=server._own_origins(),
             pages=server._page,
             check=self._check,
-            guess=None if server._secret is None else Guess(),
+            guess=None if server._secret is None else PasswordCheck(),
             ping_interval=20.0,
         )
 

@@ -17,7 +17,7 @@ from rlwire.errors import on_error
 from rlwire.limits import Limits
 from rlwire.registry import URL, parse_url
 from rlwire.serving.serving import BackgroundServer, Running, StreamOptions
-from rlwire.sessions.guesses import new_password
+from rlwire.sessions.passwords import new_password
 from rlwire.transports.address import Address
 from rlwire.universe.input import Controls, Keys, Play, buttons_of, keys_of
 from rlwire.universe.page import PagePlace, PageServer

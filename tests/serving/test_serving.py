@@ -96,16 +96,16 @@ def test_what_fails_at_the_start():
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
 def test_a_server_that_cannot_start_closes_its_listener(workers, monkeypatch):
     class Failing(Service):
-        def start(self):
+        def set_up_loop(self):
             raise ValueError("not today")
 
-        session = start
+        session = set_up_loop
 
     class Listens(StreamServer):
         scheme = "rlx"
 
     if workers == "threads":
-        monkeypatch.setattr(ThreadServer, "_start_once", Failing.start)
+        monkeypatch.setattr(ThreadServer, "_start_once", Failing.set_up_loop)
     with pytest.raises(ValueError, match="not today"):
         Listens("127.0.0.1:0", Failing(), workers=workers).start()
     gc.collect()  # a socket that is left open warns, which is an error

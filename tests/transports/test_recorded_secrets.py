@@ -152,7 +152,7 @@ def test_no_secret_is_recorded_at_any_port(port: str, auth: str | None, tmp_path
                 names[tap.number] = name, cut
                 session = make()
                 if getattr(session, "guess", None) is not None:
-                    session.guess.caller = str(tap.number)
+                    session.guess.address = str(tap.number)
                 hear(session, tap, [head[:cut], head[cut:]] if cut else [head])
     for each in list(Recorder._all.values()):
         each.finish()

@@ -190,7 +190,7 @@ class RewarderServerSession(RewarderSession):
 
     Attributes:
         runtime: the state of all connections.
-        admitted: whether the password was right, for the WebSocket's `Guess`.
+        admitted: whether the password was right, for the WebSocket's `PasswordCheck`.
         observer: whether the client is an observer. The first other client to send a message is
             the active one, as in the original, so silent clients do not block others.
         refused: messages that the session rejected by itself with ``v0.reply.error``.

@@ -13,7 +13,7 @@ from rlwire.codecs.rfb.handshake import Security, ServerInit, Version
 from rlwire.codecs.rfb.messages import Buffer
 from rlwire.errors import DecodeError, PeerError, RemoteProtocolError
 from rlwire.limits import Limits
-from rlwire.sessions.guesses import Guess
+from rlwire.sessions.passwords import PasswordCheck
 
 _VERSIONS: Final[tuple[Version, ...]] = ((3, 3), (3, 7), (3, 8))
 _BEGINNING: Final = b"RFB "
@@ -140,7 +140,7 @@ class ServerHandshake:
         counts: Counter[str],
         password: str | None,
         view_password: str | None,
-        guess: Guess | None,
+        guess: PasswordCheck | None,
     ) -> None:
         self._counts = counts
         self._password, self._view_password = password, view_password
@@ -158,7 +158,7 @@ class ServerHandshake:
             return handshake.VERSION_SIZE
         if self._stage is not Stage.CHALLENGE:
             return 1
-        if have < handshake.CHALLENGE_SIZE or (self._guess is not None and self._guess.waits()):
+        if have < handshake.CHALLENGE_SIZE or (self._guess is not None and self._guess.must_wait()):
             return 0
         return handshake.CHALLENGE_SIZE
 
@@ -211,7 +211,7 @@ class ServerHandshake:
             self._counts["refused"] += 1
             raise RemoteProtocolError("the password is wrong")
         if self._guess is not None:
-            self._guess.right()
+            self._guess.succeeded()
         self._admit()
 
     def _admit(self, has_result: bool = True) -> None:

@@ -28,7 +28,7 @@ from rlwire.codecs.rfb.messages import (
     encode,
 )
 from rlwire.errors import LocalProtocolError, RlwireError, for_peer
-from rlwire.sessions.guesses import Guess
+from rlwire.sessions.passwords import PasswordCheck
 from rlwire.sessions.rfb.frames import Area, Frame, FrameEncoder, NumberedFrame, UpdateFormat
 from rlwire.sessions.rfb.handshake import ServerHandshake
 
@@ -62,7 +62,7 @@ class RfbServerSession:
         *,
         password: str | None = None,
         view_password: str | None = None,
-        guess: Guess | None = None,
+        guess: PasswordCheck | None = None,
     ) -> None:
         self._frames = frames
         self._handshake = ServerHandshake(frames.counts, password, view_password, guess)

@@ -18,7 +18,7 @@ from rlwire.errors import (
     for_peer,
     quoted,
 )
-from rlwire.sessions.guesses import Guess
+from rlwire.sessions.passwords import PasswordCheck
 from rlwire.sessions.websocket.session import Buffer, WebSocketSession
 
 __all__ = [
@@ -181,7 +181,7 @@ class WebSocketServerSession(WebSocketSession):
         check: Check | None = None,
         headers: Iterable[tuple[str, str]] = (),
         pages: Pages | None = None,
-        guess: Guess | None = None,
+        guess: PasswordCheck | None = None,
         **options: Any,
     ) -> None:
         super().__init__(False, **options)
@@ -195,8 +195,9 @@ class WebSocketServerSession(WebSocketSession):
         self.request: UpgradeRequest | None = None
 
     def _waits(self, head: Buffer) -> bool:
-        guess = self.guess
-        return guess is not None and b"\nauthorization:" in bytes(head).lower() and guess.waits()
+        if self.guess is None or b"\nauthorization:" not in bytes(head).lower():
+            return False
+        return self.guess.must_wait()
 
     def _shake(self, head: Buffer) -> None:
         asked = handshake.read_get(head) if self._pages else None
@@ -225,7 +226,7 @@ class WebSocketServerSession(WebSocketSession):
 
     def _tried(self, right: bool) -> None:
         if self.guess is not None and right:
-            self.guess.right()
+            self.guess.succeeded()
 
     def _turn_down(self, refusal: HttpRefusal, why: str) -> NoReturn:
         self._refusal = refusal

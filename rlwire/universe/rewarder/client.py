@@ -38,7 +38,7 @@ from rlwire.sessions.rewarder.client import (
     handshake_headers,
 )
 from rlwire.sessions.rewarder.steps import RewarderStep
-from rlwire.transports.forking import not_ours, of_this_process
+from rlwire.transports.forking import not_ours, track
 from rlwire.transports.push_client import PushClient, PushHandler
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
@@ -347,7 +347,7 @@ class RewarderClient(Blocking, RewarderClientBase):
         self._lock: Any = threading.RLock()
         self._looking = threading.Condition(threading.Lock())
         self._reader: Reader | None = None
-        of_this_process(self)
+        track(self)
 
     def close_inherited(self) -> None:
         """As in `rlwire.transports.forking.Forked`; a child has no reader's thread."""

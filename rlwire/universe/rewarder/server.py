@@ -45,7 +45,7 @@ from rlwire.limits import Limits
 from rlwire.registry import parse_url
 from rlwire.serving.serving import Running, Service, StreamOptions, StreamServer
 from rlwire.sessions import websocket
-from rlwire.sessions.guesses import Guess, new_password
+from rlwire.sessions.passwords import PasswordCheck, new_password
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
 from rlwire.transports.address import AddressLike
@@ -465,7 +465,7 @@ class RewarderService(Service):
 
     def session(self) -> websocket.WebSocketServerSession:
         """Return a connection's session, whose inner one is made when its handshake is read."""
-        guess = Guess() if self._runtime.guarded else None
+        guess = PasswordCheck() if self._runtime.guarded else None
         return websocket.WebSocketServerSession(self._connect, guess=guess, **self._speech)
 
     def _connect(self, request: UpgradeRequest) -> RewarderServerSession:
@@ -514,12 +514,12 @@ class RewarderService(Service):
             self.server.count("messages_refused", session.refused)
         session.release()
 
-    def start(self) -> None:
+    def set_up_loop(self) -> None:
         """Start sending on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
 
-    def stop(self) -> None:
+    def tear_down_loop(self) -> None:
         """Send the queued messages, and then ``v0.connection.close`` to all clients."""
         while self._queue:
             self._drain()

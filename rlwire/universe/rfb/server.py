@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rlwire.limits import Limits, checked
 from rlwire.registry import URL
 from rlwire.serving.serving import Service, StreamOptions, StreamServer
-from rlwire.sessions.guesses import Guess
+from rlwire.sessions.passwords import PasswordCheck
 from rlwire.sessions.rfb.frames import FrameEncoder, NumberedFrame
 from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import Input, RfbServerSession
@@ -144,7 +144,7 @@ class _ViewerService(Service):
             self.frames,
             password=self._auth,
             view_password=self._view_auth,
-            guess=None if self._auth is None else Guess(),
+            guess=None if self._auth is None else PasswordCheck(),
         )
 
     def handler(self, connection: AsyncConnection) -> PushHandler:
@@ -171,11 +171,11 @@ class _ViewerService(Service):
             self.display.on_leave(viewer)
         self._log.info("%s: disconnected after %d updates", viewer.peer, viewer.session.updates)
 
-    def start(self) -> None:
+    def set_up_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.display._serve(self, True)
 
-    def stop(self) -> None:
+    def tear_down_loop(self) -> None:
         self.display._serve(self, False)
         with self._lock:
             self._loop = None

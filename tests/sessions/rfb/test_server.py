@@ -23,7 +23,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import Limits
-from rlwire.sessions.guesses import Guess, Guesses
+from rlwire.sessions.passwords import PasswordCheck, PasswordThrottle
 from rlwire.sessions.rfb.frames import FrameEncoder, NumberedFrame
 from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import RfbServerSession
@@ -255,10 +255,10 @@ def test_original_client_of_universe_connects(
 
 
 def test_a_password_waits_for_its_turn(desk: Desk) -> None:
-    guesses = Guesses(lambda: desk.now)
+    throttle = PasswordThrottle(lambda: desk.now)
     peers = []
     for password in [*["guess"] * 20, "secret"]:
-        peer = Peer(desk, password="secret", guess=Guess(guesses))
+        peer = Peer(desk, password="secret", guess=PasswordCheck(throttle))
         peer.read(12)
         peer.say(b"RFB 003.008\n\2")
         assert peer.read(2) == b"\1\2"

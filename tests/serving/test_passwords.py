@@ -14,7 +14,7 @@ import pytest
 from rlwire.codecs.rfb.handshake import respond
 from rlwire.openpi.server import Server
 from rlwire.registry import URL
-from rlwire.sessions import guesses
+from rlwire.sessions import passwords
 from rlwire.universe.page import PageServer
 from rlwire.universe.rewarder import RewarderServer
 from rlwire.universe.rfb.server import Display, RfbServer
@@ -57,7 +57,7 @@ def vnc(sock: socket.socket, word: str) -> bytes:
 
 @pytest.fixture(params=["pixels", "page", "rewarder", "openpi", "openpi-threads"])
 def guarded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
-    monkeypatch.setattr(guesses, "GUESSES", guesses.Guesses())  # other tests' are none of these
+    monkeypatch.setattr(passwords, "THROTTLE", passwords.PasswordThrottle())  # not other tests'
     where = "127.0.0.1:0"
     if request.param == "pixels":
         server: Any = RfbServer(Display(8, 8), where, auth="secret")
@@ -141,4 +141,4 @@ def test_the_right_one_waits_for_nothing(guarded: Guarded) -> None:
     for _ in range(5 * FREE):
         with opened(guarded) as sock:
             assert let_in(guarded, sock)
-    assert guesses.GUESSES.place("127.0.0.1") <= time.monotonic()
+    assert passwords.THROTTLE.reserve("127.0.0.1") <= time.monotonic()

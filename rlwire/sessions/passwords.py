@@ -1,4 +1,4 @@
-"""`Guess`: rate-limits password attempts by address, one after another or in parallel.
+"""`PasswordCheck`: rate-limits password attempts by address, one after another or in parallel.
 
 RFB, its page, the rewarder and openpi's policy server use it. No client is locked out: a password
 is compared after at most `_LONGEST` seconds.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from time import monotonic
 from typing import Final
 
-__all__ = ["Guess", "Guesses", "new_password"]
+__all__ = ["PasswordCheck", "PasswordThrottle", "new_password"]
 
 _FREE: Final = 10  # attempts of an address without delay
 _EACH: Final = 0.1  # seconds between further ones
@@ -25,7 +25,7 @@ def new_password() -> str:
     return secrets.token_urlsafe(6)
 
 
-class Guesses:
+class PasswordThrottle:
     """Password attempts by address, from any thread. Only wrong passwords delay later attempts.
 
     Args:
@@ -35,52 +35,54 @@ class Guesses:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
         self._lock = threading.Lock()
-        self._lines: dict[Hashable, float] = {}  # when the last attempt of each is due
+        self._reserved: dict[Hashable, float] = {}  # when the last attempt of each is due
 
-    def place(self, caller: Hashable) -> float:
+    def reserve(self, address: Hashable) -> float:
         """Return when the next password from an address may be compared."""
         now = self.clock()
         with self._lock:
-            line = max(self._lines.pop(caller, 0.0), now - _FREE * _EACH) + _EACH
-            self._lines[caller] = line = min(line, now + _LONGEST)
-            if len(self._lines) > _ADDRESSES:
-                del self._lines[next(iter(self._lines))]
-        return max(line, now)
+            due = max(self._reserved.pop(address, 0.0), now - _FREE * _EACH) + _EACH
+            self._reserved[address] = due = min(due, now + _LONGEST)
+            if len(self._reserved) > _ADDRESSES:
+                del self._reserved[next(iter(self._reserved))]
+        return max(due, now)
 
-    def give_back(self, caller: Hashable) -> None:
+    def refund(self, address: Hashable) -> None:
         """Undo the delay of an attempt with the right password."""
         with self._lock:
-            if caller in self._lines:
-                self._lines[caller] -= _EACH
+            if address in self._reserved:
+                self._reserved[address] -= _EACH
 
 
-class Guess:
+class PasswordCheck:
     """One connection's attempt, in its handshake; its session has it as `guess`.
 
     Attributes:
-        caller: the peer's address.
+        address: the peer's.
         due: when the password may be compared; None for at once.
     """
 
-    def __init__(self, guesses: Guesses | None = None) -> None:
-        self.caller: Hashable = None
+    def __init__(self, throttle: PasswordThrottle | None = None) -> None:
+        self.address: Hashable = None
         self.due: float | None = None
-        self._guesses = guesses or GUESSES
+        self._throttle = throttle or THROTTLE
         self._tried = False
 
-    def waits(self) -> bool:
+    def must_wait(self) -> bool:
         """Return whether comparing the received password must wait."""
         if not self._tried:
             self._tried = True
-            self.due = self._guesses.place(self.caller)
-        if self.due is not None and self._guesses.clock() >= self.due:
+            self.due = self._throttle.reserve(self.address)
+        if self.due is not None and self._throttle.clock() >= self.due:
             self.due = None
         return self.due is not None
 
-    def right(self) -> None:
+    def succeeded(self) -> None:
         """Report that the password was right."""
         if self._tried:
-            self._guesses.give_back(self.caller)
+            self._throttle.refund(self.address)
 
 
-GUESSES = Guesses()  # for all servers of this process, because they often share a password
+THROTTLE = (
+    PasswordThrottle()
+)  # for all servers of this process, because they often share a password
