@@ -381,7 +381,7 @@ def listen(
 
     Clients wait while the trainer learns: `AgentProxy` and `openpi.Client` for an hour
     (`Timeouts.idle`), RELAAX's clients without a limit. The server answers openpi's pings. The
-    result's `callers`, a `rlwire.environments.called.Callers`, has `url` and `statistics()`.
+    result's `callers`, a `rlwire.environments.callers.Callers`, has `url` and `statistics()`.
 
     Args:
         url: where to listen, over RLX or openpi; port 0 lets the system choose.

@@ -295,7 +295,7 @@ class EnvironmentWorld:
         return made_with, start
 
     def _sort(self, settings: Settings) -> tuple[Settings, ResetArguments]:
-        return self.worlds.sort(settings, self._driven is None or self._driven.takes_seed)
+        return self.worlds.sort(settings, self._driven is None or self._driven.accepts_seed)
 
     def open(self, own: Settings) -> None:
         """Make an environment with the world's and an agent's settings, if they have changed.
@@ -636,7 +636,7 @@ class _SharingAgent(EnvironmentAgent):
         self.reply: DeferredReply | None = None  # pending: of a step, or of the start of an episode
 
     def no_action(self) -> Any:
-        return tree_of(self._driven.action_space, f"the action of {self.key}", "").nothing()
+        return tree_of(self._driven.action_space, f"the action of {self.key}", "").default_value()
 
     def interrupted(self) -> StepResult:
         return self._result(INTERRUPTED, self.seen, 0.0, 1.0, {})

@@ -90,7 +90,7 @@ class Structure:
     ) -> None:
         self._tree = tree
         self.what = what
-        first = prefix or (name if tree.placed else "")
+        first = prefix or (name if tree.is_sequence else "")
         self.leaves = [
             _tensor(
                 leaf,
@@ -101,7 +101,7 @@ class Structure:
             )
             for leaf in tree.leaves
         ]
-        self._lone = self.leaves[0] if tree.lone else None
+        self._lone = self.leaves[0] if tree.is_leaf else None
         self.specs = [leaf.spec for leaf in self.leaves]
         self.names = [spec.name for spec in self.specs]
         if len(set(self.names)) != len(self.names):
@@ -227,7 +227,7 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     wire = np.dtype(code)
     low, high = _bound(leaf.low, shape, wire), _bound(leaf.high, shape, wire)
     spec = codec.make_spec(name, shape, wire, low, high)
-    lone = leaf.lone and not shape
+    lone = leaf.is_scalar and not shape
     if lone and wire == native:
         return Tensor(spec, _number_to_wire(name, wire, leaf.space is not None), native.type)
 
@@ -313,5 +313,5 @@ def structure_of(
 def of_number(
     what: str, name: str, low: float | None = None, high: float | None = None
 ) -> Structure:
-    leaf = Leaf(None, (), name, (), np.dtype(np.float64), low, high, lone=True)
+    leaf = Leaf(None, (), name, (), np.dtype(np.float64), low, high, is_scalar=True)
     return Structure(Tree(leaf, f"the {what}"), what, name)

@@ -44,11 +44,11 @@ class Shared(NamedTuple):
         action_space: Any,
         count: int,
         allocate: Allocate = np.zeros,
-        lent: int = 0,
+        spare: int = 0,
     ) -> Shared:
-        """Make columns for `count` environments, and `lent` additional batches of observations."""
+        """Make columns for `count` environments, and `spare` additional batches of observations."""
         return cls(
-            Columns(observation_space, count, allocate, "the observation", lent),
+            Columns(observation_space, count, allocate, "the observation", spare),
             Columns(observation_space, count, allocate, "the observation"),
             Columns(action_space, count, allocate, "the action"),
             allocate((count,), np.dtype(np.float64)),
@@ -67,17 +67,17 @@ class Shared(NamedTuple):
             self.truncations[rows],
         )
 
-    def clear(self, place: int) -> None:
-        self.rewards[place] = 0.0
-        self.terminations[place] = self.truncations[place] = False
+    def clear(self, index: int) -> None:
+        self.rewards[index] = 0.0
+        self.terminations[index] = self.truncations[index] = False
 
 
 class Batch:
     """Environments that this process steps.
 
     Attributes:
-        over: whether each has ended its episode.
-        place: the number of the last one that was reset or called, or failed in a step.
+        ended: whether each has ended its episode.
+        index: the number of the last one that was reset or called, or failed in a step.
     """
 
     def __init__(self, environments: Sequence[Any], shared: Shared, mode: str) -> None:
@@ -87,106 +87,106 @@ class Batch:
         self._steps: list[Callable[[Any], Any]] = [each.step for each in self.environments]
         self._same = mode == "SameStep"
         self._next = mode == "NextStep"
-        self.over = [False] * self.size
-        self.place = 0
+        self.ended = [False] * self.size
+        self.index = 0
         self._write: Callable[[int, Any], None] = shared.observations.write
-        self._begun: Callable[[], Infos] | None = None
+        self._pending: Callable[[], Infos] | None = None
 
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
-        self._begun = partial(self.reset, seeds, options, mask)
+        self._pending = partial(self.reset, seeds, options, mask)
 
     def begin_step(self) -> None:
-        self._begun = self.step
+        self._pending = self.step
 
     def finish(self) -> Infos:
-        begun, self._begun = self._begun, None
-        assert begun is not None
-        return begun()
+        pending, self._pending = self._pending, None
+        assert pending is not None
+        return pending()
 
     def reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> Infos:
         infos: Infos = []
-        self._shared.observations.follow()
-        for place in range(self.size):
-            self.place = place
-            if mask[place]:
-                self._begin(place, infos, seed=seeds[place], options=options)
-                self._shared.clear(place)
+        self._shared.observations.switch_batch()
+        for index in range(self.size):
+            self.index = index
+            if mask[index]:
+                self._reset_one(index, infos, seed=seeds[index], options=options)
+                self._shared.clear(index)
         return infos
 
     def step(self) -> Infos:
-        over = self.over
+        ended = self.ended
         infos: Infos = []
-        place = 0
-        self._shared.observations.follow()
+        index = 0
+        self._shared.observations.switch_batch()
         try:
-            for place, (step, action) in enumerate(
+            for index, (step, action) in enumerate(
                 zip(self._steps, self._shared.actions.rows(), strict=True)
             ):
-                if over[place]:
-                    self._check_over(place)
-                    self._begin(place, infos)
-                elif self._stepped(place, step(action), infos):
-                    self._begin(place, infos)
+                if ended[index]:
+                    self._check_autoreset(index)
+                    self._reset_one(index, infos)
+                elif self._write_step(index, step(action), infos):
+                    self._reset_one(index, infos)
         except BaseException:
-            self.place = place
-            self._shared.observations.keep(place)
+            self.index = index
+            self._shared.observations.copy_previous(index)
             raise
         return infos
 
-    def _check_over(self, place: int) -> None:
+    def _check_autoreset(self, index: int) -> None:
         if not self._next:
             raise RuntimeError(
-                f"environment {place} has ended its episode, and autoreset is disabled: call "
+                f"environment {index} has ended its episode, and autoreset is disabled: call "
                 f"reset(options={{'reset_mask': terminations | truncations}})"
             )
-        self._shared.clear(place)
+        self._shared.clear(index)
 
-    def _stepped(self, place: int, outcome: Any, infos: Infos) -> bool:
+    def _write_step(self, index: int, outcome: Any, infos: Infos) -> bool:
         """Write a step's results; return whether to reset in the same step."""
         shared = self._shared
         try:
-            observation, shared.rewards[place], terminated, truncated, info = outcome
-            shared.terminations[place], shared.truncations[place] = terminated, truncated
+            observation, shared.rewards[index], terminated, truncated, info = outcome
+            shared.terminations[index], shared.truncations[index] = terminated, truncated
         except _INVALID as error:
             expected = "step must return an observation, a number, two booleans and an info"
-            raise self._wrong(place, expected, outcome, error) from error
+            raise self._wrong(index, expected, outcome, error) from error
         if terminated or truncated:
-            self.over[place] = True
+            self.ended[index] = True
             if self._same:
-                shared.finals.write(place, observation)
-                infos.append((place, info, True))
+                shared.finals.write(index, observation)
+                infos.append((index, info, True))
                 return True
-        self._write(place, observation)
+        self._write(index, observation)
         if info:
-            infos.append((place, info, False))
+            infos.append((index, info, False))
         return False
 
-    def _begin(self, place: int, infos: Infos, **arguments: Any) -> None:
-        self._begun_anew(place, self.environments[place].reset(**arguments), infos)
+    def _reset_one(self, index: int, infos: Infos, **arguments: Any) -> None:
+        self._write_reset(index, self.environments[index].reset(**arguments), infos)
 
-    def _begun_anew(self, place: int, outcome: Any, infos: Infos) -> None:
-        self.over[place] = False
+    def _write_reset(self, index: int, outcome: Any, infos: Infos) -> None:
+        self.ended[index] = False
         try:
             observation, info = outcome
         except _INVALID as error:
             expected = "reset must return an observation and an info"
-            raise self._wrong(place, expected, outcome, error) from error
-        self._write(place, observation)
+            raise self._wrong(index, expected, outcome, error) from error
+        self._write(index, observation)
         if info:
-            infos.append((place, info, False))
+            infos.append((index, info, False))
 
-    def _wrong(self, place: int, expected: str, outcome: Any, error: Exception) -> EncodeError:
-        name = self._shared.observations.name(place)
+    def _wrong(self, index: int, expected: str, outcome: Any, error: Exception) -> EncodeError:
+        name = self._shared.observations.name(index)
         return EncodeError(f"{name}: {expected}, not {quoted(outcome)}: {error}")
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
         results = []
-        for place, given in enumerate(arguments):
-            self.place, environment = place, self.environments[place]
+        for index, given in enumerate(arguments):
+            self.index, environment = index, self.environments[index]
             found = None if given is None else environment.get_wrapper_attr(name)
             results.append(found(*given[0], **given[1]) if given and callable(found) else found)
         return results
@@ -203,7 +203,7 @@ class EndpointBatch(Batch):
     def __init__(self, environments: Sequence[Any], shared: Shared, mode: str) -> None:
         super().__init__(environments, shared, mode)
         self._endpoints: list[Endpoint] = [each.endpoint for each in self.environments]
-        self._asked: list[tuple[int, bool]] = []  # pairs of place and whether it resets
+        self._requested: list[tuple[int, bool]] = []  # pairs of index and whether it resets
         self._failed: Exception | None = None  # first error of sending
         seen = shared.observations.value
         if isinstance(seen, np.ndarray):
@@ -212,60 +212,60 @@ class EndpointBatch(Batch):
                     endpoint.write_to(row)
                     self._write = self._write_others
 
-    def _write_others(self, place: int, observation: Any) -> None:
+    def _write_others(self, index: int, observation: Any) -> None:
         """Write an observation unless its endpoint has already written the row."""
-        if not np.may_share_memory(observation, self._shared.observations.value[place]):
-            self._shared.observations.write(place, observation)
+        if not np.may_share_memory(observation, self._shared.observations.value[index]):
+            self._shared.observations.write(index, observation)
 
     def begin_reset(
         self, seeds: Sequence[int | None], options: Mapping[str, Any] | None, mask: Sequence[bool]
     ) -> None:
         check_options(options)
-        self._asked = []
-        for place, endpoint in enumerate(self._endpoints):
-            if mask[place]:
-                self._shared.clear(place)
-                self._ask(place, endpoint.begin_reset, seeds[place], options)
+        self._requested = []
+        for index, endpoint in enumerate(self._endpoints):
+            if mask[index]:
+                self._shared.clear(index)
+                self._request(index, endpoint.begin_reset, seeds[index], options)
 
     def begin_step(self) -> None:
-        self._asked = []
-        for place, (endpoint, action) in enumerate(
+        self._requested = []
+        for index, (endpoint, action) in enumerate(
             zip(self._endpoints, self._shared.actions.rows(), strict=True)
         ):
-            if self.over[place]:
-                self._ask(place, self._reset_over, place)
+            if self.ended[index]:
+                self._request(index, self._reset_ended, index)
             else:
-                self._ask(place, endpoint.begin_step, action)
+                self._request(index, endpoint.begin_step, action)
 
-    def _reset_over(self, place: int) -> None:
-        self._check_over(place)
-        self._endpoints[place].begin_reset(None, None)
+    def _reset_ended(self, index: int) -> None:
+        self._check_autoreset(index)
+        self._endpoints[index].begin_reset(None, None)
 
-    def _ask(self, place: int, begin: Callable[..., None], *arguments: Any) -> None:
+    def _request(self, index: int, begin: Callable[..., None], *arguments: Any) -> None:
         try:
             begin(*arguments)
         except Exception as error:  # `finish` raises it after it has waited for the others
             self._failed = self._failed or error
         else:
-            self._asked.append((place, begin != self._endpoints[place].begin_step))
+            self._requested.append((index, begin != self._endpoints[index].begin_step))
 
     def finish(self) -> Infos:
         infos: Infos = []
         failed, self._failed = self._failed, None
-        asked, self._asked = self._asked, []
-        while asked:
+        requested, self._requested = self._requested, []
+        while requested:
             again: list[tuple[int, bool]] = []
-            for place, begins in asked:
-                endpoint = self._endpoints[place]
+            for index, resets in requested:
+                endpoint = self._endpoints[index]
                 try:
-                    if begins:
-                        self._begun_anew(place, endpoint.finish(), infos)
-                    elif self._stepped(place, endpoint.finish(), infos):
+                    if resets:
+                        self._write_reset(index, endpoint.finish(), infos)
+                    elif self._write_step(index, endpoint.finish(), infos):
                         endpoint.begin_reset(None, None)
-                        again.append((place, True))
+                        again.append((index, True))
                 except Exception as error:
                     failed = failed or error
-            asked = again
+            requested = again
         if failed is not None:
             raise failed
         return infos

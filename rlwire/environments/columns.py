@@ -1,6 +1,6 @@
 """`Columns`: the values of a space for many environments, one array per leaf.
 
-Large batches are lent to callers without a copy, and reused when their arrays have been released.
+Callers borrow large batches without a copy. A batch is reused when its arrays have been released.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Columns:
     """
 
     def __init__(
-        self, space: Any, count: int, allocate: Allocate, what: str, lent: int = 0
+        self, space: Any, count: int, allocate: Allocate, what: str, spare: int = 0
     ) -> None:
         cannot = "which has no array of a fixed size"
 
@@ -41,36 +41,36 @@ class Columns:
             return allocate((count, *leaf.shape), leaf.dtype)
 
         tree = tree_of(space, what, cannot)
-        batches = [[column(leaf) for leaf in tree.leaves] for _ in range(1 + lent)]
+        batches = [[column(leaf) for leaf in tree.leaves] for _ in range(1 + spare)]
         # Numbers of the batch being written and of the one before; in shared memory, as the arrays.
-        turns = allocate((2,), np.dtype(np.int64)) if lent else np.zeros(2, np.int64)
-        self._hold(tree, batches, turns, 0)
-        self._lent: list[list[Callable[[], Any]]] = [[] for _ in batches]  # weak references
-        if lent:
-            _lending.add(self)
+        indices = allocate((2,), np.dtype(np.int64)) if spare else np.zeros(2, np.int64)
+        self._hold(tree, batches, indices, 0)
+        self._loans: list[list[Callable[[], Any]]] = [[] for _ in batches]  # weak references
+        if spare:
+            _borrowable.add(self)
 
     def _hold(
-        self, tree: Tree, batches: list[list[NDArray[Any]]], turns: NDArray[Any], start: int
+        self, tree: Tree, batches: list[list[NDArray[Any]]], indices: NDArray[Any], start: int
     ) -> None:
-        self._tree, self._batches, self._turns, self._start = tree, batches, turns, start
+        self._tree, self._batches, self._indices, self._start = tree, batches, indices, start
         self._now = -1
-        self.follow()
+        self.switch_batch()
 
-    def write(self, place: int, value: Any) -> None:
+    def write(self, index: int, value: Any) -> None:
         """Store an environment's value; EncodeError for what Gymnasium's vectors refuse."""
-        if self._lone is not None:
-            if not assign(self._lone, place, value):
-                self._convert(self._tree.leaves[0], self._lone, place, value)
+        if self._only is not None:
+            if not assign(self._only, index, value):
+                self._convert(self._tree.leaves[0], self._only, index, value)
             return
         try:
             parts = self._tree.parts(value)
         except EncodeError as error:
-            raise EncodeError(f"{self.name(place)}: {error.reason}") from None
+            raise EncodeError(f"{self.name(index)}: {error.reason}") from None
         for leaf, array, part in zip(self._tree.leaves, self._arrays, parts, strict=True):
-            if not assign(array, place, part):
-                self._convert(leaf, array, place, part)
+            if not assign(array, index, part):
+                self._convert(leaf, array, index, part)
 
-    def _convert(self, leaf: Leaf, array: NDArray[Any], place: int, value: Any) -> None:
+    def _convert(self, leaf: Leaf, array: NDArray[Any], index: int, value: Any) -> None:
         try:
             given = np.asanyarray(value)
         except ValueError:  # lists of different lengths
@@ -78,29 +78,29 @@ class Columns:
         if given.shape != array.shape[1:] or not np.can_cast(given.dtype, array.dtype, "same_kind"):
             whose = f"{self._tree.what}, {leaf.where}" if leaf.keys else self._tree.what
             raise EncodeError(
-                f"{self.name(place)}: {whose} must be {array.dtype} of shape {array.shape[1:]}, as "
+                f"{self.name(index)}: {whose} must be {array.dtype} of shape {array.shape[1:]}, as "
                 f"{leaf.space} says, not {given.dtype} of shape {given.shape}: {quoted(value)}"
             )
-        array[place] = given
+        array[index] = given
 
-    def name(self, place: int) -> str:
+    def name(self, index: int) -> str:
         """Return an environment's number in the whole vector, for errors."""
-        return f"environment {self._start + place}"
+        return f"environment {self._start + index}"
 
     def part(self, start: int, end: int) -> Columns:
         """Return the rows of environments `start` to `end`, renumbered from 0."""
         part = object.__new__(Columns)
         batches = [[array[start:end] for array in arrays] for arrays in self._batches]
-        part._hold(self._tree, batches, self._turns, self._start + start)
+        part._hold(self._tree, batches, self._indices, self._start + start)
         return part
 
-    def read(self, place: int) -> Any:
+    def read(self, index: int) -> Any:
         """Return a copy of one environment's value."""
-        return self._tree.build(copy.copy(array[place]) for array in self._arrays)
+        return self._tree.build(copy.copy(array[index]) for array in self._arrays)
 
     def rows(self) -> Iterator[Any]:
         columns = [array if array.ndim == 1 else array.copy() for array in self._arrays]
-        if self._tree.lone:
+        if self._tree.is_leaf:
             return iter(columns[0])
         return map(self._tree.build, zip(*columns, strict=True))
 
@@ -119,58 +119,58 @@ class Columns:
     def snapshot(self) -> Any:
         return self._tree.build(map(np.copy, self._arrays))
 
-    def turn(self) -> None:
-        """Choose the batch to write: one without live arrays, or batch 0, which is never lent."""
+    def choose_batch(self) -> None:
+        """Choose the batch to write: one without live arrays, or 0, which is never borrowed."""
         if len(self._batches) == 1:
             return
-        before = int(self._turns[0])
+        before = int(self._indices[0])
         others = (each for each in range(1, len(self._batches)) if each != before)
-        chosen = next((each for each in others if not self._held(each)), 0)
-        self._lent[chosen] = []
-        self._turns[:] = chosen, before
-        self.follow()
+        chosen = next((each for each in others if not self._borrowed(each)), 0)
+        self._loans[chosen] = []
+        self._indices[:] = chosen, before
+        self.switch_batch()
 
-    def follow(self) -> None:
-        """Switch to the batch that `turn` chose, possibly in another process."""
-        now = int(self._turns[0])
+    def switch_batch(self) -> None:
+        """Switch to the batch that `choose_batch` chose, possibly in another process."""
+        now = int(self._indices[0])
         if now != self._now:
             self._now, self._arrays = now, self._batches[now]
-            self._lone = self._arrays[0] if self._tree.lone else None
+            self._only = self._arrays[0] if self._tree.is_leaf else None
             self.value: Any = self._tree.build(self._arrays)
 
-    def keep(self, start: int = 0) -> None:
+    def copy_previous(self, start: int = 0) -> None:
         """Copy the values of environments `start` and up from the previous batch."""
-        self.follow()
-        before = self._batches[self._turns[1]]
+        self.switch_batch()
+        before = self._batches[self._indices[1]]
         if before is not self._arrays:
             for array, old in zip(self._arrays, before, strict=True):
                 array[start:] = old[start:]
 
-    def lend(self) -> Any:
+    def borrow(self) -> Any:
         """Return `value` in memory that is not written as long as any of its arrays lives."""
         if not self._now:
             return self.snapshot()
         # Arrays derived from these keep them alive through the buffer protocol.
         views = [array.view() for array in self._arrays]
-        self._lent[self._now] += map(ref, views)
+        self._loans[self._now] += map(ref, views)
         return self._tree.build(np.asarray(memoryview(view)) for view in views)
 
-    def _held(self, batch: int) -> bool:
-        return any(view() is not None for view in self._lent[batch])
+    def _borrowed(self, batch: int) -> bool:
+        return any(view() is not None for view in self._loans[batch])
 
-    def give_up(self) -> None:
+    def retire_borrowed(self) -> None:
         """Never reuse batches with live arrays: a forked process shares them."""
         for batch in range(1, len(self._batches)):
-            if self._held(batch):
-                self._lent[batch] = [lambda: True]
+            if self._borrowed(batch):
+                self._loans[batch] = [lambda: True]
 
 
-_lending: WeakSet[Columns] = WeakSet()
+_borrowable: WeakSet[Columns] = WeakSet()
 
 
 def _before_fork() -> None:
-    for columns in list(_lending):
-        columns.give_up()
+    for columns in list(_borrowable):
+        columns.retire_borrowed()
 
 
 if hasattr(os, "register_at_fork"):

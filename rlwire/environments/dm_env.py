@@ -99,7 +99,7 @@ def _spec(leaf: Leaf, name: str) -> Any:
     if leaf.text is not None:
         return dm_specs.StringArray((), name=name)
     low, high = np.asarray(leaf.low), np.asarray(leaf.high)
-    if hasattr(leaf.space, "n") and leaf.lone and low == 0:
+    if hasattr(leaf.space, "n") and leaf.is_scalar and low == 0:
         return dm_specs.DiscreteArray(int(high) + 1, leaf.dtype, name)
     kind = leaf.dtype.kind
     if kind == "b" or (kind == "f" and np.isneginf(low).all() and np.isposinf(high).all()):

@@ -28,14 +28,14 @@ class Driven:
         observation_space, action_space: a Gymnasium space or dm_env's specs.
         reward_space: dm_env's specs of rewards; None for a number.
         discount_space: dm_env's specs of discounts, or None.
-        takes_seed: whether `reset` uses its arguments.
+        accepts_seed: whether `reset` uses its arguments.
         owned: whether `drive` made the environment, so that its caller closes it.
     """
 
     agents: tuple[Any, ...] = ()
     reward_space: Any = None
     discount_space: Any = None
-    takes_seed = True
+    accepts_seed = True
     owned = False
 
     def __init__(self, environment: Any, name: str) -> None:
@@ -89,7 +89,7 @@ class Driven:
             )
         if self.reward_space is not None:
             reward = tree_of(self.reward_space, "the reward", f"which {protocol} cannot carry")
-            if not reward.lone or reward.leaves[0].shape or reward.leaves[0].text:
+            if not reward.is_leaf or reward.leaves[0].shape or reward.leaves[0].text:
                 raise EncodeError(
                     f"{self.name} has rewards {self.reward_space}, {protocol} carries a number: "
                     f"wrap the environment, or serve it over dm_env_rpc"
@@ -100,7 +100,7 @@ class Driven:
 class _DmEnv(Driven):
     """Wraps a `dm_env.Environment`; infos have ``discount``, those of resets also ``reward``."""
 
-    takes_seed = False
+    accepts_seed = False
 
     def _read_spaces(self) -> None:
         self.observation_space = self.environment.observation_spec()
@@ -210,25 +210,25 @@ def _name_of(environment: Any) -> str:
 
 
 def maker(
-    thing: Any, env_kwargs: Mapping[str, Any] | None = None
+    target: Any, env_kwargs: Mapping[str, Any] | None = None
 ) -> tuple[Any, Callable[[], Any] | None]:
     """Return an environment and None, or None and a function that makes environments."""
-    if isinstance(thing, str):
-        thing = load_environment(thing)
-    made = is_environment(thing) and not isinstance(thing, type)
-    if made or not callable(thing):
+    if isinstance(target, str):
+        target = load_environment(target)
+    made = is_environment(target) and not isinstance(target, type)
+    if made or not callable(target):
         if env_kwargs:
             raise ValueError(
                 f"env_kwargs ({', '.join(env_kwargs)}) need a class or function that makes "
-                f"environments, not an instance of {type(thing).__name__}"
+                f"environments, not an instance of {type(target).__name__}"
             )
-        return thing, None
-    return None, functools.partial(thing, **env_kwargs) if env_kwargs else thing
+        return target, None
+    return None, functools.partial(target, **env_kwargs) if env_kwargs else target
 
 
-def drive(thing: Any, env_kwargs: Mapping[str, Any] | None = None) -> Driven:
+def drive(target: Any, env_kwargs: Mapping[str, Any] | None = None) -> Driven:
     """Wrap an environment, or one that a factory or name makes."""
-    environment, make = maker(thing, env_kwargs)
+    environment, make = maker(target, env_kwargs)
     if make is None:
         return driver_of(environment)
     environment = make()
@@ -282,7 +282,7 @@ class Game:
     def __init__(self, environment: Driven, seed: int | None) -> None:
         self.environment = environment
         self.total = 0.0
-        self.over = self.terminated = self.truncated = False
+        self.ended = self.terminated = self.truncated = False
         self._seed = seed
         self._fit = fitting(environment.action_space, "the action")
 
@@ -290,7 +290,7 @@ class Game:
         seed, self._seed = self._seed, None
         observation, _ = self.environment.reset(seed)
         self.total = 0.0
-        self.over = self.terminated = self.truncated = False
+        self.ended = self.terminated = self.truncated = False
         return _observed(observation)
 
     def step(self, action: Any) -> tuple[Any, float]:
@@ -306,7 +306,7 @@ class Game:
             raise EncodeError(f"the reward must be one number, not {quoted(reward)}") from None
         self.total += reward
         self.terminated, self.truncated = bool(terminated), bool(truncated)
-        self.over = self.terminated or self.truncated
+        self.ended = self.terminated or self.truncated
         return _observed(observation), reward
 
 

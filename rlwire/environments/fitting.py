@@ -27,7 +27,7 @@ def fitting(space: Any, what: str, *, within: bool | None = None) -> Fit:
     fits = [
         _leaf(leaf, f"{what}, {leaf.where}" if leaf.keys else what, within) for leaf in tree.leaves
     ]
-    if tree.lone:
+    if tree.is_leaf:
         return fits[0]
     return lambda value: tree.build(
         fit(part) for fit, part in zip(fits, tree.parts(value), strict=True)
@@ -35,7 +35,7 @@ def fitting(space: Any, what: str, *, within: bool | None = None) -> Fit:
 
 
 def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
-    wanted, shape, lone = leaf.dtype, leaf.shape, leaf.lone
+    wanted, shape, is_scalar = leaf.dtype, leaf.shape, leaf.is_scalar
     bounds = np.iinfo(wanted) if wanted.kind in "iu" else None
     if within is None:
         within = leaf.text is not None or any(
@@ -72,7 +72,7 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
     def fit(value: Any) -> Any:
         if leaf.text is None:
             value = numbers(value)
-            if lone:
+            if is_scalar:
                 value = value[()]
         elif leaf.text is str and not shape and not isinstance(value, str):
             raise EncodeError(f"{what} must be text, not {quoted(value)}")
@@ -80,7 +80,7 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
             raise EncodeError(f"{what} must be of {leaf.space}, not {quoted(value)}")
         return value
 
-    return fit if lone or within or leaf.text is not None else numbers
+    return fit if is_scalar or within or leaf.text is not None else numbers
 
 
 def plain(value: Any) -> Any:

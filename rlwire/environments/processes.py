@@ -101,16 +101,16 @@ class WorkerPart:
     recipe: Callable[[], Shared]
     mode: str
     context: Any
-    first: int  # number of the first environment
+    start: int  # number of the first environment
     spin: float = 0.0  # seconds that the worker spins
-    patience: float = 0.0  # seconds that the caller spins
+    caller_spin: float = 0.0  # seconds that the caller spins
 
     def __post_init__(self) -> None:
         self.size = len(self.makes)
         self._process: BaseProcess | None = None
         self._socket: socket.socket | None = None
         self._stderr = ""  # the file that has it until the first reply
-        self._asked = b""
+        self._requested = b""
         self._reset: tuple[Any, ...] = ()  # arguments of the last one
         self._busy = False  # whether a reply is pending
         self._replaced = False  # whether the process is another's successor, without a reply yet
@@ -128,23 +128,24 @@ class WorkerPart:
             self.close()
             self._start()
         self._reset = list(seeds), options, [bool(each) for each in mask]
-        self._ask(_RESET, self._reset)
+        self._request(_RESET, self._reset)
 
     def begin_step(self) -> None:
-        self._asked, self._busy = _STEP, True
+        self._requested, self._busy = _STEP, True
         with contextlib.suppress(OSError):  # the process died; `finish` reports it
-            self._here.sendall(_STEP)
+            self._open_socket.sendall(_STEP)
 
     def finish(self) -> Infos:
         try:
-            found = self._answer()
+            found = self._reply()
         except OSError:
             return self._replace()
-        return [(place, _codec.decode(info), last) for place, info, last in found or ()]
+        return [(index, _codec.decode(info), last) for index, info, last in found or ()]
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
-        self._ask(_CALL, [name, [each and [list(each[0]), dict(each[1])] for each in arguments]])
-        found: list[Any] = self._answer()
+        plain = [each and [list(each[0]), dict(each[1])] for each in arguments]
+        self._request(_CALL, [name, plain])
+        found: list[Any] = self._reply()
         return found
 
     def close(self) -> None:
@@ -175,34 +176,34 @@ class WorkerPart:
         self._socket = self._process = None
 
     @property
-    def _here(self) -> socket.socket:
+    def _open_socket(self) -> socket.socket:
         if self._socket is None:
             raise ConnectionClosed(f"the process of environments {self._which} has been closed")
         return self._socket
 
     @property
     def _which(self) -> str:
-        return f"{self.first} to {self.first + self.size - 1}"
+        return f"{self.start} to {self.start + self.size - 1}"
 
     def _start(self) -> None:
         with contextlib.suppress(OSError):  # without a folder for it, stderr is not kept
             handle, self._stderr = tempfile.mkstemp(prefix="rlwire-stderr-")
             os.close(handle)
-        here, there = socket.socketpair()
+        own_end, worker_end = socket.socketpair()
         process = self.context.Process(
             target=_work,
-            args=(there, here, self.makes, self.recipe, self.mode, self.spin, self._stderr),
+            args=(worker_end, own_end, self.makes, self.recipe, self.mode, self.spin, self._stderr),
             name=f"rlwire environments {self._which}",
             daemon=True,
         )
-        with there, on_error(here.close), on_error(self._last_lines):
+        with worker_end, on_error(own_end.close), on_error(self._last_lines):
             process.start()
-        self._process, self._socket = process, here
+        self._process, self._socket = process, own_end
         with on_error(self.close):
-            with contextlib.suppress(OSError):  # the process died; `_answer` reports it
-                self._socket = _shared(here, server_side=False, spin=self.patience)
+            with contextlib.suppress(OSError):  # the process died; `_reply` reports it
+                self._socket = _shared(own_end, server_side=False, spin=self.caller_spin)
             try:
-                self._answer()  # waits until the environments are made
+                self._reply()  # waits until the environments are made
             except ConnectionClosed:
                 raise PeerError(self._cause()) from None
 
@@ -240,17 +241,17 @@ class WorkerPart:
         self._start()
         self._replaced = True
         died: dict[str, Any] = {"died": True}
-        if self._asked == _RESET:
+        if self._requested == _RESET:
             seeds, options, mask = self._reset
-            lost = [(place, died, False) for place, asked in enumerate(mask) if not asked]
+            lost = [(index, died, False) for index, requested in enumerate(mask) if not requested]
             return lost + self._reset_all(seeds, options)
         shared = self.shared
-        shared.observations.keep()
+        shared.observations.copy_previous()
         same = self.mode == "SameStep"
-        infos: Infos = [(place, died, same) for place in range(self.size)]
+        infos: Infos = [(index, died, same) for index in range(self.size)]
         if same:
-            for place in range(self.size):
-                shared.finals.write(place, shared.observations.read(place))
+            for index in range(self.size):
+                shared.finals.write(index, shared.observations.read(index))
             infos += self._reset_all([None] * self.size, None)
         shared.rewards[:] = 0.0
         shared.terminations[:] = False
@@ -261,33 +262,33 @@ class WorkerPart:
         self.begin_reset(seeds, options, [True] * self.size)
         return self.finish()
 
-    def _ask(self, what: bytes, value: Any) -> None:
+    def _request(self, what: bytes, value: Any) -> None:
         framed = _framed(value)
-        self._asked, self._busy = what, True
+        self._requested, self._busy = what, True
         with contextlib.suppress(OSError):
-            self._here.sendall(what + framed)
+            self._open_socket.sendall(what + framed)
 
-    def _answer(self) -> Any:
-        here = self._here
+    def _reply(self) -> Any:
+        sock = self._open_socket
         try:
-            answer = _one(here)
-            if answer == _DONE:
+            reply = _one(sock)
+            if reply == _DONE:
                 self._busy = self._replaced = False
                 return None
-            value: Any = _read(here) if answer else None
+            value: Any = _read(sock) if reply else None
         except OSError:
-            answer = b""
+            reply = b""
         self._busy = False
-        if not answer:
+        if not reply:
             raise ConnectionClosed(
                 f"the process of environments {self._which} died; the next step or reset starts "
                 f"another"
             )
         self._replaced = False
-        if answer == _MORE:
+        if reply == _MORE:
             return value
-        place, kind, text, trace = value
-        failed = f"environment {self.first + place} failed in its process"
+        index, kind, text, trace = value
+        failed = f"environment {self.start + index} failed in its process"
         logger.error("%s:\n%s", failed, trace)
         raise PeerError(f"{failed}: {kind}: {text}")
 
@@ -331,8 +332,8 @@ def _exactly(sock: socket.socket, size: int) -> bytearray:
 
 
 def _work(
-    there: socket.socket,
-    here: socket.socket,
+    worker_end: socket.socket,
+    own_end: socket.socket,
     makes: Sequence[Make],
     recipe: Callable[[], Shared],
     mode: str,
@@ -340,12 +341,12 @@ def _work(
     stderr: str,
 ) -> None:
     """Make the environments and serve requests until the socket is closed."""
-    here.close()  # a forked copy would keep the socket open
+    own_end.close()  # a forked copy would keep the socket open
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program handles Ctrl-C
     with (
         contextlib.ExitStack() as undo,
         contextlib.suppress(ConnectionError),
-        _shared(there, server_side=True, spin=spin) as there,
+        _shared(worker_end, server_side=True, spin=spin) as worker_end,
     ):
         show = _keep_stderr(stderr)
         undo.callback(show)
@@ -355,35 +356,35 @@ def _work(
                 environments.append(undo.enter_context(contextlib.closing(make())))
             batch = Batch(environments, recipe(), mode)
             if mode == "NextStep":
-                batch.over = [True] * batch.size  # a replacement starts with resets
+                batch.ended = [True] * batch.size  # a replacement starts with resets
         except BaseException as error:  # also SystemExit
-            _fail(there, len(environments), error)
+            _fail(worker_end, len(environments), error)
             return
-        there.sendall(_DONE)
+        worker_end.sendall(_DONE)
         replied = False
-        while what := _one(there):
+        while what := _one(worker_end):
             try:
                 if what == _STEP:
                     infos = batch.step()
                 elif what == _RESET:
-                    infos = batch.reset(*_read(there))
+                    infos = batch.reset(*_read(worker_end))
                 else:
-                    there.sendall(_MORE + _framed(batch.call(*_read(there))))
+                    worker_end.sendall(_MORE + _framed(batch.call(*_read(worker_end))))
                     continue
-                sent = [[place, _codec.encode(info), last] for place, info, last in infos]
-                answer = _MORE + _framed(sent) if sent else _DONE
+                sent = [[index, _codec.encode(info), last] for index, info, last in infos]
+                reply = _MORE + _framed(sent) if sent else _DONE
             except BaseException as error:
-                _fail(there, batch.place, error)
+                _fail(worker_end, batch.index, error)
                 continue
             if not replied:
                 show()
                 replied = True
-            there.sendall(answer)
+            worker_end.sendall(reply)
 
 
-def _fail(there: socket.socket, place: int, error: BaseException) -> None:
+def _fail(worker_end: socket.socket, index: int, error: BaseException) -> None:
     trace = encodable("".join(traceback.format_exception(error)))
-    there.sendall(_FAILED + _framed([place, type(error).__name__, text_of(error), trace]))
+    worker_end.sendall(_FAILED + _framed([index, type(error).__name__, text_of(error), trace]))
 
 
 def _keep_stderr(path: str) -> Callable[[], None]:

@@ -29,7 +29,7 @@ class Leaf:
         shape: shape of its arrays; -1 for a size that varies.
         dtype: dtype of its arrays; of text, NumPy's str or, for Python's str, object.
         low, high: bounds of the numbers; None if unknown.
-        lone: whether a value without dimensions is a NumPy scalar instead of an array.
+        is_scalar: whether a value without dimensions is a NumPy scalar instead of an array.
         text: str or bytes for text, None for numbers.
     """
 
@@ -40,7 +40,7 @@ class Leaf:
     dtype: np.dtype[Any]
     low: Any = None
     high: Any = None
-    lone: bool = False
+    is_scalar: bool = False
     text: type | None = None
 
     @property
@@ -56,7 +56,7 @@ class Leaf:
             return False
         return True
 
-    def nothing(self) -> Any:
+    def default_value(self) -> Any:
         """Return the value nearest to zero, or the shortest text, as a new object."""
         if hasattr(self.space, "character_list"):
             return "".join(self.space.character_list[:1]) * self.space.min_length
@@ -66,7 +66,7 @@ class Leaf:
         if self.low is not None or self.high is not None:
             array = np.clip(array, self.low, self.high)
         number = np.asarray(array, self.dtype)
-        return number[()] if self.lone else number
+        return number[()] if self.is_scalar else number
 
 
 class _Branch:
@@ -118,16 +118,16 @@ class Tree:
     Attributes:
         what: name for errors, such as ``the observation``.
         leaves: the leaves, in the space's order.
-        lone: whether the space is a single leaf.
-        placed: whether the space is a sequence.
+        is_leaf: whether the space is a single leaf.
+        is_sequence: whether the space is a sequence.
     """
 
     def __init__(self, root: _Node, what: str) -> None:
         self._root = root
         self.what = what
         self.leaves = list(_leaves(root))
-        self.lone = isinstance(root, Leaf)
-        self.placed = isinstance(root, _Branch) and root.make is not None
+        self.is_leaf = isinstance(root, Leaf)
+        self.is_sequence = isinstance(root, _Branch) and root.make is not None
 
     def parts(self, value: Any) -> list[Any]:
         """Split a value into parts, one per leaf; EncodeError if its structure differs."""
@@ -149,14 +149,14 @@ class Tree:
         return _build(self._root, iter(parts))
 
     def contains(self, value: Any) -> bool:
-        if self.lone:
+        if self.is_leaf:
             return self.leaves[0].contains(value)
         pairs = zip(self.leaves, self.parts(value), strict=True)
         return all(leaf.contains(part) for leaf, part in pairs)
 
-    def nothing(self) -> Any:
+    def default_value(self) -> Any:
         """Return the value nearest to zero, as an action the best guess at a no-op."""
-        return self.build(leaf.nothing() for leaf in self.leaves)
+        return self.build(leaf.default_value() for leaf in self.leaves)
 
 
 def tree_of(space: Any, what: str, cannot: str, sequences: bool = False) -> Tree:
@@ -179,18 +179,18 @@ def _of_space(space: Any, what: str, cannot: str, sequences: bool = False) -> Tr
         if isinstance(space, spaces.Dict):
             return _Branch({key: node(each, (*keys, key)) for key, each in space.items()})
         if isinstance(space, spaces.Tuple):
-            children = {place: node(each, (*keys, place)) for place, each in enumerate(space)}
+            children = {index: node(each, (*keys, index)) for index, each in enumerate(space)}
             return _Branch(children, tuple)
         if sequences and isinstance(space, spaces.Sequence):
             inner = node(space.feature_space, keys)
             if isinstance(inner, Leaf):
-                return replace(inner, space=space, shape=(-1, *inner.shape), lone=False)
+                return replace(inner, space=space, shape=(-1, *inner.shape), is_scalar=False)
         text = text_of(space, spaces)
         if text is not None:
             return Leaf(text, keys, "", (), np.dtype(str), text=str)
         if isinstance(space, spaces.Discrete):
             low, high = int(space.start), int(space.start) + int(space.n) - 1
-            return Leaf(space, keys, "", (), space.dtype, low, high, lone=True)
+            return Leaf(space, keys, "", (), space.dtype, low, high, is_scalar=True)
         if isinstance(space, spaces.Box):
             bounds = space.low, space.high
         elif isinstance(space, spaces.MultiDiscrete):
@@ -237,7 +237,7 @@ def _of_spec(spec: Any, what: str, cannot: str) -> Tree:
         if isinstance(spec, Mapping):
             return _Branch({key: node(each, (*keys, key)) for key, each in spec.items()})
         if isinstance(spec, Sequence) and not isinstance(spec, (str, bytes)):
-            children = {place: node(each, (*keys, place)) for place, each in enumerate(spec)}
+            children = {index: node(each, (*keys, index)) for index, each in enumerate(spec)}
             return _Branch(children, getattr(type(spec), "_make", type(spec)))
         raise EncodeError(
             f"{what} has a {type(spec).__name__}{_at(keys)} instead of a dm_env spec, {cannot}"

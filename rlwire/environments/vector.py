@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 Part = Batch | WorkerPart
 NumberedInfos = list[tuple[int, dict[str, Any]]]
 
-LARGE = 131072  # bytes: workers' batches of observations of this size and more are not copied
-LENT = 3  # batches to lend: one is being written, and programs often keep two
+BORROW_SIZE = 131072  # bytes: workers' batches of observations of this size and more are not copied
+SPARE = 3  # batches to lend: one is being written, and programs often keep two
 
 
 class VectorEnvironment(gymnasium.vector.VectorEnv):
@@ -92,7 +92,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         """
         count = self.num_envs
         if seed is None or isinstance(seed, (int, np.integer)):
-            seeds = [None if seed is None else int(seed) + place for place in range(count)]
+            seeds = [None if seed is None else int(seed) + index for index in range(count)]
         else:
             seeds = [None if each is None else operator.index(each) for each in seed]
         if len(seeds) != count:
@@ -109,8 +109,8 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         if not mask.all():
             self._check_done()
         self._doing = "reset"
-        self._shared.observations.turn()
-        self._shared.observations.keep()
+        self._shared.observations.choose_batch()
+        self._shared.observations.copy_previous()
         try:
             for start, part in self._parts:
                 end = start + part.size
@@ -143,14 +143,14 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
 
     def _observations(self) -> Any:
         observations = self._shared.observations
-        return observations.lend() if self.copies else observations.value
+        return observations.borrow() if self.copies else observations.value
 
     def advance(self, actions: Any) -> NumberedInfos:
         """Step all environments; return pairs of number and info, without empty infos."""
         self._check_done()
         self._shared.actions.fill(actions)
         self._doing = "step"
-        self._shared.observations.turn()
+        self._shared.observations.choose_batch()
         for _, part in self._parts:
             part.begin_step()
         return self._finish()
@@ -177,11 +177,11 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
             except Exception as error:
                 failed = failed or error
                 continue
-            for place, info, last in found:
+            for index, info, last in found:
                 if last:
-                    observation = self._shared.finals.read(start + place)
+                    observation = self._shared.finals.read(start + index)
                     info = {"final_obs": observation, "final_info": info}
-                infos.append((start + place, info))
+                infos.append((start + index, info))
         self._doing = ""
         if failed is not None:
             raise failed
@@ -189,28 +189,28 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
 
     def _infos(self, found: NumberedInfos) -> dict[str, Any]:
         infos: dict[str, Any] = {}
-        for place, info in found:
+        for index, info in found:
             try:
-                infos = self._add_info(infos, info, place)
+                infos = self._add_info(infos, info, index)
             except Exception as error:
-                infos = self._add_entries(infos, info, place, error)
+                infos = self._add_entries(infos, info, index, error)
         return infos
 
     def _add_entries(
-        self, infos: dict[str, Any], info: Any, place: int, error: Exception
+        self, infos: dict[str, Any], info: Any, index: int, error: Exception
     ) -> dict[str, Any]:
         """Add the entries that fit those of other environments, one by one; log the rest once."""
         if not self._logged:
             self._logged = True
             logger.warning(
                 "environment %d: an entry of its info is left out, it does not fit the others': %s",
-                place, shown(text_of(error)),
+                index, shown(text_of(error)),
             )  # fmt: skip
         for key, value in info.items() if isinstance(info, Mapping) else ():
             last = key == "final_info" and isinstance(value, Mapping)
             for each in [{name: value[name]} for name in value] if last else [value]:
                 with contextlib.suppress(Exception):
-                    infos = self._add_info(infos, {key: each}, place)
+                    infos = self._add_info(infos, {key: each}, index)
         return infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -218,11 +218,11 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         return self.call_some(range(self.num_envs), name, *args, **kwargs)
 
     def call_some(
-        self, places: Iterable[int], name: str, *args: Any, **kwargs: Any
+        self, indices: Iterable[int], name: str, *args: Any, **kwargs: Any
     ) -> tuple[Any, ...]:
         """Return an attribute of some environments; if it is callable, call it."""
-        chosen = list(places)
-        return self._call(name, {place: (args, kwargs) for place in chosen}, chosen)
+        chosen = list(indices)
+        return self._call(name, {index: (args, kwargs) for index in chosen}, chosen)
 
     def _call(
         self, name: str, given: Mapping[int, Arguments], chosen: Sequence[int]
@@ -237,7 +237,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
             self._doing = ""
             raise
         self._doing = ""
-        return tuple(results[place] for place in chosen)
+        return tuple(results[index] for index in chosen)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         return self.call(name)
@@ -309,10 +309,10 @@ def local(
     first.close()
     chosen = multiprocessing.get_context(context)
     size = Memory.measured(lambda cut: Columns(spaces[0], count, cut, "the observation"))
-    # Programs may write to lent arrays; without autoreset, a partial reset reads them again.
-    lends = copy and mode is not AutoresetMode.DISABLED and size >= LARGE
-    lent = LENT if lends else 0
-    make = functools.partial(Shared.of, *spaces, count, lent=lent)
+    # Programs may write to borrowed arrays; without autoreset, a partial reset reads them again.
+    lend = copy and mode is not AutoresetMode.DISABLED and size >= BORROW_SIZE
+    spare = SPARE if lend else 0
+    make = functools.partial(Shared.of, *spaces, count, spare=spare)
     block = chosen.RawArray("B", Memory.measured(make))
     shared = make(Memory(block))
     shares = workers + own
@@ -350,13 +350,13 @@ def _together(
     with contextlib.ExitStack() as undo:
         environments = _made(makes, undo)
         first = environments[0]
-        for place, other in enumerate(environments):
+        for index, other in enumerate(environments):
             for what in ("observation_space", "action_space"):
                 one, another = getattr(first, what), getattr(other, what)
                 if one != another:
                     raise EncodeError(
                         f"all environments of a vector must have the same {what}: environment 0 "
-                        f"has {one}, environment {place} has {another}"
+                        f"has {one}, environment {index} has {another}"
                     )
         shared = Shared.of(first.observation_space, first.action_space, len(environments))
         batch = kind(environments, shared, mode.value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlwire.environments.called import Caller, Callers, Turn, total_reward
+from rlwire.environments.callers import ActionRequest, Caller, Callers, total_reward
 from rlwire.environments.driver import opened
 from rlwire.environments.trees import tree_of
 from rlwire.errors import EncodeError, RemoteProtocolError, describe, optional, quoted
@@ -51,7 +51,7 @@ def listen(
     if action_space is None:
         raise ValueError("openpi has no messages for spaces: pass action_space= or like=")
     actions = tree_of(action_space, "the action", "which openpi's actions cannot carry")
-    if not actions.lone:
+    if not actions.is_leaf:
         raise EncodeError(
             f"openpi encodes an action as one array, but the action space is {action_space}; wrap "
             f"the environment so that it is a Box, Discrete, MultiDiscrete, MultiBinary or Text"
@@ -76,7 +76,7 @@ def listen(
 
 
 class OpenpiCaller(Caller):
-    attention = 5.0  # openpi's own client closes 20 s after an unanswered ping
+    poll_interval = 5.0  # openpi's own client closes 20 s after an unanswered ping
 
     def __init__(
         self, metadata: dict[str, Any], single: bool, connection: Connection, callers: Callers
@@ -86,7 +86,7 @@ class OpenpiCaller(Caller):
         self._begins = True
         connection.send(metadata)
 
-    def turn(self) -> Turn:
+    def receive_request(self) -> ActionRequest:
         while True:
             try:
                 given = self.receive()
@@ -108,9 +108,9 @@ class OpenpiCaller(Caller):
             self.connection.send(Failure(describe(error)))
             raise RemoteProtocolError(str(error)) from error
         begins, self._begins = self._begins, terminated or truncated
-        return Turn(observation, None if begins else reward, terminated, truncated, info)
+        return ActionRequest(observation, None if begins else reward, terminated, truncated, info)
 
-    def act(self, action: Any) -> None:
+    def send_action(self, action: Any) -> None:
         actions = np.asarray(action)
         self.connection.send({"actions": actions[None] if self._single else actions})
 
@@ -135,16 +135,16 @@ def play(
             while True:
                 given = observation if isinstance(observation, dict) else {OBSERVATION: observation}
                 answer = policy.infer({**given, **about})
-                if game.over:
+                if game.ended:
                     break
                 reward = 0.0
                 for action in _chunk(answer):
                     observation, got = game.step(action)
                     reward += got
-                    if game.over:
+                    if game.ended:
                         break
                 about = {"reward": reward}
-                if game.over:
+                if game.ended:
                     flags = {"terminated": game.terminated, "truncated": game.truncated}
                     about |= {name: True for name, flag in flags.items() if flag}
             totals.append(game.total)

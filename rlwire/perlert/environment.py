@@ -402,7 +402,7 @@ class Simulation:
 
     def default(self, key: str) -> Any:
         """Return the action nearest to zero, newly made: an environment may write into it."""
-        return self._texts[key].action.nothing()
+        return self._texts[key].action.default_value()
 
     def close(self) -> None:
         self._driven.close()

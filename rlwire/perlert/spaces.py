@@ -133,9 +133,9 @@ class SpaceText:
                     f"it in {space}"
                 )
         self.contains = self._tree.contains
-        self.nothing = self._tree.nothing
+        self.default_value = self._tree.default_value
         self._leaves = [_TextLeaf(leaf, what, finite=not named) for leaf in self._tree.leaves]
-        self._lone = self._leaves[0] if self._tree.lone else None
+        self._lone = self._leaves[0] if self._tree.is_leaf else None
         self._by_name = {leaf.name: leaf for leaf in self._leaves}
         if len(self._by_name) < len(self._leaves):
             raise EncodeError(f"{what} has two items with the same name: {space}")
@@ -222,7 +222,7 @@ class _TextLeaf:
                     f"{what} is text that may contain : ; , =, which PERLERT reserves; restrict "
                     f"the charset of {leaf.space}"
                 )
-        elif leaf.lone and leaf.dtype.kind in "iu" and not leaf.shape:
+        elif leaf.is_scalar and leaf.dtype.kind in "iu" and not leaf.shape:
             self.prepare, self.read = self._prepare_integer, self._read_integer
         elif leaf.dtype.kind in "biuf" and -1 not in leaf.shape:
             self.size = math.prod(leaf.shape)

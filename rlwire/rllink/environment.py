@@ -81,12 +81,12 @@ def play(
         while len(totals) < episodes:
             observation = game.reset()
             collector.reset(observation)
-            while not game.over:
+            while not game.ended:
                 action, outputs = acted(act(observation, weights))
                 observation, reward = game.step(action)
                 ended = game.terminated, game.truncated
                 collector.step(action, observation, reward, *ended, outputs=outputs)
-                last = game.over and len(totals) == episodes - 1
+                last = game.ended and len(totals) == episodes - 1
                 if collector.full or last:
                     try:
                         # Of the document's messages, only this one brings weights.
@@ -98,7 +98,7 @@ def play(
                         if lost > _RECONNECTS or last:
                             raise
                         collector, weights = _rejoin(client, steps, by_episodes)
-                        if not game.over:
+                        if not game.ended:
                             collector.reset(observation)
             totals.append(game.total)
     return totals

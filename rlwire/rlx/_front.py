@@ -14,7 +14,7 @@ from rlwire.serving.fronts import clients, served
 from rlwire.serving.serving import BackgroundServer
 
 if TYPE_CHECKING:
-    from rlwire.environments.called import Callers
+    from rlwire.environments.callers import Callers
 
 
 def server(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlwire.environments.called import Caller, Callers, Turn, total_reward
+from rlwire.environments.callers import ActionRequest, Caller, Callers, total_reward
 from rlwire.environments.driver import Game, opened
 from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.errors import EncodeError, RemoteProtocolError
@@ -69,7 +69,7 @@ class RLXCaller(Caller):
         host = AgentHandler(AgentFactory(self._agent.made, None, metrics), connection.peer)
         self._answer, self._receive, self._send = host.answer, connection.receive, connection.send
 
-    def turn(self) -> Turn:
+    def receive_request(self) -> ActionRequest:
         agent = self._agent
         while True:
             try:
@@ -79,13 +79,13 @@ class RLXCaller(Caller):
                 continue
             agent.message = message
             reply = self._answer(message)
-            turn = agent.turn
-            if turn is not None:
-                agent.turn = None
-                return turn
+            request = agent.request
+            if request is not None:
+                agent.request = None
+                return request
             self.connection.send(reply)
 
-    def act(self, action: Any) -> None:
+    def send_action(self, action: Any) -> None:
         # RELAAX's README: an action is INT4, DOUBLE or LIST.
         if isinstance(action, (np.ndarray, np.generic)):
             action = action.tolist()
@@ -95,7 +95,7 @@ class RLXCaller(Caller):
 class _CallerAgent:
     def __init__(self, caller: RLXCaller) -> None:
         self.message: dict[str, Any] = {}
-        self.turn: Turn | None = None
+        self.request: ActionRequest | None = None
         self._caller = caller
         self._exploit: Any = False
         self._begins = True
@@ -105,9 +105,9 @@ class _CallerAgent:
         return self
 
     def init(self, exploit: Any) -> bool:
-        told = spaces_of(self.message.get("spaces"))
-        if told is not None:
-            self._caller.told, self._caller.callers.episode = told, told.episode
+        spaces = spaces_of(self.message.get("spaces"))
+        if spaces is not None:
+            self._caller.described_spaces, self._caller.callers.episode = spaces, spaces.episode
         self._exploit, self._begins = exploit, True
         return True
 
@@ -121,7 +121,7 @@ class _CallerAgent:
         elif self._last is not None:
             observation = copy.deepcopy(self._last)
         else:
-            observation = self._caller.callers.nothing()
+            observation = self._caller.callers.default_observation()
         info: dict[str, Any] = {}
         if self._begins or (reward is None and not terminal):
             number = None
@@ -131,7 +131,7 @@ class _CallerAgent:
         self._begins, self._last = bool(terminal), observation
         truncated = bool(terminal) and self.message.get("truncated") is True
         terminated = bool(terminal) and self.message.get("terminated", not truncated) is True
-        self.turn = Turn(observation, number, terminated, truncated, info)
+        self.request = ActionRequest(observation, number, terminated, truncated, info)
 
 
 def play(
@@ -188,11 +188,11 @@ class _Playing(TrainingBase):
     def episode(self, number: int) -> None:
         game, agent = self._game, self.agent
         action = agent.update(None, game.reset())
-        while not game.over:
+        while not game.ended:
             state, reward = game.step(action)
             if game.truncated:
                 agent.truncate(reward, state, game.terminated)
             else:
-                action = agent.update(reward, state, game.over)
+                action = agent.update(reward, state, game.ended)
         # Returns None: a metric would cost a round trip.
         self.totals.append(game.total)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlwire.environments.called import Caller, Callers
+from rlwire.environments.callers import Caller, Callers
 from rlwire.serving.serving import Service, StreamOptions, StreamServer
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection import Connection
@@ -49,4 +49,4 @@ class _CallerService(Service):
         return self.make_session()
 
     def converse(self, connection: Connection) -> None:
-        self.callers.attend(self.make_caller(connection, self.callers))
+        self.callers.serve_caller(self.make_caller(connection, self.callers))

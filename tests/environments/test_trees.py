@@ -32,7 +32,7 @@ class Both(NamedTuple):
 def test_apart_and_together() -> None:
     tree = tree_of(NESTED, "the observation", CANNOT)
     assert [leaf.where for leaf in tree.leaves] == ["bits", "eyes.0", "eyes.1", "many", "word"]
-    assert not tree.lone
+    assert not tree.is_leaf
     value = NESTED.sample()
     parts = tree.parts(value)
     assert parts[1] is value["eyes"][0]
@@ -45,14 +45,14 @@ def test_apart_and_together() -> None:
 
 def test_nothing() -> None:
     tree = tree_of(NESTED, "the action", CANNOT)
-    nothing = tree.nothing()
+    nothing = tree.default_value()
     assert NESTED.contains(nothing)
     assert nothing["eyes"][0].tolist() == [2.0, 2.0]
     assert type(nothing["eyes"][1]) is np.int64
     assert nothing["eyes"][1] == 0
     assert nothing["many"].tolist() == [1, -3]
     assert nothing["word"] == "aa"
-    assert tree.nothing()["many"] is not nothing["many"]
+    assert tree.default_value()["many"] is not nothing["many"]
 
 
 def test_specs() -> None:
@@ -67,7 +67,7 @@ def test_specs() -> None:
     )
     tree = tree_of(spec, "the action", CANNOT)
     assert [(leaf.where, leaf.name) for leaf in tree.leaves][:2] == [("0", "own"), ("1.0", "")]
-    nothing = tree.nothing()
+    nothing = tree.default_value()
     assert isinstance(nothing, Both)
     assert nothing.left.tolist() == [1, 1]
     assert nothing.left.dtype == np.int16

@@ -125,7 +125,7 @@ def same(ours: Any, theirs: Any) -> None:
 def lent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether even small observations are handed out without a copy."""
     if request.param:
-        monkeypatch.setattr(vector, "LARGE", 0)
+        monkeypatch.setattr(vector, "BORROW_SIZE", 0)
     return bool(request.param)
 
 
@@ -140,7 +140,7 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     if request.param in ("lent", "both"):
-        monkeypatch.setattr(vector, "LARGE", 0)
+        monkeypatch.setattr(vector, "BORROW_SIZE", 0)
     return WAYS[request.param]
 
 

@@ -67,7 +67,7 @@ def test_there_and_back(space, named):
         assert ";" not in written
         assert "=" not in written
         assert named or ":" not in written
-    nothing = text.nothing()
+    nothing = text.default_value()
     assert space.contains(nothing)
     assert same(nothing, text.from_text(text.to_text(nothing)))
 

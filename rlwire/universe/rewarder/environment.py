@@ -462,7 +462,7 @@ class EnvironmentRewarder(RewarderServer):
         try:
             action = self._chosen()
             if action is None:
-                action = self._action_tree.nothing()
+                action = self._action_tree.default_value()
             observation, reward, terminated, truncated, info = self._driven.step(action)
             if reward is None or isinstance(reward, bool):  # None is dm_env's
                 reward = float(reward or 0.0)

@@ -274,7 +274,7 @@ def test_seeds_and_options_that_callers_do_not_get_are_logged_once(scheme, caplo
     with (
         contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
         aside(lambda: rlwire.play(Counting(1), env.callers.url, episodes=2)),
-        caplog.at_level(logging.WARNING, "rlwire.environments.called"),
+        caplog.at_level(logging.WARNING, "rlwire.environments.callers"),
     ):
         for given in ({"seed": 2**127}, {"options": {"level": 3}}):
             env.reset(**given)
@@ -694,7 +694,7 @@ def test_closing_wakes_who_waits_for_a_step_and_who_waits_for_an_action(scheme):
         with aside(lambda: ask_one([1, 2])):
             env.reset()
             with aside(lambda: env.step(0)) as came:
-                assert_soon(lambda: env.endpoint._turn is None)
+                assert_soon(lambda: env.endpoint._request is None)
                 env.callers.close()
         assert came[0][2:4] == (False, True)
     env = rlwire.listen(f"{scheme}://localhost:0", **SPACES)

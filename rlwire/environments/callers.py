@@ -1,6 +1,6 @@
 """`Callers`: a trainer's environments in protocols where the environment connects (RLX, openpi).
 
-Each caller is assigned to a `Place`, the trainer's `Endpoint`. The trainer's thread uses the
+Each caller is assigned to a `Slot`, the trainer's `Endpoint`. The trainer's thread uses the
 connection. Between steps the connection's own thread replies to pings.
 """
 
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 _SLICE = 0.5 if sys.platform == "win32" else None
 
 
-class Turn(NamedTuple):
+class ActionRequest(NamedTuple):
     """A caller's request for an action; at the beginning of an episode, `reward` is None."""
 
     observation: Any
@@ -68,55 +68,55 @@ class Caller(ABC):
     """A caller's connection, which one thread of the trainer uses at a time.
 
     Attributes:
-        attention: seconds between polls while the trainer is busy, for protocols with pings; None
-            for no polls.
-        place: the number of its `Place`; None while it is queued.
-        connection: owned by the trainer from the first turn until `end`.
-        told: the spaces of observations and actions, if the caller has sent them.
-        understood: whether the caller has sent a valid message.
-        over: set when the trainer has finished with the caller.
+        poll_interval: seconds between polls while the trainer is busy, for protocols with pings;
+            None for no polls.
+        slot: the number of its `Slot`; None while it is queued.
+        connection: owned by the trainer from the first request until `end`.
+        described_spaces: the spaces of observations and actions, if the caller has sent them.
+        handshake_done: whether the caller has sent a valid message.
+        released: set when the trainer has finished with the caller.
         error: the error that ended it, or None.
     """
 
-    attention: ClassVar[float | None] = None
+    poll_interval: ClassVar[float | None] = None
 
     def __init__(self, connection: Connection, callers: Callers) -> None:
         self.connection = connection
-        self.place: int | None = None
-        self._early: deque[Any] = deque()
+        self.slot: int | None = None
+        self._queued: deque[Any] = deque()
         self.callers = callers
-        self.told: DescribedSpaces | None = None
-        self.understood = False
-        self.over = threading.Event()
+        self.described_spaces: DescribedSpaces | None = None
+        self.handshake_done = False
+        self.released = threading.Event()
         self.error: RlwireError | None = None
 
     @abstractmethod
-    def turn(self) -> Turn:
-        """Wait for the caller's next turn; reply to other messages meanwhile."""
+    def receive_request(self) -> ActionRequest:
+        """Wait for the caller's next request; reply to other messages meanwhile."""
 
     @abstractmethod
-    def act(self, action: Any) -> None:
-        """Reply to the last turn."""
+    def send_action(self, action: Any) -> None:
+        """Reply to the last request."""
 
-    def hear(self) -> Turn:
-        """Return the next `turn`; errors before the first valid message name the protocol."""
-        if self.understood:
-            return self.turn()
+    def next_request(self) -> ActionRequest:
+        """Return the next request; errors before the first valid message name the protocol."""
+        if self.handshake_done:
+            return self.receive_request()
         with spoken(parse_url(self.callers.url), self.connection.peer):
-            turn = self.turn()
-        self.understood = True
-        return turn
+            request = self.receive_request()
+        self.handshake_done = True
+        return request
 
     def receive(self) -> Any:
         """Wait for the next event; raises what `Connection.receive` raises."""
-        return self._early.popleft() if self._early else self.connection.receive()
+        return self._queued.popleft() if self._queued else self.connection.receive()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Poll the connection: reply to pings, and queue other events for `receive`."""
         connection = self.connection
         connection.release()
         try:
-            connection.look(self._early.append)
+            connection.look(self._queued.append)
         except RemoteProtocolError as error:
             with contextlib.suppress(RlwireError):
                 self.refuse(error)
@@ -136,10 +136,10 @@ class Caller(ABC):
         """Return the connection to its thread, which closes it."""
         self.connection.release()
         self.error = error
-        self.over.set()
+        self.released.set()
 
 
-class Place(Endpoint):
+class Slot(Endpoint):
     """One of the trainer's environments: an `Endpoint` that a caller is assigned to.
 
     Callers begin episodes: seeds and options are ignored, with one warning, and a reset inside an
@@ -155,13 +155,14 @@ class Place(Endpoint):
         self.steps = self.episodes = self.lost = 0
         self.callers = callers
         self._caller: Caller | None = None
-        self._turn: Turn | None = None  # the request that has no reply yet
-        self._stepping = self._under_way = self._closed = False
-        self._last: Any = None
-        self._gone = ""
-        self._action = tree_of(callers.action_space, "the action", "which has no zero").nothing()
+        self._request: ActionRequest | None = None  # the request that has no reply yet
+        self._stepping = self._in_episode = self.closed = False
+        self._last_observation: Any = None
+        self._lost_reason = ""
+        actions = tree_of(callers.action_space, "the action", "which has no zero")
+        self._action = actions.default_value()
         self._lock = threading.Lock()  # of the thread that uses the connection
-        self._user = 0  # identifier of the thread that owns the connection
+        self._owner = 0  # identifier of the thread that owns the connection
 
     @property
     def episode(self) -> Mapping[str, Any]:  # type: ignore[override]
@@ -181,13 +182,13 @@ class Place(Endpoint):
 
     def begin_step(self, action: Any) -> None:
         with self._lock:
-            if self._user != get_ident():
-                self._enter()
+            if self._owner != get_ident():
+                self._take_over()
             caller = self._caller
-            if not self._under_way or (self._turn is None and caller is not None):
+            if not self._in_episode or (self._request is None and caller is not None):
                 raise LocalProtocolError(
                     f"environment {self.number} cannot step: "
-                    + ("finish the last step first" if self._under_way else "reset it first")
+                    + ("finish the last step first" if self._in_episode else "reset it first")
                 )
             self._action = action
             self._stepping = True
@@ -195,93 +196,93 @@ class Place(Endpoint):
 
     def finish(self) -> tuple[Any, ...]:
         with self._lock:
-            if self._user != get_ident():
-                self._enter()
-            return self._stepped() if self._stepping else self._reset()
+            if self._owner != get_ident():
+                self._take_over()
+            return self._finish_step() if self._stepping else self._finish_reset()
 
-    def _enter(self) -> None:
-        self._user = get_ident()
+    def _take_over(self) -> None:
+        self._owner = get_ident()
         if self._caller is not None:
             self._caller.connection.release()
 
-    def _stepped(self) -> tuple[Any, ...]:
-        turn = None
+    def _finish_step(self) -> tuple[Any, ...]:
+        request = None
         if self._caller is not None:
             try:
-                turn = self._caller.hear()
+                request = self._caller.next_request()
             except RlwireError as error:
-                self._leave(error)
-        if turn is None or turn.reward is None:
-            self._under_way, self._turn = False, turn
-            why = {"lost": self._gone} if turn is None else {"abandoned": True}
-            return copy.deepcopy(self._last), 0.0, False, True, why
-        observation, reward, terminated, truncated, info = turn
+                self._drop_caller(error)
+        if request is None or request.reward is None:
+            self._in_episode, self._request = False, request
+            why = {"lost": self._lost_reason} if request is None else {"abandoned": True}
+            return copy.deepcopy(self._last_observation), 0.0, False, True, why
+        observation, reward, terminated, truncated, info = request
         self.steps += 1
-        self._last = observation
+        self._last_observation = observation
         if terminated or truncated:
-            self._under_way = False
+            self._in_episode = False
             self._reply()
         else:
-            self._turn = turn
+            self._request = request
         return observation, reward, terminated, truncated, info
 
-    def _reset(self) -> tuple[Any, dict[str, Any]]:
+    def _finish_reset(self) -> tuple[Any, dict[str, Any]]:
         while True:
             if self._caller is None:
-                self._caller = self.callers.take(self.number)
+                self._caller = self.callers.next_caller(self.number)
             try:
-                turn = self._turn or self._caller.hear()
+                request = self._request or self._caller.next_request()
             except RlwireError as error:
-                self._leave(error)
+                self._drop_caller(error)
                 continue
-            if not (turn.terminated or turn.truncated):
+            if not (request.terminated or request.truncated):
                 break
             self._reply()
-        self._turn, self._last, self._under_way = turn, turn.observation, True
-        info = turn.info
-        if turn.reward is None:
+        self._request, self._last_observation, self._in_episode = request, request.observation, True
+        info = request.info
+        if request.reward is None:
             self.episodes += 1
         else:
             info = {**info, "continued": True}
         # The previous call may have returned this observation.
-        return copy.deepcopy(turn.observation), info
+        return copy.deepcopy(request.observation), info
 
     def _reply(self) -> None:
         """Send the last action; at the end of an episode this lets the caller begin the next."""
         if self._caller is not None:
             try:
-                self._caller.act(self._action)
-                self._turn = None
+                self._caller.send_action(self._action)
+                self._request = None
             except (ConnectionClosed, DeadlineExceeded) as error:
-                self._leave(error)
+                self._drop_caller(error)
 
-    def _leave(self, error: RlwireError) -> None:
+    def _drop_caller(self, error: RlwireError) -> None:
         assert self._caller is not None
-        caller, self._caller, self._turn = self._caller, None, None
-        self._gone = str(error)
-        if self._under_way:
+        caller, self._caller, self._request = self._caller, None, None
+        self._lost_reason = str(error)
+        if self._in_episode:
             self.lost += 1
             logger.info("environment %d: episode truncated, caller lost: %s", self.number, error)
         caller.end(error)
 
-    def seat(self, caller: Caller, turn: Turn) -> None:
-        self._caller, self._turn = caller, turn
+    def assign(self, caller: Caller, request: ActionRequest) -> None:
+        self._caller, self._request = caller, request
 
-    def look(self, caller: Caller | None = None) -> None:
+    def poll(self, caller: Caller | None = None) -> None:
         """Poll the caller, or release the connection, unless the trainer is using it."""
         if self._lock.acquire(blocking=False):
             try:
                 if caller is not None and self._caller is caller:
-                    self._user = 0
-                    caller.look()
+                    self._owner = 0
+                    caller.poll()
                 elif caller is None and self._caller is not None:
                     self._caller.connection.release()
             finally:
                 self._lock.release()
 
     def close(self) -> None:
-        self._closed = True
-        if all(place._closed for place in self.callers.endpoints):
+        self.closed = True
+        if all(slot.closed for slot in self.callers.endpoints):
             self.callers.close()
 
 
@@ -296,21 +297,21 @@ class CallersStatistics(NamedTuple):
 
 
 class Callers:
-    """A server of callers; `endpoints` are its places, the trainer's environments."""
+    """A server of callers; `endpoints` are its slots, the trainer's environments."""
 
     def __init__(self, count: int, observation_space: Any = None, action_space: Any = None) -> None:
         if count < 1:
             raise ValueError(f"num_envs must be at least 1, not {count}")
         self.observation_space = observation_space
         self.action_space = action_space
-        self.endpoints: list[Place] = []
+        self.endpoints: list[Slot] = []
         self.episode: Mapping[str, Any] = {}
         self.warned = False
         self.fit: Fit = lambda value: value
         self._count = count
         self._server: Any = None
         self._closed = False
-        self._attended: set[Caller] = set()
+        self._callers: set[Caller] = set()
         self._waiting: deque[Caller] = deque()
         self._changed = threading.Condition()
 
@@ -325,98 +326,99 @@ class Callers:
         self._server = server
         server.start()
         with on_error(self.close):
-            seated = None
+            assigned = None
             if self.observation_space is None or self.action_space is None:
                 # A warning, because the program cannot read the port before this returns.
                 logger.warning("waiting at %s for the first caller to send its spaces", self.url)
-                seated = self._learn()
+                assigned = self._learn_spaces()
             self.fit = fitting(self.observation_space, "the observation")
-            places = [Place(self, number) for number in range(self._count)]
-            if seated is not None:
-                caller, turn = seated
-                turn = turn._replace(observation=self.fit(turn.observation))
-                places[0].seat(caller, turn)
-            self.endpoints = places
+            slots = [Slot(self, number) for number in range(self._count)]
+            if assigned is not None:
+                caller, request = assigned
+                request = request._replace(observation=self.fit(request.observation))
+                slots[0].assign(caller, request)
+            self.endpoints = slots
         return self
 
-    def _learn(self) -> tuple[Caller, Turn]:
+    def _learn_spaces(self) -> tuple[Caller, ActionRequest]:
         while True:
-            caller = self.take(0)
+            caller = self.next_caller(0)
             try:
-                turn = caller.hear()
+                request = caller.next_request()
             except RlwireError as error:
                 caller.end(error)
                 continue
-            seen, done = caller.told[:2] if caller.told else (None, None)
-            if self.observation_space is None:
-                self.observation_space = seen
-            if self.action_space is None:
-                self.action_space = done
+            described = caller.described_spaces
+            if described is not None and self.observation_space is None:
+                self.observation_space = described.observation
+            if described is not None and self.action_space is None:
+                self.action_space = described.action
             if self.action_space is None or self.observation_space is None:
                 caller.end()
                 raise ValueError(
                     f"the first caller, {caller.connection.peer}, sent no spaces: pass "
                     f"observation_space= and action_space=, or like="
                 )
-            return caller, turn
+            return caller, request
 
     @property
     def url(self) -> str:
         return str(self._server.url)
 
-    def nothing(self) -> Any:
+    def default_observation(self) -> Any:
         """Return the observation of a caller whose first message has none: zeros."""
         if self.observation_space is None:
             raise EncodeError(
                 "the caller's first message has no observation: pass observation_space= or like="
             )
-        return tree_of(self.observation_space, "the observation", "which has no zero").nothing()
+        observations = tree_of(self.observation_space, "the observation", "which has no zero")
+        return observations.default_value()
 
     def statistics(self) -> CallersStatistics:
-        places = self.endpoints
+        slots = self.endpoints
         return CallersStatistics(
-            len(self._attended),
+            len(self._callers),
             len(self._waiting),
-            sum(place.steps for place in places),
-            sum(place.episodes for place in places),
-            sum(place.lost for place in places),
+            sum(slot.steps for slot in slots),
+            sum(slot.episodes for slot in slots),
+            sum(slot.lost for slot in slots),
         )
 
-    def attend(self, caller: Caller) -> None:
+    def serve_caller(self, caller: Caller) -> None:
         """Queue a caller; block its connection's thread until the trainer has finished with it."""
         caller.connection.release()
         with self._changed:
             if self._closed:
                 return
-            self._attended.add(caller)
+            self._callers.add(caller)
             self._waiting.append(caller)
             self._changed.notify()
         try:
-            while not caller.over.wait(caller.attention):
-                self._look(caller)
+            while not caller.released.wait(caller.poll_interval):
+                self._poll(caller)
         finally:
             with self._changed:
-                self._attended.discard(caller)
+                self._callers.discard(caller)
         if caller.error is not None:
             raise caller.error
 
-    def _look(self, caller: Caller) -> None:
+    def _poll(self, caller: Caller) -> None:
         with self._changed:
-            number, waits = caller.place, caller in self._waiting
+            number, waits = caller.slot, caller in self._waiting
             if waits:  # out of the queue while it is polled
                 rank = self._waiting.index(caller)
                 self._waiting.remove(caller)
         if waits:
-            caller.look()
+            caller.poll()
             with self._changed:
                 if not self._closed:
                     self._waiting.insert(min(rank, len(self._waiting)), caller)
                     self._changed.notify()
         elif number is not None and self.endpoints:
-            self.endpoints[number].look(caller)
+            self.endpoints[number].poll(caller)
 
-    def take(self, number: int) -> Caller:
-        """Wait for the next caller in the queue, and assign it to a place."""
+    def next_caller(self, number: int) -> Caller:
+        """Wait for the next caller in the queue, and assign it to a slot."""
         with self._changed:
             if not self._waiting and not self._closed:
                 logger.info("environment %d: waiting for a caller at %s", number, self.url)
@@ -425,7 +427,7 @@ class Callers:
                     raise ConnectionClosed(f"the server of callers at {self.url} is closed")
                 self._changed.wait(_SLICE)
             caller = self._waiting.popleft()
-            caller.place = number
+            caller.slot = number
             return caller
 
     def close(self) -> None:
@@ -434,12 +436,12 @@ class Callers:
             if self._closed:
                 return
             self._closed = True
-            attended = list(self._attended)
+            connected = list(self._callers)
             self._waiting.clear()
             self._changed.notify_all()
-        for place in self.endpoints:
-            place.look()
-        for caller in attended:
-            caller.over.set()
+        for slot in self.endpoints:
+            slot.poll()
+        for caller in connected:
+            caller.released.set()
         if self._server is not None:
             self._server.stop()
