@@ -61,7 +61,7 @@ class TestRows:
     @pytest.mark.parametrize(
         ("shape", "dtype"), [((4,), "float32"), ((3, 2, 2), "uint8"), ((2,), "bool")]
     )
-    def test_what_arrives_is_what_was_recorded(self, name, shape, dtype) -> None:
+    def test_benchmarked_messages_round_trip(self, name, shape, dtype) -> None:
         row = PROVIDERS[name](name, payload(*shape, dtype=dtype), Cores())
         if (name, dtype) == ("perlert", "bool"):
             with pytest.raises(Unfit, match="booleans"):
@@ -146,7 +146,9 @@ class TestRows:
             ("rllink", (), "tcp", "one step or more"),
         ],
     )
-    def test_what_a_protocol_cannot_carry(self, name, shape, over, reason) -> None:
+    def test_payloads_that_a_protocol_cannot_carry_are_unfit(
+        self, name, shape, over, reason
+    ) -> None:
         with pytest.raises(Unfit, match=reason):
             PROVIDERS[name](name, payload(*shape), Cores(), over).sizes()
 
@@ -235,7 +237,7 @@ class TestServerProcess:
         with pytest.raises(kind, match=message), ServerProcess("test", getattr(servers, name)):
             pass
 
-    def test_epitaphs(self, servers) -> None:
+    def test_exit_reason_of_a_server_process_is_reported(self, servers) -> None:
         with ServerProcess("test", servers.crashing) as server:
             assert gone(server.pid)
             assert server.epitaph() == (
@@ -341,7 +343,7 @@ class TestPayloads:
             assert np.array_equal(steps[0].state[..., 1:], steps[1].state[..., :-1])
 
     @pytest.mark.usefixtures("own")
-    def test_observations_of_ones_own(self) -> None:
+    def test_observations_of_the_users_module_are_measured(self) -> None:
         mine = payloads.made_by("bench_test_own:frames")
         assert (mine.name, mine.array) == ("bench_test_own:frames", "3x2 int16")
         assert [step.state[0, 0] for step in mine.steps] == [0, 1, 2, 3, 4]
@@ -350,7 +352,7 @@ class TestPayloads:
         assert [step.state.tolist() for step in steps][2:] == [[2.0, 2.0], [3.0, 2.0]]
         assert [step[1:] for step in steps][2:] == [(1.0, False), (1.5, True)]
 
-    def test_an_environment_of_ones_own(self) -> None:
+    def test_environment_of_the_user_is_measured(self) -> None:
         steps = payloads.played("gym:CartPole-v1", 40).steps
         assert len(steps) == 40
         assert any(step.terminal for step in steps)  # and goes on with the next episode
@@ -372,7 +374,9 @@ class TestPayloads:
             (payloads.played, "NoSuch-v1", "expected"),
         ],
     )
-    def test_what_cannot_be_sent(self, record, what: str, message: str) -> None:
+    def test_payloads_that_cannot_be_sent_are_refused(
+        self, record, what: str, message: str
+    ) -> None:
         with pytest.raises(BenchError, match=message):
             record(what)
 
@@ -473,7 +477,7 @@ def test_rivals_that_are_not_installed_are_left_out_with_the_reason(
 
 
 @pytest.mark.usefixtures("small")
-def test_what_was_measured_before_a_failure_is_shown(
+def test_measurements_before_a_failure_are_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured = measuring.measure

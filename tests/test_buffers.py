@@ -75,7 +75,7 @@ HOLDERS: dict[str, Callable[[Block], Any]] = {
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_a_block_that_somebody_holds_is_not_given_again(holder: str) -> None:
+def test_held_block_is_not_reused(holder: str) -> None:
     arena = Arena()
     block = arena.take(1000)
     memoryview(block)[:] = b"\x11" * len(block)

@@ -67,7 +67,7 @@ def test_the_command_as_a_module(checkout: Path, site: Path) -> None:
     assert done.stdout.startswith("rlwire "), done.stderr
 
 
-def test_without_compiled_modules_one_line_says_what_to_do(checkout: Path) -> None:
+def test_checkout_without_compiled_modules_names_the_remedy(checkout: Path) -> None:
     # Without site-packages, so that none is installed.
     done = python(checkout, "-S", "-c", "import rlwire")
     last = done.stderr.splitlines()[-1]
@@ -75,7 +75,7 @@ def test_without_compiled_modules_one_line_says_what_to_do(checkout: Path) -> No
     assert "pip install ." in last
 
 
-def test_what_is_built_in_place_comes_first(site: Path, tmp_path: Path) -> None:
+def test_modules_built_in_place_precede_the_installed(site: Path, tmp_path: Path) -> None:
     built = tmp_path / "built"
     built.mkdir()
     (built / "rlwire").symlink_to(INSTALLED, target_is_directory=True)

@@ -235,7 +235,9 @@ def test_serve_perlert(folder):
         ("perlert", ["my_floors:Floor", "--auth-file", "my_floors.py"], 2, "my_floors.py"),
     ],
 )
-def test_what_cannot_be_served(folder, monkeypatch, capsys, scheme, arguments, status, text):
+def test_invalid_serve_arguments_are_refused(
+    folder, monkeypatch, capsys, scheme, arguments, status, text
+):
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     check_refusal(capsys, refused(scheme, arguments), status, text)
@@ -324,7 +326,7 @@ class TestPlay:
             (["x", "rlx-ws://localhost"], 2, "rlx-ws:// has no play in Python"),
         ],
     )
-    def test_what_cannot_be_played(self, capsys, arguments, status, text):
+    def test_invalid_play_arguments_are_refused(self, capsys, arguments, status, text):
         try:
             returned = main(["play", *arguments])
         except SystemExit as left:
@@ -444,7 +446,7 @@ class TestWhatIsServedIsMadeFirst:
         ("scheme", "what"),
         [("rlx", "Agent"), ("dm-env-rpc", "Misfit"), ("perlert", "Misfit"), ("universe", "Misfit")],
     )
-    def test_what_was_made_is_closed(self, capsys, scheme, what):
+    def test_environment_is_closed_when_the_port_is_in_use(self, capsys, scheme, what):
         kind = socket.SOCK_DGRAM if scheme == "perlert" else socket.SOCK_STREAM
         with socket.socket(socket.AF_INET, kind) as sock:
             sock.bind(("127.0.0.1", 0))
@@ -457,7 +459,7 @@ class TestWhatIsServedIsMadeFirst:
         assert sys.modules["misfits"].made == []
 
 
-def test_a_client_over_a_limit_is_told_whose_it_is(folder):
+def test_client_over_a_limit_learns_whose_limit_it_is(folder):
     with Serving(folder, "--limits.received", "1000") as server:
         with AgentProxy(server.url) as agent:
             agent.init()

@@ -100,7 +100,7 @@ USES = {  # what a page's code names: the package that this needs
 
 
 @pytest.mark.parametrize("page", howtos.PAGES)
-def test_a_howto_begins_with_what_its_programs_need(page: str) -> None:
+def test_howto_starts_with_the_packages_of_its_programs(page: str) -> None:
     text = howtos.PAGES[page]
     assert re.match(r"# .+\n\nThis page is for you if [^#]*\n\n```sh\npip install ", text)
     given = " ".join(howtos.requirements(page)) + " "
@@ -134,7 +134,7 @@ def test_the_front_door_has_every_protocol() -> None:
     assert rows == {scheme: record.port for scheme, record in PROTOCOLS.items()}
 
 
-def test_how_each_protocol_is_secured_is_told() -> None:
+def test_page_on_security_lists_every_protocol() -> None:
     _, table = (ROOT / "docs/howto/secure.md").read_text("utf-8").split("| protocol | TLS |")
     rows = re.findall(r"^\|([^|]*)\|", table, re.M)
     assert {scheme for row in rows for scheme in re.findall(r"`([\w-]+)`", row)} == set(PROTOCOLS)

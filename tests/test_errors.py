@@ -82,7 +82,7 @@ def test_an_error_can_be_sent_to_another_process(error: RlwireError) -> None:
 BAD = "a\nb\x1b[31m\u2028\u202e\ud800é\\'"
 
 
-def test_what_a_peer_wrote_is_one_line_of_printable_characters() -> None:
+def test_text_of_a_peer_is_one_printable_line() -> None:
     assert shown(BAD) == "a\\nb\\x1b[31m\\u2028\\u202e\\ud800é\\'"
     for kind in (EncodeError, DecodeError):
         for error in (kind(BAD), kind("why", path="$." + BAD)):
@@ -98,7 +98,7 @@ def test_what_a_peer_wrote_is_one_line_of_printable_characters() -> None:
 
 
 @pytest.mark.parametrize("character", ["a", "\n", "\U000e0001"])
-def test_the_length_of_what_a_peer_wrote_is_bounded(character: str) -> None:
+def test_text_of_a_peer_is_bounded_in_length(character: str) -> None:
     long = character * 1_000_000
     assert len(shown(long)) <= 200
     assert shown(long).endswith("... (1000000 characters)")
@@ -119,7 +119,7 @@ def test_a_peers_error_keeps_its_text() -> None:
     assert str(error).isprintable()
 
 
-def test_whose_limit_it_was_and_how_to_raise_it() -> None:
+def test_limit_errors_name_the_side_and_the_option() -> None:
     for name, value in vars(Limits()).items():
         if name == "datagram":
             continue
@@ -154,7 +154,7 @@ def test_text_of_an_exception_is_fit_to_be_sent(text: Callable[[Exception], str]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, GeneratorExit, StopIteration])
-def test_what_is_undone_when_a_block_fails(error):
+def test_on_error_runs_when_the_block_fails(error):
     done = []
     with on_error(lambda: done.append("too early")):
         pass

@@ -85,7 +85,7 @@ def check(scheme: str, answer: Any) -> None:
 
 @pytest.mark.parametrize("carrier", ["", "+unix", "+shm"])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_client_finds_what_is_served_by_its_url(
+def test_client_connects_by_the_url_of_the_server(
     scheme: str, carrier: str, tmp_path: Path
 ) -> None:
     where = f"{scheme}{carrier}://{tmp_path}/a socket" if carrier else anywhere(scheme)
@@ -279,7 +279,7 @@ def test_options_of_the_query_and_of_python() -> None:
             rlwire.connect(f"{server.url}/no-such-world")
 
 
-def test_pages_reach_what_is_served_by_its_url() -> None:
+def test_pages_connect_by_the_url_of_the_server() -> None:
     from rlwire.websocket import connect
 
     with (
@@ -295,7 +295,7 @@ def test_pages_reach_what_is_served_by_its_url() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["dm-env-rpc", "perlert", "universe"])
-def test_what_is_served_may_be_served_elsewhere(scheme: str, caplog: Any) -> None:
+def test_served_environment_can_be_served_again_by_its_url(scheme: str, caplog: Any) -> None:
     with (
         rlwire.serve("gym:CartPole-v1", anywhere("dm-env-rpc")) as behind,
         rlwire.serve(behind.url, anywhere(scheme)) as server,
@@ -412,7 +412,9 @@ class TestBadInput:
         assert not [each for each in caught if each.category is ResourceWarning]
 
     @pytest.mark.parametrize(("scheme", "other"), [("openpi", "rlx"), ("rlx", "openpi")])
-    def test_who_plays_with_a_server_of_another_protocol(self, scheme: str, other: str) -> None:
+    def test_playing_with_a_server_of_another_protocol_names_both(
+        self, scheme: str, other: str
+    ) -> None:
         with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
             wrong = parse_url(server.url).replace(scheme=other)
             match = f"^{re.escape(str(wrong))}: .* {other}"
@@ -425,7 +427,7 @@ class TestBadInput:
             first_words(scheme, client)
 
     @pytest.mark.parametrize("scheme", STREAMS)
-    def test_nobody_listens(self, scheme: str) -> None:
+    def test_unreachable_server_is_named(self, scheme: str) -> None:
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))  # and nothing listens
             url = parse_url(anywhere(scheme)).replace(host="127.0.0.1", port=sock.getsockname()[1])
@@ -444,7 +446,7 @@ class TestBadInput:
         await rlwire.aio.connect(url, **options)
 
     @pytest.mark.parametrize("scheme", SCHEMES)
-    def test_what_fails_to_be_made_is_said_before_anything_listens(
+    def test_failing_constructor_is_reported_before_the_port_opens(
         self, scheme: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         class Broken:
@@ -480,7 +482,7 @@ class TestBadInput:
             with pytest.raises(ValueError, match=r"expected .*rlx://localhost:7001"):
                 call(url)
 
-    def test_a_port_that_is_taken(self) -> None:
+    def test_port_in_use_is_an_os_error(self) -> None:
         with rlwire.serve(Agent, anywhere("rlx")) as server, pytest.raises(OSError, match="listen"):
             rlwire.serve(Agent, server.url)
 

@@ -55,7 +55,7 @@ def test_it_has_commands() -> None:
     assert len(COMMANDS) >= 10
 
 
-def test_settings_of_sections_are_what_the_page_says() -> None:
+def test_settings_of_sections_are_those_of_the_page() -> None:
     rows = table("section | settings")
     assert len(rows) == 5
     for where, names in rows:

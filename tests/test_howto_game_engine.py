@@ -118,7 +118,7 @@ def test_batches_of_the_program(program: Path, on_policy: bool) -> None:
             assert other.started == 0
 
 
-def test_the_program_tells_what_is_wrong(program: Path) -> None:
+def test_program_reports_its_error(program: Path) -> None:
     with Server("127.0.0.1:0", auth="secret", config=SetConfig(10, True)) as server:
         player = start(program, server, 1)
         assert "closed by the trainer" in player.communicate(timeout=30)[1]

@@ -197,7 +197,9 @@ EXTRAS = {"matplotlib", "gymnasium", "ale_py", "tensorboardX", "rich", "torch", 
         ("rlwire.perlert", set(), (EXTRAS - {"PIL"}) | {"pettingzoo", "cryptography", "grpc"}),
     ],
 )
-def test_what_an_import_does_not_load(modules: str, rooms: set[str], packages: set[str]) -> None:
+def test_imports_do_not_load_other_rooms_or_packages(
+    modules: str, rooms: set[str], packages: set[str]
+) -> None:
     loaded = loaded_by(modules)
     assert "rlwire" in loaded
     assert not loaded & {f"rlwire.{room}" for room in rooms}

@@ -29,7 +29,7 @@ def test_a_limit_is_a_positive_int(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "most"), [("message", 2**60 - 1), ("depth", 500), ("dims", 32), ("datagram", 65_507)]
 )
-def test_what_the_kernels_can_bear(name: str, most: int) -> None:
+def test_limits_are_bounded_by_the_kernels(name: str, most: int) -> None:
     assert getattr(Limits(**{name: most}), name) == most
     with pytest.raises(ValueError, match=f"limit {name} must be"):
         Limits(**{name: most + 1})

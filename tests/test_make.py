@@ -185,7 +185,7 @@ def test_a_vector_is_refused_at_once_where_a_server_has_one_place(url: str) -> N
         assert time.monotonic() - begun < 20
 
 
-def test_who_waits_for_a_slot_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_waiting_for_a_slot_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with (
         rlwire.serve("gym:CartPole-v1", "perlert://127.0.0.1:0") as server,
         rlwire.make(server.url),
@@ -196,7 +196,7 @@ def test_who_waits_for_a_slot_says_so(caplog: pytest.LogCaptureFixture) -> None:
     assert ["no slot is open" in each.getMessage() for each in waits] == [True]
 
 
-def test_an_answer_that_cannot_come_ends_with_what_it_waits_for() -> None:
+def test_timeout_of_a_shared_world_names_what_it_waits_for() -> None:
     with rlwire.serve(Pair, "dm-env-rpc://127.0.0.1:0") as server:
         with (
             rlwire.make(server.url, timeout=Timeouts(idle=0.5)) as one,

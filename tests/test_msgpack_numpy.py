@@ -125,7 +125,7 @@ def test_the_same_for_any_value(value: Any) -> None:
     ],
     ids=str,
 )
-def test_packb_takes_the_same_options(options: dict[str, Any]) -> None:
+def test_packb_has_the_same_options(options: dict[str, Any]) -> None:
     aware = datetime.datetime(2024, 2, 29, 1, 2, 3, 4, datetime.timezone.utc)
     for value in ([0.1, b"x", "x", np.arange(3)], {b"k": np.float32(1)}):
         assert ours.packb(value, **options) == theirs.packb(value, **options)
@@ -161,7 +161,7 @@ UNPACKED = [
     ],
     ids=str,
 )
-def test_unpackb_takes_the_same_options(packed: bytes, options: dict[str, Any]) -> None:
+def test_unpackb_has_the_same_options(packed: bytes, options: dict[str, Any]) -> None:
     try:
         expected = theirs.unpackb(packed, **options)
     except ValueError:
@@ -200,7 +200,7 @@ def test_hooks_of_the_users_own_are_chained() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
-def test_what_may_change_is_copied(kind: Any) -> None:
+def test_arrays_of_mutable_buffers_are_copied(kind: Any) -> None:
     data = bytearray(ours.packb(np.zeros(5000, np.uint8)))
     found = ours.unpackb(kind(data))
     data[-5000:] = b"x" * 5000

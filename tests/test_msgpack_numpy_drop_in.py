@@ -68,7 +68,7 @@ def check(found: Any) -> None:
     assert found["n"] == 1j
 
 
-def test_all_of_it_goes_through_rlwire(
+def test_every_function_is_rlwires(
     installed: None, patched: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library.patch()
@@ -129,7 +129,7 @@ def test_subclasses_of_a_users_own(installed: None) -> None:
     check(unpacker.unpack())
 
 
-def test_what_was_made_before_and_what_lives_on(patched: None) -> None:
+def test_packers_from_before_the_installation_keep_working(patched: None) -> None:
     old_packer, old_unpacker = Packer(), Unpacker()
     rlwire.install("msgpack_numpy")
     old_unpacker.feed(old_packer.pack(VALUE))
@@ -170,7 +170,7 @@ def test_errors_stay_the_librarys(call: Any) -> None:
         rlwire.uninstall("msgpack_numpy")
 
 
-def test_arrays_that_only_the_library_takes(installed: None) -> None:
+def test_values_only_the_library_supports_are_left_to_it(installed: None) -> None:
     masked = np.ma.masked_array([1, 2, 3], [0, 1, 0])
     np.testing.assert_array_equal(library.unpackb(library.packb(masked)), [1, 2, 3])
     deep: Any = []
@@ -242,7 +242,9 @@ def test_hooks_that_were_imported_before(installed: None) -> None:
 
 
 @pytest.mark.parametrize("name", ["packb", "decode", "Packer"])
-def test_a_version_without_a_part(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_without_a_patched_name_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(library, name)
     with pytest.raises(RuntimeError, match=rf"{name}\b.* 0\.4\.8"):
         rlwire.install("msgpack_numpy")

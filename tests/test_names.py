@@ -124,7 +124,7 @@ EXAMPLES: dict[type[Any], tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])
-def test_each_takes_a_url_of_its_protocol_and_no_other(kind: type[Any]) -> None:
+def test_constructors_accept_only_urls_of_their_protocol(kind: type[Any]) -> None:
     room = kind.__module__.split(".")[-2]
     scheme = SCHEMES.get(room, room)
     others = ("an-instance",) if kind in (perlert.Client, perlert.AsyncClient) else ()
@@ -142,7 +142,7 @@ def test_each_takes_a_url_of_its_protocol_and_no_other(kind: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("scheme", PROTOCOLS)
-def test_defaults_of_options_are_those_of_what_takes_them(scheme: str) -> None:
+def test_defaults_of_options_are_those_of_their_constructors(scheme: str) -> None:
     room = importlib.import_module(PROTOCOLS[scheme].front.rpartition(".")[0])
     taking = {"server": getattr(room, "Server", None), "client": getattr(room, "Client", None)}
     for side, kind in taking.items():
@@ -155,7 +155,7 @@ def test_defaults_of_options_are_those_of_what_takes_them(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS, *ENDPOINTS, *CALLS])
-def test_what_all_have_comes_first_and_in_one_order(kind: Any) -> None:
+def test_common_options_have_one_order(kind: Any) -> None:
     bases = [vars(base)["__init__"] for base in getattr(kind, "__mro__", ()) if base is not object
              if "__init__" in vars(base)] or [kind]  # fmt: skip
     for made in bases:
@@ -168,7 +168,7 @@ def test_what_all_have_comes_first_and_in_one_order(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])
-def test_all_but_what_and_where_is_given_by_name(kind: type[Any]) -> None:
+def test_options_are_keyword_only(kind: type[Any]) -> None:
     for name, parameter in inspect.signature(kind).parameters.items():
         positional = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         assert not (positional and name in STREAMS | {"auth"}), name

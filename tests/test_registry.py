@@ -82,7 +82,7 @@ class TestURL:
         assert parse_url(url) is url
 
     @pytest.mark.parametrize("scheme", PROTOCOLS)
-    def test_a_port_is_the_protocols_unless_it_is_said(self, scheme):
+    def test_missing_port_is_that_of_the_protocol(self, scheme):
         record = PROTOCOLS[scheme]
         for text in (f"{scheme}://localhost", f"{scheme}://[::1]"):
             assert parse_url(text).port == record.port
@@ -186,13 +186,13 @@ class TestURL:
             ("rlx://localhost:5900+7001", "expected 'host:port'"),
         ],
     )
-    def test_what_is_none_says_what_it_should_be(self, text, words):
+    def test_invalid_urls_name_the_expected_form(self, text, words):
         with pytest.raises(ValueError, match=words):
             parse_url(text)
 
 
 class TestOptions:
-    def test_texts_become_what_python_takes(self, tmp_path, monkeypatch):
+    def test_texts_are_converted_to_the_types_of_options(self, tmp_path, monkeypatch):
         secret = tmp_path / "secret"
         secret.write_text("sesame\n")
         *_, options = resolve(
@@ -236,7 +236,7 @@ class TestOptions:
         with pytest.raises(ValueError, match="twice"):
             resolve("dm-env-rpc://h", "client", {"auth": "x", "auth_file": tmp_path / "secret"})
 
-    def test_times_that_are_not_said_stay_the_servers(self):
+    def test_missing_timeouts_keep_their_defaults(self):
         *_, options = resolve("universe://localhost?timeout.first=2", "server", {})
         timeout = options["timeout"]
         assert (timeout.first, timeout.idle, timeout.write) == (2.0, None, 30.0)
@@ -265,7 +265,7 @@ class TestOptions:
             ("dm-env-rpc://h?env_kwargs=x", "server", "NAME=VALUE"),
         ],
     )
-    def test_what_makes_no_sense(self, url, side, words):
+    def test_invalid_options_of_a_url_are_named(self, url, side, words):
         with pytest.raises(ValueError, match=words):
             resolve(url, side, {})
 
@@ -277,7 +277,7 @@ class TestOptions:
             resolve(f"openpi://h?auth_file={tmp_path / 'nothing'}", "server", {})
 
     @pytest.mark.parametrize("scheme", PROTOCOLS)
-    def test_each_is_documented_and_has_the_default_of_what_takes_it(self, scheme):
+    def test_each_option_has_a_help_text_and_the_default_of_its_constructor(self, scheme):
         known = {}
         for record in PROTOCOLS.values():
             for kind in record.options.values():
@@ -296,7 +296,7 @@ class TestRegistry:
         record.load()
         assert callable(record.part("server"))
 
-    def test_a_part_that_there_is_not_says_what_to_do(self):
+    def test_missing_role_of_a_protocol_names_the_alternative(self):
         with pytest.raises(ValueError, match="rlx-ws:// has no client in Python"):
             protocol("rlx-ws").part("client")
         with pytest.raises(ValueError, match=r"rlwire.make\(url\)"):
@@ -344,7 +344,7 @@ class TestRegistry:
         assert list(registry.protocols()) == [*PROTOCOLS, "theirs"]
         assert protocol("rlx") is PROTOCOLS["rlx"]
 
-    def test_what_is_no_record_is_refused(self, register, caplog):
+    def test_invalid_entry_points_are_refused(self, register, caplog):
         register(("theirs", "rlwire.registry:parse_url"), ("missing", "no_such_module_at_all:X"))
         assert registry.protocols() == PROTOCOLS
         assert "'missing' of no_such_module_at_all:X" in caplog.text

@@ -216,7 +216,7 @@ REFUSED_BY = {
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_space_that_cannot_be_carried_is_refused_before_anything_listens(protocol: str) -> None:
+def test_unsupported_space_is_refused_before_the_port_opens(protocol: str) -> None:
     url, settings = PROTOCOLS[protocol]
     for name, (space, words) in {**REFUSED, **REFUSED_BY[protocol]}.items():
         for which in ("observation", "action"):
@@ -370,7 +370,7 @@ class Odd(Informed):
 
 
 @pytest.mark.parametrize("protocol", ["dm_env_rpc", "rewarder"])
-def test_what_no_message_carries_is_left_out_and_said_once(
+def test_info_that_cannot_be_sent_is_omitted_and_logged_once(
     protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"lockstep": True} if protocol == "rewarder" else {}

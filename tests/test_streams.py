@@ -96,7 +96,7 @@ def test_a_large_frame_lies_in_a_block_with_its_data_aligned(blobs: Any, chunk: 
     assert not frame.readonly
 
 
-def test_after_a_large_frame_the_next_one_goes_to_a_block_at_once(blobs: Any) -> None:
+def test_frame_after_a_large_one_is_received_into_a_block(blobs: Any) -> None:
     reader = FrameReader(blobs())
     sent = blobs.frame(body(20_000))
     feed(reader, sent)
@@ -119,7 +119,7 @@ def test_after_a_large_frame_the_next_one_goes_to_a_block_at_once(blobs: Any) ->
 
 
 @pytest.mark.parametrize("sizes", [[10], [10, 20, 30], [0] * 400, [9_999, 30], [50_000], [10_001]])
-def test_what_is_not_as_large_as_expected_arrives_too(blobs: Any, sizes: list[int]) -> None:
+def test_frame_of_unexpected_size_is_received_too(blobs: Any, sizes: list[int]) -> None:
     reader = FrameReader(blobs())
     feed(reader, blobs.frame(body(10_000)))
     sent = [blobs.frame(body(size)) for size in sizes]
@@ -376,7 +376,7 @@ def test_several_events_wait_and_one_may_be_put_back(blobs: Any) -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 3, 100])
-def test_output_goes_in_any_pieces_and_is_not_copied(blobs: Any, piece: int) -> None:
+def test_output_is_written_in_any_pieces_without_a_copy(blobs: Any, piece: int) -> None:
     core = core_of(blobs())
     body = bytearray(b"large")
     parts: list[Any] = [b"one", body, b"", b"three" * 7]
@@ -394,7 +394,7 @@ def test_output_goes_in_any_pieces_and_is_not_copied(blobs: Any, piece: int) -> 
     assert core.output() == []
 
 
-def test_half_closed_peers_are_heard_out_and_answered(blobs: Any) -> None:
+def test_half_closed_peer_is_read_to_its_end_and_answered(blobs: Any) -> None:
     core = core_of(blobs())
     assert bytes(give(core, blobs.frame(b"one") + blobs.frame(b"two"))) == b"one"
     core.eof()
@@ -414,7 +414,7 @@ def test_half_closed_peers_are_heard_out_and_answered(blobs: Any) -> None:
         core.put(b"later")
 
 
-def test_what_is_lost_is_broken_unless_it_was_closed(blobs: Any) -> None:
+def test_lost_connection_is_broken_unless_it_was_closed(blobs: Any) -> None:
     core = core_of(blobs())
     assert "lost: broken pipe" in str(core.lost(OSError("broken pipe")))
     assert core.broken
@@ -468,7 +468,7 @@ class Clock:
         return ""
 
 
-def test_waits_begin_when_they_are_seen_and_end_in_time(blobs: Any) -> None:
+def test_waits_start_when_seen_and_end_at_their_deadline(blobs: Any) -> None:
     core = core_of(blobs())
     at = Clock(core)
     assert not at(100.0)
@@ -529,7 +529,7 @@ def test_a_handshake_has_its_time() -> None:
     assert "connect: the peer: no handshake within connect=4.0 s" in at(4.0)
 
 
-def test_both_sides_say_farewell() -> None:
+def test_close_messages_are_exchanged_by_both_sides() -> None:
     wire = opened()
     client, server = wire.cores
     server.close()
@@ -558,7 +558,9 @@ actions = st.one_of(
     how=st.lists(actions, max_size=25),
     cut=st.integers(0, 400),
 )
-def test_whatever_comes_when(seed: str, side: int, how: list[Any], cut: int) -> None:
+def test_any_order_of_events_keeps_the_core_consistent(
+    seed: str, side: int, how: list[Any], cut: int
+) -> None:
     wire = converse(TALKS[seed], cut=(side, cut))
     core = wire.cores[side]
     now, before = 0.0, core.phase

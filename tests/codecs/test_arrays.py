@@ -260,7 +260,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize(("value", "expected"), FOREIGN)
-def test_what_can_be_seen_as_an_array(value: Any, expected: np.ndarray[Any, Any]) -> None:
+def test_array_likes_are_encoded_as_arrays(value: Any, expected: np.ndarray[Any, Any]) -> None:
     assert rlx.encode({"a": [value]}) == rlx.encode({"a": [expected]})
 
 

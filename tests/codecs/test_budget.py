@@ -331,7 +331,7 @@ def mutated(rng: random.Random, wire: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_whatever_comes_makes_no_more(name: str) -> None:
+def test_mutated_messages_stay_within_the_memory_budget(name: str) -> None:
     decode, wire = HOSTILE[name]
     rng = random.Random(name)
     for _ in range(20):

@@ -63,13 +63,13 @@ def test_floats() -> None:
 @pytest.mark.parametrize(
     "value", ["1", b"1", 1j, None, {}, 2**64, -(2**63) - 1, np.datetime64(1, "s")], ids=repr
 )
-def test_what_is_no_number(value: object) -> None:
+def test_values_that_are_not_numbers_are_rejected(value: object) -> None:
     for dtype in (*INTEGERS, *FLOATS, BOOL):
         with pytest.raises(EncodeError, match=r"^it must "):
             cast(value, dtype, "it")
 
 
-def test_what_is_no_array() -> None:
+def test_ragged_lists_are_rejected() -> None:
     with pytest.raises(EncodeError, match=r"^it is .* array: "):
         cast([[1], [1, 2]], BOOL, "it")
 
@@ -80,6 +80,6 @@ def test_nothing_becomes_anything() -> None:
             assert cast(value, dtype, "it").dtype == dtype
 
 
-def test_what_fits_already_is_not_copied() -> None:
+def test_array_of_the_right_dtype_is_not_copied() -> None:
     array = np.arange(3)
     assert cast(array, array.dtype, "it") is array

@@ -28,7 +28,7 @@ def test_messages(text: str, encoded: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",))))
-def test_any_message_comes_back(text: str) -> None:
+def test_any_message_round_trips(text: str) -> None:
     encoded = grpc.encode_message(text)
     assert encoded.isascii()
     assert encoded.isprintable()
@@ -94,7 +94,7 @@ def test_statuses() -> None:
         grpc.status_code("FINE")
 
 
-def test_what_other_statuses_stand_for() -> None:
+def test_http_and_reset_codes_map_to_grpc_statuses() -> None:
     assert [grpc.status_of_http(code) for code in (400, 401, 404, 503, 418)] == [
         *("INTERNAL", "UNAUTHENTICATED", "UNIMPLEMENTED", "UNAVAILABLE", "UNKNOWN")
     ]

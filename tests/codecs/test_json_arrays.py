@@ -33,7 +33,7 @@ def test_round_trips(dtype: str, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "value", [np.array(1), np.array([np.nan]), np.array(["a"]), np.zeros(2, "c8")]
 )
-def test_what_json_has_not(value: Any) -> None:
+def test_values_without_json_form_have_no_text(value: Any) -> None:
     assert _json_arrays.text_of(value) is None
 
 

@@ -289,7 +289,9 @@ def test_deep_json() -> None:
         (UnknownMessage("x", {"a": object()}), "$.body.a"),
     ],
 )
-def test_what_cannot_be_sent(message: RewarderMessage, path: str) -> None:
+def test_unencodable_values_are_rejected_with_their_path(
+    message: RewarderMessage, path: str
+) -> None:
     with pytest.raises(EncodeError) as caught:
         encode(message)
     assert caught.value.path == path
@@ -333,7 +335,7 @@ def test_numbers_that_json_has_not_are_restored(message: RewarderMessage, body: 
     )
 
 
-def test_limits_of_what_is_sent() -> None:
+def test_limits_bound_encoded_messages() -> None:
     with pytest.raises(LimitExceeded, match="message=100"):
         encode(EnvText("x" * 100), limits=Limits(message=100))
     deep: Any = 1
@@ -391,7 +393,7 @@ MESSAGES = st.one_of(
 
 
 @given(MESSAGES, ANY_HEADERS)
-def test_any_message_comes_back(made: Any, headers: dict[str, Any]) -> None:
+def test_any_message_round_trips(made: Any, headers: dict[str, Any]) -> None:
     kind, values = made
     message = kind(*values, **headers)
     text = encode(message)

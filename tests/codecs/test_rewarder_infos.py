@@ -59,6 +59,6 @@ def test_values_that_are_no_array_stay(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [{1, 2}, b"x", object(), {1: 2}, [{"a": {3}}]])
-def test_what_would_not_be_equal_at_the_other_end_is_refused(value: Any) -> None:
+def test_values_that_do_not_round_trip_are_rejected(value: Any) -> None:
     with pytest.raises(EncodeError):
         mark_arrays({"x": value})

@@ -122,7 +122,7 @@ def test_c_program_doubles_a_tensor(tensor: Path, value: Any) -> None:
     np.testing.assert_array_equal(decode_tensor(done.stdout), value * np.int32(2))
 
 
-def test_c_program_says_what_is_wrong_with_a_tensor(tensor: Path) -> None:
+def test_c_program_reports_the_offset_of_a_bad_tensor(tensor: Path) -> None:
     message = encode_tensor(np.arange(5, dtype=np.int32))[:-1] + b"\x04"  # a shape of 4
     done = subprocess.run([tensor], input=message, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, b"")
@@ -148,7 +148,7 @@ def test_c_program_answers_a_step(perlert_step: Path) -> None:
         (b"city:7;a=open,citizen,cpu", "byte 22, AGENT_TAG: the message ends"),
     ],
 )
-def test_c_program_tells_what_a_datagram_is(
+def test_c_program_classifies_datagrams(
     perlert_step: Path, datagram: bytes, words: str | None
 ) -> None:
     done = subprocess.run([perlert_step], input=datagram, capture_output=True, timeout=60)

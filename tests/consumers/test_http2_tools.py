@@ -77,12 +77,12 @@ def test_curl_with_prior_knowledge(server: ThreadServer, body: Path, tmp_path: P
     assert b"grpc-status: 0" in head.read_bytes()
 
 
-def test_curl_in_http1_is_told_in_words(server: ThreadServer) -> None:
+def test_curl_in_http1_gets_a_reason(server: ThreadServer) -> None:
     told = run("curl", "-sS", "--http1.1", f"http://{server.address}/")
     assert b"HTTP/2 with prior knowledge" in told
 
 
-def test_curl_without_grpc_is_told_by_a_status(server: ThreadServer) -> None:
+def test_curl_without_grpc_gets_status_405(server: ThreadServer) -> None:
     url = f"http://{server.address}{METHOD}"
     told = run("curl", "-sS", "--http2-prior-knowledge", "-o", "-", "-w", "%{http_code}", url)
     assert told.endswith(b"405")

@@ -136,7 +136,7 @@ def test_tigervnc_shows_each_frame(desktop: Desktop, options: list[str], near: f
 
 
 @needs_viewer
-def test_tigervnc_plays_unless_it_looks_on(desktop: Desktop, tmp_path: Path) -> None:
+def test_tigervnc_plays_unless_view_only(desktop: Desktop, tmp_path: Path) -> None:
     events: list[Any] = []
     display = Display(WIDTH, HEIGHT, on_input=lambda viewer, event: events.append(event))
     display.show(game(0))

@@ -326,7 +326,9 @@ FORMATS: dict[str, tuple[bytes, int, Callable[[bytes], Any], Callable[[bytes], b
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_rlwire_accepts_is_sound_and_what_is_cut_is_damaged(name: str, show: Show) -> None:
+def test_accepted_frames_are_clean_and_cut_frames_malformed_in_wireshark(
+    name: str, show: Show
+) -> None:
     whole, port, decode, frame = FORMATS[name]
     bodies, random = [whole[:size] for size in range(1, len(whole))], Random(1)
     for _ in range(400):

@@ -60,7 +60,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
         yield make
 
 
-def test_class_is_made_once_before_the_server_listens() -> None:
+def test_class_is_constructed_once_before_the_port_opens() -> None:
     Odd.made = Odd.closed = 0
     with rlwire.serve(Odd, "dm-env-rpc://127.0.0.1:0"):
         assert (Odd.made, Odd.closed) == (1, 1)

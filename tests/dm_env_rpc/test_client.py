@@ -224,7 +224,7 @@ class TestReconnecting:
             client.close()
             again.stop()
 
-    def test_a_world_of_somebody_else_that_is_gone(self, slow) -> None:
+    def test_destroyed_world_of_another_client_interrupts_the_agent(self, slow) -> None:
         with Client(slow.address) as owner, Client(slow.address) as client:
             name = owner.create_world()
             client.join_world(name)

@@ -48,7 +48,7 @@ class TestAsDmEnvTestsIt(test_utils.EnvironmentTestMixin, absltest.TestCase):
             yield sys.modules["voyage"].actions(0, day)
 
 
-def test_what_it_looks_like(reference_server, voyage) -> None:
+def test_specs_are_those_of_the_local_environment(reference_server, voyage) -> None:
     with face(reference_server) as remote:
         local = voyage.Voyage()
         theirs = local.observation_spec()
@@ -65,7 +65,7 @@ def check_same_spec(one: specs.Array, other: specs.Array) -> None:
     assert one.name == other.name
 
 
-def test_what_is_shown(reference_server) -> None:
+def test_given_space_replaces_the_served_observations(reference_server) -> None:
     shown = spaces.Dict({"log": spaces.Dict({"day": spaces.Discrete(9, dtype=np.int32)})})
     with face(reference_server, observation_space=shown) as remote:
         assert remote.observation_spec() == {"log": {"day": specs.DiscreteArray(9)}}
@@ -169,7 +169,7 @@ def test_settings_and_worlds_of_a_name(voyage) -> None:
         ("perlert://127.0.0.1:0/cartpole", {"rate": 500}),
     ],
 )
-def test_every_protocol_whose_trainer_calls(url, options) -> None:
+def test_environments_of_each_protocol_work_as_dm_env(url, options) -> None:
     with (
         rlwire.serve(cartpole, url, **options) as server,
         DmEnvironment(rlwire.make(server.url, like="CartPole-v1")) as env,

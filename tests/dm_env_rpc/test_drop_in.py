@@ -146,7 +146,7 @@ def test_other_values_pack_the_same(value: Any, dtype: Any) -> None:
         (np.array([1, "x"], dtype=object), np.str_), ("x", np.int32), (None, None),
     ],
 )  # fmt: skip
-def test_what_the_package_refuses_is_refused_with_its_own_error(value: Any, dtype: Any) -> None:
+def test_values_the_package_refuses_raise_its_own_error(value: Any, dtype: Any) -> None:
     with pytest.raises(Exception) as theirs:  # noqa: PT011
         PACK(value, dtype)
     with pytest.raises(type(theirs.value)) as ours:

@@ -75,7 +75,7 @@ def test_an_agent_plays(address: str, voyage: Any) -> None:
             second.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
 
 
-def test_nobody_listens() -> None:
+def test_unreachable_server_times_out_or_is_unavailable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(grpc.FutureTimeoutError):
@@ -160,7 +160,7 @@ def test_asyncio(address: str, voyage: Any) -> None:
     asyncio.run(talk())
 
 
-def test_all_else_goes_to_grpcio(reference_server: str) -> None:
+def test_other_methods_are_sent_by_grpcio(reference_server: str) -> None:
     requests = [dm_env_rpc_pb2.EnvironmentRequest()] * 2
     with grpc.insecure_channel(reference_server) as channel:
         stub = dm_env_rpc_pb2_grpc.EnvironmentStub(channel)
@@ -187,6 +187,6 @@ def test_all_else_goes_to_grpcio(reference_server: str) -> None:
         lambda: grpc.secure_channel("example.org:1", grpc.local_channel_credentials()),
     ],
 )
-def test_what_may_mean_more_stays_grpcios(make: Any) -> None:
+def test_channels_with_options_or_credentials_are_left_to_grpcio(make: Any) -> None:
     with make() as channel:
         assert channel not in drop_in._targets

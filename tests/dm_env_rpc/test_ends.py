@@ -145,7 +145,7 @@ def test_ctrl_c_while_an_answer_is_waited_for(where: str, ctrl_c: Interrupter) -
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_nothing_is_kept_of_connections_that_are_gone(workers: Any) -> None:
+def test_closed_connections_are_freed(workers: Any) -> None:
     def held() -> list[Any]:
         gc.collect()
         return [one for one in gc.get_objects() if issubclass(type(one), HOLDERS)]

@@ -153,7 +153,7 @@ def test_spaces_of_specs(specs: Any, space: Any) -> None:
     assert space_of_specs(made, "observation") == space
 
 
-def test_specs_whose_spaces_would_take_gigabytes() -> None:
+def test_specs_of_gigabytes_exceed_the_limit() -> None:
     spec = make_spec("reward", (100_000, 100_000), np.dtype(np.uint8))
     with pytest.raises(LimitExceeded, match="expanded"):
         check_sizes([spec], DEFAULT)
@@ -181,7 +181,7 @@ def test_worlds(serve: Serve) -> None:
         DmEnvRpcEndpoint(server.address, world=name, settings={"ends": 1})
 
 
-def test_a_server_that_comes_back(serve: Serve) -> None:
+def test_client_reconnects_to_a_restarted_server(serve: Serve) -> None:
     server = serve(cartpole)
     address = server.address
     with RemoteEnvironment(
@@ -201,7 +201,7 @@ def test_a_server_that_comes_back(serve: Serve) -> None:
         assert env.step(0)[1] == 1.0
 
 
-def test_a_server_that_comes_back_with_other_spaces(serve: Serve) -> None:
+def test_restarted_server_with_other_spaces_is_rejected(serve: Serve) -> None:
     server = serve(Nested)
     with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
         env.reset(seed=1)
@@ -212,7 +212,7 @@ def test_a_server_that_comes_back_with_other_spaces(serve: Serve) -> None:
             env.reset()
 
 
-def test_an_interrupted_answer_is_not_taken_for_the_next(serve: Serve) -> None:
+def test_interrupted_reply_is_not_used_for_the_next_request(serve: Serve) -> None:
     server = serve(cartpole)
     endpoint = DmEnvRpcEndpoint(server.address)
     with RemoteEnvironment(endpoint) as env:

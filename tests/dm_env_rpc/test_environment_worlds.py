@@ -261,7 +261,7 @@ def test_required_settings() -> None:
     worlds({"size": np.int32(1), "place": np.int32(1)})
 
 
-def test_what_is_accepted_must_make_sense() -> None:
+def test_invalid_accepts_are_rejected() -> None:
     def make(size, colour="red"):
         return Walk(size)
 
@@ -278,7 +278,7 @@ def test_what_is_accepted_must_make_sense() -> None:
     assert Walk.made[1:] == []
 
 
-def test_part_of_an_argument() -> None:
+def test_items_of_an_argument_are_accepted_by_path() -> None:
     accepts = ["task.size"]
     made_world(Walk, {"task.size.x": 1, "task.size.y": 2}, accepts=accepts)
     for name in ("task", "task.path", "task.sizes", "task."):
@@ -349,7 +349,7 @@ def test_seeds_and_options() -> None:
     )
 
 
-def test_a_seed_that_the_factory_takes() -> None:
+def test_factory_with_a_seed_gets_it() -> None:
     seeds = []
 
     def make(seed=0):
@@ -378,7 +378,7 @@ def test_resetting_the_world() -> None:
 # ---- who has which environment ------------------------------------------------------------------
 
 
-def test_an_environment_goes_to_the_next_agent() -> None:
+def test_environment_is_reused_for_the_next_agent() -> None:
     world = made_world(Walk)
     first = world.join({})
     assert code_of(world.join, {})[0] == Code.RESOURCE_EXHAUSTED
@@ -389,7 +389,7 @@ def test_an_environment_goes_to_the_next_agent() -> None:
     assert Walk.made[0].closed
 
 
-def test_an_environment_that_failed_goes_to_nobody() -> None:
+def test_failed_environment_is_not_reused() -> None:
     world = made_world(Walk)
     agent = world.join({})
     agent.begin()
@@ -402,7 +402,7 @@ def test_an_environment_that_failed_goes_to_nobody() -> None:
     assert len(Walk.made) == 2
 
 
-def test_an_instance_is_lent_and_not_closed() -> None:
+def test_given_instance_is_used_and_not_closed() -> None:
     walk = Walk()
     worlds = EnvironmentWorlds(walk)
     first = worlds({})
@@ -420,7 +420,7 @@ def test_an_instance_is_lent_and_not_closed() -> None:
     assert second.join({}).begin().state == RUNNING
 
 
-def test_what_cannot_be_carried_is_said_before_anybody_connects() -> None:
+def test_unsupported_spaces_fail_before_the_server_listens() -> None:
     class Endless(Dice):
         action_space = spaces.Dict(a=spaces.Sequence(spaces.Discrete(2)))
 

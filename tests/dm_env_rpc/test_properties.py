@@ -165,7 +165,7 @@ class TestTheServersSide:
             (ListPropertyRequest("rain"), Code.NOT_FOUND, "no property 'rain'"),
         ],
     )
-    def test_what_is_refused(self, asked, request_, code, text) -> None:
+    def test_invalid_property_requests_are_rejected(self, asked, request_, code, text) -> None:
         import re
 
         refusal = refused(asked, request_)
@@ -180,7 +180,7 @@ class TestTheServersSide:
         with pytest.raises(ValueError, match="will not do"):
             asked(WritePropertyRequest("choosy", 2.0))
 
-    def test_a_value_that_is_not_what_its_spec_says(self) -> None:
+    def test_value_outside_its_spec_is_not_sent(self) -> None:
         properties = Properties()
         properties.add("x", shape=(2,), read=lambda: [1.0])
         service = PropertyService(properties)

@@ -86,7 +86,7 @@ def test_a_token(workers: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert "simsim" not in caplog.text
 
 
-def test_what_is_no_token() -> None:
+def test_invalid_tokens_are_rejected() -> None:
     expected = authorization("Ab.12-_~+/=")
     assert expected == ("authorization", "Bearer Ab.12-_~+/=")
     assert authorized(expected, [("x", "y"), expected])

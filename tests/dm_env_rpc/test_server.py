@@ -93,7 +93,7 @@ def server(workers):
         yield server
 
 
-def test_bounds_are_checked_unless_told_otherwise(server, workers) -> None:
+def test_bounds_are_checked_unless_disabled(server, workers) -> None:
     with Client(server.address, check_bounds=False) as client:
         client.join_world()
         client.step()
@@ -230,7 +230,7 @@ def test_actions_of_another_kind(workers) -> None:
             assert environment.actions.pop()["turn"] == 1
 
 
-def test_what_cannot_be_served() -> None:
+def test_invalid_server_arguments_are_rejected() -> None:
     with pytest.raises(TypeError, match="a factory of worlds"):
         Server(5)
     with pytest.raises(ValueError, match="workers"):

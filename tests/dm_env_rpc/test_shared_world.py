@@ -100,7 +100,7 @@ def compare(ours, theirs) -> None:
         assert ours[name].dtype == value.dtype
 
 
-def test_agents_whose_episodes_end_one_after_the_other() -> None:
+def test_episodes_of_agents_may_end_one_after_another() -> None:
     with together(Relay, "ab") as (env, _):
         for _ in range(2):
             observations, _ = env.reset(seed=10)
@@ -139,7 +139,7 @@ def alone(url, agent=None):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_who_leaves_ends_the_episode_of_the_others(workers) -> None:
+def test_leaving_agent_ends_the_episode_of_the_others(workers) -> None:
     with rlwire.serve(Relay, URL, workers=workers) as server, alone(server.url, "a") as (_, a):
         with alone(server.url, "b") as (_, b):
             first = a("reset", seed=2)
@@ -157,7 +157,7 @@ def test_who_leaves_ends_the_episode_of_the_others(workers) -> None:
         assert a("step", 1).result(20)[3]  # told when it acts
 
 
-def test_who_is_lost_while_it_waits_comes_back() -> None:
+def test_agent_lost_during_a_reset_rejoins() -> None:
     with rlwire.serve(Relay, URL) as server, alone(server.url, "a") as (env, a):
         waits = a("reset", seed=4)
         with pytest.raises(StatusError, match="'a' is not free"):
@@ -168,7 +168,7 @@ def test_who_is_lost_while_it_waits_comes_back() -> None:
             assert waits.result(20)[0].tolist() == [4]
 
 
-def test_reset_world_ends_what_waits() -> None:
+def test_reset_world_ends_pending_steps() -> None:
     with (
         rlwire.serve(Relay, URL) as server,
         Client(server.address) as b,
@@ -190,7 +190,7 @@ def test_reset_world_ends_what_waits() -> None:
         pool.submit(a.close).result(20)
 
 
-def test_what_is_refused() -> None:
+def test_unknown_agents_and_settings_are_rejected() -> None:
     with rlwire.serve(Relay, URL) as server:
         for settings, text in (
             ({"agent": "c"}, "no agent 'c'; there are a, b"),
@@ -206,7 +206,7 @@ def test_what_is_refused() -> None:
         rlwire.serve(Relay, URL, accepts=["x"])
 
 
-def test_what_the_environment_raises_is_told_to_all_that_wait() -> None:
+def test_error_of_the_environment_reaches_every_waiting_agent() -> None:
     relay = Relay()
     relay.reset()
     with together(relay, "ab") as (env, _):

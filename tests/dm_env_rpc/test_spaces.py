@@ -134,7 +134,7 @@ def test_dm_env_values_come_back(given) -> None:
     tree.map_structure(np.testing.assert_array_equal, back, value)
 
 
-def test_what_an_environment_is_given() -> None:
+def test_actions_have_the_types_of_their_space() -> None:
     action = space(gym.Discrete(3)).build({"observation": np.int64(2)})
     assert type(action) is np.int64
     short = space(gym.Box(0, 9, (), np.int16)).build({"observation": np.int32(2)})

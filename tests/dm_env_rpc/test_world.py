@@ -138,7 +138,7 @@ def test_an_agent_that_cannot_be_reset_is_reported_to_the_caller() -> None:
     assert table.arena.log == ["reset", "A.reset", "B.reset"]
 
 
-def test_a_server_that_closes_answers_all_who_wait() -> None:
+def test_closing_server_answers_every_pending_request() -> None:
     table = Table()
     caller, told, _other = table.joined(3)
     step(told)
@@ -154,7 +154,7 @@ def test_a_server_that_closes_answers_all_who_wait() -> None:
     assert reset_world(table.handler()).code == Code.NOT_FOUND
 
 
-def test_what_could_not_be_sent_is_begun_again() -> None:
+def test_episode_restarts_after_an_unsendable_reply() -> None:
     table = Table()
     (handler,) = table.joined(1, running=False)
     event = Step()
@@ -176,7 +176,7 @@ def test_what_could_not_be_sent_is_begun_again() -> None:
     assert table.arena.log == [*["A.begin"] * 2, *["A.step"] * 3, *["A.begin"] * 3]
 
 
-def test_a_caller_that_cannot_be_reset_itself_is_told() -> None:
+def test_caller_whose_reset_fails_gets_the_error() -> None:
     table = Table()
     (handler,) = table.joined()
     table.arena.bad_agent = "A"
@@ -229,7 +229,7 @@ class Gate(Arena):
         super().reset(settings)
 
 
-def test_a_reset_that_comes_while_the_world_is_reset() -> None:
+def test_concurrent_resets_of_a_world_run_one_after_another() -> None:
     gate = Gate("reset")
     table = Table(gate)
     table.joined(1, running=False)
@@ -334,7 +334,7 @@ def test_an_agent_that_refuses_and_one_that_returns_nonsense() -> None:
     assert "Agent must return a StepResult, not a dict" in nonsense.message
 
 
-def test_an_agent_that_wants_to_know_what_is_requested() -> None:
+def test_agent_gets_the_requested_observations() -> None:
     asked: list[tuple[str, ...]] = []
     table = Table()
     make = table.arena.join

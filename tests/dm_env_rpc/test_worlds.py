@@ -143,7 +143,7 @@ def test_each_connection_may_have_a_world_of_its_own(worlds: Service, made: Made
     assert len(worlds) == 0
 
 
-def test_no_world_of_ones_own() -> None:
+def test_service_without_worlds_refuses_join_and_create() -> None:
     given = Handler(Service())
     assert code_of(given.answer(JoinWorldRequest(""))) is Code.UNIMPLEMENTED
     assert code_of(given.answer(CreateWorldRequest())) is Code.UNIMPLEMENTED
@@ -316,7 +316,7 @@ def test_closing_never_raises(
     handler.close()
 
 
-def test_what_could_not_be_sent_is_taken_back(handler: Handler, made: Made) -> None:
+def test_unsendable_join_is_undone(handler: Handler, made: Made) -> None:
     request = JoinWorldRequest("")
     handler.answer(request)
     answer = handler.failure(request, ValueError("two variable dimensions"))

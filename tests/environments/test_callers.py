@@ -212,7 +212,7 @@ def test_any_number_is_a_reward(scheme, reward, number):
 
 
 @pytest.mark.parametrize("reward", [np.zeros(2), None, "much", 10**400, 1j])
-def test_what_is_no_number_is_no_reward(scheme, reward):
+def test_invalid_reward_truncates_the_episode(scheme, reward):
     with (
         contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
         aside(lambda: rlwire.play(Scripted((reward, True, False, {})), env.callers.url)) as came,
@@ -353,7 +353,7 @@ def test_a_value_that_cannot_be_sent_is_not_tried_again(caplog):
 
 
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
-def test_who_waits_for_a_first_caller_says_where(scheme):
+def test_waiting_listener_logs_its_address(scheme):
     program = (
         "import rlwire, gymnasium; "
         f"rlwire.listen('{scheme}://localhost:0', action_space=gymnasium.spaces.Discrete(2))"
@@ -367,7 +367,7 @@ def test_who_waits_for_a_first_caller_says_where(scheme):
             process.kill()
 
 
-def test_what_the_caller_tells_needs_no_spaces(tmp_path):
+def test_spaces_sent_by_the_caller_need_not_be_given(tmp_path):
     url = f"rlx+unix://{tmp_path}/socket"
 
     def play() -> Any:
@@ -392,7 +392,7 @@ def test_a_spec_has_the_time_limit_of_like(scheme):
 
 
 @pytest.mark.parametrize("which", ["observation_space", "action_space"])
-def test_spaces_that_nobody_tells(tmp_path, which):
+def test_missing_spaces_are_named(tmp_path, which):
     def call() -> Any:
         with AgentProxy(f"unix:{tmp_path}/s", backoff=Backoff(8, None, 0.05, 0.5)) as agent:
             agent.init()
@@ -560,7 +560,7 @@ def ask(scheme: str, env: Any) -> Iterator[Callable[[Any], Any]]:
                 policy.close()
 
 
-def test_a_caller_that_begins_anew():
+def test_caller_that_restarts_ends_the_episode():
     with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
 
         def call() -> Any:
@@ -588,7 +588,7 @@ def test_a_caller_that_begins_anew():
         assert came == [[1, 2]]
 
 
-def test_a_reset_in_the_middle_goes_on():
+def test_reset_within_an_episode_continues_it():
     with (
         contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env,
         aside(lambda: rlwire.play(Counting(3), env.callers.url, seed=1)) as came,
@@ -603,7 +603,7 @@ def test_a_reset_in_the_middle_goes_on():
         assert came in ([], [[1.5]])
 
 
-def test_a_state_of_no_space_is_refused_in_words(scheme):
+def test_state_outside_the_space_is_rejected(scheme):
 
     def call() -> Any:
         with ask(scheme, env) as ask_one:
@@ -678,7 +678,7 @@ def test_further_callers_wait_for_a_place():
         assert one == two == [[0.5]]
 
 
-def test_closing_wakes_who_waits_for_a_caller(scheme):
+def test_closing_wakes_a_reset_that_waits_for_a_caller(scheme):
     env = rlwire.listen(f"{scheme}://localhost:0", **SPACES)
     with aside(env.reset) as came:
         env.callers.close()
@@ -688,7 +688,7 @@ def test_closing_wakes_who_waits_for_a_caller(scheme):
     env.close()
 
 
-def test_closing_wakes_who_waits_for_a_step_and_who_waits_for_an_action(scheme):
+def test_closing_wakes_a_waiting_step_and_a_waiting_caller(scheme):
     env = rlwire.listen(f"{scheme}://localhost:0", **SPACES)
     with ask(scheme, env) as ask_one:
         with aside(lambda: ask_one([1, 2])):
@@ -763,7 +763,7 @@ def test_gymnasiums_checker_finds_nothing():
     ("answer", "named", "unnamed"),
     [({"joints": 1}, "joints", "must be"), ({"actions": 0.5}, "0.5", "has no")],
 )
-def test_what_is_wrong_with_a_policy_s_actions(answer: Any, named: str, unnamed: str) -> None:
+def test_invalid_actions_of_a_policy_are_named(answer: Any, named: str, unnamed: str) -> None:
     class Policy:
         def infer(self, observation: Any) -> Any:
             return answer

@@ -120,7 +120,7 @@ def test_pettingzoo() -> None:
 
 
 @pytest.mark.parametrize("kind", [Walk, Fall])
-def test_who_is_to_close_it(kind: Any) -> None:
+def test_only_environments_made_by_the_driver_are_owned(kind: Any) -> None:
     assert not drive(kind()).owned
     driven = drive(kind)
     assert driven.owned
@@ -128,7 +128,7 @@ def test_who_is_to_close_it(kind: Any) -> None:
     assert driven.environment.closed
 
 
-def test_what_was_made_and_cannot_be_driven_is_closed() -> None:
+def test_environment_made_but_unsupported_is_closed() -> None:
     class Turns(Walk):
         possible_agents = agent_iter = ()
 
@@ -153,7 +153,7 @@ def test_rewards_that_are_no_number() -> None:
     assert drive(Fall()).one("X").name == "Fall"
 
 
-def test_what_is_no_environment() -> None:
+def test_objects_that_are_not_environments_are_rejected() -> None:
     for thing in (3, "sys:version", lambda: 3):
         with pytest.raises(TypeError, match="observation_space"):
             drive(thing)

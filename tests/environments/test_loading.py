@@ -59,7 +59,7 @@ def test_of_a_module_that_registers_with_gymnasium(tmp_path, monkeypatch) -> Non
         ("json:NoSuchName", AttributeError, "NoSuchName"),
     ],
 )
-def test_what_is_not_there(name, kind, text) -> None:
+def test_missing_environments_are_named(name, kind, text) -> None:
     with pytest.raises(kind, match=text):
         load_environment(name)
 

@@ -54,7 +54,7 @@ def test_there_and_back(space: Any) -> None:
         assert list(back) == list(space)
 
 
-def test_what_it_looks_like() -> None:
+def test_descriptions_of_spaces_have_their_documented_form() -> None:
     assert describe(CARTPOLE) == {
         "box": "float32",
         "shape": [4],
@@ -176,7 +176,7 @@ ANY = st.recursive(
 
 
 @given(value=ANY)
-def test_whatever_a_peer_says(value: Any) -> None:
+def test_any_description_is_a_space_or_a_named_error(value: Any) -> None:
     with contextlib.suppress(DecodeError, LimitExceeded):
         space = space_of(value)
         assert space_of(describe(space)) == space

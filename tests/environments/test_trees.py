@@ -85,7 +85,7 @@ def test_specs() -> None:
         (3, "has a int"),
     ],
 )
-def test_what_has_no_tree(space: Any, text: str) -> None:
+def test_unsupported_spaces_have_no_tree(space: Any, text: str) -> None:
     with pytest.raises(EncodeError, match=text):
         tree_of(space, "the observation", CANNOT)
 

@@ -178,7 +178,7 @@ def test_without_autoreset(way: dict[str, Any]) -> None:
         original.close()
 
 
-def test_what_a_step_gives_stays(way: dict[str, Any]) -> None:
+def test_observations_stay_unchanged_with_copy(way: dict[str, Any]) -> None:
     with local(makes(2), **way) as kept, local(makes(2), **way, copy=False) as views:
         for envs, stays in ((kept, True), (views, False)):
             first, _ = envs.reset(seed=1)
@@ -198,7 +198,7 @@ def test_attributes_and_methods(way: dict[str, Any]) -> None:
         assert (os.getpid() in envs.call("pid")) == here
 
 
-def test_what_an_environment_raises(way: dict[str, Any]) -> None:
+def test_error_of_an_environment_propagates_and_the_vector_recovers(way: dict[str, Any]) -> None:
     with local(makes(3), **way) as envs:
         envs.reset(seed=1)
         bad = actions(3, 1)
@@ -357,7 +357,7 @@ def test_a_process_that_dies_while_it_is_waited_for(lent: bool) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs Linux's schedstat")
-def test_a_process_without_work_takes_no_processor() -> None:
+def test_idle_worker_uses_no_cpu() -> None:
     with local(makes(2), workers=1) as envs:
         envs.reset(seed=1)
         envs.step(actions(2, 0))
@@ -476,7 +476,7 @@ VIEWS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("way", BOTH)
-def test_observations_that_are_kept_stay_whatever_is_let_go_of(way: dict[str, Any]) -> None:
+def test_kept_observations_stay_whichever_others_are_freed(way: dict[str, Any]) -> None:
     random = np.random.default_rng(1)
     with pictures(**way) as envs:
         held = [envs.reset()[0]]
@@ -499,7 +499,7 @@ def test_observations_that_are_kept_stay_whatever_is_let_go_of(way: dict[str, An
     assert all(shows(each, at) for at, each in kept.items())
 
 
-def test_what_is_kept_when_a_process_dies() -> None:
+def test_kept_observations_outlive_a_dead_worker() -> None:
     with pictures(workers=2) as envs:
         envs.reset()
         first = envs.step(NOTHING)[0]
@@ -516,7 +516,7 @@ def test_what_is_kept_when_a_process_dies() -> None:
 
 
 @pytest.mark.parametrize("way", BOTH)
-def test_what_did_not_step_keeps_its_observation(way: dict[str, Any]) -> None:
+def test_environment_that_did_not_step_keeps_its_observation(way: dict[str, Any]) -> None:
     with pictures(**way) as envs:
         envs.reset()
         for _ in range(4):
@@ -531,7 +531,7 @@ def test_what_did_not_step_keeps_its_observation(way: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("way", BOTH)
-def test_what_the_program_writes_to_an_observation(way: dict[str, Any]) -> None:
+def test_writes_to_an_observation_do_not_reach_the_next(way: dict[str, Any]) -> None:
     with pictures(**way) as envs, pictures(**way, mode="Disabled") as without:
         for each in (envs, without):
             observations, _ = each.reset()
@@ -545,7 +545,7 @@ def test_what_the_program_writes_to_an_observation(way: dict[str, Any]) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-def test_what_a_forked_process_holds_stays() -> None:
+def test_observations_held_by_a_forked_process_stay() -> None:
     with pictures(workers=1) as envs:
         envs.reset()
         held = envs.step(NOTHING)[0]
@@ -761,7 +761,7 @@ def test_attributes_and_arguments_of_any_kind_are_carried(way: dict[str, Any]) -
             assert envs.call("echo", value) == (value,) * 3
 
 
-def test_values_that_cannot_be_carried_are_errors_and_the_rest_goes_on() -> None:
+def test_values_that_cannot_be_pickled_fail_their_call_only() -> None:
     itself: list[Any] = []
     itself.append(itself)
     with local([Knowing] * 2, workers=2) as envs:

@@ -88,7 +88,7 @@ def test_the_same_bytes_and_the_same_values(name: str) -> None:
 @pytest.mark.parametrize(
     "value", [COMPLEX, np.complex64(1j), np.array([None]), np.zeros(2, [("a", np.int32)])]
 )
-def test_what_openpi_does_not_send(value: Any) -> None:
+def test_values_openpi_does_not_send_are_rejected(value: Any) -> None:
     for pack in (theirs.packb, ours.packb, ours.pack_array):
         with pytest.raises(ValueError):  # noqa: PT011
             pack(value)
@@ -132,7 +132,7 @@ def test_the_same_when_installed(installed: None, name: str) -> None:
     same(found, unpackb(with_it[0]))
 
 
-def test_all_of_it_goes_through_rlwire(installed: None) -> None:
+def test_every_function_is_rlwires(installed: None) -> None:
     """Seen by what only rlwire does: large arrays are views of the message."""
     packed = packb(VALUES["observation"])
     for unpack in (unpackb, theirs.unpackb):

@@ -180,7 +180,7 @@ def test_timing_as_from_openpis_server(server: Server) -> None:
         ("list", "TypeError: a policy returns a dict, not list"),
     ],
 )
-def test_an_error_is_told_in_a_text_and_ends_the_connection(
+def test_error_is_sent_as_text_and_ends_the_connection(
     policy: Policy, workers: Any, prompt: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Server(policy, LOOPBACK, **carried(workers)) as server:
@@ -310,7 +310,7 @@ def test_an_observation_is_not_kept_by_the_server() -> None:
 # -- bad peers ---------------------------------------------------------------------------------
 
 
-def test_a_bad_peer_disturbs_nobody(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_peer_does_not_disturb_others(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "rlwire")
     host, port = "127.0.0.1", server.address.port
     with client_of(server) as good:
@@ -371,7 +371,7 @@ def test_a_client_that_is_rejected_leaves_no_socket_open() -> None:
     assert not [each for each in caught if each.category is ResourceWarning]
 
 
-def test_too_much_is_refused_before_it_is_taken(policy: Policy) -> None:
+def test_message_over_the_limit_is_rejected_before_it_is_received(policy: Policy) -> None:
     with Server(policy, LOOPBACK, limits=Limits(received=10_000)) as server:
         with client_of(server, reconnect=False) as client:
             assert "actions" in client.infer({"x": bytes(5000)})
@@ -472,7 +472,7 @@ def test_a_client_reconnects_to_a_server_that_was_away(policy: Policy) -> None:
         server.stop()
 
 
-def test_a_late_action_is_not_taken_for_the_next(policy: Policy, server: Server) -> None:
+def test_late_action_is_not_used_for_the_next_request(policy: Policy, server: Server) -> None:
     with client_of(server, timeout=Timeouts(idle=1.5)) as client:
         with pytest.raises(DeadlineExceeded):
             client.infer({"prompt": "wait", "number": 1})

@@ -137,7 +137,7 @@ def test_a_server_that_falls_silent(worlds, serving, begin, monkeypatch):
     gate.set()
 
 
-def test_the_last_frame_is_read_although_the_server_has_gone(worlds, serving, begin):
+def test_last_frame_is_read_after_the_server_has_stopped(worlds, serving, begin):
     server = serving(lambda: worlds.Walk(length=100_000))
     client = begin(server, "Walk")
     client.wait_start(5)
@@ -162,6 +162,6 @@ def test_the_last_frame_is_read_although_the_server_has_gone(worlds, serving, be
         ("127.0.0.1:1", "a", {"auth": b"short"}),
     ],
 )
-def test_arguments_that_make_no_sense(address, instance, options):
+def test_invalid_client_arguments_are_rejected(address, instance, options):
     with pytest.raises(ValueError, match=r".+"):
         Client(address, instance, **options)

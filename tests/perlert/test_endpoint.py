@@ -127,7 +127,7 @@ def test_reset_in_the_middle_waits_for_the_end(worlds, serving, remote):
     assert len(walks[0].actions) >= 30
 
 
-def test_a_server_of_ours_tells_the_spaces(worlds, serving, remote):
+def test_server_of_ours_sends_its_spaces(worlds, serving, remote):
     server = serving("gym:CartPole-v1", rate=50)
     made = gymnasium.make("CartPole-v1")
     env = remote(server, "CartPole-v1")
@@ -140,7 +140,7 @@ def test_a_server_of_ours_tells_the_spaces(worlds, serving, remote):
     assert env.endpoint.client.key == "walker_1"
 
 
-def test_spaces_that_no_datagram_holds_are_told_in_parts(worlds, serving, remote, monkeypatch):
+def test_spaces_larger_than_a_datagram_are_sent_in_fragments(worlds, serving, remote, monkeypatch):
     low = np.linspace(-1, 0, 60, dtype=np.float32)
     space = spaces.Box(low, 1)
     monkeypatch.setattr(worlds.Walk, "observation_space", space)
@@ -155,7 +155,7 @@ def test_spaces_that_take_too_many_parts_are_refused(worlds, serving, monkeypatc
         serving(worlds.Walk, limits=Limits(datagram=420), env_kwargs={"fail": 0})
 
 
-def test_a_server_that_does_not_tell(worlds, serving, remote, monkeypatch):
+def test_server_that_sends_no_spaces_is_named(worlds, serving, remote, monkeypatch):
     monkeypatch.setattr("rlwire.perlert.player.PacedPlayer.told", lambda player, key: None)
     with pytest.raises(TypeError, match=r"Walk:0 at 127.*observation_space=.*like="):
         remote(serving(worlds.Walk, env_kwargs={"fail": 0}), "Walk")
@@ -178,7 +178,7 @@ def test_parts_of_spaces_in_any_order():
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"action":{},"observation":{}}', "[" * 100_000])
-def test_spaces_that_make_no_sense(text):
+def test_invalid_space_descriptions_are_rejected(text):
     told = ToldSpaces()
     assert told.take(f"rlwire.spaces 1/1 {text}")
     with pytest.raises(DecodeError):

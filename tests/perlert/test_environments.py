@@ -22,7 +22,7 @@ def test_actions_that_are_none(worlds):
             pendulum.parse("agent0", text)
 
 
-def test_what_is_no_name_for_an_agent(worlds):
+def test_agent_names_are_unique_once_escaped(worlds):
     class Odd(worlds.Crowd):
         def __init__(self, *names):
             super().__init__()
@@ -34,7 +34,7 @@ def test_what_is_no_name_for_an_agent(worlds):
             Simulation(Odd(*names))
 
 
-def test_what_cannot_be_played_is_closed(worlds):
+def test_environment_with_unsupported_spaces_is_closed(worlds):
     made = []
 
     def make():

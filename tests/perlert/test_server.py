@@ -161,7 +161,7 @@ class TestEnvironmentsThatRaise:
         monkeypatch.setattr(player, "_FIRST_PAUSE", 0.1)
 
     @pytest.mark.parametrize("workers", [0, 1])
-    def test_the_run_ends_and_the_next_one_begins(self, worlds, serving, begin, workers, caplog):
+    def test_next_run_starts_after_the_last(self, worlds, serving, begin, workers, caplog):
         made = []
         options = {"length": 10, "fail": 4, "made": made}
         server = serving(worlds.Walk, env_kwargs=options, threads=workers, instances=2)
@@ -201,7 +201,7 @@ class TestEnvironmentsThatRaise:
         assert play(client)[-1].step == 3
         assert not walk.closed  # it is the user's
 
-    def test_draining_plays_runs_to_their_end_and_begins_no_more(self, worlds, serving, begin):
+    def test_draining_finishes_runs_and_starts_no_more(self, worlds, serving, begin):
         gate = threading.Event()
         server = serving(worlds.Walk, env_kwargs={"gate": gate}, instances=2, threads=2)
         client = begin(server, "Walk")
@@ -447,7 +447,7 @@ def test_run_starts_at_will(worlds, serving, begin):
         server.start_run()
 
 
-def test_message_goes_to_one_instance(worlds, serving, begin):
+def test_message_is_sent_to_one_instance(worlds, serving, begin):
     server = serving(worlds.Crowd, instances=2)
     clients = [begin(server, f"crowd:{number}") for number in range(2)]
     server.message("one", "crowd:1")
@@ -458,12 +458,12 @@ def test_message_goes_to_one_instance(worlds, serving, begin):
     assert [list(client.messages) for client in clients] == [["both"], ["one", "both"]]
 
 
-def test_seed_of_128_bits_is_taken(worlds, serving, begin):
+def test_seed_of_128_bits_is_accepted(worlds, serving, begin):
     server = serving(lambda: worlds.Walk(length=3), seed=2**127 + 1)
     assert play(begin(server, "Walk"))[-1].step == 3
 
 
-def test_sums_of_rewards_are_sent_to_those_who_ask(worlds, serving, begin):
+def test_total_rewards_are_sent_on_request(worlds, serving, begin):
     server = serving(lambda: worlds.Walk(length=3, truncate=True))
     frames = play(begin(server, "Walk", tag="john_doe"))
     assert [frame.extra for frame in frames] == [None, None, None, "truncated:true"]
@@ -547,6 +547,6 @@ def test_ports(worlds):
         ({"fly": True}, TypeError, "fly"),
     ],
 )
-def test_arguments_that_make_no_sense(worlds, options, kind, text):
+def test_invalid_server_arguments_are_rejected(worlds, options, kind, text):
     with pytest.raises(kind, match=text):
         Server(worlds.Walk(), **options)

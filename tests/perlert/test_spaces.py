@@ -72,7 +72,7 @@ def test_there_and_back(space, named):
     assert same(nothing, text.from_text(text.to_text(nothing)))
 
 
-def test_what_it_looks_like():
+def test_values_have_their_documented_text():
     value = {
         "x": np.array(0.1, np.float32),
         "eyes": (np.array([[1, 2], [3, 4]], np.uint8), np.int64(-1)),
@@ -144,7 +144,7 @@ def test_named_texts_of_no_value(text):
 
 @settings(max_examples=3 * settings().max_examples)
 @given(text=st.text("0123456789.,:-+exyabtruenfi \u0661\0", max_size=30) | st.text(max_size=20))
-def test_whatever_a_peer_writes(text):
+def test_any_text_is_a_value_or_a_decode_error(text):
     for space in SPACES:
         for named in (True, False):
             with contextlib.suppress(DecodeError):

@@ -249,7 +249,7 @@ def test_packets_may_be_cut_anywhere(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_after_a_gap_it_goes_on(label: str) -> None:
+def test_dissection_resumes_after_a_gap(label: str) -> None:
     chunks, whole = captured(label)[0], messages_of(label)
     for lost in range(1, len(chunks) - 2):
         made, found, gaps = dissector(label), [], {True: 1, False: 1}

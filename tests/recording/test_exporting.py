@@ -37,7 +37,7 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
 
 
 @pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink"])
-def test_a_dataset_is_what_was_played(label: str, export: Export) -> None:
+def test_dataset_has_the_episodes_that_were_played(label: str, export: Export) -> None:
     dataset, episodes = export(packets(label)), captured(label)[1]
     for found, (first, *steps) in zip(dataset, episodes, strict=True):
         actions, observations, *others = zip(*steps, strict=True)
@@ -94,7 +94,9 @@ def test_spaces_of_the_values(name: str, export: Export, caplog: pytest.LogCaptu
     assert "1 of them unfinished" in caplog.text
 
 
-def test_what_cannot_be_exported(export: Export, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recordings_without_usable_episodes_are_not_exported(
+    export: Export, capsys: pytest.CaptureFixture[str]
+) -> None:
     def fails(facts: list[str], source: list[Packet], *options: str, **to: str) -> None:
         export(source, *options, status=1, **to)
         (line,) = capsys.readouterr().err.splitlines()[-1:]

@@ -48,7 +48,7 @@ def listed(tmp_path, data):
     return [(each.from_client, each.data, each.ended) for each in packets(str(path))]
 
 
-def test_a_file_cut_anywhere_gives_what_it_has(recorded, tmp_path, caplog):
+def test_truncated_file_is_read_up_to_the_cut(recorded, tmp_path, caplog):
     whole = listed(tmp_path, recorded)
     assert not caplog.records
     most = 0

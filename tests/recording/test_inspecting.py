@@ -90,7 +90,7 @@ def test_a_line_is_a_message(label: str, inspect: Inspect) -> None:
     assert [each["value"] for each in objects if each["kind"] == "closed"] == ["so it was"]
 
 
-def test_a_step_is_what_was_played(inspect: Inspect) -> None:
+def test_inspected_step_is_the_one_that_was_played(inspect: Inspect) -> None:
     episodes = captured("dm-env-rpc")[1]
     number = len(episodes[0]) + 1  # the second step of the second episode
     action, observation, reward, *_ = episodes[1][2]
@@ -172,7 +172,7 @@ def test_statistics(inspect: Inspect) -> None:
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_damage_is_shown_and_the_rest_goes_on(label: str, inspect: Inspect) -> None:
+def test_damage_is_shown_and_dissection_resumes(label: str, inspect: Inspect) -> None:
     random, whole = Random(3), packets(label)
     damaged = 0
     for _ in range(40):

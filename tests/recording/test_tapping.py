@@ -41,7 +41,7 @@ def tapped(*arguments: str) -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("label", ["dm-env-rpc", "dm-env-rpc+unix", "universe"])
-def test_a_tap_shows_what_passes_and_changes_nothing(label: str, tmp_path: Path) -> None:
+def test_tap_shows_traffic_and_changes_nothing(label: str, tmp_path: Path) -> None:
     scheme, unix = label.partition("+unix")[:2]
     walks = Walk(), Walk()
     plus = ":+" if scheme == "universe" else ":"
@@ -82,7 +82,7 @@ def test_a_server_that_is_not_there() -> None:
     assert to in lines[0]
 
 
-def test_who_looks_on_slowly_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_inspection_does_not_delay_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tapping, "_QUEUED", 2)
     carrier, (client, ours) = tapping._Carrier(), socket.socketpair()
     connection = tapping.RecordedConnection(1, "rlx", "server", "")
@@ -140,7 +140,7 @@ def test_a_tap_has_a_bound_of_connections(monkeypatch: pytest.MonkeyPatch) -> No
         (["rlx://localhost:0"], ["two URLs"]),
     ],
 )
-def test_what_cannot_be_tapped(
+def test_urls_that_cannot_be_tapped_are_named(
     urls: list[str], names: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["inspect", *urls]) == 1

@@ -159,7 +159,7 @@ def test_checkpoints_of_another_algorithm(one_file, tmp_path):
     assert isinstance(e.value.__cause__, CheckpointMismatch)
 
 
-def test_arguments_that_make_no_sense(one_file, tmp_path):
+def test_invalid_algorithm_options_are_rejected(one_file, tmp_path):
     with pytest.raises(ValueError, match=r"'ray:NAME', not 'a:b'"):
         rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", parameter_server="a:b")
     (tmp_path / "app.yaml").write_text("environment:\n  name: x\n")

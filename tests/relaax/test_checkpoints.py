@@ -27,7 +27,7 @@ STATE = {
 }
 
 
-def test_what_was_saved_comes_back(tmp_path, same):
+def test_saved_state_is_restored(tmp_path, same):
     checkpoints = Checkpoints(tmp_path / "deep" / "down")
     assert checkpoints.restore("pg") is None
     name = checkpoints.save(7, STATE, algorithm="pg", version=2)
@@ -119,7 +119,7 @@ def test_none_that_is_whole_is_no_beginning(tmp_path):
         Checkpoints(tmp_path).restore("pg")
 
 
-def test_what_cannot_be_kept_leaves_nothing(tmp_path):
+def test_state_that_cannot_be_saved_leaves_no_file(tmp_path):
     with pytest.raises(EncodeError, match="object"):
         Checkpoints(tmp_path).save(1, {"a": [object()]}, algorithm="pg")
     assert os.listdir(tmp_path) == []

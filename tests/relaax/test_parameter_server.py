@@ -90,7 +90,7 @@ class Counting(ParameterServer):
         self.session = Session(Model(float(self.config.start)))
 
 
-def test_a_parameter_server_as_it_comes():
+def test_plain_parameter_server_is_served_as_it_is():
     recorder = Recorder()
     server = Counting(Options({"start": 2}), recorder)
     assert server.n_step() == 5
@@ -222,7 +222,7 @@ def test_threads_call_at_once_and_ops_run_one_at_a_time(handle):
     assert handle.n_step() == before + 80
 
 
-def test_it_begins_with_its_latest_checkpoint(tmp_path):
+def test_parameter_server_starts_from_its_latest_checkpoint(tmp_path):
     handle = open_parameter_server(
         adding(), checkpoints=Checkpoints(tmp_path, every_steps=3), metrics=Recorder()
     )
@@ -271,7 +271,7 @@ def test_one_that_cannot_be_made():
         open_parameter_server(algorithm, metrics=Recorder())
 
 
-def test_arguments_that_make_no_sense():
+def test_unknown_home_is_rejected():
     algorithm = adding()
     with pytest.raises(ValueError, match=r"'ray:NAME', not 'moon'"):
         open_parameter_server(algorithm, home="moon")

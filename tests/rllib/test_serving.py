@@ -85,7 +85,7 @@ class Kept(Metrics):
         self.scalars.setdefault(name, []).append((x, y))
 
 
-def test_ppo_trains_and_goes_on_from_its_checkpoint(
+def test_ppo_trains_and_resumes_from_its_checkpoint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = Kept()
@@ -169,7 +169,7 @@ def test_algorithms(algorithm: str) -> None:
         ("json:dumps", {"like": "CartPole-v1"}, TypeError, ""),
     ],
 )
-def test_what_makes_no_sense(
+def test_invalid_algorithms_and_options_are_rejected(
     name: str, options: dict[str, Any], error: type[Exception], why: str
 ) -> None:
     with pytest.raises(error, match=why):

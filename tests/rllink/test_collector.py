@@ -46,7 +46,7 @@ def test_batches_have_exactly_so_many_steps() -> None:
             assert piece.observations.dtype == np.float32
 
 
-def test_what_was_taken_stays_as_it_was() -> None:
+def test_collected_episodes_stay_unchanged() -> None:
     collector = EpisodeCollector(3)
     [[first], [second]] = play(collector, [6])
     assert first.actions.tolist() == [0, 1, 2]

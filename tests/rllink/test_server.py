@@ -121,7 +121,7 @@ def test_a_compressed_round(caplog: pytest.LogCaptureFixture) -> None:
         assert client.get_state().weights_seq_no == plain.get_state().weights_seq_no == 1
 
 
-def test_new_weights_are_for_those_whose_episodes_were_taken(server: Server) -> None:
+def test_new_weights_answer_only_sampled_episodes(server: Server) -> None:
     with Apart(server) as client:
         answer = client.do("send", [episode()])
         eventually(lambda: server.statistics().queued)
@@ -548,7 +548,7 @@ def test_a_client_that_leaves_while_it_waits(server: Server) -> None:
         assert client.get_state().weights_seq_no == 2
 
 
-def test_stop_ends_who_waits() -> None:
+def test_stop_ends_waiting_clients() -> None:
     server = Server("127.0.0.1:0", backlog=1).start()
     with Apart(server) as waiting, Apart(server) as held:
         state = waiting.do("get_state")

@@ -103,7 +103,7 @@ def test_a_conversation(server):
     agent.disconnect()
 
 
-def test_what_goes_over_the_wire():
+def test_proxy_sends_the_documented_messages():
     replies = [READY, {"response": "action", "data": 1}, {"response": "done"}]
     with Script(*replies, {"response": "done"}) as script, AgentProxy(script.address) as agent:
         agent.init()
@@ -136,7 +136,7 @@ class TestErrors:
                 call()
         agent.disconnect()
 
-    def test_nobody_listens(self):
+    def test_unreachable_server_is_named_after_the_retries(self):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = listener.getsockname()
         begun = time.monotonic()

@@ -166,7 +166,7 @@ class TestWhatIsSaid:
             ("a: !!python/object/apply:os.getcwd []", "cannot be read as YAML"),
         ],
     )
-    def test_what_makes_no_sense(self, write, text, words):
+    def test_invalid_configuration_is_named(self, write, text, words):
         with pytest.raises(ValueError, match=r"app\.yaml") as caught:
             loaded("--config", write(text))
         assert words in str(caught.value)

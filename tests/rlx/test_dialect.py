@@ -154,7 +154,7 @@ def test_server_answers_a_client_of_the_document(workers, tmp_path, monkeypatch)
             assert read(client) == readme(response="action", data=action)
 
 
-def test_server_of_the_program_tells_the_client_of_the_option():
+def test_error_of_a_server_of_the_program_names_the_option():
     with Server(agents.Agent, "127.0.0.1:0") as server, connected(server) as client:
         client.sendall(readme(command="init", exploit=False))
         read(client)
@@ -164,7 +164,7 @@ def test_server_of_the_program_tells_the_client_of_the_option():
         assert 'dialect="readme"' in reply["message"]
 
 
-def test_server_of_the_document_tells_the_client_of_the_program():
+def test_error_of_a_server_of_the_document_names_the_option():
     served = Server(agents.Agent, "127.0.0.1:0", **README)
     with served as server, AgentProxy(server.address) as agent:
         agent.init()

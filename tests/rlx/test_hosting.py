@@ -65,7 +65,7 @@ class TestMaking:
         assert self.made(Optional, metrics=sink).metrics is sink
         assert self.made(Optional, metrics=sink).rate == 0.1
 
-    def test_what_cannot_be_called_so(self):
+    def test_agents_with_other_constructors_are_rejected(self):
         class NoArguments(Agent):
             def __init__(self):
                 pass
@@ -148,7 +148,7 @@ class TestAnswers:
             ("update_metrics", "can't update metrics"),
         ],
     )
-    def test_whatever_is_raised_becomes_a_reply(self, command, text, error, caplog):
+    def test_any_exception_becomes_an_error_reply(self, command, text, error, caplog):
         caplog.set_level(logging.DEBUG, logger="rlwire")
 
         class Raising(Agent):
@@ -225,7 +225,7 @@ class TestText:
         assert data == [given, [1.0], False]
         assert type(data[0]) is type(given)
 
-    def test_what_is_no_number_is_said_too_without_breaking_the_log(self, caplog):
+    def test_reward_that_is_text_is_logged_on_one_line(self, caplog):
         host = host_of(Agent)
         host.answer(INIT)
         host.answer({**UPDATE, "reward": "\nforged" + "x" * 10**6})

@@ -99,7 +99,7 @@ class TestWhatASinkTakes:
             sink.scalar("a", y, "7")
 
     @pytest.mark.parametrize("y", [None, "text", [[1.0], [1.0, 2.0]], np.array([1j]), object()])
-    def test_what_is_no_number(self, sink, y):
+    def test_metrics_that_are_not_numbers_are_rejected(self, sink, y):
         for measure in (sink.scalar, sink.histogram):
             with pytest.raises(ValueError, match="metric 'a'"):
                 measure("a", y)
@@ -107,7 +107,7 @@ class TestWhatASinkTakes:
             sink.scalar("a", [1.0, 2.0])
 
     @pytest.mark.parametrize("x", ["x", [1], float("nan"), float("inf"), 2**63])
-    def test_what_is_no_step(self, sink, x):
+    def test_steps_that_are_not_integers_are_rejected(self, sink, x):
         for measure in (sink.scalar, sink.histogram):
             with pytest.raises(ValueError, match="'a': x must be"):
                 measure("a", 1.0, x)
@@ -151,7 +151,7 @@ class TestTensorBoard:
         assert len(list(tmp_path.iterdir())) == 2
         assert set(read_events_with_tensorboardx(tmp_path)) == {"a", "b"}
 
-    def test_what_is_left_out_of_a_histogram(self, tmp_path):
+    def test_histogram_omits_values_that_are_not_finite(self, tmp_path):
         sink = TensorBoardMetrics(tmp_path)
         sink.histogram("some", [1.0, float("nan"), 2.0, float("inf"), 1e30], 1)
         sink.histogram("none", [float("nan")], 1)

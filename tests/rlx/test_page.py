@@ -145,7 +145,7 @@ def test_a_conversation(serve_each):
 
 
 @pytest.mark.parametrize("arrays", ["lists", "float32"])
-def test_what_lists_of_a_state_become(serve, arrays):
+def test_lists_of_a_state_become_arrays(serve, arrays):
     seen = []
 
     class Seeing(Agent):
@@ -240,7 +240,7 @@ class TestEnds:
             assert page.act(0, [5]) == [2, None, [5], False]
 
     @pytest.mark.parametrize("how", ["close", "reset", "vanish"])
-    def test_a_page_that_goes(self, serve, how):
+    def test_closed_page_frees_its_agents(self, serve, how):
         with serve() as proxy, Page(proxy).init(0, 1, 2) as other:
             page = Page(proxy).init(*range(20))
             for _ in range(30):  # more than are read
@@ -260,7 +260,7 @@ class TestEnds:
                 page.socket.close()
         freed()
 
-    def test_stop_answers_what_is_under_way(self, serve):
+    def test_stop_answers_pending_requests(self, serve):
         with serve() as proxy, Page(proxy).init(0) as page:
             page.say(sid=0, command="update", state="wait")
             time.sleep(0.2)
@@ -325,7 +325,7 @@ class TestErrors:
             page.init(0)
             assert page.act(0, None)[0] == 1
 
-    def test_a_server_that_is_gone(self, serve):
+    def test_stopped_server_is_named_in_the_error(self, serve):
         server = Server(Agent, LOOPBACK).start()
         address = server.address
         proxy = serve(f"rlx://{address}")
@@ -352,7 +352,7 @@ class TestLimits:
                 assert Agent.alive == 4
 
     @pytest.mark.parametrize("size", [1, 90_000])
-    def test_what_waits_is_not_read(self, serve, monkeypatch, size):
+    def test_commands_over_the_limit_stay_unread(self, serve, monkeypatch, size):
         """Commands over the limit stay in the sockets, and are answered in their turn."""
         monkeypatch.setattr("rlwire.rlx.page._PENDING", 20 * (size + 4096))
         with serve() as proxy, Page(proxy).init(0, 1) as page:
@@ -499,6 +499,6 @@ def test_texts_with_mistakes(serve, caplog):
         {"agent": "openpi://localhost"},
     ],
 )
-def test_arguments_that_make_no_sense(options):
+def test_invalid_page_server_arguments_are_rejected(options):
     with pytest.raises(ValueError):  # noqa: PT011
         RLXPageServer(**{"agent": Agent, **options})

@@ -140,7 +140,7 @@ class TestLimits:
         ((Agent,), {"parameter_server": "no_such_module_at_all:make"}, ImportError),
     ],
 )
-def test_arguments_that_make_no_sense(arguments, options, error):
+def test_invalid_server_arguments_are_rejected(arguments, options, error):
     with pytest.raises(error):
         Server(*arguments, **options)
 
@@ -198,7 +198,7 @@ class TestUnreadable:
     def update(self, **changes):
         return {"command": "update", "reward": None, "state": 1, "terminal": False, **changes}
 
-    def test_a_wrong_value_is_refused_and_the_agent_goes_on(self, serve, caplog):
+    def test_invalid_value_is_rejected_and_the_agent_continues(self, serve, caplog):
         good = rlx.encode(self.update(state=np.zeros(2, np.float32)))
         objects = good.replace(b"\7\0\0\0float32", b"\6\0\0\0object")
         assert objects != good

@@ -89,7 +89,7 @@ def test_an_infinite_run_ends_with_the_users_exception(server, caplog):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_the_next_server_takes_over_the_same_episode(server, workers, caplog):
+def test_next_server_continues_the_same_episode(server, workers, caplog):
     first = Server(Agent, "127.0.0.1:0", workers=workers).start()
     training = Training([first.address, server.address], max_episodes=3)
     agent = training.agent

@@ -88,7 +88,9 @@ class Watched(grpc.StreamStreamClientInterceptor):
 
 
 class TestGrpc:
-    def test_a_call_of_the_original_s_goes_on_and_ends_in_order(self, worlds: Server) -> None:
+    def test_call_of_the_original_continues_during_a_drain_and_ends_in_order(
+        self, worlds: Server
+    ) -> None:
         watched = Watched()
         with grpc.insecure_channel(str(worlds.address)) as plain:
             agent = joined(grpc.intercept_channel(plain, watched))
@@ -101,7 +103,7 @@ class TestGrpc:
                 eventually(watched.call.done)
                 assert watched.call.code() is grpc.StatusCode.OK
 
-    def test_a_channel_that_was_told_begins_nothing_more(self, worlds: Server) -> None:
+    def test_channel_starts_no_call_after_goaway(self, worlds: Server) -> None:
         watched = Watched()
         with grpc.insecure_channel(str(worlds.address)) as channel:
             first = joined(channel)
@@ -125,7 +127,7 @@ class TestGrpc:
             assert watched.call.code() is grpc.StatusCode.OK
             agent.close()
 
-    def test_our_client_is_told_that_it_is_over(self, worlds: Server) -> None:
+    def test_client_of_ours_gets_call_ended_after_a_drain(self, worlds: Server) -> None:
         with Client(worlds.address) as client:
             client.join_world()
             worlds.drain(0.1)
@@ -219,7 +221,7 @@ class TestOthers:
             assert len(answers) == 4
             assert os.getpid() not in answers
 
-    def test_nobody_is_there(self) -> None:
+    def test_drain_without_clients_returns_at_once(self) -> None:
         for workers in ("threads", "asyncio"):
             with RLXServer(Slow, LOOPBACK, workers=workers) as server:
                 server.drain(LONG)

@@ -104,7 +104,7 @@ def is_open(sock: socket.socket) -> bool:
     return False
 
 
-def test_many_at_once_wait_for_each_other_and_lock_nobody_out(guarded: Guarded) -> None:
+def test_concurrent_guesses_are_queued_and_lock_no_client_out(guarded: Guarded) -> None:
     count = 40
     with opened(guarded) as before:
         assert let_in(guarded, before)

@@ -85,7 +85,7 @@ def test_starting_and_stopping(caplog):
     assert "stopped serving rlx://127.0.0.1:7" in caplog.text
 
 
-def test_what_fails_at_the_start():
+def test_error_at_the_start_propagates():
     server = Server(OSError("no line"))
     for _ in range(2):
         with pytest.raises(OSError, match="no line"):
@@ -112,7 +112,7 @@ def test_a_server_that_cannot_start_closes_its_listener(workers, monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["signal", "stop", "error"])
-def test_serving_until_told_otherwise(how, caplog):
+def test_serve_forever_ends_at_a_signal_or_stop(how, caplog):
     caplog.set_level("INFO")
     server = Server()
 
@@ -137,14 +137,14 @@ def test_serving_until_told_otherwise(how, caplog):
     ) in caplog.text
 
 
-def test_what_does_not_end_in_time(caplog):
+def test_slow_shutdown_is_logged(caplog):
     thread = LoopThread(lambda: Async(nap=3.0), None, "a mind")
     thread.stop(0.05)
     assert re.search(r"127\.0\.0\.1:7: .*a mind .*0\.1 s", caplog.text)
     thread.stop(20.0)  # the loop is on its way out
 
 
-def test_a_loop_of_ones_own():
+def test_loop_factory_makes_the_event_loop():
     made = []
 
     def factory():
@@ -192,7 +192,7 @@ class TestStreams:
         assert RLXServer(_Agent, workers=1).statistics() == {}
 
     @pytest.mark.parametrize("workers", ["fibres", 0, -1, True, 1.5])
-    def test_workers_that_make_no_sense(self, workers: Any) -> None:
+    def test_invalid_workers_are_rejected(self, workers: Any) -> None:
         with pytest.raises(ValueError, match="workers must be 'threads', 'asyncio' or a number"):
             RLXServer(_Agent, workers=workers)
 

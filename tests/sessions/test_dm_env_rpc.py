@@ -304,7 +304,7 @@ def test_specs_that_cannot_be_used(specs: str) -> None:
     assert client.closed
 
 
-def test_what_cannot_be_written_is_not_sent() -> None:
+def test_unencodable_events_are_not_sent() -> None:
     client = client_in(RUNNING)
     for event in (
         Step({"jump": 1}),
@@ -452,7 +452,7 @@ def test_settings_become_so_much_that_their_bytes_allow() -> None:
     np.testing.assert_array_equal(request.settings["a"], some)
 
 
-def test_what_another_payload_replaces_becomes_nothing() -> None:
+def test_replaced_payload_is_not_expanded() -> None:
     step = encode_request(StepRequest({1: np.int32(1)}, [1]))
     for kind in ("create_world", "reset"):
         server = server_in(RUNNING)

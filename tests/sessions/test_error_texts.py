@@ -117,7 +117,7 @@ class Step(gymnasium.Env):
 
 @pytest.mark.parametrize("result", [ValueError(f"no {Odd()}"), Odd(), [[1.0], [1.0, 2.0]]])
 @pytest.mark.parametrize("url", ["dm-env-rpc://127.0.0.1:0", "universe://127.0.0.1:+0"])
-def test_a_failed_step_tells_no_address_and_no_text_of_numpy(url: str, result: Any) -> None:
+def test_failed_step_reveals_no_address_and_no_text_of_numpy(url: str, result: Any) -> None:
     options = {"lockstep": True} if url.startswith("universe") else {}
     with (
         rlwire.serve(functools.partial(Step, result), url, **options) as server,
@@ -139,7 +139,7 @@ def failing(error: Exception) -> Any:
 
 
 @pytest.mark.parametrize("url", ["openpi://127.0.0.1:0", "rlx://127.0.0.1:0"])
-def test_a_failed_agent_tells_no_address(url: str) -> None:
+def test_failed_agent_reveals_no_address(url: str) -> None:
     fail = failing(KeyError(Odd()))
     agent = SimpleNamespace(init=lambda exploit: True, update=fail)
     served = fail if url.startswith("openpi") else lambda parameter_server: agent
@@ -163,7 +163,7 @@ def test_a_failed_agent_tells_no_address(url: str) -> None:
         {"multi_binary": [0]},
     ],
 )
-def test_a_space_that_cannot_be_tells_no_text_of_a_library(space: Any) -> None:
+def test_invalid_space_reveals_no_text_of_a_library(space: Any) -> None:
     with pytest.raises(DecodeError) as caught:
         space_of(space)
     assert re.search("wrong types, sizes or ranges", str(caught.value))
@@ -179,7 +179,7 @@ def test_a_space_that_cannot_be_tells_no_text_of_a_library(space: Any) -> None:
         (b"\xff", "JSON is malformed"),
     ],
 )
-def test_malformed_json_has_words_and_an_offset_of_ours(text: bytes, words: str) -> None:
+def test_malformed_json_has_our_message_and_offset(text: bytes, words: str) -> None:
     with pytest.raises(DecodeError, match=words) as caught:
         _json.decode(text, Limits())
     assert caught.value.offset <= len(text)
@@ -188,7 +188,7 @@ def test_malformed_json_has_words_and_an_offset_of_ours(text: bytes, words: str)
 @pytest.mark.parametrize(
     "body", [b'{"method": 5}', b'{"method": "v0.env.reward", "body": {"reward": "x"}}']
 )
-def test_json_of_another_type_is_told_in_words_of_ours(body: bytes) -> None:
+def test_json_of_another_type_has_our_message(body: bytes) -> None:
     with pytest.raises(DecodeError) as caught:
         rewarder.decode(body)
     assert "`" not in str(caught.value)

@@ -148,7 +148,7 @@ def test_a_client_that_closes_amid_an_answer_cancels_it() -> None:
     assert two.session.send((call, [b"too late"])) == []  # nobody is there: no error
 
 
-def test_the_inner_session_refuses_and_goes_on_or_not() -> None:
+def test_inner_session_decides_whether_an_error_ends_the_call() -> None:
     class Inner(GrpcRawMessages):
         def receive(self, come: Any) -> list[Any]:
             if bytes(come) == b"turn":
@@ -188,7 +188,7 @@ def test_limits_of_messages() -> None:
     assert "Received message larger than max (1001 vs. 1000)" in one.session.main.status.details
 
 
-def test_arguments_are_looked_at_when_they_are_given() -> None:
+def test_methods_and_metadata_are_checked_at_construction() -> None:
     for method in ("", "Talk", "/a", "/a/", "//b", "/a/b/c", "/a b/c", "/ä/c"):
         with pytest.raises(ValueError, match="gRPC method"):
             GrpcClientSession(GrpcRawMessages(), method)
@@ -330,7 +330,7 @@ def test_a_window_that_never_opens_ends_the_call_and_no_other() -> None:
         (("content-type", ""), "415"),
     ],
 )
-def test_what_is_no_call_is_answered_in_words_of_http(more: Any, status: str) -> None:
+def test_requests_that_are_not_calls_get_an_http_status(more: Any, status: str) -> None:
     peer = H2Client()
     peer.begin(1, more)
     assert peer.taken() == []
@@ -349,7 +349,7 @@ def test_what_is_no_call_is_answered_in_words_of_http(more: Any, status: str) ->
         (("a-bin", "*"), "13", "base64"),
     ],
 )
-def test_a_call_that_is_not_understood_is_told_so(more: Any, code: str, words: str) -> None:
+def test_invalid_call_gets_a_grpc_status(more: Any, code: str, words: str) -> None:
     peer = H2Client()
     peer.begin(1, more)
     assert peer.taken() == []
@@ -360,7 +360,7 @@ def test_a_call_that_is_not_understood_is_told_so(more: Any, code: str, words: s
     assert code != "12" or given["grpc-accept-encoding"] == "identity"
 
 
-def test_a_compressed_message_is_refused_in_words() -> None:
+def test_compressed_message_gets_a_grpc_status() -> None:
     peer = H2Client()
     peer.begin(1)
     ((call, _),) = peer.taken()

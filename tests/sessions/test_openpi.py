@@ -54,7 +54,7 @@ def test_a_conversation(arrays: Any) -> None:
     assert server.next_deadline() is None
 
 
-def test_both_dialects_are_read_whichever_is_written() -> None:
+def test_both_dialects_are_decoded_whichever_is_sent() -> None:
     client, server = greeted()
     foreign = msgpack.encode(OBSERVATION, arrays="msgpack_numpy")
     same(OBSERVATION, server.receive(foreign)[0])
@@ -62,7 +62,7 @@ def test_both_dialects_are_read_whichever_is_written() -> None:
     same(OBSERVATION, client.receive(foreign)[0])
 
 
-def test_a_client_waits_for_the_server_to_speak() -> None:
+def test_client_waits_for_the_metadata_of_the_server() -> None:
     client = OpenPIClientSession()
     with pytest.raises(LocalProtocolError, match="metadata"):
         client.send(OBSERVATION)
@@ -84,7 +84,7 @@ def test_an_observation_that_cannot_be_written_was_not_sent() -> None:
     assert seen == {"prompt": "again"}
 
 
-def test_an_answer_nobody_asked_for() -> None:
+def test_unrequested_reply_is_a_protocol_error() -> None:
     client, _ = greeted()
     with pytest.raises(RemoteProtocolError, match="without an observation"):
         client.receive(msgpack.encode({"actions": 1}))
@@ -127,7 +127,7 @@ def test_an_answer_that_cannot_be_written_is_still_owed() -> None:
         (msgpack.encode(None), RemoteProtocolError),
     ],
 )
-def test_what_is_no_observation(message: Any, error: type[Exception]) -> None:
+def test_invalid_observations_are_rejected(message: Any, error: type[Exception]) -> None:
     _, server = greeted()
     with pytest.raises(error) as caught:
         server.receive(message)
@@ -177,7 +177,7 @@ def test_a_large_array_is_not_copied_by_a_server() -> None:
     )
 
 
-def test_what_is_wrong_is_told_in_a_text_and_ends_it() -> None:
+def test_error_is_sent_as_text_and_ends_the_session() -> None:
     client, server = shaken()
     client.receive(joined(server.send(METADATA)))
     with pytest.raises(DecodeError) as caught:

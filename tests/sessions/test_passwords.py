@@ -29,7 +29,7 @@ def test_a_few_wait_for_nothing_and_more_for_each_other() -> None:
     assert [throttle.reserve("mallory") - clock.now > 0.05 for _ in range(2)] == [False, True]
 
 
-def test_right_ones_make_nobody_wait() -> None:
+def test_right_passwords_never_wait() -> None:
     throttle = PasswordThrottle(Clock())
     for _ in range(1000):
         check = PasswordCheck(throttle)
@@ -40,7 +40,7 @@ def test_right_ones_make_nobody_wait() -> None:
     PasswordCheck(throttle).succeeded()  # who has not tried has nothing to give back
 
 
-def test_it_is_looked_at_when_it_is_due() -> None:
+def test_guess_is_checked_when_it_is_due() -> None:
     clock = Clock()
     throttle = PasswordThrottle(clock)
     for _ in range(12):

@@ -95,7 +95,7 @@ def test_other_answers_than_asked_for(reply: Any) -> None:
         RLlinkClientSession().receive(Codec().encode(SetState()))
 
 
-def test_a_server_answers_what_was_asked() -> None:
+def test_server_sends_only_the_awaited_reply() -> None:
     server = RLlinkServerSession()
     with pytest.raises(LocalProtocolError, match="SetState cannot be sent"):
         server.send(SetState())
@@ -231,7 +231,7 @@ def test_an_end_without_zstandard(monkeypatch: pytest.MonkeyPatch) -> None:
         assert client.compression is server.compression is None
 
 
-def test_what_nobody_asked_for_is_not_unpacked() -> None:
+def test_unrequested_file_is_not_decompressed() -> None:
     """A file's gzip is unpacked only where a SET_STATE is awaited."""
     bomb = base64.b64encode(gzip.compress(bytes(1_000_000))).decode()
     text = json.dumps({"type": "SET_STATE", "onnx_file": bomb}).encode()
@@ -279,7 +279,7 @@ def test_one_whole_frame() -> None:
     assert RLlinkServerSession().receive_whole(bytearray(frame), len(frame) - 1) is None
 
 
-def test_what_a_server_receives_can_be_written_to() -> None:
+def test_received_arrays_are_writable() -> None:
     frame = Codec().encode(Episodes([episode(500).to_state()], 500))
     for whole in (frame, bytearray(frame)):
         [message] = RLlinkServerSession().receive(whole)

@@ -104,7 +104,7 @@ ALL = list(itertools.product(ALLOWED, MESSAGES))
 PLAIN = [(state, name) for state, name in ALL if state is not RLXState.BROKEN]
 
 
-def test_the_table_is_what_it_should_be() -> None:
+def test_transition_table_is_the_documented_one() -> None:
     flat = {(state, name): after for state, row in ALLOWED.items() for name, after in row.items()}
     assert flat == TRANSITIONS
 
@@ -159,7 +159,7 @@ def test_server_every_state_and_message(state: RLXState, name: str) -> None:
     ids=lambda message: str(message)[:30],
 )  # fmt: skip
 @pytest.mark.parametrize("state", [RLXState.NEW, RLXState.READY])
-def test_what_is_no_command_changes_nothing_and_may_be_answered(
+def test_unknown_command_does_not_change_the_state_and_can_be_answered(
     state: RLXState, message: dict[str, Any]
 ) -> None:
     server = server_in(state)
@@ -205,7 +205,7 @@ def test_an_action_needs_its_data() -> None:
 # --- values that cannot be written, bytes that cannot be read ---
 
 
-def test_what_cannot_be_encoded_changes_nothing() -> None:
+def test_failed_encoding_does_not_change_the_state() -> None:
     client, server = client_in(RLXState.READY), server_in(RLXState.UPDATING)
     with pytest.raises(EncodeError):
         client.send({"command": "update", "state": object()})
@@ -253,7 +253,7 @@ def test_a_broken_message_closes_a_client(data: bytes) -> None:
 
 @pytest.mark.parametrize(("data", "text"), UNREADABLE.items())
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_an_unreadable_message_is_answered_and_the_server_goes_on(
+def test_undecodable_message_is_answered_and_the_server_continues(
     data: bytes, text: str, entrance: str
 ) -> None:
     for state in (RLXState.NEW, RLXState.READY):
@@ -321,7 +321,7 @@ def test_a_broken_length_loses_the_borders(side: type[Any], data: bytes) -> None
     ids=lambda error: type(error).__name__,
 )  # fmt: skip
 @pytest.mark.parametrize("state", [s for s in ALLOWED if s is not RLXState.CLOSED])
-def test_refuse_is_a_servers_last_word(state: RLXState, error: Any) -> None:
+def test_refuse_closes_the_server_session(state: RLXState, error: Any) -> None:
     server = server_in(state)
     reply = rlx.decode(joined(server.refuse(error)), framed=True)
     assert reply == {"response": "error", "message": for_peer(error, "the server")}

@@ -53,7 +53,7 @@ def test_sids(sid):
         ("null", "got NoneType"),
     ],
 )
-def test_what_no_sid_can_be_told_of_ends_the_session(text, what):
+def test_error_without_a_sid_ends_the_session(text, what):
     session = PageSession()
     with pytest.raises(RemoteProtocolError, match=what):
         session.receive(text.encode())
@@ -82,7 +82,7 @@ def test_what_no_sid_can_be_told_of_ends_the_session(text, what):
         ('{"sid":1}'.encode("utf-16"), DecodeError, "byte 0"),
     ],
 )
-def test_what_is_no_json(text, error, what):
+def test_invalid_json_is_rejected(text, error, what):
     with pytest.raises(error, match=what):
         PageSession().receive(text)
 
@@ -94,7 +94,7 @@ def test_a_reply():
 
 
 @pytest.mark.parametrize("value", [np.array([1j]), object(), "\ud800"])
-def test_what_json_cannot_say(value):
+def test_values_without_json_form_are_not_sent(value):
     with pytest.raises(EncodeError):
         PageSession().send(PageReply(1, {"data": value}))
 
@@ -117,7 +117,7 @@ def test_a_number_that_is_too_large():
     assert arrays_of([1e39], "float64")[0] == 1e39
 
 
-def test_a_long_text_among_many_short_ones_takes_no_memory():
+def test_list_with_one_long_text_stays_a_list():
     """As one array of texts, this would be 40 GB."""
     value = ["x" * 100_000, *["y"] * 100_000]
     assert arrays_of(value, "float32") == value

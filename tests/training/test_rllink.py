@@ -161,7 +161,7 @@ def test_ray_s_example_finds_our_runner() -> None:
         algorithm.stop()
 
 
-def test_a_runner_without_samples_says_where_it_listens(caplog: pytest.LogCaptureFixture) -> None:
+def test_runner_without_samples_logs_its_address(caplog: pytest.LogCaptureFixture) -> None:
     port = free_port()
     given = config(RLlinkEnvRunner, port, 2).env_runners(sample_timeout_s=0.5)
     runner = RLlinkEnvRunner(config=given, worker_index=2)
@@ -195,7 +195,7 @@ def test_two_simulators_train_with_our_runner() -> None:
     assert runners("two") == {}
 
 
-def test_a_runner_that_is_killed_comes_back() -> None:
+def test_killed_runner_is_restarted() -> None:
     port = free_port()
     algorithm = config(RLlinkEnvRunner, port, 2).training(num_epochs=1).build_algo()
     try:

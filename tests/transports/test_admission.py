@@ -47,7 +47,7 @@ def test_unix_sockets_count_in_all_only() -> None:
         ("odd:address", "other:address", False),
     ],
 )
-def test_whose_addresses_are_one(one: str, other: str, same: bool) -> None:
+def test_addresses_of_one_host_are_counted_together(one: str, other: str, same: bool) -> None:
     admission = Admission(5, 1)
     admission.enter(one)
     if same:
@@ -58,7 +58,7 @@ def test_whose_addresses_are_one(one: str, other: str, same: bool) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "5", None])
-def test_arguments_that_make_no_sense(wrong: Any) -> None:
+def test_invalid_admission_arguments_are_rejected(wrong: Any) -> None:
     with pytest.raises(ValueError, match="max_connections must be at least 1"):
         capacity(wrong, 1)
     with pytest.raises(ValueError, match="max_connections_per_address must be at least 1"):

@@ -123,7 +123,7 @@ def test_a_large_array_is_received_in_place_and_a_held_view_is_safe(ends: Ends, 
     assert held == b"\3" * 10
 
 
-def test_more_than_the_system_takes_at_once(ends: Ends, read_frame: Any) -> None:
+def test_output_larger_than_the_system_buffer_is_sent_whole(ends: Ends, read_frame: Any) -> None:
     connection, peer = ends()
     body = os.urandom(8_000_000)
     got: list[bytes] = []
@@ -158,7 +158,7 @@ def test_the_peer_closes_inside_a_message(ends: Ends, blobs: Any, count: int) ->
 
 
 @pytest.mark.parametrize("call", ["send", "exchange"])
-def test_sending_to_a_peer_that_is_gone(ends: Ends, call: str) -> None:
+def test_sending_to_a_lost_peer_fails(ends: Ends, call: str) -> None:
     connection, peer = ends()
     peer.close()
 
@@ -229,7 +229,7 @@ def test_a_refused_peer_that_still_writes_sees_why(
     assert b"over the limit received=10000" in seen[0]
 
 
-def test_what_goes_wrong_in_an_exchange(ends: Ends, blobs: Any) -> None:
+def test_failed_exchange_raises_its_error(ends: Ends, blobs: Any) -> None:
     connection, peer = ends()
     frame = blobs.frame(b"x" * 100)
     with meanwhile(lambda: (peer.sendall(frame[:50]), time.sleep(0.05), peer.sendall(frame[50:]))):
@@ -446,9 +446,7 @@ def serve(connection: Connection, answer: Callable[[Any], Any]) -> None:
 
 
 @only
-def test_serve_answers_what_comes_in_pieces_or_glued(
-    ends: Ends, blobs: Any, read_frame: Any
-) -> None:
+def test_serve_answers_split_and_glued_messages(ends: Ends, blobs: Any, read_frame: Any) -> None:
     connection, peer = ends()
     sizes = [0, 5, 4076, 4077, 9_000, 9_000, 5, 9_000]
     stream = b"".join(blobs.frame(bytes([n]) * size) for n, size in enumerate(sizes))
@@ -493,7 +491,7 @@ def test_an_answer_that_fails_leaves_the_reply_owed(
         connection.serve(answer)
 
 
-def test_a_session_with_a_defect_lets_nobody_wait(ends: Ends, blobs: Any) -> None:
+def test_defect_of_a_session_closes_the_connection(ends: Ends, blobs: Any) -> None:
     class Broken(blobs):
         def frame_size(self, buffer: Any, start: int, end: int) -> int:
             if b"defect" in bytes(buffer[start:end]):

@@ -101,7 +101,7 @@ def test_each(
 @pytest.mark.parametrize("client", ["blocking", *LOOPS])
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("carrier", ["127.0.0.1:0", "TLS"])
-def test_a_session_that_speaks_by_itself(
+def test_session_that_sends_unprompted_is_served(
     client: str, server: str, carrier: str, request: Any
 ) -> None:
     bodies: list[Any] = ["text", b"", b"x" * 125, b"y" * 5000, b"z" * 200_000, "ü" * 40_000, "end"]

@@ -47,7 +47,7 @@ def is_served(blobs: Any, address: Any, **options: Any) -> bool:
             return False
 
 
-def test_one_address_shuts_nobody_else_out(
+def test_one_address_cannot_exhaust_the_connections(
     serve: Any, blobs: Any, from_address: Any, read_frame: Any, log: Any, eventually: Any
 ) -> None:
     server = serve(blobs, max_connections=10, max_connections_per_address=4)
@@ -70,7 +70,7 @@ def test_one_address_shuts_nobody_else_out(
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no users of unix sockets")
 @pytest.mark.parametrize("carrier", ["unix", "shm"])
-def test_another_user_shuts_nobody_else_out(
+def test_another_user_cannot_exhaust_the_connections(
     serve: Any, blobs: Any, raw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     log: Any, eventually: Any, carrier: str,
 ) -> None:  # fmt: skip
@@ -112,7 +112,7 @@ def test_a_silent_peer_has_a_shorter_time(
         assert talker.exchange(b"x") == b"x"
 
 
-def test_a_websocket_handshake_is_a_first_word(serve: Any, raw: Any) -> None:
+def test_websocket_handshake_counts_as_a_first_message(serve: Any, raw: Any) -> None:
     server = serve(
         lambda: websocket.WebSocketServerSession(None, kind="binary"),
         timeout=Timeouts(first=0.2, connect=30),
@@ -136,7 +136,7 @@ def test_neither_half_of_silence_lasts_with_tls(
         assert talker.exchange(b"x") == b"x"
 
 
-def test_those_who_are_turned_away_by_tls_are_logged(
+def test_clients_rejected_by_tls_are_logged(
     serve: Any, blobs: Any, from_address: Any, contexts: Any, log: Any
 ) -> None:
     context, trusting = contexts

@@ -61,7 +61,7 @@ def test_the_vector() -> None:
     assert len(VECTOR) // 2 == len(b"city:7;lobby") + OVERHEAD
 
 
-def test_what_is_sealed_is_what_the_text_says() -> None:
+def test_sealed_datagram_has_the_documented_layout() -> None:
     client, server = pair()
     for cipher in (client, server):
         sealed = cipher.seal(b"city:7;action=walk")

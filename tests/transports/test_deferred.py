@@ -132,7 +132,7 @@ def test_a_server_that_stops_lets_it_come(way: Any, blobs: Any) -> None:
         stopping.result(10)
 
 
-def test_what_counts_is_what_came_first() -> None:
+def test_first_result_of_a_deferred_reply_counts() -> None:
     told: list[DeferredReply] = []
     reply = DeferredReply()
     reply.add_done_callback(told.append)
@@ -157,7 +157,7 @@ def test_what_counts_is_what_came_first() -> None:
     assert cancelled.result() is NOTHING
 
 
-def test_a_reply_is_made_of_what_is_set() -> None:
+def test_then_converts_the_result_of_a_deferred_reply() -> None:
     def convert(event: str, value: Any, error: BaseException | None) -> Any:
         return event, value, error
 

@@ -31,7 +31,9 @@ def deaf() -> Iterator[Address]:
         yield parse(sock.getsockname())
 
 
-def test_nobody_listens(connect: Any, blobs: Any, deaf: Address, log: Any) -> None:
+def test_refused_connection_is_retried_as_the_backoff_allows(
+    connect: Any, blobs: Any, deaf: Address, log: Any
+) -> None:
     with pytest.raises(ConnectionRefusedError, match=rf"cannot connect to {deaf} \(1 attempt"):
         connect(deaf, blobs())
     with pytest.raises(ConnectionRefusedError, match="3 attempts"):

@@ -169,7 +169,7 @@ def test_ours_with_ours(workers: str, client: str, room: Room) -> None:
         assert room.closed(2)
 
 
-def test_a_call_that_nobody_answers_is_over_in_time(workers: str, room: Room) -> None:
+def test_unanswered_call_exceeds_its_deadline(workers: str, room: Room) -> None:
     with served(workers, room) as address, connected(address, timeout=0.2) as connection:
         with pytest.raises((DeadlineExceeded, CallEnded), match=r"DEADLINE|deadline"):
             connection.exchange(b"meet")
@@ -391,7 +391,7 @@ def test_a_server_of_another_protocol_is_named(room: Room) -> None:
         thread.join()
 
 
-def test_who_does_not_speak_is_let_go(workers: str, room: Room) -> None:
+def test_silent_client_is_disconnected(workers: str, room: Room) -> None:
     with served(workers, room, timeout=Timeouts(first=0.1)) as address:
         host, _, port = address.rpartition(":")
         with socket.create_connection((host, int(port))) as sock:

@@ -103,7 +103,7 @@ def test_empty_messages_that_wait_are_bounded_too() -> None:
 # GOAWAY amid calls (section 6.8).
 
 
-def test_our_goaway_lets_grpcio_end_its_calls_and_begin_others(room: Any) -> None:
+def test_goaway_of_ours_lets_grpcio_end_its_calls_and_start_others(room: Any) -> None:
     drain: list[Callable[[], None]] = []
 
     class Draining(calls.Responder):
@@ -175,7 +175,7 @@ def deaf(address: str) -> socket.socket:
     raise AssertionError("300 MB were taken, and nothing was read")
 
 
-def test_who_asks_and_never_reads_is_not_read_either(workers: str, room: Any) -> None:
+def test_client_that_never_reads_is_not_read(workers: str, room: Any) -> None:
     with served(workers, room) as address, connected(address) as good:
         socks: list[socket.socket] = []
         thread = threading.Thread(target=lambda: socks.append(deaf(address)))

@@ -47,7 +47,7 @@ def test_late_wake_ups_do_not_add_up(rate: float) -> None:
     assert (pacer.tick, pacer.missed) == (999, 0)
 
 
-def test_a_late_tick_comes_at_once_and_the_next_in_time() -> None:
+def test_late_tick_returns_at_once_and_the_next_on_time() -> None:
     clock = Clock()
     pacer = clock.pacer(10)
     pacer.wait()

@@ -45,7 +45,7 @@ async def exactly(peer: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def test_what_is_not_taken_at_once_waits_in_order(run: Run, blobs: Any) -> None:
+def test_unsent_output_is_queued_in_order(run: Run, blobs: Any) -> None:
     async def use(connection: AsyncConnection, peer: socket.socket) -> None:
         want = b""
 

@@ -258,7 +258,7 @@ def _place(url):
     return host, int(port)
 
 
-def test_a_slow_disk_delays_nobody(tmp_path, monkeypatch, caplog):
+def test_slow_disk_does_not_delay_the_connection(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(recorder, "QUEUED", 40_000)
     free = threading.Event()
     write = Recorder._write
@@ -354,7 +354,7 @@ def test_a_disk_that_fails_ends_the_recording_alone(tmp_path, monkeypatch, caplo
     assert os.listdir(tmp_path) == ["client.mcap"]
 
 
-def test_connections_that_begin_while_a_file_is_finished(tmp_path, monkeypatch):
+def test_connection_opened_while_a_file_is_finished_is_recorded_whole(tmp_path, monkeypatch):
     """Each connection is in one file, whole."""
     monkeypatch.setattr(recorder, "_LINGER", 0.0)
     what = Recording(str(tmp_path / "run.mcap"), "rlx", "1")

@@ -120,7 +120,7 @@ def test_why_connections_ended(
         assert len(server.open_connections) == 1
 
 
-def test_a_reset_of_who_never_spoke_is_no_warning(
+def test_reset_by_a_silent_client_is_no_warning(
     server: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
 ) -> None:
     for data, level in ((b"", "DEBUG"), (blobs.frame(b"x"), "WARNING")):
@@ -159,7 +159,7 @@ def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
         assert log.text.count("a session failed") == (1 if wanted == "admitted" else 2)
 
 
-def test_a_responder_says_what_else_when_its_reply_cannot_be_written(
+def test_responder_replaces_an_unencodable_reply(
     start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, eventually: Any
 ) -> None:
     made: list[Any] = []
@@ -178,7 +178,7 @@ def test_a_responder_says_what_else_when_its_reply_cannot_be_written(
     eventually(lambda: [one.closed for one in made] == [1])
 
 
-def test_whoever_comes_for_nothing_makes_the_next_wait(blobs: Any) -> None:
+def test_bad_connections_pause_accepting(blobs: Any) -> None:
     with ThreadServer(LOOPBACK, blobs, handle) as server:
         for bad, pauses in ((0, 0), (1, 1), (3, 3), (1000, 20)):
             server._bad = bad
@@ -187,7 +187,7 @@ def test_whoever_comes_for_nothing_makes_the_next_wait(blobs: Any) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a listener is not shut down")
-def test_a_listener_that_is_gone_ends_no_connection(
+def test_lost_listener_ends_no_connection(
     start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
 ) -> None:
     with listen(LOOPBACK) as listener:
@@ -202,7 +202,7 @@ def test_a_listener_that_is_gone_ends_no_connection(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it may not come to be accepted")
-def test_whoever_hung_up_before_it_is_refused(
+def test_client_that_closed_before_its_rejection_is_counted(
     start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
 ) -> None:
     with listen(LOOPBACK) as listener:
@@ -254,7 +254,7 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(
 
 
 @pytest.mark.parametrize("make", [ThreadServer, LoopServer])
-def test_what_cannot_be_served(make: Any, blobs: Any, responder: Any) -> None:
+def test_invalid_server_arguments_are_rejected(make: Any, blobs: Any, responder: Any) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         make(LOOPBACK, blobs, handle, max_connections=0)
     for arguments in ({}, {"converse": handle, "make_handler": responder}):

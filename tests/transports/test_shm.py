@@ -118,7 +118,7 @@ def test_backpressure(served: Any, blobs: Any, small: None) -> None:
         assert done.wait(20)
 
 
-def test_a_server_that_stops_wakes_who_waits(path: str, blobs: Any, echo: Any) -> None:
+def test_stopping_server_wakes_waiting_clients(path: str, blobs: Any, echo: Any) -> None:
     server = ThreadServer(path, blobs, echo).start()
     with tcp.connect(path, blobs()) as early, tcp.connect(path, blobs()) as late:
         assert early.exchange(b"1") == b"1"
@@ -174,7 +174,7 @@ def test_the_server_dies(tmp_path: Path, blobs: Any, peers: Any) -> None:
 
 
 @pytest.mark.parametrize("client", ["blocking", "asyncio"])
-def test_a_server_that_spoils_the_words(
+def test_server_that_corrupts_the_ring_is_disconnected(
     tmp_path: Path, blobs: Any, peers: Any, client: str
 ) -> None:
     def serve(listener: socket.socket) -> None:
@@ -200,7 +200,7 @@ def test_a_server_that_spoils_the_words(
 
 
 @pytest.mark.parametrize("when", ["asleep", "in a message"])
-def test_memory_that_a_peer_takes_away(
+def test_memory_truncated_by_a_peer_ends_its_connection_only(
     served: Any, blobs: Any, peers: Any, path: str, caplog: Any, when: str
 ) -> None:
     caplog.set_level("DEBUG", "rlwire")
@@ -236,7 +236,7 @@ def test_memory_that_a_peer_takes_away(
         ("inward", shm_peer.READER, 0xFFFFFFF0),
     ],
 )
-def test_spoilt_words(
+def test_corrupt_ring_counters_end_that_connection_only(
     path: str, blobs: Any, peers: Any, caplog: Any, against: Any, ring: str, word: int, value: int
 ) -> None:
     caplog.set_level("DEBUG", "rlwire")
@@ -253,7 +253,9 @@ def test_spoilt_words(
         assert other.exchange(b"after") == b"after"
 
 
-def test_random_words_and_bytes_disturb_nobody(served: Any, blobs: Any, path: str) -> None:
+def test_random_counters_and_bytes_do_not_disturb_others(
+    served: Any, blobs: Any, path: str
+) -> None:
     server = served(timeout=Timeouts(spin=0.001, read=1.0))
     chance = random.Random(7)
     with tcp.connect(path, blobs()) as other:
@@ -318,7 +320,9 @@ def test_memory_that_cannot_be_trusted(
 
 
 @pytest.mark.parametrize("words", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", bytes(32)])
-def test_who_does_not_share(path: str, blobs: Any, against: Any, words: bytes, caplog: Any) -> None:
+def test_client_without_shared_memory_is_disconnected(
+    path: str, blobs: Any, against: Any, words: bytes, caplog: Any
+) -> None:
     caplog.set_level("INFO", "rlwire")
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(20)
@@ -349,7 +353,9 @@ WORDS = {
 }
 
 
-def test_a_storm_of_those_who_never_share(path: str, blobs: Any, against: Any, caplog: Any) -> None:
+def test_flood_of_incomplete_shm_handshakes_does_not_disturb_others(
+    path: str, blobs: Any, against: Any, caplog: Any
+) -> None:
 
     def heard(server: Any, count: int, held: bool = False) -> bool:
         over = sum(ended(server).values())

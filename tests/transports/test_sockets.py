@@ -23,7 +23,7 @@ def test_a_timeout_is_positive(name: str, value: float) -> None:
 @pytest.mark.parametrize(
     "arguments", [{"attempts": 0}, {"first": 0}, {"longest": -1}, {"deadline": 0}]
 )
-def test_a_backoff_makes_sense(arguments: dict[str, Any]) -> None:
+def test_invalid_backoffs_are_rejected(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must be|at least"):
         Backoff(**arguments)
 
@@ -52,7 +52,7 @@ def test_a_name_that_is_not_known_is_in_the_error() -> None:
         sockets.listen("no-such-host.invalid:0")
 
 
-def test_a_unix_socket_replaces_one_that_nobody_serves(tmp_path: Path) -> None:
+def test_unix_socket_replaces_an_abandoned_one(tmp_path: Path) -> None:
     address = parse(f"unix:{tmp_path / 's'}")
     sockets.listen(address).close()
     assert os.path.exists(address.path)

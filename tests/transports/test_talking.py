@@ -145,7 +145,9 @@ class Raw:
         return struct.unpack(">H", payload[:2])[0]
 
 
-def test_both_ends_part_in_order(serve: Serve, connect: Any, log: pytest.LogCaptureFixture) -> None:
+def test_both_ends_close_in_order(
+    serve: Serve, connect: Any, log: pytest.LogCaptureFixture
+) -> None:
     address = serve()
     took = []
     for _ in range(3):  # a busy machine may be slow once
@@ -272,7 +274,7 @@ HOSTILE = {
 }
 
 
-def test_hostile_peers_disturb_nobody(serve: Serve) -> None:
+def test_hostile_peers_do_not_disturb_others(serve: Serve) -> None:
     address = serve(lambda: WebSocketServerSession(RawMessages(), limits=Limits(received=2**20)))
     with tcp.connect(address, client()) as other:
         assert other.exchange("before") == "before"
@@ -325,7 +327,7 @@ def test_the_first_messages_may_come_with_the_request(serve: Serve) -> None:
         assert raw.frame() == (frames.BINARY, bytes(10_000))
 
 
-def test_one_whose_peer_does_not_answer_the_close(serve: Serve) -> None:
+def test_close_without_a_reply_ends_in_time(serve: Serve) -> None:
     with Raw(serve(lambda: WebSocketServerSession(Over()))) as raw:
         begun = time.monotonic()
         assert raw.frame() == (frames.TEXT, b"goodbye")
@@ -333,7 +335,7 @@ def test_one_whose_peer_does_not_answer_the_close(serve: Serve) -> None:
         assert time.monotonic() - begun < 5
 
 
-def test_keep_alive_finds_who_is_gone(serve: Serve) -> None:
+def test_keep_alive_detects_a_lost_peer(serve: Serve) -> None:
     address = serve(
         lambda: WebSocketServerSession(RawMessages(), ping_interval=0.2, ping_timeout=2.0)
     )

@@ -58,7 +58,7 @@ async def read_frame(sock: socket.socket) -> bytes:
     return data[HEADER:]
 
 
-def test_a_connection_is_freed_when_it_is_gone(run: Run, blobs: Any) -> None:
+def test_closed_connection_is_freed(run: Run, blobs: Any) -> None:
     kept: list[weakref.ref[Any]] = []
 
     async def main() -> None:
@@ -129,7 +129,9 @@ def test_an_exchange_with_a_server_that_left_meanwhile(run: Run, blobs: Any, kin
 
 @pytest.mark.parametrize("kind", ["handler", "responder"])
 @pytest.mark.parametrize("word", [b"", b"nothing"])
-def test_a_flood_leaves_turns_to_the_others(run: Run, blobs: Any, kind: str, word: bytes) -> None:
+def test_flood_of_one_connection_lets_others_run(
+    run: Run, blobs: Any, kind: str, word: bytes
+) -> None:
     heard: list[bytes] = []
 
     class Session(blobs):  # type: ignore[misc]
@@ -208,9 +210,7 @@ def test_a_cancelled_receive_loses_nothing(run: Run, blobs: Any) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"small", [b"in", b"parts"]])
-def test_an_exchange_that_is_cancelled_leaves_its_answer_to_nobody(
-    run: Run, blobs: Any, sent: Any
-) -> None:
+def test_reply_of_a_cancelled_exchange_is_discarded(run: Run, blobs: Any, sent: Any) -> None:
     async def main() -> None:
         with sockets.listen("127.0.0.1:0") as listener:
             connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
@@ -269,7 +269,7 @@ def test_a_cancelled_send_closes(run: Run, blobs: Any) -> None:
 
 
 @pytest.mark.parametrize("admitted", [True, False])
-def test_a_storm_of_connections_leaves_room_between(
+def test_flood_of_connections_lets_other_tasks_run(
     run: Run, blobs: Any, kind: Any, admitted: bool
 ) -> None:
     came: list[int] = [0]
@@ -304,7 +304,7 @@ def test_a_storm_of_connections_leaves_room_between(
     run(main())
 
 
-def test_a_closed_connection_reads_nothing_of_who_has_its_number(run: Run, blobs: Any) -> None:
+def test_closed_connection_does_not_read_a_reused_descriptor(run: Run, blobs: Any) -> None:
     mine, peers = socket.socketpair()
     numbers = []
 

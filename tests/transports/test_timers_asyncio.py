@@ -102,7 +102,7 @@ def test_one_timer_a_loop_as_fine_as_its_finest(run: Any) -> None:
     run(main())
 
 
-def test_a_loop_that_ends_takes_its_timer_along(run: Any) -> None:
+def test_closed_loop_frees_its_timer(run: Any) -> None:
     async def main() -> Any:
         loop = asyncio.get_running_loop()
         watched.append(Watched())

@@ -149,7 +149,7 @@ def gone(server: Any) -> None:
     eventually(lambda: server.connections == 0)
 
 
-def test_a_goodbye_is_answered(
+def test_close_notify_is_answered(
     start: Any, dial: Any, blobs: Any, contexts: Contexts, read_frame: Any
 ) -> None:
     server = start(contexts[0])
@@ -161,7 +161,7 @@ def test_a_goodbye_is_answered(
 
 
 @pytest.mark.parametrize("how", ["closes", "resets", "says what is no TLS"])
-def test_a_peer_that_leaves_without_a_goodbye(
+def test_peer_that_closes_without_close_notify_is_a_broken_connection(
     start: Any, dial: Any, blobs: Any, contexts: Contexts, read_frame: Any, how: str, log: Any
 ) -> None:
     server = start(contexts[0])
@@ -180,7 +180,7 @@ def test_a_peer_that_leaves_without_a_goodbye(
     assert "Traceback" not in log.text
 
 
-def test_a_client_that_speaks_no_tls_disturbs_nobody(
+def test_client_without_tls_does_not_disturb_others(
     start: Any, connect: Any, blobs: Any, raw: Any, contexts: Contexts, log: Any
 ) -> None:
     server = start(contexts[0], timeout=Timeouts(connect=1.0))

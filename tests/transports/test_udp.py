@@ -106,7 +106,7 @@ def test_lost_datagrams_are_sent_again() -> None:
         assert time.monotonic() - begun >= 0.09
 
 
-def test_a_server_that_comes_up_late(caplog: pytest.LogCaptureFixture) -> None:
+def test_server_that_starts_late_is_reached_by_resends(caplog: pytest.LogCaptureFixture) -> None:
     with Plain("127.0.0.1", lambda data: [data]) as first:
         address = first.address
     with udp.connect(address, asks(b"a", resend=0.02)) as connection:
@@ -118,7 +118,7 @@ def test_a_server_that_comes_up_late(caplog: pytest.LogCaptureFixture) -> None:
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_what_came_in_time_counts_although_it_is_read_late() -> None:
+def test_datagram_that_arrived_in_time_counts_when_read_late() -> None:
     with (
         Plain("127.0.0.1", lambda data: [data]) as server,
         udp.connect(server.address, asks(b"a", resend=0.05, patience=0.05)) as connection,
@@ -130,7 +130,7 @@ def test_what_came_in_time_counts_although_it_is_read_late() -> None:
         assert connection.wait(10) == [b"1 a"]
 
 
-def test_a_wait_takes_the_first_and_a_poll_takes_all() -> None:
+def test_wait_returns_the_first_datagram_and_poll_all() -> None:
     class Hears(sessions.Answers):
         def datagrams(self) -> list[Any]:
             return []
@@ -153,7 +153,7 @@ def test_a_wait_takes_the_first_and_a_poll_takes_all() -> None:
 
 
 class TestThreads:
-    def test_close_wakes_whoever_waits(self) -> None:
+    def test_close_wakes_a_waiting_thread(self) -> None:
         connection = udp.connect("127.0.0.1:1", asks(b"a"))
         ended = []
 

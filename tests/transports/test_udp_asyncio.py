@@ -164,7 +164,7 @@ class TestWaiting:
         run(main())
 
 
-def test_a_session_that_ends_has_its_last_word(run: Run) -> None:
+def test_ending_session_sends_its_last_datagram(run: Run) -> None:
     async def main() -> None:
         async with serving(on_events=None) as (endpoint, _, plain):
             assert await plain.ask(b"1 end") == b"1 end"
@@ -176,7 +176,7 @@ def test_a_session_that_ends_has_its_last_word(run: Run) -> None:
     run(main())
 
 
-def test_other_threads_are_turned_away(run: Run) -> None:
+def test_calls_from_other_threads_are_refused(run: Run) -> None:
     async def main() -> None:
         async with serving() as (endpoint, session, plain):
             await plain.ask(b"1 x")
@@ -199,7 +199,7 @@ def test_other_threads_are_turned_away(run: Run) -> None:
     run(main())
 
 
-def test_a_flood_leaves_turns_to_others(run: Run) -> None:
+def test_flood_of_datagrams_lets_other_tasks_run(run: Run) -> None:
     class Slow(sessions.Answers):
         def receive(self, datagram: Any, peer: Any, now: float) -> list[Any]:
             turns.append("datagram")

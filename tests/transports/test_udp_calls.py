@@ -40,7 +40,9 @@ def receive(calls: DatagramCalls, sock: socket.socket, limit: int = 65_535) -> A
     return found[0] if found else longer
 
 
-def test_data_and_peers_are_what_python_says(bound: Callable[[], socket.socket]) -> None:
+def test_data_and_peers_equal_those_of_the_socket_module(
+    bound: Callable[[], socket.socket],
+) -> None:
     server, clients = bound(), [bound() for _ in range(3)]
     calls = DatagramCalls(server)
     for data in (b"", b"x", bytes(range(256)) * 200):

@@ -89,7 +89,7 @@ def test_the_limit(host: str, limit: int) -> None:
         assert peer.recv(65_535) == exact
 
 
-def test_too_long_to_send_is_said_before_the_system_is_asked(server: DatagramSocket) -> None:
+def test_datagram_over_the_limit_fails_before_the_system_call(server: DatagramSocket) -> None:
     with plain(server) as peer:
         name = peer.getsockname()
         batch = [(b"before", name), (bytes(1201), name), (bytes(5000), name), (b"after", name)]
@@ -154,7 +154,7 @@ def test_a_server_for_others_without_cipher_warns(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.skipif(not LINUX, reason="only Linux tells")
-def test_what_overflows_is_counted_by_the_system() -> None:
+def test_datagrams_lost_by_the_system_are_counted() -> None:
     with bind("127.0.0.1:0") as server, plain(server) as peer:
         server.raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         for _ in range(500):

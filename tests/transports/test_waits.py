@@ -69,7 +69,7 @@ def talk(echo: Any, *events: Any) -> Waits[list[Any]]:
     return replies
 
 
-def test_a_generator_gets_what_it_waits_for(both: Any) -> None:
+def test_generator_receives_each_reply(both: Any) -> None:
     echo, run = both
     assert run(talk(echo, 1, None, "x")) == [["reply", 1], ["reply", None], ["reply", "x"]]
     assert echo.log == [1, None, "x", "closed"]
@@ -160,7 +160,7 @@ def test_methods_are_of_the_class_kind() -> None:
 
 
 @pytest.mark.parametrize("kind", [Plain, Tasks])
-def test_methods_look_as_if_written_there(kind: type[Any]) -> None:
+def test_generated_methods_have_names_docs_and_signatures(kind: type[Any]) -> None:
     method = kind.ask
     assert (method.__name__, method.__qualname__) == ("ask", f"{kind.__name__}.ask")
     assert method.__doc__ == "Ask so many times."

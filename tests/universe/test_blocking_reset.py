@@ -82,7 +82,7 @@ def test_a_reset_blocks_until_all_run() -> None:
     assert info["n"][1]["x"] == 3
 
 
-def test_a_step_blocks_where_an_index_resets_and_takes_nothing_of_the_next_episode() -> None:
+def test_step_blocks_where_an_index_resets_and_leaves_the_next_episode() -> None:
     inner = Vector(
         [(seen(1), 0.0, False, {}), (seen(1), 0.0, False, {})],
         [(None, 7.0, True, {}), (seen(2), 1.0, False, {})],
@@ -99,7 +99,7 @@ def test_a_step_blocks_where_an_index_resets_and_takes_nothing_of_the_next_episo
     assert inner.actions == [[[], []], [[PEEK], []], [[PEEK], []]]
 
 
-def test_a_reset_that_takes_too_long() -> None:
+def test_reset_over_its_timeout_names_the_status() -> None:
     inner = Vector([(None, 0.0, True, {"error": "it is gone"})])
     env = BlockingReset(inner, timeout=0.05)
     with pytest.raises(DeadlineExceeded, match=r"\[0\].*0\.05 s: it is gone"):

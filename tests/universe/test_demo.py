@@ -71,7 +71,7 @@ def test_other_addresses_get_a_password() -> None:
     ("env_id", "facts"),
     [("No-v0", "No"), ("ALE/No-v5", "No"), ("Pendulum-v1", "--keys"), ("gone", "extra 'demo'")],
 )
-def test_what_cannot_be_played_is_said_in_one_line(
+def test_unplayable_environment_is_one_line(
     env_id: str, facts: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if env_id == "gone":

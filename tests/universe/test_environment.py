@@ -37,7 +37,7 @@ def started(rewarder: Serve, vector: Vector) -> Started:
     return start
 
 
-def test_reset_and_step_wait_for_nobody(rewarder: Serve, vector: Vector) -> None:
+def test_reset_and_step_never_block(rewarder: Serve, vector: Vector) -> None:
     """No rewarder answers a reset here, so whoever waited would wait for ever."""
     servers = [rewarder(on_reset=lambda request: None) for _ in range(2)]
     play = vector(*servers)
@@ -51,7 +51,9 @@ def test_reset_and_step_wait_for_nobody(rewarder: Serve, vector: Vector) -> None
     assert play.step()[0] == [None, None]
 
 
-def test_what_is_seen_and_told(rewarder: Serve, vector: Vector, screen_of: ScreenOf) -> None:
+def test_observation_and_status_of_a_step_are_documented(
+    rewarder: Serve, vector: Vector, screen_of: ScreenOf
+) -> None:
     server = rewarder()
     play = vector(server)
     play.env.reset()
@@ -125,7 +127,7 @@ def test_without_a_rewarder_there_are_pixels(vector: Vector, screens: Any) -> No
 # --- episodes
 
 
-def test_an_end_is_of_the_old_and_what_is_seen_of_the_new(
+def test_final_step_has_the_old_rewards_and_the_new_pixels(
     started: Started, screen_of: ScreenOf
 ) -> None:
     server, play = started()
@@ -152,7 +154,7 @@ def test_an_end_is_of_the_old_and_what_is_seen_of_the_new(
     assert "env_status.complete.episode_id" not in info["n"][0]
 
 
-def test_while_it_resets_it_is_masked_and_then_goes_on_by_itself(
+def test_resetting_environment_is_masked_and_resumes_by_itself(
     started: Started, screen_of: ScreenOf
 ) -> None:
     server, play = started()
@@ -178,7 +180,7 @@ def test_while_it_resets_it_is_masked_and_then_goes_on_by_itself(
     assert screen.sent == [key("a", True)]
 
 
-def test_an_end_that_nobody_said(started: Started) -> None:
+def test_replaced_episode_is_ended_artificially(started: Started) -> None:
     server, play = started()
     first = server.episode_id
     server.reward(2.0)
@@ -189,7 +191,7 @@ def test_an_end_that_nobody_said(started: Started) -> None:
     assert rewards == [2.0]
 
 
-def test_a_reset_drops_what_came_before_it(rewarder: Serve, vector: Vector) -> None:
+def test_reset_drops_earlier_pushes(rewarder: Serve, vector: Vector) -> None:
     requests: list[Any] = []
     server = rewarder(on_reset=requests.append)
     play = vector(server)
@@ -212,7 +214,7 @@ def test_a_reset_drops_what_came_before_it(rewarder: Serve, vector: Vector) -> N
     assert rewards == [1.0]
 
 
-def test_peeking_takes_nothing(started: Started, screen_of: ScreenOf) -> None:
+def test_peeking_consumes_nothing(started: Started, screen_of: ScreenOf) -> None:
     server, play = started()
     first = server.episode_id
     screen_of(server).show(1)
@@ -276,7 +278,7 @@ def test_an_observer_resets_and_does_nothing(
 # --- crashes
 
 
-def test_a_remote_that_is_lost_comes_back_and_the_others_go_on(
+def test_lost_remote_reconnects_and_the_others_continue(
     rewarder: Serve, vector: Vector, screen_of: ScreenOf
 ) -> None:
     servers = [rewarder() for _ in range(3)]
@@ -322,7 +324,7 @@ def test_a_rewarder_that_stops_is_found_again(rewarder: Serve, vector: Vector) -
     assert play.until(lambda *step: step[1][0])[1] == [4.0]
 
 
-def test_nobody_there_within_the_time(vector: Vector, screens: Any) -> None:
+def test_unreachable_screen_fails_at_the_start_timeout(vector: Vector, screens: Any) -> None:
     screens.errors["h:5900"] = [ConnectionRefusedError("nobody listens")] * 1000
     play = vector("vnc://h:5900", start_timeout=0.2)
     play.env.reset()
@@ -332,7 +334,7 @@ def test_nobody_there_within_the_time(vector: Vector, screens: Any) -> None:
     assert "nobody listens" in infos[0]["error"]
 
 
-def test_whoever_refuses_us_is_not_asked_again(
+def test_rejecting_remote_is_not_retried(
     rewarder: Serve, vector: Vector, wait_for: WaitFor
 ) -> None:
     server = rewarder(auth="right")
@@ -357,7 +359,7 @@ def test_a_reset_that_is_refused(rewarder: Serve, vector: Vector) -> None:
     assert "llama" in infos[0]["error"]
 
 
-def test_an_action_that_is_refused_is_told(started: Started, wait_for: WaitFor) -> None:
+def test_refused_action_is_reported(started: Started, wait_for: WaitFor) -> None:
     server, play = started()
     play.step([("Action", 3)])
     acted: list[Any] = []
@@ -371,7 +373,7 @@ def test_an_action_that_is_refused_is_told(started: Started, wait_for: WaitFor) 
 # --- diagnostics
 
 
-def test_lags_are_told(rewarder: Serve, vector: Vector) -> None:
+def test_lags_are_reported(rewarder: Serve, vector: Vector) -> None:
     server = rewarder()
     play = vector(server)
     play.env.reset()

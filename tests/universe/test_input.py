@@ -47,7 +47,7 @@ def test_actions_are_split_action() -> None:
 @pytest.mark.parametrize(
     "action", [3, [3], [("KeyEvent", "nokey", True)], [("KeyEvent",)], [()], [(1, 2)], [None]]
 )
-def test_what_is_no_action(action: Any) -> None:
+def test_invalid_actions_are_rejected(action: Any) -> None:
     with pytest.raises(EncodeError, match="KeyEvent"):
         split_action(action)
 
@@ -85,7 +85,7 @@ def test_choices_are_numbers_of_actions() -> None:
         choices([])
 
 
-def test_what_is_seen_as_a_space() -> None:
+def test_observation_space_contains_pixels_and_texts() -> None:
     space = observations((4, 2))
     assert {"vision": np.zeros((2, 4, 3), np.uint8), "text": ("déjà", "")} in space
     assert {"vision": np.zeros((4, 2, 3), np.uint8), "text": ()} not in space
@@ -96,7 +96,7 @@ def press(controls: Controls, name: str, down: bool, viewer: str = "anna") -> No
     controls.receive(viewer, KeyEvent(keysym(name), down))
 
 
-def test_a_key_that_is_held_is_an_action_until_it_is_let_go():
+def test_held_key_is_an_action_until_released():
     controls = Controls({"Left": 2, "Right": 3})
     assert controls.action() is None
     press(controls, "Left", True)
@@ -126,7 +126,7 @@ def test_several_keys_together():
     assert controls.idle == 9
 
 
-def test_viewers_play_together_and_who_leaves_holds_nothing():
+def test_viewers_play_together_and_leaving_releases_keys():
     controls = Controls({"a": 1, "a+b": 2})
     press(controls, "a", True, "anna")
     press(controls, "b", True, "ben")
@@ -167,14 +167,14 @@ def test_actions_that_are_computed():
         Controls({"a": 1}, play)
 
 
-def test_who_holds_everything_holds_no_more_than_some():
+def test_held_keys_of_a_viewer_are_bounded():
     controls = Controls({"a": 1})
     for number in range(10_000):
         controls.receive("anna", KeyEvent(0x0100_1000 + number, True))
     assert len(controls._held["anna"]) == 64
 
 
-def test_what_is_no_key():
+def test_unknown_keys_are_rejected():
     with pytest.raises(ValueError, match="unknown key 'Lift'"):
         Controls({"Lift": 1})
 

@@ -104,7 +104,7 @@ def test_it_has_no_other_files(make: Make, path: str) -> None:
     assert get(make(), path)[0] == 404
 
 
-def test_it_tells_of_the_environment_whenever_that_changes(make: Make) -> None:
+def test_page_gets_the_status_whenever_it_changes(make: Make) -> None:
     told = {"name": "Pong", "score": 0}
     with ws(make(about=told.copy)) as peer:
         assert json.loads(peer.receive()) == {"name": "Pong", "score": 0}
@@ -114,7 +114,7 @@ def test_it_tells_of_the_environment_whenever_that_changes(make: Make) -> None:
         assert json.loads(peer.receive())["score"] == 1
 
 
-def test_what_changes_is_sent_once_the_last_is_shown(make: Make, display: Display) -> None:
+def test_changes_are_sent_once_the_last_frame_is_shown(make: Make, display: Display) -> None:
     frame = np.zeros((30, 40, 3), np.uint8)
     with ws(make()) as peer:
         peer.receive()

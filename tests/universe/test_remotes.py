@@ -68,7 +68,7 @@ def test_passwords_environments_and_labels() -> None:
         (parse_url("rlx://h:1"), "universe"),
     ],
 )
-def test_what_names_none(given: Any, words: str) -> None:
+def test_invalid_remotes_are_rejected(given: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         remotes_of(given)
 

@@ -123,7 +123,7 @@ def test_keys_by_argument_and_a_function() -> None:
         universe(Corridor(), keys={"x": 7})
 
 
-def test_pixels_that_are_the_observation_are_not_told_twice() -> None:
+def test_pixels_that_are_the_observation_are_sent_once() -> None:
     with universe(Corridor()) as server, watching(server) as agent:
         assert agent.session.about[PIXELS] == "observation"
         assert agent.session.about["rlwire.spaces"]["observation"]
@@ -133,7 +133,7 @@ def test_pixels_that_are_the_observation_are_not_told_twice() -> None:
         assert (server.display.width, server.display.height) == (32, 24)
 
 
-def test_what_is_rendered_stands_beside_the_observation() -> None:
+def test_rendered_pixels_are_sent_beside_the_observation() -> None:
     with universe(Pole("rgb_array")) as server, watching(server) as agent:
         assert agent.session.about[PIXELS] == "render"
         eventually(lambda: agent.step(20).observation is not None)
@@ -182,7 +182,7 @@ def test_only_pixels() -> None:
         eventually(lambda: server.viewers == 0)
 
 
-def test_nobody_looks_on_and_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_without_viewers_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[bool] = []
     watched = UniverseServer._watched
     monkeypatch.setattr(
@@ -342,7 +342,7 @@ def test_both_of_the_originals_health_checks_and_http() -> None:
             assert sock.recv(12) == b"HTTP/1.1 101"
 
 
-def test_the_page_is_told_the_score_of_the_whole_episode() -> None:
+def test_page_gets_the_score_of_the_whole_episode() -> None:
     with universe(Corridor()) as server, watching(server):
         key(server, "Right", True)
         eventually(lambda: server._about()["episode"] > 1)
@@ -367,7 +367,7 @@ def test_unix_sockets(tmp_path: Path) -> None:
         assert server.statistics()["pixels_connections"] == 1
 
 
-def test_in_lockstep_people_only_look_on() -> None:
+def test_keys_of_viewers_are_ignored_in_lockstep() -> None:
     with universe(Corridor(), lockstep=True) as server, watching(server) as agent:
         key(server, "Left", True)
         for count in range(1, 6):
@@ -417,7 +417,7 @@ class TestDoor:
             with pytest.raises(ValueError, match=r"universe://.*:5900\+"):
                 rlwire.serve(Corridor(), "universe://127.0.0.1:+0", **option)
 
-    def test_what_is_made_here_renders(self) -> None:
+    def test_environments_made_by_the_server_render(self) -> None:
         with rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:0+0") as server:
             assert isinstance(server, UniverseServer)
             assert (server.display.width, server.display.height) == (600, 400)

@@ -340,7 +340,7 @@ def test_any_bytes(data: bytes, lead: bytes) -> None:
 
 
 @given(data=st.binary(max_size=40))
-def test_what_we_take_protobuf_takes(data: bytes) -> None:
+def test_tensors_that_we_accept_are_accepted_by_protobuf(data: bytes) -> None:
     """We are stricter, never laxer."""
     from dm_env_rpc.v1 import dm_env_rpc_pb2
 

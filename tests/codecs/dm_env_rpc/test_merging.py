@@ -419,7 +419,7 @@ def test_message_skips_known_fields_of_another_wire_type(
         assert d.decode_step_request(manager, wire) == ({"a": 5}, [7])
 
 
-def test_a_member_that_comes_twice_is_merged() -> None:
+def test_repeated_member_is_merged() -> None:
     once = d.encode_request(d.StepRequest({1: np.int32(1), 2: np.int32(2)}, [1]))
     again = d.encode_request(d.StepRequest({2: np.int32(3), 4: np.int32(4)}, [9]))
     merged = d.StepRequest({1: np.int32(1), 2: np.int32(3), 4: np.int32(4)}, [1, 9])
@@ -453,7 +453,7 @@ def test_errors_in_merged_messages_name_the_first_occurrence() -> None:
         assert caught.value.path == "$.step.actions[5]"
 
 
-def test_merging_takes_no_more_than_linear_time() -> None:
+def test_merging_is_linear_in_time() -> None:
     wire = field(2, field(1, number_field(99, 1))) * 200_000
     decoded = d.decode_response(wire)
     assert decoded == d.JoinWorldResponse()

@@ -23,7 +23,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", range(1, 9))
-def test_what_is_not_stated_is_the_dtypes(kind: int) -> None:
+def test_missing_bounds_are_those_of_the_dtype(kind: int) -> None:
     spec = d.TensorSpec("x", (3,), d.DataType(kind))
     reference = tensor_spec_utils.bounds(dm_env_rpc_pb2.TensorSpec(shape=[3], dtype=kind))
     bounds = d.bounds(spec)
@@ -153,7 +153,7 @@ def test_not_made(changes: dict[str, Any], words: str) -> None:
         st.integers(-(2**64), 2**64) | st.floats(allow_nan=False), min_size=2, max_size=2
     ),
 )
-def test_what_is_made_the_reference_takes(
+def test_specs_that_we_make_are_accepted_by_the_reference(
     protobuf: ModuleType, kind: int, values: list[Any]
 ) -> None:
     low, high = values

@@ -37,7 +37,7 @@ def unpack(manager: d.SpecManager, wire: bytes, check_bounds: bool = False) -> A
     return step[0]
 
 
-def test_looking_up(reference: Any) -> None:
+def test_specs_are_found_by_uid_and_by_name(reference: Any) -> None:
     assert MANAGER.specs_by_uid == SPECS
     assert MANAGER.specs_by_name == {spec.name: spec for spec in SPECS.values()}
     assert MANAGER.names() == {"fuzz", "foo", "text", "rows"} == reference.names()
@@ -159,7 +159,7 @@ def test_bounds_of_each_dtype(dtype: str, size: int | None) -> None:
                     assert f"at index [{place}]" in str(caught.value)
 
 
-def test_what_has_no_bounds_is_not_checked() -> None:
+def test_values_without_bounds_are_not_checked() -> None:
     manager = d.SpecManager(
         {1: d.make_spec("x", (), np.float32), 2: d.make_spec("y", (), str), 3: SPECS[0]}
     )
@@ -179,7 +179,7 @@ FRACTIONS = [1.5, np.float32(1), np.array(1.0)]
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, *(np.dtype(kind) for kind in "bBiIqQfd")], ids=str)
-def test_numbers_that_stay_what_they_are(dtype: Any) -> None:
+def test_numbers_are_cast_only_without_a_loss(dtype: Any) -> None:
     manager = d.SpecManager(
         {1: d.make_spec("x", (), dtype), 2: d.make_spec("rows", (-1, 2), dtype)}
     )

@@ -126,7 +126,7 @@ def test_steps_in_pieces() -> None:
     assert decoded[0]["arm.goal"].tolist() == [1, 2]
 
 
-def test_only_what_is_requested_and_each_once() -> None:
+def test_response_has_only_requested_observations_once_each() -> None:
     observations = {"reward": 1.0, "done": False, "words": ["a"]}
     wire = d.encode_step_response(OBSERVER, RUNNING, observations, [2, 2**64 - 1, 2, 2])
     decoded = d.decode_step_response(OBSERVER, wire)
@@ -199,7 +199,7 @@ def test_not_answered(observations: Any, requested: Any, words: str, path: str) 
     assert caught.value.path == f"$.step.{path or 'observations'}"
 
 
-def test_what_was_not_requested_need_not_fit() -> None:
+def test_observations_not_requested_are_not_encoded() -> None:
     observations = {"reward": 1, "pixels": "not yet", "other": object()}
     assert d.encode_step_response(OBSERVER, RUNNING, observations, [2])
 

@@ -158,7 +158,7 @@ def broadcast(element: bytes, *dims: int) -> bytes:
 @pytest.mark.parametrize(
     ("value", "itemsize"), [(np.float64(1), 8), (np.bool_(0), 1), ("ab", 8), (np.int32(1), 4)]
 )
-def test_the_limit_of_what_is_expanded(value: Any, itemsize: int) -> None:
+def test_expanded_limit_counts_broadcast_tensors(value: Any, itemsize: int) -> None:
     wire = broadcast(tensors.encode_tensor(value), 100)
     limits = Limits(expanded=100 * itemsize)
     assert tensors.decode_tensor(wire, limits=limits).size == 100
@@ -293,7 +293,7 @@ def test_protobuf_messages_go_in_an_any() -> None:
     ],
     ids=repr,
 )
-def test_what_a_tensor_cannot_carry(value: Any, words: str) -> None:
+def test_values_without_tensor_form_are_rejected(value: Any, words: str) -> None:
     with pytest.raises(EncodeError, match=words):
         tensors.encode_tensor(value)
 
@@ -311,13 +311,13 @@ def test_what_a_tensor_cannot_carry(value: Any, words: str) -> None:
         (1, object, "int is not recognized"),
     ],
 )
-def test_what_cannot_be_cast(value: Any, dtype: Any, words: str) -> None:
+def test_uncastable_values_are_rejected(value: Any, dtype: Any, words: str) -> None:
     with pytest.raises(EncodeError, match=words):
         tensors.encode_tensor(value, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["no such type", [1], 1.5])
-def test_what_is_no_dtype(dtype: Any) -> None:
+def test_invalid_dtypes_are_rejected(dtype: Any) -> None:
     with pytest.raises(TypeError):
         tensors.encode_tensor(1, dtype)
 
@@ -356,7 +356,7 @@ PAYLOAD = 6  # where the elements of float32s that take 128 bytes to 16 KiB begi
 
 
 @pytest.mark.parametrize("make", [bytes, bytearray, memoryview, np.frombuffer], ids=repr)
-def test_views_look_at_the_buffer(make: Any) -> None:
+def test_views_share_memory_with_the_buffer(make: Any) -> None:
     value = np.arange(1200, dtype=np.float32)
     wire = tensors.encode_tensor(value)
     buffer: Any = make(wire, np.uint8) if make is np.frombuffer else make(wire)
@@ -397,7 +397,7 @@ def test_alignment(shift: int) -> None:
         assert array.flags.owndata == (not viewed)
 
 
-def test_copy_none_copies_what_is_small() -> None:
+def test_copy_none_copies_small_arrays() -> None:
     wire = bytearray(tensors.encode_tensor(np.zeros(4095, np.uint8)))
     assert tensors.decode_tensor(wire, copy=None).flags.owndata
     wire = bytearray(tensors.encode_tensor(np.zeros(4096, np.uint8)))
@@ -405,7 +405,7 @@ def test_copy_none_copies_what_is_small() -> None:
 
 
 @pytest.mark.parametrize("value", [np.arange(5000), np.full(5000, "abc"), np.arange(5000) % 9])
-def test_what_is_other_in_memory_is_always_a_copy(value: Any) -> None:
+def test_arrays_stored_differently_are_always_copied(value: Any) -> None:
     array = tensors.decode_tensor(tensors.encode_tensor(value), copy=False)
     assert array.flags.owndata
     assert array.flags.writeable

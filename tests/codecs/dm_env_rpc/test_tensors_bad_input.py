@@ -83,7 +83,7 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_what_others_may_write(name: str) -> None:
+def test_unusual_encodings_are_decoded_as_the_reference_does(name: str) -> None:
     wire = UNUSUAL[name]
     expected = tensor_utils.unpack_tensor(dm_env_rpc_pb2.Tensor.FromString(wire))
     for copy in (True, False, None):
@@ -93,7 +93,7 @@ def test_what_others_may_write(name: str) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
-def test_what_others_may_write_of_messages() -> None:
+def test_unusual_encodings_of_messages_are_decoded_as_the_reference_does() -> None:
     twice = field(1, b"a") + field(2, b"x") + field(1, b"b") + field(3, b"?") + field(2, b"y")
     wire = field(PROTOS, field(1, ANY)) + field(PROTOS, field(1, b"") + field(1, twice)) + shape(3)
     expected = (AnyMessage("t", b"v"), AnyMessage(), AnyMessage("b", b"y"))
@@ -161,7 +161,7 @@ WRONG: dict[str, tuple[bytes, int, str]] = {
 
 
 @pytest.mark.each("name", WRONG)
-def test_wrong_bytes_are_told_where(name: str) -> None:
+def test_decode_errors_have_the_offset_of_the_wrong_byte(name: str) -> None:
     wire, offset, words = WRONG[name]
     for copy in (True, False):
         with pytest.raises(DecodeError, match=words) as caught:
@@ -265,6 +265,6 @@ def test_few_bytes_cannot_take_much_memory(element: bytes, dims: list[int]) -> N
 
 
 @pytest.mark.parametrize("buffer", ["text", 5, None, [1]])
-def test_what_is_no_buffer(buffer: Any) -> None:
+def test_values_without_a_buffer_are_rejected(buffer: Any) -> None:
     with pytest.raises(TypeError):
         tensors.decode_tensor(buffer)

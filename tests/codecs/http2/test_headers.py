@@ -106,7 +106,7 @@ def test_examples_of_the_rfc(blocks: list[str], lists: list[list[tuple[str, str]
     assert [receiver.decode(sender.encode(fields)) for fields in lists] == lists
 
 
-def test_what_repeats_takes_a_byte() -> None:
+def test_repeated_header_is_encoded_in_one_byte() -> None:
     headers = Headers()
     fields = [(":path", "/dm_env_rpc.v1.Environment/Process"), ("user-agent", "rlwire")]
     first, second = headers.encode(fields), headers.encode(fields)
@@ -114,7 +114,7 @@ def test_what_repeats_takes_a_byte() -> None:
 
 
 @pytest.mark.parametrize("name", ["authorization", "cookie", "grpc-timeout", "grpc-message"])
-def test_what_never_enters_a_table(name: str) -> None:
+def test_credentials_are_never_indexed(name: str) -> None:
     """RFC 7541, section 7.1.3: as a literal that is never indexed, by whoever passes it on too."""
     headers = Headers()
     first = headers.encode([(name, "Bearer 123")])
@@ -210,7 +210,7 @@ def test_a_recording_keeps_all_but_the_secrets(cut: int) -> None:
     assert len(blanked) == 2
 
 
-def test_a_recording_leaves_out_what_it_cannot_decode() -> None:
+def test_recording_omits_undecodable_header_blocks() -> None:
     encoder, blanker = Headers(Limits(header=10**6)), SecretBlanker(Limits(header=10_000))
 
     def blanked(*fields: tuple[str, str]) -> bytes:

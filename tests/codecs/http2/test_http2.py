@@ -113,7 +113,7 @@ def refused(peer: Http2Endpoint, wire: bytes) -> Http2Error:
     return caught.value
 
 
-def test_a_small_message_is_one_buffer_and_comes_in_one_call() -> None:
+def test_small_message_is_one_buffer_and_received_in_one_call() -> None:
     client, ours, server, theirs = pair()
     buffers = client.message(ours, [b"hel", bytearray(b"lo")])
     assert buffers == [b"\0\0\x0a\0\0\0\0\0\x01" + prefixed(b"hello")]
@@ -161,7 +161,7 @@ def test_an_array_in_one_frame_lies_where_it_was_received() -> None:
     assert (array.__array_interface__["data"][0]) % 64 == 0
 
 
-def test_whole_messages_only_are_taken_in_one_call() -> None:
+def test_receive_whole_accepts_only_whole_messages() -> None:
     server, stream = opened(False)
     good = data(prefixed(b"hello"))
     for wire in (
@@ -192,7 +192,7 @@ def test_a_compressed_message_fails_its_stream_only() -> None:
         assert isinstance(error, Compressed)
 
 
-def test_a_message_over_the_limit_fails_before_it_comes() -> None:
+def test_message_over_the_limit_fails_at_its_prefix() -> None:
     server, _ = opened(False, limits=Limits(received=100_000))
     assert feed(server, data((0).to_bytes(1, "big") + (100_001).to_bytes(4, "big"))) == []
     [(_, _, error)] = server.told
@@ -264,7 +264,7 @@ def test_streams_take_turns() -> None:
     assert max(sent.values()) - min(sent.values()) <= 2**18
 
 
-def test_what_follows_the_last_message_waits_for_it() -> None:
+def test_frames_after_the_last_message_are_queued_behind_it() -> None:
     client, ours = opened(True, settings={http2.INITIAL_WINDOW_SIZE: 3})
     client.message(ours, [b"abc"])
     assert client.after(ours, lambda: [data(b"", http2.END_STREAM)]) == []
@@ -394,7 +394,7 @@ def test_data_over_the_connections_window() -> None:
     assert error.code == FLOW
 
 
-def test_what_is_to_be_ignored() -> None:
+def test_unknown_frames_flags_and_settings_are_ignored() -> None:
     """4.1 unknown frames, flags that a type does not have, the reserved bit; 6.5.2 settings."""
     server, _ = opened(False)
     assert feed(server, f(77, 255, 5, b"what") + f(2, 255, 1, bytes(5))) == []
@@ -426,7 +426,7 @@ def test_a_large_frame_of_an_unknown_type_is_ignored_in_pieces(piece: int) -> No
         server.frame_size((server.frame_limit + 1).to_bytes(3, "big") + over, 0, 9)
 
 
-def test_what_has_begun_and_not_ended_has_a_number() -> None:
+def test_inside_counts_unfinished_messages() -> None:
     server, _ = opened(False)
     server.add(http2.Stream(3))
     seen = [server.inside]
@@ -471,7 +471,7 @@ def test_a_header_block_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 16_384, 16_385, 40_000])
-def test_header_blocks_go_in_frames_that_the_peer_takes(size: int) -> None:
+def test_header_blocks_are_split_to_the_peers_frame_size(size: int) -> None:
     client, _ = opened(True, settings={http2.MAX_FRAME_SIZE: 16_384})
     server, _ = opened(False, limits=Limits(header=40_000))
     block = bytes(index % 251 for index in range(size))
@@ -493,7 +493,7 @@ def test_header_blocks_go_in_frames_that_the_peer_takes(size: int) -> None:
     ],
     ids=["data", "padding", "ping", "settings", "priority", "unknown", "window", "reset"],
 )
-def test_floods_of_what_brings_nothing(wire: bytes) -> None:
+def test_floods_of_control_frames_are_stopped(wire: bytes) -> None:
     server, _ = opened(False)
     server.chaff = 0
     for _ in range(http2.CHAFF):
@@ -539,7 +539,7 @@ def test_the_preface_and_the_first_frame() -> None:
         (True, http2.frame(http2.SETTINGS, http2.ACK, 0), "expected SETTINGS"),
     ],
 )
-def test_whoever_speaks_otherwise_is_told(client: bool, words: bytes, says: str) -> None:
+def test_peer_of_another_protocol_gets_a_named_error(client: bool, words: bytes, says: str) -> None:
     error = refused(Peer(client), words)
     assert error.code == PROTOCOL
     assert says in str(error)

@@ -69,7 +69,9 @@ def exchange(ours: Ours, theirs: h2.connection.H2Connection) -> tuple[list[Any],
     st.integers(65_535, 200_000),
     st.lists(st.tuples(SIZES, st.none() | st.integers(0, 255), st.integers(1, 50)), max_size=12),
 )
-def test_what_h2_sends(window: int, pieces: list[tuple[int, int | None, int]]) -> None:
+def test_frames_sent_by_h2_are_received(
+    window: int, pieces: list[tuple[int, int | None, int]]
+) -> None:
     ours, theirs = Ours(False, window), other(True)
     theirs.send_headers(1, REQUEST)
     exchange(ours, theirs)
@@ -113,7 +115,7 @@ def test_what_h2_sends(window: int, pieces: list[tuple[int, int | None, int]]) -
         max_size=14,
     )
 )
-def test_what_h2_receives(steps: list[tuple[str, int]]) -> None:
+def test_frames_sent_by_us_are_received_by_h2(steps: list[tuple[str, int]]) -> None:
     ours, theirs = Ours(True, 65_535), other(False)
     exchange(ours, theirs)
     stream = Stream(1)

@@ -152,7 +152,7 @@ def test_structured_arrays(fields: Any) -> None:
     assert found.tobytes() == structured.tobytes()
 
 
-def test_padding_comes_back_as_padding() -> None:
+def test_padding_of_structured_arrays_round_trips() -> None:
     dtype = np.dtype([("a", "i1"), ("b", "f8"), ("c", "i2")], align=True)
     array = np.zeros(3, dtype)
     array["b"] = [1.5, 2.5, 3.5]
@@ -452,7 +452,7 @@ def test_without_copy_every_array_is_a_view(make: Callable[[bytes], Any]) -> Non
     assert np.array_equal(found["x"], BIG["x"])
 
 
-def test_copy_none_makes_views_of_what_is_large_and_aligned() -> None:
+def test_copy_none_makes_views_of_large_aligned_arrays() -> None:
     data = msgpack.encode(BIG)
     offset = data.find(BIG["x"].tobytes())
     for shift in range(8):

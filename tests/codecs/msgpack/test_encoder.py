@@ -81,7 +81,7 @@ def test_strict_types_hands_subclasses_to_default(value: Any) -> None:
     assert len(seen) == (value is not True)
 
 
-def test_default_is_asked_for_what_has_no_type() -> None:
+def test_default_is_called_for_values_without_a_type() -> None:
     encoder = Encoder(default=lambda value: sorted(value) if isinstance(value, set) else value)
     assert msgpack.decode(encoder.encode({"a": {3, 1}})) == {"a": [1, 3]}
     with pytest.raises(EncodeError, match=r"no type for object - at \$.a\[0\]"):
@@ -126,7 +126,7 @@ def test_containers_that_change() -> None:
         Encoder(default=explode).encode(entries)
 
 
-def test_containers_that_change_under_what_has_nothing_in_it() -> None:
+def test_containers_changed_by_default_are_refused() -> None:
     """A large int runs the user's code too."""
     items: list[Any] = []
     entries: dict[Any, Any] = {}
@@ -160,7 +160,7 @@ def test_containers_that_change_under_what_has_nothing_in_it() -> None:
         ([datetime.datetime(2026, 1, 1)], "no type for datetime", "$[0]"),
     ],
 )
-def test_what_cannot_be_encoded(value: Any, words: str, path: str) -> None:
+def test_unencodable_values_are_rejected_with_their_path(value: Any, words: str, path: str) -> None:
     with pytest.raises(EncodeError, match=words) as caught:
         msgpack.encode(value, arrays="openpi")
     assert caught.value.path == path

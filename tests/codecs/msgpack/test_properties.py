@@ -110,7 +110,7 @@ SEEDS = [
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("copy", [True, False])
-def test_mutated_messages_raise_only_what_is_named(seed: bytes, copy: bool) -> None:
+def test_mutated_messages_raise_only_named_errors(seed: bytes, copy: bool) -> None:
     chance = random.Random(5)
     decoders = [
         Decoder(copy=copy),

@@ -28,7 +28,7 @@ def test_pieces_of_any_size(size: int) -> None:
     assert list(unpacker) == []
 
 
-def test_iteration_goes_on_after_the_next_feed() -> None:
+def test_iterator_resumes_after_the_next_feed() -> None:
     unpacker = Unpacker()
     values = iter(unpacker)
     assert next(values, None) is None
@@ -40,7 +40,7 @@ def test_iteration_goes_on_after_the_next_feed() -> None:
     assert next(values, None) is None
 
 
-def test_a_large_value_in_tiny_pieces_takes_linear_time() -> None:
+def test_large_value_in_tiny_pieces_is_linear_in_time() -> None:
     data = plain.packb(list(range(100_000)))
     unpacker, found = Unpacker(), []
     for at in range(0, len(data), 20):  # looked through again each time, it would take minutes
@@ -91,7 +91,7 @@ def test_a_value_that_cannot_be_decoded_is_passed() -> None:
     assert next(unpacker) == 4
 
 
-def test_bytes_that_no_value_goes_on_with() -> None:
+def test_invalid_byte_fails_again_at_each_call() -> None:
     unpacker = _fed(Unpacker(), b"\x01\x92\x02\xc1")
     assert next(unpacker) == 1
     for _ in range(2):

@@ -253,7 +253,9 @@ def test_numbers_of_headers() -> None:
         (b"city\x80:7;lobby", 4, "", "a string is not UTF-8"),
     ],
 )
-def test_what_is_wrong_and_where(datagram: bytes, offset: int, path: str, words: str) -> None:
+def test_invalid_client_datagrams_fail_at_their_offset_and_path(
+    datagram: bytes, offset: int, path: str, words: str
+) -> None:
     with pytest.raises(DecodeError, match=words) as caught:
         decode_client_message(datagram)
     assert (caught.value.offset, caught.value.path) == (offset, path)
@@ -301,7 +303,9 @@ def test_what_is_wrong_and_where(datagram: bytes, offset: int, path: str, words:
         (b"city:7:1:2;obs=;reward=1;done=true;extra=;;", 41, "EXTRA"),
     ],
 )
-def test_what_is_wrong_of_servers(datagram: bytes, offset: int, path: str) -> None:
+def test_invalid_server_datagrams_fail_at_their_offset_and_path(
+    datagram: bytes, offset: int, path: str
+) -> None:
     with pytest.raises(DecodeError) as caught:
         decode_server_message(datagram)
     assert (caught.value.offset, caught.value.path) == (offset, path)
@@ -489,7 +493,7 @@ def test_step_writer() -> None:
     )
 
 
-def test_what_a_step_writer_refuses() -> None:
+def test_step_writer_rejects_values_without_text_form() -> None:
     writer = StepWriter("city", 7)
     value: Any
     for value in ("a;b", "a=b", {"a;": 1}, {"a": "b=c"}, {"a:": 1}, {"": 1}, {"a": "b,c"},

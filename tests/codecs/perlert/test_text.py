@@ -155,7 +155,7 @@ def test_shapes() -> None:
         text_to_array("1,2,3", shape=(2, 2))
 
 
-def test_what_gives_an_array() -> None:
+def test_array_likes_are_written_as_arrays() -> None:
     class Foreign:
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
             return np.array([1.5, 2])
@@ -205,7 +205,7 @@ def test_bad_lists(text: str, offset: int) -> None:
             text_to_array(kind(text.encode()))
 
 
-def test_what_is_no_text() -> None:
+def test_values_that_are_not_text_are_rejected() -> None:
     with pytest.raises(DecodeError):
         text_to_array("\ud800")
     for wrong in (None, 5, ["1"]):

@@ -63,7 +63,7 @@ def test_any_rectangles_together(
     np.testing.assert_array_equal(decoder.framebuffer.pixels, writer.screen)
 
 
-def test_what_ends_a_run() -> None:
+def test_decoding_stops_at_incomplete_and_pseudo_rectangles() -> None:
     decoder = RectangleDecoder(Framebuffer(20, 10))
     one = head(0, 0, 1, 1, 0) + b"\3\2\1\0"
     last, size = head(0, 0, 0, 0, Encoding.LAST_RECT), head(0, 0, 9, 9, Encoding.DESKTOP_SIZE)
@@ -164,7 +164,7 @@ def test_ended_at_every_byte(encoding: str) -> None:
     np.testing.assert_array_equal(other.framebuffer.pixels, writer.screen)
 
 
-def test_asked_again_elsewhere_it_goes_on() -> None:
+def test_decoder_resumes_at_another_place_of_the_buffer() -> None:
     """The stream core moves bytes to the front of its buffer between two calls."""
     writer, decoder = both(3, 64, 64)
     data = head(0, 0, 64, 64, Encoding.HEXTILE) + (b"\x01" + bytes(16 * 16 * 4)) * 16
@@ -307,7 +307,7 @@ def test_bad_input(name: str) -> None:
         assert caught.value.offset == len(before) + offset
 
 
-def test_what_cannot_be_painted_is_refused_before_it_is_there() -> None:
+def test_invalid_rectangles_are_rejected_at_their_head() -> None:
     decoder = RectangleDecoder(Framebuffer(20, 10))
     for name in ("right-of-the-screen", "below-the-screen", "unknown-encoding", "unknown-pseudo"):
         data, words, offset = BAD[name]
@@ -350,7 +350,7 @@ def test_limits_come_before_memory() -> None:
 # The framebuffer.
 
 
-def test_what_fits_stays() -> None:
+def test_resize_keeps_the_pixels_that_fit() -> None:
     framebuffer = Framebuffer(4, 3)
     assert not framebuffer.pixels.any()
     framebuffer.pixels[:] = np.arange(36, dtype=np.uint8).reshape(3, 4, 3)

@@ -99,7 +99,7 @@ def test_areas_of_frames_are_shown_and_nothing_else(
 
 @pytest.mark.parametrize("package", ["isal", "zlib_ng", "zlib"])
 @pytest.mark.parametrize("compression", [0, 1, 6, 9])
-def test_each_deflater_writes_what_inflates(
+def test_output_of_each_deflater_inflates(
     package: str, compression: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if package != "isal":
@@ -202,7 +202,7 @@ def test_wrong_frames_and_areas_are_refused() -> None:
             RectangleEncoder(RGB888, **{"encoding": 0, **options})
 
 
-def test_what_a_deflater_raises_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_a_deflater_propagate(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def compress(self, data: memoryview) -> bytes:
             raise OSError("no")

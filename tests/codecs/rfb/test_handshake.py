@@ -24,7 +24,7 @@ def test_a_version_and_its_bytes(version: Version) -> None:
 @pytest.mark.each(
     "data", [b"RFB 003.008", b"RFB 003.008\r", b"RFB 003 008\n", b"rfb 003.008\n", b"SSH-2.0-Open"]
 )
-def test_what_is_no_version_is_refused(data: bytes) -> None:
+def test_invalid_versions_are_rejected(data: bytes) -> None:
     with pytest.raises(DecodeError, match="expected an RFB version"):
         handshake.decode_version(data)
 
@@ -40,7 +40,7 @@ def test_what_is_no_version_is_refused(data: bytes) -> None:
         (NEW, "", b"\0\0\0\0\0"),
     ],
 )
-def test_what_a_server_offers(version: Version, offer: list[int] | str, data: bytes) -> None:
+def test_security_types_round_trip(version: Version, offer: list[int] | str, data: bytes) -> None:
     assert handshake.encode_security(offer, version) == data
     assert handshake.decode_security(data, version) == offer
     sizes = [handshake.security_size(data, 0, have, version) for have in range(len(data) + 1)]
@@ -73,7 +73,7 @@ def test_how_it_ended() -> None:
 INIT = bytes.fromhex("0400 0300 2018000100ff00ff00ff100800000000 00000002") + b"me"
 
 
-def test_what_the_desktop_is() -> None:
+def test_server_init_round_trips() -> None:
     init = ServerInit(1024, 768, RGB888, "me")
     assert handshake.encode_server_init(init) == INIT
     assert handshake.decode_server_init(INIT) == init

@@ -31,7 +31,7 @@ def test_a_keys_number(key: int | str, number: int) -> None:
 
 
 @pytest.mark.each("key", ["", "lefty", "\x00", "\x7f", -1, 2**32, "Agrav"])
-def test_what_is_no_key(key: int | str) -> None:
+def test_unknown_keys_are_rejected(key: int | str) -> None:
     with pytest.raises(ValueError, match=r"unknown key|keysym|no key"):
         keysym(key)
 

@@ -135,12 +135,12 @@ def test_a_long_fence_is_refused(size_of: Size) -> None:
         Fence(0, bytes(65)),
     ],
 )
-def test_what_does_not_fit_is_not_written(message: Any) -> None:
+def test_values_out_of_range_are_not_encoded(message: Any) -> None:
     with pytest.raises(EncodeError):
         encode(message)
 
 
-def test_what_is_no_message_is_not_written() -> None:
+def test_values_that_are_not_messages_are_not_encoded() -> None:
     with pytest.raises(TypeError, match="tuple"):
         encode((1, 2))
 
@@ -170,7 +170,7 @@ def test_a_format_and_its_bytes(pixel_format: PixelFormat, text: str) -> None:
         (16, 16, False, 31, 63, 31, 11, 5, 1),
     ],
 )
-def test_what_makes_no_sense(numbers: tuple[int, ...]) -> None:
+def test_invalid_pixel_formats_are_not_made(numbers: tuple[int, ...]) -> None:
     with pytest.raises(EncodeError):
         PixelFormat(*numbers)
 
@@ -183,6 +183,6 @@ def test_what_makes_no_sense(numbers: tuple[int, ...]) -> None:
         "2018000100ff00ff00ff1008000000",
     ],
 )
-def test_bytes_that_make_no_sense(text: str) -> None:
+def test_invalid_pixel_formats_are_not_decoded(text: str) -> None:
     with pytest.raises(DecodeError, match="at byte"):
         PixelFormat.unpack(bytes.fromhex(text))

@@ -102,7 +102,7 @@ def test_the_document_s_form() -> None:
     }  # fmt: skip
 
 
-def test_what_looks_back_is_not_of_the_document() -> None:
+def test_lookback_steps_are_omitted_from_the_document() -> None:
     sent = episode(5, lookback=2)
     assert len(sent) == 3
     assert len(sent.to_document()["rewards"]) == 3

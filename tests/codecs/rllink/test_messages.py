@@ -264,7 +264,7 @@ def test_cut_and_mutated_frames() -> None:
                 codec.decode(bytes(changed))
 
 
-def test_what_json_has_no_place_for() -> None:
+def test_values_without_json_form_are_rejected() -> None:
     with pytest.raises(EncodeError):
         Codec().encode(SetState(1, {"w": np.zeros(2)}), "json")
     with pytest.raises(EncodeError):

@@ -74,7 +74,7 @@ def test_without_copy_every_array_is_a_view(size: int, shift: int) -> None:
 
 @pytest.mark.each("size", [0, 1, 511, 512, 513, 5000])
 @pytest.mark.each("shift", range(8))
-def test_copy_none_makes_views_of_what_is_large_and_aligned(size: int, shift: int) -> None:
+def test_copy_none_makes_views_of_large_aligned_arrays(size: int, shift: int) -> None:
     data = rlx.encode({"a": floats(size)})
     _block, part = in_block(data, shift)
     array = rlx.decode(part, copy=None)["a"]
@@ -318,7 +318,7 @@ def test_decode_whole(same: Callable[[Any, Any], bool]) -> None:
         assert rlx.RLXDecoder().decode_whole(other, len(other)) is None
 
 
-def test_decode_whole_leaves_what_is_over_the_limit_to_frame_size() -> None:
+def test_decode_whole_leaves_large_frames_to_frame_size() -> None:
     frame = rlx.encode({"k": "x" * 50}, framed=True)
     assert rlx.RLXDecoder().decode_whole(frame, len(frame)) == {"k": "x" * 50}
     assert rlx.RLXDecoder(limits=Limits(received=50)).decode_whole(frame, len(frame)) is None

@@ -121,7 +121,9 @@ def test_numpy_scalars(value: Any, expected: bytes) -> None:
 
 @pytest.mark.each(("value", "words"), REFUSED)
 @pytest.mark.each("nested", [False, True])
-def test_what_rlx_cannot_carry(value: Any, words: str, nested: bool) -> None:
+def test_unencodable_values_are_rejected_with_their_path(
+    value: Any, words: str, nested: bool
+) -> None:
     message = {"state": [0, {"x": (value,)}]} if nested else {"state": value}
     with pytest.raises(EncodeError, match=words) as caught:
         rlx.encode(message)

@@ -135,7 +135,7 @@ def test_any_bytes(oracle: ModuleType, same: Callable[[Any, Any], bool], data: b
     removed=st.integers(0, 8),
     inserted=st.binary(max_size=8),
 )
-def test_a_bent_message(
+def test_mutated_message_is_decoded_as_by_the_oracle_or_rejected(
     oracle: ModuleType,
     same: Callable[[Any, Any], bool],
     message: dict[str, Any],

@@ -162,7 +162,7 @@ def test_decodes_from_a_frame(
 
 
 @every_case
-def test_what_was_decoded_encodes_again(tagged: list[Any], wire: bytes) -> None:
+def test_decoded_messages_encode_to_the_same_bytes(tagged: list[Any], wire: bytes) -> None:
     """Except NumPy's integers, which are decoded to int, and images, decoded to arrays."""
     if not re.search("numpy.|'image'", str(tagged)):
         assert rlx.encode(rlx.decode(wire)) == wire

@@ -63,7 +63,7 @@ def test_the_rfcs_example() -> None:  # section 1.2 and 1.3
     assert "server.example.com" not in repr(request.headers)
 
 
-def test_what_is_written_is_read() -> None:
+def test_written_request_and_response_are_read_back() -> None:
     target = parse_url("ws://localhost:15900/a%20b?c=d")
     wire = write_request(
         target, KEY, origin="https://example.org", headers=[("openai-observer", "true")]
@@ -192,7 +192,7 @@ def test_a_head_has_a_size_and_a_limit() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x16\x03\x01", b"P", b"GEx", b"\r\n", b"SSH"])
-def test_what_is_no_http_is_refused_at_once(data: bytes) -> None:
+def test_requests_that_are_not_http_are_rejected_at_the_first_wrong_byte(data: bytes) -> None:
     with pytest.raises(DecodeError, match=r"expected .*b'GET '"):
         head_size(data, 0, len(data), 8192, b"GET ")
 
@@ -231,7 +231,7 @@ def test_the_host_header() -> None:
         "ws+unix://a/b", "ws+unix:b", "ws+unix:///a:b",
     ],
 )  # fmt: skip
-def test_what_is_no_url(url: str) -> None:
+def test_invalid_urls_are_rejected(url: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         parse_url(url)
 

@@ -144,7 +144,7 @@ def test_kinds(kind: Any, text: Any, binary: Any) -> None:
     assert framer.client
 
 
-def test_a_second_look_is_left_to_take() -> None:
+def test_frames_off_the_fast_path_are_left_to_take() -> None:
     framer = WebSocketEndpoint(True)
     for wire in (
         slow_frame(PING, b""),
@@ -178,7 +178,7 @@ def test_a_second_look_is_left_to_take() -> None:
         ("827fffffffffffffffff", "2\\*\\*63"),
     ],
 )
-def test_what_no_frame_may_be(wire: str, why: str) -> None:
+def test_invalid_frame_heads_are_rejected(wire: str, why: str) -> None:
     data = b"??" + bytes.fromhex(wire)
     framer = WebSocketEndpoint(True, "any", Limits(received=2**59, message=2**59))
     with pytest.raises(DecodeError, match=why) as caught:
@@ -311,7 +311,7 @@ def test_a_whole_message_in_a_buffer_of_its_own(client: bool, kind: Any, size: i
 
 
 @pytest.mark.parametrize("limits", [None, Limits(expanded=1000)])
-def test_a_text_that_is_refused_stays_as_it_came(limits: Limits | None) -> None:
+def test_rejected_text_is_left_unchanged(limits: Limits | None) -> None:
     bad = b"\xff" if limits is None else "ü𝄞".encode()
     frame = WebSocketEndpoint(True).frame(websocket.TEXT, b"x" * 5000 + bad)
     block = bytearray(frame)

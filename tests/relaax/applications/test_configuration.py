@@ -74,7 +74,7 @@ def test_an_original_file(read, spelling, tmp_path):
     assert application.algorithm.own == {"GAMMA": 0.97}
 
 
-def test_what_is_not_there(read):
+def test_missing_sections_have_defaults(read):
     application = read("environment: {run: x}\nrelaax-rlx-server:\n")
     assert application.algorithm is None
     assert application.rlx_server.address == Address("localhost", 7001)
@@ -117,13 +117,13 @@ def test_a_variable_may_have_the_address(read, monkeypatch):
         ("environment: {max_episodes: many}", "app.yaml:1: environment/max_episodes: expected"),
     ],
 )
-def test_what_is_wrong(read, text, says):
+def test_invalid_configuration_is_one_line(read, text, says):
     with pytest.raises(ApplicationError, match=says) as caught:
         read(text)
     assert "\n" not in str(caught.value)
 
 
-def test_what_shows_later(read):
+def test_invalid_addresses_and_options_are_named_on_use(read):
     application = read("relaax-rlx-server:\n  bind: nowhere")
     with pytest.raises(ApplicationError, match=r"app.yaml:1: bind: .*nowhere"):
         _ = application.rlx_server.address

@@ -52,7 +52,7 @@ def test_with_another_algorithm(tmp_path):
     assert not (tmp_path / "b").exists()
 
 
-def test_another_environment_and_what_was_there(tmp_path):
+def test_generating_again_keeps_backups(tmp_path):
     folder = new(tmp_path / "demo")
     config = folder / "app.yaml"
     before = config.read_text()

@@ -75,7 +75,7 @@ def test_a_fresh_bandit_learns_which_arm_pays_and_ctrl_c_saves_it(tmp_path):
     assert "average_reward" in events
 
 
-def test_it_ends_when_nobody_reads_on(tmp_path):
+def test_application_ends_when_its_output_is_closed(tmp_path):
     folder = new(tmp_path / "demo")
     config = folder / "app.yaml"
     text = config.read_text().replace("localhost:7001", f"unix:{tmp_path}/rlx")
@@ -105,7 +105,7 @@ print("done, with", sys.argv[1:], flush=True)
 """
 
 
-def test_copies_end_with_the_last_and_one_that_fails_is_told(tmp_path):
+def test_exit_status_is_that_of_a_failed_copy(tmp_path):
     (tmp_path / "play.py").write_text(COPY)
     (tmp_path / "app.yaml").write_text("environment: {run: python play.py}")
     with running(tmp_path, "environment", "-n", "2", "--exploit") as process:
@@ -149,7 +149,7 @@ def test_components(app):
         ("environment", ["all"], "environment/run "),
     ],
 )
-def test_what_is_missing(app, section, components, says):
+def test_missing_sections_are_named(app, section, components, says):
     app.write_text(re.sub(rf"^{section}:.*\n((  .*)?\n)*", "", app.read_text(), flags=re.M))
     with pytest.raises(ApplicationError, match=says):
         names(app, *components)
@@ -163,7 +163,7 @@ def test_what_is_missing(app, section, components, says):
         (["run", "-c", "nowhere.yaml"], "there is no nowhere.yaml"),
     ],
 )
-def test_what_cannot_be_run(tmp_path, monkeypatch, capsys, arguments, says):
+def test_unrunnable_commands_are_refused(tmp_path, monkeypatch, capsys, arguments, says):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.yaml").write_text("environment: {}")
     assert cli.main(arguments) == 1

@@ -74,7 +74,7 @@ def test_it_serves_the_algorithm(app, tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_is_one_line(app, capsys, text, says):
+def test_invalid_application_is_one_line(app, capsys, text, says):
     assert environment.main(serve, app(text).path) == 1
     said = capsys.readouterr().err
     assert re.search(says, said), said
@@ -97,7 +97,7 @@ def test_an_environment_waits_for_the_server(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("others", "status"), [((0, 0), 0), ((0, 5), 5)])
-def test_an_environment_ends_with_the_others_and_what_failed(tmp_path, others, status):
+def test_environment_ends_with_the_status_of_its_copies(tmp_path, others, status):
     for number, other in enumerate(others, 1):
         (tmp_path / f"environment-{number}").write_text(str(other))
     assert play("--ends", tmp_path, "--copies", 3, "environment-0", "exit 0") == status

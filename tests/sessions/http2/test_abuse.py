@@ -83,7 +83,7 @@ def test_messages_of_one_frame_come_a_few_at_a_time(flags: int) -> None:
     assert came + len(found) == count + bool(flags)
 
 
-def test_of_a_stream_that_was_reset_nothing_more_comes() -> None:
+def test_reset_stream_delivers_no_more_messages() -> None:
     raw = raw_server()
     ((call, _),) = raw.say(begin(1))
     raw.session.receive(memoryview(frames.frame(frames.DATA, 0, 1, message(b"") * 100)))
@@ -320,7 +320,7 @@ def test_a_reader_of_one_byte_at_a_time_is_served() -> None:
     assert raw.hear()[-2:][0][0] in (frames.HEADERS, frames.RST_STREAM)
 
 
-def test_messages_that_are_begun_and_never_ended() -> None:
+def test_unfinished_messages_are_bounded_in_memory() -> None:
     raw = raw_server(limits=Limits(received=100_000), max_streams=200)
     sender = Headers()
     with memory(2_000_000):

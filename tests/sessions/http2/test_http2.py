@@ -177,7 +177,7 @@ def test_frames_that_we_say_have_only_flags_of_their_type() -> None:
     assert said[at - 1][0] == frames.HEADERS
 
 
-def test_what_table_the_peer_has_is_said_before_it_is_used() -> None:
+def test_smaller_header_table_is_announced_before_its_use() -> None:
     """4.3.1: the first block after a smaller table MUST begin with an update of its size."""
     raw = raw_server()
     raw.say(frames.settings({frames.HEADER_TABLE_SIZE: 100}))
@@ -191,7 +191,7 @@ def test_what_table_the_peer_has_is_said_before_it_is_used() -> None:
     assert decoder.decode(blocks[1]) == [("grpc-status", "0")]
 
 
-def test_both_begin_with_settings() -> None:
+def test_settings_are_the_first_frame_of_both_sides() -> None:
     """3.4: a client's preface, and SETTINGS of either side, MUST be the first."""
     client = GrpcClientSession(GrpcRawMessages(), METHOD)
     words = b"".join(map(bytes, client.outgoing()))
@@ -217,7 +217,7 @@ def test_settings_are_acknowledged_at_once_and_acks_are_not() -> None:
     assert raw.session.peer_window == 5
 
 
-def test_the_last_of_a_settings_values_counts_but_each_is_looked_at() -> None:
+def test_last_value_of_a_setting_counts_and_each_is_checked() -> None:
     """6.5.3: values MUST be processed in the order in which they appear."""
     raw = raw_server()
     pair = b"\0\4\0\0\0\x05", b"\0\4\0\0\0\x09"
@@ -227,7 +227,7 @@ def test_the_last_of_a_settings_values_counts_but_each_is_looked_at() -> None:
         raw.say(frames.frame(frames.SETTINGS, 0, 0, b"\0\4\xff\0\0\0" + pair[0]))
 
 
-def test_goaway_never_goes_up() -> None:
+def test_last_stream_of_goaway_never_increases() -> None:
     """6.8: the last stream MUST NOT increase; what came before the second GOAWAY is answered."""
     raw = raw_server()
     raw.say(begin(1))
@@ -264,7 +264,7 @@ def test_frames_on_a_stream_that_we_have_reset_are_ignored() -> None:
     assert sign is BEGUN
 
 
-def test_nothing_is_said_on_a_stream_that_the_peer_has_reset() -> None:
+def test_no_frame_is_sent_on_a_stream_reset_by_the_peer() -> None:
     """5.1, closed; 5.4.2: least of all a RST_STREAM."""
     raw = raw_server()
     ((call, _),) = raw.say(begin(1))
@@ -300,7 +300,7 @@ def test_priorities_may_come_at_any_time() -> None:
     assert len(raw.say(begin(3))) == 1
 
 
-def test_a_server_begins_no_stream() -> None:
+def test_server_cannot_open_a_stream() -> None:
     """5.1.1 and 8.4: an even number was never promised, an odd one is the client's to begin."""
     for number in (2, 3):
         raw = raw_client()
@@ -363,7 +363,7 @@ def test_an_answer_that_is_not_its_content_length_is_malformed() -> None:
 
 
 @pytest.mark.parametrize("said", [frames.reset(1, frames.REFUSED_STREAM), frames.goaway(0)])
-def test_what_a_server_did_not_look_at_may_be_tried_again(said: bytes) -> None:
+def test_unprocessed_call_has_status_unavailable(said: bytes) -> None:
     """8.7: REFUSED_STREAM, and streams above GOAWAY's last; the status says so, UNAVAILABLE."""
     raw = raw_client()
     with pytest.raises(CallEnded):

@@ -187,7 +187,7 @@ def test_figure_1() -> None:
     }
 
 
-def test_what_cannot_be_sent_changes_nothing() -> None:
+def test_failed_encoding_does_not_change_the_state() -> None:
     player = registered()
     for key, tag in (("", "ann"), ("a,b", "ann"), ("a", "an;n")):
         with pytest.raises(EncodeError):
@@ -287,7 +287,7 @@ def test_a_held_slot_is_kept_alive(state: PerlertState) -> None:
 # -- the start -----------------------------------------------------------------------------------
 
 
-def test_the_client_speaks_at_once_to_the_rollout_port() -> None:
+def test_client_sends_to_the_rollout_port_at_once() -> None:
     player = ready()
     player.hears("city:7;start=port:32323")
     seen = player.waits(0.6)
@@ -313,7 +313,7 @@ def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state: Perle
 
 
 @pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.STARTING])
-def test_a_step_from_another_host_begins_nothing(state: PerlertState) -> None:
+def test_step_from_another_host_is_ignored(state: PerlertState) -> None:
     player = MAKERS[state]()
     assert player.step(3, 1000, peer=("10.0.0.2", 32323)) == []
     assert player.hears("city:7;start=port:1", ("10.0.0.2", 32322)) == []
@@ -321,7 +321,7 @@ def test_a_step_from_another_host_begins_nothing(state: PerlertState) -> None:
     assert player.session.foreign == 2
 
 
-def test_nothing_begins_for_who_is_not_ready() -> None:
+def test_client_that_is_not_ready_ignores_start_and_steps() -> None:
     player = registered()
     assert player.hears("city:7;start=port:32323") == []
     assert player.step(1, 1000) == []
@@ -439,7 +439,7 @@ def test_an_action_is_repeated_unless_another_is_chosen() -> None:
 
 
 @pytest.mark.parametrize("acted", [True, False])
-def test_a_lost_done_is_asked_for_until_it_comes(acted: bool) -> None:
+def test_lost_done_is_requested_until_it_arrives(acted: bool) -> None:
     player = playing()
     if acted:
         player.session.act("left", 0.0)
@@ -455,7 +455,7 @@ def test_a_lost_done_is_asked_for_until_it_comes(acted: bool) -> None:
         player.session.act("left", player.now)
 
 
-def test_an_agent_that_goes_on_acting_asks_for_a_lost_done_too() -> None:
+def test_acting_agent_requests_a_lost_done_too() -> None:
     player = playing()
     times: list[float] = []
     gave_up: list[tuple[float, Any]] = []
@@ -496,7 +496,7 @@ def next_run(player: Player) -> Player:
     return player
 
 
-def test_a_start_of_the_old_run_does_not_begin_the_next() -> None:
+def test_start_of_the_old_run_does_not_start_the_next() -> None:
     player = next_run(done())
     assert player.hears("city:7;start=port:32324") == []
     # It could be a new one, so that port is asked, and the lobby port soon.
@@ -513,7 +513,7 @@ def test_a_start_of_the_old_run_does_not_begin_the_next() -> None:
     assert player.step(1, 1133, done=True)[1] == EpisodeFinished("a")
 
 
-def test_a_server_whose_clock_was_set_back_is_heard_after_a_while() -> None:
+def test_server_whose_clock_was_set_back_is_accepted_after_a_timeout() -> None:
     player = next_run(done())
     player.now = 14.9
     assert player.step(5, 10) == []

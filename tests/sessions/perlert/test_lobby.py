@@ -94,7 +94,7 @@ def one(monkeypatch: pytest.MonkeyPatch) -> StrangersBudget:
     return StrangersBudget()
 
 
-def test_what_is_larger_than_the_bucket_is_paid_later() -> None:
+def test_request_larger_than_the_bucket_is_paid_later() -> None:
     bucket = TokenBucket(10, 100)
     assert bucket.take(300, 0.0)
     assert not bucket.take(1, 20.0)  # 200 owed

@@ -413,7 +413,7 @@ def test_a_network_that_is_down_for_seconds_costs_frames_only(loss: float, lengt
 
 
 @lossy
-def test_a_client_cut_off_for_long_is_told_so(loss: float) -> None:
+def test_client_cut_off_for_long_gets_an_error(loss: float) -> None:
     def story(world: World) -> None:
         def down() -> None:
             network.cut(world.players[0].address)
@@ -436,7 +436,7 @@ def test_a_client_cut_off_for_long_is_told_so(loss: float) -> None:
 
 @lossy
 @pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.ROLLOUT])
-def test_a_server_that_begins_anew_is_noticed(loss: float, state: PerlertState) -> None:
+def test_restarted_server_is_detected(loss: float, state: PerlertState) -> None:
     def story(world: World) -> None:
         players = world.players
         world.when(lambda: any(player.session.state is state for player in players), world.restart)

@@ -185,7 +185,7 @@ def test_lobby_information_must_be_sent_upon_a_request(phase: str, peer: Any) ->
     ]
 
 
-def test_only_the_last_registration_takes_effect() -> None:
+def test_only_the_last_registration_counts() -> None:
     server = Server("a b c")
     for key, tag in ("a1", "b2", "c3", "c4", "a5"):
         server.lobby(ANN, f"register={key},{tag}")
@@ -196,7 +196,7 @@ def test_only_the_last_registration_takes_effect() -> None:
     )
 
 
-def test_only_a_correct_registration_takes_effect() -> None:
+def test_only_a_correct_registration_counts() -> None:
     server = Server("a b").join(a=ANN, b=BOB)
     for body in (
         "register=b,ann",
@@ -238,7 +238,7 @@ def test_a_lobby_ready_request_says_whether_a_client_is_ready() -> None:
         (EVE, "register=x,eve", "unknown_slot"),
     ],
 )
-def test_what_the_lobby_drops(peer: Any, body: str, reason: str) -> None:
+def test_invalid_lobby_messages_are_dropped_and_counted(peer: Any, body: str, reason: str) -> None:
     server = Server("a b").join(a=ANN, b=BOB)
     assert server.lobby(peer, body) == []
     assert server.dropped() == {reason: 1}
@@ -272,7 +272,7 @@ def test_lobby_information_must_be_sent_to_all_clients_when_altered() -> None:
     assert server.from_lobby() == [(sent, ANN), (sent, BOB)]
 
 
-def test_changes_that_follow_soon_are_told_together() -> None:
+def test_quick_changes_of_the_lobby_are_sent_together() -> None:
     server = Server("a b c").join(a=ANN, b=BOB)
     server.lobby(ANN, "ready=a,true")
     assert len(server.from_lobby()) == 2
@@ -448,7 +448,7 @@ def test_each_message_must_come_from_its_port() -> None:
 
 
 @pytest.mark.parametrize("body", ["lobby", "ready=a,true", "register=a,tag", "action=go"])
-def test_should_resend_start_for_five_seconds_to_any_client_that_speaks(body: str) -> None:
+def test_should_resend_start_for_five_seconds_upon_any_client_message(body: str) -> None:
     server = Server("a b").play(a=ANN, b=BOB)
     for pause in (0.0, 2.5, 2.4):
         server.wait(pause)
@@ -504,7 +504,7 @@ def test_a_new_lobby_opens_when_all_clients_are_done() -> None:
     assert server.silent()
 
 
-def test_timestamps_never_go_back_so_that_runs_can_be_told_apart() -> None:
+def test_timestamps_never_decrease_between_runs() -> None:
     server = Server("a").play(a=ANN)
     for step, stamp in enumerate((500, 700, 600)):
         server.wait(1)
@@ -550,7 +550,7 @@ def test_client_that_sends_nothing_keeps_its_rate(times: dict[str, Any]) -> None
     assert len(server.from_rollout()) == 59 * 30
 
 
-def test_goodbye_frees_a_slot_and_ends_the_part_in_a_rollout() -> None:
+def test_leave_message_frees_a_slot_and_ends_the_rollout_of_the_client() -> None:
     server = Server("a b", players=1).join(a=ANN, b=BOB)
     server.lobby(BOB, "register=rlwire.leave,bob")
     assert server.city.clients == {"a": ANN}
@@ -571,13 +571,13 @@ def test_goodbye_frees_a_slot_and_ends_the_part_in_a_rollout() -> None:
     assert not server.session.unconfirmed
 
 
-def test_goodbye_lets_the_others_start() -> None:
+def test_leave_message_starts_the_rollout_of_the_others() -> None:
     server = Server("a b", players=1).join(a=ANN, b=BOB)
     server.lobby(ANN, "ready=a,true")
     assert server.lobby(BOB, "register=rlwire.leave,bob") == [RolloutStarted(server.city)]
 
 
-def test_silent_client_loses_its_part_in_a_rollout_of_others() -> None:
+def test_silent_client_is_dropped_from_a_rollout() -> None:
     server = Server("a b", idle_timeout=5.0).play(a=ANN, b=BOB)
     server.publish(0, a=False, b=False)
     server.wait(4)
@@ -605,7 +605,7 @@ def test_done_is_confirmed_by_its_own_timestamp() -> None:
     assert not server.session.unconfirmed
 
 
-def test_a_stranger_that_asks_too_often_is_answered_at_a_limited_rate() -> None:
+def test_unregistered_peer_is_answered_at_a_limited_rate() -> None:
     server = Server("a b").join(a=ANN)
     asked = 10_000
     for _ in range(asked):
@@ -652,7 +652,7 @@ def test_a_client_that_asks_too_often_is_limited() -> None:
     assert [peer for _, peer in server.from_lobby()] == [BOB]
 
 
-def test_what_is_sent_again_is_limited() -> None:
+def test_repeated_replies_are_rate_limited() -> None:
     server = Server("a b").play(a=ANN, b=BOB)
     for _ in range(2000):
         server.wait(0.001)
@@ -697,7 +697,7 @@ def test_a_flood_writes_few_lines_into_the_log(caplog: pytest.LogCaptureFixture)
     assert "10.6.6.6" in lines[0]
 
 
-def test_what_is_kept_of_runs_that_are_over_is_bounded() -> None:
+def test_state_of_finished_runs_is_bounded() -> None:
     server = Server("a b")
     for number in range(200):
         peers = [("10.2.0.1", 2 * number), ("10.2.0.2", 2 * number + 1)]
@@ -717,7 +717,7 @@ def test_what_is_kept_of_runs_that_are_over_is_bounded() -> None:
 # --- several instances ---
 
 
-def test_the_header_tells_instances_apart() -> None:
+def test_header_selects_the_instance() -> None:
     server = Server("a")
     other = server.session.add_instance("city", 8, agents("a"))
     third = server.session.add_instance("town", 7, agents("a"))

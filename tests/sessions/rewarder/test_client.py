@@ -130,14 +130,14 @@ def test_a_reset_names_the_newest_episode() -> None:
 
 
 @pytest.mark.parametrize("wrong", [EnvReward(1, False), ConnectionClose("x"), "reset", None, b""])
-def test_what_a_client_does_not_send(wrong: Any) -> None:
+def test_client_cannot_send_server_messages(wrong: Any) -> None:
     agent = Agent()
     with pytest.raises(LocalProtocolError, match="a client cannot send"):
         agent.session.send(wrong)
     assert agent.session.last_id == -1
 
 
-def test_an_observer_only_looks_on() -> None:
+def test_observer_cannot_reset_or_act() -> None:
     agent = Agent(observer=True)
     for message in (EnvReset(ENV), AgentAction([])):
         with pytest.raises(LocalProtocolError, match="an observer"):
@@ -319,7 +319,7 @@ def test_before_a_reset_pushes_are_dropped() -> None:
     assert agent.session.episode_id is None
 
 
-def test_what_is_described() -> None:
+def test_describe_sets_the_environment_id_state_and_rate() -> None:
     agent = Agent()
     session = agent.session
     assert (session.env_id, session.env_state, session.fps) == (None, None, None)
@@ -414,7 +414,7 @@ def test_unknown_methods_go_to_the_user() -> None:
 
 
 @pytest.mark.parametrize("message", [AgentAction([]), EnvReset(ENV), ControlPing()])
-def test_what_is_a_clients_to_send(message: RewarderMessage) -> None:
+def test_client_rejects_messages_of_clients(message: RewarderMessage) -> None:
     agent = Agent()
     with pytest.raises(RemoteProtocolError, match=message.method):
         agent.hears(message)

@@ -53,7 +53,7 @@ def test_the_same_bytes_as_written_for_one_connection(message: RewarderMessage) 
     same(message)
 
 
-def test_what_is_long_is_shared() -> None:
+def test_long_body_is_shared_between_connections() -> None:
     push = Push(EnvText("x" * 100_000, episode_id="1"), sent_at=SENT_AT)
     one, other = push.numbered(1), push.numbered(22)
     assert len(one) == len(other) == 2
@@ -63,7 +63,7 @@ def test_what_is_long_is_shared() -> None:
     assert len(short.numbered(1)) == 1
 
 
-def test_what_is_written_once_can_be_sent_with_any_id() -> None:
+def test_encoded_push_can_be_sent_with_any_id() -> None:
     """The limit leaves room for the longest id: nothing can fail when it is sent."""
     message = EnvText("x" * 50, episode_id="1")
     longest = len(encode(message, sent_at=SENT_AT, message_id=2**63 - 1))

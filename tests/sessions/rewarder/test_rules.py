@@ -40,7 +40,7 @@ def test_ten_is_after_nine() -> None:
         *("0x1", "1_0", "1" * 16, "1." * 8 + "1", "1" * 130, "\u0661", "nan"),
     ],
 )
-def test_what_is_no_episode_id(episode_id: Any) -> None:
+def test_invalid_episode_ids_are_rejected(episode_id: Any) -> None:
     with pytest.raises(RemoteProtocolError, match="episode_id") as caught:
         episode_key(episode_id, "v0.env.text")
     assert len(str(caught.value)) < 250

@@ -162,7 +162,7 @@ def test_the_observer_header(header: Any) -> None:
 # --- who is active
 
 
-def test_the_first_to_speak_is_active() -> None:
+def test_first_client_to_send_is_active() -> None:
     served = Served()
     first, second = served.connect(), served.connect()
     assert served.runtime.active is None
@@ -275,7 +275,7 @@ def test_ids_and_times() -> None:
     assert other.is_told(EnvText("x")).message_id == 1  # each connection counts
 
 
-def test_pushes_are_of_the_episode_that_goes_on() -> None:
+def test_pushes_have_the_id_of_the_current_episode() -> None:
     served = Served(episode_id="1.2")
     peer = served.connect()
     for message in (
@@ -315,7 +315,7 @@ def test_pushes_of_an_older_episode_are_not_sent() -> None:
 @pytest.mark.parametrize(
     "wrong", [ReplyControlPing(), ACTION, EnvReset(ENV), ControlPing(), "x", None]
 )
-def test_what_a_servers_user_does_not_send(wrong: Any) -> None:
+def test_server_cannot_send_messages_of_clients(wrong: Any) -> None:
     peer = Served().connect()
     with pytest.raises(LocalProtocolError, match="cannot send"):
         peer.send(wrong)
@@ -369,7 +369,7 @@ def test_replies_to_nothing(parent: Any) -> None:
     assert len(peer.session._pending) == 1
 
 
-def test_connection_close_is_the_last_word() -> None:
+def test_connection_close_is_the_last_message() -> None:
     served = Served()
     peer = active(served)
     peer.says(EnvReset(ENV))
@@ -444,7 +444,7 @@ def test_an_id_that_is_waiting_is_not_used_again() -> None:
         peer.says(ControlPing(), message_id="a")
 
 
-def test_the_last_words_are_short_and_can_be_written() -> None:
+def test_close_message_is_short_and_encodable() -> None:
     session = Served().runtime.connect(OPENAI)
     (said,) = session.refuse(DecodeError("\ud800" + "x" * 5000))
     close = decode(said)

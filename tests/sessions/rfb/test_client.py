@@ -291,7 +291,9 @@ def test_a_handshake_ended_at_every_byte() -> None:
         ({"encodings": (0, 0), "continuous": False}, (0, -223, -224, -312)),
     ],
 )
-def test_what_is_asked_for_first(options: Any, numbers: tuple[int, ...]) -> None:
+def test_client_requests_format_encodings_and_a_full_update_first(
+    options: Any, numbers: tuple[int, ...]
+) -> None:
     talk = Talk(**options)
     talk.hear(greeting())
     assert list(whole(talk.heard()[14:])) == [SetPixelFormat(RGBX), SetEncodings(numbers), FULL]
@@ -300,7 +302,7 @@ def test_what_is_asked_for_first(options: Any, numbers: tuple[int, ...]) -> None
 @pytest.mark.each(
     "options", [{"encodings": ()}, {"encodings": (0, -239)}, {"quality": 10}, {"compression": -1}]
 )
-def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
+def test_invalid_client_options_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"encodings|must be 0 to 9"):
         RfbClientSession(**options)
 
@@ -345,7 +347,7 @@ def test_an_update_up_to_its_last_rectangle() -> None:
     assert talk.session.updates == 2
 
 
-def test_pixels_change_within_what_guards_them() -> None:
+def test_pixels_change_only_inside_the_guard() -> None:
     entered = 0
 
     class Guard:
@@ -415,7 +417,7 @@ def test_an_update_is_bounded_as_a_whole() -> None:
     assert talk.session.updates == 20
 
 
-def test_what_an_update_paints_is_bounded_as_a_whole() -> None:
+def test_painted_pixels_of_an_update_are_bounded() -> None:
     talk = Talk(piece=40)  # so that several calls paint it
     talk.hear(greeting()[: -len(init())] + init(512, 512))
     fill = struct.pack(">HHHHi", 0, 0, 512, 512, Encoding.TIGHT) + b"\x80\1\2\3"
@@ -524,7 +526,7 @@ def test_another_size() -> None:
         assert framebuffer.pixels[y, x].tolist() == [1, 2, 3]
 
 
-def test_a_storm_of_sizes_asks_once_for_each() -> None:
+def test_each_new_size_is_requested_once() -> None:
     talk = opened()
     sizes = [sign(Encoding.DESKTOP_SIZE, 0, 0, 4 + number, 4) for number in range(200)]
     talk.hear(update(*sizes))
@@ -585,7 +587,7 @@ def test_cut_texts_and_colours_of_a_map_are_read_past() -> None:
 
 
 @pytest.mark.each("message", [SetPixelFormat(RGB888), SetEncodings((0,)), GO_ON])
-def test_what_is_the_sessions_own_is_not_the_users(message: ClientMessage) -> None:
+def test_messages_of_the_session_cannot_be_sent_by_the_user(message: ClientMessage) -> None:
     talk = opened()
     with pytest.raises(LocalProtocolError, match="the session itself"):
         talk.say(message)
@@ -626,7 +628,7 @@ def test_a_recorded_server_byte_by_byte_and_ended_at_every_border() -> None:
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_any_bytes_end_in_a_named_error_or_are_taken(data: bytes, new: bool) -> None:
+def test_any_bytes_are_accepted_or_raise_a_named_error(data: bytes, new: bool) -> None:
     talk = Talk() if new else opened()
     with contextlib.suppress(RlwireError):
         talk.hear(data)

@@ -308,7 +308,7 @@ def test_invalid_beginning_is_rejected_with_a_reason(
         assert not reason
 
 
-def test_who_is_refused_hears_why(desk: Desk) -> None:
+def test_rejected_client_gets_a_reason(desk: Desk) -> None:
     session = RfbServerSession(desk.screen)
     words = b"".join(session.refuse(LimitExceeded("connections", 4, 5)))
     assert words.startswith(b"RFB 003.008\n\0")
@@ -330,7 +330,7 @@ def test_passwords_that_cannot_be() -> None:
 # ---- updates -------------------------------------------------------------------------------------
 
 
-def test_what_changed_is_told_when_it_is_asked_for(desk: Desk) -> None:
+def test_changes_are_sent_on_request(desk: Desk) -> None:
     peer = Peer(desk).open()
     desk.show(1)
     peer.tell()
@@ -366,7 +366,7 @@ def test_the_first_encoding_that_is_known_is_used(desk: Desk, encoding: Encoding
     peer.follow()
 
 
-def test_jpeg_is_used_by_who_allows_it(desk: Desk) -> None:
+def test_jpeg_is_sent_only_to_viewers_that_allow_it(desk: Desk) -> None:
     y, x = np.mgrid[:HEIGHT, :WIDTH]
     for allowed in (False, True):
         peer = Peer(desk).open()
@@ -393,7 +393,7 @@ def test_another_pixel_format(desk: Desk) -> None:
     assert peer.session.closed
 
 
-def test_an_area_is_told_alone(desk: Desk) -> None:
+def test_requested_area_is_sent_alone(desk: Desk) -> None:
     peer = Peer(desk).open()
     desk.show(1)
     peer.request(0)
@@ -418,7 +418,7 @@ def test_an_area_is_told_alone(desk: Desk) -> None:
     assert not peer.inbox
 
 
-def test_viewers_who_want_the_same_share_it(desk: Desk) -> None:
+def test_viewers_of_the_same_encoding_share_it(desk: Desk) -> None:
     peers = [Peer(desk).open() for _ in range(4)]
     for peer in peers:
         peer.encodings(Encoding.TIGHT)
@@ -448,7 +448,7 @@ def test_viewers_change_their_minds_as_often_as_they_like(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("kind", [Encoding.DESKTOP_SIZE, Encoding.EXTENDED_DESKTOP_SIZE])
-def test_a_new_size_is_told(desk: Desk, kind: Encoding) -> None:
+def test_new_size_is_sent(desk: Desk, kind: Encoding) -> None:
     peer = Peer(desk).open()
     peer.encodings(Encoding.TIGHT, kind)
     desk.show(1)
@@ -465,7 +465,7 @@ def test_a_new_size_is_told(desk: Desk, kind: Encoding) -> None:
         assert peer.shows(desk.frame)
 
 
-def test_who_knows_no_sizes_sees_what_fits(desk: Desk) -> None:
+def test_viewer_without_resizing_gets_the_pixels_that_fit(desk: Desk) -> None:
     peer = Peer(desk).open()
     desk.show(1, (60, 20))
     peer.request(0)
@@ -479,7 +479,7 @@ def test_who_knows_no_sizes_sees_what_fits(desk: Desk) -> None:
     assert peer.size[0] == WIDTH
 
 
-def test_a_pointer_for_who_draws_it(desk: Desk) -> None:
+def test_cursor_is_sent_once_to_viewers_that_draw_it(desk: Desk) -> None:
     peer = Peer(desk).open()
     peer.encodings(Encoding.TIGHT, Encoding.CURSOR)
     for _ in range(2):
@@ -520,7 +520,7 @@ def test_a_list_of_encodings_is_bounded(desk: Desk) -> None:
     assert (caught.value.limit, caught.value.size) == ("encodings", 1025)
 
 
-def test_what_is_kept_of_a_frame_that_stays_is_bounded(desk: Desk) -> None:
+def test_cache_of_an_unchanged_frame_is_bounded(desk: Desk) -> None:
     peer = Peer(desk).open()
     desk.show(1)
     own = desk.frame.nbytes

@@ -200,7 +200,7 @@ ECHOES: dict[str, tuple[list[Frame], list[Frame]]] = {
 
 
 @pytest.mark.parametrize("name", ECHOES)
-def test_2_5_and_6_1_what_is_echoed(side: str, name: str, step: int) -> None:
+def test_2_5_and_6_1_messages_are_echoed(side: str, name: str, step: int) -> None:
     expect_echo(side, *ECHOES[name], step)
 
 
@@ -220,7 +220,7 @@ FAILURES: dict[str, tuple[list[Frame], int, list[Frame]]] = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_2_5_and_7_what_fails(side: str, name: str, step: int) -> None:
+def test_2_5_and_7_invalid_frames_fail_the_connection(side: str, name: str, step: int) -> None:
     expect_failure(side, *FAILURES[name], step)
 
 

@@ -77,7 +77,7 @@ def answer(head: bytes) -> tuple[Any, bytes]:
     return read_response(response + b"\r\n\r\n"), body
 
 
-def test_a_page_is_what_it_says():
+def test_page_is_served_with_its_type_and_length():
     response, body = answer(b"GET /a%20page?x=1 HTTP/1.1\r\nHost: here\r\n\r\n")
     assert (response.status, body) == (200, b"<p>\n\xff")
     assert response.headers.get("Content-Type") == "text/html"
@@ -95,7 +95,7 @@ def test_a_page_is_what_it_says():
         (b"GET /none HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n", LimitExceeded),
     ],
 )
-def test_what_is_no_get_is_refused(head: bytes, error: type[Exception]):
+def test_other_requests_than_get_are_rejected(head: bytes, error: type[Exception]):
     server = WebSocketServerSession(RawMessages(), pages=pages)
     with pytest.raises(error):
         server.receive(head)

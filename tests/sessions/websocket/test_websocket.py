@@ -189,7 +189,7 @@ def test_permission() -> None:
             assert b'WWW-Authenticate: Basic realm="rlwire"' in said
 
 
-def test_a_check_sees_the_request_and_words_its_refusal() -> None:
+def test_check_gets_the_request_and_chooses_the_refusal() -> None:
     seen: list[UpgradeRequest] = []
 
     def check(request: UpgradeRequest) -> HttpRefusal | None:
@@ -334,7 +334,7 @@ def test_only_the_last_of_many_pings_is_answered() -> None:
     assert server.outgoing() == []
 
 
-def test_a_pong_goes_before_a_close() -> None:
+def test_pong_is_sent_before_the_close() -> None:
     server, _ = opened()
     server.receive(frames.WebSocketEndpoint(True).frame(frames.PING, b"x"))
     assert [bytes(said[:1]) for said in server.farewell()] == [b"\x8a", b"\x88"]
@@ -385,7 +385,7 @@ def whole(server: Any, client: Any, text: str) -> Any:
 
 
 @pytest.mark.parametrize("way", ["receive", "receive_whole"])
-def test_an_inner_session_speaks_by_itself(way: str) -> None:
+def test_inner_session_may_send_unprompted(way: str) -> None:
     server, client, _ = shouting()
 
     def give(text: str) -> Any:
@@ -457,7 +457,7 @@ def test_pings_when_it_is_quiet() -> None:
     assert server.next_deadline() == 131.0
 
 
-def test_a_ping_that_nobody_answers() -> None:
+def test_unanswered_ping_ends_the_connection() -> None:
     server, client = opened(ping_interval=10.0, ping_timeout=5.0)
     server.tick(0.0)
     server.tick(10.0)
@@ -506,7 +506,7 @@ class Ending(Words):
 
 
 @pytest.mark.parametrize("how", ["receive", "tick", "opening"])
-def test_an_inner_session_that_ends_takes_the_websocket_along(how: str) -> None:
+def test_ending_inner_session_closes_the_websocket(how: str) -> None:
     inner = Ending()
     if how == "opening":
         inner.said, inner.closed = [[b"BYE"]], True

@@ -190,7 +190,7 @@ def others(server: RewarderServer, wait_for: WaitFor) -> Iterator[Callable[[], N
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_ends_a_connection(
+def test_invalid_messages_end_the_connection(
     server: RewarderServer, others: Callable[[], None], wait_for: WaitFor, name: str
 ) -> None:
     data, code, words = BAD[name]
@@ -213,7 +213,9 @@ def test_what_ends_a_connection(
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(server: RewarderServer, others: Callable[[], None], name: str) -> None:
+def test_invalid_requests_get_an_error_reply(
+    server: RewarderServer, others: Callable[[], None], name: str
+) -> None:
     message, words = REFUSED[name]
     with Raw(server) as bad:
         bad.sock.sendall(said(message) + said(ping(2)))
@@ -289,9 +291,7 @@ def test_a_client_that_never_reads_is_cut_off(
 
 
 @pytest.mark.usefixtures("traced")
-def test_answers_that_nobody_reads_do_not_pile_up(
-    server: RewarderServer, others: Callable[[], None]
-) -> None:
+def test_unread_replies_are_bounded(server: RewarderServer, others: Callable[[], None]) -> None:
     before = memory()
     with Raw(server) as bad:
         bad.sock.settimeout(0.5)
@@ -386,7 +386,7 @@ class Liar:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_ends_a_client(name: str) -> None:
+def test_invalid_server_messages_end_the_client(name: str) -> None:
     data, kind, code, words = WRONG[name]
     liar = Liar(data)
     with RewarderClient(liar.where, attach=True) as client:

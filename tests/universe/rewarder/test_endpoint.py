@@ -59,7 +59,7 @@ def test_real_time_and_gymnasiums_checks() -> None:
         assert "hush" not in repr(env.spec)
 
 
-def test_a_server_that_comes_back() -> None:
+def test_client_reconnects_to_a_restarted_server() -> None:
     server = serve(cartpole)
     url = server.url
     with rlwire.make(url) as env:
@@ -77,7 +77,7 @@ def test_a_server_that_comes_back() -> None:
             assert env.step(0)[1] == 1.0
 
 
-def test_spaces_that_are_not_told() -> None:
+def test_server_without_spaces_needs_them_given() -> None:
     with (
         RewarderServer("somewhere", "127.0.0.1:0") as server,
         pytest.raises(TypeError, match="observation_space="),

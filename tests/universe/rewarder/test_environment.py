@@ -194,7 +194,7 @@ class Strange(gymnasium.Env):
         )
 
 
-def test_what_an_environment_may_say() -> None:
+def test_odd_values_of_an_environment_are_sent() -> None:
     with (
         EnvironmentRewarder(Strange(), "127.0.0.1:0", lockstep=True, env_id="strange") as server,
         RewarderClient(str(server.address), auth=server.auth or "") as client,
@@ -248,7 +248,7 @@ def test_an_environment_of_dm_env() -> None:
         assert (step.reward, step.info) == (1.0, {"discount": 0.5, "rlwire.truncated": True})
 
 
-def test_spaces_whose_description_is_long() -> None:
+def test_description_of_spaces_is_sent_up_to_the_limit() -> None:
     class Far(Strange):
         action_space = gymnasium.spaces.Discrete(2)
         observation_space = gymnasium.spaces.Box(np.arange(9000.0), np.inf, dtype=float)
@@ -267,7 +267,7 @@ def test_spaces_whose_description_is_long() -> None:
         EnvironmentRewarder(Far)
 
 
-def test_what_a_rewarder_cannot_carry() -> None:
+def test_unsupported_spaces_are_rejected_by_the_rewarder() -> None:
     from mpe2 import simple_spread_v3
 
     class Endless(Strange):

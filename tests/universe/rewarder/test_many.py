@@ -182,7 +182,7 @@ def test_ten_thousand_rewards_while_clients_come_and_go(
     assert "slow" not in server.statistics()
 
 
-def test_a_newcomer_for_whom_too_much_waits(
+def test_new_client_over_the_backlog_is_closed_as_slow(
     serving: Serving, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serving(backlog=1000)
@@ -205,7 +205,7 @@ def test_a_newcomer_for_whom_too_much_waits(
 
 
 @loops
-def test_what_waits_for_the_loop_is_not_overtaken(
+def test_messages_queued_for_the_loop_keep_their_order(
     serving: Serving, join: Join, factory: Factory
 ) -> None:
     """Neither by what the loop itself says then, nor by what the same thread says after it."""

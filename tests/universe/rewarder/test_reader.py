@@ -47,7 +47,7 @@ def test_steps_and_thoughts(joined: Callable[..., Any], wait_for: WaitFor) -> No
         assert client.ping(10) > 0
 
 
-def test_what_has_come_is_taken_without_waiting(
+def test_take_returns_received_messages_without_waiting(
     joined: Callable[..., Any], wait_for: WaitFor
 ) -> None:
     server, client = joined()
@@ -89,7 +89,9 @@ def test_others_act_and_ask_while_one_waits(joined: Callable[..., Any], wait_for
             assert steps.pop().done
 
 
-def test_an_end_wakes_who_waits(joined: Callable[..., Any], wait_for: WaitFor) -> None:
+def test_end_of_the_connection_wakes_a_waiting_step(
+    joined: Callable[..., Any], wait_for: WaitFor
+) -> None:
     _, client = joined()
     errors: list[Exception] = []
 

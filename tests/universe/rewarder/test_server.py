@@ -53,7 +53,7 @@ def answering(serving: Serving) -> Serving:
     return serve
 
 
-def test_what_is_pushed_arrives_as_a_step(answering: Serving, join: Join) -> None:
+def test_pushed_messages_arrive_as_a_step(answering: Serving, join: Join) -> None:
     server = answering(rate=30)
     client = join(server)
     assert (client.session.env_id, client.session.env_state, client.session.fps) == (
@@ -137,7 +137,7 @@ def test_resets_that_wait_in_a_queue(serving: Serving, join: Join) -> None:
     )
 
 
-def test_a_reset_that_raises_or_takes_too_long(
+def test_reset_that_raises_or_times_out_gets_an_error_reply(
     serving: Serving, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
     hold = threading.Event()
@@ -205,7 +205,7 @@ def test_the_original_s_observer(answering: Serving, join: Join) -> None:
     assert server.statistics().get("resets") == 1
 
 
-def test_a_second_active_client_is_sent_away(
+def test_second_active_client_is_rejected(
     answering: Serving, join: Join, wait_for: WaitFor
 ) -> None:
     server = answering()
@@ -277,7 +277,7 @@ def test_a_client_that_reads_late_gets_all_in_order(answering: Serving, wait_for
     assert [text.split()[0] for text in asyncio.run(main())] == [*map(str, range(400)), "end"]
 
 
-def test_a_silent_client_is_told_to_go(serving: Serving, wait_for: WaitFor) -> None:
+def test_client_that_answers_no_ping_is_closed(serving: Serving, wait_for: WaitFor) -> None:
     server = serving(ping_interval=0.2, ping_timeout=0.2)
     with raw(server, observer=False) as silent:
         wait_for(lambda: server.clients == 1)
@@ -303,7 +303,7 @@ def test_a_server_that_stops_says_so(answering: Serving, join: Join) -> None:
         assert again.reset() == "3"
 
 
-def test_what_a_client_knows(answering: Serving, join: Join) -> None:
+def test_client_knows_lag_clock_offset_and_statistics(answering: Serving, join: Join) -> None:
     server = answering()
     client = join(server)
     client.reset()
@@ -325,6 +325,6 @@ def test_the_port_of_the_document() -> None:
 
 
 @pytest.mark.parametrize("options", [{"backlog": 0}, {"rate": 0}, {"ping_interval": -1}])
-def test_arguments_that_make_no_sense(options: dict[str, Any]) -> None:
+def test_invalid_server_arguments_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         RewarderServer("a", "127.0.0.1:0", **options)

@@ -115,7 +115,7 @@ def test_input_arrives_in_order(add: Add) -> None:
     assert heard == said
 
 
-def test_only_what_has_changed_is_copied(scripted: Start, add: Add) -> None:
+def test_only_changed_pixels_are_copied(scripted: Start, add: Add) -> None:
     steps = [threading.Event() for _ in range(2)]
 
     def script(peer: Any) -> None:

@@ -48,7 +48,7 @@ def opened(server: RfbServer) -> socket.socket:
     return sock
 
 
-def test_viewers_see_what_is_shown() -> None:
+def test_viewers_receive_the_frames_shown() -> None:
     display = Display(WIDTH, HEIGHT, name="Pong")
     assert (display.width, display.height, display.frames) == (WIDTH, HEIGHT, 0)
     with (
@@ -72,7 +72,7 @@ def test_viewers_see_what_is_shown() -> None:
     assert server.viewers == 0
 
 
-def test_a_slow_viewer_sees_the_newest_and_holds_up_nobody() -> None:
+def test_slow_viewer_gets_the_newest_frame_and_delays_no_other() -> None:
     display = Display(400, 300)
     with (
         RfbServer(display, "127.0.0.1:0") as server,
@@ -88,7 +88,7 @@ def test_a_slow_viewer_sees_the_newest_and_holds_up_nobody() -> None:
         assert server.statistics()["updates"] - before <= 6
 
 
-def test_input_comes_to_the_display() -> None:
+def test_input_reaches_the_display() -> None:
     events: list[tuple[str, Any]] = []
 
     def on_input(viewer: Viewer, event: Any) -> None:
@@ -169,7 +169,7 @@ def test_a_client_that_never_reads_is_closed(caplog: pytest.LogCaptureFixture) -
     assert "write=0.5 s" in caplog.text
 
 
-def test_who_leaves_in_the_middle_of_an_update_just_left(caplog: pytest.LogCaptureFixture) -> None:
+def test_viewer_that_closes_during_an_update_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     with RfbServer(Display(WIDTH, HEIGHT), "127.0.0.1:0") as server:
         with opened(server) as sock:
@@ -271,7 +271,7 @@ def test_client_of_another_protocol_receives_a_reason(
     assert "expected" in caplog.text
 
 
-def test_too_many_viewers_hear_why() -> None:
+def test_viewers_over_the_limit_get_a_reason() -> None:
     with (
         RfbServer(Display(WIDTH, HEIGHT), "127.0.0.1:0", max_connections=1) as server,
         watching(server),
@@ -280,7 +280,7 @@ def test_too_many_viewers_hear_why() -> None:
         watching(server).connect()
 
 
-def test_what_makes_no_sense() -> None:
+def test_invalid_sizes_and_frames_are_rejected() -> None:
     for size in ((0, 5), (5, 0), (65536, 1)):
         with pytest.raises(ValueError, match="1 to 65535"):
             Display(*size)

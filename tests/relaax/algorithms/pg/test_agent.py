@@ -54,7 +54,7 @@ def test_a_batch_is_a_gradient() -> None:
         assert agent.update(1.0, None, True) is None
 
 
-def test_an_episode_that_begins_anew_has_ended() -> None:
+def test_restart_of_an_episode_ends_the_last() -> None:
     with opened(batch_size=4) as (_, make):
         agent = make()
         agent.init()

@@ -34,7 +34,7 @@ def test_advantages_by_their_definition() -> None:
 
 
 @pytest.mark.parametrize("continuous", [False, True])
-def test_a_step_against_the_gradient_makes_what_went_well_likelier(continuous: bool) -> None:
+def test_gradient_step_makes_rewarded_actions_likelier(continuous: bool) -> None:
     torch.manual_seed(1)
     settings = Settings((2,), 3, continuous=continuous, entropy_beta=0.0)
     network = ActorCritic(settings)

@@ -55,12 +55,12 @@ def test_a_file_of_relaax_s_is_read(caplog: pytest.LogCaptureFixture) -> None:
         ),
     ],
 )
-def test_a_wrong_value_is_told(wrong: dict[str, Any], text: str) -> None:
+def test_invalid_setting_is_rejected(wrong: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         of(**wrong)
 
 
-def test_what_is_not_known_is_passed_over_in_words(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_settings_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert of(batchsize=3, GAMMA=0.5) == of()
         assert of(continuous=True).continuous is False  # it belongs to output
