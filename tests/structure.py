@@ -1,0 +1,211 @@
+"""Counts of the package's structure: `python -m tests.structure` prints them, with each place.
+
+- parameters: functions with more than `PARAMETERS` parameters, apart from `self`.
+- depth: classes with more than `DEPTH` classes of rlwire in a line of inheritance, themselves
+  included. Errors and dataclasses are left out: a tree of errors and added fields are no calls.
+- reach-ins: private attributes of an object of another class.
+- probes: `hasattr` and `getattr` of a session or a layer, by which a caller asks what it has.
+- circles: modules that import each other when they are loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1] / "rlwire"
+PARAMETERS = 8
+DEPTH = 3
+
+# Documented, in spite of their names.
+PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_exit", "_getframe", "_field_defaults"}
+SESSION = re.compile(r"(?:session|layer|inner|endpoint)s?$")
+PROBE = re.compile(r"\b(?:hasattr|getattr)\(\s*((?:\w+\.)*\w+)")
+CYTHON_DEF = re.compile(
+    r"^[ \t]*(?:async )?(?:cp?def [^=\n]*?|def )(\w+)\(((?:[^()]|\([^()]*\))*)\)", re.M
+)
+
+
+def modules() -> dict[str, ast.Module]:
+    """Each Python module's tree by its dotted name."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = ast.parse(path.read_text("utf-8"))
+    return found
+
+
+def long_signatures() -> Iterator[str]:
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                given = node.args
+                names = [each.arg for each in given.posonlyargs + given.args + given.kwonlyargs]
+                count = len([each for each in names if each not in ("self", "cls")])
+                if count > PARAMETERS:
+                    yield f"{name}:{node.lineno} {node.name} has {count} parameters"
+    for path in sorted(ROOT.rglob("*.pyx")):
+        for match in CYTHON_DEF.finditer(path.read_text("utf-8")):
+            given_ = [
+                each for each in re.sub(r"\[[^]]*\]", "", match[2]).split(",") if each.strip()
+            ]
+            count = len([each for each in given_ if each.strip() not in ("self", "cls", "*", "/")])
+            if count > PARAMETERS:
+                yield f"{path.relative_to(ROOT.parent)} {match[1]} has {count} parameters"
+
+
+def _name(node: ast.expr) -> str:
+    if isinstance(node, ast.Subscript):
+        return _name(node.value)
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def classes() -> dict[str, tuple[str, list[str], bool]]:
+    """By name: where a class is, its bases' names, and whether it is a dataclass."""
+    found: dict[str, tuple[str, list[str], bool]] = {}
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                data = any("dataclass" in ast.unparse(each) for each in node.decorator_list)
+                where = f"{name}:{node.lineno}"
+                key = node.name if node.name not in found else f"{name}.{node.name}"
+                found[key] = (where, [_name(base) for base in node.bases], data)
+    for path in sorted(ROOT.rglob("*.pyx")):
+        for match in re.finditer(r"^cdef class (\w+)(?:\(([\w., ]*)\))?:", path.read_text(), re.M):
+            bases = [each.strip().rpartition(".")[2] for each in (match[2] or "").split(",")]
+            found[match[1]] = (str(path.relative_to(ROOT.parent)), bases, False)
+    return found
+
+
+def deep_classes() -> Iterator[str]:
+    known = classes()
+
+    def line(name: str, seen: tuple[str, ...] = ()) -> list[str]:
+        if name not in known or name in seen:
+            return []
+        above = [line(base, (*seen, name)) for base in known[name][1]]
+        return [name, *max(above, key=len, default=[])]
+
+    for name, (where, _, data) in known.items():
+        path = line(name)
+        if len(path) > DEPTH and not data and not path[-1].endswith(("Error", "Exception")):
+            yield f"{where} {' < '.join(path)}"
+
+
+def reach_ins() -> Iterator[str]:
+    for name, tree in modules().items():
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            for alias in node.names
+        }
+        yield from _reach_ins(name, tree, set(), imported)
+
+
+def _reach_ins(name: str, node: ast.AST, own: set[str], imported: set[str]) -> Iterator[str]:
+    """`own`: the names of the class that `node` is in."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Attribute) and re.match("_[^_]", child.attr):
+            whose = _name(child.value)
+            is_super = isinstance(child.value, ast.Call) and _name(child.value.func) == "super"
+            # Of a class, at the module's level: functions that are registered, tables of methods.
+            is_class = whose[:1].isupper()
+            known = is_super or is_class or whose in {"self", "cls"} | imported
+            if not known and child.attr not in own | PUBLIC:
+                yield f"{name}:{child.lineno} {ast.unparse(child)}"
+        yield from _reach_ins(
+            name, child, _names_of(child) if isinstance(child, ast.ClassDef) else own, imported
+        )
+
+
+def _names_of(kind: ast.ClassDef) -> set[str]:
+    """Names that a class defines: methods, fields, and what it assigns to `self`."""
+    found = {
+        node.target.id
+        for node in kind.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    for node in ast.walk(kind):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.Attribute) and _name(node.value) in ("self", "cls"):
+            found.add(node.attr)
+    return found
+
+
+def probes() -> Iterator[str]:
+    for path in sorted([*ROOT.rglob("*.py"), *ROOT.rglob("*.pyx")]):
+        if path.name == "layer.py":
+            continue
+        for number, text in enumerate(path.read_text("utf-8").splitlines(), 1):
+            for match in PROBE.finditer(text):
+                if SESSION.search(match[1]):
+                    yield f"{path.relative_to(ROOT.parent)}:{number} {text.strip()}"
+
+
+def _imports(tree: ast.Module, package: str) -> set[str]:
+    """Modules that a module imports when it is loaded, not for types only."""
+    found = set()
+    todo: list[ast.stmt] = list(tree.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*package.split(".")[: -(node.level - 1) or None], base]).rstrip(
+                    "."
+                )
+            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            todo += node.orelse
+        elif isinstance(node, (ast.If, ast.Try, ast.With)):
+            todo += node.body
+    return found
+
+
+def circles() -> Iterator[str]:
+    trees = modules()
+    edges: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        package = (
+            name if (ROOT.parent / name.replace(".", "/")).is_dir() else name.rpartition(".")[0]
+        )
+        edges[name] = {each for each in _imports(tree, package) if each in trees} - {name}
+    seen: set[tuple[str, ...]] = set()
+
+    def walk(path: list[str]) -> Iterator[str]:
+        for after in edges[path[-1]]:
+            if after in path:
+                ring = path[path.index(after) :]
+                key = tuple(sorted(ring))
+                if key not in seen:
+                    seen.add(key)
+                    yield " > ".join([*ring, after])
+            elif after not in done:
+                yield from walk([*path, after])
+        done.add(path[-1])
+
+    done: set[str] = set()
+    for name in edges:
+        if name not in done:
+            yield from walk([name])
+
+
+COUNTS = {
+    "parameters": long_signatures,
+    "depth": deep_classes,
+    "reach-ins": reach_ins,
+    "probes": probes,
+    "circles": circles,
+}
+
+if __name__ == "__main__":
+    for title, count in COUNTS.items():
+        found = list(count())
+        print(f"{title}: {len(found)}", *found, sep="\n  ")
