@@ -9,20 +9,27 @@ from typing import Any
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.transports.connecting import close_and_wait
 from rlwire.transports.interface import NOTHING
-from rlwire.transports.waits import Counting, Waits, driven
+from rlwire.transports.waits import Waits, driven
 
 
-class PushClient(Counting):
-    """Base of clients with one connection at a time, on which unrequested messages arrive."""
+class PushClient:
+    """Mixin for clients with one connection at a time, on which unrequested messages arrive.
 
-    _ended: Exception | None = None
-    _heard = 0  # how often waiting threads or tasks were woken
+    Attributes:
+        error: why the last connection ended; None while it is open, and before the first.
+        watcher: called after each event, and with the error that ended the connection.
+    """
+
+    error: Exception | None = None
+    watcher: Callable[[Any], object] | None = None
+    _connection: Any = None
+    _wakeups = 0  # of waiting threads or tasks
 
     def _peer(self) -> Any:
         raise NotImplementedError
 
-    def _wait(self, seconds: float | None, heard: int) -> Any:
-        """Wait up to `seconds`, or return an awaitable, until `_heard` differs from `heard`."""
+    def _wait(self, seconds: float | None, wakeups: int) -> Any:
+        """Wait up to `seconds`, or return an awaitable, until `_wakeups` is not `wakeups`."""
         raise NotImplementedError
 
     def _close_connection(self, connection: Any) -> Waits[None]:
@@ -39,53 +46,67 @@ class PushClient(Counting):
     @property
     def ended(self) -> bool:
         """Whether the connection has ended, or there was none."""
-        return self._ended is not None or self._connection is None
+        return self.error is not None or self._connection is None
 
     def _end(self, error: Exception) -> None:
         """Record why no more messages arrive; the first reason counts."""
-        if self._ended is None:
-            self._ended = error
+        if self.error is None:
+            self.error = error
         self._wake()
+        if self.watcher is not None:
+            self.watcher(self.error)
+
+    def _receive(self, event: Any) -> None:
+        """Process one event."""
+        raise NotImplementedError
+
+    def _serve(self, connection: Any) -> None:
+        """Receive the events of an asyncio connection, until it ends."""
+
+        def receive(event: Any) -> None:
+            self._receive(event)
+            self._wake()
+            if self.watcher is not None:
+                self.watcher(event)
+
+        connection.serve(PushHandler(receive, self._on_close), self._end)
 
     def _wake(self) -> None:
         """Wake waiting threads or tasks."""
 
-    def _gone(self) -> None:
+    def _on_close(self) -> None:
         self._end(ConnectionClosed(f"{self._peer()}: connection closed"))
 
     def _check(self) -> None:
-        if self._ended is not None:
-            raise self._ended.with_traceback(None)
+        if self.error is not None:
+            raise self.error.with_traceback(None)
         if self._connection is None:
             raise ConnectionClosed(f"{self} is not connected: call connect(), or use `with`")
 
-    def _until(self, there: Callable[[], Any], timeout: float | None, what: str) -> Waits[None]:
-        """Wait until `there` returns something true."""
+    def _until(self, arrived: Callable[[], Any], timeout: float | None, what: str) -> Waits[None]:
+        """Wait until `arrived` returns something true."""
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            heard = self._heard
-            if there():
+            wakeups = self._wakeups
+            if arrived():
                 return
             self._check()
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
                 raise DeadlineExceeded(f"{self._peer()}: no {what} within {timeout:g} s")
-            yield self._wait(left, heard)
+            yield self._wait(left, wakeups)
 
 
 class PushHandler:
     """A handler that sends no replies: it passes on events and the end of the connection."""
 
-    def __init__(self, hear: Callable[[Any], object], gone: Callable[[], object]) -> None:
-        self._hear = hear
-        self._gone = gone
+    def __init__(self, receive: Callable[[Any], object], close: Callable[[], None]) -> None:
+        self._receive = receive
+        self.close = close
 
     def answer(self, event: Any) -> Any:
-        self._hear(event)
+        self._receive(event)
         return NOTHING
 
     def failure(self, event: Any, error: Exception) -> Any:
         raise error
-
-    def close(self) -> None:
-        self._gone()

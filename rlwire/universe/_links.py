@@ -19,9 +19,10 @@ from rlwire.codecs.rfb.messages import ClientMessage
 from rlwire.errors import DeadlineExceeded, PeerError, RlwireError
 from rlwire.sessions.rewarder.client import PUSHES
 from rlwire.sessions.rewarder.steps import ClockEstimate
-from rlwire.sessions.rfb.client import Painted, RfbClientSession
-from rlwire.transports.address import AddressLike, parse
+from rlwire.sessions.rfb.client import Painted
+from rlwire.transports.address import AddressLike
 from rlwire.transports.sockets import Backoff, Timeouts, is_permanent
+from rlwire.transports.tls import ClientTLS
 from rlwire.universe._loop import Arrivals, ClientLoop
 from rlwire.universe.remotes import Remote
 from rlwire.universe.rewarder import AsyncRewarderClient
@@ -57,84 +58,54 @@ class LinkStep:
     clock: ClockEstimate | None = None
 
 
-class _RewarderLink(AsyncRewarderClient):
-    def __init__(self, arrivals: Arrivals, address: str, **options: Any) -> None:
-        self._arrivals = arrivals
-        super().__init__(address, **options)
-
-    def _receive(self, event: Any) -> None:
-        super()._receive(event)
-        self._arrivals.notify(status=type(event) not in PUSHES)
-
-    def _end(self, error: Exception) -> None:
-        super()._end(error)
-        self._arrivals.notify(status=True)
-
-
-class RemoteScreen(AsyncRfbClient):
+class RemoteScreen:
     """A remote's pixels: painted in the painter's thread, read in any other."""
 
     def __init__(
         self, painter: ClientLoop, arrivals: Arrivals, address: AddressLike, **options: Any
     ) -> None:
+        self.client = AsyncRfbClient(address, **options)
         self._painter = painter
-        self._arrivals = arrivals
-        self._lock = threading.Lock()  # held while pixels are painted or read
+        self._lock = self.client.painting = threading.Lock()  # also held while pixels are read
         self._last: NDArray[np.uint8] | None = None  # the last array of `read_changes`
-        super().__init__(address, **options)
+        self._first: list[Rectangle] = []  # changes of the first update, until they are read
 
-    def _make_session(self) -> RfbClientSession:
-        self._session_options["painting"] = self._lock
-        return super()._make_session()
+        def watch(event: Any) -> None:
+            if type(event) is Painted or isinstance(event, Exception):
+                arrivals.notify(status=type(event) is not Painted)
 
-    def _receive(self, event: Any) -> None:
-        if type(event) is Painted:
-            self._arrivals.notify()
-        super()._receive(event)
-
-    def _end(self, error: Exception) -> None:
-        super()._end(error)
-        self._arrivals.notify(status=True)
-
-    @property
-    def error(self) -> Exception | None:
-        return self._ended
+        self.client.watcher = watch
 
     @property
     def updates(self) -> int:
         """The number of whole updates that changed pixels."""
-        return self.session.updates
+        return self.client.session.updates
 
     async def open(self) -> None:
         await asyncio.wrap_future(self._painter.submit(self._open))
 
     async def shut(self) -> None:
-        await asyncio.wrap_future(self._painter.submit(self.close))
+        await asyncio.wrap_future(self._painter.submit(self.client.close))
 
     async def _open(self) -> None:
-        await self.connect()
-        while not self.updates:
-            self._check()
-            await self._wait(None, 0)
+        await self.client.connect()
+        self._first = await self.client.update()
 
     def post(self, messages: Sequence[ClientMessage]) -> None:
         """Queue messages to be sent in order; if one cannot be encoded, none is sent."""
-        self._check()
-        self.session.send(messages)  # raises encoding errors here
-        self._painter.call_soon(lambda: self._post(messages))
+        if self.client.error is not None:
+            raise self.client.error
+        self.client.session.send(messages)  # raises encoding errors here
+        self._painter.call_soon(lambda: self.client.post(messages))
 
-    def _post(self, messages: Sequence[ClientMessage]) -> None:
-        try:
-            if not self.ended:
-                self._transmit(messages)
-        except Exception as error:  # such as LimitExceeded, if the server does not read
-            self._end(error)
-            self._connection.close()
+    def _pop_changes(self) -> list[Rectangle]:
+        first, self._first = self._first, []
+        return first + self.client.session.pop_changes()
 
     def read(self) -> tuple[NDArray[np.uint8], list[Rectangle]]:
         """Return a copy of the pixels, and the rectangles that changed since the last read."""
         with self._lock:
-            return self.snapshot(), self.session.pop_changes()
+            return self.client.snapshot(), self._pop_changes()
 
     def read_changes(self, out: NDArray[np.uint8]) -> list[Rectangle]:
         """Update `out` and return the rectangles that changed; ValueError if shapes differ.
@@ -142,13 +113,13 @@ class RemoteScreen(AsyncRfbClient):
         If `out` is the same array as in the last call, only changed rectangles are copied.
         """
         with self._lock:
-            pixels = self.framebuffer.pixels
+            pixels = self.client.framebuffer.pixels
             if out is not self._last or out.shape != pixels.shape:
                 self._last = None
-                self.snapshot(out)
+                self.client.snapshot(out)
                 self._last = out
-                return self.session.pop_changes()
-            changes = self.session.pop_changes()
+                return self._pop_changes()
+            changes = self._pop_changes()
             for r in changes:
                 area = slice(r.y, r.y + r.height), slice(r.x, r.x + r.width)
                 out[area] = pixels[area]
@@ -262,21 +233,20 @@ class Link:
         assert remote.rewarder is not None
         given = {
             "auth": remote.auth,
+            "tls": ClientTLS() if remote.tls else None,
             "observer": self._options.observer,
             "timeout": Timeouts(connect=seconds, idle=None),
             **self._options.rewarder,
         }
-        address = parse(remote.rewarder)
-        where = f"{'wss' if remote.tls else 'ws'}://{address}/"
-        link = _RewarderLink(self._arrivals, where, **given)
-        link._options["record"] = address.record
-        return await link.connect()
+        client = AsyncRewarderClient(remote.rewarder, **given)
+        client.watcher = lambda event: self._arrivals.notify(status=type(event) not in PUSHES)
+        return await client.connect()
 
     async def _connect_screen(self, seconds: float) -> RemoteScreen:
         remote = self.remote
         assert remote.pixels is not None
-        given = {"auth": remote.auth, **({"tls": True} if remote.tls else {})}
-        given.update(self._options.pixels)
+        tls = ClientTLS() if remote.tls else None
+        given = {"auth": remote.auth, "tls": tls, **self._options.pixels}
         screen = RemoteScreen(self._loop.painter, self._arrivals, remote.pixels, **given)
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(screen.shut)
@@ -367,8 +337,8 @@ class Link:
         if self.connected:
             what = "VNC session"
             try:
-                if self.screen is not None and self.screen.error is not None:
-                    raise self.screen.error
+                if self.screen is not None and self.screen.client.error is not None:
+                    raise self.screen.client.error
                 if self.client is None:
                     return LinkStep(open=True, screen=self.screen)
                 what = "Rewarder session"

@@ -81,6 +81,7 @@ class UniverseEnv:
     Attributes:
         n: the number of remotes.
         labels: the remotes' names in errors and logs.
+        links: each remote's connections: `client`, the rewarder's, and `screen`.
     """
 
     def __init__(
@@ -113,8 +114,8 @@ class UniverseEnv:
         self._loop = ClientLoop() if loop is None else loop
         self._arrivals = self._loop.arrivals
         self._seen = self._arrivals.count()
-        self._links = [Link(remote, self._loop, options) for remote in found]
-        for link in self._links:
+        self.links = [Link(remote, self._loop, options) for remote in found]
+        for link in self.links:
             self._loop.call_soon(link.connect)
 
     def __enter__(self) -> UniverseEnv:
@@ -139,19 +140,19 @@ class UniverseEnv:
         """The space of one index, of the first screen's size if known; needs Gymnasium."""
         from rlwire.universe.spaces import observations
 
-        has_pixels = self._links[0].remote.pixels is not None
+        has_pixels = self.links[0].remote.pixels is not None
         return observations(self.size or (65535, 65535) if has_pixels else None)
 
     @property
     def size(self) -> tuple[int, int] | None:
         """Width and height of the first screen; None before it is connected."""
-        screen = self._links[0].screen
-        return None if screen is None else (screen.width, screen.height)
+        screen = self.links[0].screen
+        return None if screen is None else (screen.client.width, screen.client.height)
 
     @property
     def connected(self) -> list[bool]:
         """Whether each remote is connected."""
-        return [link.connected for link in self._links]
+        return [link.connected for link in self.links]
 
     def wait_until_connected(self) -> None:
         """Wait up to `start_timeout` until all remotes are connected; raise a remote's error."""
@@ -160,7 +161,7 @@ class UniverseEnv:
             self._check_open()
             if all(self.connected):
                 return
-            for link in self._links:
+            for link in self.links:
                 if link.error is not None and not link.connected:
                     raise link.error
             self._arrivals.wait(seen, status=True)
@@ -210,7 +211,7 @@ class UniverseEnv:
         self._begun = True
 
         def begin() -> None:
-            for link, number in zip(self._links, seeds, strict=True):
+            for link, number in zip(self.links, seeds, strict=True):
                 link.reset(self._env_id, number, options)
 
         self._loop.call(begin)
@@ -237,7 +238,7 @@ class UniverseEnv:
 
         def step_links() -> list[LinkStep]:
             steps = []
-            for link, (messages, others, peek) in zip(self._links, actions, strict=True):
+            for link, (messages, others, peek) in zip(self.links, actions, strict=True):
                 step = link.step(peek)  # may mask the action
                 steps.append(step)
                 if step.open and not (messages or others):
@@ -266,7 +267,7 @@ class UniverseEnv:
         self._check_open()
         messages, others, _ = split_action(action)
         if messages or others:
-            self._loop.call_soon(lambda: self._links[index].act(messages, others))
+            self._loop.call_soon(lambda: self.links[index].act(messages, others))
 
     def close(self) -> None:
         """Close all connections."""
@@ -280,7 +281,7 @@ class UniverseEnv:
             self._loop.close()
 
     async def _close_links(self) -> None:
-        await asyncio.gather(*(link.close() for link in self._links))
+        await asyncio.gather(*(link.close() for link in self.links))
 
 
 def _add_diagnostics(step: LinkStep) -> None:
@@ -322,8 +323,9 @@ class _Picture:
         except (RlwireError, OSError):  # the connection was lost: the next step reports it
             return self._pixels
         except ValueError:
+            client = screen.client
             raise RemoteProtocolError(
-                f"{screen.address}: the screen is {screen.width}x{screen.height} pixels now, and "
+                f"{client.address}: the screen is {client.width}x{client.height} pixels now, and "
                 f"does not fit the array of read_into(); create the environment again"
             ) from None
         self._updates, self._pixels = updates, pixels
@@ -463,7 +465,7 @@ class UniverseEndpoint(Endpoint):
             if actions is not None:
                 self.action_space, self._events = choices(actions)
             else:
-                client = env._links[0].client
+                client = env.links[0].client
                 described = spaces_of(client and client.session.about.get(SPACES))
                 self.episode = described.episode if described else {}
                 if action_space is None:
@@ -476,7 +478,7 @@ class UniverseEndpoint(Endpoint):
 
     def _select(self, env_id: str | None) -> None:
         """Reset to another environment of an rlwire server, for its spaces and screen size."""
-        client = self._env._links[0].client
+        client = self._env.links[0].client
         if client is None or client.observer or SPACES not in client.session.about:
             return
         if env_id not in (None, client.session.env_id):
@@ -513,7 +515,7 @@ class UniverseEndpoint(Endpoint):
 
     def _reset(self) -> Outcome:
         error = ""
-        link = self._env._links[0]
+        link = self._env.links[0]
         while True:
             (observation,), (reward,), (done,), infos = self._env.step([[]])
             info = infos["n"][0]

@@ -30,6 +30,7 @@ class Screen:
         self.error: BaseException | None = None
         self.width, self.height = 8, 6
         self.updates = 0
+        self.client = self
         self.sent: list[Any] = []
         self.closed = False
         self._pixels = np.zeros((6, 8, 3), np.uint8)

@@ -138,7 +138,7 @@ def test_final_step_has_the_old_rewards_and_the_new_pixels(
     second = server.begin_episode()
     server.text("new")
     server.reward(10.0)
-    episodes = play.env._links[0].client.session.episodes
+    episodes = play.env.links[0].client.session.episodes
     play.until(lambda *_: episodes.newest.episode_id == second and episodes.newest.count, [PEEK])
     observations, rewards, dones, info = play.step()
     assert (rewards, dones) == ([1.0], [True])

@@ -39,11 +39,11 @@ from rlwire.sessions.rewarder.client import (
 )
 from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.transports.forking import not_ours, track
-from rlwire.transports.push_client import PushClient, PushHandler
+from rlwire.transports.push_client import PushClient
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waiter_asyncio import Waiter
-from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
+from rlwire.transports.waits import Asyncio, Blocking, Counting, Waits, driven
 from rlwire.universe.rewarder._reader import Reader
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ _Self = TypeVar("_Self", bound="RewarderClientBase")
 _KEPT = 256  # rejections that `step` has not raised yet; and unknown messages
 
 
-class RewarderClientBase(PushClient):
+class RewarderClientBase(PushClient, Counting):
     """The base class of `RewarderClient` and `AsyncRewarderClient`.
 
     Args:
@@ -137,7 +137,7 @@ class RewarderClientBase(PushClient):
             raise RuntimeError(f"{self} is already connected")
         with self._lock:
             session = self.session = self._make_session()
-            self._ended, self._greeted = None, False
+            self.error, self._greeted = None, False
             self._refused, self._unknown = [], []
         self._connection = self._count((yield self._connect(self.url, session, **self._options)))
         seconds = self._timeouts.connect
@@ -156,7 +156,7 @@ class RewarderClientBase(PushClient):
     def _await_reply(self) -> None:
         """Read a reply as soon as it arrives."""
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Read what has arrived. The lock must be held."""
 
     def _receive(self, event: Any) -> None:
@@ -191,6 +191,9 @@ class RewarderClientBase(PushClient):
     def _end(self, error: Exception) -> None:
         closing = self.session.closing
         super()._end(error if closing is None else PeerError(closing))
+
+    def _has_errors(self) -> bool:
+        return bool(self._refused) or self.error is not None
 
     def _check_step(self) -> None:
         """Raise the error of a rejected action, or the one that ended the connection."""
@@ -286,7 +289,7 @@ class RewarderClientBase(PushClient):
             self._post(message)
 
     def _post(self, message: Any) -> None:
-        if self._ended is not None or self._connection is None:
+        if self.error is not None or self._connection is None:
             self._check()
         try:
             self._transmit(message)
@@ -300,20 +303,20 @@ class RewarderClientBase(PushClient):
     def peek(self) -> RewarderStep:
         """Return what `step` would, without waiting, and keep it for the next `step`."""
         with self._lock:
-            self._look()
+            self._poll()
             return self.session.peek()
 
     def unknown(self) -> list[UnknownMessage]:
         """Return the messages of unknown methods since the last call, at most the last 256."""
         with self._lock:
-            self._look()
+            self._poll()
             messages, self._unknown = self._unknown, []
         return messages
 
     def take(self) -> RewarderStep:
         """Return what has arrived since the last step, without waiting; raises as `step`."""
         with self._lock:
-            self._look()
+            self._poll()
             if not self.session.news:
                 self._check_step()
             return self.session.take()
@@ -345,7 +348,7 @@ class RewarderClient(Blocking, RewarderClientBase):
     def __init__(self, address: Any, **options: Any) -> None:
         super().__init__(address, **options)
         self._lock: Any = threading.RLock()
-        self._looking = threading.Condition(threading.Lock())
+        self._woken = threading.Condition(threading.Lock())
         self._reader: Reader | None = None
         track(self)
 
@@ -353,8 +356,8 @@ class RewarderClient(Blocking, RewarderClientBase):
         """As in `rlwire.transports.forking.Forked`; a child has no reader's thread."""
         if self._connection is not None:
             self._connection = self._reader = None
-            self._lock, self._ended = _ParentsLock(self._peer()), not_ours(self._peer())
-            self._looking = threading.Condition(threading.Lock())
+            self._lock, self.error = _ParentsLock(self._peer()), not_ours(self._peer())
+            self._woken = threading.Condition(threading.Lock())
 
     def step(self, timeout: float | None = None) -> RewarderStep:
         """Return what has arrived since the last step; if nothing has, wait.
@@ -371,10 +374,10 @@ class RewarderClient(Blocking, RewarderClientBase):
         with self._lock:
             session = self.session
             if timeout is not None and timeout <= 0:
-                self._look()
+                self._poll()
             if not session.news:
                 reader = self._reader
-                if reader is None or self._refused or self._ended is not None:
+                if reader is None or self._has_errors():
                     self._check_step()
                 if reader is None:  # another thread is closing it
                     raise ConnectionClosed(f"{self} is no longer connected")
@@ -386,12 +389,7 @@ class RewarderClient(Blocking, RewarderClientBase):
 
     def _listen(self, connection: Any) -> None:
         self._reader = Reader(
-            connection,
-            self.session,
-            self._lock,
-            self._receive,
-            self._end,
-            lambda: bool(self._refused) or self._ended is not None,
+            connection, self.session, self._lock, self._receive, self._end, self._has_errors
         )
         self._transmit = self._reader.send
 
@@ -399,18 +397,18 @@ class RewarderClient(Blocking, RewarderClientBase):
         if self._reader is not None:
             self._reader.wake()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._reader is not None:
             self._reader.poll()
 
     def _wake(self) -> None:
-        with self._looking:
-            self._heard += 1
-            self._looking.notify_all()
+        with self._woken:
+            self._wakeups += 1
+            self._woken.notify_all()
 
-    def _wait(self, seconds: float | None, heard: int) -> None:
-        with self._looking:
-            self._looking.wait_for(lambda: self._heard != heard, seconds)
+    def _wait(self, seconds: float | None, wakeups: int) -> None:
+        with self._woken:
+            self._woken.wait_for(lambda: self._wakeups != wakeups, seconds)
 
     def _close_connection(self, connection: Any) -> Waits[None]:
         reader, self._reader = self._reader, None
@@ -440,19 +438,19 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
 
     def __init__(self, address: Any, **options: Any) -> None:
         super().__init__(address, **options)
-        self._turn: Waiter | None = None  # of a task that waits for a step
+        self._stepping: Waiter | None = None  # of a task that waits for a step
         self._due = 0.0  # when its wait ends
         self._timer: asyncio.TimerHandle | None = None  # one for many steps
         self._waiters: set[asyncio.Future[None]] = set()  # of the others
 
     async def step(self, timeout: float | None = None) -> RewarderStep:
         """Return what has arrived since the last step, as `RewarderClient.step`."""
-        session, turn = self.session, self._turn
+        session, stepping = self.session, self._stepping
         if session.news:
             return session.take()
         self._check_step()
-        assert turn is not None
-        if turn.waiting:
+        assert stepping is not None
+        if stepping.waiting:
             raise LocalProtocolError("another task is waiting for a step: one at a time may wait")
         loop = asyncio.get_running_loop()
         self._due = due = inf if timeout is None else loop.time() + timeout
@@ -462,39 +460,33 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
                 timer.cancel()
             self._timer = loop.call_at(due, self._expire, loop)
         while not session.news and (due == inf or loop.time() < due):
-            await turn.begin()
+            await stepping.begin()
             if not session.news:
                 self._check_step()
         return session.take()
 
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        if self._turn is not None and self._turn.waiting and self._due < inf:
+        if self._stepping is not None and self._stepping.waiting and self._due < inf:
             if loop.time() < self._due:  # the deadline of a later step
                 self._timer = loop.call_at(self._due, self._expire, loop)
             else:
-                self._turn.resume(None)
+                self._stepping.resume(None)
 
     def _listen(self, connection: Any) -> None:
-        self._turn = Waiter(asyncio.get_running_loop())
+        self._stepping = Waiter(asyncio.get_running_loop())
         self._transmit = connection.post
-        connection.serve(PushHandler(self._hear, self._gone), self._end)
-
-    def _hear(self, event: Any) -> None:
-        self._receive(event)
-        turn = self._turn
-        if turn is not None and turn.waiting and self.session.news:
-            turn.resume(None)
+        self._serve(connection)
 
     def _wake(self) -> None:
-        turn = self._turn
-        if turn is not None and turn.waiting and (self._refused or self._ended is not None):
-            turn.resume(None)
+        stepping = self._stepping
+        if stepping is not None and stepping.waiting and (self.session.news or self._has_errors()):
+            stepping.resume(None)
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _wait(self, seconds: float | None, heard: int) -> None:
+    async def _wait(self, seconds: float | None, wakeups: int) -> None:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,10 +20,10 @@ from rlwire.sessions.rfb.client import LOSSLESS, RfbClientSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connection import Connection
-from rlwire.transports.push_client import PushClient, PushHandler
+from rlwire.transports.push_client import PushClient
 from rlwire.transports.sockets import Backoff, Timeouts, ready
 from rlwire.transports.tls import ClientSide
-from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
+from rlwire.transports.waits import Asyncio, Blocking, Counting, Waits, driven
 
 _Self = TypeVar("_Self", bound="_RfbClientBase")
 
@@ -30,7 +31,8 @@ _READS = 1024  # maximum of reads in one `poll`
 _SLICE = 0.25  # maximum seconds of one read
 
 
-class _RfbClientBase(PushClient):
+class _RfbClientBase(PushClient, Counting):
+    painting: AbstractContextManager[Any] | None = None
     _connect: Callable[..., Any]
 
     def __init__(
@@ -73,7 +75,7 @@ class _RfbClientBase(PushClient):
         return self.address
 
     def _make_session(self) -> RfbClientSession:
-        return RfbClientSession(**self._session_options)
+        return RfbClientSession(painting=self.painting, **self._session_options)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.address}>"
@@ -90,7 +92,7 @@ class _RfbClientBase(PushClient):
         """
         if self._connection is not None:
             raise LocalProtocolError(f"{self} is already connected")
-        self.session, self._ended, self._seen = self._make_session(), None, 0
+        self.session, self.error, self._seen = self._make_session(), None, 0
         connection = yield self._connect(self.address, self.session, **self._options)
         self._connection = self._count(connection)
         self._listen(self._connection)
@@ -214,6 +216,8 @@ class RfbClient(Blocking, _RfbClientBase):
 
     Attributes:
         session: the newest connection's: `version`, `continuous`, `fences`.
+        painting: a context manager, such as a lock, that is entered while pixels change; set it
+            before `connect`.
     """
 
     _connect = staticmethod(tcp.connect)
@@ -222,7 +226,7 @@ class RfbClient(Blocking, _RfbClientBase):
         self._transmit = connection.send
         self._fetch, self._may_wait = connection.share(_SLICE)
 
-    def _wait(self, seconds: float | None, heard: int) -> None:
+    def _wait(self, seconds: float | None, wakeups: int) -> None:
         connection = self._connection
         wait = _SLICE if seconds is None else min(seconds, _SLICE)
         if self._may_wait and wait == _SLICE:
@@ -257,18 +261,23 @@ class AsyncRfbClient(Asyncio, _RfbClientBase):
 
     def _listen(self, connection: Any) -> None:
         self._transmit = connection.post
-        connection.serve(PushHandler(self._hear, self._gone), self._end)
+        self._serve(connection)
 
-    def _hear(self, event: Any) -> None:
-        self._receive(event)
-        self._wake()
+    def post(self, messages: Sequence[ClientMessage]) -> None:
+        """`send` from a callback of the loop, without waiting; an error ends the connection."""
+        try:
+            if not self.ended:
+                self._transmit(messages)
+        except Exception as error:  # such as LimitExceeded, if the server does not read
+            self._end(error)
+            self._connection.close()
 
     def _wake(self) -> None:
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    async def _wait(self, seconds: float | None, heard: int) -> None:
+    async def _wait(self, seconds: float | None, wakeups: int) -> None:
         if self._waiter is not None:
             raise LocalProtocolError(f"{self.address}: another task is already waiting")
         waiter = self._waiter = asyncio.get_running_loop().create_future()

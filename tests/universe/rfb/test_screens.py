@@ -38,14 +38,14 @@ def add() -> Iterator[Add]:
 
     def add(address: Any, **options: Any) -> RemoteScreen:
         screens.append(RemoteScreen(loop, Arrivals(), address, **options))
-        loop.submit(screens[-1]._open).result()
+        loop.submit(screens[-1].open).result()
         return screens[-1]
 
     yield add
     for screen in screens:
-        loop.submit(screen.close).result()
+        loop.submit(screen.shut).result()
     loop.close()
-    assert all(isinstance(screen.error, Exception) for screen in screens)
+    assert all(isinstance(screen.client.error, Exception) for screen in screens)
 
 
 def shows(screen: RemoteScreen, grey: int) -> None:
@@ -158,7 +158,7 @@ def test_a_server_that_never_reads_is_given_up(scripted: Start, add: Add) -> Non
 
     screen = add(scripted(script))
     moves = [PointerEvent(1, 2)] * 100_000
-    while screen.error is None:
+    while screen.client.error is None:
         screen.post(moves)
-    assert isinstance(screen.error, LimitExceeded)
+    assert isinstance(screen.client.error, LimitExceeded)
     stop.set()
