@@ -13,7 +13,7 @@ from websockets.frames import Frame, Opcode
 from websockets.streams import StreamReader
 
 from rlwire.codecs.http2.frames import Http2Endpoint, Stream
-from rlwire.codecs.websocket.frames import WebSocketEndpoint
+from rlwire.codecs.websocket.frames import FrameDecoder, FrameEncoder
 
 PAYLOADS = {"16 bytes": CARTPOLE.tobytes(), "113 KB": array("84x84x4").tobytes()}
 _NO_EXTENSIONS: list[Extension] = []
@@ -106,7 +106,7 @@ def parsed(wire: bytes) -> bytes:
 @group("memcpy", "websockets", "rlwire", payloads=tuple(PAYLOADS))
 def test_write_a_masked_websocket_message(payload: str) -> tuple[int, Calls]:
     data = PAYLOADS[payload]
-    client = WebSocketEndpoint(True, "binary")
+    client = FrameEncoder(True, "binary")
     frame = Frame(Opcode.BINARY, data)
     assert parsed(frame.serialize(mask=True)) == parsed(b"".join(client.message(data))) == data
     return len(data), {
@@ -119,11 +119,11 @@ def test_write_a_masked_websocket_message(payload: str) -> tuple[int, Calls]:
 @group("memcpy", "websockets", "rlwire", payloads=tuple(PAYLOADS))
 def test_read_a_masked_websocket_message(payload: str) -> tuple[int, Calls]:
     data = PAYLOADS[payload]
-    wire = b"".join(WebSocketEndpoint(True, "binary").message(data))
-    server = WebSocketEndpoint(False, "binary")
-    assert server.whole(wire, len(wire)) == parsed(wire) == data
+    wire = b"".join(FrameEncoder(True, "binary").message(data))
+    server = FrameDecoder(True, "binary")
+    assert server.message(wire, len(wire)) == parsed(wire) == data
     return len(data), {
         "memcpy": copied(data),
         "websockets": (parsed, wire),
-        "rlwire": (server.whole, wire, len(wire)),
+        "rlwire": (server.message, wire, len(wire)),
     }

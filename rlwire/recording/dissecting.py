@@ -206,14 +206,13 @@ class StreamDissector:
             yield Dissected("damaged", None, size, offset, why)
 
 
-class _WebSocketSide(websocket.WebSocketEndpoint):
-    """One direction, until the end of a message."""
+class _Fragments:
+    """A WebSocket message of one direction, until its last frame."""
 
-    opcode = size = offset = 0  # of the message in fragments
+    opcode = size = offset = 0
     compressed = False
 
-    def __init__(self, from_client: bool, limits: Limits) -> None:
-        super().__init__(not from_client, "any", limits)
+    def __init__(self) -> None:
         self.payload = bytearray()
 
     @property
@@ -229,8 +228,15 @@ class WebSocketDissector(StreamDissector):
 
     _deflate = False
 
+    def __init__(self, limits: Limits | None = None) -> None:
+        super().__init__(limits)
+        # A client's frames are masked.
+        self._frames = {
+            side: websocket.FrameDecoder(side, "any", self.limits) for side in self.sides
+        }
+
     def side(self, from_client: bool, begun: bool) -> Any:
-        return _WebSocketSide(from_client, self.limits)
+        return _Fragments()
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
         side = self.sides[from_client]
@@ -247,7 +253,8 @@ class WebSocketDissector(StreamDissector):
         if data[0] & 0x40 and self._deflate and data[0] & 15 in (websocket.TEXT, websocket.BINARY):
             side.compressed = True
             data[0] &= 0xBF
-        found: int = side.frame_size(data, 0, len(data), self.received - len(side.payload))
+        left = self.received - len(side.payload)
+        found: int = self._frames[from_client].frame_size(data, 0, len(data), left)
         return found
 
     def open(self, frame: bytes, offset: int, from_client: bool) -> Iterator[Dissected]:
@@ -261,7 +268,7 @@ class WebSocketDissector(StreamDissector):
             value = {"line": first, "headers": _shown(lines), **({"body": body} if body else {})}
             yield Dissected("handshake", value).paired("handshake", from_client)
             return
-        opcode, final, payload = side.take(frame)
+        opcode, final, payload = self._frames[from_client].frame(frame)
         if opcode == websocket.CLOSE:
             code, reason = websocket.decode_close(payload)
             yield Dissected("close", {"code": code, "reason": reason})

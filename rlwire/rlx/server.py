@@ -16,6 +16,7 @@ from rlwire.sessions import rlx
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection import Connection
 from rlwire.transports.connection_asyncio import AsyncConnection
+from rlwire.transports.interface import StreamSession
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -88,7 +89,7 @@ class _AgentService(Service):
     def make_factory(self) -> AgentFactory:
         return AgentFactory(self.agent, self.parameter_server, self.metrics)
 
-    def session(self) -> rlx.RLXServerSession:
+    def session(self) -> StreamSession:
         return rlx.RLXServerSession(**self.session_options)
 
     def handler(self, connection: Connection | AsyncConnection) -> AgentHandler:

@@ -181,14 +181,14 @@ def calls_dm_env_rpc() -> Named:
 
 def calls_websocket() -> Named:
     w = websocket
-    server, client = w.WebSocketEndpoint(False), w.WebSocketEndpoint(True)
-    for name, sender, receiver in (("client", client, server), ("server", server, client)):
+    for name, masked in (("client", True), ("server", False)):
+        sender, receiver = w.FrameEncoder(masked), w.FrameDecoder(masked)
         for message in (b"some bytes", "wörd", b"x" * 20_000):
             sent = b"".join(bytes(part) for part in sender.message(message))
             words = f"{name} {type(message).__name__} {len(message)}"
             yield f"{words} send", lambda s=sender, v=message: type(s.message(v)), (message,)
-            yield f"{words} whole", lambda r=receiver, b=sent: r.whole(b, len(b)), (sent,)
-            yield f"{words} take", lambda r=receiver, b=sent: r.take(b), (sent,)
+            yield f"{words} whole", lambda r=receiver, b=sent: r.message(b, len(b)), (sent,)
+            yield f"{words} take", lambda r=receiver, b=sent: r.frame(b), (sent,)
             yield f"{words} size", lambda r=receiver, b=sent: r.frame_size(b, 0, len(b)), (sent,)
     yield "close", lambda: w.decode_close(w.encode_close(1000, "bye")), ()
 

@@ -21,7 +21,7 @@ import pytest
 from PIL import Image
 
 from rlwire.codecs import dm_env_rpc, msgpack, perlert, rewarder, rlx
-from rlwire.codecs.websocket.frames import TEXT, Text, WebSocketEndpoint
+from rlwire.codecs.websocket.frames import TEXT, FrameDecoder, FrameEncoder, Utf8Checker
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError
 from rlwire.limits import Limits
 
@@ -105,14 +105,14 @@ def decode_numbers(wire: bytes, limits: Limits) -> Any:
 
 
 def decode_frame(wire: bytes, limits: Limits) -> Any:
-    framer = WebSocketEndpoint(True, "any", limits)
-    frame = WebSocketEndpoint(False, "any").frame(TEXT, wire)
-    whole = framer.whole(frame, len(frame))
+    decoder = FrameDecoder(False, "any", limits)
+    frame = FrameEncoder(False).frame(TEXT, wire)
+    whole = decoder.message(frame, len(frame))
     if whole is not None:
         return whole
-    payload = framer.take(frame)[2]
-    Text().feed(payload)
-    return framer.text(payload)
+    payload = decoder.frame(frame)[2]
+    Utf8Checker().feed(payload)
+    return decoder.text(payload)
 
 
 def rlx_text(data: bytes) -> bytes:

@@ -172,7 +172,7 @@ def _said(pair: int, side: int, event: Any) -> list[Any]:
     """A message to one side, out of its conversation: framed as the other side would."""
     if pair == 0:
         return list(rlx.RLXClientSession()._encode(event))
-    framer = frames.WebSocketEndpoint(side == 1, "any", LIMITS)
+    framer = frames.FrameEncoder(side == 1, "any", LIMITS)
     return list(framer.message(event))
 
 

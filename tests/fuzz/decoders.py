@@ -252,12 +252,9 @@ def feed_dm_env_rpc(data: bytes) -> None:
 def feed_websocket(data: bytes) -> None:
     """A connection's bytes, as a framer is asked about them."""
     (client, kind, short), body, limits = take_options(data, 2, 3, 2)
-    options = (bool(client), ("any", "binary", "text")[kind], limits)
-    framer, other = (
-        websocket.WebSocketEndpoint(*options),
-        websocket.WebSocketEndpoint(not client, options[1], limits),
-    )
-    text, start = websocket.Text(), 0
+    options = (not client, ("any", "binary", "text")[kind], limits)
+    framer, encoder = websocket.FrameDecoder(*options), websocket.FrameEncoder(*options)
+    text, start = websocket.Utf8Checker(), 0
     try:
         while start < len(body):
             size = framer.frame_size(body, start, len(body), 40 if short else None)
@@ -268,14 +265,14 @@ def feed_websocket(data: bytes) -> None:
             if size > len(body) - start:
                 break
             frame = body[start : start + size]
-            whole = framer.whole(frame, size)
+            whole = framer.message(frame, size)
             block = bytearray(frame)
-            assert framer.whole(block, size, True) == whole
+            assert framer.message(block, size, True) == whole
             if whole is None:
                 assert block == frame  # whoever looks again finds it as it came
-            opcode, fin, payload = framer.take(frame)
+            opcode, fin, payload = framer.frame(frame)
             same(
-                (opcode, fin, bytes(payload)), (*framer.take(bytearray(frame))[:2], bytes(payload))
+                (opcode, fin, bytes(payload)), (*framer.frame(bytearray(frame))[:2], bytes(payload))
             )
             if opcode == websocket.CLOSE:
                 websocket.decode_close(payload)
@@ -286,8 +283,8 @@ def feed_websocket(data: bytes) -> None:
             if whole is not None:
                 assert fin
                 assert (whole.encode() if isinstance(whole, str) else whole) == bytes(payload)
-            again = other.frame(opcode, payload, fin)
-            assert framer.take(again)[2] == bytes(payload)
+            again = encoder.frame(opcode, payload, fin)
+            assert framer.frame(again)[2] == bytes(payload)
             start += size
     except REFUSED:
         pass

@@ -205,7 +205,7 @@ WS_KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
 
 def framed(client: bool, *messages: Any) -> bytes:
     """One WebSocket connection's bytes, as the other side of `client` writes them."""
-    framer = websocket.WebSocketEndpoint(client)
+    framer = websocket.FrameEncoder(client)
     whole = b"".join(bytes(part) for message in messages for part in framer.message(message))
     parts = framer.frame(websocket.TEXT, b"ab", fin=False), framer.frame(0, b"c")
     close = framer.frame(websocket.CLOSE, websocket.encode_close(1000, "bye"))

@@ -18,7 +18,7 @@ from rlwire.codecs import dm_env_rpc as dm
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.rllink import Codec, Episodes
 from rlwire.codecs.rlx import encode
-from rlwire.codecs.websocket.frames import WebSocketEndpoint
+from rlwire.codecs.websocket.frames import FrameEncoder
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import dissector
 from rlwire.recording.messages import UNKNOWN, Packet, RecordedConnection
@@ -288,7 +288,7 @@ def test_a_damaged_message_has_its_path_and_the_next_is_decoded() -> None:
 
 
 def test_frames_of_websocket() -> None:
-    client, server = (WebSocketEndpoint(each, "any") for each in (True, False))
+    client, server = (FrameEncoder(each) for each in (True, False))
     made = dissector("openpi")
     request = b"GET /x HTTP/1.1\r\nAuthorization: Basic abc\r\n\r\n"
     (head,) = made.dissect(request, True)

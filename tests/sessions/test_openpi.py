@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlwire.codecs import msgpack
-from rlwire.codecs.websocket.frames import BINARY, WebSocketEndpoint
+from rlwire.codecs.websocket.frames import BINARY, FrameEncoder
 from rlwire.errors import DecodeError, EncodeError, LocalProtocolError, RemoteProtocolError
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Failure, OpenPIClientSession, OpenPIServerSession
@@ -181,7 +181,7 @@ def test_error_is_sent_as_text_and_ends_the_session() -> None:
     client, server = shaken()
     client.receive(joined(server.send(METADATA)))
     with pytest.raises(DecodeError) as caught:
-        server.receive(WebSocketEndpoint(True).frame(BINARY, b"\xc1"))
+        server.receive(FrameEncoder(True).frame(BINARY, b"\xc1"))
     said = joined(server.refuse(caught.value))
     assert server.closed
     client.send(OBSERVATION)  # it was this one, say

@@ -101,7 +101,7 @@ class Raw:
     def __init__(self, address: Any, *, shake: bool = True) -> None:
         self.sock = socket.create_connection((address.host, address.port), timeout=10)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.framer = frames.WebSocketEndpoint(True)
+        self.encoder, self.decoder = frames.FrameEncoder(True), frames.FrameDecoder(False)
         self.data = b""
         if shake:
             self.sock.sendall(REQUEST)
@@ -124,9 +124,9 @@ class Raw:
 
     def frame(self) -> tuple[int, bytes] | None:
         while True:
-            size = self.framer.frame_size(self.data, 0, len(self.data))
+            size = self.decoder.frame_size(self.data, 0, len(self.data))
             if size and len(self.data) >= size:
-                opcode, _, payload = self.framer.take(self.data[:size])
+                opcode, _, payload = self.decoder.frame(self.data[:size])
                 self.data = self.data[size:]
                 return opcode, bytes(payload)
             more = self.sock.recv(65536)
@@ -159,7 +159,7 @@ def test_both_ends_close_in_order(
         took.append(time.monotonic() - begun)
     assert min(took) < 0.9  # nobody waited for a time to run out
     with Raw(address) as raw:
-        raw.sock.sendall(raw.framer.frame(frames.CLOSE, frames.encode_close(4000, "bye")))
+        raw.sock.sendall(raw.encoder.frame(frames.CLOSE, frames.encode_close(4000, "bye")))
         assert raw.code() == 4000
     assert {record.levelname for record in log.records} <= {"DEBUG"}
 
@@ -320,7 +320,7 @@ def test_a_flood_of_headers_is_cut(serve: Serve) -> None:
 def test_the_first_messages_may_come_with_the_request(serve: Serve) -> None:
     address = serve()
     with Raw(address, shake=False) as raw:
-        sent = raw.framer.message("early")[0] + raw.framer.message(bytes(10_000))[0]
+        sent = raw.encoder.message("early")[0] + raw.encoder.message(bytes(10_000))[0]
         raw.sock.sendall(REQUEST + sent)
         assert raw.head().startswith(b"HTTP/1.1 101 ")
         assert raw.frame() == (frames.TEXT, b"early")
@@ -354,6 +354,6 @@ def test_a_flood_from_a_peer_that_never_reads(serve: Serve, what: str) -> None:
     address = serve(timeout=Timeouts(write=0.5))
     with tcp.connect(address, client()) as other, Raw(address) as raw:
         raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        ping = raw.framer.frame(frames.PING, bytes(125))
-        flood(raw, ping * 1000 if what == "pings" else raw.framer.message(bytes(2**20))[0])
+        ping = raw.encoder.frame(frames.PING, bytes(125))
+        flood(raw, ping * 1000 if what == "pings" else raw.encoder.message(bytes(2**20))[0])
         assert other.exchange("a") == "a"

@@ -15,8 +15,7 @@ cdef extern from "Python.h":
 
 from os import urandom
 
-from rlwire.errors import (DecodeError, EncodeError, LimitExceeded, LocalProtocolError,
-                           RlwireError)
+from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import DEFAULT
 
 # Opcodes (section 11.8).
@@ -32,32 +31,25 @@ class NotText(DecodeError):
     """A text or a close reason is not UTF-8: close code 1007 instead of 1002."""
 
 
-cdef class WebSocketEndpoint:
-    """One end of a connection: its frames, and a fast path for whole messages.
+cdef tuple _kinds(str kind):
+    """Return whether texts and whether binary messages are allowed."""
+    if kind not in ("any", "binary", "text"):
+        raise ValueError(f"kind must be 'any', 'binary' or 'text', not {kind!r}")
+    return kind != "binary", kind != "text"
 
-    A client's frames are masked (section 5.3). Messages of the kinds ``"text"`` and ``"binary"``
-    are bytes; with ``"any"``, a text is a str. An attached inner session has `receive`, which
-    returns the events of a message, `send`, which returns the buffers of an event, and `closed`. A
-    subclass handles everything else in `_receive_rest`.
 
-    Attributes:
-        listening: whether to receive whole messages; if not, `_receive_rest` gets all frames.
-        heard: set when a message is received.
-        mute: why `send` raises; None if it does not.
+cdef class FrameDecoder:
+    """Decodes frames, which a client masks (section 5.3).
+
+    Messages of the kinds ``"text"`` and ``"binary"`` are bytes; with ``"any"``, a text is a str.
     """
 
-    def __init__(self, bint client, str kind="any", limits=None):
+    def __init__(self, bint masked, str kind="any", limits=None):
         limits = DEFAULT if limits is None else limits
-        if kind not in ("any", "binary", "text"):
-            raise ValueError(f"kind must be 'any', 'binary' or 'text', not {kind!r}")
-        self.client = client
-        self.kind = kind
-        self._text = kind != "binary"
-        self._binary = kind != "text"
+        self._text, self._binary = _kinds(kind)
+        self.masked = masked
         self._received = min(limits.received, limits.message)
-        self._most = limits.message
         self._expanded = min(limits.expanded, 2**62)
-        self.mute = "the connection is not open yet"
 
     cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,
                                 object room=None) except -1:
@@ -82,7 +74,7 @@ cdef class WebSocketEndpoint:
         cdef rlw_status status
         open_range(buffer, start, end, &view, &c)
         try:
-            status = rlw_ws_read_header(&c, not self.client, most, header)
+            status = rlw_ws_read_header(&c, self.masked, most, header)
             if status == RLW_NEED_MORE:
                 return 0
             if status != RLW_OK:
@@ -91,11 +83,11 @@ cdef class WebSocketEndpoint:
         finally:
             PyBuffer_Release(&view)
 
-    cpdef object whole(self, object buffer, Py_ssize_t size, bint own=False):
+    cpdef object message(self, object buffer, Py_ssize_t size, bint own=False):
         """Return the message in a single frame that fills ``buffer[:size]``.
 
         Returns None for control frames, fragments, and anything invalid or too large. If the
-        endpoint owns the buffer (`own`), a large message is a view of it, unmasked in place.
+        decoder may change the buffer (`own`), a large message is a view of it, unmasked in place.
         """
         cdef Py_buffer view
         cdef rlw_cursor c
@@ -113,7 +105,7 @@ cdef class WebSocketEndpoint:
             if not 0 <= size <= view.len:
                 raise ValueError(f"{size} bytes are not within a buffer of {view.len}")
             rlw_cursor_init(&c, <const uint8_t *> view.buf, <size_t> size)
-            if rlw_ws_read_header(&c, not self.client, self._received, &header) != RLW_OK:
+            if rlw_ws_read_header(&c, self.masked, self._received, &header) != RLW_OK:
                 return None
             if header.size != rlw_left(&c) or not header.fin:
                 return None
@@ -155,6 +147,7 @@ cdef class WebSocketEndpoint:
         return memoryview(buffer).cast("B")[begin:size]
 
     cpdef str text(self, object payload):
+        """Return a text message as a str."""
         cdef Py_buffer view
         cdef Budget budget
         begin_budget(&budget, self._expanded)
@@ -168,7 +161,7 @@ cdef class WebSocketEndpoint:
         finally:
             PyBuffer_Release(&view)
 
-    cpdef tuple take(self, object frame):
+    cpdef tuple frame(self, object frame):
         """Return a whole frame's opcode, whether it is the last fragment, and its payload.
 
         The payload is bytes, or a view of `frame`, unmasked in place. Texts are not checked.
@@ -184,7 +177,7 @@ cdef class WebSocketEndpoint:
         writable = not view.readonly
         try:
             rlw_cursor_init(&c, <const uint8_t *> view.buf, <size_t> view.len)
-            status = rlw_ws_read_header(&c, not self.client, self._received, &header)
+            status = rlw_ws_read_header(&c, self.masked, self._received, &header)
             if status != RLW_OK:
                 raise_fault(&c.fault, <const uint8_t *> view.buf, "", "received")
             if header.size != rlw_left(&c):
@@ -205,6 +198,15 @@ cdef class WebSocketEndpoint:
         finally:
             PyBuffer_Release(&view)
         return header.opcode, bool(header.fin), memoryview(frame).cast("B")[begin:]
+
+
+cdef class FrameEncoder:
+    """Encodes frames; masked ones have random masks, which are drawn in advance."""
+
+    def __init__(self, bint masked, str kind="any", limits=None):
+        self._text, self._binary = _kinds(kind)
+        self.masked = masked
+        self._most = (DEFAULT if limits is None else limits).message
 
     cpdef list message(self, object message):
         """Return the buffers of one whole message in one frame."""
@@ -244,17 +246,17 @@ cdef class WebSocketEndpoint:
         if opcode >= 8:
             if not fin:
                 raise EncodeError("a control frame cannot be fragmented")
-            if len(buffers[0]) > 2 + 4 * self.client + RLW_WS_CONTROL_MOST:
+            if len(buffers[0]) > 2 + 4 * self.masked + RLW_WS_CONTROL_MOST:
                 raise EncodeError("a control frame has at most 125 bytes")
         return buffers[0] if len(buffers) == 1 else b"".join(buffers)
 
     cdef bytes _small(self, unsigned opcode, const uint8_t *payload, Py_ssize_t size):
-        cdef uint8_t *key = self._next_key() if self.client else NULL
+        cdef uint8_t *key = self._next_key() if self.masked else NULL
         cdef bytes data = PyBytes_FromStringAndSize(
-            NULL, <Py_ssize_t> rlw_ws_header_size(<uint64_t> size, self.client) + size)
+            NULL, <Py_ssize_t> rlw_ws_header_size(<uint64_t> size, self.masked) + size)
         cdef uint8_t *to = rlw_ws_write_header(<uint8_t *> PyBytes_AS_STRING(data), 1, opcode,
                                                <uint64_t> size, key)
-        if self.client:
+        if self.masked:
             rlw_ws_mask_copy(to, payload, <size_t> size, key, 0)
         else:
             memcpy(to, payload, <size_t> size)
@@ -274,11 +276,11 @@ cdef class WebSocketEndpoint:
             total += <uint64_t> count
         if total > self._most:
             raise LimitExceeded("message", self._most, total)
-        if self.client:
+        if self.masked:
             key = self._next_key()
-        head_size = <Py_ssize_t> rlw_ws_header_size(total, self.client)
+        head_size = <Py_ssize_t> rlw_ws_header_size(total, self.masked)
         rlw_ws_write_header(head, fin, opcode, total, key)
-        if not self.client and total > JOINED:
+        if not self.masked and total > JOINED:
             return [PyBytes_FromStringAndSize(<char *> head, head_size), *parts]
         size = head_size + <Py_ssize_t> total
         data = PyBytes_FromStringAndSize(NULL, size)
@@ -290,7 +292,7 @@ cdef class WebSocketEndpoint:
             try:
                 if <uint64_t> view.len > total - done:
                     raise EncodeError("a part of the message changed its size")
-                if self.client:
+                if self.masked:
                     rlw_ws_mask_copy(to + done, <const uint8_t *> view.buf, <size_t> view.len,
                                      key, <size_t> done)
                 else:
@@ -312,55 +314,7 @@ cdef class WebSocketEndpoint:
         return self._keys + 4 * self._keys_left
 
 
-    def send(self, object event):
-        """Return the buffers of one message; none if it is the last, which `outgoing` returns."""
-        cdef list buffers
-        if self.mute is not None:
-            raise LocalProtocolError(self.mute)
-        if self._write is None:
-            return self.message(event)
-        buffers = self.message(self._write(event))
-        if self._meaning.closed:
-            return self._last(buffers)
-        return buffers
-
-    def receive_whole(self, object buffer, Py_ssize_t size):
-        """Receive the message of a frame that fills `buffer[:size]`; None for anything else."""
-        cdef object message
-        if not self.listening:
-            return None
-        message = self.whole(buffer, size, False)
-        return None if message is None else self._events(message)
-
-    def receive(self, object frame):
-        """Receive one frame, or the HTTP head; return the events of the message that it completes.
-
-        The session may keep and change the buffer.
-        """
-        cdef object message = None
-        if self.listening:
-            message = self.whole(frame, -1, True)
-        return self._receive_rest(frame) if message is None else self._events(message)
-
-    cpdef object _events(self, object message):
-        self.heard = True
-        if self._read is None:
-            return [message]
-        try:
-            return self._read(message)
-        except RlwireError as error:
-            self._inner_failed(error)
-            raise
-
-    def _attach(self, meaning, read, write):
-        """Set the inner session, its reader and its writer; None if messages are events."""
-        self._meaning, self._read, self._write = meaning, read, write
-
-    def _last(self, buffers):
-        return buffers
-
-
-cdef class Text:
+cdef class Utf8Checker:
     """Checks a text in pieces (section 8.1), which may split characters."""
 
     cpdef object feed(self, object piece):

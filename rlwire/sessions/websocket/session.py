@@ -6,12 +6,13 @@ import enum
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from rlwire.codecs.websocket import frames, handshake
-from rlwire.codecs.websocket.frames import WebSocketEndpoint
+from rlwire.codecs.websocket.frames import FrameDecoder, FrameEncoder, Utf8Checker
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
     DecodeError,
     LimitExceeded,
+    LocalProtocolError,
     PeerError,
     RemoteProtocolError,
     RlwireError,
@@ -65,7 +66,7 @@ class _WrongKind(RemoteProtocolError):
     """A text message where binary ones are expected, or vice versa."""
 
 
-class WebSocketSession(WebSocketEndpoint):
+class WebSocketSession:
     """Base of both sides.
 
     Args:
@@ -92,7 +93,10 @@ class WebSocketSession(WebSocketEndpoint):
         ping_timeout: float | None = 20.0,
     ) -> None:
         limits = limits or DEFAULT
-        super().__init__(client, kind, limits)
+        self.client = client
+        self.kind = kind
+        self._decoder = FrameDecoder(not client, kind, limits)
+        self._encoder = FrameEncoder(client, kind, limits)
         self._header = limits.header
         self._known = 0  # bytes of the head that were searched
         self._room = min(limits.received, limits.message)  # for a message in fragments
@@ -101,7 +105,7 @@ class WebSocketSession(WebSocketEndpoint):
         self._code = NORMAL  # of our close frame
         self._leave = ""  # and its reason
         self._over = False  # the inner session is closed, and `outgoing` has its last buffers
-        self._utf8 = frames.Text()
+        self._utf8 = Utf8Checker()
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
         for name, seconds in (("ping_interval", ping_interval), ("ping_timeout", ping_timeout)):
             if seconds is not None and not seconds > 0:
@@ -112,7 +116,10 @@ class WebSocketSession(WebSocketEndpoint):
         self._opcode = self._fragments = 0  # of the fragmented message
         self._data = bytearray()  # its payload so far
         self._due: float | None = None  # its deadline
-        self._stand(_CONNECTING)
+        self._heard = False  # since the last `tick`
+        self._read: Any = None  # of the inner session, as is `_write`; None if messages are events
+        self._write: Any = None
+        self._set_state(_CONNECTING)
 
     @property
     def state(self) -> WebSocketState:
@@ -142,13 +149,47 @@ class WebSocketSession(WebSocketEndpoint):
                 return size
             if self._fragments:
                 room = self._room - len(self._data)
-            return WebSocketEndpoint.frame_size(self, buffer, start, end, room)
+            return self._decoder.frame_size(buffer, start, end, room)
         except RlwireError as error:
             self._fail(error)
             raise
 
     def data_offset(self, buffer: Any, start: int, end: int) -> int:
-        return 0 if self._state is _CONNECTING else super().data_offset(buffer, start, end)
+        return 0 if self._state is _CONNECTING else self._decoder.data_offset(buffer, start, end)
+
+    def send(self, event: Any) -> Buffers:
+        """Return the buffers of one message; none if it is the last, which `outgoing` returns."""
+        if self._mute is not None:
+            raise LocalProtocolError(self._mute)
+        if self._write is None:
+            return self._encoder.message(event)
+        buffers = self._encoder.message(self._write(event))
+        return self._last(buffers) if self.inner.closed else buffers
+
+    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
+        """Receive the message of a frame that fills `buffer[:size]`; None for anything else."""
+        if not self._listening:
+            return None
+        message = self._decoder.message(buffer, size)
+        return None if message is None else self._events(message)
+
+    def receive(self, frame: Buffer) -> list[Any]:
+        """Receive one frame, or the HTTP head; return the events of the message that it completes.
+
+        The session may keep and change the buffer.
+        """
+        message = self._decoder.message(frame, -1, True) if self._listening else None
+        return self._receive_rest(frame) if message is None else self._events(message)
+
+    def _events(self, message: Any) -> list[Any]:
+        self._heard = True
+        if self._read is None:
+            return [message]
+        try:
+            return self._read(message)
+        except RlwireError as error:
+            self._inner_failed(error)
+            raise
 
     def _receive_rest(self, frame: Buffer) -> list[Any]:
         """Receive anything but a whole message in an open connection."""
@@ -159,15 +200,15 @@ class WebSocketSession(WebSocketEndpoint):
                 self._shake(frame)
                 self._open()
                 return []
-            self.heard = True
-            opcode, final, payload = self.take(frame)
+            self._heard = True
+            opcode, final, payload = self._decoder.frame(frame)
             if opcode >= frames.CLOSE:
                 self._control(opcode, payload)
                 return []
             if self._state is _CLOSING:
                 return []  # ignored (section 5.5.1)
             whole = self._assemble(opcode, final, payload)
-            self.listening = not self._fragments  # fragments need `_assemble`
+            self._listening = not self._fragments  # fragments need `_assemble`
         except Closed:
             raise
         except (PeerError, DecodeError, LimitExceeded, RemoteProtocolError) as error:
@@ -202,7 +243,7 @@ class WebSocketSession(WebSocketEndpoint):
                 return None
             whole = self._data
             self._forget()
-        return self.text(whole) if first == frames.TEXT and self.kind == "any" else whole
+        return self._decoder.text(whole) if first == frames.TEXT and self.kind == "any" else whole
 
     def _forget(self) -> None:
         self._opcode = self._fragments = 0
@@ -213,14 +254,14 @@ class WebSocketSession(WebSocketEndpoint):
         if opcode == frames.PING:
             if self._state is _OPEN:
                 # Only the last of several pings is answered (section 5.5.3).
-                self._pong = self.frame(frames.PONG, payload)
+                self._pong = self._encoder.frame(frames.PONG, payload)
             return
         if opcode == frames.PONG:
             return
         code, reason = frames.decode_close(payload)
         if self._state is _OPEN:
             self._pong = None
-            self._outgoing.append(self.frame(frames.CLOSE, payload[:2]))
+            self._outgoing.append(self._encoder.frame(frames.CLOSE, payload[:2]))
         self._end()
         raise Closed(code, reason)
 
@@ -240,8 +281,8 @@ class WebSocketSession(WebSocketEndpoint):
         return out
 
     def tick(self, now: float) -> None:
-        if self.heard or self._heard_at is None:
-            self.heard = False
+        if self._heard or self._heard_at is None:
+            self._heard = False
             self._heard_at, self._pinged_at = now, None
         if self._state is not _OPEN:
             return
@@ -257,7 +298,7 @@ class WebSocketSession(WebSocketEndpoint):
             if self._ping_timeout is not None and now - self._pinged_at >= self._ping_timeout:
                 self._late(f"no reply to a ping within {self._ping_timeout} s")
         elif self._ping_interval is not None and now - self._heard_at >= self._ping_interval:
-            self._outgoing.append(self.frame(frames.PING))
+            self._outgoing.append(self._encoder.frame(frames.PING))
             self._pinged_at = now
         if self._inner_tick is not None:
             self._inner_tick(now)
@@ -280,7 +321,7 @@ class WebSocketSession(WebSocketEndpoint):
             self._fail(error)
             return self.outgoing()
         words = self.inner.refuse(error)
-        said = [*self.outgoing(), *(self.message(words) if words else ())]
+        said = [*self.outgoing(), *(self._encoder.message(words) if words else ())]
         if isinstance(error, RemoteProtocolError) and not self.inner.closed:
             return said
         self._close(_code_of(error), self._reason(error))
@@ -294,7 +335,7 @@ class WebSocketSession(WebSocketEndpoint):
     def farewell(self, ending: bool = False) -> Buffers:
         """Return the close frame, if one is due; then only the peer's close frame is received."""
         if self._state is _CONNECTING:
-            self._stand(_CLOSED)
+            self._set_state(_CLOSED)
         if self._state is not _OPEN:
             return self.outgoing()
         if self._code == NORMAL and not self._leave:
@@ -304,21 +345,21 @@ class WebSocketSession(WebSocketEndpoint):
             elif ending:
                 self._code = GOING_AWAY
         self._close(self._code, self._leave)
-        self._stand(_CLOSING)
+        self._set_state(_CLOSING)
         return self.outgoing()
 
     def lost(self) -> str:
         before = self._state
-        self._stand(_CLOSED)
+        self._set_state(_CLOSED)
         if before is _CONNECTING:
             # No error: Universe's clients only measure how long it takes to connect.
             return "in the handshake" if self.client else ""
         return "" if before is _CLOSED else "without a close frame, code 1006"
 
-    def _stand(self, state: WebSocketState) -> None:
+    def _set_state(self, state: WebSocketState) -> None:
         self._state = state
-        self.listening = state is _OPEN
-        self.mute = (
+        self._listening = state is _OPEN
+        self._mute = (
             None if state is _OPEN else f"cannot send a message: the session is {state.value}"
         )
 
@@ -331,12 +372,13 @@ class WebSocketSession(WebSocketEndpoint):
 
     def _open(self) -> None:
         inner = self.inner
-        self._stand(_OPEN)
+        self._set_state(_OPEN)
         self._inner_tick = getattr(inner, "tick", None)
         self._inner_outgoing = getattr(inner, "outgoing", None)
         if type(inner) is not RawMessages:
             talks = self._inner_outgoing is not None
-            self._attach(inner, self._receive_and_listen if talks else inner.receive, inner.send)
+            self._read = self._receive_and_listen if talks else inner.receive
+            self._write = inner.send
         self._listen()
 
     def _receive_and_listen(self, message: Any) -> list[Any]:
@@ -351,7 +393,9 @@ class WebSocketSession(WebSocketEndpoint):
         """Queue what the inner session sends by itself; record whether it is closed."""
         if self._inner_outgoing is None:
             return False
-        said = [part for message in self._inner_outgoing() for part in self.message(message)]
+        said = [
+            part for message in self._inner_outgoing() for part in self._encoder.message(message)
+        ]
         self._outgoing += said
         self._over = self.inner.closed
         return bool(said) or self._over
@@ -374,7 +418,7 @@ class WebSocketSession(WebSocketEndpoint):
     def _fail(self, error: RlwireError) -> None:
         """Close after an error in the WebSocket protocol, with its code."""
         if self._state is _CONNECTING:
-            self._stand(_CLOSED)
+            self._set_state(_CLOSED)
             self._fail_handshake(error)
         elif self._state is _OPEN:
             self._close(_code_of_fault(error), self._reason(error))
@@ -392,11 +436,11 @@ class WebSocketSession(WebSocketEndpoint):
         raise DeadlineExceeded(text)
 
     def _close(self, code: int, reason: str) -> None:
-        self._outgoing.append(self.frame(frames.CLOSE, frames.encode_close(code, reason)))
+        self._outgoing.append(self._encoder.frame(frames.CLOSE, frames.encode_close(code, reason)))
         self._end()
 
     def _end(self) -> None:
-        self._stand(_CLOSED)
+        self._set_state(_CLOSED)
         self._forget()
 
 

@@ -9,7 +9,7 @@ from cases import CASES, Work, case, fed, nested, refused
 from rlwire.codecs import msgpack, rlx
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2.headers import Headers
-from rlwire.codecs.websocket.frames import WebSocketEndpoint
+from rlwire.codecs.websocket.frames import FrameEncoder
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
@@ -80,7 +80,7 @@ def shaken(limits: Limits | None = None, kind: Any = "any") -> Any:
     return server
 
 
-FRAMER = WebSocketEndpoint(True)
+FRAMER = FrameEncoder(True)
 
 
 @case(250)

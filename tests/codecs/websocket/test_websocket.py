@@ -18,9 +18,10 @@ from rlwire.codecs.websocket.frames import (
     PING,
     PONG,
     TEXT,
+    FrameDecoder,
+    FrameEncoder,
     NotText,
-    Text,
-    WebSocketEndpoint,
+    Utf8Checker,
     decode_close,
     encode_close,
 )
@@ -45,45 +46,45 @@ def slow_frame(opcode: int, payload: bytes, *, key: bytes | None = None, fin: bo
 
 
 def test_the_rfcs_own_examples() -> None:  # section 5.7
-    client, server = WebSocketEndpoint(True), WebSocketEndpoint(False)
-    assert client.whole(b"\x81\x05Hello", 7) == "Hello"
+    client, server, encoder = FrameDecoder(False), FrameDecoder(True), FrameEncoder(False)
+    assert client.message(b"\x81\x05Hello", 7) == "Hello"
     masked = bytes.fromhex("818537fa213d7f9f4d5158")
-    assert server.whole(masked, len(masked)) == "Hello"
-    assert client.take(b"\x01\x03Hel") == (TEXT, False, b"Hel")
-    assert client.take(b"\x80\x02lo") == (CONTINUATION, True, b"lo")
-    assert client.take(b"\x89\x05Hello") == (PING, True, b"Hello")
-    assert server.take(bytes.fromhex("8a8537fa213d7f9f4d5158")) == (PONG, True, b"Hello")
-    assert server.message("Hello") == [b"\x81\x05Hello"]
-    assert server.message(b"\0" * 256)[0][:4] == b"\x82\x7e\x01\x00"
-    assert server.message(b"\0" * 65536)[0] == b"\x82\x7f" + (65536).to_bytes(8, "big")
+    assert server.message(masked, len(masked)) == "Hello"
+    assert client.frame(b"\x01\x03Hel") == (TEXT, False, b"Hel")
+    assert client.frame(b"\x80\x02lo") == (CONTINUATION, True, b"lo")
+    assert client.frame(b"\x89\x05Hello") == (PING, True, b"Hello")
+    assert server.frame(bytes.fromhex("8a8537fa213d7f9f4d5158")) == (PONG, True, b"Hello")
+    assert encoder.message("Hello") == [b"\x81\x05Hello"]
+    assert encoder.message(b"\0" * 256)[0][:4] == b"\x82\x7e\x01\x00"
+    assert encoder.message(b"\0" * 65536)[0] == b"\x82\x7f" + (65536).to_bytes(8, "big")
 
 
 @given(
     pieces=st.lists(st.binary(max_size=40), max_size=6),
-    client=st.booleans(),
+    masked=st.booleans(),
     before=st.integers(0, 9),
 )
-def test_a_message_of_several_buffers(pieces: list[bytes], client: bool, before: int) -> None:
+def test_a_message_of_several_buffers(pieces: list[bytes], masked: bool, before: int) -> None:
     parts: list[Any] = [
         piece if i % 3 == 0 else bytearray(piece) if i % 3 == 1 else memoryview(piece)
         for i, piece in enumerate(pieces)
     ]
-    (wire,) = WebSocketEndpoint(client, "binary").message(parts)
+    (wire,) = FrameEncoder(masked, "binary").message(parts)
     room = bytes(before) + wire + b"next"
-    there = WebSocketEndpoint(not client, "binary")
+    there = FrameDecoder(masked, "binary")
     end = before + len(wire)
     assert there.frame_size(room, before, len(room)) == len(wire)
-    assert there.whole(room[before:], len(wire)) == b"".join(pieces)
+    assert there.message(room[before:], len(wire)) == b"".join(pieces)
     for cut in range(before, end):
         assert there.frame_size(room, before, cut) in (0, len(wire))
-        assert there.whole(room[before:], cut - before) is None
-    assert there.whole(room[before:], len(wire) + 1) is None
+        assert there.message(room[before:], cut - before) is None
+    assert there.message(room[before:], len(wire) + 1) is None
 
 
 def test_large_parts_of_a_server_are_not_copied() -> None:
     array = np.arange(20_000, dtype=np.uint8)
     view = memoryview(array)
-    head, first, second = WebSocketEndpoint(False, "binary").message([view, b"tail"])
+    head, first, second = FrameEncoder(False, "binary").message([view, b"tail"])
     assert first is view
     assert second == b"tail"
     assert head == b"\x82\x7e" + (20_004).to_bytes(2, "big")
@@ -91,7 +92,7 @@ def test_large_parts_of_a_server_are_not_copied() -> None:
 
 def test_any_buffer_is_read() -> None:
     wire = slow_frame(BINARY, b"abc", key=b"1234")
-    framer = WebSocketEndpoint(False)
+    framer = FrameDecoder(True)
     with mmap.mmap(-1, len(wire)) as room:
         room[:] = wire
         for buffer in (
@@ -101,26 +102,26 @@ def test_any_buffer_is_read() -> None:
             np.frombuffer(wire, np.uint8),
             room,
         ):
-            assert framer.whole(buffer, len(wire)) == b"abc"
+            assert framer.message(buffer, len(wire)) == b"abc"
             assert framer.frame_size(buffer, 0, len(wire)) == len(wire)
-            assert framer.take(buffer) == (BINARY, True, b"abc")
+            assert framer.frame(buffer) == (BINARY, True, b"abc")
 
 
 def test_a_large_payload_is_unmasked_where_it_is() -> None:
     payload = bytes(range(256)) * 100
     block = bytearray(slow_frame(BINARY, payload, key=b"\x01\x02\x03\x04"))
-    _, _, taken = WebSocketEndpoint(False).take(block)
+    _, _, taken = FrameDecoder(True).frame(block)
     assert isinstance(taken, memoryview)
     assert taken == payload
     assert bytes(block[-len(payload) :]) == payload
     fixed = slow_frame(BINARY, payload, key=b"\x01\x02\x03\x04")
-    _, _, copied = WebSocketEndpoint(False).take(fixed)  # bytes cannot be changed
+    _, _, copied = FrameDecoder(True).frame(fixed)  # bytes cannot be changed
     assert copied == payload
     assert fixed[-1] != payload[-1]
 
 
 def test_masks_differ_and_are_drawn_again() -> None:
-    framer = WebSocketEndpoint(True)
+    framer = FrameEncoder(True)
     keys = {framer.message(b"")[0][2:6] for _ in range(1000)}
     assert len(keys) > 990
 
@@ -134,18 +135,16 @@ def test_masks_differ_and_are_drawn_again() -> None:
     ],
 )
 def test_kinds(kind: Any, text: Any, binary: Any) -> None:
-    framer = WebSocketEndpoint(True, kind)
+    framer = FrameDecoder(False, kind)
     wire = slow_frame(TEXT, "héllo".encode())
-    assert framer.whole(wire, len(wire)) == text
-    assert type(framer.whole(wire, len(wire))) is type(text)
+    assert framer.message(wire, len(wire)) == text
+    assert type(framer.message(wire, len(wire))) is type(text)
     wire = slow_frame(BINARY, b"\x00\xff")
-    assert framer.whole(wire, len(wire)) == binary
-    assert framer.kind == kind
-    assert framer.client
+    assert framer.message(wire, len(wire)) == binary
 
 
-def test_frames_off_the_fast_path_are_left_to_take() -> None:
-    framer = WebSocketEndpoint(True)
+def test_frames_off_the_fast_path_are_left_to_frame() -> None:
+    framer = FrameDecoder(False)
     for wire in (
         slow_frame(PING, b""),
         slow_frame(CLOSE, b"\x03\xe8"),
@@ -158,7 +157,7 @@ def test_frames_off_the_fast_path_are_left_to_take() -> None:
         b"\x81",
         b"",
     ):
-        assert framer.whole(wire, len(wire)) is None
+        assert framer.message(wire, len(wire)) is None
 
 
 @pytest.mark.parametrize(
@@ -180,17 +179,17 @@ def test_frames_off_the_fast_path_are_left_to_take() -> None:
 )
 def test_invalid_frame_heads_are_rejected(wire: str, why: str) -> None:
     data = b"??" + bytes.fromhex(wire)
-    framer = WebSocketEndpoint(True, "any", Limits(received=2**59, message=2**59))
+    framer = FrameDecoder(False, "any", Limits(received=2**59, message=2**59))
     with pytest.raises(DecodeError, match=why) as caught:
         framer.frame_size(data, 2, len(data))
     assert caught.value.offset in (2, 3)
     with pytest.raises(DecodeError, match=why):
-        framer.take(data[2:])
-    assert framer.whole(data[2:], len(data) - 2) is None
+        framer.frame(data[2:])
+    assert framer.message(data[2:], len(data) - 2) is None
 
 
 def test_limits_come_before_the_payload() -> None:
-    framer = WebSocketEndpoint(True, "any", Limits(received=1000))
+    framer = FrameDecoder(False, "any", Limits(received=1000))
     assert framer.frame_size(slow_frame(BINARY, bytes(1000))[:4], 0, 4) == 1004
     with pytest.raises(LimitExceeded, match="received=1000") as caught:
         framer.frame_size(b"\x82\x7e\x03\xe9", 0, 4)
@@ -201,38 +200,38 @@ def test_limits_come_before_the_payload() -> None:
         framer.frame_size(b"\x82\x7f\x7f" + b"\xff" * 7, 0, 10)
     assert framer.frame_size(b"\x89\x7d", 0, 2, 0) == 127  # control frames have their own
     with pytest.raises(LimitExceeded, match="message=10"):
-        WebSocketEndpoint(False, "any", Limits(message=10)).message(bytes(11))
+        FrameEncoder(False, "any", Limits(message=10)).message(bytes(11))
 
 
 def test_control_frames() -> None:
-    framer = WebSocketEndpoint(False)
+    framer = FrameEncoder(False)
     assert framer.frame(PING, b"x" * 125) == b"\x89\x7d" + b"x" * 125
     assert framer.frame(TEXT, b"a", False) == b"\x01\x01a"
     for opcode, payload, fin in ((PING, bytes(126), True), (CLOSE, b"", False), (3, b"", True)):
         with pytest.raises(EncodeError):
             framer.frame(opcode, payload, fin)
-    assert len(WebSocketEndpoint(True).frame(PONG, b"x" * 125)) == 131
+    assert len(FrameEncoder(True).frame(PONG, b"x" * 125)) == 131
     with pytest.raises(EncodeError):
-        WebSocketEndpoint(True).frame(PONG, b"x" * 126)
+        FrameEncoder(True).frame(PONG, b"x" * 126)
     assert framer.frame(BINARY, bytes(20_000))[:4] == b"\x82\x7e" + (20_000).to_bytes(2, "big")
 
 
-def test_take_wants_exactly_one_frame() -> None:
-    framer = WebSocketEndpoint(True)
+def test_frame_of_another_size_is_rejected() -> None:
+    framer = FrameDecoder(False)
     for wire in (b"\x82\x02a", b"\x82\x01ab"):
         with pytest.raises(DecodeError, match="expected"):
-            framer.take(wire)
+            framer.frame(wire)
     with pytest.raises(DecodeError):
-        framer.take(b"\x82")
+        framer.frame(b"\x82")
 
 
 def test_places_outside_the_buffer() -> None:
-    framer = WebSocketEndpoint(True)
+    framer = FrameDecoder(False)
     for start, end in ((-1, 2), (0, 3), (2, 1)):
         with pytest.raises(ValueError, match=r"in a buffer|within a buffer"):
             framer.frame_size(b"\x82\x00", start, end)
     with pytest.raises(ValueError, match="3 bytes"):
-        framer.whole(b"\x82\x00", 3)
+        framer.message(b"\x82\x00", 3)
 
 
 @settings(max_examples=3 * settings().max_examples)
@@ -243,7 +242,7 @@ def test_texts_agree_with_python(data: bytes, cut: int) -> None:
         good = True
     except UnicodeDecodeError:
         good = False
-    checker = Text()
+    checker = Utf8Checker()
     try:
         checker.feed(data[:cut])
         checker.feed(bytearray(data[cut:]))
@@ -253,16 +252,16 @@ def test_texts_agree_with_python(data: bytes, cut: int) -> None:
         seen = False
     assert seen == good
     wire = slow_frame(TEXT, data)
-    assert (WebSocketEndpoint(True).whole(wire, len(wire)) is not None) == good
+    assert (FrameDecoder(False).message(wire, len(wire)) is not None) == good
 
 
 def test_a_bad_byte_is_named() -> None:
     with pytest.raises(NotText, match="not UTF-8") as caught:
-        Text().feed(b"abc\xffdef")
+        Utf8Checker().feed(b"abc\xffdef")
     assert caught.value.offset == 3
     assert isinstance(caught.value, DecodeError)
     assert pickle.loads(pickle.dumps(caught.value)).offset == 3
-    checker = Text()
+    checker = Utf8Checker()
     checker.feed(b"\xe2\x82")
     with pytest.raises(NotText, match="inside a UTF-8 character"):
         checker.end()
@@ -287,33 +286,35 @@ def test_close_frames() -> None:
         decode_close(b"\x03\xe8\xff")
 
 
-@pytest.mark.parametrize("client", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("kind", ["any", "binary", "text"])
 @pytest.mark.parametrize("size", [0, 1, 4096, 4097, 70_000])
-def test_a_whole_message_in_a_buffer_of_its_own(client: bool, kind: Any, size: int) -> None:
-    here, there = WebSocketEndpoint(not client, kind), WebSocketEndpoint(client, kind)
+def test_a_whole_message_in_a_buffer_of_its_own(masked: bool, kind: Any, size: int) -> None:
+    here, there = FrameEncoder(masked, kind), FrameDecoder(masked, kind)
     for message in (b"b" * size, "t" * size, "ü" * (size // 2)):
         if kind == ("text" if type(message) is bytes else "binary"):
             continue
         wire = b"".join(here.message(message))
-        expected = there.whole(wire, len(wire))
+        expected = there.message(wire, len(wire))
         block = bytearray(wire)
-        found = there.whole(block, len(wire), True)
+        found = there.message(block, len(wire), True)
         assert found == expected
         if len(found) > 4096 and not isinstance(found, str):
             assert isinstance(found, memoryview)
             assert found.obj is block
         # bytes cannot be changed, so they are copied, each time
-        assert there.whole(wire, len(wire), True) == there.whole(wire, len(wire), True) == expected
+        assert (
+            there.message(wire, len(wire), True) == there.message(wire, len(wire), True) == expected
+        )
         for cut in (1, 2):
             if size:
-                assert there.whole(bytearray(wire), len(wire) - cut, True) is None
+                assert there.message(bytearray(wire), len(wire) - cut, True) is None
 
 
 @pytest.mark.parametrize("limits", [None, Limits(expanded=1000)])
 def test_rejected_text_is_left_unchanged(limits: Limits | None) -> None:
     bad = b"\xff" if limits is None else "ü𝄞".encode()
-    frame = WebSocketEndpoint(True).frame(websocket.TEXT, b"x" * 5000 + bad)
+    frame = FrameEncoder(True).frame(websocket.TEXT, b"x" * 5000 + bad)
     block = bytearray(frame)
-    assert WebSocketEndpoint(False, "any", limits).whole(block, len(block), True) is None
+    assert FrameDecoder(True, "any", limits).message(block, len(block), True) is None
     assert block == frame

@@ -112,10 +112,10 @@ def test_whole_messages_only_while_it_is_open() -> None:
         assert receive_whole(data, len(data)) == server.receive(data)
         assert receive_whole(data, len(data) - 1) is None
         # Not between the fragments of a message, nor once it is closing.
-        first = frames.WebSocketEndpoint(True).frame(frames.BINARY, b"A", fin=False)
+        first = frames.FrameEncoder(True).frame(frames.BINARY, b"A", fin=False)
         assert server.receive(first) == []
         assert receive_whole(data, len(data)) is None
-        last = frames.WebSocketEndpoint(True).frame(frames.CONTINUATION, b"B")
+        last = frames.FrameEncoder(True).frame(frames.CONTINUATION, b"B")
         assert len(server.receive(last)) == 1
         assert receive_whole(data, len(data)) is not None
         server.farewell()
@@ -302,7 +302,7 @@ def test_the_other_kind_is_refused(kind: Any, wrong: Any) -> None:
 
 def test_a_message_limit_counts_all_fragments() -> None:
     server, _ = opened(limits=Limits(received=100))
-    framer = frames.WebSocketEndpoint(True)
+    framer = frames.FrameEncoder(True)
     first = framer.frame(frames.BINARY, bytes(60), False)
     assert server.frame_size(first, 0, len(first)) == len(first)
     server.receive(first)
@@ -315,7 +315,7 @@ def test_a_message_limit_counts_all_fragments() -> None:
 
 def test_fragments_without_end() -> None:
     server, _ = opened()
-    framer = frames.WebSocketEndpoint(True)
+    framer = frames.FrameEncoder(True)
     server.receive(framer.frame(frames.TEXT, b"", False))
     empty = framer.frame(frames.CONTINUATION, b"", False)
     for _ in range(websocket.FRAGMENTS - 1):
@@ -327,7 +327,7 @@ def test_fragments_without_end() -> None:
 
 def test_only_the_last_of_many_pings_is_answered() -> None:
     server, _ = opened()
-    framer = frames.WebSocketEndpoint(True)
+    framer = frames.FrameEncoder(True)
     for i in range(1000):
         server.receive(framer.frame(frames.PING, b"%d" % i))
     assert server.outgoing() == [b"\x8a\x03999"]
@@ -336,7 +336,7 @@ def test_only_the_last_of_many_pings_is_answered() -> None:
 
 def test_pong_is_sent_before_the_close() -> None:
     server, _ = opened()
-    server.receive(frames.WebSocketEndpoint(True).frame(frames.PING, b"x"))
+    server.receive(frames.FrameEncoder(True).frame(frames.PING, b"x"))
     assert [bytes(said[:1]) for said in server.farewell()] == [b"\x8a", b"\x88"]
 
 
@@ -369,7 +369,7 @@ def test_the_end_of_the_stream() -> None:
     )  # who said nothing has nothing left to say
     server, client = opened()
     with pytest.raises(Closed):
-        server.receive(frames.WebSocketEndpoint(True).frame(frames.CLOSE))
+        server.receive(frames.FrameEncoder(True).frame(frames.CLOSE))
     assert server.lost() == ""
 
 
@@ -475,7 +475,7 @@ def test_unanswered_ping_ends_the_connection() -> None:
 
 def test_a_message_in_fragments_has_its_time() -> None:
     server, _ = opened()
-    framer = frames.WebSocketEndpoint(True)
+    framer = frames.FrameEncoder(True)
     server.tick(0.0)
     for now in range(0, 60, 10):
         server.receive(framer.frame(frames.TEXT if now == 0 else frames.CONTINUATION, b"a", False))
@@ -511,7 +511,7 @@ def test_ending_inner_session_closes_the_websocket(how: str) -> None:
     if how == "opening":
         inner.said, inner.closed = [[b"BYE"]], True
     server, _client = opened(inner, kind="binary")
-    framer = frames.WebSocketEndpoint(True)
+    framer = frames.FrameEncoder(True)
     if how == "receive":
         assert not server.leaving
         assert server.receive(framer.frame(frames.BINARY, b"LAST")) == ["LAST", None]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.codecs.websocket.frames import CLOSE, WebSocketEndpoint
+from rlwire.codecs.websocket.frames import CLOSE, FrameDecoder, FrameEncoder
 from rlwire.codecs.websocket.handshake import read_request, write_response
 from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError, RlwireError
 from rlwire.limits import Limits
@@ -26,7 +26,7 @@ from rlwire.universe.rewarder import RewarderClient, RewarderServer
 
 WaitFor = Callable[..., None]
 
-FRAMER = WebSocketEndpoint(True, "text")
+FRAMER = FrameEncoder(True, "text")
 TEXT, BINARY = 0x81, 0x82
 FEW = Limits(received=1 << 20, items=10_000)
 
@@ -310,7 +310,7 @@ def test_unread_replies_are_bounded(server: RewarderServer, others: Callable[[],
 
 def from_server(message: str | bytes) -> bytes:
     data = message.encode() if isinstance(message, str) else message
-    return b"".join(WebSocketEndpoint(False, "text").message(data))
+    return b"".join(FrameEncoder(False, "text").message(data))
 
 
 def reward(number: object, value: str = "1", episode: str = '"1"') -> str:
@@ -375,10 +375,10 @@ class Liar:
     def code(self) -> int:
         """The close code that came; a client's frames have masks."""
         self._thread.join(20)
-        frames, data = WebSocketEndpoint(False, "text"), self.heard
+        frames, data = FrameDecoder(True, "text"), self.heard
         while data:
             size = frames.frame_size(data, 0, len(data))
-            opcode, _, payload = frames.take(bytearray(data[:size]))
+            opcode, _, payload = frames.frame(bytearray(data[:size]))
             if opcode == CLOSE:
                 return int.from_bytes(payload[:2], "big")
             data = data[size:]
