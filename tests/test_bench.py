@@ -134,7 +134,7 @@ class TestRows:
     @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no unix sockets")
     @pytest.mark.parametrize("over", ["unix", "shm"])
     @pytest.mark.parametrize("name", ["dm_env_rpc", "rlx", "rllink"])
-    def test_other_carriers(self, name, over) -> None:
+    def test_benchmark_runs_over_each_carrier(self, name, over) -> None:
         result = measuring.measure(PROVIDERS[name](name, payload(4), Cores(), over), 0.01)
         assert result.protocol == f"{name}+{over}"
 
@@ -233,7 +233,7 @@ class TestServerProcess:
             ("quitting", BenchError, "test server process has ended with exit code 3"),
         ],
     )
-    def test_one_that_does_not_start(self, servers, name, kind, message) -> None:
+    def test_failing_server_process_is_reported(self, servers, name, kind, message) -> None:
         with pytest.raises(kind, match=message), ServerProcess("test", getattr(servers, name)):
             pass
 
@@ -448,7 +448,7 @@ def test_a_real_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_json_to_standard_output_stands_there_alone(
+def test_json_is_the_only_standard_output(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -165,7 +165,7 @@ def test_serve_rlx(folder, workers, number):
         assert "Traceback" not in serving.log
 
 
-def test_a_signal_drains_if_it_shall(folder):
+def test_signal_drains_when_configured(folder):
     with Serving(folder, "--drain", "60") as serving:
         with AgentProxy(serving.address) as agent:
             agent.init()
@@ -432,7 +432,7 @@ def test_an_environment_is_not_served_where_environments_call(scheme, thing, cap
         rlwire.serve(gymnasium.make("CartPole-v1").unwrapped, url)
 
 
-class TestWhatIsServedIsMadeFirst:
+class TestEarlyErrors:
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path, monkeypatch, caplog):
         (tmp_path / "misfits.py").write_text(MISFITS)
@@ -469,7 +469,7 @@ def test_client_over_a_limit_learns_whose_limit_it_is(folder):
     assert "received=1000 - at byte 0: raise this side's limit: limits=Limits(" in server.log
 
 
-def test_where_the_dissectors_are(capsys):
+def test_wireshark_command_prints_the_dissectors(capsys):
     assert main(["wireshark"]) == 0
     script = Path(capsys.readouterr().out.splitlines()[0])
     ports = {

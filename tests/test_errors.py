@@ -35,7 +35,7 @@ BASES = {
 }
 
 
-def test_the_tree() -> None:
+def test_error_classes_have_their_bases_and_docs() -> None:
     for name, base in BASES.items():
         assert issubclass(getattr(errors, name), base)
         assert RlwireError in getattr(errors, name).__mro__

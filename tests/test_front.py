@@ -119,7 +119,7 @@ def test_client_connects_by_the_url_of_the_server(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_closed_client_and_environment_say_so(scheme: str) -> None:
+def test_closed_client_and_environment_raise(scheme: str) -> None:
     closed = (ConnectionClosed, AgentProxyException)
     with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
         with rlwire.connect(server.url) as client:
@@ -153,7 +153,7 @@ def test_closed_client_and_environment_say_so(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
-def test_closed_environment_of_a_listener_says_so(scheme: str) -> None:
+def test_closed_environment_of_a_listener_raises(scheme: str) -> None:
     with rlwire.listen(anywhere(scheme), like="CartPole-v1") as env:
         url = env.callers.url
     for call in (env.reset, functools.partial(env.step, 1), env.render):
@@ -501,7 +501,7 @@ def test_a_stopped_server_can_be_started_again() -> None:
 
 
 @pytest.mark.parametrize("scheme", STREAMS)
-def test_clients_that_come_and_go_fill_no_log(
+def test_connecting_and_closing_clients_are_logged_sparsely(
     scheme: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

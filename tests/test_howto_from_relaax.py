@@ -50,7 +50,7 @@ def test_commands_have_their_options(command: str, capsys: pytest.CaptureFixture
             assert re.search(rf"(^|[\s\[,]){word}\b", text), (command, word)
 
 
-def test_it_has_commands() -> None:
+def test_page_has_commands() -> None:
     assert {command.split()[1] for command in COMMANDS} >= {"new", "generate", "config", "run"}
     assert len(COMMANDS) >= 10
 

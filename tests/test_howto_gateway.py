@@ -40,7 +40,7 @@ def pair(section: str, folder: Path, stack: ExitStack) -> URL:
     return stack.enter_context(running(gateway, folder))
 
 
-def test_a_browser(tmp_path: Path) -> None:
+def test_page_of_the_gateway_shows_pixels(tmp_path: Path) -> None:
     with ExitStack() as stack:
         url = pair(BROWSER, tmp_path, stack)
         assert size_at(url, url.query["password"]) == (160, 210)
@@ -69,7 +69,7 @@ def test_a_simulator_and_its_trainer(by: str, tmp_path: Path) -> None:
                 pass
 
 
-def test_a_tool(tmp_path: Path) -> None:
+def test_gateway_serves_tools_of_dm_env_rpc(tmp_path: Path) -> None:
     with ExitStack() as stack:
         url = pair(TOOL, tmp_path, stack)
         with rlwire.make(str(url)), pytest.raises(StatusError, match="1 world"):
@@ -79,7 +79,11 @@ def test_a_tool(tmp_path: Path) -> None:
         assert "shape=(210, 160, 3)" in said
 
 
-PAIRS = test_a_browser, partial(test_a_simulator_and_its_trainer, "hand"), test_a_tool
+PAIRS = (
+    test_page_of_the_gateway_shows_pixels,
+    partial(test_a_simulator_and_its_trainer, "hand"),
+    test_gateway_serves_tools_of_dm_env_rpc,
+)
 
 
 def test_it_stops_while_its_trainer_waits(caplog: pytest.LogCaptureFixture) -> None:

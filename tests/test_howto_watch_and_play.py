@@ -67,7 +67,7 @@ def size_at(url: URL, password: str | None = None) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_game_is_seen(line: str, tmp_path: Path) -> None:
+def test_viewers_see_the_game_of_each_command(line: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("sesame\n")
     (tmp_path / "look").write_text("see\n")
     with running(line, tmp_path) as url:

@@ -60,7 +60,7 @@ def test_another_interpreter_is_refused_and_nothing_breaks(tmp_path: Path) -> No
 @pytest.mark.skipif(
     not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python always has its lock"
 )
-def test_without_the_lock_the_import_brings_it_back() -> None:
+def test_import_enables_the_gil() -> None:
     line = "import sys, rlwire.codecs.rlx; print(sys._is_gil_enabled())"
     done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
     assert done.stdout == "True\n"

@@ -38,7 +38,7 @@ def test_gymnasiums_checks(url: str) -> None:
         check_env(env)
 
 
-def test_by_gymnasiums_name(url: str) -> None:
+def test_gymnasium_make_accepts_the_id(url: str) -> None:
     with gymnasium.make(ID, url=url) as env, gymnasium.make("CartPole-v1") as theirs:
         np.testing.assert_array_equal(env.reset(seed=5)[0], theirs.reset(seed=5)[0])
         assert env.observation_space == theirs.observation_space
@@ -58,7 +58,7 @@ def test_by_gymnasiums_name(url: str) -> None:
         ("gymnasium", f"rlwire:{ID}"),
     ],
 )
-def test_it_is_registered(imports: str, name: str) -> None:
+def test_gymnasium_id_is_registered_on_import(imports: str, name: str) -> None:
     program = f"import {imports}; gymnasium.make({name!r}, url='nowhere')"
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", program], check=False, stderr=subprocess.PIPE
@@ -175,7 +175,7 @@ def test_vectors_in_real_time() -> None:
 
 
 @pytest.mark.parametrize("url", ["perlert", "universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
-def test_a_vector_is_refused_at_once_where_a_server_has_one_place(url: str) -> None:
+def test_vector_larger_than_the_server_is_refused_at_once(url: str) -> None:
     with rlwire.serve(
         "gym:CartPole-v1", "perlert://127.0.0.1:0" if url == "perlert" else url
     ) as server:

@@ -260,7 +260,7 @@ def test_every_array_is_read_only_as_the_original_s_are(kind: Any, options: Any)
 # -- streams -----------------------------------------------------------------------------------
 
 
-def test_files() -> None:
+def test_pack_and_unpack_work_with_files() -> None:
     mine, other = io.BytesIO(), io.BytesIO()
     ours.pack(VALUES["nested"], mine)
     theirs.pack(VALUES["nested"], other)

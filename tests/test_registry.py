@@ -88,7 +88,7 @@ class TestURL:
             assert parse_url(text).port == record.port
         assert parse_url(record.example).protocol is record
 
-    def test_where_the_pixels_are(self):
+    def test_pixels_address_is_parsed_from_the_url(self):
         def places(text):
             url = parse_url(text)
             return str(url.address), url.pixels_address and str(url.pixels_address)
@@ -221,7 +221,7 @@ class TestOptions:
             "timeout": 2.0,
         }
 
-    def test_pythons_go_before_those_of_the_query(self, tmp_path):
+    def test_options_in_python_override_those_of_the_query(self, tmp_path):
         (tmp_path / "secret").write_text("sesame")
         url = "dm-env-rpc://h?limits.received=1000&timeout.idle=5&auth_env=NO_SUCH"
         named = {"limits": Limits(received=7), "auth_file": tmp_path / "secret"}
@@ -324,7 +324,7 @@ class TestRegistry:
         monkeypatch.undo()
         forget()
 
-    def test_a_package_registers_its_own(self, register, tmp_path, monkeypatch):
+    def test_package_registers_its_protocol(self, register, tmp_path, monkeypatch):
         (tmp_path / "their_protocol.py").write_text(
             "from rlwire.registry import Protocol\n"
             "import dataclasses\n"

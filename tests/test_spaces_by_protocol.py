@@ -325,7 +325,7 @@ def test_infos_travel_without_an_option_arrays_as_arrays(protocol: str) -> None:
             assert terminated
 
 
-def test_other_clients_of_dm_env_rpc_see_nothing_of_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_clients_of_dm_env_rpc_are_unaffected(caplog: pytest.LogCaptureFixture) -> None:
     class Unsaid(Informed):
         pass
 
@@ -424,7 +424,7 @@ def test_spaces_and_infos_of_agents_that_meet() -> None:
             assert len(client.join_world("", {"agent": "a"}).observations) == 3
 
 
-def test_perlert_says_that_it_carries_no_info(caplog: pytest.LogCaptureFixture) -> None:
+def test_perlert_warns_that_it_carries_no_info(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("WARNING"), made("perlert", Informed) as env:
         for _ in range(2):
             assert not {"begun", "map", "action_mask"} & env.reset()[1].keys()

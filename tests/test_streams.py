@@ -284,7 +284,7 @@ def expected(make: Make) -> tuple[list[Any], list[Any]]:
 
 @pytest.mark.parametrize("chunk", [2**30, 1, 7, 1460], ids=["whole", "bytes", "sevens", "packets"])
 @pytest.mark.parametrize("talk", TALKS)
-def test_a_conversation_however_it_is_cut(talk: str, chunk: int) -> None:
+def test_conversation_survives_any_segmentation(talk: str, chunk: int) -> None:
     wire = converse(TALKS[talk], chunk)
     assert wire.heard == expected(TALKS[talk])
     assert [core.phase for core in wire.cores] == [StreamPhase.OPEN, StreamPhase.OPEN]
@@ -349,7 +349,7 @@ def test_a_turn_has_so_many_events(blobs: Any) -> None:
     assert not core.more
 
 
-def test_messages_without_an_event_take_turns_too(blobs: Any) -> None:
+def test_messages_without_an_event_yield_too(blobs: Any) -> None:
     core = core_of(blobs())
     event = give(core, blobs.frame(b"nothing") * (2 * TURN + 1) + blobs.frame(b"last"))
     for turn in (1, 2):

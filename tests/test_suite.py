@@ -79,7 +79,7 @@ MARKS = re.findall(r"\w+", re.findall(r'"not \((.*)\)"', SETTINGS)[0].replace(" 
 LEFT_OUT = [f"left out: tests marked '{name}' \\(.+\\); run by -m {name}" for name in MARKS]
 
 
-def test_some_of_it_in_one_process(suite: Callable[..., tuple[int, str]]) -> None:
+def test_partial_run_uses_one_process(suite: Callable[..., tuple[int, str]]) -> None:
     """And of the cases in one test each is tried, and those that fail are named."""
     status, said = suite("tests/test_cases.py")
     assert status == 1

@@ -265,7 +265,7 @@ def test_array_likes_are_encoded_as_arrays(value: Any, expected: np.ndarray[Any,
 
 
 @pytest.mark.parametrize("kind", [WithArray, WithInterface, OnlyDLPack, memoryview, bytearray])
-def test_large_ones_go_by_reference(kind: Any) -> None:
+def test_large_values_are_encoded_by_reference(kind: Any) -> None:
     inner = np.arange(5000.0)
     value = kind(inner)
     data = np.frombuffer(value, "u1") if kind is bytearray else inner
@@ -284,7 +284,7 @@ FAILING = [
 
 
 @pytest.mark.parametrize(("value", "cause"), FAILING)
-def test_one_that_fails(value: Any, cause: type[Exception]) -> None:
+def test_failing_array_interface_is_an_encode_error(value: Any, cause: type[Exception]) -> None:
     with pytest.raises(EncodeError, match=" array") as caught:
         rlx.encode({"a": {"b": (value,)}})
     assert caught.value.path == "$.a.b[0]"

@@ -66,11 +66,11 @@ def test_the_same_array_as_numpy(text: str) -> None:
         *("[", "[1", "[1,", "[-", "[1.", "[[1]", "[01]", "[1]]", ""),
     ],
 )
-def test_left_to_others(text: str) -> None:
+def test_irregular_json_is_left_to_the_json_module(text: str) -> None:
     assert _json_arrays.array_of(text.encode()) is None
 
 
-def test_measures() -> None:
+def test_measures_equal_those_of_the_json_module() -> None:
     draw = random.Random(1)
 
     def value(depth: int) -> Any:

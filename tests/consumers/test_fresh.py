@@ -68,7 +68,9 @@ def inspect(folder: Path) -> None:
 
 def watch(folder: Path) -> None:
     howtos.run(howtos.PAGES["watch_and_play"], folder)
-    test_howto_watch_and_play.test_a_game_is_seen(test_howto_watch_and_play.LINES[0], folder)
+    test_howto_watch_and_play.test_viewers_see_the_game_of_each_command(
+        test_howto_watch_and_play.LINES[0], folder
+    )
 
 
 # What to run of a page, if it is more than programs that end. The lane `ray` has those for RLlib.

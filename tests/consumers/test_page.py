@@ -196,7 +196,7 @@ def test_a_person_watches_and_plays(by: str, tmp_path: Path) -> None:
         assert red_of(page) == before
 
 
-def test_a_person_plays_on_a_phone(tmp_path: Path) -> None:
+def test_phone_page_sends_keys(tmp_path: Path) -> None:
     """By touch; an episode ends, and the next one begins."""
     with (
         rlwire.serve(Lamp(), "universe://127.0.0.1:0+0", page=0, rate=100, auth=None) as server,

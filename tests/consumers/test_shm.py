@@ -52,7 +52,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_a_client(program: Path, blobs: Any, tmp_path: Path) -> None:
+def test_c_client_exchanges_messages_over_shm(program: Path, blobs: Any, tmp_path: Path) -> None:
     def echo(connection: Any) -> None:
         while True:
             connection.send(bytes(connection.receive()))
@@ -65,7 +65,9 @@ def test_a_client(program: Path, blobs: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["leaves", "is killed"])
-def test_a_server(program: Path, blobs: Any, tmp_path: Path, end: str) -> None:
+def test_c_server_exchanges_messages_over_shm(
+    program: Path, blobs: Any, tmp_path: Path, end: str
+) -> None:
     with subprocess.Popen(
         [program, "server", f"{tmp_path}/s"], stdout=subprocess.PIPE, text=True
     ) as server:
@@ -84,7 +86,9 @@ def test_a_server(program: Path, blobs: Any, tmp_path: Path, end: str) -> None:
 
 
 @pytest.mark.parametrize(("flags", "said"), [([], ""), (["-U__linux__"], "#error not here")])
-def test_whether_the_system_has_it(tmp_path: Path, flags: list[str], said: str) -> None:
+def test_header_reports_whether_the_system_has_shm(
+    tmp_path: Path, flags: list[str], said: str
+) -> None:
     source = tmp_path / "asks.c"
     source.write_text(
         "#include <rlwire/shm.h>\n#if !RLW_HAS_SHM\n#error not here\n#endif\n"

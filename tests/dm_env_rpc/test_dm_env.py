@@ -29,7 +29,7 @@ def face(address, **options) -> DmEnvironment:
 
 
 @pytest.mark.usefixtures("voyage")
-class TestAsDmEnvTestsIt(test_utils.EnvironmentTestMixin, absltest.TestCase):
+class TestDmEnvConformance(test_utils.EnvironmentTestMixin, absltest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         super().setUpClass()

@@ -119,7 +119,7 @@ def test_messages_over_the_limit_of_the_channel(voyage: Any) -> None:
 
 
 @pytest.mark.usefixtures("no_grpcio")
-def test_a_connection_that_is_forgotten_leaves(voyage: Any) -> None:
+def test_garbage_collected_connection_is_closed(voyage: Any) -> None:
     with (
         Server(EnvironmentWorlds(voyage.Voyage), "127.0.0.1:0") as server,
         grpc.insecure_channel(str(server.address)) as channel,

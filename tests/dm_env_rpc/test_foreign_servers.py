@@ -272,7 +272,7 @@ def test_endless_broadcast_in_a_sequence_needs_no_memory(foreign: Any) -> None:
         env.reset()
 
 
-def test_given_space_replaces_a_size_that_varies(foreign: Any) -> None:
+def test_given_space_replaces_a_variable_size(foreign: Any) -> None:
     server, url = foreign
     server.spec("a", pb2.FLOAT, (-1,))
     server.reply = lambda uid: tensor_utils.pack_tensor(np.ones(3, np.float32))

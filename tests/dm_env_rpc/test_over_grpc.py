@@ -95,7 +95,7 @@ def test_a_request_over_the_limit_of_grpcios_server() -> None:
     server.stop(0).wait()
 
 
-def test_too_many(make: Any) -> None:
+def test_clients_over_the_limit_get_resource_exhausted(make: Any) -> None:
     server = make(max_connections=2, max_connections_per_address=1)
     with grpc.insecure_channel(str(server.address)) as channel, Client(server.address) as client:
         with pytest.raises(StatusError):

@@ -105,7 +105,7 @@ def refused(asked, request) -> tuple[Code, str]:
     return Code(raised.value.code), raised.value.message
 
 
-class TestTheServersSide:
+class TestServerSide:
     def test_writing(self, asked, weather) -> None:
         write = lambda key, value: asked(WritePropertyRequest(key, value))  # noqa: E731
         assert write("wind", np.int64(7)) == WritePropertyResponse()
@@ -119,7 +119,7 @@ class TestTheServersSide:
         write("sky.deep.message", AnyMessage("x/y", b"z"))
         assert weather.message == AnyMessage("x/y", b"z")
 
-    def test_a_value_becomes_so_much_that_its_bytes_allow(self, properties) -> None:
+    def test_expansion_of_a_value_is_bounded_by_its_bytes(self, properties) -> None:
         value = bytes.fromhex("0a060a04000000007a0480808010")  # a float32 that stands for 2**25
         wire = b"\x12\x13\x0a\x01x\x12\x0e" + value
         with pytest.raises(LimitExceeded) as caught:
@@ -222,7 +222,7 @@ class TestTheServersSide:
             service(AnyMessage(PROPERTY_REQUEST_URL, b"\xff"), None)
 
 
-class TestTheClientsSide:
+class TestClientSide:
     def client_that_hears(self, response):
         class Heard:
             def extension(self, message):

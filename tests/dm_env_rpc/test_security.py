@@ -73,7 +73,7 @@ def test_mutual_tls(workers: Any, files: Files) -> None:
         talk(Client(address, tls=ClientTLS(files.ca, files.client)))
 
 
-def test_a_token(workers: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_token_is_required_and_checked(workers: Any, caplog: pytest.LogCaptureFixture) -> None:
     with Server(no_world, "127.0.0.1:0", workers=workers, auth="sesame") as server:
         talk(Client(server.address, auth="sesame"))
         talk(Client(server.address, metadata=[("authorization", "Bearer sesame")]))

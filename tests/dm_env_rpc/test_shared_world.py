@@ -74,7 +74,7 @@ def together(thing, names, **options):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_it_is_as_the_local_one(workers) -> None:
+def test_shared_world_equals_the_local_environment(workers) -> None:
     local = SPREAD()
     chance = np.random.default_rng(3)
     with together(SPREAD, NAMES, workers=workers) as (env, _):

@@ -321,7 +321,7 @@ def test_a_world_destroyed_while_an_agent_joins() -> None:
     assert table.arena.log == ["A.close", "close"]
 
 
-def test_an_agent_that_refuses_and_one_that_returns_nonsense() -> None:
+def test_refusing_agent_and_invalid_actions_are_errors() -> None:
     table = Table()
     (handler,) = table.joined()
     refused = step(handler, **{"raise": StatusError(Code.OUT_OF_RANGE, "in check")})

@@ -100,7 +100,7 @@ def scheme(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_one_environment(scheme):
+def test_listening_environment_equals_the_local_one(scheme):
     game = Counting()
     with (
         contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
@@ -443,7 +443,7 @@ def assert_soon(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")  # by openpi_client
-def test_openpis_own_client_has_its_pings_answered_while_the_trainer_learns(monkeypatch):
+def test_pings_of_openpis_client_are_answered_while_the_trainer_learns(monkeypatch):
     policies = pytest.importorskip("openpi_client.websocket_client_policy")
     monkeypatch.setattr(OpenpiCaller, "attention", 0.01)
     clients = queue.SimpleQueue()

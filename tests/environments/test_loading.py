@@ -79,7 +79,7 @@ def test_an_environment_that_another_module_registers_is_hinted_at() -> None:
         load_environment("gym:json:NoSuch-v7")
 
 
-def test_the_hint_works() -> None:
+def test_hinted_module_registers_the_environment() -> None:
     pytest.importorskip("ale_py")
     make = load_environment("gym:ale_py:ALE/Pong-v5")
     with contextlib.closing(make()) as environment:

@@ -63,7 +63,7 @@ def test_an_error_of_one_leaves_no_answer_unread() -> None:
         ParallelEnvironment({})
 
 
-def test_agents_that_meet_in_one_instance() -> None:
+def test_agents_of_several_programs_share_an_instance() -> None:
     url: Any
     with rlwire.serve(
         "mpe2.simple_spread_v3:parallel_env", "perlert://127.0.0.1:0/spread", rate=200

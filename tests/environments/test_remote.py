@@ -128,7 +128,7 @@ def test_all_are_asked_before_any_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_one_that_is_lost(mode: AutoresetMode) -> None:
+def test_lost_environment_is_truncated(mode: AutoresetMode) -> None:
     points, makes, _ = several(3)
     with remote(makes, mode=mode) as envs:
         envs.reset(seed=1)

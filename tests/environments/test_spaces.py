@@ -45,7 +45,7 @@ SPACES = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_there_and_back(space: Any) -> None:
+def test_descriptions_of_spaces_round_trip(space: Any) -> None:
     text = json.dumps(describe(space), allow_nan=False)
     back = space_of(json.loads(text))
     assert back == space
@@ -139,7 +139,7 @@ def test_descriptions_of_none(value: Any) -> None:
         space_of(value)
 
 
-def test_an_error_says_where() -> None:
+def test_error_of_a_description_has_its_path() -> None:
     with pytest.raises(DecodeError, match=r"\$\.eyes\[1\]"):
         space_of({"dict": [["eyes", {"tuple": [{"discrete": 2}, {"discrete": "x"}]}]]})
 

@@ -29,7 +29,7 @@ class Both(NamedTuple):
     right: Any
 
 
-def test_apart_and_together() -> None:
+def test_trees_split_and_rebuild_values() -> None:
     tree = tree_of(NESTED, "the observation", CANNOT)
     assert [leaf.where for leaf in tree.leaves] == ["bits", "eyes.0", "eyes.1", "many", "word"]
     assert not tree.is_leaf
@@ -43,7 +43,7 @@ def test_apart_and_together() -> None:
     assert not tree.contains({**value, "word": "abc!"})
 
 
-def test_nothing() -> None:
+def test_default_value_is_in_the_space() -> None:
     tree = tree_of(NESTED, "the action", CANNOT)
     nothing = tree.default_value()
     assert NESTED.contains(nothing)

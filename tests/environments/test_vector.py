@@ -449,7 +449,7 @@ def shows(observations: Any, steps: int) -> bool:
 
 
 @pytest.mark.parametrize("way", BOTH)
-def test_large_observations_take_turns(way: dict[str, Any]) -> None:
+def test_large_observations_are_sent_one_at_a_time(way: dict[str, Any]) -> None:
     with pictures(**way) as envs, pictures(workers=2, copy=False) as views:
         observations, _ = envs.reset()
         views.reset()
@@ -941,7 +941,7 @@ def test_reset_of_the_old_interface_is_refused(way: dict[str, Any]) -> None:
         envs.reset()
 
 
-def test_closed_vector_says_so_and_starts_nothing(way: dict[str, Any]) -> None:
+def test_closed_vector_raises_and_starts_no_process(way: dict[str, Any]) -> None:
     with local(makes(3), **way) as envs:
         envs.reset()
     started = multiprocessing.active_children()

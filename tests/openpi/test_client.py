@@ -161,7 +161,7 @@ def test_uninstalling_puts_everything_back() -> None:
     assert everything() == was
 
 
-def test_hooks_of_the_users_own_take_the_place_of_the_librarys(installed: None) -> None:
+def test_hooks_of_the_user_replace_those_of_the_library(installed: None) -> None:
     def default(value: Any) -> Any:
         return repr(type(value))
 
@@ -243,7 +243,7 @@ def test_another_version(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:connect.. must be used:DeprecationWarning")
-def test_openpis_client_with_it_installed(installed: None) -> None:
+def test_openpis_client_works_with_the_drop_in(installed: None) -> None:
     policies = pytest.importorskip("openpi_client.websocket_client_policy")
     with Server(lambda obs: {"seen": obs}, "127.0.0.1:0") as server:
         client = policies.WebsocketClientPolicy("127.0.0.1", server.address.port)

@@ -244,9 +244,7 @@ def test_more_workers_call_it_at_the_same_time(policy: Policy) -> None:
     assert policy.most == 2
 
 
-def test_while_the_policy_thinks_others_are_greeted_and_pings_answered(
-    policy: Policy, server: Server
-) -> None:
+def test_others_are_served_while_the_policy_runs(policy: Policy, server: Server) -> None:
     with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as slow:
         slow.recv()
         slow.send(msgpack.encode({"prompt": "wait"}))
@@ -258,9 +256,7 @@ def test_while_the_policy_thinks_others_are_greeted_and_pings_answered(
         assert "actions" in msgpack.decode(slow.recv(timeout=5))
 
 
-def test_a_client_that_leaves_is_noticed_while_the_policy_thinks(
-    policy: Policy, server: Server
-) -> None:
+def test_lost_client_is_detected_while_the_policy_runs(policy: Policy, server: Server) -> None:
     client = connect(f"ws://{server.address}", OpenPIClientSession())
     client.receive()
     client.send({"prompt": "wait"})

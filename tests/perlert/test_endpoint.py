@@ -102,7 +102,7 @@ def test_rewards_without_totals(worlds, serving, remote):
     assert rewards == sum(np.cumsum([action - 1 for action in walks[0].actions]))
 
 
-def test_a_run_that_is_over_at_once(worlds, serving, remote):
+def test_run_may_end_at_its_first_step(worlds, serving, remote):
     server = serving(worlds.Walk, env_kwargs={"fail": 0, "failures": 1})
     env = remote(server, "Walk", observation_space=spaces.Text(9, min_length=0),
                  action_space=spaces.Discrete(3))  # fmt: skip

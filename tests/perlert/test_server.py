@@ -41,7 +41,7 @@ def totals(frames):
     return [text_to_mapping(frame.extra)["total"] for frame in frames]
 
 
-def test_a_run(worlds, serving, begin):
+def test_run_sends_every_step_to_its_end(worlds, serving, begin):
     server = serving(lambda: worlds.Walk(length=10), seed=5)
     client = begin(server, "Walk")
     frames = play(client, 2)

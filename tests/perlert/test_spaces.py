@@ -56,7 +56,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("named", [True, False], ids=["observation", "action"])
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_there_and_back(space, named):
+def test_values_of_spaces_round_trip_as_text(space, named):
     text = SpaceText(space, "it", named=named)
     space.seed(3)
     for _ in range(20):

@@ -372,7 +372,7 @@ def test_a_client_of_dm_env_rpc_s_own() -> None:
     assert _same(played(messages), walk.episodes)
 
 
-def test_hostile_messages_take_no_memory() -> None:
+def test_hostile_messages_allocate_no_memory() -> None:
     made = dissector("dm-env-rpc")
     specs = {1: dm.TensorSpec("reward", (2**20, 2**20), dm.DataType.UINT8)}
     join = dm.encode_response(dm.JoinWorldResponse(dm.ActionObservationSpecs({}, specs)))

@@ -300,7 +300,7 @@ def test_pixels_are_painted_within_one_budget(kind: str) -> None:
     assert "screen" in last.decoded.value
 
 
-def test_json_has_each_screen_while_the_file_pays_for_it() -> None:
+def test_json_includes_screens_within_the_budget() -> None:
     budget, lines = Budget(written=300_000), []
     for message in messages(rfb(*[update(FILL[:4] + b"\0\1\0\1" + FILL[8:])] * 9)):
         lines.append(json.dumps(as_json(message.decoded.value, budget)))

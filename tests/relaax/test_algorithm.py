@@ -108,7 +108,7 @@ def test_a_package_with_both_in_itself(tmp_path, monkeypatch):
         load_algorithm("pack.deep")
 
 
-def test_one_that_fails_to_import(tmp_path):
+def test_error_of_importing_an_algorithm_propagates(tmp_path):
     folder = make(tmp_path / "wrong", agent="class Angel: pass", parameter_server="")
     with pytest.raises(AttributeError, match=r"has no Agent: .*agent\.py"):
         load_algorithm(folder)
@@ -117,7 +117,7 @@ def test_one_that_fails_to_import(tmp_path):
         load_algorithm(folder)
 
 
-def test_one_that_is_not_there(tmp_path):
+def test_missing_algorithm_is_named(tmp_path):
     with pytest.raises(ImportError, match="no algorithm"):
         load_algorithm("nothing_of_that_name")
     with pytest.raises(ImportError, match="no algorithm"):

@@ -40,7 +40,7 @@ def test_saved_state_is_restored(tmp_path, same):
     assert os.listdir(tmp_path / "deep" / "down") == [name]
 
 
-def test_when_one_is_due(tmp_path, monkeypatch):
+def test_checkpoint_is_due_by_steps_or_seconds(tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(module, "monotonic", lambda: now[0])
     checkpoints = Checkpoints(tmp_path, every_steps=10, every_seconds=60.0)
@@ -112,7 +112,7 @@ def test_damaged_heads_are_passed_over(tmp_path, table):
     assert Checkpoints(tmp_path).restore("pg") == (1, {"a": 1})
 
 
-def test_none_that_is_whole_is_no_beginning(tmp_path):
+def test_checkpoints_all_damaged_are_an_error(tmp_path):
     name = Checkpoints(tmp_path).save(1, {}, algorithm="pg")
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(CheckpointDamaged, match="all 1 checkpoints"):

@@ -252,7 +252,7 @@ def test_close_is_called_once_after_the_last_checkpoint(tmp_path):
     assert kept == [[1]]
 
 
-def test_a_checkpoint_that_cannot_be_written_stops_nothing(tmp_path, caplog):
+def test_failed_checkpoint_does_not_stop_training(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     checkpoints = Checkpoints(tmp_path / "folder", every_steps=1)
     handle = open_parameter_server(adding(), checkpoints=checkpoints, metrics=Recorder())
@@ -265,7 +265,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_nothing(tmp_path, caplog):
     assert steps(checkpoints.folder) == [2]
 
 
-def test_one_that_cannot_be_made():
+def test_failing_constructor_is_a_parameter_server_error():
     algorithm = adding(fail=True)
     with pytest.raises(ParameterServerError, match="no model today"):
         open_parameter_server(algorithm, metrics=Recorder())

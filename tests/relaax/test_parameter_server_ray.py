@@ -112,7 +112,7 @@ def algorithm(tmp_path_factory, cluster):
     return load_algorithm(path)
 
 
-def test_as_at_any_home(algorithm, tmp_path):
+def test_parameter_server_in_ray_works_as_locally(algorithm, tmp_path):
     metrics = Written(tmp_path / "metrics")
     checkpoints = Checkpoints(tmp_path / "kept", every_steps=2)
     handle = open_parameter_server(algorithm, home="ray", checkpoints=checkpoints, metrics=metrics)
@@ -146,7 +146,7 @@ def test_as_at_any_home(algorithm, tmp_path):
         session.op_get()
 
 
-def test_one_that_is_slow_and_one_that_cannot_be_made(algorithm, monkeypatch):
+def test_slow_and_failing_parameter_servers_in_ray_are_errors(algorithm, monkeypatch):
     handle = open_parameter_server(algorithm, home="ray")
     monkeypatch.setattr(parameter_server_ray, "_DEADLINE", 0.5)
     with pytest.raises(DeadlineExceeded, match=r"op_sleep: .*0\.5 s"):
@@ -172,7 +172,7 @@ if __name__ == "__main__":
 """
 
 
-def test_one_for_agents_of_several_programs(algorithm, cluster, tmp_path):
+def test_agents_of_several_programs_share_one_world(algorithm, cluster, tmp_path):
     """One program makes it; worker processes and another program on the cluster find it."""
     server = AlgorithmServer(algorithm, "localhost:0", parameter_server="ray:shared", workers=1)
     with server:

@@ -176,7 +176,7 @@ def test_invalid_algorithms_and_options_are_rejected(
         rlwire.serve(f"rllib:{name}", "rlx://localhost:0", **options)
 
 
-def test_a_config_of_one_s_own() -> None:
+def test_own_config_is_used() -> None:
     config = algorithm_config("ray.rllib.algorithms.ppo:PPOConfig")
     assert type(config) is PPOConfig
     server = RLlibServer(
@@ -187,7 +187,7 @@ def test_a_config_of_one_s_own() -> None:
     assert server.config.observation_space.shape == (4,)
 
 
-def test_openpi_s_callers_train_and_one_that_leaves_gives_its_place_to_the_next() -> None:
+def test_slot_of_a_lost_openpi_caller_is_reused() -> None:
     server = RLlibServer(
         "PPO", "openpi://localhost:0", like="CartPole-v1", runners=0,
         config={"train_batch_size_per_learner": 128, "num_epochs": 1},

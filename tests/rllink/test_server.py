@@ -70,7 +70,7 @@ class Apart:
         return self._pool.submit(getattr(self.client, name), *arguments, **options)
 
 
-def test_a_round(server: Server) -> None:
+def test_client_and_server_exchange_config_weights_and_episodes(server: Server) -> None:
     with Apart(server) as client:
         assert client.do("get_config").result(30) == SetConfig(10, True)
         assert client.do("get_state").result(30).weights_seq_no == 1
@@ -296,7 +296,7 @@ def test_asyncio(server: Server) -> None:
     assert asyncio.run(talk()) == 9
 
 
-def test_by_url(tmp_path: Any) -> None:
+def test_learner_is_served_by_url(tmp_path: Any) -> None:
     learner, where = Counting(), f"rllink+unix://{tmp_path / 's'}"
     with rlwire.serve(learner, where, steps=20) as server, rlwire.connect(server.url) as client:
         assert client.get_config() == SetConfig(20, True)
@@ -504,7 +504,7 @@ def test_a_client_that_stops_in_a_message(caplog: pytest.LogCaptureFixture) -> N
         (Codec().encode(SetState(4, WEIGHTS)).replace(b"no\x04", b"no\xff"), DecodeError),
     ],
 )
-def test_a_bad_server(answer: bytes, error: type[Exception]) -> None:
+def test_client_keeps_its_episodes_after_a_bad_reply(answer: bytes, error: type[Exception]) -> None:
     """The client keeps what it has."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         listener.settimeout(30)
@@ -531,7 +531,7 @@ def test_a_bad_server(answer: bytes, error: type[Exception]) -> None:
             assert serving.result(30) == b""
 
 
-def test_a_client_that_leaves_while_it_waits(server: Server) -> None:
+def test_waiting_client_may_disconnect(server: Server) -> None:
     client = client_of(server)
     client.connect()
     where = (server.address.host, server.address.port)

@@ -68,7 +68,7 @@ class TestOptions:
         assert (found.exploit, found.show_ui, found.config) == (False, False, None)
         assert found.rlx_server_address == "localhost:7001"
 
-    def test_paths(self, write):
+    def test_settings_are_found_by_path(self, write):
         found = loaded("--config", write())
         assert found.get("environment/name", "Pong") == "CartPole-v0"
         assert found.get("environment/frame_skip") is None
@@ -94,7 +94,7 @@ class TestOptions:
         found = Options({"--a-b": 1, "2nd": 2, 3: 3, "c d": {"e/f": 4}})
         assert (found.a_b, found.get("nd"), found.get("3"), found.c_d.e_f) == (1, 2, 3, 4)
 
-    def test_this_programs_are_read_when_asked_for(self, start):
+    def test_arguments_of_the_program_are_read(self, start):
         assert start("--exploit", "True").exploit is True
 
 
@@ -128,7 +128,7 @@ class TestTraining:
         assert loaded("--config", write(text)).rlx_server_address == "b:2"
 
 
-class TestWhatIsSaid:
+class TestConfigErrors:
     def test_arguments_that_are_not_relaaxs(self, caplog):
         found = loaded("--level", "3", "map.txt", "--exploit", "True", "x\ny")
         assert found.exploit is True

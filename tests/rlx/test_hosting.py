@@ -41,7 +41,7 @@ def entry(name="loss", y=0.5, x=1, method="scalar"):
     return {"method": method, "name": name, "y": y, "x": x}
 
 
-class TestMaking:
+class TestConstruction:
     def made(self, agent, parameter_server=None, metrics=None):
         return AgentFactory(agent, parameter_server, metrics or Recorder()).make()
 
@@ -236,7 +236,7 @@ class TestText:
 
 
 class TestMetrics:
-    def test_to_the_agents_own(self):
+    def test_metrics_of_an_agent_receive_its_measures(self):
         own, sink = Recorder(), Recorder()
 
         class Own(Agent):
@@ -288,7 +288,7 @@ def test_reward_average(rewards, averages):
     assert seen == averages
 
 
-def test_texts_take_no_more_memory_than_they_have():
+def test_texts_allocate_no_more_than_their_bytes():
     texts = ["1" * 100_000] + ["1"] * 200  # as an array of texts 80 MB
     tracemalloc.start()
     try:

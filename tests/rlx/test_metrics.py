@@ -77,7 +77,7 @@ def _in_a_folder(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("_in_a_folder")
 @pytest.mark.parametrize("make", SINKS)
-class TestWhatASinkTakes:
+class TestSinks:
     @pytest.fixture
     def sink(self, make):
         if make is not LoggingMetrics:

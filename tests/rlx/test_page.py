@@ -190,7 +190,7 @@ def test_a_deferred_reply(serve):
 
 
 class TestManySids:
-    def test_all_at_once(self, serve):
+    def test_sids_of_a_page_are_served_at_once(self, serve):
         sids = range(200)
         with serve() as proxy, Page(proxy) as page:
             for sid in sids:
@@ -207,7 +207,7 @@ class TestManySids:
                 ]  # fmt: skip
         freed()
 
-    def test_a_slow_one_does_not_hold_up_others(self, serve):
+    def test_slow_environment_does_not_delay_others(self, serve):
         with serve() as proxy, Page(proxy).init(0, 1) as page:
             page.say(sid=0, command="update", state="wait")
             for turn in range(20):
@@ -342,7 +342,7 @@ class TestErrors:
 
 
 class TestLimits:
-    def test_sids(self, serve):
+    def test_sids_of_a_page_are_bounded_and_freed(self, serve):
         with serve(max_sids=2) as proxy, Page(proxy).init(0, 1) as page:
             assert "max_sids=2" in page.error(2, command="init")
             page.say(sid=0, command="disconnect")

@@ -228,7 +228,7 @@ class TestOthers:
                 assert server.wait(0)
                 server.drain(LONG)  # of no effect
 
-    def test_stopping_cuts_it_short(self) -> None:
+    def test_stop_ends_a_drain(self) -> None:
         for workers in ("threads", "asyncio"):
             with (
                 Server(carts(), LOOPBACK, workers=workers) as server,

@@ -47,7 +47,7 @@ def test_a_prefix_has_a_server_of_its_own(made: list[Any], scheme: str) -> None:
 
 
 @pytest.mark.parametrize("thing", ["my_agents:Agent", "learned", object])
-def test_other_things_have_none(made: list[Any], thing: Any) -> None:
+def test_other_objects_have_no_default_server(made: list[Any], thing: Any) -> None:
     assert served(thing, parse_url("rlx://localhost"), {}) is None
     assert not made
 

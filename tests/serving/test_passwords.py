@@ -137,7 +137,7 @@ def test_concurrent_guesses_are_queued_and_lock_no_client_out(guarded: Guarded) 
         assert is_open(before) or isinstance(guarded.server, PageServer)
 
 
-def test_the_right_one_waits_for_nothing(guarded: Guarded) -> None:
+def test_right_password_never_waits(guarded: Guarded) -> None:
     for _ in range(5 * FREE):
         with opened(guarded) as sock:
             assert let_in(guarded, sock)

@@ -197,7 +197,7 @@ class TestStreams:
             RLXServer(_Agent, workers=workers)
 
 
-class TestWhatOthersCanReach:
+class TestOpenServers:
     """A server with neither TLS nor a secret that listens beyond this machine says so."""
 
     @pytest.fixture(params=["rlx", "page", "rewarder", "openpi", "dm_env_rpc", "perlert"])
@@ -227,13 +227,15 @@ class TestWhatOthersCanReach:
 
     WORDS = "from other machines without encryption or a secret"
 
-    def test_it_warns(self, make: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def test_open_server_without_a_secret_warns(
+        self, make: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
         with make("0.0.0.0:0", False):
             pass
         assert self.WORDS in caplog.text
 
     @pytest.mark.parametrize(("where", "guarded"), [("127.0.0.1:0", False), ("0.0.0.0:0", True)])
-    def test_it_does_not(
+    def test_guarded_or_local_server_does_not_warn(
         self, make: Any, caplog: pytest.LogCaptureFixture, where: str, guarded: bool
     ) -> None:
         with make(where, guarded):

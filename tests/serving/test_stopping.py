@@ -28,7 +28,7 @@ def test_a_signal_before_the_wait_counts():
         assert stopping.wait() == "SIGTERM"
 
 
-def test_handlers_that_others_put_there_go():
+def test_handlers_set_by_others_are_replaced():
     with stop_signals() as stopping:
         with keep_signals():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

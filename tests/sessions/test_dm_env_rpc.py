@@ -277,7 +277,7 @@ def test_the_document_has_the_table() -> None:
 # --- the client
 
 
-def test_two_joins_of_which_both_go_well_cannot_be() -> None:
+def test_second_successful_join_is_a_protocol_error() -> None:
     client = DmEnvRpcClientSession()
     client.send(EVENTS["join_world"])
     client.send(EVENTS["join_world"])  # legal if the first fails
@@ -322,7 +322,7 @@ def test_unencodable_events_are_not_sent() -> None:
         client.send("hello")
 
 
-def test_an_answer_to_nothing_and_one_without_a_payload() -> None:
+def test_unrequested_and_empty_replies_are_protocol_errors() -> None:
     client = DmEnvRpcClientSession()
     with pytest.raises(RemoteProtocolError, match="Status without a request"):
         client.receive(reply_for("error"))
@@ -440,7 +440,7 @@ def test_a_request_is_decoded_once_it_is_known_to_be_allowed() -> None:
         assert status.code == (Code.RESOURCE_EXHAUSTED if allowed else Code.FAILED_PRECONDITION)
 
 
-def test_settings_become_so_much_that_their_bytes_allow() -> None:
+def test_expansion_of_settings_is_bounded_by_their_bytes() -> None:
     with pytest.raises(LimitExceeded) as caught:
         DmEnvRpcServerSession().receive(BOMBS["create_world"])
     assert caught.value.limit == "expanded"

@@ -95,7 +95,7 @@ class H2Client:
 
 
 @pytest.mark.parametrize(("piece", "sizes"), [(1 << 30, SIZES), (1, SIZES[:6])])
-def test_messages_of_all_sizes_go_both_ways(piece: int, sizes: list[int]) -> None:
+def test_messages_of_all_sizes_are_exchanged_both_ways(piece: int, sizes: list[int]) -> None:
     one, two, call = connected(piece=piece)
     for size in sizes:
         body = bytes(range(256)) * (size // 256) + b"e" * (size % 256)

@@ -14,7 +14,7 @@ class Clock:
         return self.now
 
 
-def test_a_few_wait_for_nothing_and_more_for_each_other() -> None:
+def test_guesses_beyond_the_free_ones_are_spaced() -> None:
     clock = Clock()
     throttle = PasswordThrottle(clock)
     due = [throttle.reserve("mallory") - clock.now for _ in range(100)]

@@ -272,7 +272,7 @@ def test_long_bodies_are_refused_by_their_heads() -> None:
     assert server.frame_size(b"00001000", 0, 8) == 1008
 
 
-def test_one_whole_frame() -> None:
+def test_receive_whole_accepts_one_whole_frame() -> None:
     frame = Codec().encode(Ping())
     assert RLlinkServerSession().receive_whole(bytearray(frame), len(frame)) == [Ping()]
     assert RLlinkServerSession().receive_whole(bytearray(frame + frame), 2 * len(frame)) is None

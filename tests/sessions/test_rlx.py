@@ -283,9 +283,7 @@ def test_an_unreadable_message_before_an_answer_ends_a_server(entrance: str) -> 
 
 @pytest.mark.parametrize(("data", "text"), UNREADABLE.items())
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_an_unreadable_answer_leaves_a_client_where_an_error_would(
-    data: bytes, text: str, entrance: str
-) -> None:
+def test_undecodable_reply_acts_as_an_error_reply(data: bytes, text: str, entrance: str) -> None:
     for state in (RLXState.INITIALIZING, RLXState.UPDATING, RLXState.REPORTING_NEW):
         client = client_in(state)
         with pytest.raises(RemoteProtocolError, match="reply cannot be read: ") as caught:

@@ -11,7 +11,7 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtoco
 from rlwire.sessions.rlx.page import SID, PageReply, PageSession, arrays_of
 
 
-def test_a_request():
+def test_request_is_decoded_with_its_sid_and_size():
     text = b'{"sid":7,"command":"update","reward":-0.5,"state":[1,2.5,null],"terminal":false}'
     (request,) = PageSession().receive(text)
     assert (request.sid, request.size) == (7, len(text))
@@ -25,7 +25,7 @@ def test_a_request():
 
 
 @pytest.mark.parametrize("sid", [0, -1, 2**53, "", "a", "ünï 𝄞", "x" * SID])
-def test_sids(sid):
+def test_sid_may_be_a_number_or_a_text(sid):
     session = PageSession()
     (request,) = session.receive(json.dumps({"sid": sid}).encode())
     assert request.sid == sid
@@ -87,7 +87,7 @@ def test_invalid_json_is_rejected(text, error, what):
         PageSession().receive(text)
 
 
-def test_a_reply():
+def test_reply_is_encoded_with_its_sid():
     message = {"response": "action", "data": np.arange(6, dtype=np.int16).reshape(2, 3)}
     text = PageSession().send(PageReply("a", message))
     assert json.loads(text) == {"sid": "a", "response": "action", "data": [[0, 1, 2], [3, 4, 5]]}
@@ -110,7 +110,7 @@ def test_arrays_inside_of_other_things():
     assert found["more"][1] == "y"
 
 
-def test_a_number_that_is_too_large():
+def test_oversized_number_is_rejected():
     for number in (1e39, 10**400):
         with pytest.raises(EncodeError, match="float32"):
             arrays_of([1, number], "float32")

@@ -60,6 +60,6 @@ def eager_server():
     thread.join()
 
 
-def test_the_exam_can_be_failed(eager_server):
+def test_conformance_suite_fails_a_wrong_server(eager_server):
     with pytest.raises(AssertionError, match="action"):
         RLXServerConformance().test_update_before_init(eager_server)

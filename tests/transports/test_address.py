@@ -77,7 +77,7 @@ def test_a_name_is_listened_on_by_ipv4_first(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_datagrams_go_to_ipv4_first_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datagrams_use_ipv4_first_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def found(*_: object, **options: object) -> list[object]:

@@ -8,7 +8,7 @@ from rlwire.errors import LimitExceeded
 from rlwire.transports.admission import Admission, capacity
 
 
-def test_in_all_and_from_one_address() -> None:
+def test_connections_are_limited_in_all_and_by_address() -> None:
     admission = Admission(4, 2)
     admission.enter("192.0.2.1")
     admission.enter("192.0.2.1")

@@ -81,7 +81,7 @@ def ends(
 @pytest.mark.parametrize("client", ["blocking", *LOOPS])
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_each(
+def test_each_conversation_works_over_each_carrier(
     client: str, server: str, carrier: str, blobs: Any, tmp_path: Path, request: Any,
     monkeypatch: pytest.MonkeyPatch, eventually: Any,
 ) -> None:  # fmt: skip

@@ -134,7 +134,7 @@ def test_a_changed_bit_anywhere(known: bool) -> None:
 
 class TestReplay:
     @pytest.mark.parametrize("step", [0.0, 1e-4, 1 / 30])
-    def test_reordered_within_the_window(self, step: float) -> None:
+    def test_datagrams_reordered_within_the_window_open_once(self, step: float) -> None:
         clock = Clock()
         client, server = pair(clock=clock, WINDOW=64)
         draw = random.Random(4)
@@ -181,14 +181,14 @@ class TestFreshness:
         assert client.open(server.seal(b"y")) == b"y"
 
     @pytest.mark.parametrize("off", [-1e9, -60.1, 60.1, 1e9])
-    def test_and_not_beyond(self, off: float) -> None:
+    def test_clocks_beyond_the_skew_are_refused(self, off: float) -> None:
         client = DatagramCipher(KEY, "client", clock=lambda: NOW + off)
         _, server = pair()
         assert server.open(client.seal(b"x")) is None
         assert client.open(server.seal(b"y")) is None
         assert server.dropped == client.dropped == {"stale": 1}
 
-    def test_a_receiver_that_starts_anew(self) -> None:
+    def test_restarted_receiver_accepts_the_sender(self) -> None:
         clock = Clock()
         client, server = pair(clock=clock)
         old = client.seal(b"old")
@@ -247,7 +247,7 @@ class TestManySenders:
         # It is known anew, with nothing remembered of before.
         assert server.open(recorded[1]) is None
 
-    def test_forgeries_take_no_room(self) -> None:
+    def test_forged_senders_occupy_no_slot(self) -> None:
         client, server = pair(SENDERS=1)
         for _ in range(100):
             fake = bytearray(client.seal(b"x"))
@@ -287,7 +287,7 @@ class TestKeys:
         assert load_key(tmp_path / "key") == load_key(str(tmp_path / "key")) == KEY
 
     @pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX's")
-    def test_others_must_not_read_it(
+    def test_key_file_readable_by_others_warns(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / "key").write_text(KEY.hex())

@@ -75,7 +75,7 @@ def test_replies_come_in_order(way: Any, blobs: Any) -> None:
         assert len(later.made) == 3
 
 
-def test_one_may_fail(way: Any, blobs: Any, log: Any) -> None:
+def test_failed_deferred_reply_fails_alone(way: Any, blobs: Any, log: Any) -> None:
     server, later = way
     with tcp.connect(server.address, blobs()) as connection:
         connection.send(b"number")
@@ -90,7 +90,7 @@ def test_one_may_fail(way: Any, blobs: Any, log: Any) -> None:
     eventually(lambda: "one of those days" in log.text)
 
 
-def test_one_may_be_none(way: Any, blobs: Any) -> None:
+def test_deferred_none_sends_no_reply(way: Any, blobs: Any) -> None:
     server, later = way
     with tcp.connect(server.address, blobs()) as connection:
         for number in range(3):
@@ -115,7 +115,7 @@ def test_a_peer_that_leaves_cancels_it(way: Any, blobs: Any, raw: Any) -> None:
     later.made[0].set(b"for nobody")
 
 
-def test_a_server_that_stops_lets_it_come(way: Any, blobs: Any) -> None:
+def test_stopping_server_waits_for_deferred_replies(way: Any, blobs: Any) -> None:
     server, later = way
     with tcp.connect(server.address, blobs()) as connection, ThreadPoolExecutor(1) as pool:
         connection.send(b"x")

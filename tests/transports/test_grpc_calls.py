@@ -154,7 +154,7 @@ class Stream:
 
 
 @pytest.mark.parametrize("client", ["blocking", "asyncio"])
-def test_ours_with_ours(workers: str, client: str, room: Room) -> None:
+def test_client_and_server_of_ours_exchange_messages(workers: str, client: str, room: Room) -> None:
     with served(workers, room) as address, drivers(client) as driver:
         with driver.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD)) as connection:
             for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
@@ -189,7 +189,7 @@ def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) 
         assert room.closed(1)
 
 
-def test_a_client_that_leaves_a_world_that_blocks(room: Room) -> None:
+def test_client_may_close_while_its_world_blocks(room: Room) -> None:
     with served("threads", room) as address:
         connection = tcp.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD))
         connection.send(b"wait")

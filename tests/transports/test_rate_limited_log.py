@@ -45,7 +45,7 @@ def test_a_flood_is_a_few_lines_and_a_count(caplog: pytest.LogCaptureFixture, cl
     assert texts(caplog)[-1] == "it was -2"
 
 
-def test_pickled(caplog: pytest.LogCaptureFixture) -> None:
+def test_pickled_log_counts_anew(caplog: pytest.LogCaptureFixture) -> None:
     log = RateLimitedLog(logging.getLogger("seldom"), 10.0, 1, Clock())
     log.warning("refused")
     again = pickle.loads(pickle.dumps(log))

@@ -292,7 +292,7 @@ def test_packets_after_a_gap(tmp_path, monkeypatch):
     assert (last.from_client, last.data, last.gap, last.ended) == (True, b"", 3, "closed")
 
 
-def test_a_loud_connection_leaves_room_for_a_quiet_one(tmp_path, monkeypatch):
+def test_busy_connection_does_not_starve_a_quiet_one(tmp_path, monkeypatch):
     monkeypatch.setattr(recorder, "QUEUED", 10_000)
     free = threading.Event()
     write = Recorder._write

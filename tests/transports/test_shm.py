@@ -87,7 +87,7 @@ CONNECT: dict[str, Callable[..., Any]] = {
 }
 
 
-def test_around(served: Any, blobs: Any, peers: Any, path: str) -> None:
+def test_ring_wraps_around(served: Any, blobs: Any, peers: Any, path: str) -> None:
     served()
     peer = shm_peer.Peer.connect(path[4:])
     peers.append(peer)
@@ -420,7 +420,7 @@ def test_another_user(served: Any, blobs: Any, path: str, tmp_path: Path, caplog
         assert connection.exchange(b"ours") == b"ours"
 
 
-def test_nothing_is_left_behind(path: str, blobs: Any, echo: Any) -> None:
+def test_closed_connections_leave_no_file_and_no_mapping(path: str, blobs: Any, echo: Any) -> None:
     def left() -> tuple[int, int, list[str]]:
         with open("/proc/self/maps") as maps:
             return (

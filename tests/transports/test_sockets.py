@@ -37,7 +37,7 @@ def test_waits_grow_with_jitter_up_to_the_longest() -> None:
     assert len({delays[0] for delays in runs}) > 1
 
 
-def test_listen_lets_the_system_choose_a_port() -> None:
+def test_listen_on_port_0_chooses_a_free_port() -> None:
     with sockets.listen("127.0.0.1:0") as sock:
         address = sockets.local_address(sock)
         assert address.host == "127.0.0.1"

@@ -340,7 +340,7 @@ def test_closed_connection_does_not_read_a_reused_descriptor(run: Run, blobs: An
         assert mine.recv(100) == b"for another"
 
 
-def test_a_loop_without_readers_is_refused(blobs: Any) -> None:
+def test_loop_without_add_reader_is_rejected(blobs: Any) -> None:
 
     class Proactor(asyncio.SelectorEventLoop):
         def remove_reader(self, file: Any) -> bool:

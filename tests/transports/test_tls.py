@@ -235,7 +235,7 @@ def client_hello() -> bytes:
 
 
 @pytest.mark.parametrize("said", ["nothing", "half a word", "hello", "all"])
-def test_handshakes_take_little_and_leave_nothing(
+def test_handshakes_use_little_memory_and_free_it(
     run: Any, blobs: Any, kind: Any, contexts: Contexts, said: str, caplog: Any
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="rlwire")  # pytest keeps records, with their errors

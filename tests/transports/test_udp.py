@@ -74,7 +74,7 @@ def asks(*texts: bytes, **options: Any) -> Callable[[Any], Any]:
     return lambda server: sessions.Asks(server, list(texts), **options)
 
 
-def test_there_and_back(host: str) -> None:
+def test_client_gets_replies_over_udp(host: str) -> None:
     with (
         Plain(host, lambda data: [data]) as server,
         udp.connect(server.address, asks(b"a", b"b c", b"\xff" * 1000)) as connection,

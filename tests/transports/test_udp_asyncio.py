@@ -93,7 +93,7 @@ async def all_of(endpoint: DatagramEndpoint) -> list[Any]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
-def test_there_and_back(run: Run, host: str) -> None:
+def test_endpoint_answers_datagrams(run: Run, host: str) -> None:
     async def main() -> None:
         events: list[Any] = []
         async with serving(address=f"{host}:0", on_events=lambda found: events.extend(found)) as (

@@ -55,7 +55,7 @@ def receive(sock: DatagramSocket, count: int = 1) -> list[tuple[bytes, Any]]:
     return found
 
 
-def test_there_and_back(server: DatagramSocket) -> None:
+def test_datagrams_round_trip(server: DatagramSocket) -> None:
     with plain(server) as peer:
         for data in (b"", b"x", os.urandom(1200)):
             peer.sendto(data, where(server))
@@ -76,7 +76,7 @@ def test_there_and_back(server: DatagramSocket) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 100, 1200, 65_507])
-def test_the_limit(host: str, limit: int) -> None:
+def test_datagrams_over_the_limit_are_dropped(host: str, limit: int) -> None:
     with bind(f"{host}:0", limit=limit) as server, plain(server) as peer:
         exact = os.urandom(limit)
         sizes = [limit] if limit == 65_507 else [limit, limit + 1, limit + 2, min(10_000, 60_000)]
@@ -108,7 +108,7 @@ def test_datagram_over_the_limit_fails_before_the_system_call(server: DatagramSo
         assert server.counters.errors == 0
 
 
-def test_a_wrong_address_says_so(host: str) -> None:
+def test_wrong_address_is_named(host: str) -> None:
     with bind(f"{host}:0") as server:
         with pytest.raises(OSError, match=r"cannot bind .* for UDP: ") as caught:
             bind(server.address)
@@ -181,7 +181,7 @@ class TestCipher:
                 "cipher_short": 1, "cipher_key": 1, "cipher_replay": 1,
             }  # fmt: skip
 
-    def test_roles_fit(self) -> None:
+    def test_cipher_must_have_the_role_of_its_socket(self) -> None:
         with pytest.raises(ValueError, match="a server's socket needs a cipher of role 'server'"):
             bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "client"))
         with pytest.raises(ValueError, match="a client's socket"):
@@ -213,7 +213,7 @@ class Failing:
         pass
 
 
-class TestTheNetworkFails:
+class TestNetworkFailures:
     def test_sending(self, server: DatagramSocket, caplog: pytest.LogCaptureFixture) -> None:
         full = OSError(errno.ENOBUFS, "full")
         server._calls = Failing(full, *[PermissionError(errno.EPERM, "a firewall")] * 100, 1)

@@ -306,7 +306,7 @@ def test_lost_remote_reconnects_and_the_others_continue(
     assert [screen_of(servers[0]), screen_of(servers[2])] == [before[0], before[2]]
 
 
-def test_a_rewarder_that_stops_is_found_again(rewarder: Serve, vector: Vector) -> None:
+def test_stopped_rewarder_is_reconnected(rewarder: Serve, vector: Vector) -> None:
     server = rewarder()
     where = str(server.address)
     play = vector(server)

@@ -100,7 +100,7 @@ def test_its_files(make: Make) -> None:
 @pytest.mark.parametrize(
     "path", ["/../../etc/passwd", "/../rlx.js", "/rlx.js", "//", "/%2e%2e/x", "/about"]
 )
-def test_it_has_no_other_files(make: Make, path: str) -> None:
+def test_other_paths_of_the_page_are_404(make: Make, path: str) -> None:
     assert get(make(), path)[0] == 404
 
 
@@ -169,7 +169,7 @@ def test_anything_else_ends_the_connection(make: Make, sent: Any, heard: list[An
 @pytest.mark.parametrize(
     "remote", [URL("universe", "127.0.0.1", 1), URL("universe", "127.0.0.1", 1, pixels=1)]
 )
-def test_a_remote_that_cannot_be_reached(make: Make, remote: URL) -> None:
+def test_unreachable_remote_is_an_error(make: Make, remote: URL) -> None:
     with ws(make(remote)) as peer, pytest.raises(Closed, match="1013"):
         peer.receive()
 
@@ -186,7 +186,7 @@ def test_the_remote_ends(make: Make, display: Display) -> None:
         read_on(peer)
 
 
-def test_no_other_path_has_a_websocket(make: Make) -> None:
+def test_other_paths_have_no_websocket(make: Make) -> None:
     with pytest.raises(Refused, match="404"):
         ws(make(), "/else")
 

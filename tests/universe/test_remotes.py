@@ -38,7 +38,7 @@ def places(given: Any) -> list[tuple[str | None, str | None]]:
         (Remote("unix:/tmp/x", "h:1"), [("unix:/tmp/x", "h:1")]),
     ],
 )
-def test_places(given: Any, expected: list[tuple[str | None, str | None]]) -> None:
+def test_remotes_are_parsed(given: Any, expected: list[tuple[str | None, str | None]]) -> None:
     assert places(given) == expected
 
 

@@ -452,7 +452,9 @@ class TestFrames:
             ((128, 4), np.uint8, False),
         ],
     )
-    def test_which_spaces_are_pictures(self, shape: Any, dtype: Any, picture: bool) -> None:
+    def test_pictures_are_uint8_boxes_of_pixels(
+        self, shape: Any, dtype: Any, picture: bool
+    ) -> None:
         assert is_picture(gymnasium.spaces.Box(0, 255, shape, dtype)) is picture
         assert not is_picture(gymnasium.spaces.Discrete(3))
 

@@ -8,7 +8,7 @@ import rlwire.web
 @pytest.mark.parametrize(
     "name", ["rlx.js", "cartpole.js", "cartpole.html", "universe.js", "universe.html"]
 )
-def test_files(name):
+def test_web_files_are_found_by_name(name):
     found = rlwire.web.path(name)
     assert found.name == name
     assert found.parent == rlwire.web.folder()
@@ -17,12 +17,12 @@ def test_files(name):
 
 
 @pytest.mark.parametrize("name", ["no.js", "", ".", "..", "../cli.py", "/etc/passwd"])
-def test_names_of_nothing(name):
+def test_unknown_web_files_are_rejected(name):
     with pytest.raises(FileNotFoundError):
         rlwire.web.path(name)
 
 
-def test_they_ask_the_network_for_nothing():
+def test_web_files_load_nothing_from_elsewhere():
     """A page that teaches how to be careful loads nothing from elsewhere."""
     for file in rlwire.web.folder().iterdir():
         if file.suffix in (".js", ".html"):

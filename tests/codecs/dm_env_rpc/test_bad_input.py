@@ -204,7 +204,9 @@ BAD_RESPONSES: list[tuple[bytes, str, int, str]] = [
     [(d.decode_request, *row) for row in BAD_REQUESTS]
     + [(d.decode_response, *row) for row in BAD_RESPONSES],
 )
-def test_bad(decode: Callable[..., Any], data: bytes, words: str, offset: int, path: str) -> None:
+def test_malformed_messages_fail_at_their_offset_and_path(
+    decode: Callable[..., Any], data: bytes, words: str, offset: int, path: str
+) -> None:
     for feed in (bytes, bytearray, memoryview):
         with pytest.raises(DecodeError) as caught:
             decode(feed(data))
@@ -421,7 +423,7 @@ def test_more_than_32_dimensions() -> None:
         pytest.param(b"\x9b\x06" * 1_000_000, id="a million groups"),
     ],
 )
-def test_a_lie_costs_no_memory(data: bytes) -> None:
+def test_false_sizes_allocate_no_memory(data: bytes) -> None:
     limits = Limits(items=1000)
     with peak() as result, pytest.raises((DecodeError, LimitExceeded)):
         d.decode_request(data, limits=limits)

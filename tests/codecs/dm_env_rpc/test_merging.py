@@ -429,7 +429,7 @@ def test_repeated_member_is_merged() -> None:
     assert d.decode_request(once + reset + again) == d.decode_request(again)
 
 
-def test_two_halves_do_not_make_a_whole() -> None:
+def test_halves_of_a_member_are_not_joined() -> None:
     """Joined, their bytes would be a message; protobuf refuses each of them, and so do we."""
     whole = d.DestroyWorldRequest("world")
     content = field(1, b"world")

@@ -198,7 +198,7 @@ def test_no_payload(decode: Any) -> None:
     assert decode(b"\x58\x01\x9a\x01\x01x") is None  # unknown fields only
 
 
-def test_defaults_take_no_bytes() -> None:
+def test_defaults_are_encoded_in_no_bytes() -> None:
     for number, message in enumerate(
         [
             d.CreateWorldRequest(),
@@ -343,7 +343,7 @@ def test_property_messages_of_another_type() -> None:
         d.encode_property_request(d.ReadPropertyResponse())
 
 
-def test_the_kind_of_a_request() -> None:
+def test_request_kind_is_that_of_the_last_payload() -> None:
     leave = d.encode_request(d.LeaveWorldRequest())
     step = d.encode_request(d.StepRequest({1: 1.0}))
     assert d.request_kind(b"") is None

@@ -25,7 +25,9 @@ BOTH: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("nested", "flat"), BOTH)
-def test_there_and_back(nested: dict[str, Any], flat: dict[str, Any]) -> None:
+def test_nested_dicts_flatten_and_unflatten_as_the_original(
+    nested: dict[str, Any], flat: dict[str, Any]
+) -> None:
     assert flatten(nested) == flat
     assert list(flatten(nested)) == list(flat)
     assert unflatten(flat) == nested
@@ -71,7 +73,7 @@ def test_a_key_that_is_no_text() -> None:
         flatten({1: 2})
 
 
-def test_a_value_where_values_shall_be() -> None:
+def test_scalar_in_place_of_a_sequence_is_rejected() -> None:
     with pytest.raises(EncodeError, match=r"'a\.b' .*'a'"):
         unflatten({"a": 1, "a.b": 2})
     with pytest.raises(EncodeError, match="'a' is a value"):

@@ -141,7 +141,7 @@ NOT_MADE: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("changes", "words"), [pytest.param(*row[1:], id=row[0]) for row in NOT_MADE]
 )
-def test_not_made(changes: dict[str, Any], words: str) -> None:
+def test_invalid_specs_are_not_made(changes: dict[str, Any], words: str) -> None:
     arguments = {"name": "foo", "shape": (), "dtype": INT32, **changes}
     with pytest.raises(EncodeError, match=words):
         d.make_spec(**arguments)
@@ -180,7 +180,7 @@ def test_specs_that_we_make_are_accepted_by_the_reference(
 # --- check_bounds --------------------------------------------------------------------------------
 
 
-def test_inside() -> None:
+def test_values_within_bounds_pass() -> None:
     for spec, value in (
         (d.make_spec("x", (), INT32, 0, 5), 0),
         (d.make_spec("x", (), INT32, 0, 5), np.int32(5)),
@@ -211,6 +211,6 @@ TWO = d.make_spec("x", (2,), INT32, [0, 0])
         (UP_TO_5, "a", "'x' has bounds"),
     ],
 )
-def test_outside(spec: d.TensorSpec, value: Any, words: str) -> None:
+def test_values_outside_bounds_are_rejected(spec: d.TensorSpec, value: Any, words: str) -> None:
     with pytest.raises(EncodeError, match=words):
         d.check_bounds(spec, value)

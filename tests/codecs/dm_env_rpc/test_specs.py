@@ -49,7 +49,7 @@ def test_specs_are_found_by_uid_and_by_name(reference: Any) -> None:
             manager.name_to_uid("bar")
 
 
-def test_it_does_not_change() -> None:
+def test_spec_manager_is_immutable() -> None:
     with pytest.raises(TypeError):
         MANAGER.specs_by_uid[1] = SPECS[54]
     with pytest.raises(AttributeError):

@@ -174,7 +174,9 @@ NOT_REQUESTED: list[tuple[str, dict[str, Any], Any, str, str]] = [
     ("actions", "requested", "words", "path"),
     [pytest.param(*row[1:], id=row[0]) for row in NOT_REQUESTED],
 )
-def test_not_requested(actions: Any, requested: Any, words: str, path: str) -> None:
+def test_unencodable_step_requests_are_rejected_with_their_path(
+    actions: Any, requested: Any, words: str, path: str
+) -> None:
     with pytest.raises(EncodeError, match=words) as caught:
         d.encode_step_request(ACTOR, actions, requested)
     assert caught.value.path == (f"$.step.{path}" if path else "")
@@ -193,7 +195,9 @@ NOT_ANSWERED: list[tuple[str, dict[str, Any], Any, str, str]] = [
     ("observations", "requested", "words", "path"),
     [pytest.param(*row[1:], id=row[0]) for row in NOT_ANSWERED],
 )
-def test_not_answered(observations: Any, requested: Any, words: str, path: str) -> None:
+def test_unencodable_step_responses_are_rejected_with_their_path(
+    observations: Any, requested: Any, words: str, path: str
+) -> None:
     with pytest.raises(EncodeError, match=words) as caught:
         d.encode_step_response(OBSERVER, RUNNING, observations, requested)
     assert caught.value.path == f"$.step.{path or 'observations'}"
@@ -266,7 +270,7 @@ UNFIT: list[tuple[str, bytes, str, int]] = [
 @pytest.mark.parametrize(
     ("wire", "words", "uid"), [pytest.param(*row[1:], id=row[0]) for row in UNFIT]
 )
-def test_unfit(wire: bytes, words: str, uid: int) -> None:
+def test_actions_that_do_not_fit_their_spec_are_rejected(wire: bytes, words: str, uid: int) -> None:
     with pytest.raises(DecodeError) as caught:
         d.decode_step_request(ACTOR, wire)
     if words:

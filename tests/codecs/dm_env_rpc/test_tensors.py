@@ -251,7 +251,7 @@ def test_messages_that_are_equal_are_compressed() -> None:
     assert tensors.encode_tensor([ONE, TWO], try_compress=True) == any_tensor([ONE, TWO], (2,))
 
 
-def test_protobuf_messages_go_in_an_any() -> None:
+def test_protobuf_messages_are_packed_in_an_any() -> None:
     values = [struct_pb2.Value(string_value="foo"), struct_pb2.Value(number_value=2)]
     assert tensors.encode_tensor(values[0]) == reference(values[0])
     assert tensors.encode_tensor(values) == reference(values)
@@ -437,7 +437,7 @@ def test_a_buffer_that_does_not_stay() -> None:
         tensors.decode_tensor(Fickle(), copy=False)
 
 
-def test_a_copy_mode_that_is_none() -> None:
+def test_invalid_copy_modes_are_rejected() -> None:
     with pytest.raises(ValueError, match="must be"):
         tensors.decode_tensor(b"", copy="yes")
 

@@ -181,7 +181,7 @@ def test_fields_that_cannot_be_sent(field: tuple[str, str]) -> None:
 PSEUDO = (":method", ":scheme", ":path", ":authority")
 
 
-def test_fields_that_are_well() -> None:
+def test_malformed_header_fields_are_named() -> None:
     assert malformed([*REQUEST, ("te", "trailers"), ("a", "")], PSEUDO) == ""
     assert malformed(REQUEST[:3], PSEUDO) == ""
     assert malformed(REQUEST[:2], PSEUDO) == "missing :path"

@@ -240,7 +240,7 @@ def test_a_window_that_shrinks_below_nothing() -> None:
     assert len(joined(client.outgoing())) == 9 + 3
 
 
-def test_streams_take_turns() -> None:
+def test_streams_share_the_connection_in_turn() -> None:
     client = Peer(True)
     feed(client, Peer(False).first_words({http2.MAX_FRAME_SIZE: 2**24 - 1}))
     feed(client, http2.window_update(0, 2**30))
@@ -276,7 +276,7 @@ def test_frames_after_the_last_message_are_queued_behind_it() -> None:
     assert drained(client) == data(b"\0\x03abc") + data(b"", http2.END_STREAM)
 
 
-def test_a_dropped_stream_says_no_more() -> None:
+def test_dropped_stream_sends_no_more() -> None:
     client, ours = opened(True, settings={http2.INITIAL_WINDOW_SIZE: 3})
     client.message(ours, [b"abc"])
     client.drop(ours)

@@ -495,7 +495,7 @@ def test_a_bytearray_cannot_be_resized_while_a_view_lives() -> None:
     buffer.append(0)
 
 
-def test_nothing_is_kept_after_an_error() -> None:
+def test_failed_decoding_keeps_no_view() -> None:
     buffer = bytearray(msgpack.encode(BIG) + b"\x01")
     with pytest.raises(DecodeError, match="bytes after the end"):
         msgpack.decode(buffer, copy=False)

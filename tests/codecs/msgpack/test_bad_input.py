@@ -94,7 +94,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_lie_costs_no_memory(name: str) -> None:
+def test_false_sizes_allocate_no_memory(name: str) -> None:
     with pytest.raises((DecodeError, LimitExceeded)):
         msgpack.decode(BOMBS[name])
     tracemalloc.start()

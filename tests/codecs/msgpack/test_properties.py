@@ -64,7 +64,7 @@ def test_the_original_reads_and_writes_the_same(value: Any) -> None:
 
 
 @given(st.lists(arrays() | PLAIN, max_size=5))
-def test_arrays_go_through(value: list[Any]) -> None:
+def test_arrays_round_trip_through_the_library(value: list[Any]) -> None:
     same = [item for item in value if not (isinstance(item, np.ndarray) and item.dtype.kind == "m")]
     assert msgpack.encode(same) == msgpack_numpy.packb(same)
     for data in (msgpack.encode(value), msgpack.encode(same, arrays="msgpack_numpy")):

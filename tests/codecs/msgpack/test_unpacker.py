@@ -108,7 +108,9 @@ def test_invalid_byte_fails_again_at_each_call() -> None:
         (b"\xdb\x00\x10\x00\x00", Limits(string=1000), "string"),
     ],
 )
-def test_limits_hold_before_the_rest_has_come(data: bytes, limits: Limits, name: str) -> None:
+def test_limits_apply_before_the_message_is_complete(
+    data: bytes, limits: Limits, name: str
+) -> None:
     unpacker = _fed(Unpacker(limits=limits), b"\x01" + data)
     assert next(unpacker) == 1
     with pytest.raises(LimitExceeded) as caught:

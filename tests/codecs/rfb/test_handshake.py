@@ -59,7 +59,7 @@ def test_a_reason_that_is_not_utf8_is_latin1() -> None:
     assert handshake.encode_reason("é") == b"\0\0\0\2\xc3\xa9"
 
 
-def test_how_it_ended() -> None:
+def test_security_result_round_trips() -> None:
     for version, failure, data in (
         (NEW, None, b"\0\0\0\0"),
         (NEW, "no", b"\0\0\0\1\0\0\0\2no"),

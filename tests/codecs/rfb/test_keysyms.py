@@ -36,7 +36,7 @@ def test_unknown_keys_are_rejected(key: int | str) -> None:
         keysym(key)
 
 
-def test_every_name_leads_back_to_its_number() -> None:
+def test_every_name_maps_to_its_number() -> None:
     assert len(KEYSYMS) > 300
     for name, number in KEYSYMS.items():
         assert keysym(name) == number

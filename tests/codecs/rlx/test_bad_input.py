@@ -321,7 +321,7 @@ LIES = [
 
 
 @pytest.mark.parametrize("data", LIES)
-def test_a_lie_costs_no_memory(data: bytes) -> None:
+def test_false_sizes_allocate_no_memory(data: bytes) -> None:
     for images in ("array", "float32"):
         decoder = rlx.RLXDecoder(images=images, framed=data[:1] == b"9")
         with peak() as result, pytest.raises((DecodeError, LimitExceeded)):

@@ -216,7 +216,7 @@ def test_encode_into_needs_a_writable_contiguous_buffer(buffer: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 100])
-def test_large_arrays_go_by_reference(count: int) -> None:
+def test_large_arrays_are_encoded_by_reference(count: int) -> None:
     arrays = [array_of(LARGE + 8 * i, "f8") for i in range(count)]
     parts = rlx.encode_parts({"state": arrays, "small": array_of(10)})
     views = [part for part in parts if isinstance(part, memoryview)]
@@ -252,7 +252,7 @@ def test_parts_keep_the_arrays_alive() -> None:
 
 
 @pytest.mark.parametrize("call", ["encode", "encode_parts"])
-def test_nothing_is_kept_after_an_error(call: str) -> None:
+def test_failed_encoding_keeps_no_reference(call: str) -> None:
     arrays = [array_of(LARGE + i).copy() for i in range(20)]
     watched = [weakref.ref(array) for array in arrays]
     with pytest.raises(EncodeError):

@@ -95,7 +95,7 @@ FEEDS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def test_all_of_them_are_here() -> None:
+def test_all_vectors_are_present() -> None:
     assert len(CASES) == 147
     assert "a0cf280" in VECTORS["about"]
     kinds = str([case["message"] for case in VECTORS["cases"]])

@@ -139,7 +139,7 @@ def test_requests_that_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("line", [None, "Sec-WebSocket-Version: 8", "Sec-WebSocket-Version: 13, 8"])
-def test_other_versions(line: str | None) -> None:
+def test_other_websocket_versions_are_rejected(line: str | None) -> None:
     with pytest.raises(WrongVersion):
         read_request(head(changed("Sec-WebSocket-Version", line)))
 
@@ -259,7 +259,7 @@ def test_invalid_urls_are_rejected(url: str) -> None:
         lambda headers: write_response(401, headers=headers),
     ],
 )
-def test_nothing_is_smuggled_in(write: Callable[[Any], bytes], headers: Any) -> None:
+def test_header_injection_is_rejected(write: Callable[[Any], bytes], headers: Any) -> None:
     with pytest.raises(EncodeError):
         write(headers)
 
@@ -285,7 +285,7 @@ def test_credentials() -> None:
         basic_header("a:b", "c")
 
 
-def test_a_url_s_credentials_give_way_to_a_header() -> None:
+def test_header_overrides_the_credentials_of_a_url() -> None:
     target = parse_url("ws://a:b@c")
     assert b"Authorization: Basic YTpi\r\n" in write_request(target, KEY)
     wire = write_request(target, KEY, headers=[("authorization", "Bearer x")])

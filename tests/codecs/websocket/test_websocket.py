@@ -134,7 +134,7 @@ def test_masks_differ_and_are_drawn_again() -> None:
         ("binary", None, b"\x00\xff"),
     ],
 )
-def test_kinds(kind: Any, text: Any, binary: Any) -> None:
+def test_kind_of_an_endpoint_sets_the_type_of_messages(kind: Any, text: Any, binary: Any) -> None:
     framer = FrameDecoder(False, kind)
     wire = slow_frame(TEXT, "héllo".encode())
     assert framer.message(wire, len(wire)) == text

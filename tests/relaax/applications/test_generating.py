@@ -91,7 +91,7 @@ def test_a_copy_of_an_algorithm_is_one(tmp_path):
      ("dppo", "rllib:PPO"), ("policy-gradient", "algorithm:pg"),
      ("policy_gradient", "algorithm:pg"), ("chess", None)],
 )  # fmt: skip
-def test_algorithms_of_relaax_are_answered_with_a_way(tmp_path, name, similar):
+def test_algorithms_of_relaax_are_refused_with_the_remedy(tmp_path, name, similar):
     config = new(tmp_path / name) / "app.yaml"
     for call in (
         lambda: generate(algorithm=name, config=config),
@@ -106,7 +106,7 @@ def test_algorithms_of_relaax_are_answered_with_a_way(tmp_path, name, similar):
     assert not (tmp_path / "other").exists()
 
 
-def test_environments_of_relaax_are_made_or_answered_with_a_way(tmp_path):
+def test_environments_of_relaax_are_made_or_refused_with_the_remedy(tmp_path):
     made, theirs = (new(tmp_path / name, name) for name in ("gym", "openai-gym"))
     assert theirs.joinpath("app.yaml").read_text() == made.joinpath("app.yaml").read_text()
     assert files(theirs / "environment") == files(made / "environment")

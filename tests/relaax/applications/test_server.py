@@ -34,7 +34,7 @@ def app(tmp_path):
     return app
 
 
-def test_metrics_go_where_the_file_says(app, tmp_path, caplog):
+def test_metrics_are_written_to_the_configured_folder(app, tmp_path, caplog):
     pytest.importorskip("tensorboardX")
     caplog.set_level(logging.INFO)
     sink = make_metrics(
@@ -47,7 +47,7 @@ def test_metrics_go_where_the_file_says(app, tmp_path, caplog):
     assert re.findall(r"metric '(\w)' at", caplog.text) == ["a", "a"]
 
 
-def test_it_serves_the_algorithm(app, tmp_path):
+def test_server_of_an_application_serves_its_algorithm(app, tmp_path):
     application = app(
         f"relaax-rlx-server: {{bind: 'unix:{tmp_path}/rlx', max_connections: 1}}\n"
         "relaax-parameter-server: {checkpoint-dir: kept, checkpoints_to_keep: 2}\n"

@@ -66,7 +66,7 @@ def waiting(session: Any) -> int:
 
 
 @pytest.mark.parametrize("flags", [0, frames.END_STREAM])
-def test_messages_of_one_frame_come_a_few_at_a_time(flags: int) -> None:
+def test_messages_of_one_frame_are_delivered_in_batches(flags: int) -> None:
     raw, count = raw_server(), 500_000
     ((call, _),) = raw.say(begin(1))
     frame = memoryview(frames.frame(frames.DATA, flags, 1, message(b"") * count))
@@ -163,7 +163,7 @@ def flood_on(raw: Any, numbers: range) -> int:
     raise AssertionError("nobody minds")
 
 
-def test_calls_that_end_in_order_and_time_give_patience_back() -> None:
+def test_closed_calls_reset_the_flood_budget() -> None:
     raw = raw_server()
     raw.session.tick(0.0)
     for number in range(1, 2 * RESETS_ALLOWED + 200, 2):
@@ -269,7 +269,7 @@ def test_a_flood_that_must_be_answered(wire: bytes) -> None:
     assert told(raw) == "ENHANCE_YOUR_CALM"
 
 
-def test_windows_that_never_open_hold_no_more_than_so_many_answers() -> None:
+def test_replies_held_by_closed_windows_are_bounded() -> None:
     raw = raw_server(max_sent=100_000)
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     (first, _), (second, _) = raw.say(begin(1), begin(3))
@@ -289,7 +289,7 @@ def test_windows_that_never_open_hold_no_more_than_so_many_answers() -> None:
     assert raw.hear()[-1][3] == message(b"fine")
 
 
-def test_windows_that_never_open_hold_no_more_than_so_many_requests() -> None:
+def test_requests_held_by_closed_windows_are_bounded() -> None:
     session = GrpcClientSession(GrpcRawMessages(), METHOD, limits=Limits(unsent=50_000))
     raw = Raw(session)
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))

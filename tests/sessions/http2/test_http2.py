@@ -311,7 +311,7 @@ def test_server_cannot_open_a_stream() -> None:
 # Messages of HTTP (section 8.1).
 
 
-def test_an_answer_that_is_whole_is_kept_though_the_server_resets() -> None:
+def test_complete_reply_is_kept_despite_a_reset() -> None:
     """8.1: a client MUST NOT discard it for a RST_STREAM with NO_ERROR behind it."""
     raw = raw_client()
     assert raw.say(answer(ANSWER), data(message(b"whole"))) == [b"whole"]

@@ -237,7 +237,7 @@ def test_a_registration_is_repeated_with_a_lobby_request_beside_it() -> None:
 # -- who holds the slot --------------------------------------------------------------------------
 
 
-def test_a_slot_of_anothers_is_believed_when_seen_twice() -> None:
+def test_slot_of_another_client_counts_when_seen_twice() -> None:
     player = registering()
     player.now = 0.1
     assert player.hears(OTHERS)[1:] == []
@@ -471,7 +471,7 @@ def test_acting_agent_requests_a_lost_done_too() -> None:
 
 
 @pytest.mark.parametrize("text", [OPEN, HELD, OTHERS, "city:7;b=open,citizen,cpu,ready"])
-def test_a_run_that_is_over_is_noticed_in_the_lobby(text: str) -> None:
+def test_ended_run_is_detected_in_the_lobby(text: str) -> None:
     player = playing()
     player.waits(9.9)
     player.hears(text)

@@ -117,7 +117,7 @@ def test_never_more_than_the_burst_and_the_rate(
         assert taken <= 50 + rate * now + 1e-6
 
 
-def test_all_hosts_share_one_more(one: StrangersBudget) -> None:
+def test_buckets_of_all_hosts_share_a_total(one: StrangersBudget) -> None:
     assert one.take("a", 100, 0.0)
     for _ in range(100):
         assert not one.take("a", 100, 0.0)  # which costs the others nothing

@@ -343,7 +343,7 @@ lossy = pytest.mark.parametrize("loss", LOSSES)
 
 @lossy
 @pytest.mark.parametrize("players", [1, 3])
-def test_every_client_plays_to_the_end(loss: float, players: int) -> None:
+def test_every_client_plays_all_episodes(loss: float, players: int) -> None:
     played(Play(loss, players), 200 // players, 0.999)
 
 

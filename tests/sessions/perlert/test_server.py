@@ -247,7 +247,7 @@ def test_invalid_lobby_messages_are_dropped_and_counted(peer: Any, body: str, re
     assert server.city.lobby.not_ready == ["a", "b"]
 
 
-def test_the_last_action_is_used_until_a_new_one_is_received() -> None:
+def test_last_action_is_used_until_a_new_one_is_received() -> None:
     server = Server("a").play(a=ANN)
     assert server.city.actions() == {}  # "server instances can choose which action" until then
     server.rollout(ANN, "action=left")
@@ -520,7 +520,7 @@ def test_timestamps_never_decrease_between_runs() -> None:
 # --- forged addresses, floods ---
 
 
-def test_client_that_sends_nothing_after_the_start_gets_a_step_a_second_in_the_end() -> None:
+def test_silent_client_gets_one_step_a_second_at_last() -> None:
     server = Server("a b", unheard_timeout=2.0).play(a=ANN, b=EVE)
     counts = {ANN: [0] * 10, EVE: [0] * 10}
     for tick in range(300):

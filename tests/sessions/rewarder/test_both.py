@@ -227,7 +227,7 @@ class Stepper:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_an_agent_that_resets_when_it_likes(seed: int) -> None:
+def test_agent_may_reset_at_any_time(seed: int) -> None:
     world = World(seed)
     link = world.connect()
     environment = Environment(world, link)

@@ -219,7 +219,7 @@ def test_no_reply_in_time() -> None:
 
 
 @pytest.mark.parametrize("described", [False, True])
-def test_a_reset_that_was_given_up(described: bool) -> None:
+def test_abandoned_reset_is_not_answered(described: bool) -> None:
     agent = playing("1")
     reset = agent.reset()
     if described:

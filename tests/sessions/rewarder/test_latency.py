@@ -56,14 +56,14 @@ def test_the_offset_is_within_the_error(
 
 
 @pytest.mark.parametrize("runtime", [-0.1, 5.0, math.inf, math.nan])
-def test_a_runtime_that_cannot_be_true_is_none(runtime: float) -> None:
+def test_implausible_runtime_is_none(runtime: float) -> None:
     clocks = ClockOffset()
     trip(clocks, offset=3.0, there=0.1, back=0.1, told=runtime)
     assert best(clocks, 0.0) == (pytest.approx(3.0), pytest.approx(0.1))
 
 
 @pytest.mark.parametrize("replied", [math.inf, math.nan])
-def test_a_time_that_is_none_counts_not(replied: float) -> None:
+def test_invalid_times_do_not_count(replied: float) -> None:
     clocks = ClockOffset()
     clocks.add(now=0.0, received=0.0, elapsed=1.0, replied=replied)
     assert clocks.estimate(0.0) is None

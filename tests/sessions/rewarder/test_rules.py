@@ -27,7 +27,7 @@ def test_episodes_are_compared_number_by_number(one: list[int], other: list[int]
     assert (keys[0] == keys[1]) == (ours == theirs)
 
 
-def test_ten_is_after_nine() -> None:
+def test_episode_ids_are_ordered_as_numbers() -> None:
     assert episode_key("1.10", "") > episode_key("1.9", "") > episode_key("1.2", "")
     assert episode_key("10", "") > episode_key("9.5", "")
     assert episode_key("1", "") == episode_key("1.0", "") == episode_key("01.0.0", "")

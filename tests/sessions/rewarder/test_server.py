@@ -177,7 +177,7 @@ def test_first_client_to_send_is_active() -> None:
 
 
 @pytest.mark.parametrize("end", ["release", "close", "refuse", "broken"])
-def test_the_place_is_free_again(end: str) -> None:
+def test_ended_active_session_makes_room_for_the_next(end: str) -> None:
     served = Served()
     peer = active(served)
     if end == "release":

@@ -133,7 +133,7 @@ def test_texts_come_in_order() -> None:
 
 
 @patch.multiple(steps, TEXTS=3)
-def test_the_oldest_texts_give_way() -> None:
+def test_oldest_texts_are_dropped_over_the_limit() -> None:
     episodes = opened()
     for number in range(10):
         place(episodes, 1).add_text(str(number))

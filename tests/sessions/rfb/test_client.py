@@ -540,7 +540,7 @@ def test_each_new_size_is_requested_once() -> None:
 # Fence and ContinuousUpdates.
 
 
-def test_a_fence_is_answered_in_its_place() -> None:
+def test_fence_is_answered_in_order() -> None:
     talk = opened()
     assert not talk.session.fences
     with pytest.raises(LocalProtocolError, match="Fence"):

@@ -434,7 +434,7 @@ def test_viewers_of_the_same_encoding_share_it(desk: Desk) -> None:
     assert desk.screen.counts["encoded"] - before == 2 * 5
 
 
-def test_viewers_change_their_minds_as_often_as_they_like(desk: Desk) -> None:
+def test_viewers_may_change_their_options_at_any_time(desk: Desk) -> None:
     peer = Peer(desk).open()
     for i in range(60):
         desk.show(i)

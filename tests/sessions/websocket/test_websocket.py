@@ -168,7 +168,7 @@ def test_origins(origins: Any, origin: str | None, good: bool) -> None:
     assert said.startswith(b"HTTP/1.1 101 " if good else b"HTTP/1.1 403 ")
 
 
-def test_permission() -> None:
+def test_basic_authorization_checks_user_and_password() -> None:
     check = basic_authorization(
         lambda user, password: same_secret(user, "openai") & same_secret(password, "")
     )
@@ -290,7 +290,7 @@ def test_extensions_are_not_accepted() -> None:
 
 
 @pytest.mark.parametrize(("kind", "wrong"), [("text", b"binary"), ("binary", "text")])
-def test_the_other_kind_is_refused(kind: Any, wrong: Any) -> None:
+def test_message_of_the_other_kind_is_rejected(kind: Any, wrong: Any) -> None:
     server, client = opened(kind=kind)
     (wire,) = client.send(wrong)
     assert server.receive_whole(wire, len(wire)) is None
@@ -554,7 +554,7 @@ def test_times_are_positive(name: str, value: float) -> None:
     st.sampled_from(["any", "text", "binary"]),
     st.integers(1, 60),
 )
-def test_nothing_but_our_own_errors(frames_: Any, edits: Any, kind: Any, step: int) -> None:
+def test_any_frames_raise_only_our_errors(frames_: Any, edits: Any, kind: Any, step: int) -> None:
     server, _ = opened(kind=kind, limits=Limits(received=300))
     wire = bytearray()
     for first, fin, payload in frames_:

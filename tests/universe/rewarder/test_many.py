@@ -51,7 +51,7 @@ def run(factory: Factory, main: Any) -> Any:
 
 
 @loops
-def test_all_of_it_over_each_event_loop(serving: Serving, factory: Factory) -> None:
+def test_server_works_with_each_event_loop(serving: Serving, factory: Factory) -> None:
     """Reset, action, reward, text, observation, ping; from a thread, and from the loop itself."""
     box: list[RewarderServer] = []
 
@@ -117,7 +117,7 @@ class Numbers(RewarderClientSession):
 
 
 @loops
-def test_ten_thousand_rewards_while_clients_come_and_go(
+def test_rewards_are_counted_while_clients_connect_and_close(
     serving: Serving, wait_for: WaitFor, factory: Factory
 ) -> None:
     """Who is there sees each reward, in order: those that stay all, the others a range of them."""

@@ -29,7 +29,7 @@ def joined(serving: Serving) -> Callable[..., tuple[RewarderServer, RewarderClie
     return join
 
 
-def test_steps_and_thoughts(joined: Callable[..., Any], wait_for: WaitFor) -> None:
+def test_steps_work_with_pauses_between_them(joined: Callable[..., Any], wait_for: WaitFor) -> None:
     """Steps one after another, some with a pause before, in which the reader's thread reads."""
     box: list[RewarderServer] = []
     server, client = joined(on_action=lambda action: box[0].text(str(action.action[0][1])))
@@ -67,7 +67,9 @@ def test_take_returns_received_messages_without_waiting(
             client.take()
 
 
-def test_others_act_and_ask_while_one_waits(joined: Callable[..., Any], wait_for: WaitFor) -> None:
+def test_threads_act_and_ping_while_another_waits(
+    joined: Callable[..., Any], wait_for: WaitFor
+) -> None:
     box: list[RewarderServer] = []
     server, client = joined(
         on_action=lambda action: box[0].reward(1, True),

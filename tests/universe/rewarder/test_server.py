@@ -88,7 +88,9 @@ def test_pushed_messages_arrive_as_a_step(answering: Serving, join: Join) -> Non
     assert 0.04 < time.monotonic() - begun < 5
 
 
-def test_actions_go_the_other_way(answering: Serving, join: Join, wait_for: WaitFor) -> None:
+def test_actions_are_received_by_the_server(
+    answering: Serving, join: Join, wait_for: WaitFor
+) -> None:
     server = answering()
     client = join(server)
     client.reset()

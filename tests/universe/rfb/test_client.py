@@ -85,7 +85,7 @@ def test_the_server_ends() -> None:
     client.close()
 
 
-def test_nothing_is_known_before_it_is_connected() -> None:
+def test_unconnected_client_raises() -> None:
     client = RfbClient("127.0.0.1:1")
     for ask in (
         lambda: client.framebuffer,
@@ -102,7 +102,7 @@ def test_nothing_is_known_before_it_is_connected() -> None:
     client.close()
 
 
-def test_it_can_be_connected_again() -> None:
+def test_client_can_reconnect() -> None:
     display = Display(64, 48)
     with RfbServer(display, "127.0.0.1:0") as server:
         client = RfbClient(str(server.address))

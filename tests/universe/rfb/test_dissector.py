@@ -146,7 +146,7 @@ def test_pixels_that_cannot_be_read() -> None:
     assert (message.kind, "received" in message.error) == ("damaged", True)
 
 
-def test_after_a_gap_there_is_no_screen_until_it_is_whole() -> None:
+def test_screen_after_a_gap_is_missing_until_complete() -> None:
     dissector = RfbDissector()
     part = update(rectangle(Encoding.RAW, 1, 1, b"\1\2\3\0"))
     whole = update(rectangle(Encoding.RAW, 4, 2, bytes(32)))

@@ -51,7 +51,7 @@ def test_each_gradient_is_a_step() -> None:
     handle.close()
 
 
-def test_a_checkpoint_brings_all_back(tmp_path: Path) -> None:
+def test_checkpoint_restores_the_whole_state(tmp_path: Path) -> None:
     straight = open_parameter_server(algorithm())
     first = open_parameter_server(algorithm(), checkpoints=tmp_path)
     for handle in (straight, first):
