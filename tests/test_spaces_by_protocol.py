@@ -21,7 +21,7 @@ from pettingzoo import ParallelEnv
 
 import rlwire
 from rlwire.dm_env_rpc import Client
-from rlwire.dm_env_rpc.spaces import INFO, WHOLE, spaces_in
+from rlwire.dm_env_rpc.spaces import INFO, REQUEST_SPACES, spaces_in
 from rlwire.environments.infos import InfoCodec
 from rlwire.environments.pettingzoo import ParallelEnvironment
 from rlwire.errors import DecodeError, EncodeError
@@ -347,7 +347,7 @@ def test_a_step_without_an_info_has_no_observation_more() -> None:
     asked = ("observation", "reward", "discount")
     with (
         rlwire.serve(Informed, "dm-env-rpc://127.0.0.1:0") as server,
-        Client(server.url, metadata=[WHOLE]) as client,
+        Client(server.url, metadata=[REQUEST_SPACES]) as client,
     ):
         specs = client.join_world()
         told = [each.name for each in specs.observations.values() if each.name not in asked]

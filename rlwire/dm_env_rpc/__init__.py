@@ -14,10 +14,12 @@ Servers and clients need hpack, the extra ``grpc``.
 
 from __future__ import annotations
 
-from rlwire.dm_env_rpc.client import AsyncClient, Client, StatusError
-from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
+from rlwire.dm_env_rpc.client import AsyncClient, Client
+from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
 from rlwire.dm_env_rpc.properties import AsyncPropertiesExtension, Properties, PropertiesExtension
 from rlwire.dm_env_rpc.server import Server
+from rlwire.dm_env_rpc.status import StatusError
+from rlwire.dm_env_rpc.step_converter import Names
 from rlwire.dm_env_rpc.world import AgentEnvironment, World, WorldFactory
 from rlwire.transports.tls import ClientTLS, ServerTLS
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from rlwire.dm_env_rpc.client import AsyncClient, Client
 from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
-from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
+from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
 from rlwire.dm_env_rpc.options import OPTIONS as OPTIONS
 from rlwire.dm_env_rpc.server import Server
+from rlwire.dm_env_rpc.step_converter import Names
 from rlwire.dm_env_rpc.world import is_world
 from rlwire.environments.loading import load_environment
 from rlwire.registry import URL

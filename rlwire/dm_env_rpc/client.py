@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-import ssl
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Settings, Status, Step, StepResult
-from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
+from rlwire.dm_env_rpc.channel import (
+    METHOD,
+    authorization,
+    http2_context,
+    most_sent,
+    warn_of_plain_token,
+)
+from rlwire.dm_env_rpc.status import StatusError
+from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.registry import located
 from rlwire.sessions import dm_env_rpc, grpc
@@ -21,15 +27,11 @@ from rlwire.sessions.grpc import Metadata
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connecting import close_and_wait, retry
-from rlwire.transports.server import TLS
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import ClientSide, context_of
+from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
 logger = logging.getLogger(__name__)
-
-METHOD: Final = "/dm_env_rpc.v1.Environment/Process"
-"""The only method of the protocol's gRPC service."""
 
 KEEP_ALIVE: Final = {"ping_interval": 310.0}
 """In seconds. By default gRPC servers close connections with pings less than 300 s apart."""
@@ -37,63 +39,6 @@ KEEP_ALIVE: Final = {"ping_interval": 310.0}
 # Retried: the server may detect a lost connection later than the client. Until then the old agent
 # stays in the world.
 _PASSING = (Code.RESOURCE_EXHAUSTED, Code.FAILED_PRECONDITION, Code.UNAVAILABLE, Code.ABORTED)
-
-
-class StatusError(PeerError):
-    """The server replied to a request with an error status.
-
-    Worlds, agents, properties and extensions may raise it too: the client receives its code,
-    message and details.
-
-    Attributes:
-        code: a `Code`, or an int if the code is unknown.
-        message: the error text.
-        details: messages for programs.
-    """
-
-    def __init__(self, code: int, message: str, details: Iterable[codec.AnyMessage] = ()) -> None:
-        known = code in Code.__members__.values()
-        self.code: Code | int = Code(code) if known else code
-        self.message = message
-        self.details = tuple(details)
-        name = self.code.name if isinstance(self.code, Code) else str(code)
-        super().__init__(f"{message} ({name})" if message else name)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.code, self.message, self.details)
-
-    @classmethod
-    def of(cls, status: Status) -> StatusError:
-        """Return the error of a status message."""
-        return cls(status.code, status.message, status.details)
-
-
-def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:
-    context = context_of(tls)
-    if context is not None:
-        context.set_alpn_protocols(["h2"])
-    return context
-
-
-def authorization(token: str) -> tuple[str, str]:
-    if not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise ValueError("a token must be printable ASCII characters without spaces, at least one")
-    return "authorization", f"Bearer {token}"
-
-
-def warn_of_plain_token(where: Address) -> None:
-    """Warn if a token is sent over a network in plain text."""
-    if not where.loopback:
-        logger.warning("%s: the token is sent over the network without TLS", where)
-
-
-def most_sent(limits: Limits, max_sent: int | None) -> int:
-    """Return the maximum size of a sent message, by default that of a received one."""
-    if max_sent is None:
-        return min(limits.received, limits.message)
-    if isinstance(max_sent, bool) or not 0 < max_sent < 2**31:
-        raise ValueError(f"max_sent must be a positive int of less than 2**31, not {max_sent!r}")
-    return max_sent
 
 
 def _settings_of(settings: Mapping[str, Any] | None) -> Settings:

@@ -25,7 +25,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from rlwire.codecs.dm_env_rpc import AnyMessage, ProtoArray, decode_tensor, encode_tensor
-from rlwire.dm_env_rpc.client import KEEP_ALIVE, METHOD
+from rlwire.dm_env_rpc.channel import METHOD
+from rlwire.dm_env_rpc.client import KEEP_ALIVE
 from rlwire.errors import LimitExceeded, RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions import grpc as calls

@@ -22,17 +22,18 @@ import numpy as np
 
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Step, TensorSpec
-from rlwire.dm_env_rpc.client import Client, StatusError
+from rlwire.dm_env_rpc.client import Client
 from rlwire.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
 from rlwire.dm_env_rpc.spaces import (
     INFO,
+    REQUEST_SPACES,
     TRUNCATED,
-    WHOLE,
     Structure,
     reset_settings,
     spaces_in,
     structure_of,
 )
+from rlwire.dm_env_rpc.status import StatusError
 from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.infos import InfoCodec
 from rlwire.environments.trees import text_of
@@ -95,7 +96,7 @@ class DmEnvRpcEndpoint(Endpoint):
         reconnect: Backoff | None = None,
         **options: Any,
     ) -> None:
-        options["metadata"] = (*options.get("metadata", ()), WHOLE)
+        options["metadata"] = (*options.get("metadata", ()), REQUEST_SPACES)
         self.client = Client(address, copy=copy or None, **options)
         world = world or located("dm-env-rpc", address)[2]
         self._backoff = reconnect

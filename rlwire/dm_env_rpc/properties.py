@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.casting import cast
 from rlwire.codecs.msgpack import encode
-from rlwire.dm_env_rpc.client import StatusError
+from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.world import World
 from rlwire.environments.driver import Driven
 from rlwire.errors import EncodeError, RemoteProtocolError, quoted

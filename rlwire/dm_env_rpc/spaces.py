@@ -28,7 +28,7 @@ from rlwire.environments.trees import Leaf, Tree, tree_of
 from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
 from rlwire.limits import DEFAULT, Limits
 
-WHOLE = "rlwire-whole", "1"
+REQUEST_SPACES = "rlwire-whole", "1"
 """gRPC metadata of `rlwire.make`, which requests spaces and infos from an rlwire server."""
 
 INFO = "rlwire.info "

@@ -19,8 +19,7 @@ from rlwire.codecs.dm_env_rpc import (
     decode_step_response,
     encode_step_response,
 )
-from rlwire.dm_env_rpc import StatusError
-from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds, Names
+from rlwire.dm_env_rpc import EnvironmentWorlds, Names, StatusError
 from rlwire.errors import EncodeError
 from rlwire.sessions.dm_env_rpc import Code
 

@@ -12,7 +12,7 @@ from dm_env_rpc.v1 import dm_env_rpc_pb2
 
 from rlwire.codecs.dm_env_rpc import AnyMessage
 from rlwire.dm_env_rpc import Client, EnvironmentWorlds, Server, StatusError
-from rlwire.dm_env_rpc.client import METHOD
+from rlwire.dm_env_rpc.channel import METHOD
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
 

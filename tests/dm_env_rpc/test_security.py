@@ -11,8 +11,7 @@ import pytest
 import trustme
 
 from rlwire.dm_env_rpc import Client, ClientTLS, Server, ServerTLS, StatusError
-from rlwire.dm_env_rpc.client import authorization
-from rlwire.dm_env_rpc.server import authorized
+from rlwire.dm_env_rpc.channel import authorization, authorized
 from rlwire.errors import ConnectionClosed
 from rlwire.transports.sockets import Timeouts
 

@@ -23,7 +23,7 @@ from rlwire.codecs.dm_env_rpc import (
     make_spec,
 )
 from rlwire.dm_env_rpc import Client, EnvironmentWorlds, Server, StatusError
-from rlwire.dm_env_rpc.client import METHOD
+from rlwire.dm_env_rpc.channel import METHOD
 from rlwire.errors import ConnectionClosed, EncodeError
 from rlwire.sessions.dm_env_rpc import Code
 

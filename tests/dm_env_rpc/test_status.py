@@ -6,7 +6,7 @@ import pytest
 
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc import StatusError
-from rlwire.dm_env_rpc.world import report, status_of
+from rlwire.dm_env_rpc.status import report, status_of
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 
 

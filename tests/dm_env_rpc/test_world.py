@@ -26,8 +26,8 @@ from rlwire.codecs.dm_env_rpc.values import (
 )
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc import StatusError
-from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
-from rlwire.dm_env_rpc.server import DmEnvRpcService as Service
+from rlwire.dm_env_rpc.handler import DmEnvRpcHandler as Handler
+from rlwire.dm_env_rpc.world_registry import WorldRegistry
 from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, DmEnvRpcState
 from rlwire.transports.deferred import DeferredReply
 
@@ -94,7 +94,7 @@ class Table:
 
     def __init__(self, arena: Any = None) -> None:
         self.arena = Arena() if arena is None else arena
-        self.worlds = Service()
+        self.worlds = WorldRegistry()
         self.worlds.add(self.arena, "w")
 
     def handler(self, peer: str = "a peer") -> Handler:
@@ -365,8 +365,12 @@ class Rooms(RuleBasedStateMachine):
                 # All are told, but those who have asked for a reset themselves.
                 for number, state in enumerate(machine.states):
                     member = machine.handlers[number]._agent
-                    untold = member is not None and member.untold
-                    if state is DmEnvRpcState.RUNNING and number != machine.acting and not untold:
+                    missed_end = member is not None and member.missed_end
+                    if (
+                        state is DmEnvRpcState.RUNNING
+                        and number != machine.acting
+                        and not missed_end
+                    ):
                         assert machine.waiting[number][0] == "reset_world"
                 super().reset(settings)
 
@@ -453,7 +457,7 @@ class Rooms(RuleBasedStateMachine):
         ]
         for number, handler in enumerate(self.handlers):
             if number not in self.waiting and handler._agent is not None:
-                running = handler._agent.running or handler._agent.untold
+                running = handler._agent.running or handler._agent.missed_end
                 assert running is (self.states[number] is DmEnvRpcState.RUNNING)
         assert bool(room.resets) <= bool(active)
         assert bool(self.waiting) <= bool(room.resets)

@@ -28,8 +28,8 @@ from rlwire.codecs.dm_env_rpc import (
     TensorSpec,
 )
 from rlwire.dm_env_rpc import StatusError
-from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
-from rlwire.dm_env_rpc.server import DmEnvRpcService as Service
+from rlwire.dm_env_rpc.handler import DmEnvRpcHandler as Handler
+from rlwire.dm_env_rpc.world_registry import WorldRegistry
 from rlwire.sessions.dm_env_rpc import Code
 
 RUNNING = EnvironmentStateType.RUNNING
@@ -104,12 +104,12 @@ def made() -> Made:
 
 
 @pytest.fixture
-def worlds(made: Made) -> Service:
-    return Service(made)
+def worlds(made: Made) -> WorldRegistry:
+    return WorldRegistry(made)
 
 
 @pytest.fixture
-def handler(worlds: Service) -> Handler:
+def handler(worlds: WorldRegistry) -> Handler:
     return Handler(worlds, "10.1.2.3:99")
 
 
@@ -125,7 +125,7 @@ def create(handler: Handler, **settings: Any) -> str:
     return answer.world_name
 
 
-def test_each_connection_may_have_a_world_of_its_own(worlds: Service, made: Made) -> None:
+def test_each_connection_may_have_a_world_of_its_own(worlds: WorldRegistry, made: Made) -> None:
     handlers = [Handler(worlds), Handler(worlds)]
     for handler in handlers:
         assert isinstance(handler.answer(JoinWorldRequest()), JoinWorldResponse)
@@ -144,7 +144,7 @@ def test_each_connection_may_have_a_world_of_its_own(worlds: Service, made: Made
 
 
 def test_service_without_worlds_refuses_join_and_create() -> None:
-    given = Handler(Service())
+    given = Handler(WorldRegistry())
     assert code_of(given.answer(JoinWorldRequest(""))) is Code.UNIMPLEMENTED
     assert code_of(given.answer(CreateWorldRequest())) is Code.UNIMPLEMENTED
 
@@ -164,7 +164,7 @@ def test_unknown_worlds(handler: Handler) -> None:
     assert len(handler.answer(JoinWorldRequest("x" * 10000)).message) < 300
 
 
-def test_destroying_a_world_that_is_joined(worlds: Service, made: Made) -> None:
+def test_destroying_a_world_that_is_joined(worlds: WorldRegistry, made: Made) -> None:
     one, two, three = Handler(worlds), Handler(worlds), Handler(worlds)
     name = create(three)
     one.answer(JoinWorldRequest(name))
@@ -182,7 +182,7 @@ def test_destroying_a_world_that_is_joined(worlds: Service, made: Made) -> None:
 
 
 def test_refused_settings_leave_nothing_behind(
-    handler: Handler, worlds: Service, made: Made
+    handler: Handler, worlds: WorldRegistry, made: Made
 ) -> None:
     answer = handler.answer(CreateWorldRequest({"colour": 1}))
     assert answer == Status(Code.INVALID_ARGUMENT, "create_world: unknown settings: colour")
@@ -200,7 +200,7 @@ def test_a_factory_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     def factory(settings: dict[str, Any]) -> Maze:
         raise SystemExit("no licence")
 
-    worlds = Service(factory, max_worlds=1)
+    worlds = WorldRegistry(factory, max_worlds=1)
     handler = Handler(worlds, "10.1.2.3:99")
     for _ in range(3):  # no slot is lost
         answer = handler.answer(CreateWorldRequest())
@@ -209,7 +209,7 @@ def test_a_factory_that_fails(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_as_many_worlds_as_allowed(made: Made) -> None:
-    worlds = Service(made, max_worlds=2)
+    worlds = WorldRegistry(made, max_worlds=2)
     one, two = Handler(worlds), Handler(worlds)
     name = create(one)
     two.answer(JoinWorldRequest(""))
@@ -220,7 +220,7 @@ def test_as_many_worlds_as_allowed(made: Made) -> None:
     one.answer(DestroyWorldRequest(name))
     create(one)
     with pytest.raises(ValueError, match="max_worlds"):
-        Service(made, max_worlds=0)
+        WorldRegistry(made, max_worlds=0)
 
 
 def test_worlds_that_are_being_made_count(made: Made) -> None:
@@ -231,7 +231,7 @@ def test_worlds_that_are_being_made_count(made: Made) -> None:
         assert go_on.wait(10)
         return made(settings)
 
-    worlds = Service(slow, max_worlds=1)
+    worlds = WorldRegistry(slow, max_worlds=1)
     names: list[str] = []
     thread = threading.Thread(target=lambda: names.append(worlds.create({})))
     thread.start()
@@ -244,7 +244,7 @@ def test_worlds_that_are_being_made_count(made: Made) -> None:
     assert worlds.names == names
 
 
-def test_a_server_that_closes(worlds: Service, made: Made) -> None:
+def test_a_server_that_closes(worlds: WorldRegistry, made: Made) -> None:
     handler = Handler(worlds)
     create(handler)
     handler.answer(JoinWorldRequest(""))
@@ -259,14 +259,14 @@ def test_a_server_that_closes(worlds: Service, made: Made) -> None:
 
 
 def test_a_server_that_closes_while_a_world_is_made(made: Made) -> None:
-    worlds: Service
+    worlds: WorldRegistry
 
     def factory(settings: dict[str, Any]) -> Maze:
         worlds.close()
-        worlds.begin()  # the server is started again
+        worlds.open()  # the server is started again
         return made(settings)
 
-    worlds = Service(factory)
+    worlds = WorldRegistry(factory)
     assert code_of(Handler(worlds).answer(CreateWorldRequest())) is Code.UNAVAILABLE
     assert made[0].log == ["close"]
     assert len(worlds) == 0
@@ -274,7 +274,7 @@ def test_a_server_that_closes_while_a_world_is_made(made: Made) -> None:
 
 def test_abandoned_worlds_are_kept_or_not(made: Made) -> None:
     for keep in (True, False):
-        worlds = Service(made, keep_abandoned=keep)
+        worlds = WorldRegistry(made, keep_abandoned=keep)
         creator, agent = Handler(worlds), Handler(worlds)
         used, unused = create(creator), create(creator)
         agent.answer(JoinWorldRequest(used))
@@ -285,14 +285,14 @@ def test_abandoned_worlds_are_kept_or_not(made: Made) -> None:
 
 
 def test_a_connection_that_ends_while_its_request_is_carried_out(made: Made) -> None:
-    worlds: Service
+    worlds: WorldRegistry
     handler: Handler
 
     def factory(settings: dict[str, Any]) -> Maze:
         handler.close()
         return made(settings)
 
-    worlds = Service(factory, keep_abandoned=False)
+    worlds = WorldRegistry(factory, keep_abandoned=False)
     for request in (CreateWorldRequest(), JoinWorldRequest("")):
         handler = Handler(worlds)
         handler.answer(request)
@@ -302,7 +302,7 @@ def test_a_connection_that_ends_while_its_request_is_carried_out(made: Made) -> 
 
 
 def test_closing_never_raises(
-    handler: Handler, worlds: Service, caplog: pytest.LogCaptureFixture
+    handler: Handler, worlds: WorldRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = create(handler, sticky=1)
     handler.answer(JoinWorldRequest(name, {"sticky": 1}))
@@ -341,7 +341,7 @@ def test_extensions(made: Made) -> None:
             raise StatusError(Code.PERMISSION_DENIED, "read only")
         return AnyMessage("type.googleapis.com/test.Echoed", request.value)
 
-    handler = Handler(Service(made, extensions={ECHO: echo}))
+    handler = Handler(WorldRegistry(made, extensions={ECHO: echo}))
     assert handler.answer(AnyMessage(ECHO, b"hi")).value == b"hi"
     # Only what follows the last slash names the type.
     assert handler.answer(AnyMessage("example.org/types/test.Echo", b"ho")).value == b"ho"
@@ -354,4 +354,4 @@ def test_extensions(made: Made) -> None:
     assert code_of(unknown) is Code.UNIMPLEMENTED
     assert "test.Other" in unknown.message
     assert "known: test.Echo" in unknown.message
-    assert "known: none" in Handler(Service()).answer(AnyMessage(ECHO)).message
+    assert "known: none" in Handler(WorldRegistry()).answer(AnyMessage(ECHO)).message

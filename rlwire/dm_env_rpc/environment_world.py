@@ -1,0 +1,356 @@
+"""`EnvironmentWorld`: a world of one environment, for one agent or for several that share it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rlwire.codecs.dm_env_rpc import Settings, StepResult
+from rlwire.codecs.grpc import Code
+from rlwire.dm_env_rpc.environment_factory import EnvironmentFactory, ResetArguments, invalid, named
+from rlwire.dm_env_rpc.properties import Properties, pictures_of
+from rlwire.dm_env_rpc.status import StatusError
+from rlwire.dm_env_rpc.step_converter import ConverterOptions, StepConverter
+from rlwire.environments.driver import Driven, driver_of
+from rlwire.environments.infos import InfoCodec
+from rlwire.environments.trees import tree_of
+from rlwire.errors import on_error, quoted
+from rlwire.limits import DEFAULT
+from rlwire.transports.deferred import DeferredReply
+
+
+class EnvironmentWorld:
+    """A `World` of one environment, with its agents by name: ``""``, or those that share it.
+
+    Attributes:
+        reset_arguments: those of the next reset of the environment.
+        failed: whether the environment of a single agent has raised.
+        pictures: properties for `rlwire.make`.
+    """
+
+    def __init__(
+        self, factory: EnvironmentFactory, options: ConverterOptions, settings: Settings
+    ) -> None:
+        self.factory = factory
+        self.converter_options = options
+        self.agents: dict[str, EnvironmentAgent] = {}
+        self.failed = False
+        self.pictures: Properties | None = None
+        self._driven: Driven | None = None
+        self._made_with: Settings = {}
+        self._ready: deque[tuple[DeferredReply, StepResult | BaseException]] = deque()
+        self._settings, self._arguments = factory.split_settings(settings, creating=True)
+        self.reset_arguments = self._arguments
+        self._open({})
+        with on_error(self.close):
+            self._split(settings)  # rejects a seed that has no effect
+
+    @property
+    def shared(self) -> bool:
+        return "" not in self.agents
+
+    @property
+    def accepts(self) -> frozenset[str]:
+        return self.factory.accepts | ({"agent"} if self.shared else frozenset())
+
+    @property
+    def properties(self) -> Properties | None:
+        environment = None if self._driven is None else self._driven.environment
+        found = getattr(getattr(environment, "unwrapped", environment), "properties", None)
+        return found if isinstance(found, Properties) else None
+
+    def join(self, settings: Settings) -> EnvironmentAgent:
+        if self._driven is None:
+            self._open({})
+        own = dict(settings)
+        wanted = own.pop("agent", None) if self.shared else None
+        if wanted is not None and str(wanted) not in self.agents:
+            raise invalid(
+                f"there is no agent {quoted(str(wanted))}; there are {', '.join(self.agents)}"
+            )
+        own, arguments = self._split_own(own)
+        free = [name for name, agent in self.agents.items() if not agent.joined]
+        if not free or (wanted is not None and str(wanted) not in free):
+            which = f"agent {quoted(str(wanted))} is not free" if free else "no agent is free"
+            raise StatusError(
+                Code.RESOURCE_EXHAUSTED,
+                f"{which}; agents in this world: {len(self.agents)}, free: {len(free)}",
+            )
+        self._open(own)
+        before = self.reset_arguments if self.shared else self._arguments
+        self.reset_arguments = {**before, **arguments}
+        agent = self.agents[free[0] if wanted is None else str(wanted)]
+        agent.join(own)
+        return agent
+
+    def reset(self, settings: Settings) -> None:
+        """Change the settings; `reset` of each agent is called next."""
+        changed, self._arguments = self._split_own(settings)
+        self._settings = {**self._settings, **changed}
+        self.reset_arguments = {**self.reset_arguments, **self._arguments}
+        self.interrupt()
+
+    def reset_agent(self, own: Settings, settings: Settings) -> Settings:
+        """Change an agent's settings, which `own` are; return all that it has now."""
+        changed, arguments = self._split_own(settings)
+        own = {**own, **changed}
+        self._open(own)
+        self.reset_arguments = {**self.reset_arguments, **arguments}
+        return own
+
+    def close(self) -> None:
+        """Close the environment; an agent that joins later gets a new one."""
+        driven, self._driven = self._driven, None
+        if driven is not None:
+            self.factory.close(driven)
+
+    def settle(self) -> None:
+        """Set the deferred replies that have results."""
+        while self._ready:
+            try:
+                reply, result = self._ready.popleft()
+            except IndexError:  # another thread was faster
+                return
+            if isinstance(result, BaseException):
+                reply.fail(result)
+            else:
+                reply.set(result)
+
+    def _split(self, settings: Settings) -> tuple[Settings, ResetArguments]:
+        accepts_seed = self._driven is None or self._driven.accepts_seed
+        return self.factory.split_settings(settings, accepts_seed)
+
+    def _split_own(self, settings: Settings) -> tuple[Settings, ResetArguments]:
+        made_with, arguments = self._split(settings)
+        if made_with and self.shared:
+            raise invalid(
+                f"{named(list(made_with))} not accepted: agents share the environment; only "
+                f"create_world sets it"
+            )
+        return made_with, arguments
+
+    def _open(self, own: Settings) -> None:
+        """Make an environment with the world's and an agent's settings, if they have changed.
+
+        The previous one is closed afterwards.
+        """
+        wanted, old = {**self._settings, **own}, self._driven
+        if old is not None and _same(wanted, self._made_with):
+            return
+        environment = self.factory.make(wanted)
+        with on_error(lambda: self.factory.close(environment)):
+            driven = driver_of(environment)
+            if driven.agents:
+                self.agents = {str(key): SharingAgent(self, driven, key) for key in driven.agents}
+            elif self.agents:
+                self.agents[""].use(driven)
+            else:
+                self.agents[""] = EnvironmentAgent(self, driven)
+            self.pictures = pictures_of(driven)
+        self._driven, self._made_with = driven, wanted
+        if old is not None:
+            self.factory.close(old)
+
+    # Agents that share the environment: an episode begins, and steps, when all have asked for it.
+
+    def queue_reply(self, agent: SharingAgent, result: StepResult | BaseException) -> None:
+        reply, agent.reply = agent.reply, None
+        assert reply is not None
+        self._ready.append((reply, result))
+
+    def begin_if_all_wait(self) -> None:
+        sharing = self._sharing()
+        if any(agent.playing or agent.reply is None for agent in sharing):
+            return
+        arguments, self.reset_arguments = self.reset_arguments, {}
+
+        def reset(driven: Driven) -> None:
+            observations, infos = driven.reset(**arguments)
+            for agent in sharing:  # others may join the episode later
+                if agent.key in observations:
+                    agent.enter(observations[agent.key], infos.get(agent.key) or {})
+
+        self._call(sharing, reset)
+
+    def step_if_all_wait(self) -> None:
+        acting = [agent for agent in self._sharing() if agent.playing]
+        if any(agent.reply is None for agent in acting):
+            return
+
+        def step(driven: Driven) -> None:
+            by_key = {
+                agent.key: agent.action if agent in acting else agent.default_action()
+                for agent in self._sharing()
+            }
+            for key, result in driven.step(by_key).items():
+                agent: Any = self.agents[str(key)]
+                if agent in acting:
+                    agent.stepped(*result)
+                elif agent.reply is not None:
+                    agent.enter(result[0], result[4])
+
+        self._call(acting, step)
+
+    def interrupt(self) -> None:
+        """End the episode: waiting agents receive INTERRUPTED now, others at their next step."""
+        for agent in self._sharing():
+            if agent.playing and agent.reply is not None:
+                self.queue_reply(agent, agent.interrupted())
+            agent.playing = False
+
+    def _sharing(self) -> list[SharingAgent]:
+        return [agent for agent in self.agents.values() if isinstance(agent, SharingAgent)]
+
+    def _call(self, waiting: list[SharingAgent], call: Callable[[Driven], None]) -> None:
+        """Call the environment; an exception fails the steps of all waiting agents."""
+        assert self._driven is not None
+        try:
+            call(self._driven)
+        except BaseException as error:
+            for agent in waiting:
+                if agent.reply is not None:
+                    self.queue_reply(agent, error)
+            self.interrupt()
+
+
+def _same(one: Settings, other: Settings) -> bool:
+    return one.keys() == other.keys() and all(
+        np.array_equal(value, other[name]) for name, value in one.items()
+    )
+
+
+class EnvironmentAgent:
+    """An `AgentEnvironment`: the only agent of an environment.
+
+    Attributes:
+        joined: whether a connection has it.
+    """
+
+    def __init__(self, world: EnvironmentWorld, driven: Driven) -> None:
+        self.world = world
+        self.joined = False
+        self._own: Settings = {}
+        self._info_codec: InfoCodec | None = None
+        self.use(driven)
+
+    def use(self, driven: Driven) -> None:
+        """Use this environment from now on, and convert its spaces."""
+        self.driven = driven
+        self.converter = StepConverter(driven, self.world.converter_options)
+        self._describe(self._info_codec)
+
+    def send_spaces(self, info_size: int) -> None:
+        """Add the spaces to `specs`, and infos to results: the client is `rlwire.make`."""
+        self._describe(InfoCodec(replace(DEFAULT, message=info_size)))
+
+    def _describe(self, info_codec: InfoCodec | None) -> None:
+        self._info_codec, self.specs = info_codec, self.converter.describe(info_codec)
+
+    def join(self, own: Settings) -> None:
+        self.joined, self._own = True, own
+        self._describe(None)
+
+    def reset(self, settings: Settings) -> None:
+        """Change the settings; makes a new environment if they differ."""
+        self._own = self.world.reset_agent(self._own, settings)
+
+    def begin(self) -> StepResult | DeferredReply:
+        world = self.world
+        arguments, world.reset_arguments = world.reset_arguments, {}
+        try:
+            return self.converter.first(*self.driven.reset(**arguments))
+        except BaseException:
+            world.failed = True
+            raise
+
+    def step(self, actions: dict[str, Any]) -> StepResult | DeferredReply:
+        action = self.converter.action(actions)
+        try:
+            return self.converter.stepped(*self.driven.step(action))
+        except BaseException:
+            self.world.failed = True
+            raise
+
+    def close(self) -> None:
+        """Keep the environment for the next agent, unless it has failed."""
+        self.joined = False
+        world = self.world
+        if world.failed and not world.factory.single:
+            world.close()
+        world.failed = False
+
+
+class SharingAgent(EnvironmentAgent):
+    """An agent of an environment that others share; only the world steps it.
+
+    Attributes:
+        key: the environment's name for it.
+        playing: whether it is in the current episode.
+        action: its action in the next step.
+        reply: pending, of a step or of the start of an episode.
+    """
+
+    def __init__(self, world: EnvironmentWorld, driven: Driven, key: Any) -> None:
+        own = copy(driven)
+        own.name = f"{driven.name}, agent {key}"
+        own.observation_space = driven.observation_space[key]
+        own.action_space = driven.action_space[key]
+        super().__init__(world, own)
+        self.key = key
+        self.playing = False
+        self.action: Any = None
+        self.reply: DeferredReply | None = None
+        self._last: Any = None  # observation
+
+    def default_action(self) -> Any:
+        return tree_of(self.driven.action_space, f"the action of {self.key}", "").default_value()
+
+    def interrupted(self) -> StepResult:
+        return self.converter.interrupted(self._last)
+
+    def enter(self, observation: Any, info: Mapping[str, Any]) -> None:
+        self.playing, self._last = True, observation
+        self.world.queue_reply(self, self.converter.first(observation, info))
+
+    def stepped(
+        self, observation: Any, reward: Any, terminated: Any, truncated: Any, info: Any
+    ) -> None:
+        self.playing, self._last = not (terminated or truncated), observation
+        result = self.converter.stepped(observation, reward, terminated, truncated, info)
+        self.world.queue_reply(self, result)
+
+    def reset(self, settings: Settings) -> None:
+        super().reset(settings)
+        self._end_episode()
+
+    def begin(self) -> DeferredReply:
+        self._end_episode()
+        reply = self.reply = DeferredReply()
+        self.world.begin_if_all_wait()
+        return reply
+
+    def step(self, actions: dict[str, Any]) -> DeferredReply | StepResult:
+        if not self.playing:
+            return self.interrupted()
+        self.action = self.converter.action(actions)
+        reply = self.reply = DeferredReply()
+        self.world.step_if_all_wait()
+        return reply
+
+    def close(self) -> None:
+        self.joined = False
+        if self.reply is not None:
+            left = StatusError(Code.ABORTED, "the agent has left the world")
+            self.world.queue_reply(self, left)
+        self._end_episode()
+
+    def _end_episode(self) -> None:
+        """Leave the episode, if any, and interrupt it for the others."""
+        if self.playing:
+            self.playing = False
+            self.world.interrupt()

@@ -1,0 +1,328 @@
+"""`ServedWorld`: a world with its agents, whose steps and resets it brings into an order.
+
+``reset_world`` waits until each other agent in state RUNNING has received INTERRUPTED as the result
+of a step, has ended its sequence otherwise, or has left. Steps of agents in other states wait for
+the reset. A reset does not wait for agents that have requested one; several resets run one after
+the other. An agent that never steps again delays a reset until it leaves, as in the reference.
+
+A client may miss the end of its sequence: the result of the last step could not be sent, or another
+agent's reset ended the sequence before the client's own reset failed. The next step then returns
+INTERRUPTED, with the observations of a first step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from rlwire.codecs import dm_env_rpc as codec
+from rlwire.codecs.dm_env_rpc import EnvironmentStateType, Settings, Status, Step, StepResult
+from rlwire.codecs.grpc import Code
+from rlwire.dm_env_rpc.status import StatusError, report
+from rlwire.dm_env_rpc.world import AgentEnvironment, Reply, World
+from rlwire.transports.deferred import DeferredReply
+from rlwire.transports.rate_limited_log import Log
+
+RUNNING, INTERRUPTED = EnvironmentStateType.RUNNING, EnvironmentStateType.INTERRUPTED
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class ServedAgent:
+    """An agent of a world, and the state of its sequence, which the world's `lock` guards."""
+
+    served: ServedWorld
+    environment: AgentEnvironment
+    peer: object  # the client, for the log
+    running: bool = False  # whether the sequence is RUNNING
+    missed_end: bool = False  # whether the client missed the end of the sequence
+    was_running: bool = False  # whether it was RUNNING for the client before its last request
+    stepping: bool = False  # whether a step is in progress
+    waiting: bool = False  # whether that step waits for other agents
+    left: bool = False
+
+    def step(self, event: Step) -> StepResult | DeferredReply:
+        agent = self.environment
+        with self.served.call_lock:
+            self._check()
+            request = getattr(agent, "request", None)
+            if request is not None:
+                request(event.requested_observations)
+            result = agent.step(event.actions) if self.running else agent.begin()
+        if not isinstance(result, (StepResult, DeferredReply)):
+            raise TypeError(
+                f"{type(agent).__name__} must return a StepResult, not a {type(result).__name__}"
+            )
+        return result
+
+    def reset(self, settings: Settings) -> None:
+        with self.served.call_lock:
+            self._check()
+            self.environment.reset(settings)
+
+    def close(self) -> None:
+        with self.served.call_lock:
+            if not self.left:
+                self.left = True
+                try:
+                    self.environment.close()
+                except BaseException as error:
+                    report(self.served.log, self.peer, "the agent's close()", error)
+
+    def _check(self) -> None:
+        if self.left:
+            raise StatusError(Code.ABORTED, "the agent is no longer in the world")
+
+
+@dataclasses.dataclass(slots=True)
+class _Reset:
+    settings: Settings
+    caller: ServedAgent | None
+    peer: object
+    was_running: bool
+    reply: DeferredReply = dataclasses.field(default_factory=DeferredReply)
+
+
+class ServedWorld:
+    """A world with its agents, pending resets and held steps.
+
+    `lock` guards the fields and is held briefly, `call_lock` guards the user's world. `call_lock`
+    is never acquired under `lock`, and neither is held while a deferred reply is set.
+    """
+
+    def __init__(self, name: str, world: World, log: Log, destroy_when_empty: bool = False) -> None:
+        self.log = log
+        self.name = name
+        self.world = world
+        self._settle: Callable[[], None] = getattr(world, "settle", lambda: None)
+        self.lock = threading.Lock()
+        self.call_lock = threading.RLock()
+        self.destroy_when_empty = destroy_when_empty
+        self.agents: dict[ServedAgent, None] = {}
+        self.joining = 0
+        self.resets: deque[_Reset] = deque()
+        self.resetting = False
+        self.held: dict[ServedAgent, tuple[Step, DeferredReply]] = {}
+        self.closed = False
+
+    def __str__(self) -> str:
+        return f"world {self.name!r}" if self.name else "the world without a name"
+
+    def _destroyed(self) -> StatusError:
+        return StatusError(Code.NOT_FOUND, f"{self} was destroyed")
+
+    def _check(self) -> None:
+        if self.closed:
+            raise self._destroyed()
+
+    def join(self, settings: Settings, peer: object) -> ServedAgent:
+        with self.lock:
+            self._check()
+            self.joining += 1
+        with self.call_lock:
+            try:
+                agent = ServedAgent(self, self.world.join(settings), peer)
+            except BaseException:
+                with self.lock:
+                    self.joining -= 1
+                raise
+            with self.lock:
+                self.joining -= 1
+                if not self.closed:
+                    self.agents[agent] = None
+                    return agent
+            # Destroyed meanwhile: `shut` missed this agent; `close_world` waits for the lock.
+            agent.close()
+        raise self._destroyed()
+
+    def step(self, agent: ServedAgent, event: Step) -> Reply:
+        """Carry out an agent's step, or hold it until pending resets are done."""
+        with self.lock:
+            if self.resets and not agent.running:
+                reply = DeferredReply()
+                self.held[agent] = event, reply
+                return reply
+            agent.stepping = True
+        return self._step(agent, event)
+
+    def reset(self, agent: ServedAgent, settings: Settings) -> None:
+        """End one agent's sequence; does nothing without a sequence and settings."""
+        if agent.running or settings:
+            agent.reset(settings)
+        with self.lock:
+            agent.was_running = agent.running or agent.missed_end
+            agent.running = agent.missed_end = False
+        self._settle()
+        self.advance()
+
+    def reset_world(self, settings: Settings, caller: ServedAgent | None, peer: object) -> Reply:
+        """Reset the world, at once or after its other agents have received INTERRUPTED."""
+        was_running = caller is not None and (caller.running or caller.missed_end)
+        reset = _Reset(settings, caller, peer, was_running)
+        with self.lock:
+            self._check()
+            self.resets.append(reset)
+        self.advance()
+        return reset.reply.result() if reset.reply.done() else reset.reply
+
+    def leave(self, agent: ServedAgent) -> None:
+        with self.lock:
+            self.agents.pop(agent, None)
+            held = self.held.pop(agent, None)
+        agent.close()
+        self._settle()
+        self.advance()
+        if held is not None:
+            held[1].set(Status(Code.ABORTED, "step: the agent has left the world"))
+
+    def undo(self, agent: ServedAgent) -> None:
+        """Record that the reply to an agent's last step or reset was not sent."""
+        with self.lock:
+            agent.running = agent.running and agent.was_running
+            agent.missed_end = agent.was_running and not agent.running
+        self.advance()
+
+    def advance(self) -> None:
+        """Carry out the pending resets, unless one must wait for an agent."""
+        while True:
+            with self.lock:
+                callers = {reset.caller for reset in self.resets}
+                if (
+                    not self.resets
+                    or self.resetting  # by another thread, which checks again
+                    or any(
+                        (agent.running or agent.stepping)
+                        and not agent.waiting
+                        and agent not in callers
+                        for agent in self.agents
+                    )
+                ):
+                    return
+                self.resetting = True
+                reset = self.resets[0]
+                agents = list(self.agents)
+            reply = self._reset(reset, agents, callers)
+            self._settle()
+            released: dict[ServedAgent, tuple[Step, DeferredReply]] = {}
+            with self.lock:
+                self.resetting = False
+                if reset.caller is not None:
+                    # Another agent's reset may have ended its sequence before its own failed.
+                    failed = isinstance(reply, Status)
+                    ended = reset.was_running and not reset.caller.running
+                    reset.caller.missed_end = failed and ended
+                answered = not self.resets or self.resets[0] is not reset  # by `shut`
+                if not answered:
+                    self.resets.popleft()
+                if not self.resets:
+                    released, self.held = self.held, {}
+                    for agent in released:
+                        agent.stepping = True
+            if not answered:
+                reset.reply.set(reply)
+            for agent, held in released.items():
+                self._release(agent, *held)
+
+    def shut(self, only_if_empty: bool) -> int:
+        """Reject joins and remove all agents; or, if `only_if_empty`, return their number."""
+        with self.lock:
+            self._check()
+            count = len(self.agents) + self.joining
+            if count and only_if_empty:
+                return count
+            self.closed = True
+            agents = list(self.agents)
+            replies = [reset.reply for reset in self.resets]
+            replies += [reply for _, reply in self.held.values()]
+            self.agents.clear()
+            self.resets.clear()
+            self.held.clear()
+        for reply in replies:
+            reply.set(Status(Code.UNAVAILABLE, f"{self} was destroyed"))
+        for agent in agents:
+            agent.close()
+        self._settle()
+        return 0
+
+    def close_world(self) -> None:
+        try:
+            with self.call_lock:
+                self.world.close()
+        except BaseException as error:
+            report(self.log, self, "the world's close()", error)
+
+    def _step(self, agent: ServedAgent, event: Step) -> Reply:
+        try:
+            result = agent.step(event)
+        except BaseException:
+            self._stepped(agent)
+            self._settle()
+            raise
+        if isinstance(result, StepResult):
+            return self._stepped(agent, result)
+        reply = DeferredReply()
+        with self.lock:
+            agent.waiting = True
+        result.add_done_callback(functools.partial(self._step_done, agent, reply))
+        self._settle()
+        self.advance()  # a reset requested meanwhile does not wait for this step
+        return reply.result() if reply.done() else reply
+
+    def _step_done(self, agent: ServedAgent, reply: DeferredReply, result: DeferredReply) -> None:
+        try:
+            reply.set(self._stepped(agent, result.result()))
+        except BaseException as error:
+            self._stepped(agent)
+            reply.set(report(self.log, agent.peer, "step", error))
+
+    def _stepped(self, agent: ServedAgent, result: StepResult | None = None) -> StepResult:
+        """Record a step's result (None: it failed) and return the reply."""
+        with self.lock:
+            agent.stepping = agent.waiting = False
+            resets = bool(self.resets)
+            if result is not None:
+                ends = agent.missed_end or (resets and agent.running)
+                if ends and result.state == RUNNING:
+                    result = dataclasses.replace(result, state=INTERRUPTED)
+                agent.was_running = agent.running or agent.missed_end
+                agent.running = result.state == RUNNING
+                agent.missed_end = False
+        if resets:
+            self.advance()
+        return result  # type: ignore[return-value]
+
+    def _release(self, agent: ServedAgent, event: Step, held: DeferredReply) -> None:
+        try:
+            reply = self._step(agent, event)
+        except BaseException as error:
+            reply = report(self.log, agent.peer, "step", error)
+        if isinstance(reply, DeferredReply):
+            reply.add_done_callback(lambda late: held.set(late.result()))
+        else:
+            held.set(reply)
+
+    def _reset(
+        self, reset: _Reset, agents: list[ServedAgent], callers: set[ServedAgent | None]
+    ) -> codec.ResetWorldResponse | Status:
+        reply: codec.ResetWorldResponse | Status = codec.ResetWorldResponse()
+        try:
+            with self.call_lock:
+                self.world.reset(reset.settings)
+        except BaseException as error:
+            reply = report(self.log, reset.peer, "reset_world", error)
+            # The callers' sequences continue; the others' clients have received INTERRUPTED.
+            agents = [agent for agent in agents if agent not in callers]
+        for agent in agents:
+            try:
+                agent.reset({})
+            except BaseException as error:
+                with self.lock:
+                    left = agent not in self.agents
+                if not left:
+                    what = f"reset_world, the agent of {agent.peer}"
+                    reply = report(self.log, reset.peer, what, error)
+            with self.lock:
+                agent.running = False
+        return reply

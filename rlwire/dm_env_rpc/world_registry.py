@@ -1,0 +1,208 @@
+"""`WorldRegistry`: the worlds of a server by name."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+
+from rlwire.codecs.dm_env_rpc import Settings
+from rlwire.codecs.grpc import Code
+from rlwire.dm_env_rpc.served_world import ServedAgent, ServedWorld
+from rlwire.dm_env_rpc.status import StatusError
+from rlwire.dm_env_rpc.world import Extension, World, WorldFactory
+from rlwire.errors import on_error, quoted
+from rlwire.transports.rate_limited_log import RateLimitedLog
+from rlwire.transports.threads import run_in_thread
+
+logger = logging.getLogger(__name__)
+
+
+class WorldRegistry:
+    """Worlds by name; thread-safe.
+
+    Args:
+        factory: makes worlds; None if clients cannot create worlds. Joining the name ``""``, if no
+            world has it, creates a world without settings, which is destroyed when its agent
+            leaves.
+        world: a world to serve under the name ``""``, also after a restart.
+        max_worlds: maximum number of worlds at once.
+        keep_abandoned: keep a world after its creator has disconnected and all agents have left.
+        extensions: handlers of extensions' requests, by type URL.
+    """
+
+    def __init__(
+        self,
+        factory: WorldFactory | None = None,
+        world: World | None = None,
+        *,
+        max_worlds: int = 1000,
+        keep_abandoned: bool = True,
+        extensions: Mapping[str, Extension] | None = None,
+    ) -> None:
+        if max_worlds < 1:
+            raise ValueError(f"max_worlds must be at least 1, not {max_worlds}")
+        self.factory = factory
+        self.log = RateLimitedLog(logger)
+        self.extensions = {
+            url.rpartition("/")[2]: extension for url, extension in (extensions or {}).items()
+        }
+        self._world = world
+        self._max_worlds = max_worlds
+        self._keep_abandoned = keep_abandoned
+        self._lock = threading.Lock()
+        self._named: dict[str, ServedWorld] = {}
+        self._all: dict[ServedWorld, None] = {}
+        self._creating = 0
+        self._number = 0
+        # A client that reconnects after a restart must not find another's world by its old name.
+        self._prefix = f"world-{secrets.token_hex(4)}-"
+        self._closed = False
+        self._closings = 0  # how often `close` was called
+        if world is not None:
+            self.add(world)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._all)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the worlds."""
+        with self._lock:
+            return list(self._named)
+
+    def open(self) -> None:
+        """Allow new worlds again, after `close`."""
+        self._closed = False
+
+    def add(self, world: World, name: str = "") -> None:
+        """Serve `world` under `name` until it is destroyed; ValueError if the name is in use."""
+        with self._lock:
+            if name in self._named:
+                raise ValueError(f"there is a world {name!r} already")
+            self._register(ServedWorld(name, world, self.log), named=True)
+
+    def create(self, settings: Settings) -> str:
+        """Create a world with a request's settings; return its name."""
+        return self._create(settings, named=True).name
+
+    def destroy(self, name: str) -> None:
+        """Destroy a world that has no agents."""
+        served = self.find(name)
+        count = self._destroy(served, only_if_empty=True)
+        if count:
+            raise StatusError(
+                Code.FAILED_PRECONDITION,
+                f"{count} {'agent is' if count == 1 else 'agents are'} joined to {served}; "
+                "they must leave it first",
+            )
+
+    def close(self) -> None:
+        """Destroy all worlds and remove their agents; pending requests get UNAVAILABLE."""
+        with self._lock:
+            self._closed = True
+            self._closings += 1
+            worlds = list(self._all)
+        until = time.monotonic() + 1.0  # after the grace of `stop`
+        for served in worlds:
+            if served.call_lock.acquire(timeout=max(0.0, until - time.monotonic())):
+                served.call_lock.release()
+                self._destroy_now(served)
+            else:
+                self.log.warning("%s: a call did not end; the world is closed when it does", served)
+                run_in_thread(f"rlwire {served}", self._destroy_now, served)
+        if self._world is not None:
+            with self._lock:
+                self._register(ServedWorld("", self._world, self.log), named=True)
+
+    def abandon(self, name: str) -> None:
+        """Record that the creator of a world has disconnected."""
+        with self._lock:
+            served = None if self._keep_abandoned else self._named.get(name)
+        if served is not None:
+            served.destroy_when_empty = True
+            self._reap(served)
+
+    def join(self, name: str, settings: Settings, peer: object) -> ServedAgent:
+        """Add an agent to a world; for ``""``, if no world has that name, to a new one."""
+        with self._lock:
+            served = self._named.get(name)
+        if served is None:
+            served = self.find(name) if name else self._create({}, named=False)
+        with on_error(lambda: self._reap(served)):
+            return served.join(settings, peer)
+
+    def leave(self, agent: ServedAgent) -> None:
+        agent.served.leave(agent)
+        self._reap(agent.served)
+
+    def find(self, name: str) -> ServedWorld:
+        with self._lock:
+            served = self._named.get(name)
+        if served is None:
+            raise StatusError(
+                Code.NOT_FOUND,
+                f"there is no world {quoted(name)}; create_world returns the name of a new one",
+            )
+        return served
+
+    def _register(self, served: ServedWorld, named: bool) -> None:
+        self._all[served] = None
+        if named:
+            self._named[served.name] = served
+
+    def _create(self, settings: Settings, named: bool) -> ServedWorld:
+        if self.factory is None:
+            raise StatusError(Code.UNIMPLEMENTED, "this server creates no worlds; join one it has")
+        with self._lock:
+            if self._closed:
+                raise StatusError(Code.UNAVAILABLE, "the server is closing")
+            count = len(self._all) + self._creating
+            if count >= self._max_worlds:
+                raise StatusError(
+                    Code.RESOURCE_EXHAUSTED,
+                    f"there are {count} worlds, as many as this server allows; destroy one",
+                )
+            closings = self._closings
+            self._creating += 1
+            self._number += 1
+            name = f"{self._prefix}{self._number}" if named else ""
+        try:
+            served = ServedWorld(name, self.factory(settings), self.log, not named)
+        except BaseException:
+            with self._lock:
+                self._creating -= 1
+            raise
+        with self._lock:
+            self._creating -= 1
+            if closings == self._closings:
+                self._register(served, named)
+                return served
+        served.close_world()
+        raise StatusError(Code.UNAVAILABLE, "the server is closing")
+
+    def _reap(self, served: ServedWorld) -> None:
+        """Destroy a world without agents that nobody needs any more."""
+        if served.destroy_when_empty:
+            with contextlib.suppress(StatusError):
+                self._destroy(served, only_if_empty=True)
+
+    def _destroy_now(self, served: ServedWorld) -> None:
+        with contextlib.suppress(StatusError):  # another thread was faster
+            self._destroy(served, only_if_empty=False)
+
+    def _destroy(self, served: ServedWorld, only_if_empty: bool) -> int:
+        """Destroy a world; or, if `only_if_empty`, return the number of its agents."""
+        count = served.shut(only_if_empty)
+        if not count:
+            with self._lock:
+                self._all.pop(served, None)
+                if self._named.get(served.name) is served:
+                    del self._named[served.name]
+            served.close_world()
+            self.log.info("%s is destroyed", served)
+        return count
