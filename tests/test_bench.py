@@ -24,7 +24,7 @@ from rlwire.bench.measuring import BLOCK, TURN
 from rlwire.bench.payloads import BenchStep, Payload
 from rlwire.bench.processes import BenchError, Cores, Mismatch, ServerProcess, Unfit, allowed_cores
 from rlwire.bench.raw import Sizes, raw_exchange
-from rlwire.bench.rivals import RIVALS
+from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS
 from rlwire.cli import main
 from rlwire.errors import MissingExtra
@@ -84,8 +84,8 @@ class TestRows:
 
     @pytest.mark.parametrize("name", RIVALS)
     def test_rivals(self, name) -> None:
-        if missing := RIVALS[name].missing():
-            pytest.skip(missing)
+        if why := missing(name):
+            pytest.skip(why)
         row = RIVALS[name](name, payload(5), Cores())
         result = measuring.measure(row, 0.01)
         assert result.request_bytes > 0
@@ -117,8 +117,8 @@ class TestRows:
     @pytest.mark.parametrize("name", ["rlx", "openpi", "rllink"])
     def test_a_peer_that_keeps_something_else(self, name, tmp_path, monkeypatch) -> None:
         (tmp_path / "bench_test_peer.py").write_text(
-            "from rlwire.bench.rows import Keeper\n"
-            "class Liar(Keeper):\n"
+            "from rlwire.bench.rows import EchoAgent\n"
+            "class Liar(EchoAgent):\n"
             "    def __setattr__(self, name, value):\n"
             "        if name == 'kept' and value is not None:\n"
             "            value = [-value[0], value[1]]\n"
@@ -240,13 +240,13 @@ class TestServerProcess:
     def test_exit_reason_of_a_server_process_is_reported(self, servers) -> None:
         with ServerProcess("test", servers.crashing) as server:
             assert gone(server.pid)
-            assert server.epitaph() == (
+            assert server.exit_reason() == (
                 "the test server process has ended with exit code 1: OSError: out of sockets"
             )
         with ServerProcess("test", servers.good) as server:
             os.kill(server.pid, signal.SIGKILL)
             assert gone(server.pid)
-            assert server.epitaph() == "the test server process has ended with signal 9"
+            assert server.exit_reason() == "the test server process has ended with signal 9"
 
     @pytest.mark.skipif(not allowed_cores(), reason="no process can be pinned here")
     def test_pinning(self, servers) -> None:
@@ -465,13 +465,13 @@ def test_json_is_the_only_standard_output(
 def test_rivals_that_are_not_installed_are_left_out_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missing = ("stable_baselines3",)
-    for name in missing:
+    absent = ("stable_baselines3",)
+    for name in absent:
         monkeypatch.setitem(sys.modules, name, None)
     words = ("--protocol", "rlx", "--rivals", "--payload", "cartpole", "--seconds", "0.01")
     assert command.run(arguments(*words)) == 0
     out, err = capsys.readouterr()
-    assert err.count(": pip install ") == err.count("\n") == len(missing)
+    assert err.count(": pip install ") == err.count("\n") == len(absent)
     for name in ("rlx", "pipe", "AsyncVec"):
         assert re.search(f"^{name} +cartpole ", out, re.MULTILINE)
 

@@ -14,7 +14,7 @@ from rlwire.bench.measuring import LeftOut, measure
 from rlwire.bench.payloads import PAYLOADS, made_by, played, record
 from rlwire.bench.processes import BenchError, Cores, Unfit, allowed_cores, machine, pin, versions
 from rlwire.bench.report import PINNING, Run, as_json, save_plot, show
-from rlwire.bench.rivals import RIVALS
+from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS, Row
 from rlwire.errors import optional
 
@@ -125,8 +125,8 @@ def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
         name: PROVIDERS[name] for name in dict.fromkeys(args.protocol or PROVIDERS)
     }
     for name, rival in RIVALS.items() if args.rivals else ():
-        if missing := rival.missing():
-            sys.stderr.write(f"rlwire: not measuring {name}: {missing}\n")
+        if why := missing(name):
+            sys.stderr.write(f"rlwire: not measuring {name}: {why}\n")
         else:
             kinds[name] = rival
     payloads = [made_by(name) if ":" in name else record(name) for name in names]

@@ -59,7 +59,7 @@ def pin(cores: list[int] | None) -> None:
 
 
 @contextlib.contextmanager
-def deaf() -> Iterator[None]:
+def ignoring_sigint() -> Iterator[None]:
     """Ignore SIGINT inside the block, so that processes started there inherit that."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -130,7 +130,7 @@ class ServerProcess:
 
     def __enter__(self) -> ServerProcess:
         with on_error(self.stop):
-            with deaf():
+            with ignoring_sigint():
                 self._process.start()
             self._far_end.close()
             if not wait([self._channel, self._process.sentinel], START_SECONDS):
@@ -138,7 +138,7 @@ class ServerProcess:
             try:
                 kind, what = self._channel.recv()
             except EOFError:
-                raise BenchError(self.epitaph() or f"the {self.name} server ended") from None
+                raise BenchError(self.exit_reason() or f"the {self.name} server ended") from None
             if kind == "unfit":
                 raise Unfit(what)
             if kind != "listening":
@@ -154,7 +154,7 @@ class ServerProcess:
         assert self._process.pid is not None, "enter the server first"
         return self._process.pid
 
-    def epitaph(self) -> str | None:
+    def exit_reason(self) -> str | None:
         """Return a sentence about how the process ended; None while it runs."""
         # The reset of its connection arrives before the system reports the exit.
         self._process.join(0.2)

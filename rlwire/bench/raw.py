@@ -83,7 +83,7 @@ def raw_exchange(
                 elif not _fill(peer, reply):
                     raise BenchError("the raw echo server closed the connection")
             except (BenchError, OSError) as error:
-                raise BenchError(server.epitaph() or f"raw exchange failed: {error}") from error
+                raise BenchError(server.exit_reason() or f"raw exchange failed: {error}") from error
 
         with peer:
             yield exchange
@@ -104,19 +104,21 @@ class Relay:
     def _accept(self) -> None:
         with self._listener:
             while True:
-                here, _address = self._listener.accept()
+                client, _address = self._listener.accept()
                 if self._closed:
-                    here.close()
+                    client.close()
                     return
-                threading.Thread(target=self._relay, args=(here,), daemon=True).start()
+                threading.Thread(target=self._relay, args=(client,), daemon=True).start()
 
-    def _relay(self, here: socket.socket) -> None:
-        with here, contextlib.suppress(OSError), socket.create_connection(self._target) as there:
-            for each in (here, there):
+    def _relay(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError), socket.create_connection(self._target) as server:
+            for each in (client, server):
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            back = threading.Thread(target=self._pump, args=(there, here, "answered"), daemon=True)
+            back = threading.Thread(
+                target=self._pump, args=(server, client, "answered"), daemon=True
+            )
             back.start()
-            self._pump(here, there, "sent")
+            self._pump(client, server, "sent")
             back.join()
 
     def _pump(self, source: socket.socket, target: socket.socket, name: str) -> None:

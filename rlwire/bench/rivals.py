@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -15,50 +14,26 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlwire.bench.payloads import BenchStep
-from rlwire.bench.processes import BenchError, deaf, die_with_parent, pin
+from rlwire.bench.processes import BenchError, die_with_parent, ignoring_sigint, pin
 from rlwire.bench.raw import Relay, Sizes, mean_size
 from rlwire.bench.rows import Exchange, Row
 
 
 class Rival(Row):
-    """A row of another library, used as its own documentation does."""
+    """A row of another library, used as its own documentation does.
 
-    needs: ClassVar[dict[str, str]] = {}
-    """Modules to import, and the package of each."""
-
-    @classmethod
-    def missing(cls) -> str:
-        for module, package in cls.needs.items():
-            try:
-                importlib.import_module(module)
-            except ImportError as error:
-                return f"{error}: pip install {package}"
-        return ""
-
-
-class _Pickled(Rival):
-    """A row that pickles into a pipe, where a relay cannot count bytes."""
+    It pickles into a pipe, where a relay cannot count bytes.
+    """
 
     request: ClassVar[Any] = 1
 
-    @staticmethod
-    def reply(step: BenchStep) -> Any:
+    def reply(self, step: BenchStep) -> Any:
         return step.state, step.reward, step.terminal
 
     def sizes(self) -> Sizes:
         replies = [ForkingPickler.dumps(self.reply(step)) for step in self.payload.steps]
         return Sizes(len(ForkingPickler.dumps(self.request)) + 4, mean_size(replies) + 4)
 
-
-def _serve_pipe(
-    report: Callable[[str], None], pipe: Connection, steps: Sequence[BenchStep]
-) -> None:
-    report("a pipe")
-    while True:
-        pipe.send(tuple(steps[pipe.recv()]))
-
-
-class _Pipe(_Pickled):
     @contextlib.contextmanager
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
         ours, theirs = multiprocessing.Pipe()
@@ -72,16 +47,30 @@ class _Pipe(_Pickled):
             yield Exchange(ask, lambda reply: reply[:2])
 
 
-class _Vector(_Pickled):
+def _serve_pipe(
+    report: Callable[[str], None], pipe: Connection, steps: Sequence[BenchStep]
+) -> None:
+    report("a pipe")
+    while True:
+        pipe.send(tuple(steps[pipe.recv()]))
+
+
+class _Vector(Rival):
+    """Gymnasium's `AsyncVectorEnv`, with observations in shared memory, or `SubprocVecEnv`."""
+
     request: ClassVar = ("step", np.int64(1))
-    kind: ClassVar[str]
-    options: ClassVar[dict[str, str]]
+
+    def reply(self, step: BenchStep) -> Any:
+        if self.name == "AsyncVec":
+            return (None, step.reward, step.terminal, False, {}), True
+        return step.state, step.reward, step.terminal, {"TimeLimit.truncated": False}, {}
 
     @contextlib.contextmanager
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
-        with deaf():
+        with ignoring_sigint():
             make = functools.partial(_pinned, self.makes, self.cores.server)
-            envs = resolve_name(self.kind)([make], **self.options)
+            kind, options = _VECTORS[self.name]
+            envs = resolve_name(kind)([make], **options)
         try:
             envs.reset()
             yield Exchange(
@@ -103,31 +92,22 @@ def _pinned(make: Callable[[], Any], cores: list[int] | None) -> Any:
     return make()
 
 
-class _AsyncVector(_Vector):
-    """Gymnasium's `AsyncVectorEnv`, with observations in shared memory."""
-
-    needs: ClassVar = {"gymnasium": "gymnasium"}
-    kind = "gymnasium.vector:AsyncVectorEnv"
-    options: ClassVar = {"context": "spawn"}
-
-    @staticmethod
-    def reply(step: BenchStep) -> Any:
-        return (None, step.reward, step.terminal, False, {}), True
-
-
-class _SubprocVec(_Vector):
-    needs: ClassVar = {"stable_baselines3": "stable-baselines3"}
-    kind = "stable_baselines3.common.vec_env:SubprocVecEnv"
-    options: ClassVar = {"start_method": "spawn"}
-
-    @staticmethod
-    def reply(step: BenchStep) -> Any:
-        return step.state, step.reward, step.terminal, {"TimeLimit.truncated": False}, {}
-
-
-RIVALS: dict[str, type[Rival]] = {
-    "pipe": _Pipe,
-    "AsyncVec": _AsyncVector,
-    "SubprocVec": _SubprocVec,
+_VECTORS = {
+    "AsyncVec": ("gymnasium.vector:AsyncVectorEnv", {"context": "spawn"}),
+    "SubprocVec": ("stable_baselines3.common.vec_env:SubprocVecEnv", {"start_method": "spawn"}),
 }
+
+
+def missing(name: str) -> str:
+    """Return why a rival cannot be measured; "" if it is installed."""
+    try:
+        if name in _VECTORS:
+            resolve_name(_VECTORS[name][0])
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0].replace("_", "-")
+        return f"{error}: pip install {package}"
+    return ""
+
+
+RIVALS: dict[str, type[Rival]] = {"pipe": Rival, "AsyncVec": _Vector, "SubprocVec": _Vector}
 """Other libraries between an agent and an environment in another process, by name."""

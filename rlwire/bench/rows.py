@@ -88,7 +88,7 @@ class Row(ABC):
             except (Mismatch, Unfit, EncodeError, LimitExceeded):
                 raise
             except (RlwireError, OSError, EOFError) as error:
-                raise BenchError(server.epitaph() or f"{self.name}: {error}") from error
+                raise BenchError(server.exit_reason() or f"{self.name}: {error}") from error
 
 
 def _relayed(url: str, relays: list[Relay] | None) -> str:
@@ -127,9 +127,14 @@ _numbers = itertools.count()
 _folder = functools.cache(lambda: tempfile.TemporaryDirectory(prefix="rlwire-bench-"))
 
 
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "rewarder": {"lockstep": True},
+    "openpi": {"workers": "threads", "timing": False},
+}
+
+
 class _Door(Row):
     scheme: ClassVar = ""
-    options: ClassVar[dict[str, Any]] = {}
 
     @property
     def serves(self) -> Callable[..., Any]:
@@ -142,7 +147,7 @@ class _Door(Row):
             url = f"{scheme}://127.0.0.1:{'+' if protocol(scheme).plus else ''}0"
         else:
             url = f"{scheme}+{over}://{_folder().name}/{next(_numbers)}"
-        return self._other(_serve, self.serves, url, self.options)
+        return self._other(_serve, self.serves, url, _OPTIONS.get(self.name, {}))
 
     @contextlib.contextmanager
     def client(self, url: str) -> Iterator[Exchange]:
@@ -158,7 +163,6 @@ class _Door(Row):
 
 class _Rewarder(_Door):
     scheme = "universe"
-    options: ClassVar = {"lockstep": True}
 
 
 class _Perlert(_Door):
@@ -176,7 +180,7 @@ class _Perlert(_Door):
         now, writer = int(time() * 1000), perlert.StepWriter(_INSTANCE, 0)
         try:
             frames = [
-                writer.write(now, number, step.state, step.reward, False, _told(number))
+                writer.write(now, number, step.state, step.reward, False, _step_text(number))
                 for number, step in enumerate(self.payload.steps)
             ]
         except LimitExceeded as error:
@@ -201,7 +205,7 @@ class _Perlert(_Door):
             def ask(number: int) -> tuple[Any, Any]:
                 client.act(str(number))
                 frame = client.frame(ANSWER_SECONDS)
-                while frame.extra != _told(number):  # an action sent twice takes two steps
+                while frame.extra != _step_text(number):  # an action sent twice takes two steps
                     frame = client.frame(ANSWER_SECONDS)
                 text = frame.observation
                 return perlert.text_to_array(text, state.dtype, shape=state.shape), frame.reward
@@ -212,8 +216,8 @@ class _Perlert(_Door):
 _INSTANCE, _AGENT = "bench", "agent0"
 
 
-def _told(number: int) -> str:
-    return f"told:{number}"
+def _step_text(number: int) -> str:
+    return f"step:{number}"
 
 
 def _serve_perlert(report: Callable[[str], None], make: Callable[[], Any]) -> None:
@@ -230,7 +234,7 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
 
     def publish(number: int, now: float) -> None:
         state, reward, *_ = env.step(number)
-        shown = (state, float(reward), False, _told(number))
+        shown = (state, float(reward), False, _step_text(number))
         instance.publish({_AGENT: shown}, next(numbers), int(time() * 1000), now)
 
     class Port:
@@ -263,7 +267,7 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
     await asyncio.Event().wait()
 
 
-class Keeper:
+class EchoAgent:
     """An agent, policy and learner; replies to an empty message with the last one received."""
 
     def __init__(self, _parameter_server: Any = None) -> None:
@@ -301,71 +305,61 @@ def _weights(state: dict[str, Any]) -> Any:
     return SetState(0, state)
 
 
-class _Asking(_Door):
+class _Agent(_Door):
     """A row of a protocol where the environment connects: `rlwire.serve` and `rlwire.connect`."""
 
-    serves = Keeper
+    serves = EchoAgent
 
     @contextlib.contextmanager
     def client(self, url: str) -> Iterator[Exchange]:
         client = rlwire.connect(url)
         with contextlib.ExitStack() as stack:
             stack.callback(client.disconnect if self.name == "rlx" else client.close)
-            yield self.exchange(client, self.payload.steps)
-
-    @abstractmethod
-    def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
-        """Return a connected client's `Exchange`."""
+            yield _EXCHANGES[self.name](client, self.payload.steps)
 
 
-class _RLX(_Asking):
-    def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
-        client.init()
-        update = client.update
-        return Exchange(
-            lambda number: update(
-                steps[number].reward, steps[number].state, steps[number].terminal
-            ),
-            lambda _reply: update(),
-        )
+def _rlx(client: Any, steps: Sequence[BenchStep]) -> Exchange:
+    client.init()
+    update = client.update
+    return Exchange(
+        lambda number: update(steps[number].reward, steps[number].state, steps[number].terminal),
+        lambda _reply: update(),
+    )
 
 
-class _Openpi(_Asking):
-    options: ClassVar = {"workers": "threads", "timing": False}
-
-    def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
-        messages = [{"state": step.state, "reward": step.reward} for step in steps]
-        return Exchange(
-            lambda number: client.infer(messages[number]), lambda _reply: client.infer({})["kept"]
-        )
+def _openpi(client: Any, steps: Sequence[BenchStep]) -> Exchange:
+    messages = [{"state": step.state, "reward": step.reward} for step in steps]
+    return Exchange(
+        lambda number: client.infer(messages[number]), lambda _reply: client.infer({})["kept"]
+    )
 
 
-class _RLlink(_Asking):
-    """RLlink: a simulator sends an episode, an array of its steps, and waits for weights."""
+def _rllink(client: Any, steps: Sequence[BenchStep]) -> Exchange:
+    """A simulator sends an episode, an array of its steps, and waits for weights."""
+    from rlwire.rllink import Episode
 
-    def exchange(self, client: Any, steps: Sequence[BenchStep]) -> Exchange:
-        from rlwire.rllink import Episode
+    episodes = []
+    for state, reward, terminal in steps:
+        if state.ndim == 0 or len(state) < 2:
+            raise Unfit(f"RLlink carries episodes of one step or more, not {state.shape}")
+        count = len(state) - 1
+        actions, rewards = np.zeros(count, np.int64), np.full(count, reward)
+        episodes.append(Episode(state, actions, rewards, terminal))
+    back = Episode(np.zeros(2), np.zeros(1), np.zeros(1), id="back")
+    return Exchange(
+        lambda number: client.send([episodes[number]], wait=True),
+        lambda _reply: client.send([back], wait=True).state["kept"],
+    )
 
-        episodes = []
-        for state, reward, terminal in steps:
-            if state.ndim == 0 or len(state) < 2:
-                raise Unfit(f"RLlink carries episodes of one step or more, not {state.shape}")
-            count = len(state) - 1
-            actions, rewards = np.zeros(count, np.int64), np.full(count, reward)
-            episodes.append(Episode(state, actions, rewards, terminal))
-        back = Episode(np.zeros(2), np.zeros(1), np.zeros(1), id="back")
-        return Exchange(
-            lambda number: client.send([episodes[number]], wait=True),
-            lambda _reply: client.send([back], wait=True).state["kept"],
-        )
 
+_EXCHANGES = {"rlx": _rlx, "openpi": _openpi, "rllink": _rllink}
 
 PROVIDERS: dict[str, type[Row]] = {
     "dm_env_rpc": _Door,
-    "rlx": _RLX,
+    "rlx": _Agent,
     "perlert": _Perlert,
     "rewarder": _Rewarder,
-    "openpi": _Openpi,
-    "rllink": _RLlink,
+    "openpi": _Agent,
+    "rllink": _Agent,
 }
 """The protocols by name, in the order of the report."""
