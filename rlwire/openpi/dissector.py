@@ -10,7 +10,7 @@ from rlwire.codecs.msgpack import Decoder
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 from rlwire.openpi.environment import ABOUT, OBSERVATION
-from rlwire.recording.dissecting import Turns, WebSocketDissector, plain
+from rlwire.recording.dissecting import RequestPairs, WebSocketDissector, plain
 from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
 
 
@@ -23,15 +23,15 @@ class OpenPIDissector(WebSocketDissector):
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
         self._decoder = Decoder(arrays="bytes", limits=self.limits)
-        self._turns = Turns()
+        self._pairs = RequestPairs()
         self._begins = True
 
     def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
         if layer and from_client:
             raise DecodeError("expected an observation as a binary message, got a text message")
-        found = self._turns.pair(Dissected("observation"), from_client)
+        found = self._pairs.pair(Dissected("observation"), from_client)
         if not from_client:
-            found.kind = "error" if layer else "action" if found.answers else "metadata"
+            found.kind = "error" if layer else "action" if found.reply_key else "metadata"
         value = message.decode("utf-8", "replace") if layer else self._decoder.decode(message)
         found.value = plain(value)
         if type(found.value) is dict and found.kind != "metadata":

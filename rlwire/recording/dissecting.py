@@ -82,16 +82,16 @@ class Spaces:
     """Spaces that a peer described, and its values as their elements."""
 
     def __init__(self) -> None:
-        self._told: Any = None
+        self._description: Any = None
         self._fits: list[Callable[[Any], Any]] = []
 
-    def steps(self, told: Any, limits: Limits, environment: str = "") -> list[EnvStep]:
+    def steps(self, description: Any, limits: Limits, environment: str = "") -> list[EnvStep]:
         """Return an `EnvStep` with the spaces, in the form of `spaces_of`, if they are new."""
         try:
-            if told is None or told == self._told:
+            if description is None or description == self._description:
                 return []
-            self._told, self._fits = told, []
-            found: Any = spaces_of(told, limits)
+            self._description, self._fits = description, []
+            found: Any = spaces_of(description, limits)
             self._fits = [fitting(space, "it") for space in found[:2]]
             return [EnvStep(environment, observation_space=found[0], action_space=found[1])]
         except (*FAULTS, ImportError):  # without Gymnasium there are no spaces
@@ -105,20 +105,19 @@ class Spaces:
             return value
 
 
-class Turns:
-    """Pairs requests with their replies, one at a time."""
+class RequestPairs:
+    """Numbers requests and their replies, of which one is pending at a time."""
 
     def __init__(self, name: str = "") -> None:
         self._name, self._count, self._pending = name, 0, False
 
-    def pair(self, found: Dissected, from_client: bool, asks: bool = True) -> Dissected:
-        if from_client and asks:
-            self._count, self._pending = self._count + 1, True
-            found.asks = self._name, self._count
-        elif self._pending and not from_client:
-            self._pending = False
-            found.answers = self._name, self._count
-        return found
+    def pair(self, found: Dissected, from_client: bool, has_reply: bool = True) -> Dissected:
+        if from_client and has_reply:
+            self._count += 1
+        elif from_client or not self._pending:
+            return found
+        self._pending = from_client
+        return found.paired((self._name, self._count), from_client)
 
 
 @dataclasses.dataclass
@@ -165,8 +164,7 @@ class StreamDissector:
     @property
     def held(self) -> int:
         """Bytes of messages that are not complete; see `rlwire.recording.messages.Dissector`."""
-        sides = sum(getattr(side, "held", 0) for side in self.sides.values())
-        return sides + sum(len(each.data) for each in self._inputs.values())
+        return sum(len(each.data) for each in self._inputs.values())
 
     def dissect(self, data: Buffer, from_client: bool, gap: int = 0) -> Iterator[Dissected]:
         """Decode the next bytes of one direction; see `rlwire.recording.messages.Dissector`."""
@@ -206,18 +204,25 @@ class StreamDissector:
             yield Dissected("damaged", None, size, offset, why)
 
 
+@dataclasses.dataclass
 class _Fragments:
     """A WebSocket message of one direction, until its last frame."""
 
-    opcode = size = offset = 0
-    compressed = False
+    payload: bytearray = dataclasses.field(default_factory=bytearray)
+    opcode: int = 0
+    size: int = 0
+    offset: int = 0
+    compressed: bool = False
 
-    def __init__(self) -> None:
-        self.payload = bytearray()
 
-    @property
-    def held(self) -> int:
-        return len(self.payload)
+class BytesDissector(StreamDissector):
+    """A protocol without a dissector."""
+
+    def frame_size(self, data: bytearray, from_client: bool) -> int:
+        return len(data)
+
+    def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
+        return Dissected("bytes", message)
 
 
 class WebSocketDissector(StreamDissector):
@@ -235,8 +240,12 @@ class WebSocketDissector(StreamDissector):
             side: websocket.FrameDecoder(side, "any", self.limits) for side in self.sides
         }
 
-    def side(self, from_client: bool, begun: bool) -> Any:
+    def side(self, from_client: bool, begun: bool) -> _Fragments:
         return _Fragments()
+
+    @property
+    def held(self) -> int:
+        return super().held + sum(len(side.payload) for side in self.sides.values())
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
         side = self.sides[from_client]
@@ -274,8 +283,8 @@ class WebSocketDissector(StreamDissector):
             yield Dissected("close", {"code": code, "reason": reason})
             return
         if opcode > websocket.CLOSE:
-            asks, key = opcode == websocket.PING, ("ping", bytes(payload))
-            yield Dissected("ping" if asks else "pong", bytes(payload)).paired(key, asks)
+            is_ping, key = opcode == websocket.PING, ("ping", bytes(payload))
+            yield Dissected("ping" if is_ping else "pong", key[1]).paired(key, is_ping)
             return
         if bool(side.opcode) != (opcode == websocket.CONTINUATION):
             known = "another message is" if side.opcode else "a message without a beginning is"
@@ -311,10 +320,6 @@ class _GrpcSide(http2.Http2Endpoint):
         if begun:
             for frame in (http2.PREFACE, http2.settings({}))[not from_client :]:
                 self.receive(frame)
-
-    @property
-    def held(self) -> int:
-        return sum(stream.partial for stream in self.streams.values())
 
     def begin(self, number: int) -> None:
         """Prepare for a frame with DATA."""
@@ -371,8 +376,13 @@ class _GrpcSide(http2.Http2Endpoint):
 class GrpcDissector(StreamDissector):
     """Headers, trailers, control frames, and the messages of all calls."""
 
-    def side(self, from_client: bool, begun: bool) -> Any:
+    def side(self, from_client: bool, begun: bool) -> _GrpcSide:
         return _GrpcSide(self, from_client, begun)
+
+    @property
+    def held(self) -> int:
+        streams = (stream for side in self.sides.values() for stream in side.streams.values())
+        return super().held + sum(stream.partial for stream in streams)
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
         size: int = self.sides[from_client].frame_size(data, 0, len(data))

@@ -81,18 +81,18 @@ def _episodes(given: argparse.Namespace) -> Iterator[tuple[int, RecordedEpisode]
 
 def _spaces(given: argparse.Namespace) -> tuple[Any, Any]:
     """Return the spaces that all episodes have, of the wire or inferred, and check all values."""
-    told: Any = None
+    described: Any = None
     observations, actions = None, []
     for number, each in _episodes(given):
-        told = each.spaces if told is None else told
-        if each.spaces != told:
+        described = each.spaces if described is None else described
+        if each.spaces != described:
             raise RlwireError(f"connection {number} has other spaces: choose one with --connection")
-        observations = _space("observations", each.observations, observations or told[0])
+        observations = _space("observations", each.observations, observations or described[0])
         actions += each.actions
-    if told is None:
+    if described is None:
         raise RlwireError(f"{given.file}: found no episode with observations")
-    found = observations, _space("actions", actions, told[1])
-    for what, space, sent in zip(("observations", "actions"), found, told, strict=True):
+    found = observations, _space("actions", actions, described[1])
+    for what, space, sent in zip(("observations", "actions"), found, described, strict=True):
         logger.info("%s: %s, %s", what, space, "as sent" if sent else "inferred from the values")
     return found
 

@@ -197,7 +197,7 @@ def _statistics(found: _Found) -> tuple[list[_Row], list[_Row]]:
             end = " and ".join(ends) or "unfinished"
             facts = number, each.environment, each.number, each.total, each.length, end
             episodes.append(dict(zip(_EPISODE, facts, strict=True)))
-        begun, trips = asked.pop((number, not up, decoded.answers), (seconds, array("d")))
+        begun, trips = asked.pop((number, not up, decoded.reply_key), (seconds, array("d")))
         trips.append(1e3 * (seconds - begun))
         if not selected:
             continue
@@ -206,8 +206,8 @@ def _statistics(found: _Found) -> tuple[list[_Row], list[_Row]]:
         row, trips = kinds.setdefault((number, up, decoded.kind), (new, array("d")))
         row["messages"] += 1
         row["bytes"] += decoded.size
-        if decoded.asks is not None:
-            asked[number, up, decoded.asks] = seconds, trips
+        if decoded.request_key is not None:
+            asked[number, up, decoded.request_key] = seconds, trips
             if len(asked) > _PENDING:
                 del asked[next(iter(asked))]
     for row, trips in kinds.values():

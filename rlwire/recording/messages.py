@@ -111,7 +111,7 @@ class Dissected:
         size: its bytes on the wire.
         offset: of its first byte in this direction of the connection.
         error: why it could not be decoded, with offset and path; `kind` is then "damaged".
-        asks: a key that its reply has in `answers`, if the protocol has replies.
+        request_key, reply_key: a request and its reply have the same, if the protocol has replies.
         steps: what it means for environments.
     """
 
@@ -120,13 +120,13 @@ class Dissected:
     size: int = 0
     offset: int = 0
     error: str = ""
-    asks: Any = None
-    answers: Any = None
+    request_key: Any = None
+    reply_key: Any = None
     steps: list[EnvStep] = field(default_factory=list)
 
-    def paired(self, key: Any, asks: bool) -> Dissected:
+    def paired(self, key: Any, is_request: bool) -> Dissected:
         """Make it the request with this key, or its reply."""
-        self.asks, self.answers = (key, None) if asks else (None, key)
+        self.request_key, self.reply_key = (key, None) if is_request else (None, key)
         return self
 
 

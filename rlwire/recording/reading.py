@@ -14,7 +14,7 @@ import numpy as np
 
 from rlwire.errors import LimitExceeded
 from rlwire.limits import DEFAULT
-from rlwire.recording.dissecting import dissector
+from rlwire.recording.dissecting import BytesDissector, dissector
 from rlwire.recording.messages import MESSAGES, UNKNOWN, Budget, Dissected, EnvStep, Packet
 
 logger = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ def messages(
             if number in forgotten:
                 packet = replace(packet, gap=max(packet.gap, 1))
         yield from decoders[number].decode(packet, packet.monotonic - start)
-        now = getattr(decoders[number].dissector, "held", 0)
+        now = decoders[number].dissector.held
         held[number], total = now, total + now - held.get(number, 0)
         if packet.ended:
             del decoders[number]
@@ -196,19 +196,16 @@ class _Decoder:
 
     last: tuple[Packet, float]
 
-    dissector: Any = None
-
     def __init__(self, first: Packet, keep: bool, budget: Budget) -> None:
         self._positions: list[Position] = []
         self._budget = budget
         self._builders = defaultdict[str, EpisodeBuilder](lambda: EpisodeBuilder(keep))
         try:
             self.dissector = dissector(first.connection.protocol)
-            self.dissector.budget = budget
-            self._dissect = self.dissector.dissect
         except ValueError as error:
             logger.warning("connection %d is shown as bytes: %s", first.connection.number, error)
-            self._dissect = lambda data, *_: iter([Dissected("bytes", data, len(data))])
+            self.dissector = BytesDissector()
+        self.dissector.budget = budget
 
     def end(self, why: str) -> Iterator[Message]:
         last, seconds = self.last
@@ -219,7 +216,7 @@ class _Decoder:
         gap, closed = Dissected("gap", packet.gap), Dissected("closed", packet.ended)
         data: Iterable[Dissected] = ()
         if packet.data:
-            data = self._dissect(packet.data, packet.from_client, packet.gap)
+            data = self.dissector.dissect(packet.data, packet.from_client, packet.gap)
         for each in chain([gap] * (packet.gap > 0), data, [closed] * (packet.ended != "")):
             self._budget.messages -= 1
             if self._budget.messages < 0:

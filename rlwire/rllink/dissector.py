@@ -8,7 +8,7 @@ from rlwire.codecs.rllink import Codec, Episode, Episodes, Ping, frame_size
 from rlwire.codecs.rllink.episodes import mapped
 from rlwire.codecs.rllink.messages import NAMES
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import FAULTS, StreamDissector, Turns, plain
+from rlwire.recording.dissecting import FAULTS, RequestPairs, StreamDissector, plain
 from rlwire.recording.messages import Dissected, EnvStep
 from rlwire.sessions.rllink import REPLIES
 
@@ -25,7 +25,7 @@ class RLlinkDissector(StreamDissector):
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
         self._codec = Codec(limits=self.limits, copy=True)
-        self._turns = Turns()
+        self._pairs = RequestPairs()
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
         return frame_size(data, 0, len(data), self.received, "received")
@@ -36,7 +36,7 @@ class RLlinkDissector(StreamDissector):
         found = Dissected(NAMES[kind], plain(message))
         if isinstance(message, Ping) and message.token is not None:
             found.value["token"] = "(secret)"
-        self._turns.pair(found, from_client, REPLIES.get(kind) is not None)
+        self._pairs.pair(found, from_client, REPLIES.get(kind) is not None)
         if isinstance(message, Episodes):
             room = self.limits.expanded // _STEP
             for given in message.episodes:

@@ -19,7 +19,7 @@ class _Environment:
 
     def __init__(self, name: str, limits: Limits) -> None:
         self._name, self._limits = name, limits
-        self._turns = dissecting.Turns(name)
+        self._pairs = dissecting.RequestPairs(name)
         self._begins = True
         self._spaces = dissecting.Spaces()
 
@@ -27,7 +27,7 @@ class _Environment:
         kind = message.get("command" if from_client else "response")
         kind = kind if isinstance(kind, str) else "message"
         found = Dissected(kind, message)
-        self._turns.pair(found, from_client, kind != "disconnect")  # of a page, without a reply
+        self._pairs.pair(found, from_client, kind != "disconnect")  # of a page, without a reply
         if from_client and kind in ("init", "reset", "disconnect"):
             self._begins = True
             found.steps = self._spaces.steps(message.get("spaces"), self._limits, self._name)

@@ -102,7 +102,7 @@ def test_fields_and_replies() -> None:
     step, asked, answered = dissected(PerlertDissector(), given)
     assert (step.kind, step.value["timestamp"]) == ("RolloutStep", 100)
     assert step.value["extra"] == {"x": 4.5}
-    assert asked.asks == answered.answers == "lobby"
+    assert asked.request_key == answered.reply_key == "lobby"
     assert answered.value["slots"][0]["tag"] == "patrick"
 
 

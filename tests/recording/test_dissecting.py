@@ -226,14 +226,14 @@ def test_each_reply_answers_a_question(label: str) -> None:
     for from_client, data in captured(label)[0]:
         for found in made.dissect(data, from_client):
             count += 1
-            if found.answers is not None:
-                asker, kind = asked.pop(found.answers)
+            if found.reply_key is not None:
+                asker, kind = asked.pop(found.reply_key)
                 assert asker != from_client
                 if label == "dm-env-rpc":
                     assert found.kind == kind.replace("Request", "Response")
-            if found.asks is not None:
-                assert found.asks not in asked
-                asked[found.asks] = from_client, found.kind
+            if found.request_key is not None:
+                assert found.request_key not in asked
+                asked[found.request_key] = from_client, found.kind
     assert count > 10
     assert not asked
 
@@ -307,7 +307,7 @@ def test_frames_of_websocket() -> None:
     pieces = [server.frame(10, b"hi"), b"\xc2\x03abc", server.frame(1, b"no")]
     pieces.append(server.frame(8, b"\x03\xe8bye"))
     pong, short, text, close = made.dissect(b"".join(pieces), False)
-    assert pong.answers == ping.asks
+    assert pong.reply_key == ping.request_key
     assert (short.kind, short.value) == ("compressed", b"abc")
     assert (text.kind, text.value) == ("error", "no")
     assert close.value == {"code": 1000, "reason": "bye"}

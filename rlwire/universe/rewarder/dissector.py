@@ -36,9 +36,9 @@ class RewarderDissector(WebSocketDissector):
             value["body"]["observation"] = plain(read.observation)
         found = Dissected(read.method, value, steps=self._steps(read))
         if isinstance(read, (rewarder.EnvReset, rewarder.ControlPing)):
-            found.asks = from_client, read.message_id
+            found.request_key = from_client, read.message_id
         if read.parent_message_id is not None:
-            found.answers = not from_client, read.parent_message_id
+            found.reply_key = not from_client, read.parent_message_id
         return found
 
     def _steps(self, read: rewarder.RewarderMessage) -> list[EnvStep]:

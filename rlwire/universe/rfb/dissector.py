@@ -135,7 +135,7 @@ class RfbDissector(StreamDissector):
             case rfb.SetPixelFormat(pixel_format):
                 self._format = pixel_format
             case rfb.FramebufferUpdateRequest():
-                found.asks = "update"
+                found.request_key = "update"
         return found
 
     def _shake_hands(self, kind: str, data: bytes) -> Any:
