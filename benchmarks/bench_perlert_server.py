@@ -31,12 +31,12 @@ from pairs import TINY, print_head, print_table
 
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
 from rlwire.codecs import perlert
+from rlwire.environments.pacing import Pacer
 from rlwire.perlert import Server
 from rlwire.sessions.perlert import lobby
 from rlwire.sessions.perlert.client import EpisodeStarted, PerlertClientSession, SlotGranted
 from rlwire.transports import udp
 from rlwire.transports.address import parse
-from rlwire.transports.pacing import Pacer
 from rlwire.transports.udp_sockets import SERVER_BUFFER
 
 NUMBERS = 18  # an agent's observation among three in mpe2's simple_spread

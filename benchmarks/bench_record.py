@@ -19,7 +19,7 @@ from bench_make import RPC, started
 from pairs import TINY, print_head, print_table
 
 import rlwire
-from rlwire.transports.recorder import Recorder
+from rlwire.recording.recorder import Recorder
 
 STEPS = 20 if TINY else 4000
 

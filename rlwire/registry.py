@@ -25,7 +25,7 @@ from rlwire.transports.address import Address, AddressLike, parse
 
 if TYPE_CHECKING:
     from rlwire._options import Side
-    from rlwire.transports.recorder import Recording
+    from rlwire.transports.interface import Recording
     from rlwire.transports.tls import ClientSide
 
 __all__ = ["PROTOCOLS", "URL", "Protocol", "parse_url", "protocol", "protocols", "resolve"]
@@ -218,9 +218,9 @@ class URL:
     def _recording(self, protocol: str, version: str) -> Recording | None:
         if self.record is None:
             return None
-        from rlwire.transports.recorder import Recording
+        from rlwire.recording.recorder import FileRecording
 
-        return Recording(self.record, protocol, version)
+        return FileRecording(self.record, protocol, version)
 
     def replace(self, **changes: Any) -> URL:
         """Return a copy with some attributes changed."""
@@ -340,7 +340,7 @@ def resolve(
     file = whole.pop("record", None) or parsed.record
     parsed = parsed.replace(options=(), record=file and os.fspath(file))
     if parsed.record is not None:
-        from rlwire.transports.recorder import check
+        from rlwire.recording.recorder import check
 
         check(parsed.record)
     if side in ("server", "listener"):

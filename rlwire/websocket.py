@@ -13,7 +13,7 @@ from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide, ClientTLS
 
 if TYPE_CHECKING:
-    from rlwire.transports.recorder import Recording
+    from rlwire.transports.interface import Recording
 
 __all__ = ["connect", "connect_asyncio", "url_of"]
 

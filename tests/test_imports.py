@@ -36,7 +36,7 @@ ALLOWED = {
     "streams": {"buffers", "errors"},
     "transports": (BASE - {"kernels"}) | {"transports", "streams"},
     "_options": {"errors", "limits", "transports"},
-    "registry": {"errors", "_options", "transports"},
+    "registry": {"errors", "_options", "recording", "transports"},
     "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "registry"},
     "websocket": {"errors", "sessions", "transports"},
     "serving": SHARED,
@@ -65,6 +65,10 @@ def room_of(path: Path, root: Path) -> str:
 
 def python_imports(source: str, package: list[str]) -> set[str]:
     """Rooms that a Python file imports, wherever in the file; `package` is its own."""
+    return rooms(python_names(source, package))
+
+
+def python_names(source: str, package: list[str]) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -74,7 +78,7 @@ def python_imports(source: str, package: list[str]) -> set[str]:
             if node.level:
                 base = ".".join([*package[: len(package) - node.level + 1], base]).rstrip(".")
             names |= {f"{base}.{alias.name}" for alias in node.names}
-    return rooms(names)
+    return names
 
 
 IMPORT = re.compile(
@@ -85,6 +89,10 @@ IMPORT = re.compile(
 
 
 def cython_imports(source: str) -> set[str]:
+    return rooms(cython_names(source))
+
+
+def cython_names(source: str) -> set[str]:
     found = set()
     for match in IMPORT.finditer(source):
         if match["base"]:
@@ -92,7 +100,7 @@ def cython_imports(source: str) -> set[str]:
             found |= {f"{match['base']}.{name.split()[0]}" for name in names_in(match["names"])}
         else:
             found |= {name.split()[0] for name in names_in(match["modules"])}
-    return rooms(found)
+    return found
 
 
 def names_in(text: str) -> list[str]:
@@ -151,6 +159,41 @@ def test_the_check_reads_each_form_of_import() -> None:
         "cimport rlwire.serving.x, rlwire.buffers": {"serving", "buffers"},
     }.items():
         assert cython_imports(source) == found
+
+
+def module_imports() -> dict[str, set[str]]:
+    """Modules of the package that each module imports, wherever in the file."""
+    files: dict[str, list[Path]] = {}
+    for path, root in sources():
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        files.setdefault(name, []).append(path)
+    found: dict[str, set[str]] = {}
+    for name, paths in files.items():
+        names = found.setdefault(name, set())
+        for path in paths:
+            source = path.read_text("utf-8")
+            names |= python_names(source, []) if path.suffix == ".py" else cython_names(source)
+    return {
+        name: {each if each in files else each.rpartition(".")[0] for each in names} & set(files)
+        for name, names in found.items()
+    }
+
+
+def circles(imports: dict[str, set[str]]) -> set[str]:
+    """Return the modules that are left when those without imports, or importers, are removed."""
+    left = {name: found - {name} for name, found in imports.items()}
+    while True:
+        imported = set().union(*left.values())
+        keep = {name for name, found in left.items() if found and name in imported}
+        if keep == set(left):
+            return keep
+        left = {name: left[name] & keep for name in keep}
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == {"b", "c"}
+    assert circles(module_imports()) == set()
 
 
 HEAVY = [

@@ -116,7 +116,7 @@ class Caller(ABC):
         connection = self.connection
         connection.release()
         try:
-            connection.look(self._queued.append)
+            connection.poll_events(self._queued.append)
         except RemoteProtocolError as error:
             with contextlib.suppress(RlwireError):
                 self.refuse(error)

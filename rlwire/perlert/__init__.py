@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
+from rlwire.perlert.cipher import load_key, new_key
 from rlwire.perlert.client import AsyncClient, Client
 from rlwire.perlert.environment import PerlertEndpoint
 from rlwire.perlert.server import Server
 from rlwire.perlert.spaces import SpaceText
 from rlwire.sessions.perlert.client import Frame
-from rlwire.transports.datagram_cipher import load_key, new_key
 
 __all__ = [
     "AsyncClient",

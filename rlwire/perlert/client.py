@@ -16,6 +16,7 @@ from rlwire.codecs import perlert
 from rlwire.codecs.perlert import AgentSlot, LobbyMessage
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError, quoted
 from rlwire.limits import DEFAULT, Limits
+from rlwire.perlert.cipher import DatagramCipher
 from rlwire.perlert.spaces import OURS, ToldSpaces
 from rlwire.registry import located
 from rlwire.sessions.perlert.client import (
@@ -32,7 +33,6 @@ from rlwire.sessions.perlert.client import (
 )
 from rlwire.transports import udp, udp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
-from rlwire.transports.datagram_cipher import DatagramCipher
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, driven
 
 logger = logging.getLogger(__name__)

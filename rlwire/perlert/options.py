@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from rlwire import _options
+from rlwire.perlert.cipher import load_key
 from rlwire.sessions.perlert.lobby import IDLE
 from rlwire.sessions.perlert.server import UNHEARD
-from rlwire.transports.datagram_cipher import load_key
 
 _KeyFile = Annotated[bytes, _options.Reads(load_key, "FILE")]
 

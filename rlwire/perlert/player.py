@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rlwire.environments.pacing import Pacer
 from rlwire.errors import RlwireError
 from rlwire.perlert.environment import Default, Outcome, Simulation, close
 from rlwire.perlert.spaces import OURS
 from rlwire.sessions.perlert.server import Instance
 from rlwire.transports.interface import DatagramSession
-from rlwire.transports.pacing import Pacer
 from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)

@@ -16,12 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from rlwire.environments.pacing import Pacer
 from rlwire.limits import DEFAULT, Limits
+from rlwire.perlert.cipher import DatagramCipher
 from rlwire.perlert.environment import Default, Simulation, close, simulations_of
 from rlwire.perlert.player import Extra, PacedPlayer, TickTimer
 from rlwire.perlert.spaces import OURS
 from rlwire.registry import located
 from rlwire.serving.serving import BackgroundServer, Running
+from rlwire.serving.threads import LoopThread
 from rlwire.sessions.perlert.lobby import IDLE
 from rlwire.sessions.perlert.server import (
     DONE_RESEND,
@@ -33,10 +36,7 @@ from rlwire.sessions.perlert.server import (
     SlotLeased,
 )
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.datagram_cipher import DatagramCipher
-from rlwire.transports.pacing import Pacer
 from rlwire.transports.server import DRAINING
-from rlwire.transports.threads import LoopThread
 from rlwire.transports.udp_asyncio import DatagramEndpoint, serve
 
 logger = logging.getLogger(__name__)

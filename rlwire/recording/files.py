@@ -1,4 +1,4 @@
-"""Reads the files of `rlwire.transports.recorder`. Source: the MCAP specification, version 0."""
+"""Reads the files of `rlwire.recording.recorder`. Source: the MCAP specification, version 0."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from rlwire.errors import RlwireError, without_secret
 from rlwire.recording.messages import Packet, RecordedConnection
 from rlwire.registry import parse_url
 from rlwire.serving.stopping import keep_signals
+from rlwire.serving.threads import run_in_thread
 from rlwire.transports.address import Address
 from rlwire.transports.sockets import (
     connected_socket,
@@ -27,7 +28,6 @@ from rlwire.transports.sockets import (
     prepare,
     unlink,
 )
-from rlwire.transports.threads import run_in_thread
 
 logger = logging.getLogger(__name__)
 

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from rlwire.relaax.algorithm import Algorithm, AlgorithmServer, load_algorithm
+from rlwire.relaax.algorithm import Algorithm, load_algorithm
 from rlwire.relaax.parameter_server import (
     ParameterServer,
     ParameterServerError,
     ParameterServerHandle,
     Session,
-    open_parameter_server,
 )
+from rlwire.relaax.server import AlgorithmServer, open_parameter_server
 
 __all__ = [
     "Algorithm",

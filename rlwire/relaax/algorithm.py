@@ -18,17 +18,10 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from rlwire.errors import on_error
-from rlwire.relaax.checkpoints import Checkpoints
-from rlwire.relaax.parameter_server import ParameterServerHandle, check_home, open_parameter_server
-from rlwire.rlx.config import Options, section
-from rlwire.rlx.metrics import Metrics
-from rlwire.rlx.server import Server
-from rlwire.serving.serving import Running
-from rlwire.transports.address import AddressLike
+from rlwire.rlx.config import Options
 
 if TYPE_CHECKING:
-    from rlwire.registry import URL
+    pass
 
 _SHIPPED = "rlwire.relaax.algorithms"
 
@@ -177,80 +170,3 @@ def _find(where: str, module: ModuleType, attribute: str) -> Any:
             f"{_FILES[attribute]}.py of the folder"
         )
     return found
-
-
-class AlgorithmServer(Server):
-    """An RLX server whose agents share one parameter server.
-
-    It restores the latest checkpoint when it starts, and saves one when it stops.
-
-    Args:
-        algorithm: the result of `load_algorithm`.
-        address: where to listen.
-        parameter_server: the argument `home` of `open_parameter_server`.
-        checkpoints: as for `open_parameter_server`.
-        metrics: sink for metrics of environments, agents and the parameter server.
-        options: options of `rlx.Server`.
-    """
-
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        address: AddressLike = "localhost:7001",
-        *,
-        parameter_server: str = "server",
-        checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
-        metrics: Metrics | None = None,
-        **options: Any,
-    ) -> None:
-        check_home(parameter_server)
-        super().__init__(algorithm, address, metrics=metrics, **options)
-        self.algorithm = algorithm
-        self._home = parameter_server
-        self._checkpoints = checkpoints
-        self._handle: ParameterServerHandle | None = None
-
-    @property
-    def parameter_server(self) -> ParameterServerHandle:
-        """The parameter server, while the server runs."""
-        if self._handle is None:
-            raise RuntimeError("the parameter server exists only while the server is running")
-        return self._handle
-
-    def check(self) -> None:
-        self._open()
-        with on_error(self._close):
-            super().check()
-
-    def _open(self) -> None:
-        if self._handle is None:
-            self._handle = open_parameter_server(
-                self.algorithm,
-                home=self._home,
-                checkpoints=self._checkpoints,
-                metrics=self._agents.metrics,
-            )
-            self._agents.parameter_server = self._handle
-
-    def _close(self) -> None:
-        handle, self._handle = self._handle, None
-        self._agents.parameter_server = None
-        if handle is not None:
-            handle.close()
-
-    def _run(self) -> Running:
-        self._open()
-        with on_error(self._close):
-            return super()._run()
-
-    def _after_stop(self) -> None:
-        self._close()
-        super()._after_stop()
-
-
-def server(
-    name: str, url: URL, *, config: Mapping[str, Any] | Options | str | None = None, **options: Any
-) -> AlgorithmServer:
-    """Make the server of ``algorithm:NAME``; `config` may be ``"FILE"`` or ``"FILE:SECTION"``."""
-    settings = section(config) if isinstance(config, str) else config
-    return AlgorithmServer(load_algorithm(name, settings), url.address, **options)

@@ -7,19 +7,16 @@ All agents share one parameter server, and call the ``op_...`` methods of its mo
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from rlwire.errors import LocalProtocolError, PeerError, describe, on_error, quoted
+from rlwire.errors import LocalProtocolError, PeerError, describe, quoted
+from rlwire.relaax.algorithm import Algorithm
 from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.rlx.config import Options
-from rlwire.rlx.metrics import LoggingMetrics, Metrics, StepMetrics
-
-if TYPE_CHECKING:
-    from rlwire.relaax.algorithm import Algorithm
+from rlwire.rlx.metrics import Metrics, StepMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -233,47 +230,3 @@ class LocalParameterServer(ParameterServerHandle):
                 checkpoints.save(step, state, algorithm=self._algorithm, version=server.version)
         except Exception:
             logger.exception("%s: saving a checkpoint failed", self._algorithm)
-
-
-def open_parameter_server(
-    algorithm: Algorithm,
-    *,
-    home: str = "server",
-    checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
-    metrics: Metrics | None = None,
-) -> ParameterServerHandle:
-    """Make an algorithm's parameter server and restore its latest checkpoint.
-
-    Args:
-        algorithm: the result of `rlwire.relaax.algorithm.load_algorithm`.
-        home: where it runs: ``"server"``, in this process; ``"ray"``, in a Ray actor (the extra
-            `ray`), for agents in other processes; ``"ray:NAME"``, in an actor that programs share
-            by name, and that ends with the program that made it. An actor that dies restarts from
-            its latest checkpoint.
-        checkpoints: a `Checkpoints`, or a folder, with a checkpoint each minute; None for none.
-        metrics: a sink (default: the log); an actor gets a copy.
-
-    Raises:
-        ParameterServerError: the server cannot be made, or its checkpoint not be restored.
-        ValueError: `home` is invalid.
-        MissingExtra: Ray is not installed.
-    """
-    check_home(home)
-    if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
-        checkpoints = Checkpoints(checkpoints, every_seconds=60.0)
-    metrics = LoggingMetrics() if metrics is None else metrics
-    if home == "server":
-        return LocalParameterServer(algorithm, checkpoints, metrics)
-    from rlwire.relaax import parameter_server_ray
-
-    handle = parameter_server_ray.open_actor(
-        algorithm, checkpoints, metrics, home.partition(":")[2]
-    )
-    with on_error(handle.close):
-        handle.n_step()
-    return handle
-
-
-def check_home(home: str) -> None:
-    if home not in ("server", "ray") and not home.startswith("ray:"):
-        raise ValueError(f"parameter_server must be 'server', 'ray' or 'ray:NAME', not {home!r}")

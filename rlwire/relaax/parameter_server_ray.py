@@ -6,7 +6,7 @@ import contextlib
 import uuid
 from collections.abc import Sequence
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlwire.errors import (
     ConnectionClosed,
@@ -16,6 +16,7 @@ from rlwire.errors import (
     describe,
     optional,
 )
+from rlwire.relaax.algorithm import Algorithm
 from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.relaax.parameter_server import (
     LocalParameterServer,
@@ -26,9 +27,6 @@ from rlwire.relaax.parameter_server import (
 from rlwire.rlx.config import Options
 from rlwire.rlx.metrics import Metrics
 from rlwire.serving.stopping import keep_signals
-
-if TYPE_CHECKING:
-    from rlwire.relaax.algorithm import Algorithm
 
 _NAMESPACE = "rlwire"
 _DEADLINE = 60.0  # seconds for a call, including a restart of the actor

@@ -28,8 +28,8 @@ from rlwire.rlx.config import Options, section
 from rlwire.rlx.metrics import Metrics
 from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.serving.stopping import keep_signals
+from rlwire.serving.threads import Worker
 from rlwire.transports.address import Address
-from rlwire.transports.threads import Worker
 
 with optional("ray", "rllib"):
     import ray

@@ -26,12 +26,12 @@ from rlwire.codecs.rllink import (
 from rlwire.limits import DEFAULT, Limits
 from rlwire.rllink.client import PORT
 from rlwire.serving.serving import Running, Service, StreamOptions, StreamServer
+from rlwire.serving.threads import Worker
 from rlwire.sessions.rllink import RLlinkServerSession
 from rlwire.transports.address import AddressLike
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.rate_limited_log import RateLimitedLog
-from rlwire.transports.threads import Worker
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -23,13 +23,13 @@ from rlwire.rlx.options import PAGE_OPTIONS as OPTIONS
 from rlwire.rlx.server import _AgentService
 from rlwire.serving.fronts import SERVED, check_no_environment
 from rlwire.serving.serving import StreamOptions, StreamServer
+from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
 from rlwire.sessions.rlx import PageRules
 from rlwire.sessions.rlx.page import Arrays, PageCommand, PageReply, PageSession, Sid, arrays_of
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.threads import run_in_thread
 from rlwire.transports.tls import ClientSide
 
 if TYPE_CHECKING:

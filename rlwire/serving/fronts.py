@@ -97,7 +97,7 @@ def check_no_environment(thing: Any, url: URL) -> None:
 
 
 SERVED: Final[dict[str, str]] = {
-    "algorithm": "rlwire.relaax.algorithm",
+    "algorithm": "rlwire.relaax.server",
     "rllib": "rlwire.rllib.serving",
 }
 """Each prefix and its module, whose ``server(name, url, **options)`` returns an idle server."""

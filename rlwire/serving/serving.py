@@ -17,14 +17,14 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict, TypeV
 from rlwire.errors import RlwireError, describe, on_error
 from rlwire.registry import URL, served_at
 from rlwire.serving.stopping import Stopping, stop_signals
+from rlwire.serving.threads import LoopThread, run_in_thread
+from rlwire.serving.workers import Stop, Workers
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, capacity
 from rlwire.transports.interface import Handler, StreamSession
 from rlwire.transports.server import TLS, BaseServer, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, warn_if_exposed
-from rlwire.transports.threads import LoopThread, run_in_thread
-from rlwire.transports.workers import Stop, Workers
 
 __all__ = ["BackgroundServer", "Service", "StreamOptions", "StreamServer"]
 
@@ -347,7 +347,7 @@ class StreamServer(BackgroundServer):
     def _on_a_loop(self) -> LoopServer:
         server = LoopServer(self._where, **self._service._parts(), **self._options)
         self._server = server
-        with on_error(server._stop_listening):
+        with on_error(server.close_listener):
             self._service.set_up_loop()
         return server
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rlwire.errors import without_secret
 
 if TYPE_CHECKING:
-    from rlwire.transports.recorder import Recording, Tap
+    from rlwire.transports.interface import ConnectionTap, Recording
 
 __all__ = ["Address", "AddressLike", "parse"]
 
@@ -107,7 +107,7 @@ class Address:
         return pairs
 
 
-def tap_of(server: Address) -> Tap | None:
+def tap_of(server: Address) -> ConnectionTap | None:
     """Begin to record a client's connection, if its server's address says so."""
     return None if server.record is None else server.record.tap("client", str(server))
 

@@ -14,21 +14,18 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from threading import get_ident
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.streams import NOTHING, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.forking import INHERITED, Owned, track
-from rlwire.transports.interface import StreamSession
+from rlwire.transports.interface import ConnectionTap, StreamSession
 from rlwire.transports.shm import ShmSocket, default_spin
 from rlwire.transports.socket_calls import PlainCalls, SocketCalls
 from rlwire.transports.sockets import Timeouts, ready, set_kernel_timeout
 from rlwire.transports.takeover import Monitor, Watched
 from rlwire.transports.tls import TLSSocket
-
-if TYPE_CHECKING:
-    from rlwire.transports.recorder import Tap
 
 __all__ = ["Connection"]
 
@@ -57,7 +54,7 @@ class Connection(Owned):
         timeout: Timeouts,
         *,
         accepted: bool = False,
-        tap: Tap | None = None,
+        tap: ConnectionTap | None = None,
     ) -> None:
         super().__init__(peer)
         self.session = session
@@ -152,37 +149,39 @@ class Connection(Owned):
             waited = self._failed(error)
         return self._receive(waited)
 
-    def share(self, seconds: float) -> tuple[Callable[[bool], int | OSError | None], bool]:
+    def reader_call(self, seconds: float) -> tuple[Callable[[bool], int | OSError | None], bool]:
         """Prepare for threads that read in turns; return the read call, and whether it may wait."""
         return self._fetch, self._bound(seconds)
 
-    def listen(self, take: Callable[[Any], object], have: int | OSError | None = None) -> None:
-        """Pass the events that are available without waiting to `take`."""
+    def deliver(
+        self, on_event: Callable[[Any], object], received: int | OSError | None = None
+    ) -> None:
+        """Pass the events that are available without waiting to `on_event`."""
         if get_ident() != self._owner:
             self._claim()
         core = self.core
         try:
-            if isinstance(have, int):
-                event = core.take(have)
-            elif have is None:
+            if isinstance(received, int):
+                event = core.take(received)
+            elif received is None:
                 core.check(monotonic(), False)
                 event = core.next()
             else:
-                self._lost(have)
+                self._lost(received)
             while event is not NOTHING or core.more:
                 if event is not NOTHING:
-                    take(event)
+                    on_event(event)
                 event = NOTHING if core.fresh else core.next()
         except BaseException as error:
             self._failed(error)
         if core.sending:
             self._flush()
 
-    def look(self, take: Callable[[Any], object]) -> None:
-        """Receive without waiting: answer pings, and pass events to `take`."""
+    def poll_events(self, on_event: Callable[[Any], object]) -> None:
+        """Receive without waiting: answer pings, and pass events to `on_event`."""
         if get_ident() != self._owner:
             self._claim()
-        self.listen(take, self._fetch(False))
+        self.deliver(on_event, self._fetch(False))
 
     def exchange(self, event: Any) -> Any:
         """Send one event and return the next: `send` and `receive` in one call, for clients."""

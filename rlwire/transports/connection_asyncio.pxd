@@ -12,15 +12,15 @@ cdef class AsyncConnection:
     cdef public object fault
     cdef public StreamCore core
     cdef public bint blocked
-    cdef public HandlerRunner _answers
+    cdef public HandlerRunner _runner
     cdef SocketCalls _calls
     cdef public object _gone
-    cdef bint _held_up
+    cdef bint _paused
     cdef object _last_words
     cdef object _loop
     cdef object _on_end
     cdef bint _receiving
-    cdef bint _resting
+    cdef bint _yielding
     cdef object _sender
     cdef public object _stream
     cdef public Waiter _waiter

@@ -6,21 +6,18 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlwire.errors import DeadlineExceeded, LimitExceeded, LocalProtocolError, RlwireError
 from rlwire.streams import LAST_WORDS, NOTHING, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.forking import not_ours, track
 from rlwire.transports.handler_asyncio import HandlerRunner
-from rlwire.transports.interface import Handler, StreamSession
+from rlwire.transports.interface import ConnectionTap, Handler, StreamSession
 from rlwire.transports.rate_limited_log import Log
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import SocketStream
 from rlwire.transports.waiter_asyncio import Waiter
-
-if TYPE_CHECKING:
-    from rlwire.transports.recorder import Tap
 
 __all__ = ["AsyncConnection"]
 
@@ -47,7 +44,7 @@ class AsyncConnection:
         *,
         on_end: Callable[[Any], None] | None = None,
         accepted: bool = False,
-        tap: Tap | None = None,
+        tap: ConnectionTap | None = None,
     ) -> None:
         self.session = session
         self.peer = peer
@@ -58,13 +55,13 @@ class AsyncConnection:
         self._loop = asyncio.get_running_loop()
         self._stream: SocketStream | None = None
         self._calls: Any = None
-        self._answers: HandlerRunner | None = None
+        self._runner: HandlerRunner | None = None
         self._waiter = Waiter(self._loop)  # of the task that receives
         self._receiving = False  # whether a task receives; it may already have its event
         self._sender: asyncio.Future[None] | None = None  # of the task that sends
         self.blocked = False
-        self._held_up = False  # reading is paused until everything is written
-        self._resting = False  # reading is paused for one iteration of the loop
+        self._paused = False  # reading is paused until everything is written
+        self._yielding = False  # reading is paused for one iteration of the loop
         self._last_words: asyncio.TimerHandle | None = None
         self._gone = self._loop.create_future()
         track(self)
@@ -141,7 +138,7 @@ class AsyncConnection:
         try:
             return await self._receive()
         except asyncio.CancelledError:
-            late = self._waiter.take_late()
+            late = self._waiter.pop_late()
             if late is not None:
                 self.core.put_back(late)
             raise
@@ -167,8 +164,8 @@ class AsyncConnection:
                 stream.await_writable(True)
                 await self._sent()
                 waits = False
-            elif not stream.listening:
-                self.listen()
+            elif not stream.reading:
+                self.set_reading()
         else:
             await self.send(event)
         try:
@@ -176,11 +173,11 @@ class AsyncConnection:
                 return await self._receive()
             self._receiving = True
             try:
-                return await self._waiter.begin()
+                return await self._waiter.start()
             finally:
                 self._receiving = False
         except asyncio.CancelledError:
-            if self._waiter.take_late() is None:
+            if self._waiter.pop_late() is None:
                 self.core.close("closed on this side: an exchange was cancelled")
                 self._finish()
             raise
@@ -201,26 +198,26 @@ class AsyncConnection:
         """Stop receiving; a pending reply is still sent."""
         self.core.stop()
         if self._stream is not None:
-            self._stream.listen(False)
+            self._stream.set_reading(False)
         if self._waiter.waiting:
             self._waiter.set_exception(self.core.end())
-        if self._answers is not None:
-            self._answers.go_on()
+        if self._runner is not None:
+            self._runner.answer_events()
 
     def serve(
         self, handler: Handler, on_fault: Callable[[RlwireError], object] | None = None
     ) -> None:
         """Answer all events by `handler`; errors that end the connection go to `on_fault`."""
-        self._answers = HandlerRunner(self, self.core, handler, on_fault)
-        self._answers.go_on()
-        self.listen()
+        self._runner = HandlerRunner(self, self.core, handler, on_fault)
+        self._runner.answer_events()
+        self.set_reading()
 
     def defer(self, reply: DeferredReply) -> DeferredReply:
         """Send a reply out of order once it is set; returns it."""
-        reply.add_done_callback(self._give)
+        reply.add_done_callback(self._on_deferred)
         return reply
 
-    def _give(self, deferred: DeferredReply) -> None:
+    def _on_deferred(self, deferred: DeferredReply) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._send_deferred, deferred)
 
@@ -248,10 +245,10 @@ class AsyncConnection:
     async def _wait(self) -> Any:
         """Wait for the next event, or the end of the handshake."""
         self._receiving = True
-        waiter = self._waiter.begin()
+        waiter = self._waiter.start()
         if self.core.more:
-            self.rest()
-        self.listen()
+            self.yield_to_loop()
+        self.set_reading()
         try:
             return await waiter
         finally:
@@ -274,22 +271,22 @@ class AsyncConnection:
     def on_stream(self, stream: SocketStream) -> None:
         self._stream = stream
         self._calls = stream.calls
-        stream.listen(True)
+        stream.set_reading(True)
 
     # Few calls for small messages: after a process switch the caches are cold, and each call costs
     # measurable time.
 
     def on_readable(self) -> None:
-        answers, waiter, calls = self._answers, self._waiter, self._calls
-        if self._stream is None or self._resting:
+        runner, waiter, calls = self._runner, self._waiter, self._calls
+        if self._stream is None or self._yielding:
             return
         try:
             done = False
-            if answers is not None and answers.ready():
-                if calls.respond(answers.answer, DeferredReply):
+            if runner is not None and runner.ready():
+                if calls.respond(runner.answer, DeferredReply):
                     return
                 event, reply, failed = calls.unanswered()
-                answers.take_over(event, reply, failed)
+                runner.continue_with(event, reply, failed)
                 done = self.core.steady
             elif waiter.waiting:
                 event = calls.receive()
@@ -312,56 +309,56 @@ class AsyncConnection:
                 raise  # to the loop's exception handler
             return
         if self._goes_on():
-            self.rest()
+            self.yield_to_loop()
         if self.core.sending or self.core.ended:
             self._follow()
 
     def _goes_on(self) -> bool:
         """Return whether a task or handler waits for messages that have been received."""
-        return self.core.more and (self._waiter.waiting or self._answers is not None)
+        return self.core.more and (self._waiter.waiting or self._runner is not None)
 
-    def rest(self) -> None:
+    def yield_to_loop(self) -> None:
         """Continue in the loop's next iteration, so that other connections are served."""
-        if not self._resting:
-            self._resting = True
-            self.listen(False)
-            self._loop.call_soon(self._go_on)
+        if not self._yielding:
+            self._yielding = True
+            self.set_reading(False)
+            self._loop.call_soon(self._resume)
 
-    def _go_on(self) -> None:
-        self._resting = False
+    def _resume(self) -> None:
+        self._yielding = False
         if not self.blocked:  # else `on_writable` continues
             self.on_readable()
-            self.listen()
+            self.set_reading()
 
     def _read_on(self, stream: SocketStream) -> None:
         """Receive after a read that did not return exactly one message."""
-        core, waiter, answers = self.core, self._waiter, self._answers
-        if not (waiter.waiting or answers is not None or core.closed):
-            stream.listen(False)  # later bytes stay in the kernel's buffer
+        core, waiter, runner = self.core, self._waiter, self._runner
+        if not (waiter.waiting or runner is not None or core.closed):
+            stream.set_reading(False)  # later bytes stay in the kernel's buffer
             return
         opening = not core.opened
         guess: Any = getattr(self.session, "guess", None) if opening else None
         held = guess is not None and guess.due is not None
         event = core.next() if held or core.more else self._calls.read()
         if event is NOTHING and core.phase == StreamPhase.DRAINING:
-            stream.listen(False)
+            stream.set_reading(False)
             event = core.next()
         if event is not NOTHING or (opening and core.opened):
-            if answers is not None:
-                answers.take_over(event)
+            if runner is not None:
+                runner.continue_with(event)
             elif waiter.waiting:
                 waiter.resume(event)
             else:
                 core.put_back(event)
         elif guess is not None and guess.due is not None:
-            stream.listen(False)
+            stream.set_reading(False)
             self._loop.call_at(guess.due, self._check_guess, stream)
 
     def _check_guess(self, stream: SocketStream) -> None:
         """Continue a handshake whose password check was delayed."""
         if self._stream is None or not self._waiter.waiting:
             return
-        self.listen()
+        self.set_reading()
         try:
             self._read_on(stream)
         except RlwireError as error:
@@ -369,12 +366,12 @@ class AsyncConnection:
         self._follow()
 
     def _not_received(self, error: RlwireError) -> None:
-        answers = self._answers
-        if answers is None:
+        runner = self._runner
+        if runner is None:
             if self._waiter.waiting:
                 self._waiter.set_exception(error)
-        elif not answers.failed(error):
-            answers.go_on()
+        elif not runner.failed(error):
+            runner.answer_events()
         elif self.core.talks:
             self.close_soon()  # for other sessions, the peer may still wait for a deferred reply
 
@@ -383,13 +380,13 @@ class AsyncConnection:
             return
         if self._sender is not None and not self._sender.done():
             self._sender.set_result(None)
-        self._held_up = False
+        self._paused = False
         self._follow()
-        if self._answers is not None:
-            self._answers.go_on()
+        if self._runner is not None:
+            self._runner.answer_events()
         if self._goes_on():
-            self.rest()
-        self.listen()
+            self.yield_to_loop()
+        self.set_reading()
 
     def on_lost(self, error: Exception | None) -> None:
         self.core.lost(error)
@@ -398,9 +395,9 @@ class AsyncConnection:
             self._last_words.cancel()
         if not self._gone.done():
             self._gone.set_result(None)
-        answers, self._answers = self._answers, None
-        if answers is not None:
-            answers.end()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.end()
         if self._on_end is not None:
             self._on_end(self)
 
@@ -411,18 +408,18 @@ class AsyncConnection:
         self.core.abort(instead=not_ours(self.peer))
         # The tasks that wait for these belong to the parent's loop.
         self._waiter = Waiter(self._loop)
-        self._sender = self._last_words = self._answers = None
+        self._sender = self._last_words = self._runner = None
         self._receiving = self.blocked = False
         if not self._gone.done():
             self._gone.set_result(None)
 
     # Listening and writing.
 
-    def listen(self, wanted: bool = True) -> None:
+    def set_reading(self, wanted: bool = True) -> None:
         """Start reading, unless it is paused; or stop reading."""
         if self._stream is not None and self.core.phase < StreamPhase.DRAINING:
-            full = self._answers is not None and self._answers.full
-            self._stream.listen(wanted and not (self._held_up or full or self._resting))
+            full = self._runner is not None and self._runner.full
+            self._stream.set_reading(wanted and not (self._paused or full or self._yielding))
 
     def write(self) -> bool:
         """Write what the system accepts; return whether nothing is left, or the stream is lost."""
@@ -441,8 +438,8 @@ class AsyncConnection:
     def write_aside(self) -> None:
         """Write, and pause reading until all is written, because reading could queue more."""
         if not self.write():
-            self._held_up = True
-            self.listen(False)
+            self._paused = True
+            self.set_reading(False)
 
     # Ends and timeouts.
 
@@ -499,7 +496,7 @@ class AsyncConnection:
             # message: read until the peer closes.
             if core.phase == StreamPhase.LINGERING and core.half_close and not stream.shutdown():
                 return
-            stream.listen(True)
+            stream.set_reading(True)
         if self._last_words is None:
             self._last_words = self._loop.call_later(LAST_WORDS, self.abort)
 
@@ -518,28 +515,28 @@ class AsyncConnection:
 
     def check_timeouts(self, now: float) -> None:
         """Check the timeouts; called by the `TimeoutTimer`."""
-        answers = self._answers
+        runner = self._runner
         try:
-            self.core.check(now, self._waiter.waiting if answers is None else answers.waiting)
+            self.core.check(now, self._waiter.waiting if runner is None else runner.waiting)
         except RlwireError as error:
             self._late(error)
         self._follow()
 
     def _late(self, error: RlwireError) -> None:
-        late, answers = self.core.late, self._answers
+        late, runner = self.core.late, self._runner
         if late == "write" and self._sender is not None:
             with contextlib.suppress(asyncio.InvalidStateError):
                 self._sender.set_exception(error)
             return
-        if answers is not None and late == "session":
-            answers.report(error, "%s: closed: %s", self.peer, error)
-        elif answers is not None:
-            answers.report(error, "closed after a timeout: %s", error)
+        if runner is not None and late == "session":
+            runner.report(error, "%s: closed: %s", self.peer, error)
+        elif runner is not None:
+            runner.report(error, "closed after a timeout: %s", error)
         elif late == "write":
             self.log.warning("closed after a timeout: %s", error)
         if late == "write":
             self.abort()
-        elif answers is not None and late != "session":
+        elif runner is not None and late != "session":
             self.refuse(error)
         else:
             if self._waiter.waiting:

@@ -7,15 +7,30 @@ import logging
 from asyncio import get_running_loop
 from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.streams import NOTHING, StreamCore
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.interface import Handler
+from rlwire.transports.rate_limited_log import Log
 
-if TYPE_CHECKING:
-    from rlwire.transports.connection_asyncio import AsyncConnection
+
+class HandledConnection(Protocol):
+    """What a `HandlerRunner` uses of an `AsyncConnection`."""
+
+    peer: str
+    log: Log
+    fault: BaseException | None
+    blocked: bool
+
+    def set_reading(self, wanted: bool = True) -> None: ...
+    def yield_to_loop(self) -> None: ...
+    def write_aside(self) -> None: ...
+    def refuse(self, error: RlwireError) -> None: ...
+    def close(self) -> None: ...
+    def close_soon(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class HandlerRunner:
@@ -23,7 +38,7 @@ class HandlerRunner:
 
     def __init__(
         self,
-        connection: AsyncConnection,
+        connection: HandledConnection,
         core: StreamCore,
         handler: Handler,
         on_fault: Callable[[RlwireError], object] | None,
@@ -35,13 +50,13 @@ class HandlerRunner:
         self.answer = handler.answer
         self._loop = get_running_loop()
         self._thread = get_ident()
-        self._making: DeferredReply | None = None  # the pending deferred reply,
-        self._asked: Any = NOTHING  # the event that it answers,
+        self._pending_reply: DeferredReply | None = None  # the pending deferred reply,
+        self._pending_event: Any = NOTHING  # the event that it answers,
         self._next: Any = NOTHING  # and the event after that
 
     def ready(self) -> bool:
         """Return whether the next event can be answered at once."""
-        return self._making is None and self._next is NOTHING
+        return self._pending_reply is None and self._next is NOTHING
 
     @property
     def full(self) -> bool:
@@ -51,18 +66,20 @@ class HandlerRunner:
     @property
     def waiting(self) -> bool:
         """Whether the peer's timeouts apply: not between messages while a reply is pending."""
-        return self._making is None or (self._core.inside and self._next is NOTHING)
+        return self._pending_reply is None or (self._core.inside and self._next is NOTHING)
 
-    def take_over(self, event: Any, reply: Any = NOTHING, error: Exception | None = None) -> None:
+    def continue_with(
+        self, event: Any, reply: Any = NOTHING, error: Exception | None = None
+    ) -> None:
         """Continue with an event, and with its reply or its error, if there is one."""
         if reply is not NOTHING or error is not None:
             self._send(event, reply, error)
         elif event is not NOTHING:
             self._next = event
-        if not (self._making is not None and self._next is NOTHING and self._core.fresh):
-            self.go_on()  # else nothing was received after a deferred reply
+        if not (self._pending_reply is not None and self._next is NOTHING and self._core.fresh):
+            self.answer_events()  # else nothing was received after a deferred reply
 
-    def go_on(self) -> None:
+    def answer_events(self) -> None:
         """Answer received events, until a reply is deferred or cannot be sent now."""
         while not self._connection.blocked:
             if self._next is NOTHING:
@@ -74,11 +91,11 @@ class HandlerRunner:
                     continue
                 if self._next is NOTHING:
                     if self._core.more:
-                        self._connection.rest()
+                        self._connection.yield_to_loop()
                     return
-            if self._making is not None:
+            if self._pending_reply is not None:
                 # Only up to its next message: enough to detect that the peer closes.
-                self._connection.listen(False)
+                self._connection.set_reading(False)
                 return
             event, self._next = self._next, NOTHING
             try:
@@ -92,8 +109,8 @@ class HandlerRunner:
     def _send(self, event: Any, reply: Any, error: BaseException | None) -> None:
         """Send the reply to an event, now or once it is set."""
         if error is None and isinstance(reply, DeferredReply):
-            self._making, self._asked = reply, event
-            reply.add_done_callback(self._done)
+            self._pending_reply, self._pending_event = reply, event
+            reply.add_done_callback(self._on_done)
         else:
             self._put(event, reply, error)
 
@@ -129,7 +146,7 @@ class HandlerRunner:
             if self._on_fault is not None:
                 self._on_fault(error)
             # A peer that has closed its side may still wait for the reply.
-            if self._making is None:
+            if self._pending_reply is None:
                 self._connection.close_soon()
             return True
         self.report(error, "%s: rejected a message: %s", self._connection.peer, error)
@@ -144,8 +161,8 @@ class HandlerRunner:
             self._connection.log.warning(text, *words)
 
     def end(self) -> None:
-        if self._making is not None:
-            self._making.cancel()
+        if self._pending_reply is not None:
+            self._pending_reply.cancel()
         connection, core = self._connection, self._core
         lost = core.broken and not core.silent and self._on_fault is None
         if self._on_fault is not None:
@@ -159,16 +176,16 @@ class HandlerRunner:
         except Exception:
             connection.log.exception("%s: the handler failed to close", connection.peer)
 
-    def _done(self, answer: DeferredReply) -> None:
+    def _on_done(self, answer: DeferredReply) -> None:
         """Send a deferred reply that is done; called in any thread."""
         if get_ident() == self._thread:
-            self._made(answer)
+            self._on_reply(answer)
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._made, answer)
+                self._loop.call_soon_threadsafe(self._on_reply, answer)
 
-    def _made(self, answer: DeferredReply) -> None:
-        event, self._making, self._asked = self._asked, None, NOTHING
+    def _on_reply(self, answer: DeferredReply) -> None:
+        event, self._pending_reply, self._pending_event = self._pending_event, None, NOTHING
         if self._core.closed:
             return
         alone = self._next is NOTHING and self._core.fresh
@@ -181,8 +198,8 @@ class HandlerRunner:
         if alone:
             return
         try:
-            self.go_on()
-            self._connection.listen()
+            self.answer_events()
+            self._connection.set_reading()
         except Exception as failed:  # a bug in the session
             connection = self._connection
             connection.fault = failed

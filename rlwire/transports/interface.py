@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from rlwire.errors import RlwireError
 from rlwire.streams import NOTHING
@@ -16,6 +17,51 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 Peer: TypeAlias = Hashable
 """The address of a datagram's sender or receiver; over UDP the socket module's."""
+
+
+class ConnectionTap(Protocol):
+    """Records one connection, for its thread; see `rlwire.recording.recorder`."""
+
+    def recorded(self, session: StreamSession) -> Any:
+        """Return a session for the `StreamCore` that records the messages of `session`."""
+
+    def record(self, sent: bool, parts: Sequence[Buffer]) -> None: ...
+    def end(self, reason: str) -> None: ...
+
+
+class DatagramTap(Protocol):
+    """Records the datagrams of a socket."""
+
+    def record(self, sent: bool, datagram: bytes, peer: Peer) -> None: ...
+    def close(self) -> None: ...
+
+
+class Recording(Protocol):
+    """In an `Address`: where its connections are recorded."""
+
+    def tap(self, side: str, peer: str) -> ConnectionTap | None:
+        """Begin to record a connection; None, which is logged, if that is impossible."""
+
+    def of_datagrams(self, remote: Peer) -> DatagramTap:
+        """Begin to record a datagram socket; `remote` is a client's server, or None."""
+
+
+class Cipher(Protocol):
+    """Encrypts datagrams, for example `rlwire.perlert.DatagramCipher`.
+
+    Attributes:
+        role: this end.
+        dropped: how many datagrams were dropped, by reason.
+        overhead: bytes that a sealed datagram is longer than its message.
+    """
+
+    role: Literal["client", "server"]
+    dropped: Counter[str]
+
+    @property
+    def overhead(self) -> int: ...
+    def seal(self, data: Buffer) -> bytes: ...
+    def open(self, data: Buffer) -> bytes | None: ...
 
 
 class Session(Protocol):

@@ -34,7 +34,7 @@ from rlwire.transports.admission import (
 )
 from rlwire.transports.connection import Connection
 from rlwire.transports.forking import track
-from rlwire.transports.interface import Handler, StreamSession
+from rlwire.transports.interface import ConnectionTap, Handler, Recording, StreamSession
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.shm import ShmSocket, check_carrier, refused
 from rlwire.transports.sockets import (
@@ -50,7 +50,6 @@ from rlwire.transports.takeover import Monitor
 
 if TYPE_CHECKING:
     from rlwire.transports.connection_asyncio import AsyncConnection
-    from rlwire.transports.recorder import Recording, Tap
 
 __all__ = ["TLS", "BaseServer", "ThreadServer"]
 
@@ -177,7 +176,8 @@ class BaseServer(ABC, Generic[_C]):
                 )  # fmt: skip
         self._log.flush()
 
-    def _stop_listening(self) -> None:
+    def close_listener(self) -> None:
+        """Stop listening; a shared listener stays open for the other servers."""
         if self._owns_listener and self._listener.fileno() != -1:
             unlink(self._listener)
             self._listener.close()
@@ -228,7 +228,7 @@ class BaseServer(ABC, Generic[_C]):
             guess.address = network_of(host)
         return session
 
-    def _tap(self, peer: str) -> Tap | None:
+    def _tap(self, peer: str) -> ConnectionTap | None:
         return None if self._record is None else self._record.tap("server", peer)
 
     def _over(self, connection: _C, error: Exception | None) -> None:
@@ -278,7 +278,7 @@ class ThreadServer(BaseServer[Connection]):
         self._full = threading.Event()  # set: accepts no more connections
         self._stopping = threading.Event()
         self._stopped = threading.Event()
-        with on_error(self._stop_listening):
+        with on_error(self.close_listener):
             self._wake, self._waker = socket.socketpair()
         self._acceptor: threading.Thread | None = None  # a fork ends threads made before `start`
         self._monitor = Monitor(f"rlwire monitor {self.address}")
@@ -346,7 +346,7 @@ class ThreadServer(BaseServer[Connection]):
             self._waker.send(b"\0")
         if self._acceptor not in (None, threading.current_thread()):
             self._acceptor.join(seconds)
-        self._stop_listening()
+        self.close_listener()
 
     def _forget(self) -> None:
         self._full.set()

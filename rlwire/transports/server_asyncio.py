@@ -90,7 +90,7 @@ class LoopServer(BaseServer[AsyncConnection]):
             acceptor.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await acceptor
-        self._stop_listening()
+        self.close_listener()
 
     def _forget(self) -> None:
         self._acceptor = None

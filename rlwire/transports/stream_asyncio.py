@@ -24,7 +24,7 @@ _GOODBYE = 1.0  # seconds for the peer's close_notify
 class SocketStream:
     """A non-blocking socket, and the loop's callbacks for it.
 
-    It calls its owner's `on_stream`, `on_readable` if `listening`, `on_writable` and `on_lost`.
+    It calls its owner's `on_stream`, `on_readable` if `reading`, `on_writable` and `on_lost`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: Any) -> None:
@@ -34,17 +34,17 @@ class SocketStream:
         # Not the socket: asyncio would format it, in two system calls, for an exception that it
         # suppresses, whenever the socket has no reader or writer yet. Valid until `abort`.
         self._file = sock.fileno()
-        self.listening = self._has_writer = self._closing = self._gone = False
+        self.reading = self._has_writer = self._closing = self._gone = False
         self.calls = self._make_calls(owner.core)
         owner.on_stream(self)
 
     def _make_calls(self, core: StreamCore) -> SocketCalls:
         return SocketCalls(core, self._file, blocking=False)
 
-    def listen(self, wanted: bool) -> None:
-        if wanted == self.listening or self._closing:
+    def set_reading(self, wanted: bool) -> None:
+        if wanted == self.reading or self._closing:
             return
-        self.listening = wanted
+        self.reading = wanted
         if wanted:
             self._loop.add_reader(self._file, self._owner.on_readable)
         else:
@@ -67,7 +67,7 @@ class SocketStream:
     def abort(self) -> None:
         if self._gone:
             return
-        self.listen(False)
+        self.set_reading(False)
         self._closing = self._gone = True
         self._call_when_writable(None)
         self.calls.forget()
@@ -106,9 +106,9 @@ class ShmStream(SocketStream):
     def _make_calls(self, core: StreamCore) -> SocketCalls:
         return SocketCalls(core, self._file, blocking=False, rings=self._rings)
 
-    def listen(self, wanted: bool) -> None:
-        if wanted != self.listening and not self._closing:
-            self.listening = wanted
+    def set_reading(self, wanted: bool) -> None:
+        if wanted != self.reading and not self._closing:
+            self.reading = wanted
             self._watch()
 
     def shutdown(self) -> bool:
@@ -125,7 +125,7 @@ class ShmStream(SocketStream):
 
     def _watch(self) -> None:
         """Add the socket to the loop while the owner waits to read or write."""
-        wanted = self.listening or self._has_writer
+        wanted = self.reading or self._has_writer
         if wanted != self._watched:
             self._watched = wanted
             if wanted:
@@ -138,7 +138,7 @@ class ShmStream(SocketStream):
     def _poll(self) -> None:
         """Ask the peer for wake-ups; for bytes that have already arrived, there is none."""
         readable, writable = self._rings.poll_in(), self._has_writer and self._rings.poll_out()
-        if ((readable and self.listening) or writable) and not self._ringing:
+        if ((readable and self.reading) or writable) and not self._ringing:
             self._ringing = True
             self._loop.call_soon(self._react)
 
@@ -147,7 +147,7 @@ class ShmStream(SocketStream):
         self._ringing = False
         if self._has_writer:
             self._owner.on_writable()
-        if self.listening:
+        if self.reading:
             self._owner.on_readable()
         if self._watched:
             self._poll()
@@ -167,8 +167,8 @@ class TLSStream(SocketStream):
     def _make_calls(self, core: StreamCore) -> SocketCalls:
         return PlainCalls(core, self, blocking=False)
 
-    def listen(self, wanted: bool) -> None:
-        super().listen(wanted)
+    def set_reading(self, wanted: bool) -> None:
+        super().set_reading(wanted)
         self._ring_again()
 
     def sendmsg(self, buffers: list[Buffer]) -> int:
@@ -203,7 +203,7 @@ class TLSStream(SocketStream):
         """Send close_notify and wait for the peer's: closing with unread bytes would reset."""
         if self._closing:
             return
-        self.listen(False)
+        self.set_reading(False)
         self._closing = True
         self._goodbye = self._loop.call_later(_GOODBYE, self.abort)
         self._send_close_notify()
@@ -217,13 +217,13 @@ class TLSStream(SocketStream):
 
     def _ring_again(self) -> None:
         """Schedule `on_readable` for bytes that are already decrypted."""
-        if self.listening and not self._ringing and self._sock.pending():
+        if self.reading and not self._ringing and self._sock.pending():
             self._ringing = True
             self._loop.call_soon(self._ring)
 
     def _ring(self) -> None:
         self._ringing = False
-        if self.listening:
+        if self.reading:
             self._owner.on_readable()
 
     def _send_close_notify(self) -> None:

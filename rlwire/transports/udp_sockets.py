@@ -15,18 +15,14 @@ import struct
 import sys
 from dataclasses import asdict, dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rlwire.errors import LimitExceeded
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.datagram_cipher import OVERHEAD, DatagramCipher
-from rlwire.transports.interface import DatagramSession, Peer
+from rlwire.transports.interface import Cipher, DatagramSession, Peer, Recording
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.sockets import local_address, warn_if_exposed
 from rlwire.transports.udp_calls import DatagramCalls
-
-if TYPE_CHECKING:
-    from rlwire.transports.recorder import Recording
 
 logger = logging.getLogger(__name__)
 
@@ -93,14 +89,14 @@ class DatagramSocket(_Closing):
         sock: socket.socket,
         *,
         limit: int = 1200,
-        cipher: DatagramCipher | None = None,
+        cipher: Cipher | None = None,
         remote: Peer = None,
         record: Recording | None = None,
     ) -> None:
         role = "server" if remote is None else "client"
         if cipher is not None and cipher.role != role:
             raise ValueError(f"a {role}'s socket needs a cipher of role {role!r}")
-        overhead = 0 if cipher is None else OVERHEAD
+        overhead = 0 if cipher is None else cipher.overhead
         if not 1 <= limit <= LONGEST - overhead:
             raise ValueError(
                 f"limit must be between 1 and {LONGEST - overhead} bytes"
@@ -213,7 +209,7 @@ class DatagramDriver(_Closing):
 
 
 def bind(
-    address: AddressLike, *, limit: int = 1200, cipher: DatagramCipher | None = None
+    address: AddressLike, *, limit: int = 1200, cipher: Cipher | None = None
 ) -> DatagramSocket:
     """Return a server's socket; with port 0 the system chooses the port.
 
@@ -228,7 +224,7 @@ def bind(
 
 
 def dial(
-    address: AddressLike, *, limit: int = 1200, cipher: DatagramCipher | None = None
+    address: AddressLike, *, limit: int = 1200, cipher: Cipher | None = None
 ) -> DatagramSocket:
     """Return a client's socket, which receives from all addresses, without sending anything."""
     server = parse(address)

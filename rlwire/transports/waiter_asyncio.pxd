@@ -7,8 +7,8 @@ cdef class Waiter:
     cdef object _error
     cdef object _result
 
-    cpdef Waiter begin(self)
+    cpdef Waiter start(self)
     cpdef resume(self, object result)
     cpdef _wake(self)
     cpdef set_exception(self, object error)
-    cpdef take_late(self)
+    cpdef pop_late(self)

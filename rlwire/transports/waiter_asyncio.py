@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Waiter:
-    """Awaitable by one task at a time: `begin`, then await it.
+    """Awaitable by one task at a time: `start`, then await it.
 
     Tasks of asyncio treat an object with these attributes as a future (`asyncio.isfuture`).
     """
@@ -23,7 +23,7 @@ class Waiter:
         self._error: BaseException | None = None
         self.waiting = False
 
-    def begin(self) -> Waiter:
+    def start(self) -> Waiter:
         self._result = self._error = None
         self.waiting = True
         return self
@@ -45,7 +45,7 @@ class Waiter:
         self._error = error
         self._wake()
 
-    def take_late(self) -> Any:
+    def pop_late(self) -> Any:
         """Return the result that came while the task was being cancelled, or None."""
         result, self._result = self._result, None
         return result

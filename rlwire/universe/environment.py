@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rlwire.codecs.rewarder.infos import SIZE, SPACES, mark_arrays
 from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.fitting import fitting, plain
+from rlwire.environments.pacing import Pacer
 from rlwire.environments.spaces import spaces_of
 from rlwire.errors import (
     ConnectionClosed,
@@ -24,7 +25,6 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.sessions.rewarder.steps import merged
-from rlwire.transports.pacing import Pacer
 from rlwire.universe._links import Link, LinkOptions, LinkStep, RemoteScreen
 from rlwire.universe._loop import ClientLoop, shared_loop
 from rlwire.universe.input import PEEK, split_action

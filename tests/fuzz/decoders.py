@@ -32,10 +32,10 @@ from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake as websocket_handshake
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
 from rlwire.limits import Limits
+from rlwire.perlert.cipher import DatagramCipher
 from rlwire.relaax import checkpoints
 from rlwire.sessions.rllink import RLlinkServerSession as RLlinkServer
 from rlwire.streams import FrameReader
-from rlwire.transports.datagram_cipher import OVERHEAD, DatagramCipher
 
 REFUSED = (DecodeError, LimitExceeded)
 
@@ -487,7 +487,11 @@ def feed_cipher(data: bytes) -> None:
             datagram = bytes(changed)
         if what % 4 == 3:
             datagram = datagram[: change % (len(datagram) + 1)]
-            good = good and len(datagram) >= OVERHEAD and datagram == sent[where % len(sent)][0]
+            good = (
+                good
+                and len(datagram) >= DatagramCipher.overhead
+                and datagram == sent[where % len(sent)][0]
+            )
         opened = server.open(datagram)
         arrived += 1
         if opened is not None:

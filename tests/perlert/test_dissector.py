@@ -14,7 +14,7 @@ from rlwire.codecs import perlert
 from rlwire.perlert.dissector import PerlertDissector
 from rlwire.recording.files import packets
 from rlwire.recording.messages import UNKNOWN, EnvStep
-from rlwire.transports.recorder import Recorder
+from rlwire.recording.recorder import Recorder
 from tests.recording.captures import Chunks, damage, dissected
 
 pytest.importorskip("mcap")

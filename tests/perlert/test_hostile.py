@@ -26,6 +26,7 @@ from gymnasium import spaces
 
 from rlwire.codecs import perlert
 from rlwire.perlert import Client, Server
+from rlwire.perlert.cipher import DatagramCipher
 from rlwire.sessions.perlert import lobby, server
 from rlwire.sessions.perlert.server import (
     LOG_INTERVAL,
@@ -34,7 +35,6 @@ from rlwire.sessions.perlert.server import (
     PerlertServerSession,
     SlotLeased,
 )
-from rlwire.transports.datagram_cipher import DatagramCipher
 from tests.perlert.worlds import Crowd
 
 REASONS_OF_CIPHERS = ("short", "version", "key", "stale", "replay")

@@ -17,10 +17,10 @@ import rlwire
 from rlwire.cli import main
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError
 from rlwire.limits import Limits
+from rlwire.recording import recorder
 from rlwire.recording.files import packets
 from rlwire.recording.reading import messages
 from rlwire.testing import replay
-from rlwire.transports import recorder
 
 pytest.importorskip("mcap")
 

@@ -30,7 +30,7 @@ from rlwire.recording.formatting import LISTED, as_json, brief
 from rlwire.recording.inspecting import condition
 from rlwire.recording.messages import Budget, Packet, RecordedConnection
 from rlwire.recording.reading import messages
-from rlwire.transports.recorder import Recorder
+from rlwire.recording.recorder import Recorder
 from tests.conftest import _same
 from tests.recording.test_dissecting import LABELS, Walk, captured, talk
 from tests.sessions.rfb.test_client import FILL, greeting, init, sign, update

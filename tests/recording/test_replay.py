@@ -19,8 +19,8 @@ import rlwire
 from rlwire.cli import main
 from rlwire.codecs.rllink import Episode, SetState
 from rlwire.errors import DecodeError, RemoteProtocolError, RlwireError
+from rlwire.recording.recorder import Recorder
 from rlwire.testing import Difference, replay
-from rlwire.transports.recorder import Recorder
 from rlwire.transports.sockets import Backoff
 
 pytest.importorskip("mcap")

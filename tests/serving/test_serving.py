@@ -18,12 +18,12 @@ import pytest
 from rlwire.errors import RlwireError
 from rlwire.rlx import Server as RLXServer
 from rlwire.serving.serving import BackgroundServer, Service, StreamServer
+from rlwire.serving.threads import LoopThread
 from rlwire.sessions import rlx
 from rlwire.transports.address import Address
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp import connect
-from rlwire.transports.threads import LoopThread
 
 
 class Async:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from rlwire.serving.threads import LoopThread
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.connection import Connection
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import open_stream
-from rlwire.transports.threads import LoopThread
 from rlwire.transports.timers_asyncio import TimeoutTimer
 
 LOOPS = ("asyncio", "uvloop")

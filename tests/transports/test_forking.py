@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError
+from rlwire.serving.workers import Workers
 from rlwire.sessions import websocket
 from rlwire.transports import shm, tcp, tcp_asyncio
 from rlwire.transports.address import Address
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
-from rlwire.transports.workers import Workers
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 

@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 
 from rlwire.errors import ConnectionClosed
+from rlwire.serving.threads import LoopThread
 from rlwire.transports import tcp
 from rlwire.transports.address import parse
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address
-from rlwire.transports.threads import LoopThread
 from tests.transports.drivers import SERVERS, ended, new_loop, serving
 
 LOOPBACK = "127.0.0.1:0"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rlwire.errors import LimitExceeded
-from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.perlert.cipher import DatagramCipher
 from rlwire.transports.udp_sockets import DatagramSocket, bind, dial
 
 LINUX = sys.platform.startswith("linux")

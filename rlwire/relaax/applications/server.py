@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 
-from rlwire.relaax.algorithm import AlgorithmServer, load_algorithm
+from rlwire.relaax.algorithm import load_algorithm
 from rlwire.relaax.applications.configuration import (
     Application,
     ApplicationError,
@@ -15,6 +15,7 @@ from rlwire.relaax.applications.configuration import (
 )
 from rlwire.relaax.applications.environment import main
 from rlwire.relaax.checkpoints import Checkpoints
+from rlwire.relaax.server import AlgorithmServer
 from rlwire.rlx.metrics import LoggingMetrics, Metrics, MultiMetrics, TensorBoardMetrics
 
 logger = logging.getLogger(__name__)

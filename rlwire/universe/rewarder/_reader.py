@@ -54,7 +54,7 @@ class Reader:
         self._unheard = 0  # messages that were sent since the last read
         self.waiting = 0
         self._reading = threading.Lock()  # held while waiting without `lock`, and to close
-        self._fetch, self._quick = connection.share(_QUICK)
+        self._fetch, self._quick = connection.reader_call(_QUICK)
         self._agents, self._keepers = socket.socketpair()
         self._agents.setblocking(False)
         self._keepers.setblocking(False)
@@ -191,9 +191,9 @@ class Reader:
             return
         connection = self._connection if self._owner == get_ident() else self._own()
         try:
-            connection.listen(self._take, have)
+            connection.deliver(self._take, have)
             while not self._quick and connection.pending:
-                connection.listen(self._take, self._fetch(False))
+                connection.deliver(self._take, self._fetch(False))
         except Exception as error:
             self._over = True
             self._end(error)

@@ -39,11 +39,11 @@ from rlwire.sessions.rewarder.client import (
 )
 from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.transports.forking import not_ours, track
-from rlwire.transports.push_client import PushClient
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waiter_asyncio import Waiter
 from rlwire.transports.waits import Asyncio, Blocking, Counting, Waits, driven
+from rlwire.universe.push_client import PushClient
 from rlwire.universe.rewarder._reader import Reader
 
 logger = logging.getLogger(__name__)
@@ -460,7 +460,7 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
                 timer.cancel()
             self._timer = loop.call_at(due, self._expire, loop)
         while not session.news and (due == inf or loop.time() < due):
-            await stepping.begin()
+            await stepping.start()
             if not session.news:
                 self._check_step()
         return session.take()

@@ -19,6 +19,7 @@ from rlwire.codecs.rewarder.infos import SPACES, mark_arrays
 from rlwire.environments.driver import Driven, drive, maker
 from rlwire.environments.endpoint import Endpoint, Outcome
 from rlwire.environments.fitting import fitting, plain
+from rlwire.environments.pacing import Pacer
 from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.environments.trees import tree_of
 from rlwire.errors import (
@@ -34,11 +35,10 @@ from rlwire.errors import (
     on_error,
 )
 from rlwire.serving.serving import Running
+from rlwire.serving.threads import Worker
 from rlwire.sessions.rewarder.client import RESET_TIMEOUT
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.transports.address import AddressLike
-from rlwire.transports.pacing import Pacer
-from rlwire.transports.threads import Worker
 from rlwire.universe.rewarder.client import RewarderClient
 from rlwire.universe.rewarder.server import PORT, EnvResetRequest, RewarderServer, number
 

@@ -44,16 +44,16 @@ from rlwire.errors import (
 from rlwire.limits import Limits
 from rlwire.registry import parse_url
 from rlwire.serving.serving import Running, Service, StreamOptions, StreamServer
+from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
 from rlwire.sessions.passwords import PasswordCheck, new_password
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
 from rlwire.transports.address import AddressLike
-from rlwire.transports.push_client import PushHandler
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
-from rlwire.transports.threads import run_in_thread
+from rlwire.universe.push_client import PushHandler
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

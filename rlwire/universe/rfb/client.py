@@ -20,10 +20,10 @@ from rlwire.sessions.rfb.client import LOSSLESS, RfbClientSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connection import Connection
-from rlwire.transports.push_client import PushClient
 from rlwire.transports.sockets import Backoff, Timeouts, ready
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Counting, Waits, driven
+from rlwire.universe.push_client import PushClient
 
 _Self = TypeVar("_Self", bound="_RfbClientBase")
 
@@ -224,7 +224,7 @@ class RfbClient(Blocking, _RfbClientBase):
 
     def _listen(self, connection: Connection) -> None:
         self._transmit = connection.send
-        self._fetch, self._may_wait = connection.share(_SLICE)
+        self._fetch, self._may_wait = connection.reader_call(_SLICE)
 
     def _wait(self, seconds: float | None, wakeups: int) -> None:
         connection = self._connection
@@ -245,7 +245,7 @@ class RfbClient(Blocking, _RfbClientBase):
 
     def _hear(self, have: int | OSError | None) -> None:
         try:
-            self._connection.listen(self._receive, have)
+            self._connection.deliver(self._receive, have)
         except RlwireError as error:
             self._end(error)
 

@@ -22,9 +22,9 @@ from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import Input, RfbServerSession
 from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.push_client import PushHandler
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.sockets import Timeouts
+from rlwire.universe.push_client import PushHandler
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

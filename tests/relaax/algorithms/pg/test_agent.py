@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlwire.relaax.algorithm import load_algorithm
-from rlwire.relaax.parameter_server import open_parameter_server
+from rlwire.relaax.server import open_parameter_server
 from rlwire.rlx import Metrics
 from tests.agents import Recorder
 

@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 from rlwire.relaax.algorithm import Algorithm, load_algorithm
-from rlwire.relaax.parameter_server import (
-    ParameterServerError,
-    ParameterServerHandle,
-    open_parameter_server,
-)
+from rlwire.relaax.parameter_server import ParameterServerError, ParameterServerHandle
+from rlwire.relaax.server import open_parameter_server
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]  # each process imports PyTorch
 

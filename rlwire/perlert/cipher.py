@@ -54,9 +54,6 @@ _TAG = 16
 _KEY = 32
 _UNIT = 2**20  # counts a second
 
-OVERHEAD = _HEADER + _TAG
-"""Bytes that a sealed datagram is longer than its message."""
-
 
 class DatagramCipher:
     """One end's cipher; the sockets and threads of that end may share it.
@@ -78,6 +75,7 @@ class DatagramCipher:
     # Covers seconds of traffic, with up to 10 KiB per sender.
     WINDOW: ClassVar[int] = 1024
     SENDERS: ClassVar[int] = 4096
+    overhead: ClassVar[int] = _HEADER + _TAG
 
     def __init__(self, key: bytes, role: Role, *, clock: Callable[[], float] = time.time) -> None:
         if not isinstance(key, bytes) or len(key) != _KEY:
@@ -116,7 +114,7 @@ class DatagramCipher:
             return None
 
     def _open(self, data: Buffer) -> bytes | str:
-        if len(data) < OVERHEAD:
+        if len(data) < self.overhead:
             return "short"
         if data[0] != _VERSION:
             return "version"

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from rlwire.serving.workers import Workers
 from rlwire.transports.address import Address
-from rlwire.transports.workers import Workers
 
 # Workers import their target by name, so it has to be in a module that they can find.
 TARGETS = '''
 import os, signal, threading, time
-from rlwire.transports import workers
+from rlwire.serving import workers
 
 def pid(listener, stop, greeting=b""):
     """Send the process id to whoever connects."""
@@ -178,7 +178,7 @@ MAIN = """
     from pathlib import Path
     import rlwire_test_targets
     from rlwire.transports.address import Address
-    from rlwire.transports.workers import Workers
+    from rlwire.serving.workers import Workers
 
     if __name__ == "__main__":
         path, where = Path(sys.argv[1]), Address("127.0.0.1")

@@ -60,7 +60,7 @@ class Workers:
         self._stopped = threading.Event()
         self._monitor = threading.Thread(target=self._watch, name="rlwire workers", daemon=True)
         self._listener = listen(where)
-        with on_error(self._stop_listening):
+        with on_error(self._close_listener):
             self.address = dataclasses.replace(local_address(self._listener), shm=where.shm)
             self._wake, self._waker = multiprocessing.Pipe(duplex=False)
         # Before multiprocessing's own exit handler, which would wait for the workers without limit.
@@ -78,14 +78,14 @@ class Workers:
 
     def drain(self, seconds: float) -> None:
         """Stop listening, and ask the workers to drain and stop."""
-        self._stop_listening()
+        self._close_listener()
         # A worker has its own grace time afterwards, and needs some time to exit.
         self._stop(10.0 + seconds, seconds)
 
     def stop(self, grace: float = 5.0) -> None:
         """Stop the workers; kill those that still run 5 seconds after the grace time."""
         self._stop(grace + 5.0)
-        self._stop_listening()
+        self._close_listener()
 
     def _stop(self, seconds: float, drain: float = 0.0) -> None:
         if self._stopping.is_set():
@@ -105,7 +105,7 @@ class Workers:
         self._waker.close()
         self._stopped.set()
 
-    def _stop_listening(self) -> None:
+    def _close_listener(self) -> None:
         if self._listener.fileno() != -1:
             unlink(self._listener)
             self._listener.close()

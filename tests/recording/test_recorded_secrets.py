@@ -16,11 +16,11 @@ from rlwire.codecs.http2 import frames
 from rlwire.codecs.rllink import Codec, Ping
 from rlwire.codecs.rlx import encode
 from rlwire.errors import RlwireError
+from rlwire.recording.recorder import FileRecording, Recorder
 from rlwire.rllink import SetState
 from rlwire.sessions.rfb.frames import FrameEncoder, NumberedFrame
 from rlwire.sessions.rfb.server import RfbServerSession
 from rlwire.streams import NOTHING, StreamCore
-from rlwire.transports.recorder import Recorder, Recording
 
 pytest.importorskip("mcap")
 
@@ -139,7 +139,7 @@ def test_no_secret_is_recorded_at_any_port(port: str, auth: str | None, tmp_path
     hidden = [SECRET.encode(), BASIC.encode(), SECRET.encode()[:16]]
     for value in (f"Bearer {SECRET}", SECRET):
         hidden.append(hpack.Encoder().encode([("authorization", value)], huffman=True)[-9:-1])
-    what = Recording(str(tmp_path / "run.mcap"), "rlx", "1")
+    what = FileRecording(str(tmp_path / "run.mcap"), "rlx", "1")
     with contextlib.ExitStack() as stack:
         make: Callable[[], Any] = lambda: viewer_session(auth)  # noqa: E731
         if port in PORTS:

@@ -24,9 +24,9 @@ import rlwire
 import rlwire.aio
 from rlwire.codecs.rllink import SetState
 from rlwire.errors import MissingExtra
+from rlwire.recording import recorder
 from rlwire.recording.files import packets
-from rlwire.transports import recorder
-from rlwire.transports.recorder import Recorder, Recording
+from rlwire.recording.recorder import FileRecording, Recorder
 
 pytest.importorskip("mcap")
 
@@ -278,7 +278,7 @@ def test_slow_disk_does_not_delay_the_connection(tmp_path, monkeypatch, caplog):
 
 
 def test_packets_after_a_gap(tmp_path, monkeypatch):
-    tap = Recording(str(tmp_path / "run.mcap"), "rlx", "1").tap("client", "peer")
+    tap = FileRecording(str(tmp_path / "run.mcap"), "rlx", "1").tap("client", "peer")
     monkeypatch.setattr(recorder, "QUEUED", 200)
     for _ in range(3):  # no event of 16 bytes for each
         tap.record(True, [bytes(100)])
@@ -297,7 +297,7 @@ def test_busy_connection_does_not_starve_a_quiet_one(tmp_path, monkeypatch):
     free = threading.Event()
     write = Recorder._write
     monkeypatch.setattr(Recorder, "_write", lambda *given: free.wait(60) and write(*given))
-    what = Recording(str(tmp_path / "run.mcap"), "rlx", "1")
+    what = FileRecording(str(tmp_path / "run.mcap"), "rlx", "1")
     loud, quiet = (what.tap("server", name) for name in ("loud", "quiet"))
     for _ in range(100):
         loud.record(False, [bytes(500)])
@@ -316,7 +316,7 @@ def test_a_full_file_is_followed_by_the_next_and_the_newest_are_kept(full, tmp_p
     monkeypatch.setattr(recorder, full, {"FILE": 3000, "CHANNELS": 6}[full])
     monkeypatch.setattr(recorder, "CHUNK", 500)
     monkeypatch.setattr(recorder, "TOTAL", recorder.FILE + 12_000)
-    what = Recording(str(tmp_path / "run.mcap"), "rlx", "1")
+    what = FileRecording(str(tmp_path / "run.mcap"), "rlx", "1")
     steady = what.tap("server", "steady")
     for number in range(60):
         tap = what.tap("server", str(number))
@@ -357,7 +357,7 @@ def test_a_disk_that_fails_ends_the_recording_alone(tmp_path, monkeypatch, caplo
 def test_connection_opened_while_a_file_is_finished_is_recorded_whole(tmp_path, monkeypatch):
     """Each connection is in one file, whole."""
     monkeypatch.setattr(recorder, "_LINGER", 0.0)
-    what = Recording(str(tmp_path / "run.mcap"), "rlx", "1")
+    what = FileRecording(str(tmp_path / "run.mcap"), "rlx", "1")
 
     def connect():
         for _ in range(30):
@@ -381,7 +381,7 @@ def test_connection_opened_while_a_file_is_finished_is_recorded_whole(tmp_path, 
 
 
 def test_a_peer_of_two_ports_is_one_connection_until_both_are_closed(tmp_path):
-    what, peer = Recording(str(tmp_path / "run.mcap"), "perlert", "1"), ("127.0.0.1", 9)
+    what, peer = FileRecording(str(tmp_path / "run.mcap"), "perlert", "1"), ("127.0.0.1", 9)
     for _ in range(2):  # a server that is started again
         lobby, rollout = what.of_datagrams(None), what.of_datagrams(None)
         for each in (lobby, rollout):
@@ -465,8 +465,8 @@ while os.path.getsize(sys.argv[2]) < int(sys.argv[3]) and time.monotonic() < unt
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 FORK = """
 import multiprocessing, sys
-from rlwire.transports.recorder import Recording
-what = Recording(sys.argv[2], "rlx", "1")
+from rlwire.recording.recorder import FileRecording
+what = FileRecording(sys.argv[2], "rlx", "1")
 def connect(name):
     what.tap("client", name).record(True, [name.encode() * 99])
 connect("parent")

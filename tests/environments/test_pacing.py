@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.transports.pacing import Pacer
+from rlwire.environments.pacing import Pacer
 
 
 class Clock:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlwire.errors import MissingExtra
-from rlwire.transports.datagram_cipher import OVERHEAD, DatagramCipher, load_key, new_key
+from rlwire.perlert.cipher import DatagramCipher, load_key, new_key
 
 aead = pytest.importorskip("cryptography.hazmat.primitives.ciphers.aead")
 
@@ -58,7 +58,7 @@ def test_the_vector() -> None:
     assert by_hand(KEY, name, "client", count, b"city:7;lobby").hex() == VECTOR
     _, server = pair()
     assert server.open(bytes.fromhex(VECTOR)) == b"city:7;lobby"
-    assert len(VECTOR) // 2 == len(b"city:7;lobby") + OVERHEAD
+    assert len(VECTOR) // 2 == len(b"city:7;lobby") + DatagramCipher.overhead
 
 
 def test_sealed_datagram_has_the_documented_layout() -> None:
@@ -68,7 +68,7 @@ def test_sealed_datagram_has_the_documented_layout() -> None:
         name, count = sealed[1:17], int.from_bytes(sealed[17:25], "little")
         assert count == int(NOW * UNIT)
         assert sealed == by_hand(KEY, name, cipher.role, count, b"city:7;action=walk")
-    assert OVERHEAD == 41
+    assert DatagramCipher.overhead == 41
 
 
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytearray(32), "0" * 32, None])
@@ -108,8 +108,8 @@ def test_cut_off_anywhere(known: bool) -> None:
     sealed = client.seal(b"city:7;action=walk")
     for size in range(len(sealed)):
         assert server.open(sealed[:size]) is None
-    assert server.dropped["short"] == OVERHEAD
-    assert server.dropped["key"] == len(sealed) - OVERHEAD
+    assert server.dropped["short"] == DatagramCipher.overhead
+    assert server.dropped["key"] == len(sealed) - DatagramCipher.overhead
     assert server.open(sealed + b"x") is None
     assert server.open(sealed) == b"city:7;action=walk"
 
@@ -262,7 +262,7 @@ def test_a_forked_process_has_an_id_of_its_own(tmp_path: Path) -> None:
     # In a process without threads: forking one with threads is warned of.
     program = f"""
 import os
-from rlwire.transports.datagram_cipher import DatagramCipher
+from rlwire.perlert.cipher import DatagramCipher
 cipher = DatagramCipher({KEY!r}, "client", clock=lambda: 5.0)
 with cipher._lock:
     child = os.fork()

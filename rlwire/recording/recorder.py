@@ -56,7 +56,7 @@ _LINGER = 1.0  # seconds without a connection before the file is finished
 _EVENT = b'{"type":"object","properties":{"dropped":{"type":"integer"},"ended":{"type":"string"}}}'
 
 
-class Recording(NamedTuple):
+class FileRecording(NamedTuple):
     """In an `Address`: where its connections are recorded, and what they speak."""
 
     file: str
@@ -284,7 +284,7 @@ class Tap:
 
     recorder: Recorder
     number: int
-    what: Recording
+    what: FileRecording
     side: str
     peer: str
     users: int = 1
@@ -391,7 +391,7 @@ class DatagramTaps:
 
     _shared: Final[WeakValueDictionary[Any, Tap]] = WeakValueDictionary()
 
-    def __init__(self, what: Recording, remote: Peer) -> None:
+    def __init__(self, what: FileRecording, remote: Peer) -> None:
         self._what, self._remote = what, remote
         self._taps: dict[Peer, Tap | None] = {}
 
