@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 from rlwire.serving.workers import Workers
 from rlwire.transports.address import Address
+from tests.waiting import eventually
 
 # Workers import their target by name, so it has to be in a module that they can find.
 TARGETS = '''
@@ -97,9 +98,7 @@ def begun(path: Path) -> list[int]:
     return [int(line.split()[1]) for line in lines if line.startswith("begin")]
 
 
-def test_workers_share_a_listener_and_a_dead_one_is_replaced(
-    targets: Any, eventually: Any, log: Any
-) -> None:
+def test_workers_share_a_listener_and_a_dead_one_is_replaced(targets: Any, caplog: Any) -> None:
     with running(targets.pid, 2, b"pid ") as workers:
         pids = set(workers.pids)
         assert len(pids) == 2
@@ -121,21 +120,21 @@ def test_workers_share_a_listener_and_a_dead_one_is_replaced(
     assert not workers.pids
     assert workers._listener.fileno() == -1
     assert not any(map(alive, pids))
-    assert f"(process {victim}) died with exit code -9" in log.text
+    assert f"(process {victim}) died with exit code -9" in caplog.text
 
 
-def test_stop_lets_workers_finish(targets: Any, tmp_path: Path, eventually: Any, log: Any) -> None:
+def test_stop_lets_workers_finish(targets: Any, tmp_path: Path, caplog: Any) -> None:
     path = tmp_path / "out"
     workers = Workers(targets.until_stopped, 2, WHERE, [path])
     eventually(lambda: len(begun(path)) == 2)
     workers.stop()
     assert path.read_text().count("end") == 2
-    assert "killed" not in log.text
-    assert "died" not in log.text
+    assert "killed" not in caplog.text
+    assert "died" not in caplog.text
     workers.stop()
 
 
-def test_sigterm_stops_and_sigint_does_not(targets: Any, tmp_path: Path, eventually: Any) -> None:
+def test_sigterm_stops_and_sigint_does_not(targets: Any, tmp_path: Path) -> None:
     path = tmp_path / "out"
     with running(targets.until_stopped, 1, path):
         eventually(lambda: len(begun(path)) == 1)
@@ -149,7 +148,7 @@ def test_sigterm_stops_and_sigint_does_not(targets: Any, tmp_path: Path, eventua
 
 
 def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(
-    targets: Any, tmp_path: Path, eventually: Any, log: Any
+    targets: Any, tmp_path: Path, caplog: Any
 ) -> None:
     path = tmp_path / "out"
     with running(targets.dying, 1, path) as workers:
@@ -157,20 +156,18 @@ def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(
         start = time.monotonic()
     assert time.monotonic() - start < 5, "stopping does not wait for the next start"
     assert not workers.pids
-    waits = [r.args[3] for r in log.records if "died with exit code" in r.msg]
+    waits = [r.args[3] for r in caplog.records if "died with exit code" in r.msg]
     assert waits[:3] == [0.1, 0.2, 0.4][: len(waits)]
-    assert "exit code 3" in log.text
+    assert "exit code 3" in caplog.text
 
 
-def test_a_worker_that_does_not_stop_is_killed(
-    targets: Any, tmp_path: Path, eventually: Any, log: Any
-) -> None:
+def test_a_worker_that_does_not_stop_is_killed(targets: Any, tmp_path: Path, caplog: Any) -> None:
     path = tmp_path / "out"
     workers = Workers(targets.deaf, 1, WHERE, [path])
     eventually(lambda: begun(path))
     workers.stop(grace=-4.9)
     assert not alive(begun(path)[0])
-    assert "did not stop in time" in log.text
+    assert "did not stop in time" in caplog.text
 
 
 MAIN = """
@@ -191,9 +188,7 @@ MAIN = """
 
 
 @pytest.mark.parametrize("end", ["wait", "leave"])
-def test_workers_do_not_outlive_their_program(
-    targets: Any, tmp_path: Path, eventually: Callable[[Any], None], end: str
-) -> None:
+def test_workers_do_not_outlive_their_program(targets: Any, tmp_path: Path, end: str) -> None:
     path, main = tmp_path / "out", tmp_path / "main.py"
     main.write_text(textwrap.dedent(MAIN))
     with subprocess.Popen(
