@@ -15,8 +15,8 @@ from rlwire.dm_env_rpc.served_world import ServedAgent, ServedWorld
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.world import Extension, World, WorldFactory
 from rlwire.errors import on_error, quoted
-from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.serving.threads import run_in_thread
+from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
