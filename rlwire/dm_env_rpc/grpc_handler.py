@@ -1,54 +1,56 @@
 """`GrpcHandler`: answers the calls of one gRPC connection, each with its own handler.
 
-Calls do not wait for each other; the messages of one call are answered in order. A call that is
-alone on its connection is answered in the connection's thread; if there are several calls, each
-message is answered in another thread. If a single call takes long while others arrive, another
-thread takes over the connection.
+Messages of one call are answered in order, and calls do not wait for each other. A call that is
+alone on its connection is answered in the connection's thread, several in threads of a pool. If a
+single call takes long while bytes wait, another thread takes over the connection
+(`rlwire.transports.takeover`), and the reply is deferred. A call's states:
+
+| state | a message | the client's end | the reply | cancelled |
+|---|---|---|---|---|
+| IDLE | is answered: BUSY | is answered with OK: OVER | | OVER |
+| BUSY | is queued | waits for the queue | is sent: IDLE; the last one: OVER | OVER |
+| OVER | is dropped | is dropped | is dropped, and the handler closed | |
 """
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from queue import SimpleQueue
-from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
 from rlwire.errors import LimitExceeded, RlwireError, for_peer
 from rlwire.sessions.grpc import OK, CallStatus
 from rlwire.sessions.grpc.calls import too_long
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last, ServedCall
+from rlwire.transports.connection import Connection
+from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.interface import NOTHING
+from rlwire.transports.rate_limited_log import Log
 
 logger = logging.getLogger(__name__)
 
-MESSAGES_WAITING = 16_384
+MAX_QUEUED = 16_384
 """Maximum number of queued messages of one call; with more the call fails."""
 
 _OVERHEAD = 128  # bytes added to the size of each queued message
 
-Result: TypeAlias = Any  # a reply's buffers, a `Last`, a `_Deferred`, `_NEXT`, or None: no reply
-_NEXT = object()  # the reply is sent: answer the next queued message
 
+class CallState(enum.Enum):
+    IDLE = "no request is being answered"
+    BUSY = "a reply is pending"
+    OVER = "nothing more is sent"
+
+
+IDLE, BUSY, OVER = CallState
+
+Result: TypeAlias = Any  # a reply's buffers, a `Last`, a `_Deferred`, or None: no reply
 
 Admit: TypeAlias = Callable[[ServedCall], "tuple[Any, Any] | CallStatus"]
 """Returns a new call's inner session and its handler, or the status that rejects it."""
-
-
-@dataclass(slots=True, eq=False)
-class _Task:
-    inner: Any
-    handler: Any
-    waiting: deque[Any] = field(default_factory=deque)  # messages
-    size: int = 0  # bytes of these
-    busy: bool = False
-    deferred: DeferredReply | None = None  # pending reply of the handler
-    ended: bool = False  # the client sends no more
-    over: bool = False
-    closed: Lock = field(default_factory=Lock)  # acquired by the thread that closes the handler
 
 
 class _Deferred(NamedTuple):
@@ -56,41 +58,52 @@ class _Deferred(NamedTuple):
     reply: DeferredReply
 
 
+@dataclass(slots=True, eq=False)
+class _Task:
+    call: ServedCall
+    inner: Any
+    handler: Any
+    state: CallState = IDLE
+    queue: deque[Any] = field(default_factory=deque)  # messages
+    size: int = 0  # bytes of these
+    deferred: DeferredReply | None = None  # the handler's
+    working: bool = False  # whether a thread makes the reply, which then closes the handler
+    ended: bool = False  # whether the client sends no more
+
+
 class GrpcHandler:
     """Answers the calls of one connection."""
 
-    def __init__(self, connection: Any, admit: Admit, log: Any = logger) -> None:
+    def __init__(
+        self, connection: Connection | AsyncConnection, admit: Admit, log: Log = logger
+    ) -> None:
         self._defer = connection.defer
-        self._aside: Callable[[Callable[[], None]], None] | None = getattr(
-            connection, "run_in_thread", None
-        )
-        watched = getattr(connection, "watched", None)
-        self._watched = None if watched is None else watched(self._held_up)
-        self._at: ServedCall | None = None  # the call that the connection's thread answers
-        self._replies: SimpleQueue[Any] = SimpleQueue()  # its reply if another thread takes over
-        self._session: GrpcServerSession = connection.session
+        threads = connection if isinstance(connection, Connection) else None
+        self._run_in_pool = None if threads is None else threads.run_in_thread
+        self._watched = None if threads is None else threads.watched(self._on_takeover)
+        self._session: GrpcServerSession = connection.session  # type: ignore[assignment]
         self._peer = connection.peer
         self._admit = admit
         self._log = log
-        self._open: dict[_Task, ServedCall] = {}
-        self._waiting = 0  # bytes of queued messages, of all calls
+        self._open: dict[_Task, None] = {}
+        self._queued = 0  # bytes in the queues of all calls
 
     def answer(self, event: Any) -> Any:
         call, message = event
         task: _Task | None = call.task
         if message is BEGUN:
             return self._begin(call)
-        if task is None or task.over:
+        if task is None or task.state is OVER:
             return NOTHING
         if message is CANCELLED:
             self.cancelled(call)
             return NOTHING
         if message is ENDED:
             task.ended = True
-            return self._next(call, task) if not task.busy else NOTHING
-        if task.busy:
-            return self._wait(call, task, message)
-        return self._answer(call, task, message)
+            return NOTHING if task.state is BUSY else self._answer_queued(task)
+        if task.state is BUSY:
+            return self._enqueue(task, message)
+        return self._answer(task, message)
 
     def failure(self, event: Any, error: Exception) -> Any:
         self._log.error("%s: a reply cannot be sent: %s", self._peer, error)
@@ -99,27 +112,22 @@ class GrpcHandler:
     def close(self) -> None:
         if self._watched is not None:
             self._watched.close()
-        for call in list(self._open.values()):
-            self.cancelled(call)
+        for task in list(self._open):
+            self.cancelled(task.call)
 
     def owes(self, call: ServedCall) -> bool:
         task: _Task | None = call.task
-        return task is not None and (task.busy or bool(task.waiting))
+        return task is not None and (task.state is BUSY or bool(task.queue))
 
     def cancelled(self, call: ServedCall) -> None:
-        task = call.task
-        if task is None or task.over:
+        task: _Task | None = call.task
+        if task is None or task.state is OVER:
             return
-        task.over = True
         logger.debug("%s: call ended: %s", self._peer, call.why)
-        self._waiting -= task.size
-        task.waiting.clear()
-        task.size = 0
         deferred, task.deferred = task.deferred, None
         if deferred is not None:
             deferred.cancel()
-        if not task.busy or deferred is not None:
-            self._leave(task)
+        self._end(task)
 
     def _begin(self, call: ServedCall) -> Any:
         try:
@@ -129,80 +137,98 @@ class GrpcHandler:
             admitted = CallStatus("INTERNAL", "the server failed to answer")
         if isinstance(admitted, CallStatus):
             return call, Last(admitted)
-        task = _Task(*admitted)
-        self._open[task] = call
+        task = _Task(call, *admitted)
+        self._open[task] = None
         call.task, call.handler = task, self
         return NOTHING
 
-    def _leave(self, task: _Task) -> None:
-        if not task.closed.acquire(blocking=False):
+    def _enqueue(self, task: _Task, message: Any) -> Any:
+        task.queue.append(message)
+        task.size += len(message) + _OVERHEAD
+        self._queued += len(message) + _OVERHEAD
+        most = self._session.max_received
+        if len(task.queue) <= MAX_QUEUED and self._queued <= most:
+            return NOTHING
+        task.call.why = CallStatus(
+            "RESOURCE_EXHAUSTED",
+            f"{len(task.queue)} messages of this call and {self._queued} bytes of all calls are "
+            f"queued; the limits are {MAX_QUEUED} and {most}",
+        )
+        self.cancelled(task.call)
+        return task.call, Last(task.call.why)
+
+    def _answer_queued(self, task: _Task, *_: Any) -> Any:
+        """Answer the first message in the queue, or the end of the messages."""
+        if task.state is OVER:
+            return NOTHING
+        task.state = IDLE
+        if task.queue:
+            message = task.queue.popleft()
+            task.size -= len(message) + _OVERHEAD
+            self._queued -= len(message) + _OVERHEAD
+            return self._answer(task, message)
+        if task.ended:
+            self._end(task)
+            return task.call, Last(OK)
+        return NOTHING
+
+    def _end(self, task: _Task) -> None:
+        task.state = OVER
+        self._queued -= task.size
+        task.queue.clear()
+        task.size = 0
+        self._close(task)
+
+    def _close(self, task: _Task) -> None:
+        """Close a call's handler once no thread uses it; from any thread, once."""
+        if task.working or self._open.pop(task, NOTHING) is NOTHING:
             return
-        self._open.pop(task, None)
         try:
             task.handler.close()
         except Exception:
             self._log.exception("%s: closing a handler failed", self._peer)
 
-    def _wait(self, call: ServedCall, task: _Task, message: Any) -> Any:
-        task.waiting.append(message)
-        task.size += len(message) + _OVERHEAD
-        self._waiting += len(message) + _OVERHEAD
-        most = self._session.max_received
-        if len(task.waiting) > MESSAGES_WAITING or self._waiting > most:
-            call.why = CallStatus(
-                "RESOURCE_EXHAUSTED",
-                f"{len(task.waiting)} messages of this call and {self._waiting} bytes of all calls "
-                f"are queued; the limits are {MESSAGES_WAITING} and {most}",
-            )
-            self.cancelled(call)
-            return call, Last(call.why)
-        return NOTHING
-
     # ---- a message, in any thread ---------------------------------------------------------------
 
-    def _answer(self, call: ServedCall, task: _Task, message: Any) -> Any:
+    def _answer(self, task: _Task, message: Any) -> Any:
         """Answer a message, in this thread if no other call would wait for it."""
-        if self._aside is not None and len(self._session.streams) > 1:
-            aside = self._set_aside(call)
-            self._aside(lambda: self._bring(aside, task, self._work(task, message)))
+        if self._watched is None or self._run_in_pool is None:
+            return self._send(task, self._result_of(task, message))
+        reply = DeferredReply()
+        task.working = True
+        if len(self._session.streams) > 1:
+            self._on_takeover((task, reply))
+            self._run_in_pool(lambda: self._resolve(reply, task, self._result_of(task, message)))
             return NOTHING
-        watched = self._watched
-        reply: DeferredReply | None = None
-        if watched is None:
-            return self._done(call, task, self._work(task, message))
-        self._at = call
-        watched.begin()
-        try:
-            result = self._work(task, message)
-        finally:
-            if not watched.end():
-                reply = self._replies.get()
-        if reply is None:
-            return self._done(call, task, result)
-        self._bring(reply, task, result)
-        return NOTHING
+        self._watched.begin((task, reply))
+        result = self._result_of(task, message)
+        if not self._watched.end():
+            self._resolve(reply, task, result)
+            return NOTHING
+        task.working = False
+        return self._send(task, result)
 
-    def _held_up(self) -> None:
-        """Prepare for another thread to take over: the first one's reply is deferred."""
-        assert self._at is not None
-        reply = None
-        try:
-            reply = self._set_aside(self._at)
-        finally:
-            self._replies.put(reply)
+    def _on_takeover(self, running: tuple[_Task, DeferredReply]) -> None:
+        """Defer the reply that another thread makes than the connection's."""
+        task, reply = running
+        self._detach(task, reply, self._on_result, task)
 
-    def _set_aside(self, call: ServedCall) -> DeferredReply:
-        """Queue the call's further messages; return its deferred reply."""
-        call.task.busy = True
-        self._session.hold(call)
-        return self._defer(DeferredReply().then(self._come, call))
+    def _detach(
+        self, task: _Task, reply: DeferredReply, convert: Callable[..., Any], about: Any
+    ) -> None:
+        """Queue the call's further messages until a reply is set."""
+        self._defer(reply.then(convert, about))
+        task.state = BUSY
+        if not task.call.held:
+            self._session.hold(task.call)
 
-    def _bring(self, reply: DeferredReply, task: _Task, result: Result) -> None:
+    def _resolve(self, reply: DeferredReply, task: _Task, result: Result) -> None:
+        task.working = False
         reply.set(result)
-        if task.over:  # the connection may be closed
-            self._leave(task)
+        if task.state is OVER:  # the connection may be closed
+            self._close(task)
 
-    def _work(self, task: _Task, message: Any) -> Result:
+    def _result_of(self, task: _Task, message: Any) -> Result:
         try:
             (event,) = task.inner.receive(message)
         except RlwireError as error:
@@ -217,9 +243,9 @@ class GrpcHandler:
             return self._failed(error)
         if isinstance(reply, DeferredReply):
             return _Deferred(event, reply)
-        return self._encoded(task, event, reply)
+        return self._encode(task, event, reply)
 
-    def _encoded(self, task: _Task, event: Any, reply: Any) -> Result:
+    def _encode(self, task: _Task, event: Any, reply: Any) -> Result:
         if reply is NOTHING:
             return None
         try:
@@ -241,57 +267,35 @@ class GrpcHandler:
 
     # ---- results, in the connection's own thread ------------------------------------------------
 
-    def _come(self, call: ServedCall, result: Result, error: BaseException | None = None) -> Any:
-        task: _Task = call.task
-        task.busy, task.deferred = False, None
-        if task.over:
-            self._leave(task)
+    def _on_result(self, task: _Task, result: Result, _error: BaseException | None) -> Any:
+        if task.state is OVER:
             return NOTHING
-        return self._done(call, task, result)
+        task.state = IDLE
+        return self._send(task, result)
 
-    def _done(self, call: ServedCall, task: _Task, result: Result) -> Any:
+    def _on_reply(self, pending: tuple[_Task, Any], reply: Any, error: BaseException | None) -> Any:
+        task, event = pending
+        if task.state is OVER:
+            return NOTHING
+        task.state, task.deferred = IDLE, None
+        result = self._failed(error) if error is not None else self._encode(task, event, reply)
+        return self._send(task, result)
+
+    def _send(self, task: _Task, result: Result) -> Any:
         """Return what to send for a result; answer the next queued message."""
         if type(result) is not list:
-            if result is _NEXT:
-                return self._next(call, task)
             if isinstance(result, _Deferred):
-                task.busy, task.deferred = True, result.reply
-                if not call.held:
-                    self._session.hold(call)
-                self._defer(result.reply.then(self._resolved, (call, result.event)))
+                task.deferred = result.reply
+                self._detach(task, result.reply, self._on_reply, (task, result.event))
                 return NOTHING
             if isinstance(result, Last):
-                task.over = True
-                self._waiting -= task.size
-                self._leave(task)
-                return call, result
-        if task.waiting or task.ended:
+                self._end(task)
+                return task.call, result
+        if task.queue or task.ended:
             # After this reply, through the connection: a direct call would recurse.
-            task.busy = True
-            self._defer(DeferredReply().then(self._come, call)).set(_NEXT)
-        elif call.held:
-            self._session.hold(call, False)
-        return NOTHING if result is None else (call, result)
-
-    def _resolved(
-        self, which: tuple[ServedCall, Any], reply: Any, error: BaseException | None
-    ) -> Any:
-        call, event = which
-        task: _Task = call.task
-        if task.over:
-            return NOTHING
-        if error is not None:
-            return self._come(call, self._failed(error))
-        return self._come(call, self._encoded(task, event, reply))
-
-    def _next(self, call: ServedCall, task: _Task) -> Any:
-        if task.waiting:
-            message = task.waiting.popleft()
-            task.size -= len(message) + _OVERHEAD
-            self._waiting -= len(message) + _OVERHEAD
-            return self._answer(call, task, message)
-        if task.ended:
-            task.over = True
-            self._leave(task)
-            return call, Last(OK)
-        return NOTHING
+            following = DeferredReply()
+            self._detach(task, following, self._answer_queued, task)
+            following.set(None)
+        elif task.call.held:
+            self._session.hold(task.call, False)
+        return NOTHING if result is None else (task.call, result)

@@ -269,22 +269,22 @@ class Connection(Owned):
         """Set `take_over`, with which another thread serves while a handler is slow in this one."""
         self._monitor, self._take_over = monitor, take_over
 
-    def watched(self, prepare: Callable[[], object]) -> Watched | None:
+    def watched(self, prepare: Callable[[Any], object]) -> Watched | None:
         """Return an object to notify when a handler starts and ends; None without a monitor."""
         if self._monitor is None:
             return None
-        return self._monitor.add(self._waits, functools.partial(self._hand_over, prepare))
+        return Watched(self._monitor, self._waits, functools.partial(self._hand_over, prepare))
 
     def _waits(self) -> bool:
         """Return whether unread bytes or events are waiting; for another thread."""
         return not self.core.fresh or self._readable()
 
-    def _hand_over(self, prepare: Callable[[], object]) -> None:
+    def _hand_over(self, prepare: Callable[[Any], object], message: Any) -> None:
         assert self._take_over is not None
         # Before the first thread can continue; `close` checks `_owner_thread` meanwhile.
         owner, self._owner = self._owner, 0
         try:
-            prepare()
+            prepare(message)
         except BaseException:
             self._owner = owner
             raise

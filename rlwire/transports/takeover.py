@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from typing import Any
+
+from rlwire.errors import on_error
 
 logger = logging.getLogger(__name__)
 
@@ -15,18 +19,12 @@ class Monitor:
     """A thread that starts takeovers from slow handlers; `resting` while no handler runs."""
 
     def __init__(self, name: str) -> None:
+        self.watched: set[Watched] = set()
         self.resting = True
-        self._lock = threading.Lock()
-        self._watched: set[Watched] = set()
         self._name = name
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._woken, self._stopping = threading.Event(), threading.Event()
-
-    def add(self, waits: Callable[[], bool], take_over: Callable[[], object]) -> Watched:
-        watched = Watched(self, waits, take_over)
-        with self._lock:
-            self._watched.add(watched)
-        return watched
 
     def wake(self) -> None:
         """Start checking, because a handler has started."""
@@ -34,9 +32,8 @@ class Monitor:
             self.resting = False
             self._woken.set()
             if self._thread is None and not self._stopping.is_set():
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                thread.start()
-                self._thread = thread
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
 
     def close(self) -> None:
         """Stop; nothing is taken over after this returns."""
@@ -47,9 +44,7 @@ class Monitor:
 
     def _check(self) -> bool:
         """Return whether any handler runs."""
-        with self._lock:
-            watched = list(self._watched)
-        return any([each.check() for each in watched])
+        return any([watched.check() for watched in list(self.watched)])
 
     def _run(self) -> None:
         while not self._stopping.wait(_LONG):
@@ -66,42 +61,50 @@ class Watched:
     """A watched connection; `begin` and `end` are called for each message."""
 
     def __init__(
-        self, monitor: Monitor, waits: Callable[[], bool], take_over: Callable[[], object]
+        self, monitor: Monitor, waits: Callable[[], bool], take_over: Callable[[Any], object]
     ) -> None:
         self._monitor = monitor
-        self._waits = waits
-        self._take_over = take_over
-        # One item while a handler runs: whether the monitor has seen it. The thread that pops the
-        # item, the connection's or the monitor's, continues with the connection.
-        self._mine: list[bool] = []
+        self._waits, self._take_over = waits, take_over
+        # What a handler answers. The thread that pops it, the connection's or the monitor's,
+        # continues with the connection.
+        self._running: list[Any] = []
+        self._seen: Any = None  # by the last check
+        self._taking_over = threading.Lock()
+        monitor.watched.add(self)
 
-    def begin(self) -> None:
-        """Report that a handler starts."""
-        self._mine.append(False)
+    def begin(self, message: Any) -> None:
+        """Report that a handler starts; `message` is passed to `take_over`."""
+        self._running.append(message)
         if self._monitor.resting:
             self._monitor.wake()
 
     def end(self) -> bool:
         """Report that it has ended; return whether this thread still owns the connection."""
         try:
-            self._mine.pop()
+            self._running.pop()
         except IndexError:
-            return False
+            with self._taking_over:
+                return bool(self._running and self._running.pop())
         return True
 
     def check(self) -> bool:
         """Return whether a handler runs; take over if it already ran in the last check."""
         try:
-            seen, self._mine[0] = self._mine[0], True
+            before, self._seen = self._seen, self._running[0]
         except IndexError:
             return False
         try:
-            if seen and self._waits() and self.end():
-                self._take_over()
+            if self._seen is before and self._waits():
+                self._hand_over()
         except Exception:
             logger.exception("a connection with a slow handler could not be taken over")
         return True
 
+    def _hand_over(self) -> None:
+        with self._taking_over, contextlib.suppress(IndexError):  # the handler has ended meanwhile
+            message = self._running.pop()
+            with on_error(lambda: self._running.append(message)):
+                self._take_over(message)
+
     def close(self) -> None:
-        with self._monitor._lock:
-            self._monitor._watched.discard(self)
+        self._monitor.watched.discard(self)
