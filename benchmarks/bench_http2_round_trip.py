@@ -28,7 +28,7 @@ from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.sessions.grpc import GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.transports import tcp, tcp_asyncio
-from rlwire.transports.server import ThreadServer
+from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 
 METHOD = "/rlwire.bench.Echo/Talk"
@@ -126,7 +126,7 @@ def idle_bytes() -> float:
             "127.0.0.1:0",
             GrpcServerSession,
             make_handler=functools.partial(answers, b"r" * 64),
-            max_connections_per_address=IDLE + 1,
+            settings=ServerSettings(max_connections_per_address=IDLE + 1),
         ) as server,
     ):
         before = 0

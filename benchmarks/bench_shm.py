@@ -41,7 +41,7 @@ from rlwire.dm_env_rpc import Client, Server
 from rlwire.rlx import AgentProxy
 from rlwire.rlx import Server as RLXServer
 from rlwire.transports import tcp
-from rlwire.transports.server import ThreadServer
+from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.sockets import Timeouts
 
 SECONDS = 0.05 if TINY else float(os.environ.get("RLWIRE_BENCH_SECONDS", "4"))
@@ -119,7 +119,9 @@ def serve(report: Callable[[str], None], make: Any, *arguments: Any) -> None:
 
 
 def make_echo(address: str, spin: float | None) -> Any:
-    return ThreadServer(address, Frames, make_handler=Echo, timeout=Timeouts(spin=spin))
+    return ThreadServer(
+        address, Frames, make_handler=Echo, settings=ServerSettings(timeout=Timeouts(spin=spin))
+    )
 
 
 def make_rlx(address: str, spin: float | None) -> Any:

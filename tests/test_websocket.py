@@ -22,7 +22,7 @@ from rlwire.sessions.websocket import (
     WebSocketServerSession,
     basic_authorization,
 )
-from rlwire.transports.server import ThreadServer
+from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.websocket import connect, connect_asyncio
 from tests.transports.drivers import SERVERS, serving
 
@@ -127,7 +127,9 @@ def test_tls_by_url() -> None:
     authority.issue_cert("localhost").configure_cert(served)
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.configure_trust(trusting)
-    with ThreadServer("localhost:0", make_session, handler, tls=served) as server:
+    with ThreadServer(
+        "localhost:0", make_session, handler, settings=ServerSettings(served)
+    ) as server:
         url = f"wss://localhost:{server.address.port}/"
         with connect(url, tls=trusting) as peer:
             assert peer.exchange("a") == "a"

@@ -20,11 +20,12 @@ from rlwire.serving.stopping import Stopping, stop_signals
 from rlwire.serving.threads import LoopThread, run_in_thread
 from rlwire.serving.workers import Stop, Workers
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, capacity
+from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
 from rlwire.transports.interface import Handler, StreamSession
-from rlwire.transports.server import TLS, BaseServer, ThreadServer
+from rlwire.transports.server import TLS, BaseServer, ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, warn_if_exposed
+from rlwire.transports.tls import context_of
 
 __all__ = ["BackgroundServer", "Service", "StreamOptions", "StreamServer"]
 
@@ -251,14 +252,13 @@ class Service:
     def tear_down_loop(self) -> None:
         """Prepare to stop, on the event loop, before connections are closed."""
 
-    def _parts(self) -> dict[str, Any]:
-        """Return arguments for a `BaseServer`."""
-        handled = {} if self.converse is not None else {"make_handler": self.handler}
+    def callbacks(self) -> dict[str, Any]:
+        """Return arguments of a `BaseServer`."""
         return {
             "make_session": self.session,
             "converse": self.converse,
+            "make_handler": self.handler if self.converse is None else None,
             "on_stop": self.tear_down_loop,
-            **handled,
         }
 
 
@@ -310,11 +310,11 @@ class StreamServer(BackgroundServer):
         self._workers = workers
         self._loop_factory = loop_factory
         self._guarded = self._encrypted = tls is not None
-        self._options: dict[str, Any] = {
-            "timeout": timeout,
-            "tls": tls,
-            **capacity(max_connections, max_connections_per_address),
-        }
+        self._settings = ServerSettings(
+            tls, timeout, max_connections, max_connections_per_address,
+            self._where.shm, self._where.record,
+        )  # fmt: skip
+        self._settings.admission()  # raises for an invalid limit
         self._server: BaseServer[Any] | None = None
 
     def statistics(self) -> Any:
@@ -329,23 +329,21 @@ class StreamServer(BackgroundServer):
     def _run(self) -> Running:
         service = self._service
         if isinstance(self._workers, int):
-            if self._options["tls"] is not None:
-                self._options["tls"]()  # raises for a missing file before workers start
-            # Workers inherit only the socket.
-            shared = {"shm": self._where.shm, "record": self._where.record}
-            options = {**self._options, **shared}
-            arguments = (service, options, self.initializer)
+            context_of(self._settings.tls)  # raises for a missing file before workers start
+            arguments = (service, self._settings, self.initializer)
             return Workers(_work, self._workers, self._where, arguments)
         service.set_up_process()
         with on_error(service.tear_down_process):
             if self._workers == "asyncio":
                 return LoopThread(self._on_a_loop, self._loop_factory, self.handlers)
-            server = self._server = ThreadServer(self._where, **service._parts(), **self._options)
+            server = self._server = ThreadServer(
+                self._where, **service.callbacks(), settings=self._settings
+            )
             with on_error(server.stop):
                 return server.start()
 
     def _on_a_loop(self) -> LoopServer:
-        server = LoopServer(self._where, **self._service._parts(), **self._options)
+        server = LoopServer(self._where, **self._service.callbacks(), settings=self._settings)
         self._server = server
         with on_error(server.close_listener):
             self._service.set_up_loop()
@@ -362,7 +360,7 @@ def _work(
     listener: socket.socket,
     stop: Stop,
     service: Service,
-    options: dict[str, Any],
+    settings: ServerSettings,
     initializer: Callable[[], None] | None,
 ) -> None:
     """Serve in a worker process."""
@@ -370,7 +368,7 @@ def _work(
         initializer()
     service.set_up_process()
     try:
-        with ThreadServer(listener, **service._parts(), **options) as server:
+        with ThreadServer(listener, **service.callbacks(), settings=settings) as server:
             stop.wait()
             if stop.drain:
                 server.stop_accepting(stop.drain)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 from collections import Counter
-from typing import Any
 
 from rlwire.errors import LimitExceeded
 
@@ -17,29 +16,25 @@ MAX_CONNECTIONS_PER_ADDRESS = 256
 sends nothing leaves three quarters of `MAX_CONNECTIONS` to others."""
 
 
-def capacity(max_connections: int, max_connections_per_address: int) -> dict[str, Any]:
-    """Return the limits as arguments of a `BaseServer`, or raise ValueError."""
-    given = {
-        "max_connections": max_connections,
-        "max_connections_per_address": max_connections_per_address,
-    }
-    for name, value in given.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be at least 1, not {value!r}")
-    return given
-
-
 class Admission:
     """Counts open connections, from any thread.
 
     IPv6 addresses are counted by /64 network, because one host usually has all of it. Over unix
     sockets each user counts as an address; the process's own user has no limit per address.
+
+    Raises:
+        ValueError: a limit is not a positive number.
     """
 
     def __init__(self, max_connections: int, max_connections_per_address: int) -> None:
-        capacity(max_connections, max_connections_per_address)
         self._in_all = max_connections
         self._per_address = max_connections_per_address
+        for name, value in (
+            ("max_connections", max_connections),
+            ("max_connections_per_address", max_connections_per_address),
+        ):
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value!r}")
         self._lock = threading.Lock()
         self._open: Counter[str | bytes] = Counter()
         self._count = 0

@@ -13,6 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -47,11 +48,12 @@ from rlwire.transports.sockets import (
     unlink,
 )
 from rlwire.transports.takeover import Monitor
+from rlwire.transports.tls import context_of
 
 if TYPE_CHECKING:
     from rlwire.transports.connection_asyncio import AsyncConnection
 
-__all__ = ["TLS", "BaseServer", "ThreadServer"]
+__all__ = ["TLS", "BaseServer", "ServerSettings", "ThreadServer"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +69,30 @@ _PAUSE = 0.001  # seconds without accepting for each failed connection
 _PAUSES = 20  # the longest pause, in failed connections
 
 
+@dataclass(frozen=True)
+class ServerSettings:
+    """Settings of a server; picklable for worker processes if `tls` is.
+
+    Attributes:
+        tls: a context, or a callable that returns one, such as `rlwire.transports.tls.ServerTLS`.
+        timeout: by default `Timeouts()`.
+        max_connections: further connections are rejected and logged.
+        max_connections_per_address: the same for connections from one address; see `Admission`.
+        shm: whether bytes go through shared memory; always so if the address says it.
+        record: where connections are recorded; by default taken from the address.
+    """
+
+    tls: TLS = None
+    timeout: Timeouts | float | None = None
+    max_connections: int = MAX_CONNECTIONS
+    max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS
+    shm: bool = False
+    record: Recording | None = None
+
+    def admission(self) -> Admission:
+        return Admission(self.max_connections, self.max_connections_per_address)
+
+
 class BaseServer(ABC, Generic[_C]):
     """Accepts connections, counts them, and logs why they ended.
 
@@ -76,14 +102,9 @@ class BaseServer(ABC, Generic[_C]):
         converse: called with each connection, which is closed when it returns. An error closes that
             connection only; an error caused by the peer (DecodeError, LimitExceeded,
             RemoteProtocolError) is sent to the peer first.
-        tls: a context, or a callable that returns one, such as `rlwire.transports.tls.ServerTLS`.
-        timeout: by default `Timeouts()`.
-        max_connections: further connections are rejected and logged.
-        max_connections_per_address: the same for connections from one address; see `Admission`.
         make_handler: instead of `converse`: returns the handler of a connection.
         on_stop: called before the server stops, on its event loop if it has one.
-        shm: whether bytes go through shared memory; by default taken from the address.
-        record: where connections are recorded; by default taken from the address.
+        settings: by default `ServerSettings()`.
 
     Raises:
         OSError: the server cannot listen on the address.
@@ -96,14 +117,9 @@ class BaseServer(ABC, Generic[_C]):
         make_session: Callable[[], StreamSession],
         converse: Callable[[_C], Any] | None = None,
         *,
-        tls: TLS = None,
-        timeout: Timeouts | float | None = None,
-        max_connections: int = MAX_CONNECTIONS,
-        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
         make_handler: Callable[[_C], Handler] | None = None,
         on_stop: Callable[[], object] = bool,
-        shm: bool | None = None,
-        record: Recording | None = None,
+        settings: ServerSettings = ServerSettings(),
     ) -> None:
         if (converse is None) == (make_handler is None):
             raise TypeError("a server needs either converse or make_handler")
@@ -111,17 +127,19 @@ class BaseServer(ABC, Generic[_C]):
         self._converse: Callable[[_C], Any] | None = converse
         self._make_handler: Callable[[_C], Handler] | None = make_handler
         self._on_stop = on_stop
-        self._timeouts = Timeouts.of(timeout)
-        self._tls = tls() if callable(tls) else tls
-        self._admission = Admission(max_connections, max_connections_per_address)
+        self._timeouts = Timeouts.of(settings.timeout)
+        self._tls = context_of(settings.tls)
+        self._admission = settings.admission()
         self._log = RateLimitedLog(logger)
-        where = None if isinstance(listener, socket.socket) else parse(listener)
-        self._shm = bool(where and where.shm) if shm is None else shm
-        self._record = record if where is None else where.record
-        if where is not None:
-            check_carrier(where, self._tls)
+        self._shm, self._record = settings.shm, settings.record
         self._owns_listener = not isinstance(listener, socket.socket)
-        self._listener = listener if isinstance(listener, socket.socket) else listen(listener)
+        if isinstance(listener, socket.socket):
+            self._listener = listener
+        else:
+            where = parse(listener)
+            check_carrier(where, self._tls)
+            self._shm, self._record = self._shm or where.shm, self._record or where.record
+            self._listener = listen(where)
         self._listener.setblocking(False)
         self.address: Address = dataclasses.replace(local_address(self._listener), shm=self._shm)
         self._lock = threading.Lock()

@@ -184,7 +184,7 @@ class TestStreams:
         ],
     )
     def test_the_idle_time(self, options: Any, idle: float | None) -> None:
-        times = RLXServer(_Agent, **options)._options["timeout"]
+        times = RLXServer(_Agent, **options)._settings.timeout
         assert times.idle == idle
         assert times.read == options.get("timeout", Timeouts()).read
 

@@ -20,7 +20,7 @@ from rlwire.transports import tcp
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests import waiting
-from tests.transports.drivers import LOOPS, new_loop
+from tests.transports.drivers import LOOPS, new_loop, with_settings
 
 
 @pytest.fixture
@@ -78,7 +78,9 @@ def serve(blobs: Any, echo: Any) -> Iterator[Callable[..., ThreadServer]]:
     servers = []
 
     def make(handler: Any = None, address: Any = "127.0.0.1:0", **options: Any) -> ThreadServer:
-        servers.append(ThreadServer(address, blobs, handler or echo, **options).start())
+        servers.append(
+            ThreadServer(address, blobs, handler or echo, **with_settings(options)).start()
+        )
         return servers[-1]
 
     yield make

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 from rlwire.serving.threads import LoopThread
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.connection import Connection
-from rlwire.transports.server import ThreadServer
+from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import open_stream
@@ -129,14 +130,21 @@ def ended(server: Any) -> dict[str, int]:
     return {why: count for why, count in counts.items() if why not in ("open", "rejected")}
 
 
+def with_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Put the fields of `ServerSettings` among a server's options into one."""
+    names = {field.name for field in dataclasses.fields(ServerSettings)} & options.keys()
+    rest = {name: value for name, value in options.items() if name not in names}
+    return {"settings": ServerSettings(**{name: options[name] for name in names}), **rest}
+
+
 @contextlib.contextmanager
 def serving(kind: str, address: Any, make_session: Any, **options: Any) -> Iterator[Any]:
     """Run a server of one kind, ``"threads"`` or a loop's in a thread of its own."""
     if kind == "threads":
-        with ThreadServer(address, make_session, **options) as threads:
+        with ThreadServer(address, make_session, **with_settings(options)) as threads:
             yield threads
         return
-    server = LoopServer(address, make_session, **options)
+    server = LoopServer(address, make_session, **with_settings(options))
     thread = LoopThread(lambda: server, lambda: new_loop(kind), "an echo")
     try:
         yield server

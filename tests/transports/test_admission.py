@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rlwire.errors import LimitExceeded
-from rlwire.transports.admission import Admission, capacity
+from rlwire.transports.admission import Admission
 
 
 def test_connections_are_limited_in_all_and_by_address() -> None:
@@ -60,6 +60,6 @@ def test_addresses_of_one_host_are_counted_together(one: str, other: str, same: 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "5", None])
 def test_invalid_admission_arguments_are_rejected(wrong: Any) -> None:
     with pytest.raises(ValueError, match="max_connections must be at least 1"):
-        capacity(wrong, 1)
+        Admission(wrong, 1)
     with pytest.raises(ValueError, match="max_connections_per_address must be at least 1"):
         Admission(1, wrong)

@@ -23,6 +23,7 @@ from rlwire.transports import shm, tcp, tcp_asyncio
 from rlwire.transports.address import Address
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
+from tests.transports.drivers import with_settings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 
@@ -103,7 +104,7 @@ def way(request: Any, blobs: Any, echo: Any, contexts: Any, tmp_path: Path) -> I
         if not shm.AVAILABLE:
             pytest.skip("this needs Linux")
         where = f"shm:{tmp_path}/s"
-    with ThreadServer(where, theirs, echo, **options[0]) as server:
+    with ThreadServer(where, theirs, echo, **with_settings(options[0])) as server:
         yield Way(server, ours, options[1])
 
 

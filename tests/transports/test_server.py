@@ -24,10 +24,10 @@ from rlwire.errors import ConnectionClosed
 from rlwire.serving.threads import LoopThread
 from rlwire.transports import tcp
 from rlwire.transports.address import parse
-from rlwire.transports.server import ThreadServer
+from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address
-from tests.transports.drivers import SERVERS, ended, new_loop, serving
+from tests.transports.drivers import SERVERS, ended, new_loop, serving, with_settings
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -256,7 +256,7 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(
 @pytest.mark.parametrize("make", [ThreadServer, LoopServer])
 def test_invalid_server_arguments_are_rejected(make: Any, blobs: Any, responder: Any) -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        make(LOOPBACK, blobs, handle, max_connections=0)
+        make(LOOPBACK, blobs, handle, settings=ServerSettings(max_connections=0))
     for arguments in ({}, {"converse": handle, "make_handler": responder}):
         with pytest.raises(TypeError, match="either converse or make_handler"):
             make(LOOPBACK, blobs, **arguments)
@@ -330,9 +330,11 @@ def stoppable(where: str, blobs: Any) -> Iterator[Callable[..., Any]]:
 
         def make(**options: Any) -> Any:
             if where == "threads":
-                threads = stack.enter_context(ThreadServer(LOOPBACK, blobs, **options))
+                threads = stack.enter_context(
+                    ThreadServer(LOOPBACK, blobs, **with_settings(options))
+                )
                 return threads, threads.stop
-            server = LoopServer(LOOPBACK, blobs, **options)
+            server = LoopServer(LOOPBACK, blobs, **with_settings(options))
             thread = LoopThread(lambda: server, functools.partial(new_loop, where), "an echo")
             stack.callback(thread.stop, 2.0)
             return server, thread.stop

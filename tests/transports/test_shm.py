@@ -26,7 +26,7 @@ import pytest
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
 from rlwire.transports import shm, shm_calls, tcp, tcp_asyncio
-from rlwire.transports.server import ThreadServer
+from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.sockets import Timeouts
 from tests.transports.drivers import drivers, ended, serving
 from tests.waiting import eventually
@@ -450,7 +450,7 @@ def test_closed_connections_leave_no_file_and_no_mapping(path: str, blobs: Any, 
 
 def test_no_tls(path: str, blobs: Any, echo: Any, contexts: Any) -> None:
     with pytest.raises(ValueError, match="TLS"):
-        ThreadServer(path, blobs, echo, tls=contexts[0])
+        ThreadServer(path, blobs, echo, settings=ServerSettings(contexts[0]))
     with pytest.raises(ValueError, match="TLS"):
         tcp.connect(path, blobs(), tls=contexts[1])
 

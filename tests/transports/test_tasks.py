@@ -19,6 +19,7 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
 from rlwire.streams import TURN
 from rlwire.transports import sockets, tcp_asyncio
 from rlwire.transports.address import Address
+from rlwire.transports.server import ServerSettings
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import open_stream
@@ -280,9 +281,9 @@ def test_flood_of_connections_lets_other_tasks_run(
 
     async def main() -> None:
         storm = 200
-        options = {"max_connections": 2 * storm if admitted else 1}
+        settings = ServerSettings(max_connections=2 * storm if admitted else 1)
         async with (
-            LoopServer("127.0.0.1:0", make_session, **options, **kind) as server,
+            LoopServer("127.0.0.1:0", make_session, settings=settings, **kind) as server,
             await tcp_asyncio.connect(server.address, blobs()) as good,
         ):
             assert await good.exchange(b"x") == b"x"

@@ -24,6 +24,7 @@ import pytest
 
 from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.transports import tcp_asyncio
+from rlwire.transports.server import ServerSettings
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
@@ -218,7 +219,7 @@ def test_large_messages_both_ways_at_once(run: Any, blobs: Any, contexts: Contex
 
     async def main() -> None:
         async with (
-            LoopServer("127.0.0.1:0", blobs, handler, tls=theirs) as server,
+            LoopServer("127.0.0.1:0", blobs, handler, settings=ServerSettings(theirs)) as server,
             await tcp_asyncio.connect(server.address, blobs(), tls=ours) as connection,
         ):
             await both(connection)
@@ -245,7 +246,9 @@ def test_handshakes_use_little_memory_and_free_it(
     sizes: list[int] = []
 
     async def main() -> None:
-        async with LoopServer("127.0.0.1:0", blobs, tls=contexts[0], **kind) as server:
+        async with LoopServer(
+            "127.0.0.1:0", blobs, settings=ServerSettings(contexts[0]), **kind
+        ) as server:
 
             async def half(sizes: list[int]) -> None:
                 with contextlib.ExitStack() as stack:
