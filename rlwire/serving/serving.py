@@ -66,11 +66,11 @@ class BackgroundServer(ABC):
     def __init__(self, where: Address) -> None:
         self._where = where
         self._last = where  # of the last run
-        self._level = logging.INFO  # of the start and stop lines
+        self.log_level = logging.INFO  # of the start and stop lines
         self._running: Running | None = None
         self._stopping: Stopping | None = None
         self._stopped = threading.Event()
-        self._fatal: BaseException | None = None
+        self.fatal: BaseException | None = None  # which ended the last run
         self._guarded = False
         self._encrypted = False
         self.initializer: Callable[[], None] | None = None
@@ -84,6 +84,11 @@ class BackgroundServer(ABC):
     def __repr__(self) -> str:
         state = "running" if self._running else "not running"
         return f"<{type(self).__name__} {self.url}, {state}>"
+
+    @property
+    def running(self) -> bool:
+        """Whether the server is started, and `stop` was not called yet."""
+        return self._running is not None
 
     @property
     def address(self) -> Address:
@@ -124,9 +129,9 @@ class BackgroundServer(ABC):
         if self._running is not None:
             raise RuntimeError(f"the server {self.url} is already running")
         self._stopped.clear()
-        self._fatal = None
+        self.fatal = None
         self._running = self._run()
-        logger.log(self._level, "serving %s, %s", self.url, self._details())
+        logger.log(self.log_level, "serving %s, %s", self.url, self._details())
         if not self._guarded:
             warn_if_exposed(self.address, self.guards)
         return self
@@ -144,7 +149,7 @@ class BackgroundServer(ABC):
             finally:
                 self._after_stop()
                 self._stopped.set()
-            logger.log(self._level, "stopped serving %s", url)
+            logger.log(self.log_level, "stopped serving %s", url)
         stopping = self._stopping
         if stopping is not None:
             stopping.ask()
@@ -154,7 +159,7 @@ class BackgroundServer(ABC):
 
         An `error` that ends the server is raised by `serve_forever`.
         """
-        self._fatal = error
+        self.fatal = error
         run_in_thread("rlwire stop", self.stop)
 
     def drain(self, seconds: float, grace: float = 5.0) -> None:
@@ -199,8 +204,8 @@ class BackgroundServer(ABC):
             # The previous signal handlers are restored: a second Ctrl-C interrupts.
             self._stopping = None
             self.stop()
-        if self._fatal is not None:
-            raise RlwireError(f"{self.url} stopped: {describe(self._fatal)}") from self._fatal
+        if self.fatal is not None:
+            raise RlwireError(f"{self.url} stopped: {describe(self.fatal)}") from self.fatal
 
     @abstractmethod
     def _run(self) -> Running:

@@ -13,7 +13,8 @@ from rlwire.serving.serving import BackgroundServer
 from rlwire.universe.options import OPTIONS as OPTIONS
 from rlwire.universe.remotes import Remote, remotes_of
 from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
-from rlwire.universe.rewarder.environment import EnvironmentRewarder, RewarderEndpoint
+from rlwire.universe.rewarder.environment import RewarderEndpoint
+from rlwire.universe.rewarder.player import EnvironmentRewarder
 from rlwire.universe.server import UniverseServer
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ def run(given: argparse.Namespace) -> None:
         env_id=name,
         rate=given.rate or (60 if atari else min(30, make.metadata.get("render_fps", 30))),
     )
-    if not server.controls.keys:
+    if not server.player.controls.keys:
         raise RlwireError(f"{given.env_id} has no keys: name some, rlwire serve --page --keys ...")
     # A signal may come before `serve_forever` handles it.
     with contextlib.suppress(KeyboardInterrupt), server:

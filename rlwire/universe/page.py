@@ -99,14 +99,9 @@ class PageServer(StreamServer):
     ) -> None:
         if place is None or isinstance(place, int):
             place = Address(host, PORT if place is None or place is True else place)
-        self._remote, self._secret, self._origins = remote, auth, origins
-        self._about = about
-        self._files = {
-            path: ((folder() / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()
-        }
-        self._ticket = secrets.token_urlsafe()
+        service = _PageService(self, remote, auth, about, origins)
         options["timeout"] = Timeouts.of(options.get("timeout") or _TIMEOUTS)
-        super().__init__(parse(place), _PageService(self), **options)
+        super().__init__(parse(place), service, **options)
         self._guarded = self._guarded or auth is not None
 
     @property
@@ -123,9 +118,40 @@ class PageServer(StreamServer):
     def _details(self) -> str:
         return "a page for browsers"
 
-    def _own_origins(self) -> list[str]:
+
+class _PageService(Service):
+    def __init__(
+        self,
+        server: PageServer,
+        remote: Callable[[], URL],
+        auth: str | None,
+        about: Callable[[], Mapping[str, Any]],
+        origins: Collection[str],
+    ) -> None:
+        self._server = server  # knows its address once it listens
+        self._remote, self._secret, self._about, self._origins = remote, auth, about, origins
+        self._files = {
+            path: ((folder() / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()
+        }
+        self._ticket = secrets.token_urlsafe()
+
+    def session(self) -> StreamSession:
+        return websocket.WebSocketServerSession(
+            websocket.RawMessages(),
+            origins=self._allowed_origins(),
+            pages=self._page,
+            check=self._check,
+            guess=None if self._secret is None else PasswordCheck(),
+            ping_interval=20.0,
+        )
+
+    def _check(self, request: UpgradeRequest) -> websocket.HttpRefusal | None:
+        allowed = self._is_allowed(request.headers)
+        return None if allowed else websocket.HttpRefusal(401, "no password")
+
+    def _allowed_origins(self) -> list[str]:
         """Return the page's origins; never by the Host header, since any name may lead here."""
-        own, where = [self.origin], self.address
+        own, where = [self._server.origin], self._server.address
         if where.loopback:
             scheme = own[0].partition(":")[0]
             own += [f"{scheme}://{name}:{where.port}" for name in ("localhost", "127.0.0.1")]
@@ -134,9 +160,9 @@ class PageServer(StreamServer):
     @property
     def _cookie(self) -> str:
         """What a browser with the password sends: Safari sends WebSockets no credentials."""
-        return f"rlwire{self.address.port}={self._ticket}"
+        return f"rlwire{self._server.address.port}={self._ticket}"
 
-    def _allowed(self, headers: HeaderLines) -> bool:
+    def _is_allowed(self, headers: HeaderLines) -> bool:
         secret = self._secret
         if secret is None:
             return True
@@ -149,14 +175,16 @@ class PageServer(StreamServer):
             return websocket.health(path, headers)
         if path == "/pixels":
             return None
-        if not self._allowed(headers):
+        if not self._is_allowed(headers):
             challenge = ("WWW-Authenticate", 'Basic realm="rlwire", charset="UTF-8"')
             return websocket.Page(b"a password is needed\n", status=401, headers=(challenge,))
         if path not in self._files:
             return websocket.Page(b"there is no such page\n", status=404)
         more = []
         if self._secret is not None:
-            flags = "; HttpOnly; SameSite=Strict" + "; Secure" * self._encrypted
+            flags = "; HttpOnly; SameSite=Strict" + "; Secure" * self._server.origin.startswith(
+                "https"
+            )
             more.append(("Set-Cookie", self._cookie + flags))
         return websocket.Page(*self._files[path], headers=(*_SAFE, *more))
 
@@ -172,30 +200,10 @@ class PageServer(StreamServer):
         where, tls = remote.pixels_address, client_tls(remote, own)
         return await AsyncRfbClient(where, auth=self._secret, tls=tls, timeout=_TIMEOUTS).connect()
 
-
-class _PageService(Service):
-    def __init__(self, server: PageServer) -> None:
-        self._page_server = server
-
-    def session(self) -> StreamSession:
-        server = self._page_server
-        return websocket.WebSocketServerSession(
-            websocket.RawMessages(),
-            origins=server._own_origins(),
-            pages=server._page,
-            check=self._check,
-            guess=None if server._secret is None else PasswordCheck(),
-            ping_interval=20.0,
-        )
-
-    def _check(self, request: UpgradeRequest) -> websocket.HttpRefusal | None:
-        allowed = self._page_server._allowed(request.headers)
-        return None if allowed else websocket.HttpRefusal(401, "no password")
-
     async def converse(self, connection: AsyncConnection) -> None:
         session: Any = connection.session
         try:
-            screen = await self._page_server._connect()
+            screen = await self._connect()
         except (RlwireError, OSError) as error:
             logger.warning("%s: the remote cannot be reached: %s", connection.peer, error)
             session.leave(1013, "the remote cannot be reached")
@@ -215,15 +223,15 @@ class _PageService(Service):
     async def _show(
         self, page: AsyncConnection, screen: AsyncRfbClient, shown: asyncio.Event
     ) -> NoReturn:
-        """Send what the page tells whenever it changes, and what changes of the screen."""
-        told = None
+        """Send the environment's facts when they change, and the screen's changes."""
+        sent = None
         while True:
             changes = []
             with contextlib.suppress(DeadlineExceeded):
                 changes = await screen.update(_NEWS)
-            about = self._page_server._about()
-            if about != told:
-                told = about
+            about = self._about()
+            if about != sent:
+                sent = about
                 await page.send(json.dumps(about, default=str))
             if changes:
                 left, top = min(each.x for each in changes), min(each.y for each in changes)

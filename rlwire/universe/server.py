@@ -21,8 +21,8 @@ from rlwire.sessions.passwords import new_password
 from rlwire.transports.address import Address
 from rlwire.universe.input import Controls, Keys, Play, buttons_of, keys_of
 from rlwire.universe.page import PagePlace, PageServer
-from rlwire.universe.rewarder import EnvironmentRewarder
-from rlwire.universe.rewarder.server import number
+from rlwire.universe.rewarder.player import EnvironmentPlayer
+from rlwire.universe.rewarder.server import RewarderServer, number
 from rlwire.universe.rfb.server import Display, RfbServer
 
 PIXELS = "rlwire.pixels"
@@ -35,7 +35,64 @@ Source: TypeAlias = Literal["observation", "render"]
 _SIDE = 16_384  # pixels
 
 
-class UniverseServer(EnvironmentRewarder):
+class ScreenPlayer(EnvironmentPlayer):
+    """Also shows the environment's frames on a `display`, whose viewers act through `controls`."""
+
+    controls: Controls
+
+    def __init__(
+        self,
+        environment: Any,
+        keys: Keys | None,
+        play: Play | None,
+        frames: Source | None,
+        **options: Any,
+    ) -> None:
+        self._keys, self._play_function, self._frames = keys, play, frames
+        super().__init__(environment, **options)
+        with on_error(self.end):
+            shape = self.driven.observation_space.shape
+            height, width = shape[:2] if self._source == "observation" else (480, 640)
+            self.display = Display(
+                width,
+                height,
+                name=self.env_id,
+                on_input=lambda *event: self.controls.receive(*event),
+                on_leave=lambda viewer: self.controls.leave(viewer),
+            )
+
+    def _use(self, driven: Driven) -> dict[str, Any]:
+        about, keys = super()._use(driven), self._keys
+        self._frame, self._source = frames_of(driven, self._frames)
+        if not keys and self._play_function is None:
+            keys = keys_of(driven.environment)
+        self.controls = Controls(keys, self._play_function)
+        self.controls.convert(self._fit_action)
+        return {PIXELS: self._source, **about}
+
+    def _has_audience(self) -> bool:
+        return bool(self.server.clients or self.display.viewers)
+
+    def _next_action(self) -> Any:
+        action = None if self.lockstep else self.controls.action()
+        if action is None:
+            action = self._action
+        return self.controls.idle if action is None else action
+
+    def _prepare(self, observation: Any) -> Any:
+        frame = self._frame(observation)
+        if "about" in self._changes:  # of another environment
+            self._changes["about"][SIZE] = [frame.shape[1], frame.shape[0]]
+        return frame, super()._prepare(observation) if self._source == "render" else None
+
+    def _show(self, prepared: Any) -> None:
+        frame, observation = prepared
+        self.display.show(frame)
+        if self._source == "render":
+            super()._show(observation)
+
+
+class UniverseServer(RewarderServer):
     """Serves an environment in real time: rewards to agents and observers, pixels to VNC viewers.
 
     ::
@@ -45,6 +102,11 @@ class UniverseServer(EnvironmentRewarder):
 
     The environment steps while a client or a viewer is connected. While a viewer holds down the
     keys of an action, that action replaces the agent's last one. In lockstep only agents act.
+
+    Attributes:
+        display: what viewers see.
+        player: steps the environment; `controls` map viewers' keys to its actions.
+        page: the `PageServer`, if any.
 
     Args:
         environment: as for `EnvironmentRewarder`. `rlwire.serve` makes ``"gym:ID"`` with
@@ -68,6 +130,8 @@ class UniverseServer(EnvironmentRewarder):
         MissingExtra: VNC passwords need the extra ``universe``.
     """
 
+    player: ScreenPlayer
+
     def __init__(
         self,
         environment: Any,
@@ -81,6 +145,10 @@ class UniverseServer(EnvironmentRewarder):
         page: PagePlace = None,
         limits: Limits | None = None,
         pixels: Mapping[str, Any] | None = None,
+        lockstep: bool = False,
+        seed: int | None = None,
+        env_id: str | None = None,
+        about: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         self._password = new_password() if isinstance(auth, EllipsisType) else None
@@ -89,19 +157,29 @@ class UniverseServer(EnvironmentRewarder):
         self._score: dict[str, Any] = {"episode": 0, "score": 0.0, "best": None, "last": None}
         if url.pixels_address is None:
             raise ValueError(f"{url.shown}: pixels need a port, such as {url.host}:5900+{url.port}")
-        self._players = keys, play, frames
-        options["env_id"] = url.path or options.get("env_id")
-        super().__init__(environment, url.address, auth=auth, limits=limits, **options)
-        with on_error(self._end_player):
-            shape = self._driven.observation_space.shape
-            height, width = shape[:2] if self._source == "observation" else (480, 640)
-            self.display = Display(
-                width,
-                height,
-                name=self.status.env_id or self._driven.name,
-                on_input=lambda *event: self.controls.receive(*event),
-                on_leave=lambda viewer: self.controls.leave(viewer),
+        env_id = url.path or env_id
+        self.player = player = ScreenPlayer(
+            environment,
+            keys,
+            play,
+            frames,
+            lockstep=lockstep,
+            seed=seed,
+            env_id=env_id,
+            about=about,
+        )
+        self.display = player.display
+        with on_error(player.end):
+            super().__init__(
+                player.env_id,
+                url.address,
+                auth=auth,
+                limits=limits,
+                env_state="loading",
+                about=player.description,
+                **options,
             )
+            player.server = self
             shared = {
                 name: options[name] for name in StreamOptions.__annotations__ if name in options
             }
@@ -124,19 +202,9 @@ class UniverseServer(EnvironmentRewarder):
                     origins=options.get("origins", ()),
                     **shared,
                 )
-        self._pixels._level = logging.DEBUG  # this server logs both addresses
+        self._pixels.log_level = logging.DEBUG  # this server logs both addresses
         self._viewing: list[BackgroundServer] = [self._pixels]
         self._viewing += [] if self.page is None else [self.page]
-
-    def _use(self, driven: Driven) -> dict[str, Any]:
-        about = super()._use(driven)
-        keys, play, frames = self._players
-        self._frame, self._source = frames_of(driven, frames)
-        if not keys and play is None:
-            keys = keys_of(driven.environment)
-        self.controls = Controls(keys, play)
-        self.controls.convert(self._fit_action)
-        return {PIXELS: self._source, **about}
 
     @property
     def viewers(self) -> int:
@@ -177,16 +245,15 @@ class UniverseServer(EnvironmentRewarder):
         self._score = {**was, **now}
 
     def begin_episode(self, *arguments: Any, **options: Any) -> str:
-        if options.get("about"):
-            options["about"] = {**options["about"], SIZE: self._size}
         episode = super().begin_episode(*arguments, **options)
         self._score = {**self._score, "episode": self._score["episode"] + 1, "score": 0.0}
         return episode
 
     def _about(self) -> dict[str, Any]:
         """Return what the page tells."""
-        buttons = buttons_of(self._driven.environment, self.controls.keys)
-        rate = None if self._lockstep else self.status.fps
+        player = self.player
+        buttons = buttons_of(player.driven.environment, player.controls.keys)
+        rate = None if player.lockstep else self.status.fps
         return {"name": self.display.name, "buttons": buttons, "rate": rate, **self._score}
 
     def _listen(self) -> Running:
@@ -204,27 +271,7 @@ class UniverseServer(EnvironmentRewarder):
         super()._after_stop()
 
     def _details(self) -> str:
-        return f"{super()._details()}, {self._pixels._details()}"
-
-    def _watched(self) -> bool:
-        return bool(self.clients or self.viewers)
-
-    def _chosen(self) -> Any:
-        action = None if self._lockstep else self.controls.action()
-        if action is None:
-            action = self._action
-        return self.controls.idle if action is None else action
-
-    def _prepare(self, observation: Any) -> Any:
-        frame = self._frame(observation)
-        self._size = [frame.shape[1], frame.shape[0]]
-        return frame, super()._prepare(observation) if self._source == "render" else None
-
-    def _show(self, prepared: Any) -> None:
-        frame, observation = prepared
-        self.display.show(frame)
-        if self._source == "render":
-            super()._show(observation)
+        return f"{super()._details()}, {self.display}"
 
 
 class _NotListening:

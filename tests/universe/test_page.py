@@ -175,11 +175,9 @@ def test_unreachable_remote_is_an_error(make: Make, remote: URL) -> None:
 
 
 def test_the_remote_ends(make: Make, display: Display) -> None:
-    server = make()
     with RfbServer(display, "127.0.0.1:0") as pixels:
         port = pixels.address.port
-        server._remote = lambda: URL("universe", "127.0.0.1", pixels=port, only_pixels=True)
-        peer = ws(server)
+        peer = ws(make(URL("universe", "127.0.0.1", pixels=port, only_pixels=True)))
         peer.receive()
         peer.send('"shown"')
     with peer, pytest.raises(ConnectionClosed):
@@ -223,6 +221,6 @@ def test_a_cookie_of_the_page_is_as_good_as_the_password(make: Make) -> None:
     cookie, _, flags = headers["Set-Cookie"].partition("; ")
     assert flags == "HttpOnly; SameSite=Strict"
     ws(server, headers=[("Cookie", f"other=1; {cookie}")]).close()
-    for wrong in (cookie[:-1], cookie.partition("=")[2], make(auth="sesame")._cookie):
+    for wrong in (cookie[:-1], cookie.partition("=")[2], make(auth="sesame")._service._cookie):
         with pytest.raises(Refused, match="401"):
             ws(server, headers=[("Cookie", wrong)])

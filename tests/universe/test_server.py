@@ -23,7 +23,14 @@ from rlwire.registry import parse_url
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient
 from rlwire.universe.rfb import Display, RfbClient
-from rlwire.universe.server import PIXELS, UniverseServer, as_frame, frames_of, is_picture
+from rlwire.universe.server import (
+    PIXELS,
+    ScreenPlayer,
+    UniverseServer,
+    as_frame,
+    frames_of,
+    is_picture,
+)
 from rlwire.websocket import connect
 from tests.waiting import eventually
 
@@ -87,7 +94,7 @@ def place(server: UniverseServer) -> int:
 
 
 def key(server: UniverseServer, name: str, down: bool, viewer: str = "anna") -> None:
-    server.controls.receive(viewer, KeyEvent(keysym(name), down))
+    server.player.controls.receive(viewer, KeyEvent(keysym(name), down))
 
 
 def universe(environment: Any, **options: Any) -> UniverseServer:
@@ -184,9 +191,9 @@ def test_only_pixels() -> None:
 
 def test_environment_without_viewers_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[bool] = []
-    watched = UniverseServer._watched
+    watched = ScreenPlayer._has_audience
     monkeypatch.setattr(
-        UniverseServer, "_watched", lambda self: looks.append(watched(self)) or looks[-1]
+        ScreenPlayer, "_has_audience", lambda self: looks.append(watched(self)) or looks[-1]
     )
     with universe(Corridor()) as server:
         first = server.display.frames
@@ -433,7 +440,7 @@ class TestDoor:
         with rlwire.serve(Corridor(), f"universe://127.0.0.1:0+0?{query}") as server:
             assert isinstance(server, UniverseServer)
             held = {frozenset({"Left"}): 0, frozenset({"Right", "space"}): 2}
-            assert server.controls._actions == held
+            assert server.player.controls._actions == held
             where = f"127.0.0.1:{parse_url(server.url).port}"
             with RewarderClient(where, auth="sesame") as agent:
                 assert agent.session.about[PIXELS] == "observation"

@@ -33,6 +33,13 @@ OPTIONS: Final = "rlwire.options"
 NONFINITE: Final = "rlwire.nonfinite"
 """rlwire's field of a body with NaN or infinities, which are texts there; see `spell`."""
 
+TERMINATED: Final = "rlwire.terminated"
+TRUNCATED: Final = "rlwire.truncated"
+"""rlwire's entries of a final reward's info, of which the first is set beside the second only."""
+
+ERROR: Final = "rlwire.error"
+"""rlwire's entry of a final reward's info with the error of a step."""
+
 _NAMES: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _KINDS = "biuf"
 _PLAIN = (str, int, float, type(None))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from rlwire.codecs.rewarder import AgentAction, UnknownMessage
 from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
-from rlwire.universe.rewarder.environment import EnvironmentRewarder
+from rlwire.universe.rewarder.player import EnvironmentRewarder
 from rlwire.universe.rewarder.server import PORT, EnvResetRequest, RewarderServer
 
 __all__ = [

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -40,6 +40,7 @@ from rlwire.errors import (
     LocalProtocolError,
     RlwireError,
     describe,
+    on_error,
 )
 from rlwire.limits import Limits
 from rlwire.registry import parse_url
@@ -66,13 +67,13 @@ PORT: Final = 15900
 TIMEOUTS: Final = Timeouts(idle=None, write=30.0)
 """Clients are pinged, so they may be silent."""
 
-_KNOWN = "openai"  # the document's password
+_PUBLIC_PASSWORD = "openai"  # the document's password
 _ACTIONS = 1024  # in the queue of `actions`; the oldest are dropped
 _RESETS = 64  # in the queue of `next_reset`; the oldest are rejected
 _TEXT = 1000  # maximum characters of an error
 _QUEUED = 64  # pushes queued for the event loop before the next push blocks
-_AT_ONCE = 4096  # messages sent in one iteration of the loop
-_PATIENCE = 30.0  # seconds that a push may block
+_BATCH = 4096  # messages sent in one iteration of the loop
+_PUSH_TIMEOUT = 30.0  # seconds that a push may block
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class EnvResetRequest:
         options: of the environment's reset, which rlwire's clients send, or None.
         episode_id: the newest episode that the client has received.
         peer: the client's address.
+        message, client: what came, and from which connection.
     """
 
     env_id: str | None
@@ -94,8 +96,16 @@ class EnvResetRequest:
     episode_id: str | None
     peer: str
     options: Mapping[str, Any] | None
-    _message: EnvReset = field(repr=False, compare=False)
-    _client: AsyncConnection = field(repr=False, compare=False)
+    message: EnvReset = field(repr=False, compare=False)
+    client: AsyncConnection = field(repr=False, compare=False)
+
+
+class Player(Protocol):
+    """What steps a server's environment while the server runs."""
+
+    def begin(self, interrupted: Callable[[], bool]) -> None: ...
+
+    def end(self) -> None: ...
 
 
 class RewarderServer(StreamServer):
@@ -136,6 +146,9 @@ class RewarderServer(StreamServer):
 
     Attributes:
         auth: the password that clients must send.
+        player: steps the environment, for an `EnvironmentRewarder`.
+        limits: of messages.
+        log: for what clients cause, at a limited rate.
 
     Raises:
         ValueError: an argument is invalid.
@@ -144,6 +157,7 @@ class RewarderServer(StreamServer):
     scheme = "universe"
     guards = "TLS or a password of its own"
     handlers = "a client's handler"
+    player: Player | None = None
 
     def __init__(
         self,
@@ -180,6 +194,7 @@ class RewarderServer(StreamServer):
         self._connections = RewarderService(
             self,
             on_action,
+            self._receive,
             self._runtime,
             backlog,
             {
@@ -194,13 +209,14 @@ class RewarderServer(StreamServer):
         self._connections.session()  # raises now if an argument is invalid
         options["timeout"] = Timeouts.of(options.get("timeout") or TIMEOUTS)
         super().__init__(address, self._connections, **options)
-        self._guarded = self._guarded or self.auth not in (None, _KNOWN)
+        self._guarded = self._guarded or self.auth not in (None, _PUBLIC_PASSWORD)
         self._on_reset = on_reset
+        self.limits, self.log = self._runtime.limits, self._connections.log
         self._order = threading.Lock()  # clients receive episodes in the order of their starts
         self._lock = threading.Lock()  # guards the following
         self._actions: deque[AgentAction] = deque(maxlen=_ACTIONS)
         self._resets: deque[EnvResetRequest] = deque()
-        self._asked = threading.Condition(self._lock)
+        self._input = threading.Condition(self._lock)
         self._counts: Counter[str] = Counter()
         self._jobs: queue.SimpleQueue[EnvResetRequest | None] = queue.SimpleQueue()
 
@@ -307,16 +323,16 @@ class RewarderServer(StreamServer):
             self.count("episodes")  # before a client receives it
             self._connections.send(self._runtime.push(status))
             if request is not None:
-                parent = request._message.message_id
+                parent = request.message.message_id
                 reply = ReplyEnvReset(parent_message_id=parent, episode_id=episode_id)
-                self._connections.send(reply, request._client)
+                self._connections.send(reply, request.client)
         return episode_id
 
     def refuse(self, request: EnvResetRequest | AgentAction, message: str) -> None:
         """Reply to a reset or an action with an error, such as "No such environment: llama"."""
         if isinstance(request, EnvResetRequest):
-            client: AsyncConnection | None = request._client
-            number, name = request._message.message_id, "resets_refused"
+            client: AsyncConnection | None = request.client
+            number, name = request.message.message_id, "resets_refused"
         else:
             active = self._runtime.active
             client = None if active is None else self._connections.clients.get(active)
@@ -334,17 +350,15 @@ class RewarderServer(StreamServer):
 
     def next_reset(self, timeout: float | None = None) -> EnvResetRequest | None:
         """Return the next reset; None after `timeout` seconds, or when the server stops."""
-        with self._asked:
+        with self._input:
             if not self._resets and timeout != 0:
-                self._asked.wait_for(lambda: self._resets or self._running is None, timeout)
+                self._input.wait_for(lambda: self._resets or not self.running, timeout)
             return self._resets.popleft() if self._resets else None
 
     def wait_for_input(self, timeout: float | None = None) -> bool:
         """Wait for a reset or an action; return whether there is one."""
-        with self._asked:
-            self._asked.wait_for(
-                lambda: self._resets or self._actions or self._running is None, timeout
-            )
+        with self._input:
+            self._input.wait_for(lambda: self._resets or self._actions or not self.running, timeout)
             return bool(self._resets or self._actions)
 
     def statistics(self) -> dict[str, int]:
@@ -367,27 +381,27 @@ class RewarderServer(StreamServer):
         with self._lock:
             self._counts[name] += number
 
-    def _handle(self, event: AgentAction | EnvReset, client: AsyncConnection) -> None:
+    def _receive(self, event: AgentAction | EnvReset, client: AsyncConnection) -> None:
         if isinstance(event, AgentAction):
-            with self._asked:
+            with self._input:
                 self._counts["actions_dropped"] += len(self._actions) == _ACTIONS
                 self._actions.append(event)
-                self._asked.notify_all()
+                self._input.notify_all()
             return
         seed = cast("int | None", event.seed)  # checked by the session, as the options
         options = restore_arrays(event.extra_body.get(OPTIONS, {})) or None
         about = event.env_id, seed, event.fps, event.episode_id, client.peer, options
         request = EnvResetRequest(*about, event, client)
-        self._connections.log.info("%s: resets %s", client.peer, event.env_id or "the environment")
+        self.log.info("%s: resets %s", client.peer, event.env_id or "the environment")
         if self._on_reset is not None:
             self.count("resets")
             self._jobs.put(request)
             return
-        with self._asked:
+        with self._input:
             self._counts["resets"] += 1
             self._resets.append(request)
             late = self._resets.popleft() if len(self._resets) > _RESETS else None
-            self._asked.notify_all()
+            self._input.notify_all()
         if late is not None:
             self.refuse(late, f"more than {_RESETS} resets are pending")
 
@@ -401,6 +415,14 @@ class RewarderServer(StreamServer):
                 self.refuse(request, describe(error))
 
     def _run(self) -> Running:
+        player = self.player
+        if player is None:
+            return self._listen()
+        with on_error(player.end):
+            player.begin(lambda: self._stopping is not None and self._stopping.signalled)
+            return self._listen()
+
+    def _listen(self) -> Running:
         running = super()._run()
         if self._on_reset is not None:
             run_in_thread("rlwire resets", self._answer_resets)
@@ -412,10 +434,12 @@ class RewarderServer(StreamServer):
 
     def _after_stop(self) -> None:
         super()._after_stop()
+        if self.player is not None:
+            self.player.end()
         if self._on_reset is not None:
             self._jobs.put(None)
-        with self._asked:
-            self._asked.notify_all()
+        with self._input:
+            self._input.notify_all()
         counts = ", ".join(f"{name} {count}" for name, count in self.statistics().items() if count)
         logger.info("rewarder: %s", counts or "no clients")
 
@@ -441,51 +465,53 @@ class RewarderService(Service):
         self,
         server: RewarderServer,
         on_action: Callable[[AgentAction], object] | None,
+        receive: Callable[[AgentAction | EnvReset, AsyncConnection], object],
         runtime: Runtime,
         backlog: int,
-        speech: dict[str, Any],
+        websocket_options: dict[str, Any],
     ) -> None:
         self.clients: dict[RewarderServerSession, AsyncConnection] = {}
-        self.server = server
-        self.on_action = on_action
+        self._server = server
+        self._on_action = on_action
+        self._receive = receive
         self.actions = self.pushes = self.messages = 0
         self.log = RateLimitedLog(logger)
         self._runtime = runtime
         self._backlog = backlog
-        self._speech = speech
+        self._websocket = websocket_options
         self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
         self._thread = 0
         # Pushes for sessions whose connections are opening; None after too many.
-        self._newcomers: WeakKeyDictionary[RewarderServerSession, list[Push] | None]
-        self._newcomers = WeakKeyDictionary()
+        self._opening: WeakKeyDictionary[RewarderServerSession, list[Push] | None]
+        self._opening = WeakKeyDictionary()
         # Messages for the loop to send. Unless it is empty, all go through it, to keep the order.
         self._queue: deque[tuple[Any, AsyncConnection | None]] = deque()
         self._scheduled = False
-        self._handing = threading.Condition(threading.Lock())
+        self._changed = threading.Condition(threading.Lock())
 
     def session(self) -> websocket.WebSocketServerSession:
         """Return a connection's session, whose inner one is made when its handshake is read."""
         guess = PasswordCheck() if self._runtime.guarded else None
-        return websocket.WebSocketServerSession(self._connect, guess=guess, **self._speech)
+        return websocket.WebSocketServerSession(self._connect, guess=guess, **self._websocket)
 
     def _connect(self, request: UpgradeRequest) -> RewarderServerSession:
         headers = request.headers
         session = self._runtime.connect(
             headers.get("Authorization"), headers.get("openai-observer")
         )
-        self._newcomers[session] = []
+        self._opening[session] = []
         return session
 
     def handler(self, connection: AsyncConnection) -> PushHandler:
         """Return a connection's handler, after sending the pushes since its handshake."""
         session: RewarderServerSession = connection.session.inner  # type: ignore[attr-defined]
         handler = PushHandler(
-            partial(self._hear, connection), partial(self._forget, connection, session)
+            partial(self._on_event, connection), partial(self._forget, connection, session)
         )
-        self.server.count("connections")
-        missed = self._newcomers.pop(session)
+        self._server.count("connections")
+        missed = self._opening.pop(session)
         if session.closed:
-            self.server.count("refused")
+            self._server.count("refused")
             self.log.warning("%s: rejected: %s", connection.peer, session.closing)
             return handler
         self.clients[session] = connection
@@ -498,20 +524,20 @@ class RewarderService(Service):
             self._post(push, (connection,))
         return handler
 
-    def _hear(self, connection: AsyncConnection, event: AgentAction | EnvReset) -> None:
+    def _on_event(self, connection: AsyncConnection, event: AgentAction | EnvReset) -> None:
         if type(event) is AgentAction:
             self.actions += 1
-            if self.on_action is not None:
-                self.on_action(event)
+            if self._on_action is not None:
+                self._on_action(event)
                 return
-        self.server._handle(event, connection)
+        self._receive(event, connection)
 
     def _forget(self, connection: AsyncConnection, session: RewarderServerSession) -> None:
         if self.clients.pop(session, None) and session.closing is not None and self._loop:
-            self.server.count("refused")
+            self._server.count("refused")
             self.log.warning("%s: closed: %s", connection.peer, session.closing)
         if session.refused:
-            self.server.count("messages_refused", session.refused)
+            self._server.count("messages_refused", session.refused)
         session.release()
 
     def set_up_loop(self) -> None:
@@ -523,12 +549,13 @@ class RewarderService(Service):
         """Send the queued messages, and then ``v0.connection.close`` to all clients."""
         while self._queue:
             self._drain()
-        with self._handing:
+        with self._changed:
             self._loop = None
-            self._handing.notify_all()
-        reason = "" if self.server._fatal is None else f": {describe(self.server._fatal)}"
-        farewell = ConnectionClose(f"Disconnected since the rewarder stops{reason}"[:_TEXT])
-        self._post(farewell, tuple(self.clients.values()))
+            self._changed.notify_all()
+        error = self._server.fatal
+        reason = "" if error is None else f": {describe(error)}"
+        message = ConnectionClose(f"Disconnected since the rewarder stops{reason}"[:_TEXT])
+        self._post(message, tuple(self.clients.values()))
 
     def send(self, what: Any, client: AsyncConnection | None = None, *, wait: bool = False) -> None:
         """Send a message to one client or, with None, to all; from any thread."""
@@ -538,7 +565,7 @@ class RewarderService(Service):
                 return
         elif wait and len(self._queue) >= _QUEUED:
             self._wait_for_room()
-        with self._handing:
+        with self._changed:
             if self._loop is None:
                 return
             self._queue.append((what, client))
@@ -549,24 +576,24 @@ class RewarderService(Service):
                 self._loop.call_soon_threadsafe(self._drain)
 
     def _wait_for_room(self) -> None:
-        with self._handing:
-            if not self._handing.wait_for(
-                lambda: len(self._queue) < _QUEUED or self._loop is None, _PATIENCE
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: len(self._queue) < _QUEUED or self._loop is None, _PUSH_TIMEOUT
             ):
                 raise DeadlineExceeded(
-                    f"the rewarder's event loop accepted no push within {_PATIENCE:g} s"
+                    f"the rewarder's event loop accepted no push within {_PUSH_TIMEOUT:g} s"
                 )
 
     def _drain(self) -> None:
         """Send a batch of the queued messages; the loop runs other callbacks between batches."""
-        most = max(1, _AT_ONCE // (len(self.clients) or 1))
-        with self._handing:
+        most = max(1, _BATCH // (len(self.clients) or 1))
+        with self._changed:
             queue = self._queue
             batch = [queue.popleft() for _ in range(min(most, len(queue)))]
-            self._handing.notify_all()
+            self._changed.notify_all()
         for what, client in batch:
             self._send_now(what, client)
-        with self._handing:
+        with self._changed:
             self._scheduled = bool(self._queue)
         if self._scheduled and self._loop is not None:
             self._loop.call_soon(self._drain)
@@ -578,13 +605,13 @@ class RewarderService(Service):
             return
         self.pushes += 1
         self.messages += len(self.clients)
-        if self._newcomers:
-            for session, missed in self._newcomers.items():
+        if self._opening:
+            for session, missed in self._opening.items():
                 if missed is not None:
                     missed.append(what)
                     size = sum(push.size for push in missed)
-                    if size > self._backlog or len(missed) > _AT_ONCE:
-                        self._newcomers[session] = None
+                    if size > self._backlog or len(missed) > _BATCH:
+                        self._opening[session] = None
         self._post(what, self.clients.values())
 
     def _post(self, what: Any, clients: Iterable[AsyncConnection]) -> None:
@@ -604,7 +631,7 @@ class RewarderService(Service):
                 self.log.error("%s: message cannot be sent: %s", one.peer, reason)
 
     def _drop(self, client: AsyncConnection) -> None:
-        self.server.count("slow")
+        self._server.count("slow")
         self.log.warning("%s: closed: unsent bytes over backlog=%d", client.peer, self._backlog)
         self.clients.pop(client.session.inner, None)  # type: ignore[attr-defined]
         client.abort()

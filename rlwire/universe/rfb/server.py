@@ -119,10 +119,22 @@ class Display:
         for service in services:
             service.wake()
 
-    def _serve(self, service: _ViewerService, serves: bool) -> None:
+    def __str__(self) -> str:
+        return f"{self.name!r}, {self.width}x{self.height}"
+
+    @property
+    def viewers(self) -> int:
+        """The number of viewers at all servers of this display."""
+        return sum(len(service.viewers) for service in self._services)
+
+    def attach(self, service: _ViewerService) -> None:
+        """Wake a server's viewers for each frame, until `detach`."""
         with self._lock:
-            others = tuple(one for one in self._services if one is not service)
-            self._services = (*others, service) if serves else others
+            self._services = (*self._services, service)
+
+    def detach(self, service: _ViewerService) -> None:
+        with self._lock:
+            self._services = tuple(one for one in self._services if one is not service)
 
 
 class _ViewerService(Service):
@@ -173,10 +185,10 @@ class _ViewerService(Service):
 
     def set_up_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.display._serve(self, True)
+        self.display.attach(self)
 
     def tear_down_loop(self) -> None:
-        self.display._serve(self, False)
+        self.display.detach(self)
         with self._lock:
             self._loop = None
 
@@ -266,5 +278,4 @@ class RfbServer(StreamServer):
         }
 
     def _details(self) -> str:
-        display = self.display
-        return f"{display.name!r}, {display.width}x{display.height}"
+        return str(self.display)

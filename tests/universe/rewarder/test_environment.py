@@ -27,7 +27,7 @@ from rlwire.errors import EncodeError, PeerError
 from rlwire.registry import parse_url
 from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.universe.rewarder import RewarderClient
-from rlwire.universe.rewarder.environment import EnvironmentRewarder
+from rlwire.universe.rewarder.player import EnvironmentRewarder
 
 gymnasium = pytest.importorskip("gymnasium")
 
