@@ -1,7 +1,5 @@
 """An agent of RELAAX's and a sink for metrics, which tests derive their own from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -16,17 +14,17 @@ class Agent:
 
     exploit: Any = None
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_):
         pass
 
-    def init(self, exploit: bool = False) -> bool:
+    def init(self, exploit=False):
         self.exploit = exploit
         return True
 
-    def update(self, reward: Any, state: Any, terminal: Any) -> Any:
+    def update(self, reward, state, terminal):
         return 1
 
-    def reset(self) -> bool:
+    def reset(self):
         return True
 
 
@@ -36,13 +34,13 @@ class CountingAgent(Agent):
     actions: Mapping[str, Any] = MappingProxyType({})
     updates = 0
 
-    def update(self, reward: Any, state: Any, terminal: Any) -> Any:
+    def update(self, reward, state, terminal):
         self.updates += 1
         if isinstance(state, str):
             return self.actions[state](self)
         return [self.updates, reward, state, terminal]
 
-    def reset(self) -> bool:
+    def reset(self):
         self.updates = 0
         return True
 
@@ -50,14 +48,14 @@ class CountingAgent(Agent):
 class Recorder(Metrics):
     """Keeps the measurements, each as (name, y, x)."""
 
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
+    def __init__(self):
+        self.calls = []
         self.closed = 0
 
-    def scalar(self, name: str, y: Any, x: Any = None) -> None:
+    def scalar(self, name, y, x=None):
         self.calls.append((name, y, x))
 
     histogram = scalar
 
-    def close(self) -> None:
+    def close(self):
         self.closed += 1

@@ -1,7 +1,5 @@
 """The how-tos: what their install lines install, their programs, and a shell for their commands."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re
@@ -20,12 +18,12 @@ PAGES = {page.stem: page.read_text("utf-8") for page in ROOT.glob("docs/howto/*.
 INSTALLED = Path(rlwire.__path__[0])
 
 
-def code(text: str, *languages: str) -> list[str]:
+def code(text, *languages):
     blocks = re.findall(r"^```([^\n]*)\n(.*?)^```", text, re.S | re.M)
     return [block for language, block in blocks if language in (languages or ("python",))]
 
 
-def requirements(page: str) -> list[str]:
+def requirements(page):
     """What the page's commands install, with its dependencies in place of rlwire."""
     commands = re.findall(r"^pip install (.*)", "".join(code(PAGES[page], "sh")), re.M)
     words = shlex.split(" ".join(commands))
@@ -39,7 +37,7 @@ def requirements(page: str) -> list[str]:
     return found
 
 
-def run(text: str, folder: Path) -> int:
+def run(text, folder):
     """Run a page's programs but those with a file's name, and return how many there are."""
     for commands in re.findall(r"^```sh\n(openssl .*?)```", text, re.S | re.M):
         if shutil.which("openssl") is None:
@@ -54,7 +52,7 @@ def run(text: str, folder: Path) -> int:
     return len(code(text))
 
 
-def shell(folder: Path) -> dict[str, str]:
+def shell(folder):
     """Of a shell with this `python` and `rlwire`; its path has no package beside rlwire."""
     (folder / "site").mkdir(parents=True)
     (folder / "site" / "rlwire").symlink_to(INSTALLED, target_is_directory=True)

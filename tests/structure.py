@@ -8,11 +8,8 @@
 - circles: modules that import each other when they are loaded.
 """
 
-from __future__ import annotations
-
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1] / "rlwire"
@@ -28,7 +25,7 @@ CYTHON_DEF = re.compile(
 )
 
 
-def modules() -> dict[str, ast.Module]:
+def modules():
     """Each Python module's tree by its dotted name."""
     found = {}
     for path in sorted(ROOT.rglob("*.py")):
@@ -38,7 +35,7 @@ def modules() -> dict[str, ast.Module]:
     return found
 
 
-def long_signatures() -> Iterator[str]:
+def long_signatures():
     for name, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -57,15 +54,15 @@ def long_signatures() -> Iterator[str]:
                 yield f"{path.relative_to(ROOT.parent)} {match[1]} has {count} parameters"
 
 
-def _name(node: ast.expr) -> str:
+def _name(node):
     if isinstance(node, ast.Subscript):
         return _name(node.value)
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def classes() -> dict[str, tuple[str, list[str], bool]]:
+def classes():
     """By name: where a class is, its bases' names, and whether it is a dataclass."""
-    found: dict[str, tuple[str, list[str], bool]] = {}
+    found = {}
     for name, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
@@ -80,10 +77,10 @@ def classes() -> dict[str, tuple[str, list[str], bool]]:
     return found
 
 
-def deep_classes() -> Iterator[str]:
+def deep_classes():
     known = classes()
 
-    def line(name: str, seen: tuple[str, ...] = ()) -> list[str]:
+    def line(name, seen=()):
         if name not in known or name in seen:
             return []
         above = [line(base, (*seen, name)) for base in known[name][1]]
@@ -95,7 +92,7 @@ def deep_classes() -> Iterator[str]:
             yield f"{where} {' < '.join(path)}"
 
 
-def reach_ins() -> Iterator[str]:
+def reach_ins():
     for name, tree in modules().items():
         imported = {
             alias.asname or alias.name
@@ -106,7 +103,7 @@ def reach_ins() -> Iterator[str]:
         yield from _reach_ins(name, tree, set(), imported)
 
 
-def _reach_ins(name: str, node: ast.AST, own: set[str], imported: set[str]) -> Iterator[str]:
+def _reach_ins(name, node, own, imported):
     """`own`: the names of the class that `node` is in."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Attribute) and re.match("_[^_]", child.attr):
@@ -122,7 +119,7 @@ def _reach_ins(name: str, node: ast.AST, own: set[str], imported: set[str]) -> I
         )
 
 
-def _names_of(kind: ast.ClassDef) -> set[str]:
+def _names_of(kind):
     """Names that a class defines: methods, fields, and what it assigns to `self`."""
     found = {
         node.target.id
@@ -137,7 +134,7 @@ def _names_of(kind: ast.ClassDef) -> set[str]:
     return found
 
 
-def probes() -> Iterator[str]:
+def probes():
     for path in sorted([*ROOT.rglob("*.py"), *ROOT.rglob("*.pyx")]):
         if path.name == "layer.py":
             continue
@@ -147,10 +144,10 @@ def probes() -> Iterator[str]:
                     yield f"{path.relative_to(ROOT.parent)}:{number} {text.strip()}"
 
 
-def _imports(tree: ast.Module, package: str) -> set[str]:
+def _imports(tree, package):
     """Modules that a module imports when it is loaded, not for types only."""
     found = set()
-    todo: list[ast.stmt] = list(tree.body)
+    todo = list(tree.body)
     while todo:
         node = todo.pop()
         if isinstance(node, ast.Import):
@@ -169,17 +166,17 @@ def _imports(tree: ast.Module, package: str) -> set[str]:
     return found
 
 
-def circles() -> Iterator[str]:
+def circles():
     trees = modules()
-    edges: dict[str, set[str]] = {}
+    edges = {}
     for name, tree in trees.items():
         package = (
             name if (ROOT.parent / name.replace(".", "/")).is_dir() else name.rpartition(".")[0]
         )
         edges[name] = {each for each in _imports(tree, package) if each in trees} - {name}
-    seen: set[tuple[str, ...]] = set()
+    seen = set()
 
-    def walk(path: list[str]) -> Iterator[str]:
+    def walk(path):
         for after in edges[path[-1]]:
             if after in path:
                 ring = path[path.index(after) :]
@@ -191,7 +188,7 @@ def circles() -> Iterator[str]:
                 yield from walk([*path, after])
         done.add(path[-1])
 
-    done: set[str] = set()
+    done = set()
     for name in edges:
         if name not in done:
             yield from walk([name])

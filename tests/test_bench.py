@@ -1,7 +1,5 @@
 """`rlwire bench` as a user runs it, and the parts of `rlwire.bench`."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import json
@@ -41,13 +39,13 @@ def gymnasium():
     return pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'plot'")
 
 
-def arguments(*words: str) -> argparse.Namespace:
+def arguments(*words):
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     return parser.parse_args(words)
 
 
-def payload(*shape: int, dtype: str = "float32", count: int = 3) -> Payload:
+def payload(*shape, dtype="float32", count=3):
     random = np.random.default_rng(7)
     steps = [
         BenchStep((random.random(shape) * 100).astype(dtype), float(number), number == 1)
@@ -61,7 +59,7 @@ class TestRows:
     @pytest.mark.parametrize(
         ("shape", "dtype"), [((4,), "float32"), ((3, 2, 2), "uint8"), ((2,), "bool")]
     )
-    def test_benchmarked_messages_round_trip(self, name, shape, dtype) -> None:
+    def test_benchmarked_messages_round_trip(self, name, shape, dtype):
         row = PROVIDERS[name](name, payload(*shape, dtype=dtype), Cores())
         if (name, dtype) == ("perlert", "bool"):
             with pytest.raises(Unfit, match="booleans"):
@@ -83,7 +81,7 @@ class TestRows:
         assert result.checked * BLOCK >= result.round_trip.count
 
     @pytest.mark.parametrize("name", RIVALS)
-    def test_rivals(self, name) -> None:
+    def test_rivals(self, name):
         if why := missing(name):
             pytest.skip(why)
         row = RIVALS[name](name, payload(5), Cores())
@@ -94,7 +92,7 @@ class TestRows:
 
     @pytest.mark.parametrize("name", ["dm_env_rpc", "perlert", "rewarder", "AsyncVec"])
     @pytest.mark.parametrize("wrong", ["byte", "reward"])
-    def test_a_difference_is_found(self, name, wrong, tmp_path, monkeypatch) -> None:
+    def test_a_difference_is_found(self, name, wrong, tmp_path, monkeypatch):
         (tmp_path / "bench_test_liar.py").write_text(
             "from rlwire.bench.payloads import replaying\n"
             "def lying(wrong, steps):\n"
@@ -115,7 +113,7 @@ class TestRows:
             measuring.measure(row, 0.01)
 
     @pytest.mark.parametrize("name", ["rlx", "openpi", "rllink"])
-    def test_a_peer_that_keeps_something_else(self, name, tmp_path, monkeypatch) -> None:
+    def test_a_peer_that_keeps_something_else(self, name, tmp_path, monkeypatch):
         (tmp_path / "bench_test_peer.py").write_text(
             "from rlwire.bench.rows import EchoAgent\n"
             "class Liar(EchoAgent):\n"
@@ -134,7 +132,7 @@ class TestRows:
     @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no unix sockets")
     @pytest.mark.parametrize("over", ["unix", "shm"])
     @pytest.mark.parametrize("name", ["dm_env_rpc", "rlx", "rllink"])
-    def test_benchmark_runs_over_each_carrier(self, name, over) -> None:
+    def test_benchmark_runs_over_each_carrier(self, name, over):
         result = measuring.measure(PROVIDERS[name](name, payload(4), Cores(), over), 0.01)
         assert result.protocol == f"{name}+{over}"
 
@@ -146,16 +144,14 @@ class TestRows:
             ("rllink", (), "tcp", "one step or more"),
         ],
     )
-    def test_payloads_that_a_protocol_cannot_carry_are_unfit(
-        self, name, shape, over, reason
-    ) -> None:
+    def test_payloads_that_a_protocol_cannot_carry_are_unfit(self, name, shape, over, reason):
         with pytest.raises(Unfit, match=reason):
             PROVIDERS[name](name, payload(*shape), Cores(), over).sizes()
 
 
 class TestRawExchange:
     @pytest.mark.parametrize("datagrams", [False, True])
-    def test_a_dead_server_is_named(self, datagrams, monkeypatch) -> None:
+    def test_a_dead_server_is_named(self, datagrams, monkeypatch):
         monkeypatch.setattr(raw, "ANSWER_SECONDS", 0.5)
         servers = []
         begin = ServerProcess.__enter__
@@ -200,7 +196,7 @@ def cores(report):
 
 
 @pytest.fixture
-def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def servers(tmp_path, monkeypatch):
     """A module that a spawned process can import too."""
     (tmp_path / "bench_test_servers.py").write_text(SERVERS)
     monkeypatch.syspath_prepend(tmp_path)
@@ -210,7 +206,7 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     del sys.modules["bench_test_servers"]
 
 
-def gone(pid: int, seconds: float = 10.0) -> bool:
+def gone(pid, seconds=10.0):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
@@ -233,11 +229,11 @@ class TestServerProcess:
             ("quitting", BenchError, "test server process has ended with exit code 3"),
         ],
     )
-    def test_failing_server_process_is_reported(self, servers, name, kind, message) -> None:
+    def test_failing_server_process_is_reported(self, servers, name, kind, message):
         with pytest.raises(kind, match=message), ServerProcess("test", getattr(servers, name)):
             pass
 
-    def test_exit_reason_of_a_server_process_is_reported(self, servers) -> None:
+    def test_exit_reason_of_a_server_process_is_reported(self, servers):
         with ServerProcess("test", servers.crashing) as server:
             assert gone(server.pid)
             assert server.exit_reason() == (
@@ -249,14 +245,14 @@ class TestServerProcess:
             assert server.exit_reason() == "the test server process has ended with signal 9"
 
     @pytest.mark.skipif(not allowed_cores(), reason="no process can be pinned here")
-    def test_pinning(self, servers) -> None:
+    def test_pinning(self, servers):
         cores = allowed_cores()
         with ServerProcess("test", servers.cores, cores=cores[-1:]) as server:
             assert server.address == cores[-1:]
         assert allowed_cores() == cores
 
     @pytest.mark.skipif(os.name != "posix", reason="signals are sent by number")
-    def test_it_does_not_outlive_a_killed_parent(self, servers, tmp_path: Path) -> None:
+    def test_it_does_not_outlive_a_killed_parent(self, servers, tmp_path):
         program = tmp_path / "parent.py"
         program.write_text(
             textwrap.dedent(
@@ -319,7 +315,7 @@ def fails():
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own(tmp_path, monkeypatch):
     (tmp_path / "bench_test_own.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "bench_test_own", raising=False)
@@ -327,7 +323,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 class TestPayloads:
     @pytest.mark.parametrize("name", SHAPES)
-    def test_recordings_are_arrays_and_seeded(self, name: str) -> None:
+    def test_recordings_are_arrays_and_seeded(self, name):
         shape, dtype = SHAPES[name]
         steps, again = payloads.record(name, 6).steps, payloads.record(name, 6).steps
         assert len(steps) == 6
@@ -343,7 +339,7 @@ class TestPayloads:
             assert np.array_equal(steps[0].state[..., 1:], steps[1].state[..., :-1])
 
     @pytest.mark.usefixtures("own")
-    def test_observations_of_the_users_module_are_measured(self) -> None:
+    def test_observations_of_the_users_module_are_measured(self):
         mine = payloads.made_by("bench_test_own:frames")
         assert (mine.name, mine.array) == ("bench_test_own:frames", "3x2 int16")
         assert [step.state[0, 0] for step in mine.steps] == [0, 1, 2, 3, 4]
@@ -352,7 +348,7 @@ class TestPayloads:
         assert [step.state.tolist() for step in steps][2:] == [[2.0, 2.0], [3.0, 2.0]]
         assert [step[1:] for step in steps][2:] == [(1.0, False), (1.5, True)]
 
-    def test_environment_of_the_user_is_measured(self) -> None:
+    def test_environment_of_the_user_is_measured(self):
         steps = payloads.played("gym:CartPole-v1", 40).steps
         assert len(steps) == 40
         assert any(step.terminal for step in steps)  # and goes on with the next episode
@@ -374,9 +370,7 @@ class TestPayloads:
             (payloads.played, "NoSuch-v1", "expected"),
         ],
     )
-    def test_payloads_that_cannot_be_sent_are_refused(
-        self, record, what: str, message: str
-    ) -> None:
+    def test_payloads_that_cannot_be_sent_are_refused(self, record, what, message):
         with pytest.raises(BenchError, match=message):
             record(what)
 
@@ -384,7 +378,7 @@ class TestPayloads:
 # ---- figures, and the picture --------------------------------------------------------------------
 
 
-def test_ratios_and_rates_are_of_each_turn() -> None:
+def test_ratios_and_rates_are_of_each_turn():
     # The machine slows down threefold between the first turn and the last; one spike.
     references = [10, 10, 10, 20, 20, 20, 30, 30, 30]
     values = [20, 900, 20, 40, 44, 48, 90, 90, 90]
@@ -399,12 +393,12 @@ def test_ratios_and_rates_are_of_each_turn() -> None:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     record = payloads.record
     monkeypatch.setattr(command, "record", lambda name: record(name, 2))
 
 
-def test_a_real_run(tmp_path: Path) -> None:
+def test_a_real_run(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib comes with the extra 'plot'")
     payloads = ["--payload", "cartpole", "--payload", "pong"]  # each row starts two processes
     done = subprocess.run(
@@ -448,9 +442,7 @@ def test_a_real_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_json_is_the_only_standard_output(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_json_is_the_only_standard_output(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     words = ("--protocol", "rlx", "--env", "gym:CartPole-v1", "--seconds", "0.01", "--json", "-")
     assert command.run(arguments(*words)) == 0
@@ -462,9 +454,7 @@ def test_json_is_the_only_standard_output(
 
 
 @pytest.mark.usefixtures("small")
-def test_rivals_that_are_not_installed_are_left_out_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rivals_that_are_not_installed_are_left_out_with_the_reason(monkeypatch, capsys):
     absent = ("stable_baselines3",)
     for name in absent:
         monkeypatch.setitem(sys.modules, name, None)
@@ -477,9 +467,7 @@ def test_rivals_that_are_not_installed_are_left_out_with_the_reason(
 
 
 @pytest.mark.usefixtures("small")
-def test_measurements_before_a_failure_are_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measurements_before_a_failure_are_shown(monkeypatch, capsys):
     measured = measuring.measure
 
     def failing(row, seconds):
@@ -497,7 +485,7 @@ def test_measurements_before_a_failure_are_shown(
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are listed in /proc")
-def test_ctrl_c_leaves_no_server_behind(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_server_behind(tmp_path):
     run = subprocess.Popen(
         [*RLWIRE, "--payload", "cartpole", "--seconds", "60"],
         cwd=tmp_path,  # not the checkout, whose modules may not be compiled
@@ -523,8 +511,8 @@ def test_ctrl_c_leaves_no_server_behind(tmp_path: Path) -> None:
     assert all(gone(pid) for pid in servers)
 
 
-def children(pid: int) -> set[int]:
-    found: set[int] = set()
+def children(pid):
+    found = set()
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):
             found |= {child} | children(child)
@@ -532,7 +520,7 @@ def children(pid: int) -> set[int]:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_selection_of_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_selection_of_nothing_is_refused(capsys):
     assert main(["bench", "--protocol", "perlert", "--payload", "pong"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
@@ -540,7 +528,7 @@ def test_a_selection_of_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.usefixtures("small")
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_package_is_named(monkeypatch, tmp_path):
     with pytest.raises(BenchError, match=r"run\.json: .*no"):
         command.run(arguments("--json", str(tmp_path / "no" / "run.json")))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -556,14 +544,14 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     [["--seconds", "0"], ["--seconds", "nan"], ["--pin", "three"], ["--protocol", "http"],
      ["--payload", "doom"]],
 )  # fmt: skip
-def test_wrong_arguments(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments(words, capsys):
     with pytest.raises(SystemExit) as ended:
         arguments(*words)
     assert ended.value.code == 2
     assert words[0] in capsys.readouterr().err
 
 
-def test_a_closed_relay_leaves_neither_threads_nor_sockets() -> None:
+def test_a_closed_relay_leaves_neither_threads_nor_sockets():
     before = threading.active_count()
     with socket.create_server(("127.0.0.1", 0)) as server:
         relay = raw.Relay(*server.getsockname())

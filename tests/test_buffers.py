@@ -1,9 +1,5 @@
-from __future__ import annotations
-
 import gc
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +7,12 @@ import pytest
 from rlwire.buffers import Arena, Block
 
 
-def address(block: Any) -> int:
+def address(block):
     return int(np.frombuffer(block, "u1").__array_interface__["data"][0])
 
 
 @pytest.mark.parametrize("size", [1, 3, 63, 64, 65, 4096, 1_000_001])
-def test_a_block_is_writable_aligned_memory(size: int) -> None:
+def test_a_block_is_writable_aligned_memory(size):
     block = Block(size)
     assert len(block) == block.size == size
     view = memoryview(block)
@@ -28,7 +24,7 @@ def test_a_block_is_writable_aligned_memory(size: int) -> None:
     assert bytes(block)[-1] == 7
 
 
-def test_sizes_that_cannot_be() -> None:
+def test_sizes_that_cannot_be():
     for size in (-1, -(2**63)):
         with pytest.raises(ValueError, match=str(size)):
             Block(size)
@@ -38,7 +34,7 @@ def test_sizes_that_cannot_be() -> None:
         Block("many")
 
 
-def test_views_keep_a_block_alive() -> None:
+def test_views_keep_a_block_alive():
     block = Block(5000)
     memoryview(block)[:] = b"\x11" * 5000
     array = np.frombuffer(block, "u1")[100:200]
@@ -52,7 +48,7 @@ def test_views_keep_a_block_alive() -> None:
     assert bytes(view) == b"\x11" * 4000
 
 
-def test_an_arena_gives_the_same_block_again() -> None:
+def test_an_arena_gives_the_same_block_again():
     arena = Arena()
     where = address(arena.take(1000))
     block = arena.take(1000)
@@ -66,7 +62,7 @@ def test_an_arena_gives_the_same_block_again() -> None:
         del block
 
 
-HOLDERS: dict[str, Callable[[Block], Any]] = {
+HOLDERS = {
     "block": lambda block: block,
     "memoryview": memoryview,
     "array": lambda block: np.frombuffer(block, "u1"),
@@ -75,7 +71,7 @@ HOLDERS: dict[str, Callable[[Block], Any]] = {
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_held_block_is_not_reused(holder: str) -> None:
+def test_held_block_is_not_reused(holder):
     arena = Arena()
     block = arena.take(1000)
     memoryview(block)[:] = b"\x11" * len(block)
@@ -92,7 +88,7 @@ def test_held_block_is_not_reused(holder: str) -> None:
     assert address(arena.take(1000)) == where
 
 
-def test_a_block_too_small_is_replaced() -> None:
+def test_a_block_too_small_is_replaced():
     arena = Arena()
     arena.take(100)
     block = arena.take(1000)
@@ -102,7 +98,7 @@ def test_a_block_too_small_is_replaced() -> None:
     assert address(arena.take(500)) == where
 
 
-def test_a_block_over_the_limit_is_not_kept() -> None:
+def test_a_block_over_the_limit_is_not_kept():
     arena = Arena(keep=1000)
     assert arena.keep == 1000
     over, kept = arena.take(1001), arena.take(1000)

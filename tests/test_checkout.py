@@ -1,7 +1,5 @@
 """`python` in a checkout in which nothing is built, as after the README's commands."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -17,7 +15,7 @@ INSTALLED = Path(rlwire.__path__[0])
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory):
     """The sources without the compiled modules."""
     folder = tmp_path_factory.mktemp("checkout")
     not_built = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
@@ -25,7 +23,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def python(checkout: Path, *arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
+def python(checkout, *arguments, path=""):
     environment = {**os.environ, "PYTHONPATH": path}
     environment.pop("PYTHONSAFEPATH", None)
     return subprocess.run(
@@ -39,13 +37,13 @@ def python(checkout: Path, *arguments: str, path: str = "") -> subprocess.Comple
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
+def site(tmp_path):
     """A folder as site-packages is after a regular install, however rlwire is installed here."""
     (tmp_path / "rlwire").symlink_to(INSTALLED, target_is_directory=True)
     return tmp_path
 
 
-def test_the_installed_modules_are_used(checkout: Path, site: Path) -> None:
+def test_the_installed_modules_are_used(checkout, site):
     done = python(
         checkout,
         "-c",
@@ -62,12 +60,12 @@ def test_the_installed_modules_are_used(checkout: Path, site: Path) -> None:
     assert include == site / "rlwire" / "include"
 
 
-def test_the_command_as_a_module(checkout: Path, site: Path) -> None:
+def test_the_command_as_a_module(checkout, site):
     done = python(checkout, "-m", "rlwire", "--version", path=str(site))
     assert done.stdout.startswith("rlwire "), done.stderr
 
 
-def test_checkout_without_compiled_modules_names_the_remedy(checkout: Path) -> None:
+def test_checkout_without_compiled_modules_names_the_remedy(checkout):
     # Without site-packages, so that none is installed.
     done = python(checkout, "-S", "-c", "import rlwire")
     last = done.stderr.splitlines()[-1]
@@ -75,7 +73,7 @@ def test_checkout_without_compiled_modules_names_the_remedy(checkout: Path) -> N
     assert "pip install ." in last
 
 
-def test_modules_built_in_place_precede_the_installed(site: Path, tmp_path: Path) -> None:
+def test_modules_built_in_place_precede_the_installed(site, tmp_path):
     built = tmp_path / "built"
     built.mkdir()
     (built / "rlwire").symlink_to(INSTALLED, target_is_directory=True)

@@ -1,7 +1,5 @@
 """The command `rlwire`, as a process of its own and, for its arguments, in this one."""
 
-from __future__ import annotations
-
 import re
 import signal
 import socket

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 
 
-def names_of_files(text: str) -> set[str]:
+def names_of_files(text):
     """Words in backticks that look like a file or folder of the project."""
     words = re.findall(r"`([\w./-]+)`", text)
     return {
@@ -27,7 +27,7 @@ def names_of_files(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_files_exist(page: Path) -> None:
+def test_files_exist(page):
     places = [ROOT, ROOT / "rlwire", ROOT / "rlwire" / "include", page.parent]
     missing = [
         name
@@ -39,13 +39,13 @@ def test_files_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_resolve(page: Path) -> None:
+def test_links_resolve(page):
     links = re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_named_tests_exist(page: Path) -> None:
+def test_named_tests_exist(page):
     """As pytest takes them: a method with its class."""
     named = re.findall(r"`(tests/[\w/]+\.py)((?:::\w+)+)`", page.read_text("utf-8"))
     missing = []
@@ -60,7 +60,7 @@ def test_named_tests_exist(page: Path) -> None:
     assert missing == []
 
 
-def test_each_statement_of_a_specification_has_a_file_and_a_test_or_a_reason() -> None:
+def test_each_statement_of_a_specification_has_a_file_and_a_test_or_a_reason():
     text = (ROOT / "docs" / "conformance.md").read_text("utf-8")
     rows = re.findall(r"^\| (.+) \| (.+) \| (.*) \| (.+) \|$", text, re.MULTILINE)
     rows = [row for row in rows if row[1] != "statement"]
@@ -83,7 +83,7 @@ docs/howto/watch_and_play.md"""
 
 
 @pytest.mark.parametrize("page", EXAMPLES.split())
-def test_examples_run(page: str, tmp_path: Path) -> None:
+def test_examples_run(page, tmp_path):
     assert howtos.run((ROOT / page).read_text("utf-8"), tmp_path)
 
 
@@ -100,7 +100,7 @@ USES = {  # what a page's code names: the package that this needs
 
 
 @pytest.mark.parametrize("page", howtos.PAGES)
-def test_howto_starts_with_the_packages_of_its_programs(page: str) -> None:
+def test_howto_starts_with_the_packages_of_its_programs(page):
     text = howtos.PAGES[page]
     assert re.match(r"# .+\n\nThis page is for you if [^#]*\n\n```sh\npip install ", text)
     given = " ".join(howtos.requirements(page)) + " "
@@ -118,7 +118,7 @@ def test_howto_starts_with_the_packages_of_its_programs(page: str) -> None:
     assert missing == []
 
 
-def test_readme_has_the_two_commands() -> None:
+def test_readme_has_the_two_commands():
     text = (ROOT / "README.md").read_text("utf-8")
     assert re.findall(r"^pip install '.*$", text, re.M) == [
         "pip install '.[bench]' && rlwire bench",
@@ -126,7 +126,7 @@ def test_readme_has_the_two_commands() -> None:
     ]
 
 
-def test_the_front_door_has_every_protocol() -> None:
+def test_the_front_door_has_every_protocol():
     text = (ROOT / "docs/howto/front_door.md").read_text("utf-8")
     rows = {
         scheme: int(port) for scheme, port in re.findall(r"^\| `([\w-]+)` \| (\d+) \|", text, re.M)
@@ -134,14 +134,14 @@ def test_the_front_door_has_every_protocol() -> None:
     assert rows == {scheme: record.port for scheme, record in PROTOCOLS.items()}
 
 
-def test_page_on_security_lists_every_protocol() -> None:
+def test_page_on_security_lists_every_protocol():
     _, table = (ROOT / "docs/howto/secure.md").read_text("utf-8").split("| protocol | TLS |")
     rows = re.findall(r"^\|([^|]*)\|", table, re.M)
     assert {scheme for row in rows for scheme in re.findall(r"`([\w-]+)`", row)} == set(PROTOCOLS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_pages_listen_on_loopback_or_with_tls_and_a_secret(page: Path) -> None:
+def test_pages_listen_on_loopback_or_with_tls_and_a_secret(page):
     """A block or paragraph that listens to other machines has both beside it."""
     for block in re.split(r"\n\n(?!\s)|\n(?=- )", page.read_text("utf-8")):
         anywhere = r"(0\.0\.0\.0|\[::\])"
@@ -150,7 +150,7 @@ def test_pages_listen_on_loopback_or_with_tls_and_a_secret(page: Path) -> None:
             assert re.search(r"auth|token|password", block), block
 
 
-def test_options_exist(tmp_path: Path) -> None:
+def test_options_exist(tmp_path):
     """Each option of `rlwire` that a page names is one that the program has."""
     helps = "".join(
         subprocess.run(

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import copy
 import pickle
-from collections.abc import Callable
 
 import pytest
 
@@ -35,14 +32,14 @@ BASES = {
 }
 
 
-def test_error_classes_have_their_bases_and_docs() -> None:
+def test_error_classes_have_their_bases_and_docs():
     for name, base in BASES.items():
         assert issubclass(getattr(errors, name), base)
         assert RlwireError in getattr(errors, name).__mro__
         assert f"{name} " in (errors.__doc__ or "")
 
 
-def test_attributes() -> None:
+def test_attributes():
     encode = EncodeError("why", path="$.a")
     assert (encode.reason, encode.path) == ("why", "$.a")
     decode = DecodeError("why", offset=3, path="$.a")
@@ -72,7 +69,7 @@ def test_attributes() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_can_be_sent_to_another_process(error: RlwireError) -> None:
+def test_an_error_can_be_sent_to_another_process(error):
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(twin) is type(error)
         assert str(twin) == str(error)
@@ -82,7 +79,7 @@ def test_an_error_can_be_sent_to_another_process(error: RlwireError) -> None:
 BAD = "a\nb\x1b[31m\u2028\u202e\ud800é\\'"
 
 
-def test_text_of_a_peer_is_one_printable_line() -> None:
+def test_text_of_a_peer_is_one_printable_line():
     assert shown(BAD) == "a\\nb\\x1b[31m\\u2028\\u202e\\ud800é\\'"
     for kind in (EncodeError, DecodeError):
         for error in (kind(BAD), kind("why", path="$." + BAD)):
@@ -98,7 +95,7 @@ def test_text_of_a_peer_is_one_printable_line() -> None:
 
 
 @pytest.mark.parametrize("character", ["a", "\n", "\U000e0001"])
-def test_text_of_a_peer_is_bounded_in_length(character: str) -> None:
+def test_text_of_a_peer_is_bounded_in_length(character):
     long = character * 1_000_000
     assert len(shown(long)) <= 200
     assert shown(long).endswith("... (1000000 characters)")
@@ -112,14 +109,14 @@ def test_text_of_a_peer_is_bounded_in_length(character: str) -> None:
     assert shown("a" * 200) == "a" * 200
 
 
-def test_a_peers_error_keeps_its_text() -> None:
+def test_a_peers_error_keeps_its_text():
     text = "Traceback:\n  " + "x" * 5000
     error = errors.PeerError(text)
     assert error.text == text
     assert str(error).isprintable()
 
 
-def test_limit_errors_name_the_side_and_the_option() -> None:
+def test_limit_errors_name_the_side_and_the_option():
     for name, value in vars(Limits()).items():
         if name == "datagram":
             continue
@@ -142,9 +139,9 @@ def test_limit_errors_name_the_side_and_the_option() -> None:
 
 
 @pytest.mark.parametrize("text", [describe, text_of, lambda error: for_peer(error, "the server")])
-def test_text_of_an_exception_is_fit_to_be_sent(text: Callable[[Exception], str]) -> None:
+def test_text_of_an_exception_is_fit_to_be_sent(text):
     class Mute(Exception):
-        def __str__(self) -> str:
+        def __str__(self):
             raise ValueError
 
     assert text(ValueError("x")).removeprefix("ValueError: ") == "x"

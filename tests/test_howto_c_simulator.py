@@ -1,7 +1,5 @@
 """docs/howto/c_simulator.md: its C compiled, its trainer run, as they stand there."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -21,7 +19,7 @@ _, COMPILE = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the program uses POSIX's sockets")
-def test_the_program_calls_the_trainer(tmp_path: Path) -> None:
+def test_the_program_calls_the_trainer(tmp_path):
     if shutil.which("cc") is None:
         pytest.skip("there is no cc")
     (tmp_path / "corridor.c").write_text(PROGRAM, "utf-8")

@@ -1,7 +1,5 @@
 """docs/howto/from_relaax.md: what its tables say is here, and what they say is not."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import re
@@ -16,14 +14,14 @@ from rlwire.rlx.config import setting_name
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "from_relaax.md").read_text("utf-8")
 
 
-def table(heading: str) -> list[list[str]]:
+def table(heading):
     """Return the rows below the heading of a table of the page that has them, cell by cell."""
     page = (Path(__file__).parents[1] / "docs" / "howto" / "applications.md").read_text("utf-8")
     [found] = re.findall(rf"^\| {re.escape(heading)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.M)
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found.splitlines()]
 
 
-def spans(cell: str) -> list[str]:
+def spans(cell):
     return re.findall(r"`([^`]+)`", cell)
 
 
@@ -37,7 +35,7 @@ COMMANDS = sorted(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_have_their_options(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_have_their_options(command, capsys):
     _, sub, *words = command.split()
     url = [word.replace("HOST:PORT", "localhost:1") for word in words if "://" in word][:2]
     served = ["algorithm:pg", *url[:1]] if sub == "serve" and len(url) == 1 else url
@@ -50,12 +48,12 @@ def test_commands_have_their_options(command: str, capsys: pytest.CaptureFixture
             assert re.search(rf"(^|[\s\[,]){word}\b", text), (command, word)
 
 
-def test_page_has_commands() -> None:
+def test_page_has_commands():
     assert {command.split()[1] for command in COMMANDS} >= {"new", "generate", "config", "run"}
     assert len(COMMANDS) >= 10
 
 
-def test_settings_of_sections_are_those_of_the_page() -> None:
+def test_settings_of_sections_are_those_of_the_page():
     rows = table("section | settings")
     assert len(rows) == 5
     for where, names in rows:
@@ -67,7 +65,7 @@ def test_settings_of_sections_are_those_of_the_page() -> None:
 CLASSES = PAGE[PAGE.index("## Classes") :]
 
 
-def test_classes_of_the_page_are_there() -> None:
+def test_classes_of_the_page_are_there():
     found = 0
     for row in re.findall(r"^\| (`.*?) \| (.*?) \|$", CLASSES, re.M):
         for name in spans(row[1]):

@@ -1,7 +1,5 @@
 """docs/howto/game_engine.md: its C compiled and run, its trainer too, as they stand there."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -10,7 +8,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +25,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the program uses POS
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(tmp_path_factory):
     if shutil.which("cc") is None:
         pytest.skip("there is no cc")
     folder = tmp_path_factory.mktemp("sampler")
@@ -45,7 +42,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "sampler"
 
 
-def start(program: Path, server: Server, batches: int, **options: Any) -> Any:
+def start(program, server, batches, **options):
     host, _, port = str(server.address).rpartition(":")
     return subprocess.Popen(
         [program, host, port, str(batches), "50"],
@@ -56,7 +53,7 @@ def start(program: Path, server: Server, batches: int, **options: Any) -> Any:
     )
 
 
-def weights(seed: int) -> dict[str, Any]:
+def weights(seed):
     """A module's, as RLlib names them: 4 to 8 to 2."""
     chance = np.random.default_rng(seed)
     shapes = {"encoder.net.mlp.0.weight": (8, 4), "encoder.net.mlp.0.bias": (8,)}
@@ -65,18 +62,18 @@ def weights(seed: int) -> dict[str, Any]:
     return {name: chance.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def logits(module: dict[str, Any], observations: Any) -> Any:
+def logits(module, observations):
     hidden = module["encoder.net.mlp.0.weight"] @ observations.T
     hidden = np.tanh(hidden + module["encoder.net.mlp.0.bias"][:, None])
     return (module["pi.net.mlp.0.weight"] @ hidden).T + module["pi.net.mlp.0.bias"]
 
 
 @pytest.mark.parametrize("on_policy", [True, False])
-def test_batches_of_the_program(program: Path, on_policy: bool) -> None:
+def test_batches_of_the_program(program, on_policy):
     with Server("127.0.0.1:0", config=SetConfig(300, on_policy)) as server:
         modules = {number: weights(number) for number in range(1, 6)}
         server.set_state(SetState(1, {"rl_module": modules[1]}))
-        pieces: list[Any] = []
+        pieces = []
         with start(program, server, 4) as player:
             for number in range(1, 5):
                 # Who does not wait may have sent the next ones as well.
@@ -118,7 +115,7 @@ def test_batches_of_the_program(program: Path, on_policy: bool) -> None:
             assert other.started == 0
 
 
-def test_program_reports_its_error(program: Path) -> None:
+def test_program_reports_its_error(program):
     with Server("127.0.0.1:0", auth="secret", config=SetConfig(10, True)) as server:
         player = start(program, server, 1)
         assert "closed by the trainer" in player.communicate(timeout=30)[1]
@@ -130,14 +127,14 @@ def test_program_reports_its_error(program: Path) -> None:
 
 @pytest.mark.ray
 @pytest.mark.timeout(600)
-def test_rllib_trains_the_program(program: Path, cluster: str) -> None:
+def test_rllib_trains_the_program(program, cluster):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
     text = TRAINER
     for own, tests in (('"port": 5555', f'"port": {port}'), (RAY_OF_ITS_OWN, "ray.init()")):
         assert own in text
         text = text.replace(own, tests)
-    players: list[Any] = []
+    players = []
     with subprocess.Popen(
         [sys.executable, "-c", text],
         stdout=subprocess.PIPE,

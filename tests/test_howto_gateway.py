@@ -1,7 +1,5 @@
 """docs/howto/gateway.md as it stands there, and gateways that are stopped while they wait."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -14,14 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 from gymnasium.spaces import Discrete
 
 import rlwire
 from rlwire.dm_env_rpc import StatusError
-from rlwire.registry import URL
 from rlwire.transports.sockets import Backoff
 from rlwire.universe.rewarder import EnvironmentRewarder
 from tests import howtos, test_howto_train_callers
@@ -32,7 +29,7 @@ BROWSER, RLX, TOOL, *_ = re.split(r"^## ", howtos.PAGES["gateway"], flags=re.M)[
 URLS = re.compile(r"(dm-env-rpc|universe|rlx)://localhost:[\d+]+")
 
 
-def pair(section: str, folder: Path, stack: ExitStack) -> URL:
+def pair(section, folder, stack):
     """Run a section's two commands, and return the gateway's URL."""
     behind, gateway = "".join(howtos.code(section, "sh")).splitlines()
     first = stack.enter_context(running(behind, folder))
@@ -40,7 +37,7 @@ def pair(section: str, folder: Path, stack: ExitStack) -> URL:
     return stack.enter_context(running(gateway, folder))
 
 
-def test_page_of_the_gateway_shows_pixels(tmp_path: Path) -> None:
+def test_page_of_the_gateway_shows_pixels(tmp_path):
     with ExitStack() as stack:
         url = pair(BROWSER, tmp_path, stack)
         assert size_at(url, url.query["password"]) == (160, 210)
@@ -48,7 +45,7 @@ def test_page_of_the_gateway_shows_pixels(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("by", ["hand", pytest.param("ppo", marks=pytest.mark.training)])
-def test_a_simulator_and_its_trainer(by: str, tmp_path: Path) -> None:
+def test_a_simulator_and_its_trainer(by, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         rlx = f"rlx://127.0.0.1:{free.getsockname()[1]}"
     program = howtos.code(RLX)[0].replace("rlx://localhost:7001", rlx).replace(":9911", ":0")
@@ -69,7 +66,7 @@ def test_a_simulator_and_its_trainer(by: str, tmp_path: Path) -> None:
                 pass
 
 
-def test_gateway_serves_tools_of_dm_env_rpc(tmp_path: Path) -> None:
+def test_gateway_serves_tools_of_dm_env_rpc(tmp_path):
     with ExitStack() as stack:
         url = pair(TOOL, tmp_path, stack)
         with rlwire.make(str(url)), pytest.raises(StatusError, match="1 world"):
@@ -86,7 +83,7 @@ PAIRS = (
 )
 
 
-def test_it_stops_while_its_trainer_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_stops_while_its_trainer_waits(caplog):
     """The trainer's reset waits for a simulator, and holds the world's lock."""
     caplog.set_level(logging.INFO, "rlwire")
     with ThreadPoolExecutor() as pool:
@@ -102,13 +99,13 @@ def test_it_stops_while_its_trainer_waits(caplog: pytest.LogCaptureFixture) -> N
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_it_stops_while_its_first_reset_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_stops_while_its_first_reset_waits(caplog):
     class Waiting:
         metadata: ClassVar = {}
         observation_space = action_space = Discrete(2)
         step = close = end = threading.Event()
 
-        def reset(self, **_: Any) -> Any:
+        def reset(self, **_):
             os.kill(os.getpid(), signal.SIGTERM)
             self.end.wait()
 

@@ -1,7 +1,5 @@
 """docs/howto/own_algorithm.md as it stands there: the folder, the commands, what they come to."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -20,7 +18,7 @@ SERVER, AGENT = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 _, COMMANDS = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
 
 
-def test_the_folder_learns(tmp_path: Path) -> None:
+def test_the_folder_learns(tmp_path):
     pytest.importorskip("gymnasium")
     (tmp_path / "search").mkdir()
     (tmp_path / "search" / "parameter_server.py").write_text(SERVER)
@@ -41,9 +39,9 @@ def test_the_folder_learns(tmp_path: Path) -> None:
             rest = threading.Thread(target=process.stderr.read)
             rest.start()
             assert "rlwire.play('gym:CartPole-v1', 'rlx://localhost:7001'" in play
-            totals: list[float] = []
+            totals = []
 
-            def call(seed: int) -> None:
+            def call(seed):
                 while max(totals, default=0.0) < 150.0 and len(totals) < 1000:
                     totals.extend(rlwire.play("gym:CartPole-v1", url, episodes=5, seed=seed))
 

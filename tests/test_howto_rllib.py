@@ -1,7 +1,5 @@
 """docs/howto/rllib.md as it stands there: its program trains, and somebody calls."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -23,12 +21,12 @@ PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "rllib.md").read_text("ut
 (PROGRAM,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 
-def play(url: str) -> None:
+def play(url):
     with contextlib.suppress(AgentProxyException):  # the program has ended
         rlwire.play("gym:CartPole-v1", url, episodes=10**6)
 
 
-def heard_by_others(pid: int) -> list[str]:
+def heard_by_others(pid):
     """Return where a process and those below it listen, but for the loopback."""
     parents = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
@@ -54,7 +52,7 @@ def heard_by_others(pid: int) -> list[str]:
 
 
 @pytest.mark.parametrize("own", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_the_program(tmp_path: Path, cluster: str, own: bool) -> None:
+def test_the_program(tmp_path, cluster, own):
     program = tmp_path / "training.py"
     program.write_text(PROGRAM)
     bare = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}

@@ -1,7 +1,5 @@
 """docs/howto/train_callers.md as it stands there; for its page see tests/web/test_rlx_js.py."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -11,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,9 +22,9 @@ _, PYTHON_CALLERS, C_CALLERS = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
 
 
 @contextlib.contextmanager
-def running(command: list[str], **options: object) -> Iterator[subprocess.Popen[str]]:
+def running(command, **options):
     """A program and what it starts, all ended afterwards."""
-    process: subprocess.Popen[str] = subprocess.Popen(
+    process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -43,7 +40,7 @@ def running(command: list[str], **options: object) -> Iterator[subprocess.Popen[
         process.communicate()
 
 
-def check_that_it_learns(callers: str, folder: Path, shell: dict[str, str]) -> None:
+def check_that_it_learns(callers, folder, shell):
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
@@ -66,13 +63,13 @@ posix = pytest.mark.skipif(os.name != "posix", reason="the page's shell is sh")
 
 
 @posix
-def test_callers_in_python(tmp_path: Path) -> None:
+def test_callers_in_python(tmp_path):
     check_that_it_learns(PYTHON_CALLERS, tmp_path, howtos.shell(tmp_path))
 
 
 @posix
 @pytest.mark.consumers
-def test_callers_in_c(tmp_path: Path) -> None:
+def test_callers_in_c(tmp_path):
     if shutil.which("cc") is None:
         pytest.skip("there is no cc")
     source = Path("tests", "consumers", "cartpole.c")

@@ -1,7 +1,5 @@
 """docs/howto/watch_and_play.md as it stands there; its Python is run by tests/test_docs.py."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -9,13 +7,12 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import rlwire
-from rlwire.registry import URL, parse_url
+from rlwire.registry import parse_url
 from rlwire.universe.rfb.client import RfbClient
 
 pytest.importorskip("ale_py")
@@ -28,7 +25,7 @@ PORTS = re.compile(r"(?:localhost|0\.0\.0\.0):(5900\+15900|9911)")
 
 
 @contextlib.contextmanager
-def running(line: str, folder: Path) -> Iterator[URL]:
+def running(line, folder):
     """A command with ports of its own; gives its URL, and sees that a signal ends it well."""
     line = PORTS.sub(lambda at: "localhost:" + re.sub(r"\d+", "0", at[1]), line)
     program, *arguments = shlex.split(line)
@@ -60,14 +57,14 @@ def running(line: str, folder: Path) -> Iterator[URL]:
         process.stderr.close()
 
 
-def size_at(url: URL, password: str | None = None) -> tuple[int, int]:
+def size_at(url, password=None):
     with RfbClient(str(url.pixels_address), auth=password) as viewer:
         viewer.update(30)
         return viewer.width, viewer.height
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_viewers_see_the_game_of_each_command(line: str, tmp_path: Path) -> None:
+def test_viewers_see_the_game_of_each_command(line, tmp_path):
     (tmp_path / "secret").write_text("sesame\n")
     (tmp_path / "look").write_text("see\n")
     with running(line, tmp_path) as url:

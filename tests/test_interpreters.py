@@ -1,7 +1,5 @@
 """What the compiled modules say of threads without a lock, and of further interpreters."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -38,7 +36,7 @@ print("still here")
 """
 
 
-def test_another_interpreter_is_refused_and_nothing_breaks(tmp_path: Path) -> None:
+def test_another_interpreter_is_refused_and_nothing_breaks(tmp_path):
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or sys.platform != "linux":
         pytest.skip("no C compiler")
@@ -60,7 +58,7 @@ def test_another_interpreter_is_refused_and_nothing_breaks(tmp_path: Path) -> No
 @pytest.mark.skipif(
     not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python always has its lock"
 )
-def test_import_enables_the_gil() -> None:
+def test_import_enables_the_gil():
     line = "import sys, rlwire.codecs.rlx; print(sys._is_gil_enabled())"
     done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
     assert done.stdout == "True\n"

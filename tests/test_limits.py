@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import dataclasses
-from typing import Any
 
 import pytest
 
@@ -10,7 +7,7 @@ from rlwire.limits import DEFAULT, Limits
 FIELDS = [field.name for field in dataclasses.fields(Limits)]
 
 
-def test_nothing_is_unlimited_by_default() -> None:
+def test_nothing_is_unlimited_by_default():
     assert Limits() == DEFAULT
     assert DEFAULT.message == 10**9  # RELAAX's own maximum
     for name in FIELDS:
@@ -21,7 +18,7 @@ def test_nothing_is_unlimited_by_default() -> None:
 
 @pytest.mark.each("name", FIELDS)
 @pytest.mark.each("value", [0, -1, 1.5, "5", None, True])
-def test_a_limit_is_a_positive_int(name: str, value: Any) -> None:
+def test_a_limit_is_a_positive_int(name, value):
     with pytest.raises(ValueError, match=f"limit {name} must be a positive int"):
         Limits(**{name: value})
 
@@ -29,13 +26,13 @@ def test_a_limit_is_a_positive_int(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "most"), [("message", 2**60 - 1), ("depth", 500), ("dims", 32), ("datagram", 65_507)]
 )
-def test_limits_are_bounded_by_the_kernels(name: str, most: int) -> None:
+def test_limits_are_bounded_by_the_kernels(name, most):
     assert getattr(Limits(**{name: most}), name) == most
     with pytest.raises(ValueError, match=f"limit {name} must be"):
         Limits(**{name: most + 1})
 
 
-def test_limits_cannot_be_changed() -> None:
+def test_limits_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         DEFAULT.depth = 5
     assert dataclasses.replace(DEFAULT, depth=5).depth == 5

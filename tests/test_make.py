@@ -1,14 +1,11 @@
 """`rlwire.make` and `rlwire.make_vec` by URL, against servers of ours."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
@@ -25,7 +22,7 @@ from rlwire.transports.sockets import Timeouts
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
+def url():
     with rlwire.serve(
         functools.partial(gymnasium.make, "CartPole-v1"), "dm-env-rpc://127.0.0.1:0"
     ) as server:
@@ -33,12 +30,12 @@ def url() -> Iterator[str]:
 
 
 @pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
-def test_gymnasiums_checks(url: str) -> None:
+def test_gymnasiums_checks(url):
     with rlwire.make(url) as env:
         check_env(env)
 
 
-def test_gymnasium_make_accepts_the_id(url: str) -> None:
+def test_gymnasium_make_accepts_the_id(url):
     with gymnasium.make(ID, url=url) as env, gymnasium.make("CartPole-v1") as theirs:
         np.testing.assert_array_equal(env.reset(seed=5)[0], theirs.reset(seed=5)[0])
         assert env.observation_space == theirs.observation_space
@@ -58,7 +55,7 @@ def test_gymnasium_make_accepts_the_id(url: str) -> None:
         ("gymnasium", f"rlwire:{ID}"),
     ],
 )
-def test_gymnasium_id_is_registered_on_import(imports: str, name: str) -> None:
+def test_gymnasium_id_is_registered_on_import(imports, name):
     program = f"import {imports}; gymnasium.make({name!r}, url='nowhere')"
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", program], check=False, stderr=subprocess.PIPE
@@ -66,7 +63,7 @@ def test_gymnasium_id_is_registered_on_import(imports: str, name: str) -> None:
     assert b"ValueError: 'nowhere'" in run.stderr
 
 
-def test_spaces_of_another_environment(url: str) -> None:
+def test_spaces_of_another_environment(url):
     with rlwire.make(url, like="CartPole-v1") as env:
         env.reset()
     with pytest.raises(EncodeError, match="at the server"):
@@ -75,12 +72,12 @@ def test_spaces_of_another_environment(url: str) -> None:
         rlwire.make(url, like="CartPole-v1", action_space=gymnasium.spaces.Discrete(2))
 
 
-def test_protocols_that_have_no_environments() -> None:
+def test_protocols_that_have_no_environments():
     with pytest.raises(ValueError, match=r"rlwire\.listen"):
         rlwire.make("rlx://127.0.0.1:1")
 
 
-def test_vectors(url: str) -> None:
+def test_vectors(url):
     with (
         rlwire.make_vec(url, num_envs=3) as envs,
         rlwire.make_vec([url, url, url], autoreset_mode="SameStep") as others,
@@ -96,7 +93,7 @@ def test_vectors(url: str) -> None:
         rlwire.make_vec([url], env_kwargs={"like": "MountainCar-v0"})
 
 
-def test_a_secret_is_kept_and_not_shown() -> None:
+def test_a_secret_is_kept_and_not_shown():
     make = functools.partial(gymnasium.make, "CartPole-v1")
     with (
         rlwire.serve(make, "dm-env-rpc://127.0.0.1:0", auth="hush-hush") as server,
@@ -117,14 +114,14 @@ def test_a_secret_is_kept_and_not_shown() -> None:
         "universe://127.0.0.1:0+0",
     ],
 )
-def test_a_spec_has_the_servers_time_limit_and_threshold(url: str) -> None:
+def test_a_spec_has_the_servers_time_limit_and_threshold(url):
     for make in (rlwire.make, functools.partial(gymnasium.make, ID)):
         with rlwire.serve("gym:CartPole-v1", url) as server, make(url=server.url) as env:
             assert env.spec is not None
             assert (env.spec.max_episode_steps, env.spec.reward_threshold) == (500, 475.0)
 
 
-def pickled(env: Any) -> Any:
+def pickled(env):
     return pickle.loads(pickle.dumps(env))
 
 
@@ -138,7 +135,7 @@ def pickled(env: Any) -> Any:
         (functools.partial(gymnasium.make, ID), pickled),
     ],
 )
-def test_copies_connect_anew_with_the_same_arguments(make: Any, twin: Any) -> None:
+def test_copies_connect_anew_with_the_same_arguments(make, twin):
     with (
         rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", auth="hush") as server,
         make(url=server.url, auth="hush") as env,
@@ -150,14 +147,14 @@ def test_copies_connect_anew_with_the_same_arguments(make: Any, twin: Any) -> No
         np.testing.assert_array_equal(env.step(1)[0], (again.step(0), again.step(1)[0])[1])
 
 
-def test_an_environment_of_listen_is_not_copied() -> None:
+def test_an_environment_of_listen_is_not_copied():
     with rlwire.listen("rlx://127.0.0.1:0", like="CartPole-v1") as env:
         for twin in (copy.deepcopy, pickle.dumps):
             with pytest.raises(TypeError, match="listen"):
                 twin(env)
 
 
-def test_vectors_in_real_time() -> None:
+def test_vectors_in_real_time():
     with rlwire.serve(
         "gym:CartPole-v1", "perlert://127.0.0.1:0/poles", rate=500, instances=2
     ) as server:
@@ -175,7 +172,7 @@ def test_vectors_in_real_time() -> None:
 
 
 @pytest.mark.parametrize("url", ["perlert", "universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
-def test_vector_larger_than_the_server_is_refused_at_once(url: str) -> None:
+def test_vector_larger_than_the_server_is_refused_at_once(url):
     with rlwire.serve(
         "gym:CartPole-v1", "perlert://127.0.0.1:0" if url == "perlert" else url
     ) as server:
@@ -185,7 +182,7 @@ def test_vector_larger_than_the_server_is_refused_at_once(url: str) -> None:
         assert time.monotonic() - begun < 20
 
 
-def test_waiting_for_a_slot_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_waiting_for_a_slot_is_logged(caplog):
     with (
         rlwire.serve("gym:CartPole-v1", "perlert://127.0.0.1:0") as server,
         rlwire.make(server.url),
@@ -196,7 +193,7 @@ def test_waiting_for_a_slot_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert ["no slot is open" in each.getMessage() for each in waits] == [True]
 
 
-def test_timeout_of_a_shared_world_names_what_it_waits_for() -> None:
+def test_timeout_of_a_shared_world_names_what_it_waits_for():
     with rlwire.serve(Pair, "dm-env-rpc://127.0.0.1:0") as server:
         with (
             rlwire.make(server.url, timeout=Timeouts(idle=0.5)) as one,
@@ -218,15 +215,15 @@ class Pair(pettingzoo.ParallelEnv[str, int, int]):
     metadata: ClassVar[dict[str, Any]] = {"name": "pair"}
     possible_agents: ClassVar[list[str]] = ["one", "other"]
 
-    def observation_space(self, agent: str) -> Any:
+    def observation_space(self, agent):
         return gymnasium.spaces.Discrete(2)
 
     action_space = observation_space
 
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, seed=None, options=None):
         self.agents = list(self.possible_agents)
         return dict.fromkeys(self.agents, 0), {name: {} for name in self.agents}
 
-    def step(self, actions: dict[str, int]) -> Any:
+    def step(self, actions):
         each = dict.fromkeys(self.agents, False)
         return dict.fromkeys(self.agents, 0), dict.fromkeys(self.agents, 0.0), each, each, {}

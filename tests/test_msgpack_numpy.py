@@ -1,14 +1,10 @@
 """`rlwire.msgpack_numpy` by itself; what it must do is what msgpack-numpy does."""
 
-from __future__ import annotations
-
 import datetime
 import io
 import pickle
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +22,7 @@ STRUCTURE = np.dtype([("a", np.float64), ("b", np.int64)])
 RANDOM = np.random.default_rng(11)
 
 # The kinds of values that msgpack-numpy's own tests go through, and some more.
-VALUES: dict[str, Any] = {
+VALUES = {
     "bytes": b"foo",
     "str": "föö",
     "numpy bool": np.bool_(True),
@@ -56,7 +52,7 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def same(one: Any, other: Any) -> None:
+def same(one, other):
     assert type(one) is type(other), (one, other)
     if isinstance(one, dict):
         assert list(one) == list(other)
@@ -77,7 +73,7 @@ def same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.each("name", VALUES)
-def test_the_same_bytes_and_the_same_values(name: str) -> None:
+def test_the_same_bytes_and_the_same_values(name):
     value = VALUES[name]
     packed = theirs.packb(value)
     assert ours.packb(value) == packed
@@ -105,7 +101,7 @@ ANY = st.recursive(
 
 
 @given(ANY)
-def test_the_same_for_any_value(value: Any) -> None:
+def test_the_same_for_any_value(value):
     packed = theirs.packb(value)
     assert ours.packb(value) == packed
     same(ours.unpackb(packed), theirs.unpackb(packed))
@@ -125,7 +121,7 @@ def test_the_same_for_any_value(value: Any) -> None:
     ],
     ids=str,
 )
-def test_packb_has_the_same_options(options: dict[str, Any]) -> None:
+def test_packb_has_the_same_options(options):
     aware = datetime.datetime(2024, 2, 29, 1, 2, 3, 4, datetime.timezone.utc)
     for value in ([0.1, b"x", "x", np.arange(3)], {b"k": np.float32(1)}):
         assert ours.packb(value, **options) == theirs.packb(value, **options)
@@ -161,7 +157,7 @@ UNPACKED = [
     ],
     ids=str,
 )
-def test_unpackb_has_the_same_options(packed: bytes, options: dict[str, Any]) -> None:
+def test_unpackb_has_the_same_options(packed, options):
     try:
         expected = theirs.unpackb(packed, **options)
     except ValueError:
@@ -172,20 +168,20 @@ def test_unpackb_has_the_same_options(packed: bytes, options: dict[str, Any]) ->
 
 
 class ThirdParty:
-    def __init__(self, foo: bytes) -> None:
+    def __init__(self, foo):
         self.foo = foo
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other):
         return isinstance(other, ThirdParty) and self.foo == other.foo
 
     __hash__ = None
 
 
-def test_hooks_of_the_users_own_are_chained() -> None:
-    def pack_it(value: Any) -> Any:
+def test_hooks_of_the_users_own_are_chained():
+    def pack_it(value):
         return {b"__thirdparty__": True, b"foo": value.foo, b"more": np.arange(2)}
 
-    def unpack_it(found: Any) -> Any:
+    def unpack_it(found):
         return ThirdParty(found[b"foo"]) if b"__thirdparty__" in found else found
 
     value = [ThirdParty(b"bar"), np.arange(3)]
@@ -200,7 +196,7 @@ def test_hooks_of_the_users_own_are_chained() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
-def test_arrays_of_mutable_buffers_are_copied(kind: Any) -> None:
+def test_arrays_of_mutable_buffers_are_copied(kind):
     data = bytearray(ours.packb(np.zeros(5000, np.uint8)))
     found = ours.unpackb(kind(data))
     data[-5000:] = b"x" * 5000
@@ -216,7 +212,7 @@ def test_arrays_of_mutable_buffers_are_copied(kind: Any) -> None:
     ],
     ids=str,
 )
-def test_only_bytes_mark_an_array(other: Any) -> None:
+def test_only_bytes_mark_an_array(other):
     packed = msgpack.packb(other)
     assert ours.unpackb(packed) == theirs.unpackb(packed) == other
 
@@ -235,7 +231,7 @@ READ_ONLY = {
 }
 
 
-def arrays_in(value: Any) -> list[Any]:
+def arrays_in(value):
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -245,7 +241,7 @@ def arrays_in(value: Any) -> list[Any]:
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 @pytest.mark.parametrize("options", [{}, {"raw": False, "use_list": True}], ids=str)
-def test_every_array_is_read_only_as_the_original_s_are(kind: Any, options: Any) -> None:
+def test_every_array_is_read_only_as_the_original_s_are(kind, options):
     packed = kind(theirs.packb(READ_ONLY))
     for found in (
         ours.unpackb(packed, **options),
@@ -260,7 +256,7 @@ def test_every_array_is_read_only_as_the_original_s_are(kind: Any, options: Any)
 # -- streams -----------------------------------------------------------------------------------
 
 
-def test_pack_and_unpack_work_with_files() -> None:
+def test_pack_and_unpack_work_with_files():
     mine, other = io.BytesIO(), io.BytesIO()
     ours.pack(VALUES["nested"], mine)
     theirs.pack(VALUES["nested"], other)
@@ -272,7 +268,7 @@ def test_pack_and_unpack_work_with_files() -> None:
     assert (ours.dump, ours.load) == (ours.pack, ours.unpack)
 
 
-def test_packer() -> None:
+def test_packer():
     mine, other = ours.Packer(), theirs.Packer()
     for name in ("nested", "structured", "float"):
         assert mine.pack(VALUES[name]) == other.pack(VALUES[name])
@@ -284,7 +280,7 @@ def test_packer() -> None:
     assert mine.bytes() == other.bytes()
 
 
-def test_packer_that_collects() -> None:
+def test_packer_that_collects():
     mine, other = ours.Packer(autoreset=False), theirs.Packer(autoreset=False)
     for packer in (mine, other):
         assert packer.pack_array_header(2) is None
@@ -299,7 +295,7 @@ def test_packer_that_collects() -> None:
 STREAM = b"".join(theirs.packb(value) for value in VALUES.values())
 
 
-def test_unpacker() -> None:
+def test_unpacker():
     expected = list(theirs.Unpacker(io.BytesIO(STREAM), 7))
     same(list(ours.Unpacker(io.BytesIO(STREAM), 7)), expected)
     fed, found = ours.Unpacker(), []
@@ -315,7 +311,7 @@ OBJECTS = np.array([1, None], object)
 
 
 class Trap:
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return (pytest.fail, ("it was unpickled",))
 
 
@@ -323,7 +319,7 @@ PICKLED = {b"nd": True, b"type": "|O", b"kind": b"O", b"shape": (1,), b"data": p
 ADDRESSES = {b"nd": True, b"type": "|O", b"kind": b"", b"shape": (1,), b"data": b"\x41" * 8}
 
 
-def test_objects_are_refused_with_the_reason() -> None:
+def test_objects_are_refused_with_the_reason():
     for pack in (ours.packb, ours.Packer().pack, ours.encode):
         with pytest.raises(EncodeError, match="pickle"):
             pack(OBJECTS)
@@ -332,7 +328,7 @@ def test_objects_are_refused_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("trap", [PICKLED, ADDRESSES, {**PICKLED, b"type": [["", "|O"]]}], ids=str)
-def test_objects_from_a_wire_are_refused(trap: Any) -> None:
+def test_objects_from_a_wire_are_refused(trap):
     packed = msgpack.packb(trap)
     stream = ours.Unpacker()
     stream.feed(packed)
@@ -358,15 +354,15 @@ def test_objects_from_a_wire_are_refused(trap: Any) -> None:
     ],
     ids=str,
 )
-def test_maps_that_are_no_arrays(wrong: Any) -> None:
+def test_maps_that_are_no_arrays(wrong):
     with pytest.raises(DecodeError):
         ours.decode(wrong)
     with pytest.raises(DecodeError):
         ours.unpackb(msgpack.packb(wrong))
 
 
-def test_maps_inside_each_other_are_none() -> None:
-    inside: Any = {b"nd": True}
+def test_maps_inside_each_other_are_none():
+    inside = {b"nd": True}
     for _ in range(200):
         inside = {b"nd": inside, b"data": [b"x" * 100]}
     assert msgpack.unpackb(msgpack.packb(inside), object_hook=ours.decode) == inside
@@ -383,27 +379,27 @@ def test_maps_inside_each_other_are_none() -> None:
         (datetime.datetime(2024, 1, 1), TypeError),
     ],
 )
-def test_errors_are_caught_as_the_originals_are(value: Any, error: type[Exception]) -> None:
+def test_errors_are_caught_as_the_originals_are(value, error):
     with pytest.raises(error):
         theirs.packb(value)
     with pytest.raises(error):
         ours.packb(value)
 
 
-def test_too_deep() -> None:
-    deep: Any = []
+def test_too_deep():
+    deep = []
     for _ in range(600):
         deep = [deep]
     assert ours.packb(deep) == theirs.packb(deep)  # by the msgpack package
     with pytest.raises(LimitExceeded):
         ours.unpackb(b"\x91" * 600 + b"\x90")
-    near: Any = []
+    near = []
     for _ in range(450):
         near = [near]
     assert ours.unpackb(ours.packb(near)) == near
 
 
-def test_many_items() -> None:
+def test_many_items():
     """More than the limits of rlwire's own protocols allow: the caller has the bytes."""
     many = [0] * (2**20 + 10)
     assert ours.unpackb(ours.packb(many)) == many
@@ -419,7 +415,7 @@ def test_many_items() -> None:
         lambda: ours.unpackb(b"\x80", object_hook=len, object_pairs_hook=len),
     ],
 )
-def test_wrong_options(call: Any) -> None:
+def test_wrong_options(call):
     with pytest.raises(TypeError):
         call()
     with pytest.raises(ValueError, match="timestamp"):
@@ -429,7 +425,7 @@ def test_wrong_options(call: Any) -> None:
 # -- patch, and life without the others --------------------------------------------------------
 
 
-def test_patch() -> None:
+def test_patch():
     names = [name for name in ours.__all__ if name not in ("patch", "encode", "decode")]
     before = {name: getattr(msgpack, name) for name in names}
     try:
@@ -466,7 +462,7 @@ except ImportError as error:
 """
 
 
-def test_neither_msgpack_nor_msgpack_numpy_is_needed(tmp_path: Path) -> None:
+def test_neither_msgpack_nor_msgpack_numpy_is_needed(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
@@ -474,6 +470,6 @@ def test_neither_msgpack_nor_msgpack_numpy_is_needed(tmp_path: Path) -> None:
     assert done.stdout.split() == ["EncodeError"] * 2 + ["msgpack"]
 
 
-def test_extensions_are_msgpacks_own_where_it_is_imported() -> None:
+def test_extensions_are_msgpacks_own_where_it_is_imported():
     found = ours.unpackb(ours.packb([msgpack.ExtType(5, b"x"), msgpack.Timestamp(5)]))
     assert [type(value) for value in found] == [msgpack.ExtType, msgpack.Timestamp]

@@ -1,10 +1,6 @@
 """`rlwire.install("msgpack_numpy")`: the library as a program sees it, with and without."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,14 +24,14 @@ OBJECTS = np.array([1.5, 2.5], object)
 
 
 @pytest.fixture
-def installed() -> Iterator[None]:
+def installed():
     rlwire.install("msgpack_numpy")
     yield
     rlwire.uninstall("msgpack_numpy")
 
 
 @pytest.fixture
-def patched() -> Iterator[None]:
+def patched():
     """The msgpack package as it was, whatever a test patches."""
     before = {name: getattr(msgpack, name) for name in NAMES}
     yield
@@ -46,21 +42,21 @@ def patched() -> Iterator[None]:
 class Counting:
     """Counts calls of the codec, which shows in whose hands a message is."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.calls = 0
         for name in ("ndarray_to_bytes", "_unpack_dtype"):
             original = getattr(library, name)
             monkeypatch.setattr(library, name, self.counted(original))
 
-    def counted(self, original: Any) -> Any:
-        def call(*args: Any) -> Any:
+    def counted(self, original):
+        def call(*args):
             self.calls += 1
             return original(*args)
 
         return call
 
 
-def check(found: Any) -> None:
+def check(found):
     np.testing.assert_array_equal(found["image"], VALUE["image"])
     assert found["image"].dtype == np.uint8
     assert found["state"] == np.float32(0.5)
@@ -68,9 +64,7 @@ def check(found: Any) -> None:
     assert found["n"] == 1j
 
 
-def test_every_function_is_rlwires(
-    installed: None, patched: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_function_is_rlwires(installed, patched, monkeypatch):
     library.patch()
     original = Counting(monkeypatch)
     ways = [
@@ -91,8 +85,8 @@ def test_every_function_is_rlwires(
     assert original.calls == 0, "the library's own code was at work"
 
 
-def test_uninstalling_puts_everything_back(patched: None) -> None:
-    def everything() -> dict[str, Any]:
+def test_uninstalling_puts_everything_back(patched):
+    def everything():
         found = {("library", name): value for name, value in vars(library).items()}
         for name in ("packb", "unpackb", "unpack", "encode", "decode"):
             found["code", name] = getattr(library, name).__code__
@@ -114,9 +108,9 @@ def test_uninstalling_puts_everything_back(patched: None) -> None:
         assert [name for name, value in was.items() if now[name] is not value] == []
 
 
-def test_subclasses_of_a_users_own(installed: None) -> None:
+def test_subclasses_of_a_users_own(installed):
     class Mine(Packer):
-        def pack(self, obj: Any) -> Any:
+        def pack(self, obj):
             return b"mine" + super().pack(obj)
 
     class Yours(Unpacker):
@@ -129,7 +123,7 @@ def test_subclasses_of_a_users_own(installed: None) -> None:
     check(unpacker.unpack())
 
 
-def test_packers_from_before_the_installation_keep_working(patched: None) -> None:
+def test_packers_from_before_the_installation_keep_working(patched):
     old_packer, old_unpacker = Packer(), Unpacker()
     rlwire.install("msgpack_numpy")
     old_unpacker.feed(old_packer.pack(VALUE))
@@ -155,8 +149,8 @@ def test_packers_from_before_the_installation_keep_working(patched: None) -> Non
         lambda: library.unpackb(b"\x01", timestamp=9),
     ],
 )
-def test_errors_stay_the_librarys(call: Any) -> None:
-    def outcome() -> Any:
+def test_errors_stay_the_librarys(call):
+    def outcome():
         try:
             return call()
         except Exception as error:
@@ -170,10 +164,10 @@ def test_errors_stay_the_librarys(call: Any) -> None:
         rlwire.uninstall("msgpack_numpy")
 
 
-def test_values_only_the_library_supports_are_left_to_it(installed: None) -> None:
+def test_values_only_the_library_supports_are_left_to_it(installed):
     masked = np.ma.masked_array([1, 2, 3], [0, 1, 0])
     np.testing.assert_array_equal(library.unpackb(library.packb(masked)), [1, 2, 3])
-    deep: Any = []
+    deep = []
     for _ in range(505):
         deep = [deep]
     assert library.unpackb(library.packb(deep)) == deep
@@ -183,7 +177,7 @@ def test_values_only_the_library_supports_are_left_to_it(installed: None) -> Non
 
 
 class Trap:
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return (pytest.fail, ("it was unpickled",))
 
 
@@ -192,7 +186,7 @@ ADDRESSES = {b"nd": True, b"type": "|O", b"kind": b"", b"shape": (1,), b"data": 
 
 
 @pytest.mark.parametrize("trap", [PICKLED, ADDRESSES])
-def test_objects_are_refused(installed: None, patched: None, trap: Any) -> None:
+def test_objects_are_refused(installed, patched, trap):
     library.patch()
     packed = msgpack.packb(trap)
     for unpack in (library.unpackb, unpackb, msgpack.unpackb):
@@ -206,13 +200,13 @@ def test_objects_are_refused(installed: None, patched: None, trap: Any) -> None:
             unpacker.unpack()
 
 
-def test_objects_are_not_pickled(installed: None) -> None:
+def test_objects_are_not_pickled(installed):
     for pack in (library.packb, packb, library.Packer().pack, Packer(autoreset=False).pack):
         with pytest.raises(EncodeError, match="pickle"):
             pack({"a": OBJECTS})
 
 
-def test_pickles_can_be_left_to_the_library() -> None:
+def test_pickles_can_be_left_to_the_library():
     installing.install("msgpack_numpy", pickle=True)
     try:
         for pack in (library.packb, packb, Packer().pack):
@@ -228,7 +222,7 @@ def test_pickles_can_be_left_to_the_library() -> None:
         rlwire.uninstall("msgpack_numpy")
 
 
-def test_hooks_that_were_imported_before(installed: None) -> None:
+def test_hooks_that_were_imported_before(installed):
     packed = msgpack.packb(VALUE, default=encode)
     check(msgpack.unpackb(packed, object_hook=decode))
     with pytest.raises(EncodeError):
@@ -242,9 +236,7 @@ def test_hooks_that_were_imported_before(installed: None) -> None:
 
 
 @pytest.mark.parametrize("name", ["packb", "decode", "Packer"])
-def test_version_without_a_patched_name_is_refused(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_version_without_a_patched_name_is_refused(name, monkeypatch):
     monkeypatch.delattr(library, name)
     with pytest.raises(RuntimeError, match=rf"{name}\b.* 0\.4\.8"):
         rlwire.install("msgpack_numpy")

@@ -1,7 +1,5 @@
 """URLs, the registry of protocols, and options that are written as text."""
 
-from __future__ import annotations
-
 import importlib.metadata
 
 import gymnasium

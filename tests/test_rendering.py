@@ -1,9 +1,6 @@
 """`rlwire.make(url, render_mode="rgb_array")` over each protocol."""
 
-from __future__ import annotations
-
 import functools
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -18,20 +15,20 @@ class Painted(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 255, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, render_mode=None):
         self.render_mode = render_mode
         self.steps = 0
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
         return np.zeros(2, np.float32), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.steps += 1
         return np.full(2, self.steps, np.float32), 1.0, False, False, {}
 
-    def render(self) -> Any:
+    def render(self):
         return np.full((16, 24, 3), self.steps, np.uint8)
 
 
@@ -40,7 +37,7 @@ class Plain(Painted):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_pictures_are_asked_for(workers) -> None:
+def test_pictures_are_asked_for(workers):
     with rlwire.serve(Painted, "dm-env-rpc://127.0.0.1:0", workers=workers) as server:
         with rlwire.make(server.url, render_mode="rgb_array") as env:
             assert env.metadata == {"render_modes": ["rgb_array"], "render_fps": 24.0}
@@ -55,7 +52,7 @@ def test_pictures_are_asked_for(workers) -> None:
             assert env.render() is None
 
 
-def painted(render_mode: str | None = None, size: int = 3) -> Painted:
+def painted(render_mode=None, size=3):
     return Painted(render_mode)
 
 
@@ -69,7 +66,7 @@ def painted(render_mode: str | None = None, size: int = 3) -> Painted:
         functools.partial(gymnasium.make, "CartPole-v1"),
     ],
 )
-def test_factories_without_metadata_render(where: str, factory: Any) -> None:
+def test_factories_without_metadata_render(where, factory):
     with (
         rlwire.serve(factory, where) as server,
         rlwire.make(server.url, render_mode="rgb_array") as env,
@@ -79,7 +76,7 @@ def test_factories_without_metadata_render(where: str, factory: Any) -> None:
         assert env.render().shape[2] == 3
 
 
-def test_wrappers_of_gymnasium_s_render() -> None:
+def test_wrappers_of_gymnasium_s_render():
     with rlwire.serve(Painted, "dm-env-rpc://127.0.0.1:0") as server:
         made = gymnasium.make("rlwire/Remote-v0", url=server.url, render_mode="rgb_array")
         env = RenderCollection(made)
@@ -90,7 +87,7 @@ def test_wrappers_of_gymnasium_s_render() -> None:
         env.close()
 
 
-def test_several_render_in_one_vector() -> None:
+def test_several_render_in_one_vector():
     with rlwire.serve(Painted, "dm-env-rpc://127.0.0.1:0") as server:
         envs = rlwire.make_vec(server.url, num_envs=2, env_kwargs={"render_mode": "rgb_array"})
         envs.reset()
@@ -99,11 +96,11 @@ def test_several_render_in_one_vector() -> None:
         envs.close()
 
 
-def test_a_server_s_own_properties_stay() -> None:
+def test_a_server_s_own_properties_stay():
     from rlwire.dm_env_rpc import Client, Properties, PropertiesExtension
 
     class Both(Painted):
-        def __init__(self, render_mode: str | None = None) -> None:
+        def __init__(self, render_mode=None):
             super().__init__(render_mode)
             self.properties = Properties()
             self.properties.add("lives", dtype=np.int32, read=lambda: 3)
@@ -115,19 +112,19 @@ def test_a_server_s_own_properties_stay() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["dm-env-rpc://127.0.0.1:0", "universe://127.0.0.1:+0"])
-def test_where_nothing_renders_it_is_refused(scheme) -> None:
+def test_where_nothing_renders_it_is_refused(scheme):
     with rlwire.serve(Plain, scheme) as server:
         with pytest.raises(ValueError, match="rlwire"):
             rlwire.make(server.url, render_mode="rgb_array")
         rlwire.make(server.url).close()  # the place is free again
 
 
-def test_a_window_is_gymnasium_s() -> None:
+def test_a_window_is_gymnasium_s():
     with pytest.raises(ValueError, match="HumanRendering"):
         rlwire.make("dm-env-rpc://127.0.0.1:9", render_mode="human")
 
 
-def test_pixels_are_the_picture() -> None:
+def test_pixels_are_the_picture():
     with (
         rlwire.serve(Painted, "universe://127.0.0.1:0+0", env_kwargs={}, rate=60.0) as server,
         rlwire.make(server.url, render_mode="rgb_array") as env,

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Hashable
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType
 from xml.etree import ElementTree
 
 import pytest
@@ -19,17 +19,17 @@ LAYERS = ("rlwire.codecs", "rlwire.sessions", "rlwire.transports", "rlwire.testi
 
 
 @pytest.fixture
-def public(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def public(monkeypatch):
     pytest.importorskip("gymnasium", reason="gymnasium comes with the extra 'gym'")
     return module_of_docs("public", monkeypatch)
 
 
 @pytest.fixture
-def headers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def headers(monkeypatch):
     return module_of_docs("headers", monkeypatch)
 
 
-def module_of_docs(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def module_of_docs(name, monkeypatch):
     monkeypatch.syspath_prepend(DOCS)
     monkeypatch.delitem(sys.modules, name, raising=False)
     module = __import__(name)
@@ -37,7 +37,7 @@ def module_of_docs(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_every_public_module_is_on_a_page(public: ModuleType) -> None:
+def test_every_public_module_is_on_a_page(public):
     pages = "".join(page.read_text("utf-8") for page in (DOCS / "reference").glob("*.md"))
     rooms = re.findall(r"^<!-- public: ([\w.]+) -->$", pages, re.M)
     shown = [module for room in rooms for module in public.on_page(room)]
@@ -45,7 +45,7 @@ def test_every_public_module_is_on_a_page(public: ModuleType) -> None:
     assert len(shown) > 30
 
 
-def test_every_public_name_is_described_once(public: ModuleType) -> None:
+def test_every_public_name_is_described_once(public):
     for module, names in public.names().items():
         text = public.directives(module)
         for name in names:
@@ -56,14 +56,14 @@ def test_every_public_name_is_described_once(public: ModuleType) -> None:
             assert (home == module) or f"`{home}.{name}`" in text
 
 
-def test_every_header_is_on_the_page(headers: ModuleType) -> None:
+def test_every_header_is_on_the_page(headers):
     page = (DOCS / "reference" / "headers.md").read_text("utf-8")
     shown = re.findall(r"^```\{c-header\} (\w+\.h)$", page, re.M)
     there = {path.name for path in headers.INCLUDE.glob("*.h")} - headers.inner_headers
     assert sorted(shown) == sorted(there)
 
 
-def test_every_function_of_a_header_is_found(headers: ModuleType) -> None:
+def test_every_function_of_a_header_is_found(headers):
     count = 0
     for path in headers.INCLUDE.glob("*.h"):
         source = path.read_text("utf-8")
@@ -76,7 +76,7 @@ def test_every_function_of_a_header_is_found(headers: ModuleType) -> None:
     assert count > 300
 
 
-def test_an_outline(headers: ModuleType) -> None:
+def test_an_outline(headers):
     found = headers.outline(
         "/* Counts.\n *\n *     count 1\n */\n#ifndef RLWIRE_X_H\n#define RLWIRE_X_H\n"
         "#define RLW_MOST 3 /* items */\n"
@@ -96,7 +96,7 @@ def test_an_outline(headers: ModuleType) -> None:
     ]
 
 
-def test_state_diagrams_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_diagrams_are_drawn(monkeypatch):
     pictures = module_of_docs("pictures", monkeypatch)
     page = (DOCS / "protocols" / "dm_env_rpc.md").read_text("utf-8")
     drawn = pictures.replaced(page)
@@ -114,7 +114,7 @@ def test_state_diagrams_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         pictures.svg("state a")
 
 
-def test_every_public_class_and_function_is_documented(public: ModuleType) -> None:
+def test_every_public_class_and_function_is_documented(public):
     missing = []
     for module, names in public.names().items():
         for name in names:

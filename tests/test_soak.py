@@ -3,17 +3,13 @@
 `RLWIRE_SOAK=10000000 pytest -rP tests/test_soak.py` sends ten million of each, and prints them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,33 +39,33 @@ STEPS = [BenchStep(np.full(8, number, np.float32), float(number), False) for num
 class Rfb:
     """A key press for each frame, in the form of a row of `rlwire bench`."""
 
-    def __init__(self, name: str, *_: object) -> None:
+    def __init__(self, name, *_):
         self.name = name
 
-    def served(self, over: str) -> ServerProcess:
+    def served(self, over):
         return ServerProcess(self.name, serve_frames)
 
     @contextlib.contextmanager
-    def client(self, url: str) -> Iterator[Exchange]:
+    def client(self, url):
         with RfbClient(url) as client:
             client.update(60.0)
 
-            def ask(number: int) -> Any:
+            def ask(number):
                 client.key(chr(ord("a") + number), True)
                 client.update(60.0)
                 return client
 
             yield Exchange(ask, lambda client: (client.snapshot()[0, :8, 0], 0.0))
 
-    def check(self, number: int, seen: tuple[Any, Any]) -> None:
+    def check(self, number, seen):
         assert (seen[0] == number + 1).all()
 
 
-KINDS: dict[str, Any] = {**PROVIDERS, "rfb": Rfb}
+KINDS = {**PROVIDERS, "rfb": Rfb}
 
 
-def serve_frames(report: Callable[[str], None]) -> None:
-    def show(viewer: Any, key: Any) -> None:
+def serve_frames(report):
+    def show(viewer, key):
         display.show(np.full((24, 32, 3), key.keysym - ord("`"), np.uint8))
 
     display = Display(32, 24, on_input=show)
@@ -78,17 +74,17 @@ def serve_frames(report: Callable[[str], None]) -> None:
         server.wait()
 
 
-def kib(pid: int) -> int:
+def kib(pid):
     """Return the resident memory."""
     return int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0])
 
 
-def counts(pid: int) -> tuple[int, int]:
+def counts(pid):
     """Return the numbers of descriptors and threads."""
     return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
 
 
-def visit(row: Any, url: str) -> None:
+def visit(row, url):
     """Connect another client for a moment, then a peer whose bytes begin no protocol."""
     if row.name == "perlert":
         with rlwire.connect(url) as visitor:
@@ -100,7 +96,7 @@ def visit(row: Any, url: str) -> None:
             if row.name != "rfb":  # where all clients share one screen
                 visitor.ask(0)
     where = parse_url(url)
-    address: Any = where.unix or (where.host, where.port or where.pixels)
+    address = where.unix or (where.host, where.port or where.pixels)
     family = socket.AF_UNIX if where.unix else socket.AF_INET
     kind = socket.SOCK_DGRAM if row.name == "perlert" else socket.SOCK_STREAM
     with socket.socket(family, kind) as stranger:
@@ -108,14 +104,14 @@ def visit(row: Any, url: str) -> None:
         stranger.sendall(b"\xff" * 64)
 
 
-def soak(name: str, over: str) -> None:
+def soak(name, over):
     """Print the KiB after each part, and the numbers that stay; fail if they do not."""
-    row: Any = KINDS[name](name, Payload("soak", "soak", STEPS), Cores(), over)
+    row = KINDS[name](name, Payload("soak", "soak", STEPS), Cores(), over)
     with row.served(over) as server, row.client(server.address) as exchange:
         exchange.ask(1)
         pids = {"server": server.pid, "client": os.getpid()}
         before = {who: counts(pid) for who, pid in pids.items()}
-        sizes: dict[str, list[int]] = {who: [] for who in pids}
+        sizes = {who: [] for who in pids}
         for _ in range(PARTS):
             for _ in range(1 + MESSAGES // 400_000):
                 visit(row, server.address)
@@ -136,7 +132,7 @@ def soak(name: str, over: str) -> None:
 @pytest.mark.parametrize(
     ("name", "over"), [*((name, "tcp") for name in KINDS), ("rlx", "shm"), ("dm_env_rpc", "unix")]
 )
-def test_flat(name: str, over: str) -> None:
+def test_flat(name, over):
     # In a process that has nothing left over from other tests.
     command = [sys.executable, __file__, name, over]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

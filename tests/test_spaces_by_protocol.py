@@ -4,13 +4,9 @@ Servers and clients are rlwire's own, on loopback. How others see our servers is
 the folders of the protocols.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -28,13 +24,13 @@ from rlwire.errors import DecodeError, EncodeError
 from rlwire.limits import DEFAULT
 from tests.waiting import eventually
 
-PROTOCOLS: dict[str, tuple[str, dict[str, Any]]] = {
+PROTOCOLS = {
     "dm_env_rpc": ("dm-env-rpc://127.0.0.1:0", {}),
     "rewarder": ("universe://127.0.0.1:+0", {"rate": 500}),
     "perlert": ("perlert://127.0.0.1:0", {"rate": 500}),
 }
 
-SPACES: dict[str, spaces.Space[Any]] = {
+SPACES = {
     "Box": spaces.Box(-1, 1, (3,)),
     "Box of no dimension": spaces.Box(-2.5, 3.5, ()),
     "Box of an integer": spaces.Box(-5, 5, (), np.int32),
@@ -115,7 +111,7 @@ SPACES: dict[str, spaces.Space[Any]] = {
 }  # fmt: skip
 
 
-def equal(one: Any, other: Any) -> bool:
+def equal(one, other):
     """Whether two values are the same, dtypes and types of containers included."""
     if isinstance(one, dict):
         return type(other) is dict and list(one) == list(other) and all(
@@ -130,22 +126,22 @@ def equal(one: Any, other: Any) -> bool:
 
 
 class Mirror(gymnasium.Env[Any, Any]):
-    def __init__(self, observation_space: Any, action_space: Any) -> None:
+    def __init__(self, observation_space, action_space):
         self.observation_space, self.action_space = observation_space, action_space
         observation_space.seed(5)
         self.shown = observation_space.sample()
-        self.actions: list[Any] = []
+        self.actions = []
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         return self.shown, {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.actions.append(action)
         return self.shown, 1.0, False, False, {}
 
 
 @contextlib.contextmanager
-def made(protocol: str, environment: Any, **options: Any) -> Iterator[gymnasium.Env[Any, Any]]:
+def made(protocol, environment, **options):
     url, settings = PROTOCOLS[protocol]
     with (
         rlwire.serve(environment, url, **settings, **options) as server,
@@ -156,7 +152,7 @@ def made(protocol: str, environment: Any, **options: Any) -> Iterator[gymnasium.
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.each("name", SPACES)
-def test_a_space_is_equal_at_both_ends(protocol: str, name: str) -> None:
+def test_a_space_is_equal_at_both_ends(protocol, name):
     space = SPACES[name]
     mirror = Mirror(space, space)
     with made(protocol, mirror) as env:
@@ -172,22 +168,22 @@ def test_a_space_is_equal_at_both_ends(protocol: str, name: str) -> None:
 
 
 class Mission(spaces.Space[str]):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(dtype=str)
 
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
+    def sample(self, mask=None, probability=None):
         return "go to the red ball, then open a door"
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x):
         return x == self.sample()
 
 
-REFUSED: dict[str, tuple[spaces.Space[Any], str]] = {
+REFUSED = {
     "Sequence": (spaces.Sequence(spaces.Discrete(2)), "Sequence"),
     "OneOf": (spaces.OneOf([spaces.Discrete(2), spaces.Text(3)]), "OneOf"),
     "Graph": (spaces.Graph(spaces.Discrete(2), None), "Graph"),
     "Sequence in a Dict": (spaces.Dict(a=spaces.Sequence(spaces.Discrete(2))), "Sequence at a"),
-    "Dict of no text": (spaces.Dict({0: spaces.Discrete(2)}), r"Dict\(0"),  # type: ignore[dict-item]
+    "Dict of no text": (spaces.Dict({0: spaces.Discrete(2)}), r"Dict\(0"),
 }
 REFUSED_BY = {
     "perlert": {
@@ -216,7 +212,7 @@ REFUSED_BY = {
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_unsupported_space_is_refused_before_the_port_opens(protocol: str) -> None:
+def test_unsupported_space_is_refused_before_the_port_opens(protocol):
     url, settings = PROTOCOLS[protocol]
     for name, (space, words) in {**REFUSED, **REFUSED_BY[protocol]}.items():
         for which in ("observation", "action"):
@@ -229,16 +225,16 @@ def test_unsupported_space_is_refused_before_the_port_opens(protocol: str) -> No
 
 
 class Missions(spaces.Text):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(40, charset="abcdefghijklmnopqrstuvwxyz ,")
 
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
+    def sample(self, mask=None, probability=None):
         return "go to the red ball, then open a door"
 
 
 @pytest.mark.parametrize("protocol", ["dm_env_rpc", "rewarder"])
 @pytest.mark.parametrize("kind", [Mission, Missions])
-def test_a_mission_travels_as_text(protocol: str, kind: Callable[[], Any]) -> None:
+def test_a_mission_travels_as_text(protocol, kind):
     space = spaces.Dict(image=spaces.Box(0, 255, (7, 7, 3), np.uint8), mission=kind())
     mirror = Mirror(space, spaces.Discrete(7))
     with made(protocol, mirror) as env:
@@ -251,18 +247,18 @@ def test_a_mission_travels_as_text(protocol: str, kind: Callable[[], Any]) -> No
 
 
 class Brief(Mirror):
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         observation, reward, *_ = super().step(action)
         return observation, reward, len(self.actions) == 3, False, {}
 
 
 @pytest.mark.each("name", [name for name in SPACES if name != "Box of uint64"])
-def test_a_space_reaches_a_trainer_that_rlx_calls(name: str, tmp_path: Path) -> None:
+def test_a_space_reaches_a_trainer_that_rlx_calls(name, tmp_path):
     space = SPACES[name]
     mirror = Brief(space, space)
     url = f"rlx+unix://{tmp_path}/socket"
 
-    def train() -> None:
+    def train():
         with contextlib.closing(rlwire.listen(url)) as env:
             assert env.observation_space == space
             assert env.action_space == space
@@ -280,7 +276,7 @@ def test_a_space_reaches_a_trainer_that_rlx_calls(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["Dict", "Tuple", "nested"])
-def test_actions_that_openpi_cannot_carry_are_refused(name: str, tmp_path: Path) -> None:
+def test_actions_that_openpi_cannot_carry_are_refused(name, tmp_path):
     with pytest.raises(EncodeError, match=r"Dict\(|Tuple\("):
         rlwire.listen(f"openpi+unix://{tmp_path}/socket", action_space=SPACES[name])
     assert not list(tmp_path.iterdir())
@@ -293,11 +289,11 @@ class Informed(gymnasium.Env[Any, Any]):
     observation_space = spaces.Discrete(100)
     action_space = spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self.steps = 0
         return 0, dict(BEGUN)
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.steps += 1
         info = {
             "action_mask": np.array([1, self.steps], np.int8),
@@ -309,7 +305,7 @@ class Informed(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("protocol", ["dm_env_rpc", "rewarder"])
-def test_infos_travel_without_an_option_arrays_as_arrays(protocol: str) -> None:
+def test_infos_travel_without_an_option_arrays_as_arrays(protocol):
     options = {"lockstep": True} if protocol == "rewarder" else {}
     with made(protocol, Informed, **options) as env:
         for _ in range(2):
@@ -325,7 +321,7 @@ def test_infos_travel_without_an_option_arrays_as_arrays(protocol: str) -> None:
             assert terminated
 
 
-def test_other_clients_of_dm_env_rpc_are_unaffected(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_clients_of_dm_env_rpc_are_unaffected(caplog):
     class Unsaid(Informed):
         pass
 
@@ -343,7 +339,7 @@ def test_other_clients_of_dm_env_rpc_are_unaffected(caplog: pytest.LogCaptureFix
             assert equal(BEGUN, env.reset()[1])
 
 
-def test_a_step_without_an_info_has_no_observation_more() -> None:
+def test_a_step_without_an_info_has_no_observation_more():
     asked = ("observation", "reward", "discount")
     with (
         rlwire.serve(Informed, "dm-env-rpc://127.0.0.1:0") as server,
@@ -356,7 +352,7 @@ def test_a_step_without_an_info_has_no_observation_more() -> None:
         assert seen == [(*asked, *told), (*asked, *told), asked, (*asked, *told)]
 
 
-def test_infos_that_are_switched_off() -> None:
+def test_infos_that_are_switched_off():
     with made("dm_env_rpc", Informed, infos=False) as env:
         assert env.observation_space == Informed.observation_space
         assert env.reset()[1] == {}
@@ -364,15 +360,13 @@ def test_infos_that_are_switched_off() -> None:
 
 
 class Odd(Informed):
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         observation, *more, info = super().step(action)
         return observation, *more, {**info, "odd": object(), "deep": {"odd": {1, 2}, "even": 2}}
 
 
 @pytest.mark.parametrize("protocol", ["dm_env_rpc", "rewarder"])
-def test_info_that_cannot_be_sent_is_omitted_and_logged_once(
-    protocol: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_info_that_cannot_be_sent_is_omitted_and_logged_once(protocol, caplog):
     options = {"lockstep": True} if protocol == "rewarder" else {}
     with caplog.at_level("WARNING"), made(protocol, Odd, **options) as env:
         env.reset()
@@ -389,26 +383,26 @@ class Meeting(ParallelEnv[str, Any, Any]):
     metadata: dict[str, Any] = {"name": "meeting"}  # noqa: RUF012
     possible_agents = ["a", "b"]  # noqa: RUF012
 
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
+    def observation_space(self, agent):
         return spaces.MultiDiscrete([3, 5]) if agent == "a" else spaces.Text(4)
 
-    def action_space(self, agent: str) -> spaces.Space[Any]:
+    def action_space(self, agent):
         return spaces.Discrete(2, start=1)
 
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, seed=None, options=None):
         self.agents = ["a", "b"]
         return self._seen(), {name: {"who": np.array([name == "a"])} for name in self.agents}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         each = dict.fromkeys(self.agents, False)
         infos = {"a": {"did": np.array([actions["a"]])}, "b": {}}
         return self._seen(), dict.fromkeys(each, 1.0), each, each, infos
 
-    def _seen(self) -> Any:
+    def _seen(self):
         return {"a": np.array([2, 4]), "b": "abcd"}
 
 
-def test_spaces_and_infos_of_agents_that_meet() -> None:
+def test_spaces_and_infos_of_agents_that_meet():
     with rlwire.serve(Meeting, "dm-env-rpc://127.0.0.1:0") as server:
         agents = {name: rlwire.make(server.url, agent=name) for name in ("a", "b")}
         env = ParallelEnvironment(agents)
@@ -424,7 +418,7 @@ def test_spaces_and_infos_of_agents_that_meet() -> None:
             assert len(client.join_world("", {"agent": "a"}).observations) == 3
 
 
-def test_perlert_warns_that_it_carries_no_info(caplog: pytest.LogCaptureFixture) -> None:
+def test_perlert_warns_that_it_carries_no_info(caplog):
     with caplog.at_level("WARNING"), made("perlert", Informed) as env:
         for _ in range(2):
             assert not {"begun", "map", "action_mask"} & env.reset()[1].keys()
@@ -433,16 +427,14 @@ def test_perlert_warns_that_it_carries_no_info(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"observation":{},"action":{}}'])
-def test_a_name_that_describes_no_spaces(text: str) -> None:
+def test_a_name_that_describes_no_spaces(text):
     with pytest.raises(DecodeError):
         spaces_in(INFO + text, DEFAULT)
     assert spaces_in(INFO + "null", DEFAULT) is None
 
 
 @pytest.mark.parametrize("told", [b"\xc1", b"\x01", b""])
-def test_info_that_is_malformed_ends_no_step(
-    told: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_info_that_is_malformed_ends_no_step(told, monkeypatch, caplog):
     with made("dm_env_rpc", Informed) as env:
         with monkeypatch.context() as patch:
             patch.setattr(InfoCodec, "encode", lambda codec, info: told)

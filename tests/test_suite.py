@@ -1,13 +1,10 @@
 """How this suite is run: what is left out and named, on how many cores, many cases in one test."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,14 +51,14 @@ def test_long():
 
 
 @pytest.fixture
-def suite(tmp_path: Path) -> Callable[..., tuple[int, str]]:
+def suite(tmp_path):
     """Run pytest with this project's settings over CASES; gives its status and what it says."""
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_cases.py").write_text(CASES)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
 
-    def run(*arguments: str) -> tuple[int, str]:
+    def run(*arguments):
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
             cwd=tmp_path,
@@ -79,7 +76,7 @@ MARKS = re.findall(r"\w+", re.findall(r'"not \((.*)\)"', SETTINGS)[0].replace(" 
 LEFT_OUT = [f"left out: tests marked '{name}' \\(.+\\); run by -m {name}" for name in MARKS]
 
 
-def test_partial_run_uses_one_process(suite: Callable[..., tuple[int, str]]) -> None:
+def test_partial_run_uses_one_process(suite):
     """And of the cases in one test each is tried, and those that fail are named."""
     status, said = suite("tests/test_cases.py")
     assert status == 1
@@ -95,14 +92,14 @@ def test_partial_run_uses_one_process(suite: Callable[..., tuple[int, str]]) -> 
     assert "DID NOT RAISE ValueError" in said
 
 
-def test_a_lane_of_ci_has_each_of_them() -> None:
+def test_a_lane_of_ci_has_each_of_them():
     lanes = (ROOT / ".ci" / "run").read_text("utf-8")
     run = set(re.findall(r"suite -m \"?(\w+)", lanes))
     assert [name for name in MARKS if name not in run] == []
     assert {"kernels", "consumers", "long"} <= set(MARKS)
 
 
-def test_modules_that_are_older_than_their_sources_are_named(tmp_path: Path) -> None:
+def test_modules_that_are_older_than_their_sources_are_named(tmp_path):
     for at, name in enumerate(("new.pyx", "new.cp311.so", "old.cp311.so", "old.pxd", "alone.so")):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (at, at))

@@ -3,17 +3,13 @@
 A condition decides, and never a time. The patience is long, as a machine may be busy.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
 
 PATIENCE = 30.0
 
 
-def eventually(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+def eventually(condition, seconds=PATIENCE):
     """Wait until something is so, and return what it is."""
     until = time.monotonic() + seconds
     while not (found := condition()):
@@ -22,7 +18,7 @@ def eventually(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     return found
 
 
-async def eventually_async(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+async def eventually_async(condition, seconds=PATIENCE):
     """`eventually` for a task among others."""
     until = time.monotonic() + seconds
     while not (found := condition()):

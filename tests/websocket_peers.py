@@ -4,24 +4,21 @@ python websocket_peers.py serve            an echo server; prints its port
 python websocket_peers.py ask PORT [tls]   a client that checks an echo; prints what it saw
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
-from typing import Any
 
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
-MESSAGES: list[Any] = ["text", "ünï 𝄞", b"", b"x" * 126, b"y" * 70_000, "z" * 300_000]
+MESSAGES = ["text", "ünï 𝄞", b"", b"x" * 126, b"y" * 70_000, "z" * 300_000]
 
 
-async def run_server() -> None:
+async def run_server():
     """Echo, fragments included, until killed."""
 
-    async def echo(peer: Any) -> None:
+    async def echo(peer):
         async for message in peer:
             if message == "fragments":
                 await peer.send(["in ", "", "three"])
@@ -39,9 +36,9 @@ async def run_server() -> None:
         await server.serve_forever()
 
 
-async def run_client(port: int) -> None:
+async def run_client(port):
     """Echo each message, in one frame and in fragments; ping; be closed."""
-    seen: dict[str, Any] = {}
+    seen = {}
     async with connect(f"ws://127.0.0.1:{port}/", proxy=None) as peer:
         seen["extensions"] = len(peer.protocol.extensions)
         for message in MESSAGES:

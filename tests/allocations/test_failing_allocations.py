@@ -1,7 +1,5 @@
 """No memory, at each point where an encoder or decoder asks for some: `failing.py` tells how."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -25,7 +23,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory):
     """malloc and its family, to be preloaded."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
@@ -36,7 +34,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def run(library: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run(library, *arguments):
     environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONMALLOC": "malloc"}
     return subprocess.run(
         [sys.executable, *arguments], env=environment, capture_output=True, text=True
@@ -50,7 +48,7 @@ REFUSALS = pytest.param(
 
 
 @pytest.mark.parametrize("codec", [*CODECS, REFUSALS])
-def test_every_request_fails_once(library: Path, codec: str) -> None:
+def test_every_request_fails_once(library, codec):
     done = run(library, HERE / "failing.py", library, codec)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
     counts = [int(count) for count in re.findall(r" (\d+)$", done.stdout, re.MULTILINE)]
@@ -58,7 +56,7 @@ def test_every_request_fails_once(library: Path, codec: str) -> None:
     assert sum(counts) >= 5
 
 
-def test_a_leak_and_a_swallowed_failure_are_seen(library: Path) -> None:
+def test_a_leak_and_a_swallowed_failure_are_seen(library):
     program = """
 import sys
 sys.argv[1:2] = []

@@ -1,16 +1,13 @@
 """What the tests of codecs share."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 
 @pytest.fixture(scope="session")
-def protobuf() -> ModuleType:
+def protobuf():
     """`tests/reference/dm_env_rpc.py`: our values to protobuf's own messages and back."""
     path = Path(__file__).parents[1] / "reference" / "dm_env_rpc.py"
     spec = importlib.util.spec_from_file_location("dm_env_rpc_oracle", path)
@@ -22,7 +19,7 @@ def protobuf() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def perlert_oracle() -> ModuleType:
+def perlert_oracle():
     """`tests/reference/perlert.py`: PERLERT in slow Python, from the draft alone."""
     path = Path(__file__).parents[1] / "reference" / "perlert.py"
     spec = importlib.util.spec_from_file_location("perlert_oracle", path)

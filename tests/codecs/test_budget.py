@@ -4,16 +4,12 @@ Memory is counted by tracemalloc, which NumPy and Python report to; what C libra
 themselves is bounded from outside, by the process's address space.
 """
 
-from __future__ import annotations
-
 import pickle
 import random
 import struct
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
-from typing import Any
 
 import msgpack as plain
 import numpy as np
@@ -33,10 +29,8 @@ SMALL = Limits(expanded=ROOM)
 SLACK = 64 * KIB
 FACTOR = 1.1
 
-Decode = Callable[[bytes, Limits], Any]
 
-
-def made(decode: Decode, wire: bytes, limits: Limits = SMALL) -> tuple[Any, int]:
+def made(decode, wire, limits=SMALL):
     """The outcome, and the most bytes that were held for it at a time."""
     tracemalloc.start()
     try:
@@ -51,60 +45,60 @@ def made(decode: Decode, wire: bytes, limits: Limits = SMALL) -> tuple[Any, int]
         tracemalloc.stop()
 
 
-def within(wire: bytes, limits: Limits = SMALL) -> float:
+def within(wire, limits=SMALL):
     return FACTOR * (len(wire) + limits.expanded) + SLACK
 
 
 # --- decoders, and messages of a few bytes that ask for many
 
 
-def decode_rlx(wire: bytes, limits: Limits, **options: Any) -> Any:
+def decode_rlx(wire, limits, **options):
     return rlx.decode(wire, limits=limits, **options)
 
 
-def decode_msgpack(wire: bytes, limits: Limits, **options: Any) -> Any:
+def decode_msgpack(wire, limits, **options):
     return msgpack.decode(wire, limits=limits, **options)
 
 
-def decode_stream(wire: bytes, limits: Limits) -> Any:
+def decode_stream(wire, limits):
     unpacker = msgpack.Unpacker(limits=limits)
     unpacker.feed(wire)
     return next(unpacker, None)
 
 
-def decode_action(wire: bytes, limits: Limits) -> Any:
+def decode_action(wire, limits):
     return rewarder.decode(wire, limits=limits)
 
 
-def decode_request(wire: bytes, limits: Limits, **options: Any) -> Any:
+def decode_request(wire, limits, **options):
     return dm_env_rpc.decode_request(wire, limits=limits, **options)
 
 
-def decode_response(wire: bytes, limits: Limits) -> Any:
+def decode_response(wire, limits):
     return dm_env_rpc.decode_response(wire, limits=limits)
 
 
-def decode_property(wire: bytes, limits: Limits) -> Any:
+def decode_property(wire, limits):
     message = dm_env_rpc.AnyMessage(dm_env_rpc.PROPERTY_RESPONSE_URL, wire)
     return dm_env_rpc.decode_property_response(message, limits=limits)
 
 
-def decode_step(wire: bytes, limits: Limits, **options: Any) -> Any:
+def decode_step(wire, limits, **options):
     float_spec = dm_env_rpc.make_spec("x", (-1,), np.float32, 0.0, 1.0)
     text_spec = dm_env_rpc.make_spec("t", (-1,), str)
     manager = dm_env_rpc.SpecManager({1: float_spec, 2: text_spec}, limits=limits)
     return dm_env_rpc.decode_step_request(manager, wire, **options)
 
 
-def decode_mapping(wire: bytes, limits: Limits) -> Any:
+def decode_mapping(wire, limits):
     return perlert.text_to_mapping(wire, limits=limits)
 
 
-def decode_numbers(wire: bytes, limits: Limits) -> Any:
+def decode_numbers(wire, limits):
     return perlert.text_to_array(wire, limits=limits)
 
 
-def decode_frame(wire: bytes, limits: Limits) -> Any:
+def decode_frame(wire, limits):
     decoder = FrameDecoder(False, "any", limits)
     frame = FrameEncoder(False).frame(TEXT, wire)
     whole = decoder.message(frame, len(frame))
@@ -115,27 +109,27 @@ def decode_frame(wire: bytes, limits: Limits) -> Any:
     return decoder.text(payload)
 
 
-def rlx_text(data: bytes) -> bytes:
+def rlx_text(data):
     return struct.pack("<I", len(data)) + data
 
 
-def rlx_of(values: list[bytes]) -> bytes:
+def rlx_of(values):
     return struct.pack("<I", 1) + b"".join(
         rlx_text(b"%d" % number) + value for number, value in enumerate(values)
     )
 
 
-def rlx_image(mode: str, width: int, height: int) -> bytes:
+def rlx_image(mode, width, height):
     return rlx.encode({"": Image.new(mode, (width, height))})[8:]
 
 
-def broadcast(value: Any, *dims: int) -> bytes:
+def broadcast(value, *dims):
     """A tensor of which one element stands for all."""
     shape = b"".join(dm_env_rpc_varint(size) for size in dims)
     return dm_env_rpc.encode_tensor(value) + b"\x7a" + dm_env_rpc_varint(len(shape)) + shape
 
 
-def dm_env_rpc_varint(number: int) -> bytes:
+def dm_env_rpc_varint(number):
     out = b""
     while number > 127:
         out += bytes([number & 127 | 128])
@@ -143,23 +137,23 @@ def dm_env_rpc_varint(number: int) -> bytes:
     return out + bytes([number])
 
 
-def field(number: int, data: bytes) -> bytes:
+def field(number, data):
     return dm_env_rpc_varint(number << 3 | 2) + dm_env_rpc_varint(len(data)) + data
 
 
-def world(tensors: list[bytes]) -> bytes:
+def world(tensors):
     """A create_world with these settings."""
     entries = (field(1, b"%d" % n) + field(2, tensor) for n, tensor in enumerate(tensors))
     return field(1, b"".join(field(1, entry) for entry in entries))
 
 
-def step(tensors: list[tuple[int, bytes]]) -> bytes:
+def step(tensors):
     """A step with these actions by UID."""
     entries = (b"\x08" + dm_env_rpc_varint(uid) + field(2, tensor) for uid, tensor in tensors)
     return field(3, b"".join(field(1, entry) for entry in entries))
 
 
-def generic(dtype: str, value: Any = "x") -> Any:
+def generic(dtype, value="x"):
     return {b"__npgeneric__": True, b"data": value, b"dtype": dtype}
 
 
@@ -168,7 +162,7 @@ WIDE = ("a" * 20_000 + EMOJI).encode()
 PART = 200 * KIB  # one is within what may be made, two are not
 
 # Each asks for more than a message may make, though nothing in it does so by itself.
-HOSTILE: dict[str, tuple[Decode, bytes]] = {
+HOSTILE = {
     "rlx bits": (decode_rlx, rlx_of([rlx_image("1", 256, 800)] * 2)),
     "rlx floats": (
         lambda wire, limits: decode_rlx(wire, limits, images="float32"),
@@ -258,7 +252,7 @@ HOSTILE: dict[str, tuple[Decode, bytes]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_all_of_a_message_counts(name: str) -> None:
+def test_all_of_a_message_counts(name):
     decode, wire = HOSTILE[name]
     found, peak = made(decode, wire)
     assert isinstance(found, LimitExceeded)
@@ -271,8 +265,8 @@ def test_all_of_a_message_counts(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["U", "S"])
 @pytest.mark.parametrize("size", [2, 1000, 500_000_000])
-def test_a_scalar_is_as_long_as_its_dtype_says(kind: str, size: int) -> None:
-    value: Any = "x" if kind == "U" else b"x"
+def test_a_scalar_is_as_long_as_its_dtype_says(kind, size):
+    value = "x" if kind == "U" else b"x"
     wire = plain.packb(generic(f"<{kind}{size}", value))
     found, peak = made(lambda wire, _: msgpack.decode(wire), wire)
     assert isinstance(found, DecodeError)
@@ -284,7 +278,7 @@ def test_a_scalar_is_as_long_as_its_dtype_says(kind: str, size: int) -> None:
     assert right.dtype == np.dtype(f"{kind}3")
 
 
-def test_an_item_counts_256_bytes_in_each_codec() -> None:
+def test_an_item_counts_256_bytes_in_each_codec():
     """The number that `Limits` states."""
     for decode, wire in [
         (decode_rlx, rlx.encode({"a": [1, 2, {"b": 3}]})),
@@ -296,7 +290,7 @@ def test_an_item_counts_256_bytes_in_each_codec() -> None:
             decode(wire, Limits(expanded=5 * 256 - 1))
 
 
-def test_errors_name_the_limit_the_place_and_the_path() -> None:
+def test_errors_name_the_limit_the_place_and_the_path():
     for decode, wire, path in [
         (decode_rlx, rlx.encode({"a": {"b": Image.new("1", (8, 1000))}}), "$.a.b"),
         (decode_msgpack, plain.packb({"a": {"b": "x" * 1000 + EMOJI}}), "$.a.b"),
@@ -312,7 +306,7 @@ def test_errors_name_the_limit_the_place_and_the_path() -> None:
 # --- whatever comes
 
 
-def mutated(rng: random.Random, wire: bytes) -> bytes:
+def mutated(rng, wire):
     """Bytes changed, removed, or put in from elsewhere, mostly near the beginning."""
     data = bytearray(wire)
     for _ in range(rng.randint(1, 4)):
@@ -331,7 +325,7 @@ def mutated(rng: random.Random, wire: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_mutated_messages_stay_within_the_memory_budget(name: str) -> None:
+def test_mutated_messages_stay_within_the_memory_budget(name):
     decode, wire = HOSTILE[name]
     rng = random.Random(name)
     for _ in range(20):
@@ -364,7 +358,7 @@ for how, wire in asked:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the process's size")
-def test_the_whole_process_stays_small() -> None:
+def test_the_whole_process_stays_small():
     """Messages that took gigabytes: 600 MiB are enough to refuse them."""
     asked = [
         ("scalar", plain.packb(generic("<U500000000"))),

@@ -1,9 +1,5 @@
 """Numbers of another dtype: what stays what it is, and what does not."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -15,7 +11,7 @@ FLOATS = [np.dtype(kind) for kind in "efd"]
 BOOL = np.dtype(bool)
 
 
-def tried(value: Any, dtype: np.dtype[Any]) -> Any:
+def tried(value, dtype):
     try:
         return cast(value, dtype, "it")
     except EncodeError:
@@ -23,7 +19,7 @@ def tried(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 @pytest.mark.parametrize("source", INTEGERS, ids=str)
-def test_integers(source: np.dtype[Any]) -> None:
+def test_integers(source):
     """As Python's integers, which have no end, compare."""
     info = np.iinfo(source)
     near = {sign * 2**bits + by for bits in range(65) for sign in (1, -1) for by in (-1, 0, 1)}
@@ -42,14 +38,14 @@ def test_integers(source: np.dtype[Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS, BOOL], ids=str)
-def test_booleans(dtype: np.dtype[Any]) -> None:
+def test_booleans(dtype):
     for value in (True, np.True_, [False, True]):
         found = cast(value, dtype, "it")
         assert found.dtype == dtype
         assert found.tolist() == np.asarray(value).tolist()
 
 
-def test_floats() -> None:
+def test_floats():
     for dtype in FLOATS:
         assert cast([0.1, np.nan, -np.inf], dtype, "it").dtype == dtype
     with pytest.warns(RuntimeWarning, match="overflow"):  # NumPy's own: no matter of kinds
@@ -63,23 +59,23 @@ def test_floats() -> None:
 @pytest.mark.parametrize(
     "value", ["1", b"1", 1j, None, {}, 2**64, -(2**63) - 1, np.datetime64(1, "s")], ids=repr
 )
-def test_values_that_are_not_numbers_are_rejected(value: object) -> None:
+def test_values_that_are_not_numbers_are_rejected(value):
     for dtype in (*INTEGERS, *FLOATS, BOOL):
         with pytest.raises(EncodeError, match=r"^it must "):
             cast(value, dtype, "it")
 
 
-def test_ragged_lists_are_rejected() -> None:
+def test_ragged_lists_are_rejected():
     with pytest.raises(EncodeError, match=r"^it is .* array: "):
         cast([[1], [1, 2]], BOOL, "it")
 
 
-def test_empty_arrays_cast_to_any_dtype() -> None:
+def test_empty_arrays_cast_to_any_dtype():
     for dtype in (*INTEGERS, *FLOATS, BOOL):
         for value in ([], np.empty((0, 2), np.float32)):
             assert cast(value, dtype, "it").dtype == dtype
 
 
-def test_array_of_the_right_dtype_is_not_copied() -> None:
+def test_array_of_the_right_dtype_is_not_copied():
     array = np.arange(3)
     assert cast(array, array.dtype, "it") is array

@@ -4,8 +4,6 @@ The inputs are in `growth/`. Counts are the same from run to run, whatever else 
 times are not.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -27,14 +25,14 @@ SLACK = 100_000
 pytestmark = pytest.mark.growth
 
 
-def names() -> list[str]:
+def names():
     done = subprocess.run(
         [sys.executable, RUN, "--list"], capture_output=True, text=True, check=True
     )
     return done.stdout.split()
 
 
-def counted(chosen: list[str], folder: Path) -> list[int]:
+def counted(chosen, folder):
     """Return the instructions of each case: of 4n for a start, then of n, 2n and 4n."""
     subprocess.run(
         [
@@ -63,7 +61,7 @@ def counted(chosen: list[str], folder: Path) -> list[int]:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_growth(part: int, tmp_path: Path) -> None:
+def test_growth(part, tmp_path):
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind counts the instructions, and is not installed")
     chosen = [*[name for name in names() if name != "control"][part::PARTS], "control"]

@@ -1,7 +1,5 @@
 """gRPC's words in header fields."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -22,20 +20,20 @@ from rlwire.errors import DecodeError, EncodeError
         ("\x7f", "%7F"),
     ],
 )
-def test_messages(text: str, encoded: str) -> None:
+def test_messages(text, encoded):
     assert grpc.encode_message(text) == encoded
     assert grpc.decode_message(encoded) == text
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",))))
-def test_any_message_round_trips(text: str) -> None:
+def test_any_message_round_trips(text):
     encoded = grpc.encode_message(text)
     assert encoded.isascii()
     assert encoded.isprintable()
     assert grpc.decode_message(encoded) == text
 
 
-def test_messages_that_are_wrong_are_kept() -> None:
+def test_messages_that_are_wrong_are_kept():
     """PROTOCOL-HTTP2.md: a wrong encoding MUST NOT lose the message."""
     assert grpc.decode_message("50% of %zz %4") == "50% of %zz %4"
     assert grpc.decode_message("%C3") == "\ufffd"
@@ -58,32 +56,32 @@ def test_messages_that_are_wrong_are_kept() -> None:
         (1e300, "99999999H"),
     ],
 )
-def test_timeouts(seconds: float, text: str) -> None:
+def test_timeouts(seconds, text):
     assert grpc.encode_timeout(seconds) == text
     if seconds < 1e12:
         assert grpc.decode_timeout(text) == pytest.approx(seconds, rel=1e-6, abs=1e-9)
 
 
 @given(st.floats(0, 1e10))
-def test_no_timeout_gets_shorter(seconds: float) -> None:
+def test_no_timeout_gets_shorter(seconds):
     text = grpc.encode_timeout(seconds)
     assert len(text) <= 9
     assert grpc.decode_timeout(text) >= seconds * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("text", ["", "S", "1", "-1S", "123456789S", "1s", "1.5S", "1 S", "१S"])
-def test_timeouts_that_cannot_be(text: str) -> None:
+def test_timeouts_that_cannot_be(text):
     with pytest.raises(DecodeError):
         grpc.decode_timeout(text)
 
 
 @pytest.mark.parametrize("seconds", [-1, math.inf, math.nan])
-def test_timeouts_that_cannot_be_sent(seconds: float) -> None:
+def test_timeouts_that_cannot_be_sent(seconds):
     with pytest.raises(EncodeError):
         grpc.encode_timeout(seconds)
 
 
-def test_statuses() -> None:
+def test_statuses():
     assert [grpc.status_code(name) for name in grpc.Code.__members__] == list(range(17))
     assert grpc.decode_status("5") == "NOT_FOUND"
     assert grpc.decode_status("99") == "UNKNOWN"
@@ -94,7 +92,7 @@ def test_statuses() -> None:
         grpc.status_code("FINE")
 
 
-def test_http_and_reset_codes_map_to_grpc_statuses() -> None:
+def test_http_and_reset_codes_map_to_grpc_statuses():
     assert [grpc.status_of_http(code) for code in (400, 401, 404, 503, 418)] == [
         *("INTERNAL", "UNAUTHENTICATED", "UNIMPLEMENTED", "UNAVAILABLE", "UNKNOWN")
     ]
@@ -103,7 +101,7 @@ def test_http_and_reset_codes_map_to_grpc_statuses() -> None:
     assert [grpc.status_of_reset(code) for code in range(14)] == names
 
 
-def test_metadata() -> None:
+def test_metadata():
     metadata = (("a", "text"), ("b-bin", b"\0\xff\x01"), ("a", ""), ("_.-0", "~"))
     fields = grpc.encode_metadata(metadata)
     assert fields == [("a", "text"), ("b-bin", "AP8B"), ("a", ""), ("_.-0", "~")]
@@ -111,7 +109,7 @@ def test_metadata() -> None:
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_come_back_padded_or_not(value: bytes) -> None:
+def test_any_bytes_come_back_padded_or_not(value):
     [(name, text)] = grpc.encode_metadata([("x-bin", value)])
     assert not text.endswith("=")
     for padded in (text, text + "=" * (-len(text) % 4)):
@@ -134,12 +132,12 @@ def test_any_bytes_come_back_padded_or_not(value: bytes) -> None:
         ("a-bin", "text"),
     ],
 )
-def test_metadata_that_cannot_be_sent(name: str, value: str | bytes) -> None:
+def test_metadata_that_cannot_be_sent(name, value):
     with pytest.raises(EncodeError):
         grpc.encode_metadata([(name, value)])
 
 
 @pytest.mark.parametrize("text", ["a", "!!!!", "abcd=efg"])
-def test_metadata_that_is_no_base64(text: str) -> None:
+def test_metadata_that_is_no_base64(text):
     with pytest.raises(DecodeError, match="x-bin"):
         grpc.decode_metadata([("x-bin", text)])

@@ -2,7 +2,6 @@
 
 import json
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8",
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1,), (7,), (0,), (2, 0), (0, 2), (2, 3, 4), (1,) * 31])
-def test_round_trips(dtype: str, shape: tuple[int, ...]) -> None:
+def test_round_trips(dtype, shape):
     bits = np.random.default_rng(1).integers(0, 2**63, shape)
     array = (bits % 2).astype(dtype) if dtype in "?f2f4f8>f8" else bits.astype(dtype)
     if array.dtype.kind == "f":
@@ -33,7 +32,7 @@ def test_round_trips(dtype: str, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "value", [np.array(1), np.array([np.nan]), np.array(["a"]), np.zeros(2, "c8")]
 )
-def test_values_without_json_form_have_no_text(value: Any) -> None:
+def test_values_without_json_form_have_no_text(value):
     assert _json_arrays.text_of(value) is None
 
 
@@ -50,7 +49,7 @@ def test_values_without_json_form_have_no_text(value: Any) -> None:
         ),
     ],
 )
-def test_the_same_array_as_numpy(text: str) -> None:
+def test_the_same_array_as_numpy(text):
     found, expected = _json_arrays.array_of(text.encode()), np.array(json.loads(text))
     assert found is not None
     assert found.dtype == expected.dtype
@@ -66,24 +65,24 @@ def test_the_same_array_as_numpy(text: str) -> None:
         *("[", "[1", "[1,", "[-", "[1.", "[[1]", "[01]", "[1]]", ""),
     ],
 )
-def test_irregular_json_is_left_to_the_json_module(text: str) -> None:
+def test_irregular_json_is_left_to_the_json_module(text):
     assert _json_arrays.array_of(text.encode()) is None
 
 
-def test_measures_equal_those_of_the_json_module() -> None:
+def test_measures_equal_those_of_the_json_module():
     draw = random.Random(1)
 
-    def value(depth: int) -> Any:
+    def value(depth):
         if depth and draw.random() < 0.7:
             items = [value(depth - 1) for _ in range(draw.randrange(4))]
             return items if draw.random() < 0.5 else dict(zip("abc", items, strict=False))
         return draw.choice([1, -2.5, True, "", 'a[{"\\', "é\n", "none"])
 
-    def depth_of(value: Any) -> int:
+    def depth_of(value):
         inside = value.values() if isinstance(value, dict) else value
         return 1 + max(map(depth_of, inside), default=0) if isinstance(value, (list, dict)) else 0
 
-    def items_of(value: Any) -> int:
+    def items_of(value):
         inside = value.values() if isinstance(value, dict) else value
         if not isinstance(value, (list, dict)):
             return 0

@@ -1,13 +1,10 @@
 """The rewarder's messages: the document's own examples, both ways; bad input; kept fields."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +23,6 @@ from rlwire.codecs.rewarder import (
     ReplyControlPing,
     ReplyEnvReset,
     ReplyError,
-    RewarderMessage,
     UnknownMessage,
     decode,
     encode,
@@ -37,13 +33,13 @@ from rlwire.limits import Limits
 SENT = 1479493678.1937322617
 ENV = "internet.SlitherIO-v0"
 GAME = "flashgames.DuskDrive-v0"
-IN_EPISODE: dict[str, Any] = {"sent_at": SENT, "message_id": 15, "episode_id": "1.2"}
+IN_EPISODE = {"sent_at": SENT, "message_id": 15, "episode_id": "1.2"}
 HEADERS = {**IN_EPISODE, "parent_message_id": "26", "parent_runtime": 0.0001}
 AXES = [["JoystickAxisXEvent", 0.1], ["JoystickAxisZEvent", 0.1]]
 NUMBERS_SEEN = [0.12, 0.51, 2.0, 12.0]
 
 # The document's examples, read as the JSON that the program speaks; here with all headers.
-BODIES: list[tuple[dict[str, Any], RewarderMessage]] = [
+BODIES = [
     ({"env_id": ENV, "env_state": "running", "fps": 60}, EnvDescribe(ENV, "running", 60)),
     ({"env_id": ENV, "env_state": "running"}, EnvDescribe(ENV, "running")),
     ({"reward": -3, "done": False, "info": {}}, EnvReward(-3, False, {})),
@@ -59,25 +55,23 @@ BODIES: list[tuple[dict[str, Any], RewarderMessage]] = [
     ({}, ControlPing()),
     ({"a": [1, {"b": None}]}, UnknownMessage("v1.new", {"a": [1, {"b": None}]})),
 ]
-EXAMPLES: list[tuple[str, dict[str, Any], dict[str, Any], RewarderMessage]] = [
+EXAMPLES = [
     (message.method, HEADERS, body, message.with_headers(**HEADERS)) for body, message in BODIES
 ]
 BY_METHOD = pytest.mark.parametrize(("method", "headers", "body", "message"), EXAMPLES)
 
 
-def written(method: str, body: Any) -> Any:
+def written(method, body):
     """What is written of an example: a reset says of seed and fps that there are none."""
     return {"seed": None, "fps": None, **body} if method == "v0.env.reset" else body
 
 
-def wire(method: str, headers: dict[str, Any], body: dict[str, Any], **extra: Any) -> bytes:
+def wire(method, headers, body, **extra):
     return json.dumps({"method": method, "headers": headers, "body": body, **extra}).encode()
 
 
 @BY_METHOD
-def test_examples(
-    method: str, headers: dict[str, Any], body: Any, message: RewarderMessage
-) -> None:
+def test_examples(method, headers, body, message):
     text = wire(method, headers, body)
     assert repr(decode(text)) == repr(message)  # arrays have no one truth value
     for order in ({"body": body, "headers": headers, "method": method}, json.loads(text)):
@@ -89,10 +83,8 @@ def test_examples(
 
 
 @BY_METHOD
-def test_unknown_members_are_kept(
-    method: str, headers: dict[str, Any], body: Any, message: RewarderMessage
-) -> None:
-    more: dict[str, Any] = {"extra_headers": {"x": [1]}, "extra": {"w": "more"}}
+def test_unknown_members_are_kept(method, headers, body, message):
+    more = {"extra_headers": {"x": [1]}, "extra": {"w": "more"}}
     if isinstance(message, UnknownMessage):
         more["body"] = {**body, "sent_at": {"z": None}}
     else:
@@ -105,9 +97,7 @@ def test_unknown_members_are_kept(
 
 
 @BY_METHOD
-def test_every_prefix_is_refused(
-    method: str, headers: dict[str, Any], body: Any, message: RewarderMessage
-) -> None:
+def test_every_prefix_is_refused(method, headers, body, message):
     for text in (wire(method, headers, body), wire(method, headers, body)[::-1]):
         for size in range(len(text)):
             with pytest.raises(DecodeError) as caught:
@@ -115,7 +105,7 @@ def test_every_prefix_is_refused(
             assert caught.value.offset <= size
 
 
-def test_ids_are_numbers_or_strings() -> None:
+def test_ids_are_numbers_or_strings():
     for given_id in (0, 15, 2**63, "15", "a/b"):
         text = wire(
             "v0.reply.control.ping", {"message_id": given_id, "parent_message_id": given_id}, {}
@@ -125,7 +115,7 @@ def test_ids_are_numbers_or_strings() -> None:
         assert json.loads(encode(message)) == json.loads(text)
 
 
-def test_null_is_a_missing_header() -> None:
+def test_null_is_a_missing_header():
     names = ("sent_at", "message_id", "episode_id", "parent_message_id", "parent_runtime")
     message = decode(wire("v0.control.ping", dict.fromkeys(names), {}))
     assert message == ControlPing()
@@ -136,7 +126,7 @@ def test_null_is_a_missing_header() -> None:
     assert reset == EnvReset(None)
 
 
-def test_stamps() -> None:
+def test_stamps():
     message = EnvReward(1.5, True, {"a": 1}, sent_at=1, message_id=2, episode_id="1.0")
     stamped = json.loads(encode(message, sent_at=7.25, message_id=9))
     assert stamped["headers"] == {"sent_at": 7.25, "message_id": 9, "episode_id": "1.0"}
@@ -156,7 +146,7 @@ def test_stamps() -> None:
         ([2**63], "u8"),
     ],
 )
-def test_numbers_become_arrays(observation: Any, dtype: str) -> None:
+def test_numbers_become_arrays(observation, dtype):
     for more in ({}, {"more": 1}):
         message = decode(wire("v0.env.observation", {}, {"observation": observation, **more}))
         assert isinstance(message, EnvObservation)
@@ -171,7 +161,7 @@ def test_numbers_become_arrays(observation: Any, dtype: str) -> None:
     "observation",
     [None, 5, "x", {"a": [1]}, [True], [1, None], [[1], [2, 3]], [1, "]"], ["]"], [[], 1], 2**70],
 )
-def test_other_observations_stay(observation: Any) -> None:
+def test_other_observations_stay(observation):
     for more in ({}, {"more": 1}):
         message = decode(wire("v0.env.observation", {}, {"observation": observation, **more}))
         assert isinstance(message, EnvObservation)
@@ -182,7 +172,7 @@ def test_other_observations_stay(observation: Any) -> None:
 @pytest.mark.parametrize(
     ("reward", "text"), [(np.float64(0.1), b"0.1"), (np.int16(-3), b"-3"), (np.array(2.5), b"2.5")]
 )
-def test_rewards_of_numpy(reward: Any, text: bytes) -> None:
+def test_rewards_of_numpy(reward, text):
     assert b'"reward":' + text + b',"done":true' in encode(EnvReward(reward, True))
 
 
@@ -229,7 +219,7 @@ def test_rewards_of_numpy(reward: Any, text: bytes) -> None:
         (b'{"method":"v0.control.\xff"}', 22),
     ],
 )  # fmt: skip
-def test_bad_messages(text: bytes, where: int | str) -> None:
+def test_bad_messages(text, where):
     """Errors have the offset, or the path and, if it was read, the method."""
     with pytest.raises(DecodeError) as caught:
         decode(text)
@@ -250,7 +240,7 @@ def test_bad_messages(text: bytes, where: int | str) -> None:
         ({}, Limits(message=50), "message"),
     ],
 )
-def test_limits(body: dict[str, Any], limits: Limits, name: str) -> None:
+def test_limits(body, limits, name):
     body = {"observation": 1, **body}
     for order in (("method", "body"), ("body", "method")):
         parts = {"method": "v0.env.observation", "body": body}
@@ -261,7 +251,7 @@ def test_limits(body: dict[str, Any], limits: Limits, name: str) -> None:
         assert caught.value.limit == name
 
 
-def test_deep_json() -> None:
+def test_deep_json():
     for text in (
         b'{"method":"v0.env.reward","body":{"info":' + b'{"a":' * 100_000,
         b'{"body":' + b"[" * 100_000,
@@ -289,9 +279,7 @@ def test_deep_json() -> None:
         (UnknownMessage("x", {"a": object()}), "$.body.a"),
     ],
 )
-def test_unencodable_values_are_rejected_with_their_path(
-    message: RewarderMessage, path: str
-) -> None:
+def test_unencodable_values_are_rejected_with_their_path(message, path):
     with pytest.raises(EncodeError) as caught:
         encode(message)
     assert caught.value.path == path
@@ -323,7 +311,7 @@ def test_unencodable_values_are_rejected_with_their_path(
         ),
     ],
 )
-def test_numbers_that_json_has_not_are_restored(message: RewarderMessage, body: str) -> None:
+def test_numbers_that_json_has_not_are_restored(message, body):
     data = encode(message)
     assert data.partition(b'"body":')[2] == b"{%b}}" % body.encode()
     again = decode(data)
@@ -335,10 +323,10 @@ def test_numbers_that_json_has_not_are_restored(message: RewarderMessage, body: 
     )
 
 
-def test_limits_bound_encoded_messages() -> None:
+def test_limits_bound_encoded_messages():
     with pytest.raises(LimitExceeded, match="message=100"):
         encode(EnvText("x" * 100), limits=Limits(message=100))
-    deep: Any = 1
+    deep = 1
     for _ in range(62):
         deep = [deep]
     assert decode(encode(EnvObservation({"a": deep[0]}))).observation == {"a": deep[0]}
@@ -347,7 +335,7 @@ def test_limits_bound_encoded_messages() -> None:
 
 
 @pytest.mark.parametrize("action", [["KeyEvent"], [(1, 2)], [()], 5])
-def test_actions_are_events(action: Any) -> None:
+def test_actions_are_events(action):
     with pytest.raises(TypeError):
         AgentAction(action)
 
@@ -393,7 +381,7 @@ MESSAGES = st.one_of(
 
 
 @given(MESSAGES, ANY_HEADERS)
-def test_any_message_round_trips(made: Any, headers: dict[str, Any]) -> None:
+def test_any_message_round_trips(made, headers):
     kind, values = made
     message = kind(*values, **headers)
     text = encode(message)
@@ -405,7 +393,7 @@ def test_any_message_round_trips(made: Any, headers: dict[str, Any]) -> None:
 
 
 @given(st.data())
-def test_any_bytes_have_an_answer(data: st.DataObject) -> None:
+def test_any_bytes_have_an_answer(data):
     method, headers, body, _ = data.draw(st.sampled_from(EXAMPLES))
     text = bytearray(wire(method, headers, body))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -435,7 +423,7 @@ def test_any_bytes_have_an_answer(data: st.DataObject) -> None:
         ("from rlwire.rlx import RLXPageServer; RLXPageServer('rlx://localhost:7001')", "relaax"),
     ],
 )
-def test_without_msgspec_the_error_names_the_extra(use: str, extra: str) -> None:
+def test_without_msgspec_the_error_names_the_extra(use, extra):
     # Compiled modules take None in sys.modules for the module.
     gone = (
         "import sys, rlwire\n"

@@ -1,9 +1,5 @@
 """Arrays in an info: marked, and restored whatever a peer's marks are."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,7 +8,7 @@ from rlwire.codecs.rewarder.infos import ARRAYS, mark_arrays, restore_arrays
 from rlwire.errors import EncodeError
 
 
-def test_arrays_come_back_as_arrays() -> None:
+def test_arrays_come_back_as_arrays():
     info = {
         "mask": np.array([1, 0, 1], np.int8),
         "deep": {"flags": np.array([[True], [False]]), "lives": 3, "none": np.zeros((2, 0))},
@@ -33,8 +29,8 @@ def test_arrays_come_back_as_arrays() -> None:
     assert (got["list"], got["text"]) == ([1, 2], "x")
 
 
-def test_an_info_without_arrays_is_the_same_object() -> None:
-    info: dict[str, Any] = {"lives": 3, "deep": {"x": [1]}}
+def test_an_info_without_arrays_is_the_same_object():
+    info = {"lives": 3, "deep": {"x": [1]}}
     assert mark_arrays(info) is info
     assert restore_arrays(info) is info
 
@@ -49,16 +45,16 @@ def test_an_info_without_arrays_is_the_same_object() -> None:
     ],
     ids=str,
 )
-def test_marks_that_do_not_fit_change_nothing(marks: Any) -> None:
+def test_marks_that_do_not_fit_change_nothing(marks):
     assert restore_arrays({"x": [1, 2], ARRAYS: marks}) == {"x": [1, 2]}
 
 
 @pytest.mark.parametrize("value", ["a", None, {"x": 1}, [[1], [2, 3]], [1e400], ["x", "y"], [300]])
-def test_values_that_are_no_array_stay(value: Any) -> None:
+def test_values_that_are_no_array_stay(value):
     assert restore_arrays({"x": value, ARRAYS: {"x": ["int8", 1]}}) == {"x": value}
 
 
 @pytest.mark.parametrize("value", [{1, 2}, b"x", object(), {1: 2}, [{"a": {3}}]])
-def test_values_that_do_not_round_trip_are_rejected(value: Any) -> None:
+def test_values_that_do_not_round_trip_are_rejected(value):
     with pytest.raises(EncodeError):
         mark_arrays({"x": value})

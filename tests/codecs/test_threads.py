@@ -1,10 +1,6 @@
 """Configured encoders and decoders keep no state of a message, so threads share them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +24,11 @@ NAMED = [{"reward": np.float64(n), "pixels": np.full(900 + n, n, np.uint8)} for 
 PARTS = rlx.RLXEncoder()
 
 
-def encode_parts(value: Any) -> bytes:
+def encode_parts(value):
     return b"".join(PARTS.encode_parts(value))
 
 
-CODECS: dict[str, tuple[list[Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
+CODECS = {
     "rlx": (MESSAGES, rlx.RLXEncoder(framed=True).encode, rlx.RLXDecoder(framed=True).decode),
     "rlx parts": (MESSAGES, encode_parts, rlx.RLXDecoder(copy=None).decode),
     "msgpack": (MESSAGES, msgpack.Encoder().encode, msgpack.Decoder().decode),
@@ -40,17 +36,17 @@ CODECS: dict[str, tuple[list[Any], Callable[[Any], Any], Callable[[Any], Any]]] 
     "steps": (
         NAMED,
         lambda values: dm_env_rpc.encode_step_request(MANAGER, values),
-        lambda wire: dm_env_rpc.decode_step_request(MANAGER, wire)[0],  # type: ignore[index]
+        lambda wire: dm_env_rpc.decode_step_request(MANAGER, wire)[0],
     ),
 }
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_threads_share_a_codec(name: str, same: Callable[[Any, Any], bool]) -> None:
+def test_threads_share_a_codec(name, same):
     values, encode, decode = CODECS[name]
     expected = [encode(value) for value in values]
 
-    def work(n: int) -> bool:
+    def work(n):
         return all(
             encode(values[n]) == expected[n] and same(decode(expected[n]), values[n])
             for _ in range(100)

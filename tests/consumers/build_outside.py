@@ -1,7 +1,5 @@
 """Builds outside.pyx against the installed rlwire: python build_outside.py build_ext --inplace."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy

@@ -4,8 +4,6 @@ Each is built in an empty folder, from a copy, with nothing but what `rlwire.get
 packages on sys.path give.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -13,9 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +29,7 @@ STEPS = 1000
 pytestmark = [pytest.mark.consumers, pytest.mark.timeout(300)]
 
 
-def find_compiler(variable: str, names: Sequence[str]) -> list[str]:
+def find_compiler(variable, names):
     if command := shlex.split(os.environ.get(variable, "")):
         return command
     for name in names:
@@ -42,8 +38,8 @@ def find_compiler(variable: str, names: Sequence[str]) -> list[str]:
     pytest.skip(f"no compiler: {variable} is not set, and none of {', '.join(names)} is on PATH")
 
 
-def run(command: Sequence[str | Path], **options: Any) -> str:
-    result: subprocess.CompletedProcess[str] = subprocess.run(
+def run(command, **options):
+    result = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, timeout=200, **options
     )
     assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
@@ -51,7 +47,7 @@ def run(command: Sequence[str | Path], **options: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cartpole(tmp_path_factory):
     cc = find_compiler("CC", ["cc", "gcc", "clang"])
     folder = tmp_path_factory.mktemp("cartpole")
     shutil.copy(HERE / "cartpole.c", folder)
@@ -63,7 +59,7 @@ def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def codec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def codec(tmp_path_factory):
     cxx = find_compiler("CXX", ["c++", "g++", "clang++"])
     folder = tmp_path_factory.mktemp("codec")
     shutil.copy(HERE / "codec.cpp", folder)
@@ -75,7 +71,7 @@ def codec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tensor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tensor(tmp_path_factory):
     cc = find_compiler("CC", ["cc", "gcc", "clang"])
     folder = tmp_path_factory.mktemp("tensor")
     shutil.copy(HERE / "tensor.c", folder)
@@ -84,7 +80,7 @@ def tensor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def perlert_step(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def perlert_step(tmp_path_factory):
     cc = find_compiler("CC", ["cc", "gcc", "clang"])
     cxx = find_compiler("CXX", ["c++", "g++", "clang++"])
     folder = tmp_path_factory.mktemp("perlert")
@@ -97,7 +93,7 @@ def perlert_step(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def outside(tmp_path_factory):
     """The folder of the built module `outside`."""
     find_compiler("CC", ["cc", "gcc", "clang"])
     folder = tmp_path_factory.mktemp("outside")
@@ -115,21 +111,21 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "value",
     [np.arange(-6, 6, dtype=np.int32).reshape(3, 4), np.int32(7), np.zeros((0, 2), np.int32)],
 )
-def test_c_program_doubles_a_tensor(tensor: Path, value: Any) -> None:
+def test_c_program_doubles_a_tensor(tensor, value):
     done = subprocess.run([tensor], input=encode_tensor(value), capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert [int(word) for word in done.stderr.split()] == list(np.shape(value))
     np.testing.assert_array_equal(decode_tensor(done.stdout), value * np.int32(2))
 
 
-def test_c_program_reports_the_offset_of_a_bad_tensor(tensor: Path) -> None:
+def test_c_program_reports_the_offset_of_a_bad_tensor(tensor):
     message = encode_tensor(np.arange(5, dtype=np.int32))[:-1] + b"\x04"  # a shape of 4
     done = subprocess.run([tensor], input=message, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.startswith(b"byte ")
 
 
-def test_c_program_answers_a_step(perlert_step: Path) -> None:
+def test_c_program_answers_a_step(perlert_step):
     step = perlert.RolloutStep("city", 7, 1590853116323, 4, "0.54,-1e-09,3", 1.256, False, "a:b")
     done = subprocess.run(
         [perlert_step], input=perlert.encode(step), capture_output=True, timeout=60, check=True
@@ -148,9 +144,7 @@ def test_c_program_answers_a_step(perlert_step: Path) -> None:
         (b"city:7;a=open,citizen,cpu", "byte 22, AGENT_TAG: the message ends"),
     ],
 )
-def test_c_program_classifies_datagrams(
-    perlert_step: Path, datagram: bytes, words: str | None
-) -> None:
+def test_c_program_classifies_datagrams(perlert_step, datagram, words):
     done = subprocess.run([perlert_step], input=datagram, capture_output=True, timeout=60)
     assert done.stdout == b""
     if words is None:
@@ -167,31 +161,31 @@ def test_c_program_classifies_datagrams(
 class Balancer:
     """Pushes the cart under the pole, and keeps all that it is told."""
 
-    def __init__(self) -> None:
-        self.exploit: list[bool] = []
+    def __init__(self):
+        self.exploit = []
         self.resets = 0
-        self.updates: list[tuple[float | None, np.ndarray, bool]] = []
+        self.updates = []
         self.closed = threading.Event()
 
-    def init(self, exploit: bool) -> bool:
+    def init(self, exploit):
         self.exploit.append(exploit)
         return True
 
-    def update(self, reward: float | None, state: np.ndarray, terminal: bool) -> int:
+    def update(self, reward, state, terminal):
         self.updates.append((reward, state, terminal))
         # Clumsy now and then, so that poles fall: the simulator has to begin anew.
         careless = len(self.updates) % 90 > 60
         return int(careless or state[2] + state[3] > 0)
 
-    def reset(self) -> bool:
+    def reset(self):
         self.resets += 1
         return True
 
-    def close(self) -> None:
+    def close(self):
         self.closed.set()
 
 
-def test_c_simulator_plays_a_python_agent(cartpole: Path) -> None:
+def test_c_simulator_plays_a_python_agent(cartpole):
     agent = Balancer()
     with Server(lambda parameter_server: agent, "127.0.0.1:0") as server:
         port = str(server.address).rpartition(":")[2]
@@ -230,13 +224,13 @@ def test_c_simulator_plays_a_python_agent(cartpole: Path) -> None:
 
 
 class Refuser(Balancer):
-    def update(self, reward: float | None, state: np.ndarray, terminal: bool) -> int:
+    def update(self, reward, state, terminal):
         super().update(reward, state, terminal)
         return 2
 
 
 class Failing(Balancer):
-    def update(self, reward: float | None, state: np.ndarray, terminal: bool) -> int:
+    def update(self, reward, state, terminal):
         raise ValueError("no idea")
 
 
@@ -248,9 +242,7 @@ class Failing(Balancer):
     ],
     ids=["wrong action", "error reply"],
 )
-def test_c_simulator_checks_each_reply(
-    cartpole: Path, make: type[Balancer], complaint: str
-) -> None:
+def test_c_simulator_checks_each_reply(cartpole, make, complaint):
     agent = make()
     with Server(lambda parameter_server: agent, "127.0.0.1:0") as server:
         port = str(server.address).rpartition(":")[2]
@@ -261,7 +253,7 @@ def test_c_simulator_checks_each_reply(
     assert complaint in result.stderr
 
 
-def test_cxx_file(codec: Path) -> None:
+def test_cxx_file(codec):
     assert run([codec]).splitlines() == [
         "command: update",
         "reward: 1.500000",
@@ -312,7 +304,7 @@ print(json.dumps({
 """
 
 
-def test_cython_module(outside: Path) -> None:
+def test_cython_module(outside):
     report = json.loads(run([sys.executable, "-c", OUTSIDE], cwd=outside))
     assert Path(report["file"]).parent == outside
     assert report["same"] is True
@@ -327,7 +319,7 @@ def test_cython_module(outside: Path) -> None:
         assert seen["writable"] is (index != 2)  # bytes are not
 
 
-def test_get_include_is_inside_the_package() -> None:
+def test_get_include_is_inside_the_package():
     assert (INCLUDE / "rlwire" / "rlwire.h").is_file()
     assert INCLUDE.parent.name == "rlwire"
     for declarations in ("kernels.pxd", "buffers.pxd", "codecs/rlx/encoder.pxd", "__init__.pxd"):

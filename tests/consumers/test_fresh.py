@@ -1,13 +1,9 @@
 """Each how-to's programs, in an environment that has what the page's install line installs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -24,13 +20,13 @@ from tests.test_howto_train_callers import PYTHON_CALLERS, check_that_it_learns
 from tests.training import test_train
 
 
-def bench(folder: Path) -> None:
+def bench(folder):
     howtos.run(howtos.PAGES["measure"], folder)
     words = "bench --payload my_frames:recorded --protocol rlx --seconds 0.05"
     subprocess.run(["rlwire", *words.split()], cwd=folder, check=True)
 
 
-def build(folder: Path) -> None:
+def build(folder):
     """Run the commands of simulators.md in a checkout in which nothing is built."""
     not_built = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
     for name in ("rlwire", "tests/consumers"):
@@ -49,7 +45,7 @@ def build(folder: Path) -> None:
     assert "{'command': 'reset'}" in said  # outside
 
 
-def inspect(folder: Path) -> None:
+def inspect(folder):
     """Run the commands of inspect.md on the recording that its program makes."""
     page = howtos.PAGES["inspect"]
     howtos.run(page, folder)
@@ -66,7 +62,7 @@ def inspect(folder: Path) -> None:
     assert rest[-1] == "11000"
 
 
-def watch(folder: Path) -> None:
+def watch(folder):
     howtos.run(howtos.PAGES["watch_and_play"], folder)
     test_howto_watch_and_play.test_viewers_see_the_game_of_each_command(
         test_howto_watch_and_play.LINES[0], folder
@@ -74,7 +70,7 @@ def watch(folder: Path) -> None:
 
 
 # What to run of a page, if it is more than programs that end. The lane `ray` has those for RLlib.
-OWN: dict[str, Callable[[Path], object]] = {
+OWN = {
     "applications": test_templates.test_the_howto,
     "c_simulator": test_howto_c_simulator.test_the_program_calls_the_trainer,
     "gateway": lambda to: [test(to) for test in test_howto_gateway.PAIRS],
@@ -88,7 +84,7 @@ OWN: dict[str, Callable[[Path], object]] = {
 }
 ENDING = "agents_together drop_ins many_environments policy_server secure serve stop universe"
 MARKS = {"train": pytest.mark.training}
-made: dict[tuple[str, ...], Path] = {}
+made = {}
 
 
 @pytest.mark.timeout(900)
@@ -99,9 +95,7 @@ made: dict[tuple[str, ...], Path] = {}
         for page in (*OWN, *ENDING.split())
     ],
 )
-def test_a_page(
-    page: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page(page, tmp_path_factory, monkeypatch):
     packages = tuple(howtos.requirements(page))
     if packages not in made:
         folder = tmp_path_factory.mktemp("fresh")

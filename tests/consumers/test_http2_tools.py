@@ -1,12 +1,7 @@
 """nghttp, h2load and curl against our server of gRPC: HTTP/2 as others have written it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,18 +18,18 @@ FIELDS = ("content-type: application/grpc", "te: trailers")
 
 
 class Echo:
-    def answer(self, event: Any) -> Any:
+    def answer(self, event):
         return event
 
-    def failure(self, event: Any, error: Exception) -> Any:
+    def failure(self, event, error):
         raise error
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
 @pytest.fixture
-def server() -> Iterator[ThreadServer]:
+def server():
     with ThreadServer(
         "127.0.0.1:0",
         GrpcServerSession,
@@ -46,13 +41,13 @@ def server() -> Iterator[ThreadServer]:
 
 
 @pytest.fixture
-def body(tmp_path: Path) -> Path:
+def body(tmp_path):
     path = tmp_path / "body"
     path.write_bytes(BODY)
     return path
 
 
-def run(*words: str | Path) -> bytes:
+def run(*words):
     program = shutil.which(str(words[0]))
     if program is None:
         pytest.skip(f"{words[0]} is not installed")
@@ -61,11 +56,11 @@ def run(*words: str | Path) -> bytes:
     return done.stdout
 
 
-def heads() -> list[str]:
+def heads():
     return [word for field in FIELDS for word in ("-H", field)]
 
 
-def test_curl_with_prior_knowledge(server: ThreadServer, body: Path, tmp_path: Path) -> None:
+def test_curl_with_prior_knowledge(server, body, tmp_path):
     url = f"http://{server.address}{METHOD}"
     reply, head = tmp_path / "reply", tmp_path / "head"
     run(
@@ -77,25 +72,25 @@ def test_curl_with_prior_knowledge(server: ThreadServer, body: Path, tmp_path: P
     assert b"grpc-status: 0" in head.read_bytes()
 
 
-def test_curl_in_http1_gets_a_reason(server: ThreadServer) -> None:
+def test_curl_in_http1_gets_a_reason(server):
     told = run("curl", "-sS", "--http1.1", f"http://{server.address}/")
     assert b"HTTP/2 with prior knowledge" in told
 
 
-def test_curl_without_grpc_gets_status_405(server: ThreadServer) -> None:
+def test_curl_without_grpc_gets_status_405(server):
     url = f"http://{server.address}{METHOD}"
     told = run("curl", "-sS", "--http2-prior-knowledge", "-o", "-", "-w", "%{http_code}", url)
     assert told.endswith(b"405")
 
 
-def test_nghttp(server: ThreadServer, body: Path) -> None:
+def test_nghttp(server, body):
     url = f"http://{server.address}{METHOD}"
     said = run("nghttp", "-v", *heads(), "-d", body, "--window-bits=10", "-m", "5", url)
     assert said.count(b"grpc-status: 0") == 5
     assert b"RST_STREAM" not in said.replace(b"NO_ERROR", b"")
 
 
-def test_h2load(server: ThreadServer, body: Path) -> None:
+def test_h2load(server, body):
     url = f"http://{server.address}{METHOD}"
     told = run("h2load", "-n", "2000", "-c", "4", "-m", "50", *heads(), "-d", body, url)
     assert b"2000 succeeded, 0 failed, 0 errored" in told

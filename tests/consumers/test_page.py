@@ -1,7 +1,5 @@
 """The page in headless Chromium: a person watches and plays, at a desk and on a phone."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json
@@ -10,9 +8,6 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +16,7 @@ import rlwire
 from rlwire.websocket import connect
 from tests.reference.chromium import BROWSER, FLAGS
 
-gymnasium: Any = pytest.importorskip("gymnasium")
+gymnasium = pytest.importorskip("gymnasium")
 
 pytestmark = pytest.mark.consumers
 
@@ -32,25 +27,25 @@ PATIENCE = 60.0
 class Lamp(gymnasium.Env):
     """A picture that gets redder with each step to the right, and pays for it, up to 250."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.observation_space = gymnasium.spaces.Box(0, 255, (90, 120, 3), np.uint8)
         self.action_space = gymnasium.spaces.Discrete(2)
         self.red = 0
 
-    def get_keys_to_action(self) -> dict[Any, int]:
+    def get_keys_to_action(self):
         return {("d",): 1}
 
-    def picture(self) -> Any:
+    def picture(self):
         picture = np.zeros((90, 120, 3), np.uint8)
         picture[:] = (self.red, 40, 80)
         return picture
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.red = 0
         return self.picture(), {}
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         self.red = min(self.red + int(action), 250)
         return self.picture(), float(action), self.red == 250, False, {}
 
@@ -62,7 +57,7 @@ class CallFailed(Exception):
 class Browser:
     """A page in Chromium, driven by its debugging protocol."""
 
-    def __init__(self, address: str, folder: Path) -> None:
+    def __init__(self, address, folder):
         assert BROWSER is not None
         profile = folder / "profile"
         with (folder / "log").open("wb") as log:
@@ -79,7 +74,7 @@ class Browser:
             wait_until(lambda: chosen.exists() and chosen.read_text().count("\n"))
             port = chosen.read_text().split()[0]
 
-            def page() -> Any:
+            def page():
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=20) as found:
                     return [each for each in json.load(found) if each["type"] == "page"]
 
@@ -90,7 +85,7 @@ class Browser:
             raise
         self.calls = 0
 
-    def call(self, method: str, **parameters: Any) -> Any:
+    def call(self, method, **parameters):
         self.calls += 1
         message = {"id": self.calls, "method": method, "params": parameters}
         self.connection.send(json.dumps(message))
@@ -101,15 +96,15 @@ class Browser:
                     raise CallFailed(answer["error"]["message"])
                 return answer["result"]
 
-    def evaluate(self, script: str) -> Any:
+    def evaluate(self, script):
         return self.call("Runtime.evaluate", expression=script)["result"].get("value")
 
-    def reload(self) -> None:
+    def reload(self):
         """Reload, and return when the new page is there."""
         self.evaluate("window.old = true")
         self.call("Page.reload")
 
-        def is_new() -> Any:
+        def is_new():
             try:
                 return self.evaluate("window.old !== true")
             except CallFailed:  # the old page is just being left
@@ -117,17 +112,17 @@ class Browser:
 
         wait_until(is_new)
 
-    def text(self, name: str) -> str:
+    def text(self, name):
         return str(self.evaluate(f"document.querySelector('#{name}')?.textContent"))
 
-    def key(self, kind: str) -> None:
+    def key(self, kind):
         self.call(
             "Input.dispatchKeyEvent",
             **{"type": kind, "key": "ArrowRight", "code": "ArrowRight"},
             windowsVirtualKeyCode=39,
         )
 
-    def close(self) -> None:
+    def close(self):
         if hasattr(self, "connection"):
             self.connection.close()
         with contextlib.suppress(ProcessLookupError):
@@ -135,7 +130,7 @@ class Browser:
         self.process.wait()
 
 
-def wait_until(condition: Callable[[], Any]) -> None:
+def wait_until(condition):
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         if condition():
@@ -145,7 +140,7 @@ def wait_until(condition: Callable[[], Any]) -> None:
 
 
 @contextlib.contextmanager
-def browser(address: str, folder: Path) -> Iterator[Browser]:
+def browser(address, folder):
     if BROWSER is None:
         pytest.skip("chromium is not installed")
     made = Browser(address, folder)
@@ -155,22 +150,22 @@ def browser(address: str, folder: Path) -> Iterator[Browser]:
         made.close()
 
 
-def red_of(page: Browser) -> int:
+def red_of(page):
     """Return how red the canvas is."""
     pixel = "document.querySelector('canvas')?.getContext('2d').getImageData(20, 20, 1, 1).data[0]"
     return int(page.evaluate(pixel) or 0)
 
 
 @pytest.mark.parametrize("by", ["itself", "a gateway"])
-def test_a_person_watches_and_plays(by: str, tmp_path: Path) -> None:
+def test_a_person_watches_and_plays(by, tmp_path):
     with contextlib.ExitStack() as stack:
-        lamp: Any = Lamp()
-        keys: Any = None
+        lamp = Lamp()
+        keys = None
         if by == "a gateway":
             lamp = stack.enter_context(rlwire.serve(Lamp, "dm-env-rpc://127.0.0.1:0")).url
             keys = {"Right": 1}
         url = "universe://127.0.0.1:0+0/a.Lamp-v0"
-        server: Any = rlwire.serve(lamp, url, page=0, rate=30, auth=None, keys=keys)
+        server = rlwire.serve(lamp, url, page=0, rate=30, auth=None, keys=keys)
         page = stack.enter_context(browser(stack.enter_context(server).page.url, tmp_path))
         wait_until(lambda: page.text("pixels") == "connected")
         assert page.text("name") == "a.Lamp-v0"
@@ -196,7 +191,7 @@ def test_a_person_watches_and_plays(by: str, tmp_path: Path) -> None:
         assert red_of(page) == before
 
 
-def test_phone_page_sends_keys(tmp_path: Path) -> None:
+def test_phone_page_sends_keys(tmp_path):
     """By touch; an episode ends, and the next one begins."""
     with (
         rlwire.serve(Lamp(), "universe://127.0.0.1:0+0", page=0, rate=100, auth=None) as server,
@@ -222,7 +217,7 @@ def test_phone_page_sends_keys(tmp_path: Path) -> None:
         wait_until(lambda: not server.controls.action())
 
 
-def test_the_password_is_asked_for(tmp_path: Path) -> None:
+def test_the_password_is_asked_for(tmp_path):
     with (
         rlwire.serve(Lamp(), "universe://127.0.0.1:0+0", page=0, auth="sesame") as server,
         browser("about:blank", tmp_path) as page,

@@ -1,7 +1,5 @@
 """RFB's client against TigerVNC's Xvnc as it is installed."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import queue
@@ -9,7 +7,6 @@ import shutil
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,14 +26,14 @@ SIZE = 320, 200
 SOON = 30.0  # seconds, for what comes at once unless the machine is busy
 
 
-def await_pixels(client: RfbClient, picture: xvnc.Picture) -> None:
+def await_pixels(client, picture):
     height, width = picture.shape[:2]
     while not (client.framebuffer.pixels[:height, :width] == picture).all():
         client.update(SOON)
 
 
 @pytest.mark.parametrize(("options", "version"), [((), (3, 8)), (("-Protocol3.3",), (3, 3))])
-def test_a_password(options: tuple[str, ...], version: tuple[int, int], tmp_path: Path) -> None:
+def test_a_password(options, version, tmp_path):
     hidden = subprocess.run(["vncpasswd", "-f"], input=b"secret\n", capture_output=True, check=True)
     (tmp_path / "password").write_bytes(hidden.stdout)
     security = ("-SecurityTypes", "VncAuth", "-PasswordFile", str(tmp_path / "password"))
@@ -52,7 +49,7 @@ def test_a_password(options: tuple[str, ...], version: tuple[int, int], tmp_path
             RfbClient(address).connect()
 
 
-def test_no_security_type_in_common(tmp_path: Path) -> None:
+def test_no_security_type_in_common(tmp_path):
     with (
         xvnc.Desktop(*SIZE, ("-SecurityTypes", "TLSNone")) as desktop,
         pytest.raises(RemoteProtocolError, match=r"VeNCrypt \(19\)"),
@@ -62,7 +59,7 @@ def test_no_security_type_in_common(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["RAW", "RRE", "HEXTILE", "ZRLE", "TIGHT"])
 @pytest.mark.parametrize("continuous", [True, False])
-def test_each_encoding_with_and_without_requests(encoding: str, continuous: bool) -> None:
+def test_each_encoding_with_and_without_requests(encoding, continuous):
     encodings = [Encoding[encoding], Encoding.COPY_RECT]
     with (
         xvnc.Desktop(*SIZE) as desktop,
@@ -79,19 +76,19 @@ def test_each_encoding_with_and_without_requests(encoding: str, continuous: bool
 class Xev:
     """X11's own event viewer, of the root window."""
 
-    def __init__(self, desktop: xvnc.Desktop) -> None:
+    def __init__(self, desktop):
         command = ["stdbuf", "-oL", "xev", "-root", "-display", f":{desktop.display}"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._lines = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
-    def _read(self) -> None:
+    def _read(self):
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._lines.put(line)
 
-    def await_line(self, *words: str, timeout: float = SOON) -> bool:
+    def await_line(self, *words, timeout=SOON):
         """Wait until one has these words; return whether it came."""
         until = time.monotonic() + timeout
         with contextlib.suppress(queue.Empty):
@@ -101,7 +98,7 @@ class Xev:
                     return True
         return False
 
-    def close(self) -> None:
+    def close(self):
         self._process.terminate()
         self._process.wait()
         self._reader.join()
@@ -110,7 +107,7 @@ class Xev:
 
 
 @pytest.mark.skipif(shutil.which("xev") is None, reason="xev (x11-utils) is missing")
-def test_keys_and_the_pointer_arrive() -> None:
+def test_keys_and_the_pointer_arrive():
     with (
         xvnc.Desktop(*SIZE) as desktop,
         contextlib.closing(Xev(desktop)) as xev,
@@ -134,7 +131,7 @@ def test_keys_and_the_pointer_arrive() -> None:
         assert xev.await_line("button 3")
 
 
-def test_another_size() -> None:
+def test_another_size():
     with (
         xvnc.Desktop(*SIZE) as desktop,
         RfbClient(f"unix:{desktop.path}") as client,
@@ -151,7 +148,7 @@ def test_another_size() -> None:
         await_pixels(beside, picture)
 
 
-def test_many_screens_of_several_servers() -> None:
+def test_many_screens_of_several_servers():
     with xvnc.Desktop(*SIZE) as one, xvnc.Desktop(*SIZE) as two:
         remotes = [Remote(f"unix:{desktop.path}", auth=None) for desktop in (one, two) * 3]
         batch = np.zeros((6, SIZE[1], SIZE[0], 3), np.uint8)

@@ -1,16 +1,12 @@
 """Our RFB server seen by real viewers: TigerVNC's, with screenshots, and one of libvncclient."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +24,7 @@ pytestmark = [pytest.mark.consumers, pytest.mark.timeout(300)]
 needs_viewer = pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} missing")
 
 
-def game(seed: int, width: int = WIDTH, height: int = HEIGHT) -> Any:
+def game(seed, width=WIDTH, height=HEIGHT):
     """A frame as games have them: large squares of few colours, and something smooth."""
     rng = np.random.default_rng(seed)
     palette = rng.integers(0, 256, (12, 3), dtype=np.uint8)
@@ -39,7 +35,7 @@ def game(seed: int, width: int = WIDTH, height: int = HEIGHT) -> Any:
     return np.ascontiguousarray(frame)
 
 
-def wait_for(there: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
+def wait_for(there, what, seconds=90.0):
     until = time.monotonic() + seconds
     while not (found := there()):
         assert time.monotonic() < until, f"there never was {what}"
@@ -50,7 +46,7 @@ def wait_for(there: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
 class Desktop:
     """An X server without a screen, for viewers to show themselves on."""
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack):
         read, write = os.pipe()
         server = subprocess.Popen(
             ["Xvfb", "-displayfd", str(write), "-screen", "0", "800x600x24", "-nolisten", "tcp"],
@@ -65,7 +61,7 @@ class Desktop:
         self.environ = {**os.environ, "DISPLAY": f":{number}"}
 
     @contextmanager
-    def viewer(self, server: RfbServer, *options: str) -> Iterator[None]:
+    def viewer(self, server, *options):
         where = f"127.0.0.1::{server.address.port}"
         command = ["xtigervncviewer", where, "-AutoSelect=0", "-RemoteResize=0", *options]
         process = subprocess.Popen(command, env=self.environ, stderr=subprocess.DEVNULL)
@@ -77,21 +73,21 @@ class Desktop:
             process.wait()
         wait_for(lambda: not server.viewers, "the viewer's end")
 
-    def do(self, *words: str) -> str:
+    def do(self, *words):
         command = ["xdotool", *words]
         done = subprocess.run(command, env=self.environ, check=True, capture_output=True, text=True)
         return done.stdout
 
-    def screenshot(self) -> Any:
+    def screenshot(self):
         command = ["import", "-window", "root", "png:-"]
         done = subprocess.run(command, env=self.environ, check=True, capture_output=True)
         return np.asarray(Image.open(io.BytesIO(done.stdout)).convert("RGB"))
 
-    def find(self, frame: Any, near: float = 0.0) -> Callable[[], bool]:
+    def find(self, frame, near=0.0):
         """Return what tells whether a frame is seen, each pixel so far off at most on average."""
         height, width, _ = frame.shape
 
-        def seen() -> bool:
+        def seen():
             shot = self.screenshot().astype(int)
             for y in range(40):  # where a window without a frame is put
                 for x in range(10):
@@ -106,7 +102,7 @@ class Desktop:
 
 
 @pytest.fixture(scope="module")
-def desktop() -> Iterator[Desktop]:
+def desktop():
     with ExitStack() as stack:
         yield Desktop(stack)
 
@@ -122,7 +118,7 @@ def desktop() -> Iterator[Desktop]:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else None,
 )
-def test_tigervnc_shows_each_frame(desktop: Desktop, options: list[str], near: float) -> None:
+def test_tigervnc_shows_each_frame(desktop, options, near):
     display = Display(WIDTH, HEIGHT, name="shown")
     display.show(game(0))
     with RfbServer(display, "127.0.0.1:0") as server, desktop.viewer(server, *options):
@@ -136,8 +132,8 @@ def test_tigervnc_shows_each_frame(desktop: Desktop, options: list[str], near: f
 
 
 @needs_viewer
-def test_tigervnc_plays_unless_view_only(desktop: Desktop, tmp_path: Path) -> None:
-    events: list[Any] = []
+def test_tigervnc_plays_unless_view_only(desktop, tmp_path):
+    events = []
     display = Display(WIDTH, HEIGHT, on_input=lambda viewer, event: events.append(event))
     display.show(game(0))
     with RfbServer(display, "127.0.0.1:0", auth="play", view_auth="watch") as server:
@@ -171,7 +167,7 @@ def test_tigervnc_plays_unless_view_only(desktop: Desktop, tmp_path: Path) -> No
 
 
 @pytest.fixture(scope="module")
-def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def snapshot(tmp_path_factory):
     """A small viewer over libvncclient, built from the C beside this file."""
     if shutil.which("cc") is None or shutil.which("pkg-config") is None:
         pytest.skip("no C compiler or pkg-config")
@@ -189,8 +185,8 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("encoding", ["raw", "zrle", "tight"])
 @pytest.mark.parametrize("password", [None, "secret"])
-def test_libvncclient_sees_each_frame(snapshot: Path, encoding: str, password: str | None) -> None:
-    events: list[Any] = []
+def test_libvncclient_sees_each_frame(snapshot, encoding, password):
+    events = []
     display = Display(WIDTH, HEIGHT, on_input=lambda viewer, event: events.append(event))
     with RfbServer(display, "127.0.0.1:0", auth=password) as server:
         display.show(game(0))
@@ -202,7 +198,7 @@ def test_libvncclient_sees_each_frame(snapshot: Path, encoding: str, password: s
             wait_for(lambda: KeyEvent(0x61, False) in events, "a key")
 
 
-def test_libvncclient_follows_a_new_size(snapshot: Path) -> None:
+def test_libvncclient_follows_a_new_size(snapshot):
     display = Display(WIDTH, HEIGHT)
     with RfbServer(display, "127.0.0.1:0") as server, looking(snapshot, server, "tight") as screen:
         for width, height in ((WIDTH, HEIGHT), (250, 180), (400, 300)):
@@ -212,9 +208,7 @@ def test_libvncclient_follows_a_new_size(snapshot: Path) -> None:
 
 
 @contextmanager
-def looking(
-    snapshot: Path, server: RfbServer, encoding: str, password: str | None = None
-) -> Iterator[Callable[[], Any]]:
+def looking(snapshot, server, encoding, password=None):
     """Run the viewer; what it yields takes in what comes for a moment and returns the screen."""
     process = subprocess.Popen(
         [str(snapshot), str(server.address.port), encoding, password or ""],
@@ -225,7 +219,7 @@ def looking(
     assert written is not None
     assert read is not None
 
-    def screen() -> Any:
+    def screen():
         written.write(b"x")
         written.flush()
         width, height = np.frombuffer(read.read(8), np.int32)

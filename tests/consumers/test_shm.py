@@ -1,7 +1,5 @@
 """Programs in C that share memory with Python, compiled with the sanitizers."""
 
-from __future__ import annotations
-
 import os
 import random
 import shlex
@@ -9,7 +7,6 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,7 +34,7 @@ FLAGS += ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=al
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(tmp_path_factory):
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if shutil.which(compiler[0]) is None:
         pytest.skip(f"no compiler: {compiler[0]} is not on PATH")
@@ -52,8 +49,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_c_client_exchanges_messages_over_shm(program: Path, blobs: Any, tmp_path: Path) -> None:
-    def echo(connection: Any) -> None:
+def test_c_client_exchanges_messages_over_shm(program, blobs, tmp_path):
+    def echo(connection):
         while True:
             connection.send(bytes(connection.receive()))
 
@@ -65,9 +62,7 @@ def test_c_client_exchanges_messages_over_shm(program: Path, blobs: Any, tmp_pat
 
 
 @pytest.mark.parametrize("end", ["leaves", "is killed"])
-def test_c_server_exchanges_messages_over_shm(
-    program: Path, blobs: Any, tmp_path: Path, end: str
-) -> None:
+def test_c_server_exchanges_messages_over_shm(program, blobs, tmp_path, end):
     with subprocess.Popen(
         [program, "server", f"{tmp_path}/s"], stdout=subprocess.PIPE, text=True
     ) as server:
@@ -86,9 +81,7 @@ def test_c_server_exchanges_messages_over_shm(
 
 
 @pytest.mark.parametrize(("flags", "said"), [([], ""), (["-U__linux__"], "#error not here")])
-def test_header_reports_whether_the_system_has_shm(
-    tmp_path: Path, flags: list[str], said: str
-) -> None:
+def test_header_reports_whether_the_system_has_shm(tmp_path, flags, said):
     source = tmp_path / "asks.c"
     source.write_text(
         "#include <rlwire/shm.h>\n#if !RLW_HAS_SHM\n#error not here\n#endif\n"

@@ -1,9 +1,6 @@
 """`UniverseEnv` on TigerVNC's Xvnc as it is installed, with something moving on it."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,14 +18,14 @@ pytestmark = [
 SIZE = (320, 200)
 
 
-def test_two_desktops_with_rewards() -> None:
+def test_two_desktops_with_rewards():
     with ExitStack() as stack:
         desktops = [stack.enter_context(xvnc.Desktop(*SIZE)) for _ in range(2)]
         besides = [stack.enter_context(xvnc.viewer(each, [Encoding.RAW])) for each in desktops]
-        rewarders: list[RewarderServer] = []
+        rewarders = []
         for number in range(2):
 
-            def begin(request: Any, number: int = number) -> None:
+            def begin(request, number=number):
                 rewarders[number].begin_episode(request)
 
             server = RewarderServer("a.Game-v0", "127.0.0.1:0", auth="openai", on_reset=begin)
@@ -47,7 +44,7 @@ def test_two_desktops_with_rewards() -> None:
                 rewarders[index].reward(1.0 + index)
                 expected.append(beside.update(incremental=False))
             rewards = [0.0, 0.0]
-            seen: list[Any] = [None, None]
+            seen = [None, None]
             while rewards != [1.0, 2.0] or not all(
                 np.array_equal(one, other) for one, other in zip(seen, expected, strict=True)
             ):

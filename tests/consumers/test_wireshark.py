@@ -1,7 +1,5 @@
 """The dissectors in Lua, in tshark: what they show of conversations over loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -11,10 +9,8 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import hpack
 import msgpack
@@ -37,16 +33,13 @@ pytestmark = pytest.mark.consumers
 SCRIPT = Path(rlwire.__file__).with_name("wireshark") / "rlwire.lua"
 CLIENT, PERLERT = 40001, 32322
 
-Part = tuple[bool, bytes]  # from the client?
-Show = Callable[..., list[dict[str, list[str]]]]
-
 
 @contextlib.contextmanager
-def relayed(server: Any) -> Iterator[tuple[str, list[Part]]]:
+def relayed(server):
     """Yield the address of a relay for one connection, and what it has forwarded."""
-    parts: list[Part] = []
+    parts = []
 
-    def run() -> None:
+    def run():
         target = socket.create_connection(("127.0.0.1", server.address.port))
         with listener.accept()[0] as near, target as far, contextlib.suppress(OSError):
             while True:
@@ -67,7 +60,7 @@ def relayed(server: Any) -> Iterator[tuple[str, list[Part]]]:
             thread.join(60)
 
 
-def packet(part: Part, port: int, sent: dict[bool, int]) -> bytes:
+def packet(part, port, sent):
     """Return an IPv4 packet with a segment of TCP or a datagram; count what is `sent`."""
     (from_client, data), ports = part, (CLIENT, port) if part[0] else (port, CLIENT)
     udp = PERLERT in ports
@@ -82,16 +75,16 @@ def packet(part: Part, port: int, sent: dict[bool, int]) -> bytes:
 
 
 @pytest.fixture
-def show(tmp_path: Path) -> Show:
+def show(tmp_path):
     """Write a capture of segments; return the values that tshark finds of the fields, by packet."""
     program = shutil.which("tshark")
     if program is None:
         pytest.skip("tshark is not installed")
 
     def shown(
-        parts: Sequence[Part], port: int, names: str, words: str = "", size: int = 60_000,
-        most: int = 2**18,
-    ) -> list[dict[str, list[str]]]:  # fmt: skip
+        parts, port, names, words = "", size = 60_000,
+        most = 2**18,
+    ):  # fmt: skip
         path, sent = tmp_path / "capture.pcap", {True: 1, False: 1}
         with path.open("wb") as file:
             file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, most, 101))
@@ -116,7 +109,7 @@ def show(tmp_path: Path) -> Show:
     return shown
 
 
-def test_rlx(show: Show) -> None:
+def test_rlx(show):
     state = {"camera": np.arange(12_000, dtype=">u2").reshape(10, 1200), "at": [1.5, None]}
     with (
         rlwire.serve(agents.Agent, "rlx://127.0.0.1:0") as server,
@@ -140,7 +133,7 @@ def test_rlx(show: Show) -> None:
         assert "fault" not in init | ready | update | action
 
 
-def test_several_messages_in_a_segment(show: Show) -> None:
+def test_several_messages_in_a_segment(show):
     data = b"".join(rlx.encode({"command": "update", "reward": n}, framed=True) for n in range(5))
     [packet] = show([(True, data)], 7001, "rlx.reward _ws.col.Info")
     assert packet["rlx.reward"] == ["0", "1", "2", "3", "4"]
@@ -148,8 +141,8 @@ def test_several_messages_in_a_segment(show: Show) -> None:
 
 
 @pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_rllink(form: Any, show: Show) -> None:
-    weights: dict[str, Any] = {"state": {"w": np.eye(3, dtype=np.float32)}}
+def test_rllink(form, show):
+    weights = {"state": {"w": np.eye(3, dtype=np.float32)}}
     with (
         Server("127.0.0.1:0", config=SetConfig(10, True)) as server,
         relayed(server) as (address, parts),
@@ -192,7 +185,7 @@ DATAGRAMS = {  # the draft's figure 1, and a step with all fields
 
 
 @pytest.mark.parametrize("words", ["", "-o perlert.ports:1"])
-def test_perlert(words: str, show: Show) -> None:
+def test_perlert(words, show):
     names = {f"perlert.{name}" for fields in DATAGRAMS.values() for name in fields}
     packets = show([(True, data) for data in DATAGRAMS], PERLERT, " ".join(names), words)
     for fields, packet in zip(DATAGRAMS.values(), packets, strict=True):
@@ -202,7 +195,7 @@ def test_perlert(words: str, show: Show) -> None:
         assert "fault" not in packet
 
 
-def test_rewarder(show: Show) -> None:
+def test_rewarder(show):
     with (
         RewarderServer("my.Game-v0", "127.0.0.1:0", auth="sesame") as server,
         relayed(server) as (address, parts),
@@ -223,7 +216,7 @@ def test_rewarder(show: Show) -> None:
         assert not any("fault" in packet for packet in packets)
 
 
-def test_dm_env_rpc(show: Show) -> None:
+def test_dm_env_rpc(show):
     with (
         rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server,
         relayed(server) as (address, parts),
@@ -246,20 +239,20 @@ def test_dm_env_rpc(show: Show) -> None:
         assert not any("fault" in packet for packet in (*rest, act, step))
 
 
-def netstring(body: bytes) -> bytes:
+def netstring(body):
     return b"%d:%b," % (len(body), body)
 
 
-def digits(body: bytes) -> bytes:
+def digits(body):
     return b"%08d%b" % (len(body), body)
 
 
-def grpc(bodies: Sequence[bytes], method: str = "Process") -> list[Part]:
+def grpc(bodies, method="Process"):
     """Return a call's bytes, with the bodies as its requests."""
     fields = {":method": "POST", ":scheme": "http", ":path": f"/dm_env_rpc.v1.Environment/{method}"}
     head = hpack.Encoder().encode({**fields, "content-type": "application/grpc"}.items())
 
-    def frame(kind: int, flags: int, data: bytes) -> bytes:
+    def frame(kind, flags, data):
         return struct.pack(">I", len(data))[1:] + struct.pack(">BBI", kind, flags, kind != 4) + data
 
     first = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, b"") + frame(1, 4, head)
@@ -300,23 +293,23 @@ DAMAGE = {  # what, its port, what is at the offset, words
 
 
 @pytest.mark.parametrize("port", sorted({port for _, port, _, _ in DAMAGE.values()}))
-def test_damage_is_shown_with_its_offset(port: int, show: Show) -> None:
+def test_damage_is_shown_with_its_offset(port, show):
     cases = [case for case in DAMAGE.values() if case[1] == port]
     packets = show(grpc([])[: port == 9911] + [(True, case[0]) for case in cases], port, "")
     for (data, _, place, words), packet in zip(cases, packets, strict=True):
         [fault] = packet["fault"]
         assert words in fault
-        offset = int(re.search(r" at offset (\d+)", fault)[1])  # type: ignore[index]
+        offset = int(re.search(r" at offset (\d+)", fault)[1])
         assert data[offset:].startswith(place)
 
 
-def test_a_capture_that_lacks_bytes(show: Show) -> None:
+def test_a_capture_that_lacks_bytes(show):
     [packet] = show([(True, netstring(UPDATE))], 7001, "rlx.command", most=120)
     assert packet["rlx.command"] == ["update"]
     assert "are left at offset" in packet["fault"][0]
 
 
-FORMATS: dict[str, tuple[bytes, int, Callable[[bytes], Any], Callable[[bytes], bytes]]] = {
+FORMATS = {
     "RLX": (UPDATE, 7001, rlx.decode, netstring),
     "MessagePack": (EPISODES, 5555, msgpack_decode, digits),
     "JSON": (RESET, 5555, msgspec.json.decode, digits),
@@ -326,9 +319,7 @@ FORMATS: dict[str, tuple[bytes, int, Callable[[bytes], Any], Callable[[bytes], b
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_accepted_frames_are_clean_and_cut_frames_malformed_in_wireshark(
-    name: str, show: Show
-) -> None:
+def test_accepted_frames_are_clean_and_cut_frames_malformed_in_wireshark(name, show):
     whole, port, decode, frame = FORMATS[name]
     bodies, random = [whole[:size] for size in range(1, len(whole))], Random(1)
     for _ in range(400):

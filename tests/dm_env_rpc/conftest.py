@@ -1,21 +1,17 @@
 """What the tests of dm_env_rpc share: an environment, and servers in other processes."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 HERE = Path(__file__).parent
 
 
-def load(name: str) -> ModuleType:
+def load(name):
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
         assert spec is not None
@@ -27,12 +23,12 @@ def load(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def voyage() -> ModuleType:
+def voyage():
     return load("voyage")
 
 
 @contextlib.contextmanager
-def _run(name: str, *arguments: str) -> Iterator[str]:
+def _run(name, *arguments):
     process = subprocess.Popen(
         [sys.executable, str(HERE / f"{name}.py"), *arguments],
         stdin=subprocess.PIPE,
@@ -53,12 +49,12 @@ def _run(name: str, *arguments: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def reference_server() -> Iterator[str]:
+def reference_server():
     with _run("reference_server") as address:
         yield address
 
 
 @pytest.fixture(scope="session", params=["threads", "asyncio"])
-def our_server(request: pytest.FixtureRequest) -> Iterator[str]:
+def our_server(request):
     with _run("our_server", request.param) as address:
         yield address

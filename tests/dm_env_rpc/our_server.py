@@ -3,17 +3,14 @@
 It prints its port, serves `Voyage` and ends when its standard input does. Argument: the workers.
 """
 
-from __future__ import annotations
-
 import sys
-from typing import Any
 
 from voyage import Voyage
 
 from rlwire.dm_env_rpc import EnvironmentWorlds, Server
 
 if __name__ == "__main__":
-    workers: Any = sys.argv[1] if len(sys.argv) > 1 else "threads"
+    workers = sys.argv[1] if len(sys.argv) > 1 else "threads"
     with Server(
         EnvironmentWorlds(Voyage, accepts=["first"]), "127.0.0.1:0", workers=workers
     ) as server:

@@ -5,15 +5,10 @@ and protobuf; nothing of rlwire is in it. As a program it prints its port, serve
 standard input does.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import sys
 import threading
-from collections.abc import Iterator
-from typing import Any
 
-import dm_env
 import grpc
 from dm_env import specs as dm_specs
 from dm_env_rpc.v1 import (
@@ -33,14 +28,14 @@ State = dm_env_rpc_pb2.EnvironmentStateType
 
 
 class Refused(Exception):
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code, message):
         super().__init__(message)
         self.status = status_pb2.Status(code=code, message=message)
         # A detail, so that clients have one to hand on.
         self.status.details.add().Pack(dm_env_rpc_pb2.DestroyWorldRequest(world_name="detail"))
 
 
-def protos_of(nested: Any) -> dict[int, dm_env_rpc_pb2.TensorSpec]:
+def protos_of(nested):
     """UIDs from 100 on, in no special order: clients must take what they are told."""
     flat = dm_env_flatten_utils.flatten_dict(nested, ".")
     protos = {}
@@ -54,29 +49,29 @@ def protos_of(nested: Any) -> dict[int, dm_env_rpc_pb2.TensorSpec]:
 class Shared:
     """What all connections of the server have in common."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.lock = threading.Lock()
-        self.worlds: dict[str, dict[str, Any]] = {}
+        self.worlds = {}
         self.count = 0
-        self.values: dict[str, Any] = {"motto": "fluctuat", "depth.mean": 3.5}
+        self.values = {"motto": "fluctuat", "depth.mean": 3.5}
 
 
 class Connection:
     """One stream: at most one joined world, with an environment of this connection's own."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared):
         self.shared = shared
-        self.environment: dm_env.Environment | None = None
+        self.environment = None
         self.running = False
         self.name = ""
 
-    def answer(self, request: Any) -> Any:
+    def answer(self, request):
         kind = request.WhichOneof("payload")
         if kind is None:
             raise Refused(code_pb2.INVALID_ARGUMENT, "no payload")
         return getattr(self, kind)(getattr(request, kind))
 
-    def create_world(self, request: Any) -> Any:
+    def create_world(self, request):
         settings = {k: tensor_utils.unpack_tensor(v) for k, v in request.settings.items()}
         unknown = set(settings) - {"first"}
         if unknown:
@@ -87,7 +82,7 @@ class Connection:
             self.shared.worlds[name] = settings
         return dm_env_rpc_pb2.CreateWorldResponse(world_name=name)
 
-    def join_world(self, request: Any) -> Any:
+    def join_world(self, request):
         if self.environment is not None:
             raise Refused(code_pb2.FAILED_PRECONDITION, "joined already")
         settings = self.world(request.world_name)
@@ -102,12 +97,12 @@ class Connection:
         self.observations = spec_manager.SpecManager(protos_of(observations))
         return dm_env_rpc_pb2.JoinWorldResponse(specs=self.specs())
 
-    def specs(self) -> Any:
+    def specs(self):
         return dm_env_rpc_pb2.ActionObservationSpecs(
             actions=self.actions.specs_by_uid, observations=self.observations.specs_by_uid
         )
 
-    def step(self, request: Any) -> Any:
+    def step(self, request):
         environment = self.joined()
         unknown = set(request.requested_observations) - set(self.observations.uids())
         if unknown:
@@ -139,22 +134,22 @@ class Connection:
             observations={uid: packed[uid] for uid in set(request.requested_observations)},
         )
 
-    def reset(self, request: Any) -> Any:
+    def reset(self, request):
         self.joined()
         self.running = False
         return dm_env_rpc_pb2.ResetResponse(specs=self.specs())
 
-    def reset_world(self, request: Any) -> Any:
+    def reset_world(self, request):
         self.world(request.world_name)
         if request.world_name == self.name:
             self.running = False
         return dm_env_rpc_pb2.ResetWorldResponse()
 
-    def leave_world(self, request: Any) -> Any:
+    def leave_world(self, request):
         self.environment = None
         return dm_env_rpc_pb2.LeaveWorldResponse()
 
-    def destroy_world(self, request: Any) -> Any:
+    def destroy_world(self, request):
         self.world(request.world_name)
         if self.environment is not None and self.name == request.world_name:
             raise Refused(code_pb2.FAILED_PRECONDITION, "leave it first")
@@ -162,7 +157,7 @@ class Connection:
             del self.shared.worlds[request.world_name]
         return dm_env_rpc_pb2.DestroyWorldResponse()
 
-    def extension(self, message: any_pb2.Any) -> any_pb2.Any:
+    def extension(self, message):
         request = properties_pb2.PropertyRequest()
         if not message.Unpack(request):
             raise Refused(code_pb2.UNIMPLEMENTED, f"{message.type_url} is not known")
@@ -210,12 +205,12 @@ class Connection:
         answer.Pack(response)
         return answer
 
-    def joined(self) -> dm_env.Environment:
+    def joined(self):
         if self.environment is None:
             raise Refused(code_pb2.FAILED_PRECONDITION, "join a world first")
         return self.environment
 
-    def world(self, name: str) -> dict[str, Any]:
+    def world(self, name):
         with self.shared.lock:
             if name not in self.shared.worlds:
                 raise Refused(code_pb2.NOT_FOUND, f"there is no world {name!r}")
@@ -235,10 +230,10 @@ _FIELDS = {
 
 
 class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
-    def __init__(self) -> None:
+    def __init__(self):
         self._shared = Shared()
 
-    def Process(self, request_iterator: Iterator[Any], context: Any) -> Iterator[Any]:
+    def Process(self, request_iterator, context):
         connection = Connection(self._shared)
         for request in request_iterator:
             response = dm_env_rpc_pb2.EnvironmentResponse()
@@ -253,7 +248,7 @@ class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
             yield response
 
 
-def serve() -> tuple[grpc.Server, int]:
+def serve():
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=20))
     dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(Servicer(), server)
     port = server.add_insecure_port("127.0.0.1:0")

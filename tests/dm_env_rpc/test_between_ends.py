@@ -1,10 +1,7 @@
 """Between rlwire's own ends: infos, both flags, any rewards, seeds and options."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -30,29 +27,29 @@ class Odd(gymnasium.Env):
     given: Any = None
     fails = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         Odd.made += 1
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         Odd.given = seed, options
         if Odd.fails:
             raise ZeroDivisionError
         return np.zeros(2, np.float32), Odd.info or {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         return np.zeros(2, np.float32), *Odd.result, Odd.info or {}
 
-    def close(self) -> None:
+    def close(self):
         Odd.closed += 1
 
 
 @pytest.fixture
-def odd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+def odd(monkeypatch):
     for name in ("made", "closed", "info", "result", "given"):
         monkeypatch.setattr(Odd, name, getattr(Odd, name))
     with contextlib.ExitStack() as stack:
 
-        def make(**options: Any) -> Any:
+        def make(**options):
             server = rlwire.serve(Odd, "dm-env-rpc://127.0.0.1:0", accepts=["options"], **options)
             stack.enter_context(server)
             return stack.enter_context(rlwire.make(server.url))
@@ -60,17 +57,15 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
         yield make
 
 
-def test_class_is_constructed_once_before_the_port_opens() -> None:
+def test_class_is_constructed_once_before_the_port_opens():
     Odd.made = Odd.closed = 0
     with rlwire.serve(Odd, "dm-env-rpc://127.0.0.1:0"):
         assert (Odd.made, Odd.closed) == (1, 1)
 
 
 @pytest.mark.parametrize("error", [ValueError("close"), SystemExit("close")])
-def test_class_whose_close_fails_is_served(
-    error: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def close(self: Odd) -> None:
+def test_class_whose_close_fails_is_served(error, monkeypatch, caplog):
+    def close(self):
         raise error
 
     monkeypatch.setattr(Odd, "close", close)
@@ -80,11 +75,11 @@ def test_class_whose_close_fails_is_served(
     assert "Odd: closing the environment failed" in caplog.text
 
 
-def nested(levels: int) -> dict[str, Any]:
+def nested(levels):
     return {"k": nested(levels - 1)} if levels else {}
 
 
-ITSELF: dict[str, Any] = {"a": 1}
+ITSELF = {"a": 1}
 ITSELF["me"] = ITSELF
 
 
@@ -103,9 +98,7 @@ ITSELF["me"] = ITSELF
         ([1], {}),
     ],
 )
-def test_info_that_cannot_be_carried_ends_no_step(
-    odd: Any, info: Any, received: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_info_that_cannot_be_carried_ends_no_step(odd, info, received, caplog):
     expected = info if received is None else received
     Odd.info = info
     env = odd()
@@ -118,7 +111,7 @@ def test_info_that_cannot_be_carried_ends_no_step(
 
 @pytest.mark.parametrize("infos", [True, False])
 @pytest.mark.parametrize("flags", [*itertools.product([False, True, np.True_], repeat=2)])
-def test_both_flags_arrive(odd: Any, flags: tuple[Any, Any], infos: bool) -> None:
+def test_both_flags_arrive(odd, flags, infos):
     env = odd(infos=infos)
     env.reset()
     Odd.result, Odd.info = (1.0, *flags), {"a": 1}
@@ -139,7 +132,7 @@ def test_both_flags_arrive(odd: Any, flags: tuple[Any, Any], infos: bool) -> Non
         (np.bool_(True), 1.0),
     ],
 )
-def test_any_single_number_is_a_reward(odd: Any, reward: Any, received: float) -> None:
+def test_any_single_number_is_a_reward(odd, reward, received):
     env = odd()
     env.reset()
     Odd.result = (reward, False, False)
@@ -147,7 +140,7 @@ def test_any_single_number_is_a_reward(odd: Any, reward: Any, received: float) -
 
 
 @pytest.mark.parametrize("reward", ["1", np.zeros(2), 1j, 10**400, [[1], [2, 3]], [None]])
-def test_reward_that_is_not_one_number_fails_its_step_alone(odd: Any, reward: Any) -> None:
+def test_reward_that_is_not_one_number_fails_its_step_alone(odd, reward):
     env = odd()
     env.reset()
     Odd.result = (reward, False, False)
@@ -159,7 +152,7 @@ def test_reward_that_is_not_one_number_fails_its_step_alone(odd: Any, reward: An
 
 
 @pytest.mark.parametrize("seed", [2**128 - 1, 2**64, 2**63, 0])
-def test_seed_arrives_whole(odd: Any, seed: int) -> None:
+def test_seed_arrives_whole(odd, seed):
     odd().reset(seed=seed)
     assert Odd.given == (seed, None)
 
@@ -171,7 +164,7 @@ def test_seed_arrives_whole(odd: Any, seed: int) -> None:
         {"b": {"c": [None]}}, {"a.b": 1}, {1: 2}, "x", 2**63,
     ],
 )  # fmt: skip
-def test_option_arrives_as_it_was_given(value: Any) -> None:
+def test_option_arrives_as_it_was_given(value):
     with (
         rlwire.serve(Odd, "dm-env-rpc://127.0.0.1:0", accepts=["options"]) as server,
         rlwire.make(server.url) as env,
@@ -183,7 +176,7 @@ def test_option_arrives_as_it_was_given(value: Any) -> None:
 
 
 @pytest.mark.parametrize("vector", [False, True])
-def test_failed_reset_leaves_no_seed_and_no_options(vector: bool) -> None:
+def test_failed_reset_leaves_no_seed_and_no_options(vector):
     with (
         rlwire.serve(Odd, "dm-env-rpc://127.0.0.1:0", accepts=["options"]) as server,
         rlwire.make_vec([server.url]) if vector else rlwire.make(server.url) as env,
@@ -196,9 +189,9 @@ def test_failed_reset_leaves_no_seed_and_no_options(vector: bool) -> None:
     assert Odd.given == (None, None)
 
 
-def test_option_that_cannot_be_sent_is_named(odd: Any) -> None:
+def test_option_that_cannot_be_sent_is_named(odd):
     env = odd()
-    itself: dict[str, Any] = {}
+    itself = {}
     itself["me"] = itself
     for value in (object(), {1, 2}, itself, {"a": object()}):
         with pytest.raises(EncodeError, match=r"options\.bad"):
@@ -206,7 +199,7 @@ def test_option_that_cannot_be_sent_is_named(odd: Any) -> None:
     env.reset()
 
 
-def test_packed_options_need_no_less_acceptance() -> None:
+def test_packed_options_need_no_less_acceptance():
     with (
         rlwire.serve(Odd, "dm-env-rpc://127.0.0.1:0", accepts=["options.level"]) as server,
         rlwire.make(server.url) as env,

@@ -1,7 +1,5 @@
 """`Client` against a server of the reference's own parts, and against our own."""
 
-from __future__ import annotations
-
 import logging
 import os
 import pickle
@@ -40,7 +38,7 @@ def joined(client):
 
 
 class TestAgainstTheReference:
-    def test_the_life_of_a_world(self, client, voyage) -> None:
+    def test_the_life_of_a_world(self, client, voyage):
         assert (client.closed, client.state, client.specs) == (
             False,
             DmEnvRpcState.NOT_JOINED,
@@ -82,7 +80,7 @@ class TestAgainstTheReference:
         assert raised.value.code == Code.NOT_FOUND
 
     @pytest.mark.parametrize("copy", [True, False, None])
-    def test_broadcast_observation_is_a_view_without_copies(self, reference_server, copy) -> None:
+    def test_broadcast_observation_is_a_view_without_copies(self, reference_server, copy):
         with Client(reference_server, copy=copy) as client:
             client.join_world(client.create_world())
             place = client.step(requested=["place"]).observations["place"]
@@ -90,7 +88,7 @@ class TestAgainstTheReference:
             assert place.strides == ((4,) if copy else (0,))
             assert place.flags.writeable is bool(copy)
 
-    def test_errors_have_code_message_and_details(self, client) -> None:
+    def test_errors_have_code_message_and_details(self, client):
         with pytest.raises(StatusError, match=r"there is no world 'x' \(NOT_FOUND\)") as raised:
             client.destroy_world("x")
         error = raised.value
@@ -110,7 +108,7 @@ class TestAgainstTheReference:
 class Slow:
     wait = threading.Event()
 
-    def __init__(self, settings) -> None:
+    def __init__(self, settings):
         unknown = set(settings) - {"level"}
         if unknown:
             raise ValueError(f"unknown settings {unknown}")
@@ -128,7 +126,7 @@ class Slow:
         self.agents += 1
         return self
 
-    def reset(self, settings) -> None:
+    def reset(self, settings):
         pass
 
     def begin(self):
@@ -139,7 +137,7 @@ class Slow:
             Slow.wait.wait(20)
         return self.begin()
 
-    def close(self) -> None:
+    def close(self):
         self.agents = 0
 
 
@@ -152,7 +150,7 @@ def slow():
 
 
 class TestLosses:
-    def test_no_answer_in_time(self, slow) -> None:
+    def test_no_answer_in_time(self, slow):
         with Client(slow.address, timeout=Timeouts(idle=1.5)) as client:
             client.join_world()
             client.step()
@@ -161,7 +159,7 @@ class TestLosses:
             assert client.closed
             Slow.wait.set()
 
-    def test_cancelling_from_another_thread(self, slow) -> None:
+    def test_cancelling_from_another_thread(self, slow):
         with Client(slow.address) as client:
             client.join_world()
             client.step()
@@ -170,7 +168,7 @@ class TestLosses:
                 client.step({"sleep": True})
             Slow.wait.set()
 
-    def test_before_connecting_and_after_closing(self, slow) -> None:
+    def test_before_connecting_and_after_closing(self, slow):
         client = Client(slow.address)
         for _ in range(2):
             assert client.closed
@@ -185,7 +183,7 @@ class TestLosses:
 
 
 class TestReconnecting:
-    def test_the_same_world_again(self, slow, caplog) -> None:
+    def test_the_same_world_again(self, slow, caplog):
         caplog.set_level(logging.INFO, "rlwire.dm_env_rpc.client")
         with Client(slow.address) as client:
             name = client.create_world({"level": 5})
@@ -201,7 +199,7 @@ class TestReconnecting:
             assert client.step().observations["level"] == 5
             assert f"joined world {name!r}" in caplog.text
 
-    def test_a_world_that_the_server_has_forgotten(self, caplog) -> None:
+    def test_a_world_that_the_server_has_forgotten(self, caplog):
         with Server(Slow, "127.0.0.1:0") as server:
             client = Client(server.address)
             client.connect()
@@ -224,7 +222,7 @@ class TestReconnecting:
             client.close()
             again.stop()
 
-    def test_destroyed_world_of_another_client_interrupts_the_agent(self, slow) -> None:
+    def test_destroyed_world_of_another_client_interrupts_the_agent(self, slow):
         with Client(slow.address) as owner, Client(slow.address) as client:
             name = owner.create_world()
             client.join_world(name)

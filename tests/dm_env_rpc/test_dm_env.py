@@ -1,7 +1,5 @@
 """`DmEnvironment` over dm_env_rpc and others: dm_env's own tests, and what it does besides them."""
 
-from __future__ import annotations
-
 import functools
 import sys
 
@@ -24,19 +22,19 @@ from rlwire.errors import EncodeError
 cartpole = functools.partial(gymnasium.make, "CartPole-v1")
 
 
-def face(address, **options) -> DmEnvironment:
+def face(address, **options):
     return DmEnvironment(RemoteEnvironment(DmEnvRpcEndpoint(address, **options)))
 
 
 @pytest.mark.usefixtures("voyage")
 class TestDmEnvConformance(test_utils.EnvironmentTestMixin, absltest.TestCase):
     @classmethod
-    def setUpClass(cls) -> None:
+    def setUpClass(cls):
         super().setUpClass()
         cls.server = rlwire.serve(sys.modules["voyage"].Voyage, "dm-env-rpc://127.0.0.1:0")
 
     @classmethod
-    def tearDownClass(cls) -> None:
+    def tearDownClass(cls):
         cls.server.stop()
         super().tearDownClass()
 
@@ -48,7 +46,7 @@ class TestDmEnvConformance(test_utils.EnvironmentTestMixin, absltest.TestCase):
             yield sys.modules["voyage"].actions(0, day)
 
 
-def test_specs_are_those_of_the_local_environment(reference_server, voyage) -> None:
+def test_specs_are_those_of_the_local_environment(reference_server, voyage):
     with face(reference_server) as remote:
         local = voyage.Voyage()
         theirs = local.observation_spec()
@@ -59,13 +57,13 @@ def test_specs_are_those_of_the_local_environment(reference_server, voyage) -> N
         assert remote.discount_spec() == specs.BoundedArray((), float, 0.0, 1.0)
 
 
-def check_same_spec(one: specs.Array, other: specs.Array) -> None:
+def check_same_spec(one, other):
     assert type(one) is type(other)
     assert one == other
     assert one.name == other.name
 
 
-def test_given_space_replaces_the_served_observations(reference_server) -> None:
+def test_given_space_replaces_the_served_observations(reference_server):
     shown = spaces.Dict({"log": spaces.Dict({"day": spaces.Discrete(9, dtype=np.int32)})})
     with face(reference_server, observation_space=shown) as remote:
         assert remote.observation_spec() == {"log": {"day": specs.DiscreteArray(9)}}
@@ -84,7 +82,7 @@ def test_given_space_replaces_the_served_observations(reference_server) -> None:
         assert "discount" in step.observation
 
 
-def test_sequences(reference_server, voyage) -> None:
+def test_sequences(reference_server, voyage):
     with face(reference_server) as remote:
         assert remote.step({"ignored": "altogether"}).first()
         assert remote.step(voyage.actions(0, 0)).mid()
@@ -98,7 +96,7 @@ def test_sequences(reference_server, voyage) -> None:
         assert remote.reset().observation["log"]["day"] == 0
 
 
-def test_without_reward_and_discount(voyage) -> None:
+def test_without_reward_and_discount(voyage):
     worlds = EnvironmentWorlds(voyage.Voyage, names=Names(reward=None, discount=None))
     with Server(worlds, "127.0.0.1:0") as server, face(server.address) as remote:
         assert remote.reward_spec() == specs.Array((), float)
@@ -129,7 +127,7 @@ class Nested(dm_env.Environment):
         return dm_env.transition(reward, np.ones(1))
 
 
-def test_nested_rewards() -> None:
+def test_nested_rewards():
     with rlwire.serve(Nested, "dm-env-rpc://127.0.0.1:0") as server:
         with rlwire.make(server.url) as env:
             env.reset()
@@ -145,7 +143,7 @@ def test_nested_rewards() -> None:
             assert reward["bad"].tolist() == [1, 2]
 
 
-def test_settings_and_worlds_of_a_name(voyage) -> None:
+def test_settings_and_worlds_of_a_name(voyage):
     with rlwire.serve(
         voyage.Voyage, "dm-env-rpc://127.0.0.1:0", accepts=["first"], keep_abandoned=True
     ) as server:
@@ -169,7 +167,7 @@ def test_settings_and_worlds_of_a_name(voyage) -> None:
         ("perlert://127.0.0.1:0/cartpole", {"rate": 500}),
     ],
 )
-def test_environments_of_each_protocol_work_as_dm_env(url, options) -> None:
+def test_environments_of_each_protocol_work_as_dm_env(url, options):
     with (
         rlwire.serve(cartpole, url, **options) as server,
         DmEnvironment(rlwire.make(server.url, like="CartPole-v1")) as env,
@@ -208,13 +206,13 @@ def test_environments_of_each_protocol_work_as_dm_env(url, options) -> None:
         ),
     ],
 )
-def test_specs(space, expected) -> None:
+def test_specs(space, expected):
     check_same_spec(specs_of(space, "a"), expected)
     for _ in range(3):
         expected.validate(space.sample())
 
 
-def test_nested_specs() -> None:
+def test_nested_specs():
     space = spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Text(1)])})
     found = specs_of(space)
     assert found == {"a": (specs.DiscreteArray(2, np.int64), specs.StringArray(()))}

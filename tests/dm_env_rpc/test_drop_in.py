@@ -1,14 +1,9 @@
 """The package's own tests pass with rlwire's packing as without, and results are the same."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +20,7 @@ SCALARS = hnp.from_dtype
 
 
 @pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
+def _installed():
     rlwire.install("dm_env_rpc")
     assert tensor_utils.pack_tensor is not PACK
     yield
@@ -34,7 +29,7 @@ def _installed() -> Iterator[None]:
     assert tensor_utils.unpack_tensor is UNPACK
 
 
-def own_tests(tmp_path: Path, plugin: str) -> tuple[int, str]:
+def own_tests(tmp_path, plugin):
     (tmp_path / "swap.py").write_text(plugin)
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "swap",
@@ -56,7 +51,7 @@ def own_tests(tmp_path: Path, plugin: str) -> tuple[int, str]:
 
 @pytest.mark.consumers
 @pytest.mark.parametrize("transport", [False, True])
-def test_the_packages_own_tests(tmp_path: Path, transport: bool) -> None:
+def test_the_packages_own_tests(tmp_path, transport):
     before = own_tests(tmp_path, "")
     # Every one passes without us (1.1.7 with NumPy 2 and protobuf 7), so none is left out here.
     assert before[0] > 300
@@ -86,7 +81,7 @@ ARRAYS = st.sampled_from(
 
 
 @given(ARRAYS, st.booleans())
-def test_packs_to_the_same_message(array: np.ndarray[Any, Any], compress: bool) -> None:
+def test_packs_to_the_same_message(array, compress):
     if compress and array.size == 0:
         return  # the package stumbles over an empty array here
     try:
@@ -99,7 +94,7 @@ def test_packs_to_the_same_message(array: np.ndarray[Any, Any], compress: bool) 
 
 
 @given(ARRAYS)
-def test_unpacks_to_the_same_array(array: np.ndarray[Any, Any]) -> None:
+def test_unpacks_to_the_same_array(array):
     tensor = PACK(array)
     expected, got = UNPACK(tensor), tensor_utils.unpack_tensor(tensor)
     assert type(got) is type(expected)
@@ -111,7 +106,7 @@ def test_unpacks_to_the_same_array(array: np.ndarray[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_large_bytes_are_a_view_of_one_copy(dtype: Any) -> None:
+def test_large_bytes_are_a_view_of_one_copy(dtype):
     frame = np.arange(2**20, dtype=np.uint8).view(dtype).reshape(1024, 512, 2)
     tensor = PACK(frame)
     tracemalloc.start()
@@ -135,7 +130,7 @@ def test_large_bytes_are_a_view_of_one_copy(dtype: Any) -> None:
         ([struct_pb2.Value(string_value="x")], None),
     ],
 )  # fmt: skip
-def test_other_values_pack_the_same(value: Any, dtype: Any) -> None:
+def test_other_values_pack_the_same(value, dtype):
     assert tensor_utils.pack_tensor(value, dtype) == PACK(value, dtype)
 
 
@@ -146,7 +141,7 @@ def test_other_values_pack_the_same(value: Any, dtype: Any) -> None:
         (np.array([1, "x"], dtype=object), np.str_), ("x", np.int32), (None, None),
     ],
 )  # fmt: skip
-def test_values_the_package_refuses_raise_its_own_error(value: Any, dtype: Any) -> None:
+def test_values_the_package_refuses_raise_its_own_error(value, dtype):
     with pytest.raises(Exception) as theirs:  # noqa: PT011
         PACK(value, dtype)
     with pytest.raises(type(theirs.value)) as ours:
@@ -166,7 +161,7 @@ def test_values_the_package_refuses_raise_its_own_error(value: Any, dtype: Any) 
         dm_env_rpc_pb2.Tensor(floats={"array": [1, 2]}),
     ],
 )
-def test_a_wrong_tensor_raises_the_packages_own_error(tensor: Any) -> None:
+def test_a_wrong_tensor_raises_the_packages_own_error(tensor):
     with pytest.raises(Exception) as theirs:  # noqa: PT011
         UNPACK(tensor)
     with pytest.raises(type(theirs.value), match=re.escape(str(theirs.value))):

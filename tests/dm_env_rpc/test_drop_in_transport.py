@@ -1,12 +1,8 @@
 """The package's connections over rlwire's HTTP/2: what a program sees is the same."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import socket
-from collections.abc import Iterator
-from typing import Any
 
 import grpc
 import numpy as np
@@ -28,7 +24,7 @@ INSECURE, SECURE = grpc.insecure_channel, grpc.secure_channel
 
 
 @pytest.fixture(autouse=True)
-def _installed() -> Iterator[None]:
+def _installed():
     rlwire.install("dm_env_rpc", transport=True)
     rlwire.install("dm_env_rpc", transport=True)
     yield
@@ -37,7 +33,7 @@ def _installed() -> Iterator[None]:
 
 
 @pytest.fixture(params=["reference", "threads", "asyncio"])
-def address(request: pytest.FixtureRequest, voyage: Any) -> Iterator[str]:
+def address(request, voyage):
     if request.param == "reference":
         yield request.getfixturevalue("reference_server")
         return
@@ -47,15 +43,15 @@ def address(request: pytest.FixtureRequest, voyage: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-def no_grpcio(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: Any, **options: Any) -> Any:
+def no_grpcio(monkeypatch):
+    def refuse(*arguments, **options):
         raise AssertionError("a stream of grpcio's is made")
 
     monkeypatch.setattr(dm_env_rpc_pb2_grpc, "EnvironmentStub", refuse)
 
 
 @pytest.mark.usefixtures("no_grpcio")
-def test_an_agent_plays(address: str, voyage: Any) -> None:
+def test_an_agent_plays(address, voyage):
     with grpc.insecure_channel(address) as channel:
         environment, name = dm_env_adaptor.create_and_join_world(
             connection.Connection(channel), {"first": 11}, {}
@@ -75,7 +71,7 @@ def test_an_agent_plays(address: str, voyage: Any) -> None:
             second.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
 
 
-def test_unreachable_server_times_out_or_is_unavailable() -> None:
+def test_unreachable_server_times_out_or_is_unavailable():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(grpc.FutureTimeoutError):
@@ -87,7 +83,7 @@ def test_unreachable_server_times_out_or_is_unavailable() -> None:
 
 
 @pytest.mark.usefixtures("no_grpcio")
-def test_errors_and_metadata() -> None:
+def test_errors_and_metadata():
     with (
         Server(lambda settings: None, "127.0.0.1:0", auth="sesame") as server,
         grpc.insecure_channel(str(server.address)) as channel,
@@ -103,7 +99,7 @@ def test_errors_and_metadata() -> None:
             assert "token" in raised.value.details()
 
 
-def test_messages_over_the_limit_of_the_channel(voyage: Any) -> None:
+def test_messages_over_the_limit_of_the_channel(voyage):
     with (
         Server(EnvironmentWorlds(voyage.Voyage), "127.0.0.1:0") as server,
         grpc.insecure_channel(
@@ -119,7 +115,7 @@ def test_messages_over_the_limit_of_the_channel(voyage: Any) -> None:
 
 
 @pytest.mark.usefixtures("no_grpcio")
-def test_garbage_collected_connection_is_closed(voyage: Any) -> None:
+def test_garbage_collected_connection_is_closed(voyage):
     with (
         Server(EnvironmentWorlds(voyage.Voyage), "127.0.0.1:0") as server,
         grpc.insecure_channel(str(server.address)) as channel,
@@ -138,8 +134,8 @@ def test_garbage_collected_connection_is_closed(voyage: Any) -> None:
 
 
 @pytest.mark.usefixtures("no_grpcio")
-def test_asyncio(address: str, voyage: Any) -> None:
-    async def talk() -> None:
+def test_asyncio(address, voyage):
+    async def talk():
         made = await async_connection.create_secure_async_channel_and_connect(address)
         with made as their:
             name = (await their.send(dm_env_rpc_pb2.CreateWorldRequest())).world_name
@@ -160,7 +156,7 @@ def test_asyncio(address: str, voyage: Any) -> None:
     asyncio.run(talk())
 
 
-def test_other_methods_are_sent_by_grpcio(reference_server: str) -> None:
+def test_other_methods_are_sent_by_grpcio(reference_server):
     requests = [dm_env_rpc_pb2.EnvironmentRequest()] * 2
     with grpc.insecure_channel(reference_server) as channel:
         stub = dm_env_rpc_pb2_grpc.EnvironmentStub(channel)
@@ -187,6 +183,6 @@ def test_other_methods_are_sent_by_grpcio(reference_server: str) -> None:
         lambda: grpc.secure_channel("example.org:1", grpc.local_channel_credentials()),
     ],
 )
-def test_channels_with_options_or_credentials_are_left_to_grpcio(make: Any) -> None:
+def test_channels_with_options_or_credentials_are_left_to_grpcio(make):
     with make() as channel:
         assert channel not in drop_in._targets

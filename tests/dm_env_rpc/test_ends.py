@@ -4,16 +4,12 @@ What is asked each time: is the socket free, and is nothing kept of the connecti
 sees the end of the stream is the proof for the first, weak references are for the second.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -51,15 +47,15 @@ class Interrupter:
     sockets neither: so it is given again until it was heard.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.heard = threading.Event()
 
-    def _hear(self, *_: Any) -> None:
+    def _hear(self, *_):
         if not self.heard.is_set():
             self.heard.set()
             raise KeyboardInterrupt
 
-    def __call__(self) -> None:
+    def __call__(self):
         until = time.monotonic() + PATIENCE
         while not self.heard.is_set():
             assert time.monotonic() < until, "the main thread was not interrupted"
@@ -68,7 +64,7 @@ class Interrupter:
 
 
 @pytest.fixture
-def ctrl_c() -> Iterator[Interrupter]:
+def ctrl_c():
     if os.name != "posix":
         pytest.skip("signals of POSIX")
     interrupter = Interrupter()
@@ -82,34 +78,34 @@ class World:
 
     specs = SPECS
 
-    def __init__(self, where: str = "", at: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, where="", at=lambda: None):
         self._where, self._at = where, at
         self._do("create")
 
-    def _do(self, what: str) -> None:
+    def _do(self, what):
         if what == self._where:
             self._at()
 
-    def join(self, settings: Any) -> World:
+    def join(self, settings):
         self._do("join")
         return self
 
-    def reset(self, settings: Any) -> None:
+    def reset(self, settings):
         self._do("reset")
 
-    def begin(self) -> StepResult:
+    def begin(self):
         self._do("begin")
         return StepResult(EnvironmentStateType.RUNNING, {"seen": np.zeros(1, np.float32)})
 
-    def step(self, actions: Any) -> StepResult:
+    def step(self, actions):
         self._do("step")
         return StepResult(EnvironmentStateType.RUNNING, {"seen": actions["act"]})
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
-def play(client: Client) -> None:
+def play(client):
     client.connect()
     world = client.create_world()
     client.join_world(world)
@@ -119,10 +115,10 @@ def play(client: Client) -> None:
 
 
 @pytest.mark.parametrize("where", ["create", "join", "begin", "step", "reset"])
-def test_ctrl_c_while_an_answer_is_waited_for(where: str, ctrl_c: Interrupter) -> None:
+def test_ctrl_c_while_an_answer_is_waited_for(where, ctrl_c):
     over = threading.Event()
 
-    def at() -> None:
+    def at():
         ctrl_c()
         assert over.wait(PATIENCE)  # no answer comes before
 
@@ -137,7 +133,7 @@ def test_ctrl_c_while_an_answer_is_waited_for(where: str, ctrl_c: Interrupter) -
         over.set()
         del client, connection
 
-        def nothing_is_left() -> bool:
+        def nothing_is_left():
             gc.collect()
             return not any(one() is not None for one in left)
 
@@ -145,8 +141,8 @@ def test_ctrl_c_while_an_answer_is_waited_for(where: str, ctrl_c: Interrupter) -
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_closed_connections_are_freed(workers: Any) -> None:
-    def held() -> list[Any]:
+def test_closed_connections_are_freed(workers):
+    def held():
         gc.collect()
         return [one for one in gc.get_objects() if issubclass(type(one), HOLDERS)]
 

@@ -1,7 +1,5 @@
 """Environments of dm_env and Gymnasium as worlds, without any connection."""
 
-from __future__ import annotations
-
 import functools
 
 import dm_env
@@ -31,9 +29,7 @@ INTERRUPTED = EnvironmentStateType.INTERRUPTED
 class Walk(dm_env.Environment):
     """A walk along a line of `length` places; it ends there, or after 5 steps."""
 
-    made: list[Walk]
-
-    def __init__(self, length: int = 3, kind: str = "plain", task: dict | None = None) -> None:
+    def __init__(self, length=3, kind="plain", task=None):
         if length < 1:
             raise ValueError("length must be positive")
         self.length = length
@@ -41,7 +37,7 @@ class Walk(dm_env.Environment):
         self.task = task
         self.closed = False
         self.place = self.steps = 0
-        self.actions: list[object] = []
+        self.actions = []
         Walk.made.append(self)
 
     def observation_spec(self):
@@ -83,9 +79,9 @@ class Dice(gymnasium.Env):
         {"count": spaces.Discrete(2, start=1), "cheat": spaces.MultiBinary(1)}
     )
 
-    def __init__(self, most: int = 4) -> None:
+    def __init__(self, most=4):
         self.most = most
-        self.seeds: list[object] = []
+        self.seeds = []
         self.closed = False
 
     def reset(self, *, seed=None, options=None):
@@ -124,7 +120,7 @@ def check(agent, result):
     return result.state, {name: value.tolist() for name, value in seen.items()}
 
 
-def code_of(call, *arguments) -> tuple[Code, str]:
+def code_of(call, *arguments):
     with pytest.raises(StatusError) as raised:
         call(*arguments)
     return Code(raised.value.code), raised.value.message
@@ -133,7 +129,7 @@ def code_of(call, *arguments) -> tuple[Code, str]:
 # ---- sequences ----------------------------------------------------------------------------------
 
 
-def test_a_dm_env_environment() -> None:
+def test_a_dm_env_environment():
     agent = made_world(Walk).join({})
     assert [spec.name for spec in agent.specs.actions.values()] == ["stride"]
     assert {uid: (spec.name, spec.dtype) for uid, spec in agent.specs.observations.items()} == {
@@ -159,7 +155,7 @@ def test_a_dm_env_environment() -> None:
 # ---- names --------------------------------------------------------------------------------------
 
 
-def test_names() -> None:
+def test_names():
     class Plain(gymnasium.Env):
         observation_space = action_space = spaces.Discrete(2)
 
@@ -173,7 +169,7 @@ def test_names() -> None:
     assert [spec.name for spec in agent.specs.actions.values()] == ["do"]
 
 
-def test_an_observation_called_reward() -> None:
+def test_an_observation_called_reward():
     class Rewarding(Walk):
         def observation_spec(self):
             return {"reward": specs.Array((1,), np.int32)}
@@ -191,7 +187,7 @@ def test_an_observation_called_reward() -> None:
 # ---- actions ------------------------------------------------------------------------------------
 
 
-def test_missing_actions() -> None:
+def test_missing_actions():
     agent = made_world(Dice).join({})
     agent.begin()
     assert code_of(agent.step, {}) == (
@@ -202,7 +198,7 @@ def test_missing_actions() -> None:
     agent.step({"count": np.int64(1), "cheat": np.int8([0])})
 
 
-def test_default_actions() -> None:
+def test_default_actions():
     world = made_world(Dice, default_actions={"cheat": [0]})
     agent = world.join({})
     agent.begin()
@@ -217,7 +213,7 @@ def test_default_actions() -> None:
 # ---- settings -----------------------------------------------------------------------------------
 
 
-def test_settings_become_arguments() -> None:
+def test_settings_become_arguments():
     given = {"length": np.int32(2), "kind": np.str_("steep"), "task.a.b": np.float32([1, 2])}
     world = made_world(Walk, given, accepts=["length", "kind", "task"])
     (walk,) = Walk.made
@@ -240,14 +236,14 @@ def test_settings_become_arguments() -> None:
         ({"task": 1, "task.a": 2}, "cannot be nested"),
     ],
 )
-def test_settings_that_are_refused(given, text) -> None:
+def test_settings_that_are_refused(given, text):
     code, told = code_of(lambda: made_world(Walk, given, accepts=["length", "task"]))
     assert code == Code.INVALID_ARGUMENT
     assert told.startswith(text) or text in told
     assert all(walk.closed for walk in Walk.made)
 
 
-def test_required_settings() -> None:
+def test_required_settings():
     def make(size, *, colour="red", place):
         return Walk(size)
 
@@ -260,7 +256,7 @@ def test_required_settings() -> None:
     worlds({"size": np.int32(1), "place": np.int32(1)})
 
 
-def test_invalid_accepts_are_rejected() -> None:
+def test_invalid_accepts_are_rejected():
     def make(size, colour="red"):
         return Walk(size)
 
@@ -277,7 +273,7 @@ def test_invalid_accepts_are_rejected() -> None:
     assert Walk.made[1:] == []
 
 
-def test_items_of_an_argument_are_accepted_by_path() -> None:
+def test_items_of_an_argument_are_accepted_by_path():
     accepts = ["task.size"]
     made_world(Walk, {"task.size.x": 1, "task.size.y": 2}, accepts=accepts)
     for name in ("task", "task.path", "task.sizes", "task."):
@@ -286,7 +282,7 @@ def test_items_of_an_argument_are_accepted_by_path() -> None:
         )[1]  # fmt: skip
 
 
-def test_join_settings_make_another_environment() -> None:
+def test_join_settings_make_another_environment():
     world = made_world(Walk, {"length": np.int32(2)}, accepts=["length"])
     agent = world.join({"length": np.int32(4)})
     assert [walk.length for walk in Walk.made] == [2, 4]
@@ -295,7 +291,7 @@ def test_join_settings_make_another_environment() -> None:
     assert "'depth' not accepted" in code_of(world.join, {"depth": 1})[1]
 
 
-def test_reset_settings() -> None:
+def test_reset_settings():
     world = made_world(Walk, {"kind": np.str_("steep")}, accepts=["length", "kind"])
     agent = world.join({})
     agent.begin()
@@ -317,8 +313,8 @@ def test_reset_settings() -> None:
     assert not Walk.made[1].closed
 
 
-def test_seeds_and_options() -> None:
-    made: list[Dice] = []
+def test_seeds_and_options():
+    made = []
 
     def make(most=4):
         made.append(Dice(most))
@@ -348,7 +344,7 @@ def test_seeds_and_options() -> None:
     )
 
 
-def test_factory_with_a_seed_gets_it() -> None:
+def test_factory_with_a_seed_gets_it():
     seeds = []
 
     def make(seed=0):
@@ -364,7 +360,7 @@ def test_factory_with_a_seed_gets_it() -> None:
         assert seeds == expected
 
 
-def test_resetting_the_world() -> None:
+def test_resetting_the_world():
     world = made_world(Walk, accepts=["length", "kind"])
     agent = world.join({"kind": np.str_("steep")})
     world.reset({"length": np.int32(7), "kind": np.str_("flat")})
@@ -377,7 +373,7 @@ def test_resetting_the_world() -> None:
 # ---- who has which environment ------------------------------------------------------------------
 
 
-def test_environment_is_reused_for_the_next_agent() -> None:
+def test_environment_is_reused_for_the_next_agent():
     world = made_world(Walk)
     first = world.join({})
     assert code_of(world.join, {})[0] == Code.RESOURCE_EXHAUSTED
@@ -388,7 +384,7 @@ def test_environment_is_reused_for_the_next_agent() -> None:
     assert Walk.made[0].closed
 
 
-def test_failed_environment_is_not_reused() -> None:
+def test_failed_environment_is_not_reused():
     world = made_world(Walk)
     agent = world.join({})
     agent.begin()
@@ -401,7 +397,7 @@ def test_failed_environment_is_not_reused() -> None:
     assert len(Walk.made) == 2
 
 
-def test_given_instance_is_used_and_not_closed() -> None:
+def test_given_instance_is_used_and_not_closed():
     walk = Walk()
     worlds = EnvironmentWorlds(walk)
     first = worlds({})
@@ -419,7 +415,7 @@ def test_given_instance_is_used_and_not_closed() -> None:
     assert second.join({}).begin().state == RUNNING
 
 
-def test_unsupported_spaces_fail_before_the_server_listens() -> None:
+def test_unsupported_spaces_fail_before_the_server_listens():
     class Endless(Dice):
         action_space = spaces.Dict(a=spaces.Sequence(spaces.Discrete(2)))
 

@@ -1,11 +1,8 @@
 """`rlwire.make` against servers of protobuf and grpcio, with any specs and any replies."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import random
 import traceback
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -25,12 +22,12 @@ NAN, INF = float("nan"), float("inf")
 class Foreign(dm_env_rpc_pb2_grpc.EnvironmentServicer):
     """One agent's specs, and `reply(uid)`, the tensor of an observation, None to leave it out."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.specs = pb2.ActionObservationSpecs()
-        self.reply: Callable[[int], Tensor] = lambda uid: tensor_utils.pack_tensor(np.float32(0))
-        self.asked: list[Any] = []
+        self.reply = lambda uid: tensor_utils.pack_tensor(np.float32(0))
+        self.asked = []
 
-    def Process(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+    def Process(self, requests, context):
         for request in requests:
             self.asked.append(request)
             kind = request.WhichOneof("payload")
@@ -47,7 +44,7 @@ class Foreign(dm_env_rpc_pb2_grpc.EnvironmentServicer):
                         answer.observations[uid].CopyFrom(tensor)
             yield response
 
-    def spec(self, name: str, dtype: int, shape: Any = (), **bounds: Any) -> None:
+    def spec(self, name, dtype, shape=(), **bounds):
         """Add an observation and an action."""
         for specs in (self.specs.observations, self.specs.actions):
             spec = specs[len(specs) + 1]
@@ -59,7 +56,7 @@ class Foreign(dm_env_rpc_pb2_grpc.EnvironmentServicer):
 
 
 @pytest.fixture
-def foreign() -> Iterator[tuple[Foreign, str]]:
+def foreign():
     servicer = Foreign()
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
     dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(servicer, server)
@@ -86,9 +83,7 @@ LEAST, MOST = -(2**63), 2**63 - 1
         (pb2.DOUBLE, (), {"min": ("doubles", [NAN])}, spaces.Box(-INF, INF, (), np.float64)),
     ],
 )  # fmt: skip
-def test_valid_bounds_make_a_space(
-    foreign: Any, dtype: int, shape: Any, bounds: Any, space: Any
-) -> None:
+def test_valid_bounds_make_a_space(foreign, dtype, shape, bounds, space):
     server, url = foreign
     server.spec("a", dtype, shape, **bounds)
     value = np.zeros(shape, space.dtype)
@@ -109,9 +104,7 @@ def test_valid_bounds_make_a_space(
         (("a", 77), EncodeError, ["77"]),
     ],
 )
-def test_invalid_specs_are_errors_of_ours(
-    foreign: Any, spec: Any, error: type[RlwireError], facts: list[str]
-) -> None:
+def test_invalid_specs_are_errors_of_ours(foreign, spec, error, facts):
     server, url = foreign
     server.spec(*spec)
     with pytest.raises(error) as caught:  # at once, long before the timeout
@@ -119,7 +112,7 @@ def test_invalid_specs_are_errors_of_ours(
     assert all(fact in str(caught.value) for fact in facts), caught.value
 
 
-def test_reply_without_a_requested_observation_is_a_protocol_error(foreign: Any) -> None:
+def test_reply_without_a_requested_observation_is_a_protocol_error(foreign):
     server, url = foreign
     server.spec("a", pb2.FLOAT)
     server.reply = lambda uid: None
@@ -134,7 +127,7 @@ def test_reply_without_a_requested_observation_is_a_protocol_error(foreign: Any)
 
 
 @pytest.mark.parametrize("value", [[], ["a", 1], [1, "a"], None, 2**64, {"b": ["a", 1]}])
-def test_options_that_no_tensor_carries_are_refused_by_name(foreign: Any, value: Any) -> None:
+def test_options_that_no_tensor_carries_are_refused_by_name(foreign, value):
     server, url = foreign
     server.spec("a", pb2.FLOAT)
     with rlwire.make(url) as env:
@@ -156,7 +149,7 @@ NAMES = [
 ]
 FIELDS = ["floats", "doubles", "int8s", "int32s", "int64s", "uint8s", "uint32s", "uint64s"]
 FLOATS = [0, 1, -1, NAN, INF, -INF, 3e38]
-POOLS: dict[str, list[Any]] = {
+POOLS = {
     "floats": FLOATS,
     "doubles": [*FLOATS, 1e308],
     "int32s": [0, 1, -(2**31), 2**31 - 1],
@@ -167,7 +160,7 @@ POOLS: dict[str, list[Any]] = {
 SHAPES = [(), (), (), (1,), (2,), (0,), (-1,), (2, 3), (3, -1), (2, 0), (1,) * 33, (10**5,) * 2]
 
 
-def any_spec(choose: random.Random, spec: Any) -> None:
+def any_spec(choose, spec):
     spec.name, spec.dtype = choose.choice(NAMES), choose.choice([*range(12), 77])
     spec.shape.extend(choose.choice(SHAPES))
     for bound in (spec.min, spec.max):
@@ -182,7 +175,7 @@ def any_spec(choose: random.Random, spec: Any) -> None:
             getattr(bound, field).array = bytes(choose.choices([0, 1, 127, 128, 255], k=count))
 
 
-def any_tensor(choose: random.Random, spec: Any) -> Any:
+def any_tensor(choose, spec):
     shape = [choose.choice([0, 1, 3]) if size < 0 else size for size in spec.shape]
     dtype = spec.dtype if choose.random() < 0.8 else choose.randint(1, 10)
     if np.prod(shape or [1]) > 1e4 or choose.random() < 0.1 or not 1 <= dtype <= 11:
@@ -202,7 +195,7 @@ def any_tensor(choose: random.Random, spec: Any) -> Any:
 
 
 @pytest.mark.parametrize("start", range(0, 300, 75))
-def test_any_specs_and_replies_end_in_steps_or_errors_of_ours(foreign: Any, start: int) -> None:
+def test_any_specs_and_replies_end_in_steps_or_errors_of_ours(foreign, start):
     server, url = foreign
     played = 0
     for seed in range(start, start + 75):
@@ -240,9 +233,7 @@ def test_any_specs_and_replies_end_in_steps_or_errors_of_ours(foreign: Any, star
 )  # fmt: skip
 @pytest.mark.parametrize("copy", [True, False])
 @pytest.mark.filterwarnings("ignore:.*Casting input x")  # of Gymnasium's Box, for scalars
-def test_size_that_varies_is_a_sequence(
-    foreign: Any, dtype: int, shape: Any, space: Any, value: Any, copy: bool
-) -> None:
+def test_size_that_varies_is_a_sequence(foreign, dtype, shape, space, value, copy):
     server, url = foreign
     server.spec("a", dtype, shape)
     server.reply = lambda uid: tensor_utils.pack_tensor(np.array(value))
@@ -260,7 +251,7 @@ def test_size_that_varies_is_a_sequence(
             assert len(env.step({"a": value})[0]["a"]) == 0
 
 
-def test_endless_broadcast_in_a_sequence_needs_no_memory(foreign: Any) -> None:
+def test_endless_broadcast_in_a_sequence_needs_no_memory(foreign):
     server, url = foreign
     server.spec("a", pb2.FLOAT, (-1, 3))
     tensor = tensor_utils.pack_tensor(np.float32(1))
@@ -272,7 +263,7 @@ def test_endless_broadcast_in_a_sequence_needs_no_memory(foreign: Any) -> None:
         env.reset()
 
 
-def test_given_space_replaces_a_variable_size(foreign: Any) -> None:
+def test_given_space_replaces_a_variable_size(foreign):
     server, url = foreign
     server.spec("a", pb2.FLOAT, (-1,))
     server.reply = lambda uid: tensor_utils.pack_tensor(np.ones(3, np.float32))
@@ -285,7 +276,7 @@ def test_given_space_replaces_a_variable_size(foreign: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [[0.0, 2.0], [NAN, 0.0], [-1.5, 0.0]])
-def test_action_out_of_range_is_not_sent(foreign: Any, value: Any) -> None:
+def test_action_out_of_range_is_not_sent(foreign, value):
     server, url = foreign
     server.spec("a", pb2.FLOAT, (2,), min=("floats", [-1]), max=("floats", [1]))
     server.reply = lambda uid: tensor_utils.pack_tensor(np.zeros(2, np.float32))
@@ -308,9 +299,7 @@ def test_action_out_of_range_is_not_sent(foreign: Any, value: Any) -> None:
         assert len(server.asked[-1].step.actions) == 1
 
 
-def test_observation_out_of_range_is_logged_once(
-    foreign: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_observation_out_of_range_is_logged_once(foreign, caplog):
     server, url = foreign
     for name in ("a", "b"):
         server.spec(name, pb2.FLOAT, (2,), max=("floats", [1]))

@@ -1,10 +1,6 @@
 """What dm_env_rpc's client and server promise about their calls, with grpcio at the other end."""
 
-from __future__ import annotations
-
 import concurrent.futures
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import grpc
 import pytest
@@ -21,15 +17,15 @@ CREATE = dm_env_rpc_pb2.EnvironmentRequest(
 ).SerializeToString()
 
 
-def echo(message: AnyMessage, world: Any) -> AnyMessage:
+def echo(message, world):
     return message
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def make(request: pytest.FixtureRequest, voyage: Any) -> Iterator[Callable[..., Server]]:
+def make(request, voyage):
     servers = []
 
-    def serve(worlds: Any = None, **options: Any) -> Server:
+    def serve(worlds=None, **options):
         server = Server(
             worlds or EnvironmentWorlds(voyage.Voyage), "127.0.0.1:0", workers=request.param,
             extensions={"a/b": echo}, **options,
@@ -42,13 +38,13 @@ def make(request: pytest.FixtureRequest, voyage: Any) -> Iterator[Callable[..., 
         server.stop()
 
 
-def status(call: Any) -> tuple[Any, str]:
+def status(call):
     with pytest.raises(grpc.RpcError) as raised:
         list(call)
     return raised.value.code(), raised.value.details()
 
 
-def test_a_request_over_the_servers_limit(make: Any) -> None:
+def test_a_request_over_the_servers_limit(make):
     server = make(limits=Limits(received=1000))
     with grpc.insecure_channel(str(server.address)) as channel:
         code, details = status(channel.stream_stream(METHOD)(iter([bytes(1001)])))
@@ -61,7 +57,7 @@ def test_a_request_over_the_servers_limit(make: Any) -> None:
         assert client.closed
 
 
-def test_an_answer_over_a_limit(make: Any) -> None:
+def test_an_answer_over_a_limit(make):
     server = make(max_sent=1000)
     with Client(server.address) as client, pytest.raises(LimitExceeded, match="max_sent=1000"):
         client.extension(AnyMessage("a/b", bytes(5000)))
@@ -73,7 +69,7 @@ def test_an_answer_over_a_limit(make: Any) -> None:
         client.extension(AnyMessage("a/b", bytes(5000)))
 
 
-def grpcio_server(received: int) -> Any:
+def grpcio_server(received):
     pool = concurrent.futures.ThreadPoolExecutor(4)
     server = grpc.server(pool, options=[("grpc.max_receive_message_length", received)])
     handler = grpc.stream_stream_rpc_method_handler(lambda requests, context: requests)
@@ -84,7 +80,7 @@ def grpcio_server(received: int) -> Any:
     return server, f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
 
 
-def test_a_request_over_the_limit_of_grpcios_server() -> None:
+def test_a_request_over_the_limit_of_grpcios_server():
     server, address = grpcio_server(1000)
     server.start()
     with Client(address) as client:
@@ -95,7 +91,7 @@ def test_a_request_over_the_limit_of_grpcios_server() -> None:
     server.stop(0).wait()
 
 
-def test_clients_over_the_limit_get_resource_exhausted(make: Any) -> None:
+def test_clients_over_the_limit_get_resource_exhausted(make):
     server = make(max_connections=2, max_connections_per_address=1)
     with grpc.insecure_channel(str(server.address)) as channel, Client(server.address) as client:
         with pytest.raises(StatusError):

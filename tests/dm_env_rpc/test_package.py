@@ -1,12 +1,10 @@
 """What the package offers, and what it needs for it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
 
-def test_importing_it_needs_no_extra(tmp_path) -> None:
+def test_importing_it_needs_no_extra(tmp_path):
     program = """
 import sys
 for name in ("hpack", "grpc", "dm_env", "gymnasium", "dm_env_rpc", "google"):

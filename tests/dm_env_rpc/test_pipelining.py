@@ -1,10 +1,7 @@
 """Several requests without waiting: `send` and `receive` of both clients."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
-from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -22,18 +19,17 @@ SENT = 64
 WANTED = "reward", "place"
 
 
-def actions(voyage: ModuleType, number: int) -> dict[str, Any]:
-    found: dict[str, Any] = voyage.actions(3, number)
-    return found
+def actions(voyage, number):
+    return voyage.actions(3, number)
 
 
-def one_by_one(address: str, voyage: ModuleType) -> list[Any]:
+def one_by_one(address, voyage):
     with Client(address) as client:
         client.join_world(client.create_world({"first": np.int64(3)}))
         return [client.step(actions(voyage, number), WANTED) for number in range(SENT)]
 
 
-def check(replies: list[Any], expected: list[Any]) -> None:
+def check(replies, expected):
     failed = replies.pop(20)
     assert isinstance(failed, StatusError)
     assert "nowhere" in str(failed)
@@ -44,8 +40,8 @@ def check(replies: list[Any], expected: list[Any]) -> None:
             np.testing.assert_array_equal(one.observations[name], other.observations[name])
 
 
-def blocking(address: str, voyage: ModuleType) -> list[Any]:
-    replies: list[Any] = []
+def blocking(address, voyage):
+    replies = []
     with Client(address, max_pending=SENT + 1) as client:
         client.join_world(client.create_world({"first": np.int64(3)}))
         for number in range(SENT):
@@ -62,7 +58,7 @@ def blocking(address: str, voyage: ModuleType) -> list[Any]:
     return replies
 
 
-async def looped(address: str, voyage: ModuleType) -> list[Any]:
+async def looped(address, voyage):
     async with AsyncClient(address, max_pending=SENT + 1) as client:
         await client.join_world(await client.create_world({"first": np.int64(3)}))
         for number in range(SENT):
@@ -70,7 +66,7 @@ async def looped(address: str, voyage: ModuleType) -> list[Any]:
                 await client.send(DestroyWorldRequest("nowhere"))
             await client.send(Step(actions(voyage, number), WANTED))
         assert client.pending == SENT + 1
-        replies: list[Any] = []
+        replies = []
         while client.pending:
             try:
                 replies.append(await client.receive())
@@ -80,15 +76,13 @@ async def looped(address: str, voyage: ModuleType) -> list[Any]:
         return replies
 
 
-def test_64_requests_are_in_flight_to_the_reference(
-    reference_server: str, voyage: ModuleType
-) -> None:
+def test_64_requests_are_in_flight_to_the_reference(reference_server, voyage):
     expected = one_by_one(reference_server, voyage)
     check(blocking(reference_server, voyage), expected)
     check(asyncio.run(looped(reference_server, voyage)), expected)
 
 
-def test_64_requests_are_in_flight_to_our_server(our_server: str, voyage: ModuleType) -> None:
+def test_64_requests_are_in_flight_to_our_server(our_server, voyage):
     expected = one_by_one(our_server, voyage)
     check(blocking(our_server, voyage), expected)
     check(asyncio.run(looped(our_server, voyage)), expected)
@@ -98,22 +92,22 @@ class Echo(gymnasium.Env):
     observation_space = action_space = spaces.Box(-1, 1, (256, 1024))
     wait: Any = None
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         return np.zeros((256, 1024), np.float32), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         if Echo.wait is not None:
             Echo.wait.wait(60)
         return action, 1.0, False, False, {}
 
 
 @pytest.fixture
-def server() -> Any:
+def server():
     with rlwire.serve(Echo, "dm-env-rpc://127.0.0.1:0") as server:
         yield server
 
 
-def test_many_large_requests_and_replies_do_not_block_each_other(server: Any) -> None:
+def test_many_large_requests_and_replies_do_not_block_each_other(server):
     with Client(str(server.address)) as client:
         client.join_world()
         client.step()
@@ -124,7 +118,7 @@ def test_many_large_requests_and_replies_do_not_block_each_other(server: Any) ->
             np.testing.assert_array_equal(client.receive().observations["observation"], array)
 
 
-def test_requests_that_cannot_be_sent_are_not_pending(server: Any) -> None:
+def test_requests_that_cannot_be_sent_are_not_pending(server):
     with Client(str(server.address), max_pending=3) as client:
         with pytest.raises(LocalProtocolError, match="no request is pending"):
             client.receive()
@@ -149,9 +143,7 @@ def test_requests_that_cannot_be_sent_are_not_pending(server: Any) -> None:
         client.reset()
 
 
-def test_reply_that_is_late_or_interrupted_stays_pending(
-    server: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reply_that_is_late_or_interrupted_stays_pending(server, monkeypatch):
     zeros = {"action": np.zeros((256, 1024), np.float32)}
     monkeypatch.setattr(Echo, "wait", threading.Event())
     with Client(str(server.address), timeout=Timeouts(idle=0.2)) as client:
@@ -164,7 +156,7 @@ def test_reply_that_is_late_or_interrupted_stays_pending(
         Echo.wait.set()
         assert client.receive().observations == {"reward": 1.0}
 
-    async def cancelled() -> None:
+    async def cancelled():
         async with AsyncClient(str(server.address)) as client:
             await client.join_world()
             await client.step()
@@ -182,7 +174,7 @@ def test_reply_that_is_late_or_interrupted_stays_pending(
     asyncio.run(cancelled())
 
 
-def test_lost_connection_ends_all_pending_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_connection_ends_all_pending_requests(monkeypatch):
     monkeypatch.setattr(Echo, "wait", threading.Event())
     with Server(Echo, "127.0.0.1:0") as server, Client(str(server.address)) as client:
         client.join_world()

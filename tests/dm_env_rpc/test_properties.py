@@ -1,7 +1,5 @@
 """The properties extension: what a server keeps, and both clients with both servers."""
 
-from __future__ import annotations
-
 import functools
 
 import grpc
@@ -42,7 +40,7 @@ from rlwire.sessions.dm_env_rpc import Code
 
 
 class Weather:
-    def __init__(self) -> None:
+    def __init__(self):
         self.wind = 3
         self.words = ["calm", "grey"]
         self.depths = np.float32([[1, 2], [3, 4]])
@@ -80,11 +78,11 @@ def properties(weather):
     return properties
 
 
-def _denied(*_: object) -> None:
+def _denied(*_):
     raise PermissionError("not for you")
 
 
-def _wrong(value: object) -> None:
+def _wrong(value):
     raise ValueError(f"{value} will not do")
 
 
@@ -99,14 +97,14 @@ def asked(properties):
     return ask
 
 
-def refused(asked, request) -> tuple[Code, str]:
+def refused(asked, request):
     with pytest.raises(StatusError) as raised:
         asked(request)
     return Code(raised.value.code), raised.value.message
 
 
 class TestServerSide:
-    def test_writing(self, asked, weather) -> None:
+    def test_writing(self, asked, weather):
         write = lambda key, value: asked(WritePropertyRequest(key, value))  # noqa: E731
         assert write("wind", np.int64(7)) == WritePropertyResponse()
         assert (weather.wind, type(weather.wind)) == (7, np.int32)
@@ -119,7 +117,7 @@ class TestServerSide:
         write("sky.deep.message", AnyMessage("x/y", b"z"))
         assert weather.message == AnyMessage("x/y", b"z")
 
-    def test_expansion_of_a_value_is_bounded_by_its_bytes(self, properties) -> None:
+    def test_expansion_of_a_value_is_bounded_by_its_bytes(self, properties):
         value = bytes.fromhex("0a060a04000000007a0480808010")  # a float32 that stands for 2**25
         wire = b"\x12\x13\x0a\x01x\x12\x0e" + value
         with pytest.raises(LimitExceeded) as caught:
@@ -127,7 +125,7 @@ class TestServerSide:
         assert caught.value.limit == "expanded"
         assert caught.value.maximum < 2**21
 
-    def test_listing(self, asked) -> None:
+    def test_listing(self, asked):
         outermost = {each.spec.name: each for each in asked(ListPropertyRequest()).values}
         assert set(outermost) == {"wind", "sky", "broken", "secret", "locked", "choosy"}
         flags = lambda p: (p.is_readable, p.is_writable, p.is_listable)  # noqa: E731
@@ -165,14 +163,14 @@ class TestServerSide:
             (ListPropertyRequest("rain"), Code.NOT_FOUND, "no property 'rain'"),
         ],
     )
-    def test_invalid_property_requests_are_rejected(self, asked, request_, code, text) -> None:
+    def test_invalid_property_requests_are_rejected(self, asked, request_, code, text):
         import re
 
         refusal = refused(asked, request_)
         assert refusal[0] == code
         assert re.search(text, refusal[1]), refusal[1]
 
-    def test_callbacks_that_raise(self, asked) -> None:
+    def test_callbacks_that_raise(self, asked):
         with pytest.raises(AttributeError):
             asked(ReadPropertyRequest("broken.inside"))
         with pytest.raises(PermissionError):
@@ -180,14 +178,14 @@ class TestServerSide:
         with pytest.raises(ValueError, match="will not do"):
             asked(WritePropertyRequest("choosy", 2.0))
 
-    def test_value_outside_its_spec_is_not_sent(self) -> None:
+    def test_value_outside_its_spec_is_not_sent(self):
         properties = Properties()
         properties.add("x", shape=(2,), read=lambda: [1.0])
         service = PropertyService(properties)
         with pytest.raises(EncodeError, match=r"must have the shape \(2,\), not \(1,\)"):
             service(encode_property_request(ReadPropertyRequest("x")), None)
 
-    def test_registering(self, properties, weather) -> None:
+    def test_registering(self, properties, weather):
         with pytest.raises(ValueError, match="'wind'"):
             properties.add("wind", read=lambda: 1)
         with pytest.raises(ValueError, match="'rain' needs read"):
@@ -198,7 +196,7 @@ class TestServerSide:
         with pytest.raises(EncodeError):
             properties.add("rain", dtype=np.complex64, read=lambda: 1)
 
-    def test_a_world_before_the_server(self, asked, weather) -> None:
+    def test_a_world_before_the_server(self, asked, weather):
         class World:
             properties = Properties()
 
@@ -214,7 +212,7 @@ class TestServerSide:
         below = {each.spec.name for each in asked(ListPropertyRequest("sky"), World).values}
         assert below == {"sky.birds", "sky.words", "sky.depths", "sky.deep"}
 
-    def test_requests_that_are_none(self, properties) -> None:
+    def test_requests_that_are_none(self, properties):
         service = PropertyService(properties)
         with pytest.raises(StatusError, match="no payload"):
             service(AnyMessage(PROPERTY_REQUEST_URL, b""), None)
@@ -233,7 +231,7 @@ class TestClientSide:
 
         return PropertiesExtension(Heard())
 
-    def test_an_answer_to_something_else(self) -> None:
+    def test_an_answer_to_something_else(self):
         wrong = encode_property_response(WritePropertyResponse())
         with pytest.raises(RemoteProtocolError, match="not a WritePropertyResponse"):
             self.client_that_hears(wrong).read("a")
@@ -249,7 +247,7 @@ class TestClientSide:
 @pytest.fixture(params=["threads", "asyncio"])
 def server(request, properties, voyage):
     class Sea(voyage.Voyage):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.salt = 0.5
             self.properties = Properties()
@@ -261,7 +259,7 @@ def server(request, properties, voyage):
         yield server
 
 
-def test_their_client_with_our_server(server, weather) -> None:
+def test_their_client_with_our_server(server, weather):
     with grpc.insecure_channel(str(server.address)) as channel:
         their = connection.Connection(channel)
         extension = their_properties.PropertiesExtension(their)
@@ -287,7 +285,7 @@ def test_their_client_with_our_server(server, weather) -> None:
         assert extension["salt"] == 0.5
 
 
-def test_our_client_with_their_server(reference_server) -> None:
+def test_our_client_with_their_server(reference_server):
     with Client(reference_server) as client:
         extension = PropertiesExtension(client)
         assert extension.read("motto") == "fluctuat"

@@ -1,8 +1,6 @@
 """Our server and clients against the reference's own: its compliance classes, its clients, a server
 of its parts (`reference_server.py`)."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from typing import Any, ClassVar
@@ -31,9 +29,7 @@ from dm_env_rpc.v1.compliance import (
 from rlwire.codecs.dm_env_rpc import (
     ActionObservationSpecs,
     EnvironmentStateType,
-    Settings,
     StepResult,
-    TensorSpec,
     make_spec,
 )
 from rlwire.dm_env_rpc import AsyncClient, EnvironmentWorlds, Server
@@ -51,7 +47,7 @@ RUNNING = EnvironmentStateType.RUNNING
 NUMBERS = [np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8, np.uint32, np.uint64]
 
 
-def all_specs() -> list[TensorSpec]:
+def all_specs():
     specs = []
     for kind in NUMBERS:
         name = np.dtype(kind).name
@@ -76,7 +72,7 @@ def all_specs() -> list[TensorSpec]:
 
 
 class Everything:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings):
         if set(settings) != {"size"}:
             raise ValueError(f"size is the one setting, and needed; not {sorted(settings)}")
         if settings["size"] < 1:
@@ -85,15 +81,15 @@ class Everything:
         # UIDs from 3 on: 0 is what the tests take for one that does not exist.
         self.specs = ActionObservationSpecs(dict(enumerate(specs, 3)), dict(enumerate(specs, 7)))
 
-    def join(self, settings: Settings) -> Everything:
+    def join(self, settings):
         if set(settings) - {"race"}:
             raise ValueError(f"unknown settings {sorted(settings)}")
         return self
 
-    def reset(self, settings: Settings) -> None:
+    def reset(self, settings):
         pass
 
-    def begin(self) -> StepResult:
+    def begin(self):
         seen = {}
         for spec in self.specs.observations.values():
             shape = tuple(4 if size < 0 else size for size in spec.shape)
@@ -105,10 +101,10 @@ class Everything:
             seen[spec.name] = value
         return StepResult(RUNNING, seen)
 
-    def step(self, actions: dict[str, Any]) -> StepResult:
+    def step(self, actions):
         return self.begin()
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
@@ -120,70 +116,70 @@ class Served:
     settings: ClassVar[dict[str, Any]] = {"size": 3}
 
     @classmethod
-    def setUpClass(cls) -> None:
+    def setUpClass(cls):
         super().setUpClass()
         cls.server = Server(cls.make_worlds, "127.0.0.1:0", workers=cls.workers).start()
 
     @classmethod
-    def tearDownClass(cls) -> None:
+    def tearDownClass(cls):
         cls.server.stop()
         super().tearDownClass()
 
-    def setUp(self) -> None:
+    def setUp(self):
         super().setUp()
         self.channel = grpc.insecure_channel(str(self.server.address))
         self._connection = connection.Connection(self.channel)
-        self._world: str | None = None
+        self._world = None
 
-    def tearDown(self) -> None:
+    def tearDown(self):
         super().tearDown()
         self._connection.close()
         self.channel.close()
 
     @property
-    def connection(self) -> Any:
+    def connection(self):
         return self._connection
 
     @property
-    def required_world_settings(self) -> dict[str, Any]:
+    def required_world_settings(self):
         return {key: tensor_utils.pack_tensor(value) for key, value in self.settings.items()}
 
     @property
-    def world_name(self) -> str:
+    def world_name(self):
         if self._world is None:
             self._world = self._connection.send(
                 dm_env_rpc_pb2.CreateWorldRequest(settings=self.required_world_settings)
             ).world_name
         return self._world
 
-    def join_world(self, **kwargs: Any) -> Any:
+    def join_world(self, **kwargs):
         kwargs.setdefault("world_name", self.world_name)
         return self._connection.send(dm_env_rpc_pb2.JoinWorldRequest(**kwargs)).specs
 
 
 class CreateDestroy(Served):
     @property
-    def invalid_world_settings(self) -> dict[str, Any]:
+    def invalid_world_settings(self):
         return {"shape": tensor_utils.pack_tensor(1), "colour": tensor_utils.pack_tensor("red")}
 
     @property
-    def has_multiple_world_support(self) -> bool:
+    def has_multiple_world_support(self):
         return True
 
 
 class JoinLeave(Served):
     @property
-    def invalid_join_settings(self) -> dict[str, Any]:
+    def invalid_join_settings(self):
         return {"name": tensor_utils.pack_tensor("x")}
 
 
 class Stepping(Served):
-    def setUp(self) -> None:
+    def setUp(self):
         super().setUp()
         self._specs = self.join_world()
 
     @property
-    def specs(self) -> Any:
+    def specs(self):
         return self._specs
 
 
@@ -191,9 +187,9 @@ class Voyages:
     settings: ClassVar[dict[str, Any]] = {}
 
     @classmethod
-    def setUpClass(cls) -> None:
+    def setUpClass(cls):
         class Sea(sys.modules["voyage"].Voyage):  # the fixture has loaded it
-            def action_spec(self) -> Any:
+            def action_spec(self):
                 return {**super().action_spec(), "flag": specs.StringArray((), name="flag")}
 
         cls.make_worlds = EnvironmentWorlds(
@@ -203,7 +199,7 @@ class Voyages:
 
 
 # The reference's own compliance tests: each of our worlds, with threads and on a loop.
-_COMPLIANCE: list[tuple[type, type]] = [
+_COMPLIANCE = [
     (CreateDestroy, create_destroy_world.CreateDestroyWorld),
     (JoinLeave, join_leave_world.JoinLeaveWorld),
     (Served, reset.Reset),
@@ -224,7 +220,7 @@ del _ours, _theirs, _made  # pytest would collect them
 # ---- episodes -----------------------------------------------------------------------------------
 
 
-def play(environment: Any, voyage: Any, episodes: int, first: int) -> int:
+def play(environment, voyage, episodes, first):
     local = voyage.Voyage(first)
     steps = 0
     for episode in range(episodes):
@@ -241,7 +237,7 @@ def play(environment: Any, voyage: Any, episodes: int, first: int) -> int:
     return steps
 
 
-def remote_voyage(address: str, first: int) -> DmEnvironment:
+def remote_voyage(address, first):
     return DmEnvironment(RemoteEnvironment(DmEnvRpcEndpoint(address, settings={"first": first})))
 
 
@@ -251,7 +247,7 @@ many_episodes = pytest.mark.parametrize(
 
 
 @many_episodes
-def test_their_client_plays_with_our_server(our_server, voyage, episodes) -> None:
+def test_their_client_plays_with_our_server(our_server, voyage, episodes):
     with grpc.insecure_channel(our_server) as channel:
         environment, name = dm_env_adaptor.create_and_join_world(
             connection.Connection(channel), {"first": 11}, {}
@@ -263,17 +259,17 @@ def test_their_client_plays_with_our_server(our_server, voyage, episodes) -> Non
 
 
 @many_episodes
-def test_our_environment_plays_with_their_server(reference_server, voyage, episodes) -> None:
+def test_our_environment_plays_with_their_server(reference_server, voyage, episodes):
     with remote_voyage(reference_server, 11) as environment:
         assert play(environment, voyage, episodes, 11) > 6 * episodes
 
 
 @many_episodes
-def test_our_async_client_plays_with_their_server(reference_server, voyage, episodes) -> None:
+def test_our_async_client_plays_with_their_server(reference_server, voyage, episodes):
     asyncio.run(play_with_coroutines(reference_server, voyage, episodes))
 
 
-async def play_with_coroutines(address: str, voyage: Any, episodes: int) -> None:
+async def play_with_coroutines(address, voyage, episodes):
     local = voyage.Voyage(2)
     async with AsyncClient(address) as client:
         await client.join_world(await client.create_world({"first": 2}))
@@ -292,8 +288,8 @@ async def play_with_coroutines(address: str, voyage: Any, episodes: int) -> None
                 seen, theirs = await client.step(action), local.step(action)
 
 
-def test_their_async_connection_with_our_server(our_server, voyage) -> None:
-    async def talk() -> None:
+def test_their_async_connection_with_our_server(our_server, voyage):
+    async def talk():
         channel = grpc.aio.insecure_channel(our_server)
         with async_connection.AsyncConnection(channel) as their:
             name = (await their.send(dm_env_rpc_pb2.CreateWorldRequest())).world_name

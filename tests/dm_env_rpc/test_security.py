@@ -1,11 +1,7 @@
 """Who may speak to a dm_env_rpc server: TLS, certificates of both sides, tokens."""
 
-from __future__ import annotations
-
 import logging
 import ssl
-from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -16,22 +12,22 @@ from rlwire.errors import ConnectionClosed
 from rlwire.transports.sockets import Timeouts
 
 
-def no_world(settings: Any) -> Any:
+def no_world(settings):
     raise ValueError("no world today")
 
 
-def talk(client: Client) -> None:
+def talk(client):
     with client, pytest.raises(StatusError, match="no world today"):
         client.create_world()
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def workers(request: pytest.FixtureRequest) -> Any:
+def workers(request):
     return request.param
 
 
 class Files:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         authority, other = trustme.CA(), trustme.CA()
         self.ca, self.other_ca = folder / "ca", folder / "other"
         authority.cert_pem.write_to_path(self.ca)
@@ -44,11 +40,11 @@ class Files:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def files(tmp_path_factory):
     return Files(tmp_path_factory.mktemp("tls"))
 
 
-def test_tls(workers: Any, files: Files) -> None:
+def test_tls(workers, files):
     with Server(no_world, "localhost:0", workers=workers, tls=ServerTLS(files.server)) as server:
         port = server.address.port
         talk(Client(f"localhost:{port}", tls=ClientTLS(files.ca)))
@@ -61,7 +57,7 @@ def test_tls(workers: Any, files: Files) -> None:
             Client(f"localhost:{port}", timeout=Timeouts(connect=3.0)).connect()
 
 
-def test_mutual_tls(workers: Any, files: Files) -> None:
+def test_mutual_tls(workers, files):
     tls = ServerTLS(files.server, client_ca=files.ca)
     with Server(no_world, "localhost:0", workers=workers, tls=tls) as server:
         address = f"localhost:{server.address.port}"
@@ -72,7 +68,7 @@ def test_mutual_tls(workers: Any, files: Files) -> None:
         talk(Client(address, tls=ClientTLS(files.ca, files.client)))
 
 
-def test_token_is_required_and_checked(workers: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_token_is_required_and_checked(workers, caplog):
     with Server(no_world, "127.0.0.1:0", workers=workers, auth="sesame") as server:
         talk(Client(server.address, auth="sesame"))
         talk(Client(server.address, metadata=[("authorization", "Bearer sesame")]))
@@ -85,7 +81,7 @@ def test_token_is_required_and_checked(workers: Any, caplog: pytest.LogCaptureFi
     assert "simsim" not in caplog.text
 
 
-def test_invalid_tokens_are_rejected() -> None:
+def test_invalid_tokens_are_rejected():
     expected = authorization("Ab.12-_~+/=")
     assert expected == ("authorization", "Bearer Ab.12-_~+/=")
     assert authorized(expected, [("x", "y"), expected])
@@ -100,7 +96,7 @@ def test_invalid_tokens_are_rejected() -> None:
             Server(no_world, auth=token)
 
 
-def test_a_token_in_the_clear(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_token_in_the_clear(files, caplog):
     caplog.set_level(logging.WARNING, logger="rlwire")
     Server(no_world, "127.0.0.1:0", auth="word")
     Server(no_world, "0.0.0.0:0", tls=ServerTLS(files.server), auth="word")

@@ -1,9 +1,6 @@
 """`dm_env_rpc.Server` as a whole: what is served, who comes in, how it ends."""
 
-from __future__ import annotations
-
 import socket
-from typing import Any
 
 import dm_env
 import grpc
@@ -33,17 +30,17 @@ RUNNING = EnvironmentStateType.RUNNING
 class Counter:
     """A world of many agents, who count together."""
 
-    def __init__(self, settings=None) -> None:
+    def __init__(self, settings=None):
         self.count = 0
         self.closed = False
 
     def join(self, settings):
         return CountingAgent(self)
 
-    def reset(self, settings) -> None:
+    def reset(self, settings):
         self.count = 0
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
 
@@ -53,10 +50,10 @@ class CountingAgent:
         {1: make_spec("count", (), np.int64), 2: make_spec("big", (-1,), np.uint8)},
     )
 
-    def __init__(self, world: Counter) -> None:
+    def __init__(self, world):
         self.world = world
 
-    def reset(self, settings) -> None:
+    def reset(self, settings):
         pass
 
     def begin(self):
@@ -78,12 +75,12 @@ class CountingAgent:
         self.world.count += int(actions.get("add", 0))
         return StepResult(RUNNING, self.seen())
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def workers(request) -> str:
+def workers(request):
     return request.param
 
 
@@ -93,7 +90,7 @@ def server(workers):
         yield server
 
 
-def test_bounds_are_checked_unless_disabled(server, workers) -> None:
+def test_bounds_are_checked_unless_disabled(server, workers):
     with Client(server.address, check_bounds=False) as client:
         client.join_world()
         client.step()
@@ -108,7 +105,7 @@ def test_bounds_are_checked_unless_disabled(server, workers) -> None:
         assert client.step({"add": 10}, ["count"]).observations["count"] == 10
 
 
-def test_bytes_that_are_no_request(server) -> None:
+def test_bytes_that_are_no_request(server):
     """Whoever sends them hears why, and may go on; so may all others."""
     with grpc.insecure_channel(str(server.address)) as channel:
         messages = iter([b"\xff\xff", b"", b"\x0a\x05", dm_env_rpc_pb2.EnvironmentRequest(
@@ -123,7 +120,7 @@ def test_bytes_that_are_no_request(server) -> None:
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no users of unix sockets")
-def test_too_many_calls_of_another_user(tmp_path, monkeypatch) -> None:
+def test_too_many_calls_of_another_user(tmp_path, monkeypatch):
     address = f"unix:{tmp_path}/s"
     with Server(Counter, address, max_connections_per_address=1):
         with monkeypatch.context() as elsewhere:
@@ -144,7 +141,7 @@ def test_too_many_calls_of_another_user(tmp_path, monkeypatch) -> None:
 
 
 class Turn(dm_env.Environment):
-    def __init__(self, most: int = 3) -> None:
+    def __init__(self, most=3):
         self.most = most
 
     def observation_spec(self):
@@ -163,7 +160,7 @@ class Turn(dm_env.Environment):
 @pytest.mark.parametrize(
     "given", [Turn, Turn(), EnvironmentWorlds(Turn), lambda s: EnvironmentWorlds(Turn)(s)]
 )
-def test_environments(given, workers) -> None:
+def test_environments(given, workers):
     with Server(given, "127.0.0.1:0", workers=workers) as server, Client(server.address) as client:
         client.join_world(client.create_world())
         client.step()
@@ -181,8 +178,8 @@ class Kinds(gymnasium.Env):
         gear=gymnasium.spaces.Box(-(2**15), 2**15 - 1, (), np.int16),
     )
 
-    def __init__(self) -> None:
-        self.actions: list[Any] = []
+    def __init__(self):
+        self.actions = []
 
     def reset(self, *, seed=None, options=None):
         return 0, {}
@@ -192,7 +189,7 @@ class Kinds(gymnasium.Env):
         return 0, 0.0, False, False, {}
 
 
-OTHER_KINDS: list[dict[str, Any]] = [
+OTHER_KINDS = [
     {"turn": 0.9},
     {"turn": np.float32(1)},
     {"turn": "1"},
@@ -203,7 +200,7 @@ OTHER_KINDS: list[dict[str, Any]] = [
 ]
 
 
-def test_actions_of_another_kind(workers) -> None:
+def test_actions_of_another_kind(workers):
     """Refused by the client before anything is sent, and by the server that is sent them."""
     environment = Kinds()
     plain = {"turn": 1, "steer": [0.5, 0.0], "gear": 3}
@@ -230,7 +227,7 @@ def test_actions_of_another_kind(workers) -> None:
             assert environment.actions.pop()["turn"] == 1
 
 
-def test_invalid_server_arguments_are_rejected() -> None:
+def test_invalid_server_arguments_are_rejected():
     with pytest.raises(TypeError, match="a factory of worlds"):
         Server(5)
     with pytest.raises(ValueError, match="workers"):

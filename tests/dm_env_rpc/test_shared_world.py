@@ -1,7 +1,5 @@
 """Agents that share one environment of PettingZoo over dm_env_rpc."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +27,7 @@ class Relay(ParallelEnv):
     metadata = {"name": "relay"}  # noqa: RUF012
     possible_agents = ["a", "b"]  # noqa: RUF012
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.closed = 0
         self.fails = False
 
@@ -59,7 +57,7 @@ class Relay(ParallelEnv):
     def _seen(self, names):
         return {name: np.full(1 if name == "a" else 2, self.sum, np.float32) for name in names}
 
-    def close(self) -> None:
+    def close(self):
         self.closed += 1
 
 
@@ -74,7 +72,7 @@ def together(thing, names, **options):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_shared_world_equals_the_local_environment(workers) -> None:
+def test_shared_world_equals_the_local_environment(workers):
     local = SPREAD()
     chance = np.random.default_rng(3)
     with together(SPREAD, NAMES, workers=workers) as (env, _):
@@ -93,14 +91,14 @@ def test_shared_world_equals_the_local_environment(workers) -> None:
     local.close()
 
 
-def compare(ours, theirs) -> None:
+def compare(ours, theirs):
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
         np.testing.assert_array_equal(ours[name], value)
         assert ours[name].dtype == value.dtype
 
 
-def test_episodes_of_agents_may_end_one_after_another() -> None:
+def test_episodes_of_agents_may_end_one_after_another():
     with together(Relay, "ab") as (env, _):
         for _ in range(2):
             observations, _ = env.reset(seed=10)
@@ -115,7 +113,7 @@ def test_episodes_of_agents_may_end_one_after_another() -> None:
             assert env.agents == []
 
 
-def test_a_reset_in_the_middle() -> None:
+def test_a_reset_in_the_middle():
     with together(Relay, "ab") as (env, _):
         env.reset(seed=1)
         env.step({"a": 1, "b": 2})
@@ -139,7 +137,7 @@ def alone(url, agent=None):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_leaving_agent_ends_the_episode_of_the_others(workers) -> None:
+def test_leaving_agent_ends_the_episode_of_the_others(workers):
     with rlwire.serve(Relay, URL, workers=workers) as server, alone(server.url, "a") as (_, a):
         with alone(server.url, "b") as (_, b):
             first = a("reset", seed=2)
@@ -157,7 +155,7 @@ def test_leaving_agent_ends_the_episode_of_the_others(workers) -> None:
         assert a("step", 1).result(20)[3]  # told when it acts
 
 
-def test_agent_lost_during_a_reset_rejoins() -> None:
+def test_agent_lost_during_a_reset_rejoins():
     with rlwire.serve(Relay, URL) as server, alone(server.url, "a") as (env, a):
         waits = a("reset", seed=4)
         with pytest.raises(StatusError, match="'a' is not free"):
@@ -168,7 +166,7 @@ def test_agent_lost_during_a_reset_rejoins() -> None:
             assert waits.result(20)[0].tolist() == [4]
 
 
-def test_reset_world_ends_pending_steps() -> None:
+def test_reset_world_ends_pending_steps():
     with (
         rlwire.serve(Relay, URL) as server,
         Client(server.address) as b,
@@ -190,7 +188,7 @@ def test_reset_world_ends_pending_steps() -> None:
         pool.submit(a.close).result(20)
 
 
-def test_unknown_agents_and_settings_are_rejected() -> None:
+def test_unknown_agents_and_settings_are_rejected():
     with rlwire.serve(Relay, URL) as server:
         for settings, text in (
             ({"agent": "c"}, "no agent 'c'; there are a, b"),
@@ -206,7 +204,7 @@ def test_unknown_agents_and_settings_are_rejected() -> None:
         rlwire.serve(Relay, URL, accepts=["x"])
 
 
-def test_error_of_the_environment_reaches_every_waiting_agent() -> None:
+def test_error_of_the_environment_reaches_every_waiting_agent():
     relay = Relay()
     relay.reset()
     with together(relay, "ab") as (env, _):

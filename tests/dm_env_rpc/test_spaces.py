@@ -1,7 +1,5 @@
 """Spaces and specs as tensors: what they become, and values there and back."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -17,19 +15,19 @@ from rlwire.codecs.dm_env_rpc import (
     decode_step_request,
     encode_step_request,
 )
-from rlwire.dm_env_rpc.spaces import Structure, structure_of
+from rlwire.dm_env_rpc.spaces import structure_of
 from rlwire.errors import EncodeError
 
 
-def dm(spec, prefix: str = "") -> Structure:
+def dm(spec, prefix=""):
     return structure_of(spec, "observation", "observation", prefix)
 
 
-def space(space) -> Structure:
+def space(space):
     return structure_of(space, "observation", "observation")
 
 
-def over_the_wire(structure: Structure, value):
+def over_the_wire(structure, value):
     manager = SpecManager(dict(enumerate(structure.specs, 1)))
     wire = encode_step_request(manager, structure.flatten(value))
     tensors, _requested = decode_step_request(manager, wire)
@@ -67,7 +65,7 @@ INF = np.inf
         (gym.Text(5), (), DataType.STRING, None, None),
     ],
 )
-def test_gymnasium_spaces(given, shape, dtype, low, high) -> None:
+def test_gymnasium_spaces(given, shape, dtype, low, high):
     low, high = (np.float32(each) if type(each) is list else each for each in (low, high))
     assert space(given).specs == [TensorSpec("observation", shape, dtype, low, high)]
 
@@ -94,7 +92,7 @@ def test_gymnasium_spaces(given, shape, dtype, low, high) -> None:
         (specs.Array((0,), np.float16, "none"), "none", (0,), F, None, None),
     ],
 )
-def test_dm_env_specs(given, name, shape, dtype, low, high) -> None:
+def test_dm_env_specs(given, name, shape, dtype, low, high):
     assert dm(given).specs == [TensorSpec(name, shape, dtype, low, high)]
 
 
@@ -123,7 +121,7 @@ class Pair(NamedTuple):
         },
     ],
 )
-def test_dm_env_values_come_back(given) -> None:
+def test_dm_env_values_come_back(given):
     import tree
 
     structure = dm(given)
@@ -134,7 +132,7 @@ def test_dm_env_values_come_back(given) -> None:
     tree.map_structure(np.testing.assert_array_equal, back, value)
 
 
-def test_actions_have_the_types_of_their_space() -> None:
+def test_actions_have_the_types_of_their_space():
     action = space(gym.Discrete(3)).build({"observation": np.int64(2)})
     assert type(action) is np.int64
     short = space(gym.Box(0, 9, (), np.int16)).build({"observation": np.int32(2)})
@@ -163,12 +161,12 @@ def test_actions_have_the_types_of_their_space() -> None:
         (specs.Array((-1, -1), float), "more than one variable"),
     ],
 )
-def test_specs_that_cannot_be_carried(given, text) -> None:
+def test_specs_that_cannot_be_carried(given, text):
     with pytest.raises(EncodeError, match=text):
         dm(given)
 
 
-def test_text_that_an_action_space_does_not_contain() -> None:
+def test_text_that_an_action_space_does_not_contain():
     structure = space(gym.Text(3, charset="ab"))
     assert structure.build({"observation": np.str_("abba"[:3])}) == "abb"
     with pytest.raises(EncodeError, match="1 to 3"):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import logging
 
 import pytest
@@ -28,7 +26,7 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded
         (SystemExit(1), 13, "step: SystemExit: 1"),
     ],
 )
-def test_an_exception_becomes_a_status(error: BaseException, code: int, text: str) -> None:
+def test_an_exception_becomes_a_status(error, code, text):
     status = status_of("step", error)
     assert status.code == code
     assert text in status.message
@@ -36,14 +34,14 @@ def test_an_exception_becomes_a_status(error: BaseException, code: int, text: st
     assert status.details == ()
 
 
-def test_a_text_is_fit_to_be_sent() -> None:
+def test_a_text_is_fit_to_be_sent():
     status = status_of("step", ValueError("x" * 5000 + "end"))
     assert len(status.message) == 2003
     assert status.message.endswith("x...")
     assert status_of("step", ValueError("\udcff")).message == "step: \\udcff"
 
 
-def test_the_log_has_the_peer_and_the_severity(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_the_peer_and_the_severity(caplog):
     """The world's own exceptions have their traceback at ERROR; what it refuses has none."""
     caplog.set_level(logging.INFO, "rlwire")
     for what, error in (

@@ -1,9 +1,6 @@
 """Steps and resets of agents that share a world, seen from their connections."""
 
-from __future__ import annotations
-
 import threading
-from typing import Any
 
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -39,68 +36,68 @@ RUNNING, TERMINATED, INTERRUPTED = (
 
 
 class Agent:
-    def __init__(self, arena: Arena, name: str) -> None:
+    def __init__(self, arena, name):
         self.specs = ActionObservationSpecs()
         self.arena = arena
         self.name = name
         self.closed = False
 
-    def say(self, what: str) -> None:
+    def say(self, what):
         assert not self.closed
         self.arena.log.append(f"{self.name}.{what}")
 
-    def reset(self, settings: dict[str, Any]) -> None:
+    def reset(self, settings):
         self.say("reset")
         if "bad agent" in settings or self.arena.bad_agent == self.name:
             raise ValueError("bad agent")
 
-    def begin(self) -> StepResult:
+    def begin(self):
         self.say("begin")
         return StepResult(RUNNING, {"ticks": 0})
 
-    def step(self, actions: dict[str, Any]) -> StepResult:
+    def step(self, actions):
         self.say("step")
         if "raise" in actions:
             raise actions["raise"]
         return StepResult(actions.get("end", RUNNING), {"ticks": 1})
 
-    def close(self) -> None:
+    def close(self):
         self.say("close")
         self.closed = True
 
 
 class Arena:
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self.resets: list[dict[str, Any]] = []
+    def __init__(self):
+        self.log = []
+        self.resets = []
         self.names = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 99)
         self.bad_agent = ""
 
-    def join(self, settings: dict[str, Any]) -> Agent:
+    def join(self, settings):
         return Agent(self, next(self.names))
 
-    def reset(self, settings: dict[str, Any]) -> None:
+    def reset(self, settings):
         self.log.append("reset")
         self.resets.append(settings)
         if "bad" in settings:
             raise ValueError("a bad setting")
 
-    def close(self) -> None:
+    def close(self):
         self.log.append("close")
 
 
 class Table:
     """A world called ``w`` and connections to it."""
 
-    def __init__(self, arena: Any = None) -> None:
+    def __init__(self, arena=None):
         self.arena = Arena() if arena is None else arena
         self.worlds = WorldRegistry()
         self.worlds.add(self.arena, "w")
 
-    def handler(self, peer: str = "a peer") -> Handler:
+    def handler(self, peer="a peer"):
         return Handler(self.worlds, peer)
 
-    def joined(self, count: int = 1, running: bool = True) -> list[Handler]:
+    def joined(self, count=1, running=True):
         handlers = [self.handler(f"peer {number}") for number in range(count)]
         for handler in handlers:
             assert isinstance(handler.answer(JoinWorldRequest("w")), JoinWorldResponse)
@@ -110,26 +107,26 @@ class Table:
         return handlers
 
 
-def step(handler: Handler, **actions: Any) -> Any:
+def step(handler, **actions):
     return handler.answer(Step(actions, ("ticks",)))
 
 
-def reset_world(handler: Handler, **world_settings: Any) -> Any:
+def reset_world(handler, **world_settings):
     return handler.answer(ResetWorldRequest("w", world_settings))
 
 
-def done(answer: Any) -> bool:
+def done(answer):
     return not isinstance(answer, DeferredReply) or answer.done()
 
 
-def value(answer: Any) -> Any:
+def value(answer):
     if isinstance(answer, DeferredReply):
         assert answer.wait(10)
         return answer.result()
     return answer
 
 
-def test_an_agent_that_cannot_be_reset_is_reported_to_the_caller() -> None:
+def test_an_agent_that_cannot_be_reset_is_reported_to_the_caller():
     table = Table()
     table.arena.bad_agent = "B"
     caller, _other = table.joined(2, running=False)
@@ -138,7 +135,7 @@ def test_an_agent_that_cannot_be_reset_is_reported_to_the_caller() -> None:
     assert table.arena.log == ["reset", "A.reset", "B.reset"]
 
 
-def test_closing_server_answers_every_pending_request() -> None:
+def test_closing_server_answers_every_pending_request():
     table = Table()
     caller, told, _other = table.joined(3)
     step(told)
@@ -154,7 +151,7 @@ def test_closing_server_answers_every_pending_request() -> None:
     assert reset_world(table.handler()).code == Code.NOT_FOUND
 
 
-def test_episode_restarts_after_an_unsendable_reply() -> None:
+def test_episode_restarts_after_an_unsendable_reply():
     table = Table()
     (handler,) = table.joined(1, running=False)
     event = Step()
@@ -176,7 +173,7 @@ def test_episode_restarts_after_an_unsendable_reply() -> None:
     assert table.arena.log == [*["A.begin"] * 2, *["A.step"] * 3, *["A.begin"] * 3]
 
 
-def test_caller_whose_reset_fails_gets_the_error() -> None:
+def test_caller_whose_reset_fails_gets_the_error():
     table = Table()
     (handler,) = table.joined()
     table.arena.bad_agent = "A"
@@ -186,10 +183,10 @@ def test_caller_whose_reset_fails_gets_the_error() -> None:
     assert step(handler).state is RUNNING
 
 
-def in_threads(*calls: Any) -> list[Any]:
-    results: list[Any] = [None] * len(calls)
+def in_threads(*calls):
+    results = [None] * len(calls)
 
-    def run(number: int) -> None:
+    def run(number):
         results[number] = calls[number]()
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
@@ -204,36 +201,36 @@ def in_threads(*calls: Any) -> list[Any]:
 class Gate(Arena):
     """What is called `slow` waits until it is let go on."""
 
-    def __init__(self, slow: str) -> None:
+    def __init__(self, slow):
         super().__init__()
         self.slow = slow
         self.begun, self.go_on = threading.Event(), threading.Event()
 
-    def pass_(self, what: str) -> None:
+    def pass_(self, what):
         if what == self.slow:
             self.begun.set()
             assert self.go_on.wait(10)
 
-    def join(self, settings: dict[str, Any]) -> Agent:
+    def join(self, settings):
         arena = self
 
         class Slow(Agent):
-            def begin(self) -> StepResult:
+            def begin(self):
                 arena.pass_(f"{self.name}.begin")
                 return super().begin()
 
         return Slow(self, next(self.names))
 
-    def reset(self, settings: dict[str, Any]) -> None:
+    def reset(self, settings):
         self.pass_("reset")
         super().reset(settings)
 
 
-def test_concurrent_resets_of_a_world_run_one_after_another() -> None:
+def test_concurrent_resets_of_a_world_run_one_after_another():
     gate = Gate("reset")
     table = Table(gate)
     table.joined(1, running=False)
-    answers: list[Any] = []
+    answers = []
     first = threading.Thread(target=lambda: answers.append(reset_world(table.handler(), number=1)))
     first.start()
     assert gate.begun.wait(10)
@@ -248,16 +245,16 @@ def test_concurrent_resets_of_a_world_run_one_after_another() -> None:
 
 
 class Busy(Arena):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.inside = threading.Lock()
         self.met = False
 
-    def join(self, settings: dict[str, Any]) -> Agent:
+    def join(self, settings):
         arena = self
 
         class Watching(Agent):
-            def say(self, what: str) -> None:
+            def say(self, what):
                 free = arena.inside.acquire(blocking=False)
                 arena.met |= not free
                 threading.Event().wait(0.0001)
@@ -267,19 +264,19 @@ class Busy(Arena):
         return Watching(self, "X")
 
 
-def test_agents_of_one_world_are_called_one_at_a_time() -> None:
+def test_agents_of_one_world_are_called_one_at_a_time():
     table = Table(Busy())
     handlers = table.joined(4, running=False)
     outside = table.handler()
 
-    def play(handler: Handler) -> None:
+    def play(handler):
         for number in range(60):
             assert value(step(handler)).state in (RUNNING, INTERRUPTED)
             if number % 20 == 10:
                 assert value(reset_world(handler)) == ResetWorldResponse()
         handler.close()
 
-    def reset() -> None:
+    def reset():
         for _ in range(5):
             assert value(reset_world(outside)) == ResetWorldResponse()
 
@@ -288,18 +285,18 @@ def test_agents_of_one_world_are_called_one_at_a_time() -> None:
     assert table.arena.log == ["reset"] * 17
 
 
-def test_a_world_destroyed_while_an_agent_joins() -> None:
+def test_a_world_destroyed_while_an_agent_joins():
     begun, go_on = threading.Event(), threading.Event()
 
     class Slow(Arena):
-        def join(self, settings: dict[str, Any]) -> Agent:
+        def join(self, settings):
             begun.set()
             assert go_on.wait(10)
             return super().join(settings)
 
     table = Table(Slow())
     handler = table.handler()
-    answers: list[Any] = []
+    answers = []
     joining = threading.Thread(target=lambda: answers.append(handler.answer(JoinWorldRequest("w"))))
     joining.start()
     assert begun.wait(10)
@@ -321,7 +318,7 @@ def test_a_world_destroyed_while_an_agent_joins() -> None:
     assert table.arena.log == ["A.close", "close"]
 
 
-def test_refusing_agent_and_invalid_actions_are_errors() -> None:
+def test_refusing_agent_and_invalid_actions_are_errors():
     table = Table()
     (handler,) = table.joined()
     refused = step(handler, **{"raise": StatusError(Code.OUT_OF_RANGE, "in check")})
@@ -334,12 +331,12 @@ def test_refusing_agent_and_invalid_actions_are_errors() -> None:
     assert "Agent must return a StepResult, not a dict" in nonsense.message
 
 
-def test_agent_gets_the_requested_observations() -> None:
-    asked: list[tuple[str, ...]] = []
+def test_agent_gets_the_requested_observations():
+    asked = []
     table = Table()
     make = table.arena.join
 
-    def join(settings: dict[str, Any]) -> Agent:
+    def join(settings):
         agent = make(settings)
         agent.request = asked.append
         return agent
@@ -353,15 +350,15 @@ def test_agent_gets_the_requested_observations() -> None:
 class Rooms(RuleBasedStateMachine):
     """Four connections, of which one waits now and then; no reply is one that cannot follow."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         machine = self
-        self.acting: int | None = None
+        self.acting = None
         self.states = [DmEnvRpcState.NOT_JOINED] * 4
-        self.waiting: dict[int, tuple[str, DeferredReply]] = {}
+        self.waiting = {}
 
         class Watched(Arena):
-            def reset(self, settings: dict[str, Any]) -> None:
+            def reset(self, settings):
                 # All are told, but those who have asked for a reset themselves.
                 for number, state in enumerate(machine.states):
                     member = machine.handlers[number]._agent
@@ -377,7 +374,7 @@ class Rooms(RuleBasedStateMachine):
         self.table = Table(Watched())
         self.handlers = [self.table.handler(f"peer {number}") for number in range(4)]
 
-    def settle(self, number: int, kind: str, reply: Any) -> None:
+    def settle(self, number, kind, reply):
         if isinstance(reply, StepResult):
             outcome = reply.state.name.lower()
         else:
@@ -386,7 +383,7 @@ class Rooms(RuleBasedStateMachine):
             outcome = "done elsewhere" if outcome == "done" else outcome
         self.states[number] = TRANSITIONS[self.states[number], kind, outcome]
 
-    def act(self, number: int, kind: str, event: Any) -> None:
+    def act(self, number, kind, event):
         self.acting = number
         answer = self.handlers[number].answer(event)
         if isinstance(answer, DeferredReply):
@@ -396,49 +393,49 @@ class Rooms(RuleBasedStateMachine):
         self.acting = None
         self.collect()
 
-    def collect(self) -> None:
+    def collect(self):
         for number, (kind, answer) in list(self.waiting.items()):
             if answer.done():
                 del self.waiting[number]
                 self.settle(number, kind, answer.result())
 
-    def free(self, number: int, *states: DmEnvRpcState) -> bool:
+    def free(self, number, *states):
         return number not in self.waiting and self.states[number] in states
 
     @rule(number=integers(0, 3))
-    def join(self, number: int) -> None:
+    def join(self, number):
         if self.free(number, DmEnvRpcState.NOT_JOINED):
             self.act(number, "join_world", JoinWorldRequest("w"))
 
     @rule(number=integers(0, 3), end=integers(1, 3))
-    def step(self, number: int, end: int) -> None:
+    def step(self, number, end):
         if number not in self.waiting and self.states[number] is not DmEnvRpcState.NOT_JOINED:
             self.act(number, "step", Step({"end": EnvironmentStateType(end)}))
 
     @rule(number=integers(0, 3))
-    def broken_step(self, number: int) -> None:
+    def broken_step(self, number):
         if self.free(number, DmEnvRpcState.RUNNING):
             self.act(number, "step", Step({"raise": KeyError("x")}))
 
     @rule(number=integers(0, 3), class_=integers(0, 1))
-    def reset(self, number: int, class_: int) -> None:
+    def reset(self, number, class_):
         if number not in self.waiting and self.states[number] is not DmEnvRpcState.NOT_JOINED:
             self.act(number, "reset", ResetRequest({"class": 1} if class_ else {}))
 
     @rule(number=integers(0, 3), bad=integers(0, 4))
-    def reset_world(self, number: int, bad: int) -> None:
+    def reset_world(self, number, bad):
         if number not in self.waiting:
             settings = {"bad": 1} if bad == 4 else {}
             self.act(number, "reset_world", ResetWorldRequest("w", settings))
 
     @rule(number=integers(0, 3))
-    def leave(self, number: int) -> None:
+    def leave(self, number):
         if number not in self.waiting:
             self.act(number, "leave_world", LeaveWorldRequest())
 
     @precondition(lambda self: self.waiting)
     @rule()
-    def vanish(self) -> None:
+    def vanish(self):
         number, _ = self.waiting.popitem()
         self.states[number] = DmEnvRpcState.NOT_JOINED
         self.acting = number
@@ -448,7 +445,7 @@ class Rooms(RuleBasedStateMachine):
         self.collect()
 
     @invariant()
-    def nobody_waits_in_vain(self) -> None:
+    def nobody_waits_in_vain(self):
         room = self.table.worlds._named["w"]
         active = [
             number
@@ -467,7 +464,7 @@ class Rooms(RuleBasedStateMachine):
         assert not room.resetting
         assert len(room.held) <= len(self.waiting)
 
-    def teardown(self) -> None:
+    def teardown(self):
         for handler in self.handlers:
             handler.close()
         for _kind, answer in self.waiting.values():

@@ -1,9 +1,6 @@
 """A server's worlds by name, and what a connection's handler answers apart from shared steps."""
 
-from __future__ import annotations
-
 import threading
-from typing import Any
 
 import pytest
 
@@ -36,7 +33,7 @@ RUNNING = EnvironmentStateType.RUNNING
 
 
 class Agent:
-    def __init__(self, log: list[str], settings: dict[str, Any]) -> None:
+    def __init__(self, log, settings):
         self.log = log
         self.specs = ActionObservationSpecs(
             {1: TensorSpec("move", (), DataType.INT32)},
@@ -45,87 +42,85 @@ class Agent:
         self.settings = settings
         self.count = 0
 
-    def reset(self, settings: dict[str, Any]) -> None:
+    def reset(self, settings):
         if "race" in settings:
             self.specs = ActionObservationSpecs({2: TensorSpec("fly", (), DataType.INT32)}, {})
         self.log.append("agent reset")
 
-    def begin(self) -> StepResult:
+    def begin(self):
         self.count = 0
         return StepResult(RUNNING, {"count": 0})
 
-    def step(self, actions: dict[str, Any]) -> StepResult:
+    def step(self, actions):
         self.count += actions.get("move", 1)
         return StepResult(RUNNING, {"count": self.count})
 
-    def close(self) -> None:
+    def close(self):
         self.log.append("agent close")
         if "sticky" in self.settings:
             raise RuntimeError("the door sticks")
 
 
 class Maze:
-    made: list[Maze]
-
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings):
         unknown = set(settings) - {"size", "sticky"}
         if unknown:
             raise StatusError(Code.INVALID_ARGUMENT, f"unknown settings: {', '.join(unknown)}")
         self.settings = settings
-        self.log: list[str] = []
+        self.log = []
 
-    def join(self, settings: dict[str, Any]) -> Agent:
+    def join(self, settings):
         if "full" in settings:
             raise StatusError(Code.RESOURCE_EXHAUSTED, "two agents are all it takes")
         return Agent(self.log, settings)
 
-    def reset(self, settings: dict[str, Any]) -> None:
+    def reset(self, settings):
         self.log.append("reset")
 
-    def close(self) -> None:
+    def close(self):
         self.log.append("close")
         if "sticky" in self.settings:
             raise RuntimeError("the gate sticks")
 
 
 class Made(list[Maze]):
-    def __call__(self, settings: dict[str, Any]) -> Maze:
+    def __call__(self, settings):
         self.append(Maze(settings))
         return self[-1]
 
 
-def world_of(handler: Handler) -> Any:
+def world_of(handler):
     return None if handler._agent is None else handler._agent.served.world
 
 
 @pytest.fixture
-def made() -> Made:
+def made():
     return Made()
 
 
 @pytest.fixture
-def worlds(made: Made) -> WorldRegistry:
+def worlds(made):
     return WorldRegistry(made)
 
 
 @pytest.fixture
-def handler(worlds: WorldRegistry) -> Handler:
+def handler(worlds):
     return Handler(worlds, "10.1.2.3:99")
 
 
-def code_of(answer: Any) -> Code:
+def code_of(answer):
     assert isinstance(answer, Status), answer
     assert answer.message
     return Code(answer.code)
 
 
-def create(handler: Handler, **settings: Any) -> str:
+def create(handler, **settings):
     answer = handler.answer(CreateWorldRequest(settings))
     assert isinstance(answer, CreateWorldResponse), answer
     return answer.world_name
 
 
-def test_each_connection_may_have_a_world_of_its_own(worlds: WorldRegistry, made: Made) -> None:
+def test_each_connection_may_have_a_world_of_its_own(worlds, made):
     handlers = [Handler(worlds), Handler(worlds)]
     for handler in handlers:
         assert isinstance(handler.answer(JoinWorldRequest()), JoinWorldResponse)
@@ -143,13 +138,13 @@ def test_each_connection_may_have_a_world_of_its_own(worlds: WorldRegistry, made
     assert len(worlds) == 0
 
 
-def test_service_without_worlds_refuses_join_and_create() -> None:
+def test_service_without_worlds_refuses_join_and_create():
     given = Handler(WorldRegistry())
     assert code_of(given.answer(JoinWorldRequest(""))) is Code.UNIMPLEMENTED
     assert code_of(given.answer(CreateWorldRequest())) is Code.UNIMPLEMENTED
 
 
-def test_unknown_worlds(handler: Handler) -> None:
+def test_unknown_worlds(handler):
     for request in (
         JoinWorldRequest("nowhere"),
         ResetWorldRequest("nowhere"),
@@ -164,7 +159,7 @@ def test_unknown_worlds(handler: Handler) -> None:
     assert len(handler.answer(JoinWorldRequest("x" * 10000)).message) < 300
 
 
-def test_destroying_a_world_that_is_joined(worlds: WorldRegistry, made: Made) -> None:
+def test_destroying_a_world_that_is_joined(worlds, made):
     one, two, three = Handler(worlds), Handler(worlds), Handler(worlds)
     name = create(three)
     one.answer(JoinWorldRequest(name))
@@ -181,9 +176,7 @@ def test_destroying_a_world_that_is_joined(worlds: WorldRegistry, made: Made) ->
     assert code_of(one.answer(JoinWorldRequest(name))) is Code.NOT_FOUND
 
 
-def test_refused_settings_leave_nothing_behind(
-    handler: Handler, worlds: WorldRegistry, made: Made
-) -> None:
+def test_refused_settings_leave_nothing_behind(handler, worlds, made):
     answer = handler.answer(CreateWorldRequest({"colour": 1}))
     assert answer == Status(Code.INVALID_ARGUMENT, "create_world: unknown settings: colour")
     assert len(worlds) == 0
@@ -196,8 +189,8 @@ def test_refused_settings_leave_nothing_behind(
     assert isinstance(handler.answer(JoinWorldRequest(name)), JoinWorldResponse)
 
 
-def test_a_factory_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    def factory(settings: dict[str, Any]) -> Maze:
+def test_a_factory_that_fails(caplog):
+    def factory(settings):
         raise SystemExit("no licence")
 
     worlds = WorldRegistry(factory, max_worlds=1)
@@ -208,7 +201,7 @@ def test_a_factory_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == ["10.1.2.3:99: create_world: SystemExit: no licence"] * 3
 
 
-def test_as_many_worlds_as_allowed(made: Made) -> None:
+def test_as_many_worlds_as_allowed(made):
     worlds = WorldRegistry(made, max_worlds=2)
     one, two = Handler(worlds), Handler(worlds)
     name = create(one)
@@ -223,16 +216,16 @@ def test_as_many_worlds_as_allowed(made: Made) -> None:
         WorldRegistry(made, max_worlds=0)
 
 
-def test_worlds_that_are_being_made_count(made: Made) -> None:
+def test_worlds_that_are_being_made_count(made):
     begun, go_on = threading.Event(), threading.Event()
 
-    def slow(settings: dict[str, Any]) -> Maze:
+    def slow(settings):
         begun.set()
         assert go_on.wait(10)
         return made(settings)
 
     worlds = WorldRegistry(slow, max_worlds=1)
-    names: list[str] = []
+    names = []
     thread = threading.Thread(target=lambda: names.append(worlds.create({})))
     thread.start()
     assert begun.wait(10)
@@ -244,7 +237,7 @@ def test_worlds_that_are_being_made_count(made: Made) -> None:
     assert worlds.names == names
 
 
-def test_a_server_that_closes(worlds: WorldRegistry, made: Made) -> None:
+def test_a_server_that_closes(worlds, made):
     handler = Handler(worlds)
     create(handler)
     handler.answer(JoinWorldRequest(""))
@@ -258,10 +251,10 @@ def test_a_server_that_closes(worlds: WorldRegistry, made: Made) -> None:
     assert [maze.log for maze in made] == [["close"], ["agent close", "close"]]
 
 
-def test_a_server_that_closes_while_a_world_is_made(made: Made) -> None:
+def test_a_server_that_closes_while_a_world_is_made(made):
     worlds: WorldRegistry
 
-    def factory(settings: dict[str, Any]) -> Maze:
+    def factory(settings):
         worlds.close()
         worlds.open()  # the server is started again
         return made(settings)
@@ -272,7 +265,7 @@ def test_a_server_that_closes_while_a_world_is_made(made: Made) -> None:
     assert len(worlds) == 0
 
 
-def test_abandoned_worlds_are_kept_or_not(made: Made) -> None:
+def test_abandoned_worlds_are_kept_or_not(made):
     for keep in (True, False):
         worlds = WorldRegistry(made, keep_abandoned=keep)
         creator, agent = Handler(worlds), Handler(worlds)
@@ -284,11 +277,11 @@ def test_abandoned_worlds_are_kept_or_not(made: Made) -> None:
         assert worlds.names == ([used, unused] if keep else [])
 
 
-def test_a_connection_that_ends_while_its_request_is_carried_out(made: Made) -> None:
+def test_a_connection_that_ends_while_its_request_is_carried_out(made):
     worlds: WorldRegistry
     handler: Handler
 
-    def factory(settings: dict[str, Any]) -> Maze:
+    def factory(settings):
         handler.close()
         return made(settings)
 
@@ -301,9 +294,7 @@ def test_a_connection_that_ends_while_its_request_is_carried_out(made: Made) -> 
         assert len(worlds) == 0
 
 
-def test_closing_never_raises(
-    handler: Handler, worlds: WorldRegistry, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_closing_never_raises(handler, worlds, caplog):
     name = create(handler, sticky=1)
     handler.answer(JoinWorldRequest(name, {"sticky": 1}))
     assert handler.answer(LeaveWorldRequest()) == LeaveWorldResponse()
@@ -316,7 +307,7 @@ def test_closing_never_raises(
     handler.close()
 
 
-def test_unsendable_join_is_undone(handler: Handler, made: Made) -> None:
+def test_unsendable_join_is_undone(handler, made):
     request = JoinWorldRequest("")
     handler.answer(request)
     answer = handler.failure(request, ValueError("two variable dimensions"))
@@ -332,10 +323,10 @@ def test_unsendable_join_is_undone(handler: Handler, made: Made) -> None:
 ECHO = "type.googleapis.com/test.Echo"
 
 
-def test_extensions(made: Made) -> None:
-    seen: list[Any] = []
+def test_extensions(made):
+    seen = []
 
-    def echo(request: AnyMessage, world: Any) -> AnyMessage:
+    def echo(request, world):
         seen.append(world)
         if request.value == b"no":
             raise StatusError(Code.PERMISSION_DENIED, "read only")

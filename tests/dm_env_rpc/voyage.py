@@ -4,23 +4,19 @@ Everything that happens follows from the voyage's number and the actions, so tha
 same actions can be compared number by number.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import dm_env
 import numpy as np
 from dm_env import specs
 
 
 class Voyage(dm_env.Environment):
-    def __init__(self, first: int = 0) -> None:
+    def __init__(self, first=0):
         self._number = first - 1
         self._day = 0
         self._place = np.zeros(2, np.float32)
         self._over = True
 
-    def observation_spec(self) -> Any:
+    def observation_spec(self):
         return {
             "place": specs.BoundedArray((2,), np.float32, -4.0, 4.0, name="place"),
             "log": {
@@ -32,20 +28,20 @@ class Voyage(dm_env.Environment):
             "stars": specs.Array((3,), np.int64, name="stars"),
         }
 
-    def action_spec(self) -> Any:
+    def action_spec(self):
         return {
             "course": specs.DiscreteArray(4, np.int32, name="course"),
             "sail": specs.BoundedArray((2,), np.float32, [0.0, -1.0], [1.0, 1.0], name="sail"),
         }
 
-    def reset(self) -> dm_env.TimeStep:
+    def reset(self):
         self._number += 1
         self._day = 0
         self._place = np.zeros(2, np.float32)
         self._over = False
         return dm_env.restart(self._observation())
 
-    def step(self, action: Any) -> dm_env.TimeStep:
+    def step(self, action):
         if self._over:
             return self.reset()
         course = int(action["course"])
@@ -66,7 +62,7 @@ class Voyage(dm_env.Environment):
             return dm_env.truncation(0.0, observation, 0.75)
         return dm_env.transition(float(self._place.sum()) / 7, observation, 0.99)
 
-    def _observation(self) -> Any:
+    def _observation(self):
         sea = np.zeros((5, 5, 3), np.uint8)
         sea[..., self._number % 3] = np.arange(25).reshape(5, 5) * (self._day + 1) % 256
         return {
@@ -81,7 +77,7 @@ class Voyage(dm_env.Environment):
         }
 
 
-def actions(voyage: int, day: int) -> dict[str, Any]:
+def actions(voyage, day):
     number = voyage * 31 + day * 17
     return {
         "course": np.int32(number // 3 % 4 if number % 5 else 0),
@@ -89,7 +85,7 @@ def actions(voyage: int, day: int) -> dict[str, Any]:
     }
 
 
-def flat(observation: Any, prefix: str = "") -> dict[str, np.ndarray[Any, Any]]:
+def flat(observation, prefix=""):
     if not isinstance(observation, dict):
         return {prefix: np.asarray(observation)}
     found = {}
@@ -98,7 +94,7 @@ def flat(observation: Any, prefix: str = "") -> dict[str, np.ndarray[Any, Any]]:
     return found
 
 
-def compare(one: dm_env.TimeStep, other: dm_env.TimeStep, where: str) -> None:
+def compare(one, other, where):
     """Raise an AssertionError where two steps differ in any bit."""
     assert one.step_type == other.step_type, where
     for name in ("reward", "discount"):

@@ -1,7 +1,5 @@
 """`rlwire.listen` and `rlwire.play`: environments that call, and their trainer."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math
@@ -11,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -47,9 +44,9 @@ class Counting(gymnasium.Env):
     observation_space: Any = BOX
     action_space: Any = spaces.Discrete(3)
 
-    def __init__(self, length: int = 3, truncates: bool = False) -> None:
+    def __init__(self, length=3, truncates=False):
         self.length, self.truncates = length, truncates
-        self.actions: list[Any] = []
+        self.actions = []
         self.closed = False
 
     def reset(self, *, seed=None, options=None):
@@ -72,11 +69,11 @@ class Counting(gymnasium.Env):
 
 
 @contextlib.contextmanager
-def aside(work: Callable[[], Any]) -> Iterator[list[Any]]:
+def aside(work):
     """Do work in another thread; what it returned or raised is in the list afterwards."""
-    came: list[Any] = []
+    came = []
 
-    def run() -> None:
+    def run():
         try:
             came.append(work())
         except Exception as error:
@@ -91,12 +88,12 @@ def aside(work: Callable[[], Any]) -> Iterator[list[Any]]:
         assert not thread.is_alive()
 
 
-def address_of(env: Any) -> str:
+def address_of(env):
     return env.callers.url.partition("://")[2]
 
 
 @pytest.fixture(params=["rlx", "openpi"])
-def scheme(request: pytest.FixtureRequest) -> str:
+def scheme(request):
     return str(request.param)
 
 
@@ -137,7 +134,7 @@ def test_environments_play_over_rlx_without_dtypes():
 class Scripted(Counting):
     """Its steps return `result`, or raise it."""
 
-    def __init__(self, result: Any, method: str = "step") -> None:
+    def __init__(self, result, method="step"):
         super().__init__()
         self.result, self.method = result, method
 
@@ -170,13 +167,13 @@ class Ended:
 
     seen: ClassVar[list[Any]] = []
 
-    def __init__(self, parameter_server: Any) -> None:
+    def __init__(self, parameter_server):
         pass
 
-    def init(self, exploit: Any) -> bool:
+    def init(self, exploit):
         return True
 
-    def update(self, reward: Any, state: Any, terminal: Any) -> int:
+    def update(self, reward, state, terminal):
         self.seen.append(terminal)
         return 0
 
@@ -241,7 +238,7 @@ def test_none_is_no_observation(scheme):
 @pytest.mark.parametrize("method", ["reset", "step"])
 @pytest.mark.parametrize("error", [ZeroDivisionError("my own"), SystemExit("window closed")])
 def test_an_exception_of_a_caller_ends_its_episode_alone(scheme, method, error):
-    def play() -> Any:
+    def play():
         with pytest.raises(type(error)) as raised:
             rlwire.play(Scripted(error, method), env.callers.url)
         assert raised.value is error
@@ -295,7 +292,7 @@ def test_seeds_and_options_that_callers_do_not_get_are_logged_once(scheme, caplo
 def test_openpis_entries_of_another_type_are_refused(entries, named):
     observation = np.zeros(2, np.float32)
 
-    def call() -> Any:
+    def call():
         with Client(address_of(env)) as policy:
             policy.infer({"observation": observation})
             return policy.infer({"observation": observation, **entries})
@@ -311,7 +308,7 @@ def test_openpis_entries_of_another_type_are_refused(entries, named):
 def test_several_rewards_are_summed_and_kept(scheme):
     several = np.array([1.0, 2.0])
 
-    def call() -> None:
+    def call():
         state = np.zeros(2, np.float32)
         if scheme == "rlx":
             with AgentProxy(address_of(env)) as agent:
@@ -370,7 +367,7 @@ def test_waiting_listener_logs_its_address(scheme):
 def test_spaces_sent_by_the_caller_need_not_be_given(tmp_path):
     url = f"rlx+unix://{tmp_path}/socket"
 
-    def play() -> Any:
+    def play():
         return rlwire.play("gym:CartPole-v1", url, backoff=Backoff(8, None, 0.05, 0.5), seed=1)
 
     with aside(play) as came, contextlib.closing(rlwire.listen(url)) as env:
@@ -393,7 +390,7 @@ def test_a_spec_has_the_time_limit_of_like(scheme):
 
 @pytest.mark.parametrize("which", ["observation_space", "action_space"])
 def test_missing_spaces_are_named(tmp_path, which):
-    def call() -> Any:
+    def call():
         with AgentProxy(f"unix:{tmp_path}/s", backoff=Backoff(8, None, 0.05, 0.5)) as agent:
             agent.init()
             return agent.update(None, [1.0])
@@ -433,7 +430,7 @@ def test_a_training_of_relaax(caplog):
     assert sink.calls == [("episode_reward", 3.5, None)] * 2
 
 
-def assert_soon(condition: Callable[[], bool]) -> None:
+def assert_soon(condition):
     until = threading.Event()
     for _ in range(3000):
         if condition():
@@ -448,13 +445,13 @@ def test_pings_of_openpis_client_are_answered_while_the_trainer_learns(monkeypat
     monkeypatch.setattr(OpenpiCaller, "attention", 0.01)
     clients = queue.SimpleQueue()
 
-    def call() -> Any:
+    def call():
         client = policies.WebsocketClientPolicy("localhost", port)
         clients.put(client._ws)
         with contextlib.closing(client._ws):
             return [client.infer({"observation": BOX.sample()}) for _ in range(2)]
 
-    def answered(websocket) -> bool:
+    def answered(websocket):
         return websocket.ping().wait(20)
 
     with rlwire.listen("openpi://localhost:0", **SPACES) as env, ThreadPoolExecutor(1) as pool:
@@ -477,12 +474,12 @@ class Agent(agents.Agent):
         return ANSWERS.get("action", 1)
 
 
-UPDATES: list[Any] = []
-ANSWERS: dict[str, Any] = {}
+UPDATES = []
+ANSWERS = {}
 
 
 @pytest.fixture
-def agent() -> Iterator[Server]:
+def agent():
     UPDATES.clear()
     ANSWERS.clear()
     with Server(Agent, "localhost:0") as server:
@@ -532,13 +529,13 @@ def test_a_caller_that_leaves(scheme, caplog):
 
 
 @contextlib.contextmanager
-def ask(scheme: str, env: Any) -> Iterator[Callable[[Any], Any]]:
+def ask(scheme, env):
     """One caller: gives an observation, returns the action."""
     if scheme == "rlx":
         with AgentProxy(address_of(env)) as agent:
-            begun: list[bool] = []
+            begun = []
 
-            def update(state: Any, reward: Any = None, **more: Any) -> Any:
+            def update(state, reward=None, **more):
                 if not begun:
                     begun.append(True)
                     agent.init()
@@ -546,9 +543,9 @@ def ask(scheme: str, env: Any) -> Iterator[Callable[[Any], Any]]:
 
             yield update
     else:
-        made: list[Client] = []  # by the thread that asks
+        made = []  # by the thread that asks
 
-        def infer(state: Any) -> Any:
+        def infer(state):
             if not made:
                 made.append(Client(address_of(env), reconnect=False))
             return made[0].infer({"observation": state})
@@ -563,7 +560,7 @@ def ask(scheme: str, env: Any) -> Iterator[Callable[[Any], Any]]:
 def test_caller_that_restarts_ends_the_episode():
     with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
 
-        def call() -> Any:
+        def call():
             with AgentProxy(address_of(env)) as agent:
                 agent.init()
                 agent.update(None, [0, 0])
@@ -605,7 +602,7 @@ def test_reset_within_an_episode_continues_it():
 
 def test_state_outside_the_space_is_rejected(scheme):
 
-    def call() -> Any:
+    def call():
         with ask(scheme, env) as ask_one:
             with pytest.raises((AgentProxyException, PeerError), match=r"shape \(2,\), not"):
                 ask_one([1, 2, 3])
@@ -643,7 +640,7 @@ def test_many_callers(scheme):
     lengths = (2, 3, 5)
     options = {"backoff": QUICK} if scheme == "rlx" else {"reconnect": False}
 
-    def play(length: int, url: str) -> Any:
+    def play(length, url):
         return rlwire.play(Counting(length), url, episodes=100, seed=length, **options)
 
     envs = rlwire.listen_vec(f"{scheme}://localhost:0", 3, **SPACES)
@@ -710,18 +707,18 @@ def test_ctrl_c_ends_a_wait(there):
     with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
         heard = threading.Event()
 
-        def on_signal(*_: object) -> None:
+        def on_signal(*_):
             if not heard.is_set():
                 heard.set()
                 raise KeyboardInterrupt
 
-        def interrupt() -> None:
+        def interrupt():
             assert_soon(env.endpoint._lock.locked)
             # Again and again: one that comes just before a system call does not end that.
             while not heard.wait(0.05):
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-        def call() -> None:
+        def call():
             with AgentProxy(address_of(env)) as agent:
                 agent.init()
                 agent.update(None, [1, 2])
@@ -749,7 +746,7 @@ def test_gymnasiums_checker_finds_nothing():
     game = Counting(5)
     with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
 
-        def play() -> Any:
+        def play():
             with pytest.raises(AgentProxyException):
                 rlwire.play(game, env.callers.url, episodes=1000, backoff=QUICK)
             return "ended"
@@ -763,9 +760,9 @@ def test_gymnasiums_checker_finds_nothing():
     ("answer", "named", "unnamed"),
     [({"joints": 1}, "joints", "must be"), ({"actions": 0.5}, "0.5", "has no")],
 )
-def test_invalid_actions_of_a_policy_are_named(answer: Any, named: str, unnamed: str) -> None:
+def test_invalid_actions_of_a_policy_are_named(answer, named, unnamed):
     class Policy:
-        def infer(self, observation: Any) -> Any:
+        def infer(self, observation):
             return answer
 
     with rlwire.serve(Policy(), "openpi://localhost:0") as server:

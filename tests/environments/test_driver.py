@@ -1,9 +1,6 @@
 """Environments of all kinds, driven in one way."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import Any
 
 import dm_env
 import gymnasium
@@ -21,39 +18,39 @@ class Walk(gymnasium.Env):
     observation_space = spaces.Discrete(10)
     action_space = spaces.Discrete(3)
 
-    def __init__(self, length: int = 2) -> None:
+    def __init__(self, length=2):
         self.length = length
         self.closed = False
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self.seed, self.options, self.place = seed, options, 0
         return 0, {"seed": seed}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.place += int(action)
         return self.place, 1.0, self.place >= self.length, False, {}
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
 
 class Fall(dm_env.Environment):
     closed = False
 
-    def observation_spec(self) -> Any:
+    def observation_spec(self):
         return specs.Array((), np.float64)
 
-    def action_spec(self) -> Any:
+    def action_spec(self):
         return specs.DiscreteArray(2)
 
-    def reset(self) -> Any:
+    def reset(self):
         return dm_env.restart(np.float64(1.0))
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         end = dm_env.termination if action else dm_env.truncation
         return end(2.0, np.float64(0.0))
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
 
@@ -61,17 +58,17 @@ class Pair:
     metadata: dict[str, str] = {}  # noqa: RUF012
     possible_agents = ("a", "b")
 
-    def observation_space(self, agent: str) -> Any:
+    def observation_space(self, agent):
         return spaces.Discrete(3 if agent == "a" else 4)
 
-    def action_space(self, agent: str) -> Any:
+    def action_space(self, agent):
         return spaces.Discrete(2)
 
-    def reset(self, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, seed=None, options=None):
         self.agents = ["a", "b"]
         return {"a": 0, "b": 1}, {"a": {"seed": seed}, "b": {}}
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions):
         assert set(actions) == set(self.agents), "only those that play act"
         told = self.agents
         self.agents = ["b"]  # and no word of a
@@ -80,11 +77,11 @@ class Pair:
             dict.fromkeys(told, False), {"b": {"n": 1}},
         )  # fmt: skip
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
-def test_gymnasium() -> None:
+def test_gymnasium():
     driven = drive(Walk, {"length": 1})
     assert (driven.name, driven.agents, driven.reward_space) == ("Walk", (), None)
     assert driven.action_space == spaces.Discrete(3)
@@ -96,7 +93,7 @@ def test_gymnasium() -> None:
     assert drive("gym:CartPole-v1", {"max_episode_steps": 3}).name == "CartPole-v1"
 
 
-def test_dm_env() -> None:
+def test_dm_env():
     driven = drive(Fall())
     assert driven.name == "Fall"
     assert driven.observation_space.shape == ()
@@ -105,7 +102,7 @@ def test_dm_env() -> None:
     assert driven.step(1) == (0.0, 2.0, True, False, {"discount": 0.0})
 
 
-def test_pettingzoo() -> None:
+def test_pettingzoo():
     driven = drive(Pair)
     assert (driven.name, driven.agents) == ("Pair", ("a", "b"))
     assert driven.observation_space == {"a": spaces.Discrete(3), "b": spaces.Discrete(4)}
@@ -120,7 +117,7 @@ def test_pettingzoo() -> None:
 
 
 @pytest.mark.parametrize("kind", [Walk, Fall])
-def test_only_environments_made_by_the_driver_are_owned(kind: Any) -> None:
+def test_only_environments_made_by_the_driver_are_owned(kind):
     assert not drive(kind()).owned
     driven = drive(kind)
     assert driven.owned
@@ -128,13 +125,13 @@ def test_only_environments_made_by_the_driver_are_owned(kind: Any) -> None:
     assert driven.environment.closed
 
 
-def test_environment_made_but_unsupported_is_closed() -> None:
+def test_environment_made_but_unsupported_is_closed():
     class Turns(Walk):
         possible_agents = agent_iter = ()
 
     made = []
 
-    def make() -> Any:
+    def make():
         made.append(Turns())
         return made[0]
 
@@ -143,9 +140,9 @@ def test_environment_made_but_unsupported_is_closed() -> None:
     assert made[0].closed
 
 
-def test_rewards_that_are_no_number() -> None:
+def test_rewards_that_are_no_number():
     class Two(Fall):
-        def reward_spec(self) -> Any:
+        def reward_spec(self):
             return {"x": specs.Array((), float)}
 
     with pytest.raises(EncodeError, match=r"Two .*reward.* X "):
@@ -153,7 +150,7 @@ def test_rewards_that_are_no_number() -> None:
     assert drive(Fall()).one("X").name == "Fall"
 
 
-def test_objects_that_are_not_environments_are_rejected() -> None:
+def test_objects_that_are_not_environments_are_rejected():
     for thing in (3, "sys:version", lambda: 3):
         with pytest.raises(TypeError, match="observation_space"):
             drive(thing)
@@ -169,7 +166,7 @@ def test_objects_that_are_not_environments_are_rejected() -> None:
     assert isinstance(make(), Walk)
 
 
-def test_an_environment_that_is_somewhere_else() -> None:
+def test_an_environment_that_is_somewhere_else():
     """A URL stands where a name may: what is served there is driven here, and served on."""
     with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as first:
         driven = drive(first.url)
@@ -198,14 +195,14 @@ def test_an_environment_that_is_somewhere_else() -> None:
         ("reset", (0,), "1 items"),
     ],
 )
-def test_results_of_the_old_api_are_named(monkeypatch, method, result, count) -> None:
+def test_results_of_the_old_api_are_named(monkeypatch, method, result, count):
     monkeypatch.setattr(Walk, method, lambda self, *_, **__: result)
     driven = drive(Walk)
     with pytest.raises(TypeError, match=rf"Walk: {method}\(\).*observation.*info.*{count}"):
         driven.step(0) if method == "step" else driven.reset()
 
 
-def test_a_step_of_the_old_api_is_named_over_the_wire(monkeypatch) -> None:
+def test_a_step_of_the_old_api_is_named_over_the_wire(monkeypatch):
     monkeypatch.setattr(Walk, "step", lambda self, action: (0, 1.0, False, {}))
     with rlwire.serve(Walk, "dm-env-rpc://127.0.0.1:0") as server, rlwire.make(server.url) as env:
         env.reset()

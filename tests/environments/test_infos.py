@@ -1,7 +1,5 @@
 """Infos as MessagePack: each that is encoded can be decoded, whatever is in it."""
 
-from __future__ import annotations
-
 import logging
 from collections import UserDict
 from typing import Any
@@ -13,41 +11,41 @@ from rlwire.environments.infos import InfoCodec
 from rlwire.limits import Limits
 
 
-def nested(depth: int) -> Any:
-    value: Any = 1
+def nested(depth):
+    value = 1
     for _ in range(depth):
         value = {"a": value}
     return value
 
 
-def holding_itself() -> Any:
-    info: dict[str, Any] = {"x": 1}
+def holding_itself():
+    info = {"x": 1}
     info["me"] = info
     info["list"] = [info]
     return info
 
 
-def shared(depth: int) -> Any:
+def shared(depth):
     """A value of 2**depth paths."""
-    value: Any = {"odd": object()}
+    value = {"odd": object()}
     for _ in range(depth):
         value = {"a": value, "b": value}
     return value
 
 
 class Failing(UserDict[str, Any]):
-    def items(self) -> Any:
+    def items(self):
         raise RuntimeError("no items")
 
 
-WHOLE: list[Any] = [
+WHOLE = [
     {"visits": {0: 3, (1, 2): 4, None: 5, 1.5: 6, b"b": 7}},
     {"nd": True, "type": "<f4", "shape": [1], "data": b"four"},
     {"d": {"nd": False, "type": 1, "shape": 2, "data": 3}, "c": {"complex": True, "data": "1j"}},
     {"a": np.arange(3), "f": np.float32(2), "z": 1j},
     nested(64),
 ]
-PARTS: list[tuple[Any, Any]] = [
+PARTS = [
     ({"n": {np.int64(3): 1, (np.int8(1), "x"): 2}}, {"n": {3: 1, (1, "x"): 2}}),
     ({"counts": dict.fromkeys(range(20_000)), "a": 1}, {"a": 1}),
     ({"deep": nested(64), "a": 1}, {"a": 1}),
@@ -68,19 +66,19 @@ PARTS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize("info", WHOLE)
-def test_info_of_any_keys_is_carried(info: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_info_of_any_keys_is_carried(info, caplog):
     codec = InfoCodec()
     np.testing.assert_equal(codec.decode(codec.encode(info)), info)
     assert not caplog.records
 
 
 @pytest.mark.parametrize(("info", "expected"), PARTS)
-def test_entries_that_cannot_be_carried_are_left_out(info: Any, expected: Any) -> None:
+def test_entries_that_cannot_be_carried_are_left_out(info, expected):
     codec = InfoCodec()
     assert codec.decode(codec.encode(info)) == expected
 
 
-def test_entry_that_is_left_out_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_entry_that_is_left_out_is_logged_once(caplog):
     codec = InfoCodec()
     for _ in range(3):
         codec.encode({"fine": 1, "deep": {"odd": object()}})
@@ -93,12 +91,12 @@ def test_entry_that_is_left_out_is_logged_once(caplog: pytest.LogCaptureFixture)
     assert len(caplog.records) <= 100
 
 
-def test_info_with_more_paths_than_memory_is_left_out() -> None:
+def test_info_with_more_paths_than_memory_is_left_out():
     codec = InfoCodec()
     assert codec.decode(codec.encode({"shared": shared(24), "a": 1}))["a"] == 1
 
 
-def test_limits_of_the_other_end_hold() -> None:
+def test_limits_of_the_other_end_hold():
     small = InfoCodec(Limits(message=100, keys=2))
     assert small.decode(small.encode({"x": b"0" * 200, "y": {1: 1, 2: 2, 3: 3}, "z": 1})) == {
         "z": 1

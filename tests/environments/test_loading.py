@@ -1,7 +1,5 @@
 """Environments by name."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import sys
@@ -15,11 +13,11 @@ from rlwire.environments.loading import load_environment
 from rlwire.errors import MissingExtra
 
 
-def test_of_a_module() -> None:
+def test_of_a_module():
     assert load_environment("collections.abc:Mapping.get").__name__ == "get"
 
 
-def test_of_gymnasium() -> None:
+def test_of_gymnasium():
     make = load_environment("gym:CartPole-v1")
     assert {"max_episode_steps", "render_mode"} <= set(inspect.signature(make).parameters)
     accepts = ["max_episode_steps"]
@@ -35,7 +33,7 @@ def test_of_gymnasium() -> None:
     assert make().spec.id == load_environment("CartPole-v1")().spec.id == "CartPole-v1"
 
 
-def test_of_a_module_that_registers_with_gymnasium(tmp_path, monkeypatch) -> None:
+def test_of_a_module_that_registers_with_gymnasium(tmp_path, monkeypatch):
     (tmp_path / "registering.py").write_text(
         "import gymnasium\n"
         "def make(**anything): return gymnasium.make('CartPole-v1')\n"
@@ -59,18 +57,18 @@ def test_of_a_module_that_registers_with_gymnasium(tmp_path, monkeypatch) -> Non
         ("json:NoSuchName", AttributeError, "NoSuchName"),
     ],
 )
-def test_missing_environments_are_named(name, kind, text) -> None:
+def test_missing_environments_are_named(name, kind, text):
     with pytest.raises(kind, match=text):
         load_environment(name)
 
 
-def test_without_gymnasium(monkeypatch) -> None:
+def test_without_gymnasium(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingExtra, match=r"rlwire\[gym\]"):
         load_environment("gym:CartPole-v1")
 
 
-def test_an_environment_that_another_module_registers_is_hinted_at() -> None:
+def test_an_environment_that_another_module_registers_is_hinted_at():
     with pytest.raises(ValueError, match="gym:ale_py:ALE/NoSuchGame-v5"):
         load_environment("gym:ALE/NoSuchGame-v5")
     with pytest.raises(ValueError, match="gym:MODULE:NoSuch-v7"):
@@ -79,7 +77,7 @@ def test_an_environment_that_another_module_registers_is_hinted_at() -> None:
         load_environment("gym:json:NoSuch-v7")
 
 
-def test_hinted_module_registers_the_environment() -> None:
+def test_hinted_module_registers_the_environment():
     pytest.importorskip("ale_py")
     make = load_environment("gym:ale_py:ALE/Pong-v5")
     with contextlib.closing(make()) as environment:

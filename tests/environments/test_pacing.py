@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import math
 import random
 from fractions import Fraction
-from typing import Any
 
 import pytest
 
@@ -13,30 +10,30 @@ from rlwire.environments.pacing import Pacer
 class Clock:
     """Simulated time; sleeping passes it, a little too much or too little if told so."""
 
-    def __init__(self, now: float = 1000.0, late: Any = lambda: 0.0) -> None:
+    def __init__(self, now=1000.0, late=lambda: 0.0):
         self.now = now
         self.late = late
-        self.slept: list[float] = []
+        self.slept = []
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.slept.append(seconds)
         self.now += max(1e-4 if seconds else 0.0, seconds + self.late())
 
-    def pacer(self, rate: float) -> Pacer:
+    def pacer(self, rate):
         return Pacer(rate, clock=self, sleep=self.sleep)
 
 
 @pytest.mark.parametrize("rate", [0, -1, math.inf, math.nan])
-def test_a_rate_is_positive(rate: float) -> None:
+def test_a_rate_is_positive(rate):
     with pytest.raises(ValueError, match="rate"):
         Pacer(rate)
 
 
 @pytest.mark.parametrize("rate", [30, 29.97, 7, 1 / 3, 1000])
-def test_late_wake_ups_do_not_add_up(rate: float) -> None:
+def test_late_wake_ups_do_not_add_up(rate):
     draw = random.Random(1)
     clock = Clock(late=lambda: draw.uniform(0, 0.9 / rate))
     pacer = clock.pacer(rate)
@@ -47,7 +44,7 @@ def test_late_wake_ups_do_not_add_up(rate: float) -> None:
     assert (pacer.tick, pacer.missed) == (999, 0)
 
 
-def test_late_tick_returns_at_once_and_the_next_on_time() -> None:
+def test_late_tick_returns_at_once_and_the_next_on_time():
     clock = Clock()
     pacer = clock.pacer(10)
     pacer.wait()
@@ -58,7 +55,7 @@ def test_late_tick_returns_at_once_and_the_next_on_time() -> None:
     assert (clock.now, pacer.tick) == (1000.2, 2)
 
 
-def test_missed_ticks_are_skipped_and_counted() -> None:
+def test_missed_ticks_are_skipped_and_counted():
     clock = Clock()
     pacer = clock.pacer(10)
     pacer.wait()

@@ -1,7 +1,5 @@
 """PettingZoo's face over agents of a server in this process."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -18,7 +16,7 @@ from rlwire.errors import EncodeError
 cartpole = functools.partial(gymnasium.make, "CartPole-v1")
 
 
-def test_agents_of_dm_env_rpc() -> None:
+def test_agents_of_dm_env_rpc():
     theirs = {"left": cartpole(), "right": cartpole()}
     with rlwire.serve(cartpole, "dm-env-rpc://127.0.0.1:0") as server:
         env = ParallelEnvironment({name: rlwire.make(server.url) for name in theirs})
@@ -29,7 +27,7 @@ def test_agents_of_dm_env_rpc() -> None:
         for name, each in theirs.items():
             np.testing.assert_array_equal(observations[name], each.reset(seed=4)[0])
         assert infos == {"left": {}, "right": {}}
-        gone: list[str] = []
+        gone = []
         for number in range(300):
             actions = {"left": 1, "right": number % 2}
             acting = list(env.agents)
@@ -46,7 +44,7 @@ def test_agents_of_dm_env_rpc() -> None:
         env.close()
 
 
-def test_an_error_of_one_leaves_no_answer_unread() -> None:
+def test_an_error_of_one_leaves_no_answer_unread():
     with rlwire.serve(cartpole, "dm-env-rpc://127.0.0.1:0") as server:
         env = ParallelEnvironment({name: rlwire.make(server.url) for name in "ab"})
         env.reset(seed=1)
@@ -63,7 +61,7 @@ def test_an_error_of_one_leaves_no_answer_unread() -> None:
         ParallelEnvironment({})
 
 
-def test_agents_of_several_programs_share_an_instance() -> None:
+def test_agents_of_several_programs_share_an_instance():
     url: Any
     with rlwire.serve(
         "mpe2.simple_spread_v3:parallel_env", "perlert://127.0.0.1:0/spread", rate=200

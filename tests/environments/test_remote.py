@@ -1,9 +1,6 @@
 """Environments that are somewhere else, over endpoints that the tests make up."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium
@@ -27,29 +24,29 @@ class Near:
     nondeterministic: ClassVar[bool] = False
     episode: dict[str, Any] = {}  # noqa: RUF012
 
-    def __init__(self, log: list[str] | None = None, name: str = "", **settings: Any) -> None:
+    def __init__(self, log=None, name="", **settings):
         self.environment = gymnasium.make("CartPole-v1", **settings)
         self.observation_space = self.environment.observation_space
         self.action_space = self.environment.action_space
         self.log = [] if log is None else log
         self.name = name
         self.closed = False
-        self.fails: BaseException | None = None
+        self.fails = None
         self.lost = False
 
-    def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
+    def begin_reset(self, seed, options):
         self.log.append(f"reset {self.name}")
         self.begun = lambda: self.environment.reset(
             seed=seed, options=None if options is None else dict(options)
         )
 
-    def begin_step(self, action: Any) -> None:
+    def begin_step(self, action):
         if not self.action_space.contains(action):
             raise EncodeError("no such action")
         self.log.append(f"step {self.name}")
         self.begun = lambda: self.environment.step(action)
 
-    def finish(self) -> Any:
+    def finish(self):
         self.log.append(f"finish {self.name}")
         if self.fails is not None:
             error, self.fails = self.fails, None
@@ -59,18 +56,18 @@ class Near:
             return np.ones(4, np.float32), 0.0, False, True, {"lost": "gone"}
         return self.begun()
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
 
-def several(count: int, **settings: Any) -> tuple[list[Near], list[Any], list[str]]:
-    log: list[str] = []
+def several(count, **settings):
+    log = []
     points = [Near(log, str(place), **settings) for place in range(count)]
     return points, [functools.partial(RemoteEnvironment, each) for each in points], log
 
 
 @pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
-def test_gymnasiums_checks() -> None:
+def test_gymnasiums_checks():
     env = RemoteEnvironment(Near())
     env.spec = None  # it would make another of it, by a URL
     check_env(env)
@@ -79,13 +76,13 @@ def test_gymnasiums_checks() -> None:
 
 
 @pytest.mark.parametrize("like", ["CartPole-v1", "gym:CartPole-v1", gymnasium.make("CartPole-v1")])
-def test_spaces_like(like: Any) -> None:
+def test_spaces_like(like):
     observations, actions, _ = spaces_like(like)
     assert observations.shape == (4,)
     assert actions == spaces.Discrete(2)
 
 
-def test_spaces_like_pettingzoos() -> None:
+def test_spaces_like_pettingzoos():
     pytest.importorskip("mpe2")
     first = spaces_like("mpe2.simple_speaker_listener_v4:parallel_env")
     other = spaces_like("mpe2.simple_speaker_listener_v4:parallel_env", "listener_0")
@@ -93,7 +90,7 @@ def test_spaces_like_pettingzoos() -> None:
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_the_same_as_local_ones(mode: AutoresetMode) -> None:
+def test_the_same_as_local_ones(mode):
     _, makes, _ = several(3)
     nearby = [functools.partial(gymnasium.make, "CartPole-v1")] * 3
     with remote(makes, mode=mode) as ours, local(nearby, workers=0, mode=mode) as theirs:
@@ -117,7 +114,7 @@ def test_the_same_as_local_ones(mode: AutoresetMode) -> None:
         assert ended > 3
 
 
-def test_all_are_asked_before_any_is_waited_for() -> None:
+def test_all_are_asked_before_any_is_waited_for():
     _, makes, log = several(3)
     with remote(makes) as envs:
         envs.reset(seed=1)
@@ -128,7 +125,7 @@ def test_all_are_asked_before_any_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_lost_environment_is_truncated(mode: AutoresetMode) -> None:
+def test_lost_environment_is_truncated(mode):
     points, makes, _ = several(3)
     with remote(makes, mode=mode) as envs:
         envs.reset(seed=1)
@@ -152,7 +149,7 @@ def test_lost_environment_is_truncated(mode: AutoresetMode) -> None:
 
 
 @pytest.mark.parametrize("where", ["finish", "ask"])
-def test_an_error_of_one_leaves_no_answer_unread(where: str) -> None:
+def test_an_error_of_one_leaves_no_answer_unread(where):
     points, makes, log = several(3)
     with remote(makes) as envs:
         envs.reset(seed=1)
@@ -175,24 +172,22 @@ def test_an_error_of_one_leaves_no_answer_unread(where: str) -> None:
     "observation", [np.ones(1, np.float32), np.ones(4, complex), None, {"x": np.ones(4)}]
 )
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_observation_that_does_not_fit_the_batch_is_refused(
-    mode: AutoresetMode, observation: Any
-) -> None:
+def test_observation_that_does_not_fit_the_batch_is_refused(mode, observation):
     points, makes, _ = several(2)
     with remote(makes, mode=mode) as envs:
         before = envs.reset(seed=1)[0]
         for outcome in ((observation, 0.0, False, False, {}), (observation, 0.0, True, False, {})):
-            points[1].finish = lambda outcome=outcome: outcome  # type: ignore[method-assign]
+            points[1].finish = lambda outcome=outcome: outcome
             with pytest.raises(EncodeError, match=r"environment 1: the observation .*float32.*4,"):
                 envs.step([0, 0])
             del points[1].finish
             np.testing.assert_array_equal(envs.reset(seed=1)[0], before)
-        points[1].finish = lambda: (before[1], "none", False, False)  # type: ignore[method-assign]
+        points[1].finish = lambda: (before[1], "none", False, False)
         with pytest.raises(EncodeError, match="environment 1: step must return"):
             envs.step([0, 0])
 
 
-def test_closed_environment_asks_its_endpoint_for_nothing() -> None:
+def test_closed_environment_asks_its_endpoint_for_nothing():
     (point,), (make,), log = several(1)
     env = make()
     env.reset()
@@ -206,10 +201,10 @@ def test_closed_environment_asks_its_endpoint_for_nothing() -> None:
     assert not log
 
 
-def test_those_that_were_made_are_closed_if_another_fails() -> None:
+def test_those_that_were_made_are_closed_if_another_fails():
     points, makes, _ = several(2)
 
-    def fail() -> Any:
+    def fail():
         raise ConnectionClosed("nobody there")
 
     with pytest.raises(ConnectionClosed, match="nobody there"):
@@ -217,7 +212,7 @@ def test_those_that_were_made_are_closed_if_another_fails() -> None:
     assert all(point.closed for point in points)
 
 
-def test_spaces_that_differ() -> None:
+def test_spaces_that_differ():
     points, makes, _ = several(2)
     points[1].action_space = spaces.Discrete(3)
     with pytest.raises(EncodeError, match=r"action_space.* 0 .*Discrete\(2\).* 1 "):

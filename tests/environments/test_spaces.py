@@ -1,11 +1,8 @@
 """Spaces as JSON, there and back, and descriptions of none."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +42,7 @@ SPACES = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_descriptions_of_spaces_round_trip(space: Any) -> None:
+def test_descriptions_of_spaces_round_trip(space):
     text = json.dumps(describe(space), allow_nan=False)
     back = space_of(json.loads(text))
     assert back == space
@@ -54,7 +51,7 @@ def test_descriptions_of_spaces_round_trip(space: Any) -> None:
         assert list(back) == list(space)
 
 
-def test_descriptions_of_spaces_have_their_documented_form() -> None:
+def test_descriptions_of_spaces_have_their_documented_form():
     assert describe(CARTPOLE) == {
         "box": "float32",
         "shape": [4],
@@ -74,12 +71,12 @@ def test_descriptions_of_spaces_have_their_documented_form() -> None:
         (3, "has a int"),
     ],
 )
-def test_spaces_without_a_description(space: Any, path: str) -> None:
+def test_spaces_without_a_description(space, path):
     with pytest.raises(EncodeError, match=path):
         describe(space)
 
 
-def test_specs_of_dm_env() -> None:
+def test_specs_of_dm_env():
     spec = {
         "move": specs.DiscreteArray(3),
         "pair": (
@@ -134,18 +131,18 @@ def test_specs_of_dm_env() -> None:
         *({"tuple": 2}, {"tuple": [{"discrete": 2}, 3]}),
     ],
 )
-def test_descriptions_of_none(value: Any) -> None:
+def test_descriptions_of_none(value):
     with pytest.raises(DecodeError):
         space_of(value)
 
 
-def test_error_of_a_description_has_its_path() -> None:
+def test_error_of_a_description_has_its_path():
     with pytest.raises(DecodeError, match=r"\$\.eyes\[1\]"):
         space_of({"dict": [["eyes", {"tuple": [{"discrete": 2}, {"discrete": "x"}]}]]})
 
 
-def test_limits() -> None:
-    deep: Any = {"discrete": 2}
+def test_limits():
+    deep = {"discrete": 2}
     for _ in range(10_000):
         deep = {"tuple": [deep]}
     for value, limit in (
@@ -176,13 +173,13 @@ ANY = st.recursive(
 
 
 @given(value=ANY)
-def test_any_description_is_a_space_or_a_named_error(value: Any) -> None:
+def test_any_description_is_a_space_or_a_named_error(value):
     with contextlib.suppress(DecodeError, LimitExceeded):
         space = space_of(value)
         assert space_of(describe(space)) == space
 
 
-def test_without_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gymnasium(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingExtra, match=r"rlwire\[gym\]"):
         describe(object())
@@ -190,7 +187,7 @@ def test_without_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
         space_of({"discrete": 2})
 
 
-def test_spaces_by_name() -> None:
+def test_spaces_by_name():
     assert named_space('{"discrete": 3}') == spaces.Discrete(3)
     assert named_space("json:JSONDecoder") is json.JSONDecoder
     for text, why in (

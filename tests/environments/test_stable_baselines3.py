@@ -1,9 +1,6 @@
 """Vectors of environments as Stable-Baselines3 has them, and PPO that learns over the wire."""
 
-from __future__ import annotations
-
 import functools
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -25,33 +22,33 @@ class Counting(gymnasium.Env):
     action_space = spaces.Discrete(3)
     episodes = 0
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.episodes += 1
         self.count = 0
         return self._seen(), {"episodes": self.episodes, "seed": seed, "options": options}
 
-    def _seen(self) -> Any:
+    def _seen(self):
         return np.array([self.count, self.episodes], np.float32)
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.count += 1
         over = self.count == 3
         odd = bool(self.episodes % 2)
         return self._seen(), float(action), over and odd, over and not odd, {"count": self.count}
 
-    def add(self, number: int) -> int:
+    def add(self, number):
         return self.episodes + number
 
 
-def ours(count: int, **options: Any) -> Any:
+def ours(count, **options):
     from rlwire.environments.stable_baselines3 import VecEnv
 
     return VecEnv(local([Counting] * count, mode="SameStep", **options))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_same_as_theirs(workers: int) -> None:
+def test_the_same_as_theirs(workers):
     theirs = vec_env.DummyVecEnv([Counting] * 3)
     envs = ours(3, workers=workers)
     for each in (theirs, envs):
@@ -82,7 +79,7 @@ def test_the_same_as_theirs(workers: int) -> None:
     theirs.close()
 
 
-def test_vectors_that_do_not_fit() -> None:
+def test_vectors_that_do_not_fit():
     from rlwire.environments.stable_baselines3 import VecEnv
 
     with (
@@ -94,14 +91,14 @@ def test_vectors_that_do_not_fit() -> None:
         ours(1, workers=0, copy=False)
 
 
-def is_learning(found: dict[str, Any], _: Any) -> bool:
+def is_learning(found, _):
     """Whether to go on: the mean of the last hundred episodes is not good enough yet."""
     episodes = found["self"].ep_info_buffer
     return len(episodes) < 50 or np.mean([each["r"] for each in episodes]) < 230
 
 
 @pytest.mark.timeout(600)
-def test_ppo_learns_cartpole_over_dm_env_rpc() -> None:
+def test_ppo_learns_cartpole_over_dm_env_rpc():
     from stable_baselines3 import PPO
 
     from rlwire.environments.stable_baselines3 import VecEnv

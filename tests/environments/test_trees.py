@@ -1,7 +1,5 @@
 """Nested values taken apart and put together again."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +27,7 @@ class Both(NamedTuple):
     right: Any
 
 
-def test_trees_split_and_rebuild_values() -> None:
+def test_trees_split_and_rebuild_values():
     tree = tree_of(NESTED, "the observation", CANNOT)
     assert [leaf.where for leaf in tree.leaves] == ["bits", "eyes.0", "eyes.1", "many", "word"]
     assert not tree.is_leaf
@@ -43,7 +41,7 @@ def test_trees_split_and_rebuild_values() -> None:
     assert not tree.contains({**value, "word": "abc!"})
 
 
-def test_default_value_is_in_the_space() -> None:
+def test_default_value_is_in_the_space():
     tree = tree_of(NESTED, "the action", CANNOT)
     nothing = tree.default_value()
     assert NESTED.contains(nothing)
@@ -55,7 +53,7 @@ def test_default_value_is_in_the_space() -> None:
     assert tree.default_value()["many"] is not nothing["many"]
 
 
-def test_specs() -> None:
+def test_specs():
     spec = Both(
         specs.BoundedArray((2,), np.int16, 1, 5, "own"),
         [
@@ -85,7 +83,7 @@ def test_specs() -> None:
         (3, "has a int"),
     ],
 )
-def test_unsupported_spaces_have_no_tree(space: Any, text: str) -> None:
+def test_unsupported_spaces_have_no_tree(space, text):
     with pytest.raises(EncodeError, match=text):
         tree_of(space, "the observation", CANNOT)
 
@@ -99,6 +97,6 @@ def test_unsupported_spaces_have_no_tree(space: Any, text: str) -> None:
         ({"bits": 1, "eyes": [1]}, "the action.eyes must have 2 items, not 1"),
     ],
 )
-def test_values_of_another_structure(value: Any, text: str) -> None:
+def test_values_of_another_structure(value, text):
     with pytest.raises(EncodeError, match=text):
         tree_of(NESTED, "the action", CANNOT).parts(value)

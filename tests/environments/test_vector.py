@@ -1,7 +1,5 @@
 """Vectors of environments: the same as Gymnasium's, in this process and in others."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools
@@ -14,7 +12,6 @@ import tempfile
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,7 +24,6 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlwire.environments import processes, vector
-from rlwire.environments.vector import VectorEnvironment
 from rlwire.errors import (
     ConnectionClosed,
     DecodeError,
@@ -56,22 +52,22 @@ class Nested(gymnasium.Env):
     observation_space = SPACE
     action_space = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.MultiDiscrete([3, 4])})
 
-    def __init__(self, ends: int = 4) -> None:
+    def __init__(self, ends=4):
         self.ends = ends
         self.name = "nested"
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
         return self._seen(), {} if options is None else {"options": options}
 
-    def _seen(self) -> Any:
+    def _seen(self):
         return {
             "image": self.np_random.integers(0, 255, (3, 2), np.uint8),
             "pair": (np.int64(self.steps % 5 - 2), np.array([1, 0, 1], np.int8)),
         }
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         assert self.action_space.contains(action), action
         if action["b"][0] == 2:
             raise ValueError("not two")
@@ -79,18 +75,18 @@ class Nested(gymnasium.Env):
         info = {"steps": self.steps, "deep": {"text": "x" * self.steps}, "a": action["a"]}
         return self._seen(), float(action["a"][0]), self.steps >= self.ends, False, info
 
-    def pid(self) -> int:
+    def pid(self):
         return os.getpid()
 
-    def plus(self, number: int, by: int = 1) -> int:
+    def plus(self, number, by=1):
         return number + by
 
 
-def makes(count: int) -> list[Any]:
+def makes(count):
     return [functools.partial(Nested, ends=2 + place) for place in range(count)]
 
 
-def actions(count: int, number: int) -> Any:
+def actions(count, number):
     random = np.random.default_rng(number)
     return {
         "a": random.uniform(-1, 1, (count, 2)).astype(np.float32),
@@ -98,7 +94,7 @@ def actions(count: int, number: int) -> Any:
     }
 
 
-def same(ours: Any, theirs: Any) -> None:
+def same(ours, theirs):
     """As numpy.testing does, for what has arrays of objects in it as well."""
     assert type(ours) is type(theirs) or {type(ours), type(theirs)} <= {dict}, (ours, theirs)
     if isinstance(ours, dict):
@@ -122,14 +118,14 @@ def same(ours: Any, theirs: Any) -> None:
 
 
 @pytest.fixture(params=[False, True], ids=["copied", "lent"])
-def lent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+def lent(request, monkeypatch):
     """Whether even small observations are handed out without a copy."""
     if request.param:
         monkeypatch.setattr(vector, "BORROW_SIZE", 0)
     return bool(request.param)
 
 
-WAYS: dict[str, dict[str, Any]] = {
+WAYS = {
     "here": {"workers": 0},
     "workers": {"workers": 2},
     "lent": {"workers": 2},
@@ -138,14 +134,14 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def way(request, monkeypatch):
     if request.param in ("lent", "both"):
         monkeypatch.setattr(vector, "BORROW_SIZE", 0)
     return WAYS[request.param]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_same_as_gymnasium(way: dict[str, Any], mode: AutoresetMode) -> None:
+def test_the_same_as_gymnasium(way, mode):
     with_workers = local(makes(3), **way, mode=mode)
     original = SyncVectorEnv(makes(3), autoreset_mode=mode)
     with with_workers as ours, contextlib.closing(original) as theirs:
@@ -158,7 +154,7 @@ def test_the_same_as_gymnasium(way: dict[str, Any], mode: AutoresetMode) -> None
             same(ours.step(given), theirs.step(given))
 
 
-def test_without_autoreset(way: dict[str, Any]) -> None:
+def test_without_autoreset(way):
     mode = AutoresetMode.DISABLED
     with local(makes(3), **way, mode=mode) as ours:
         original = SyncVectorEnv(makes(3), autoreset_mode=mode)
@@ -178,7 +174,7 @@ def test_without_autoreset(way: dict[str, Any]) -> None:
         original.close()
 
 
-def test_observations_stay_unchanged_with_copy(way: dict[str, Any]) -> None:
+def test_observations_stay_unchanged_with_copy(way):
     with local(makes(2), **way) as kept, local(makes(2), **way, copy=False) as views:
         for envs, stays in ((kept, True), (views, False)):
             first, _ = envs.reset(seed=1)
@@ -187,7 +183,7 @@ def test_observations_stay_unchanged_with_copy(way: dict[str, Any]) -> None:
             assert (first["image"] == before).all() == stays
 
 
-def test_attributes_and_methods(way: dict[str, Any]) -> None:
+def test_attributes_and_methods(way):
     with local(makes(3), **way) as envs:
         assert envs.get_attr("name") == ("nested",) * 3
         envs.set_attr("name", ["a", "b", "c"])
@@ -198,7 +194,7 @@ def test_attributes_and_methods(way: dict[str, Any]) -> None:
         assert (os.getpid() in envs.call("pid")) == here
 
 
-def test_error_of_an_environment_propagates_and_the_vector_recovers(way: dict[str, Any]) -> None:
+def test_error_of_an_environment_propagates_and_the_vector_recovers(way):
     with local(makes(3), **way) as envs:
         envs.reset(seed=1)
         bad = actions(3, 1)
@@ -210,9 +206,7 @@ def test_error_of_an_environment_propagates_and_the_vector_recovers(way: dict[st
 
 
 @pytest.mark.parametrize("mode", [*MODES, AutoresetMode.DISABLED])
-def test_a_process_that_dies(
-    mode: AutoresetMode, lent: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_process_that_dies(mode, lent, caplog):
     with local(makes(4), workers=2, mode=mode) as envs:
         envs.reset(seed=1)
         envs.step(actions(4, 0))
@@ -237,7 +231,7 @@ def test_a_process_that_dies(
     assert "exit code -9" in caplog.text
 
 
-def test_no_process_is_left(way: dict[str, Any]) -> None:
+def test_no_process_is_left(way):
     envs = local(makes(3), **way)
     other = local(makes(3), **way)  # whose processes know nothing of the first's sockets
     pids = set(envs.call("pid")) - {os.getpid()}
@@ -251,14 +245,14 @@ def test_no_process_is_left(way: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
-def test_processes_that_are_not_forks(context: str) -> None:
+def test_processes_that_are_not_forks(context):
     make = functools.partial(gymnasium.make, "CartPole-v1")
     with local([make] * 2, workers=1, context=context) as envs:
         observations, _ = envs.reset(seed=3)
         np.testing.assert_array_equal(observations[0], make().reset(seed=3)[0])
 
 
-def test_spaces_without_arrays(way: dict[str, Any]) -> None:
+def test_spaces_without_arrays(way):
     class Words(Nested):
         observation_space = spaces.Dict({"word": spaces.Text(5)})
 
@@ -278,16 +272,16 @@ def test_spaces_without_arrays(way: dict[str, Any]) -> None:
         (np.zeros(3), "mapping"),
     ],
 )
-def test_wrong_actions(given: Any, expected: str) -> None:
+def test_wrong_actions(given, expected):
     with local(makes(3), workers=0) as envs:
         envs.reset()
         with pytest.raises(EncodeError, match=expected):
             envs.step(given)
 
 
-def test_infos_that_cannot_travel(caplog: pytest.LogCaptureFixture) -> None:
+def test_infos_that_cannot_travel(caplog):
     class Odd(Nested):
-        def step(self, action: Any) -> Any:
+        def step(self, action):
             *rest, info = super().step(action)
             return *rest, {**info, "odd": object(), "deep": {"odder": {1, 2}, "even": 2}}
 
@@ -300,7 +294,7 @@ def test_infos_that_cannot_travel(caplog: pytest.LogCaptureFixture) -> None:
             assert infos["deep"]["even"].tolist() == [2]
 
 
-def test_wrong_seeds_and_masks() -> None:
+def test_wrong_seeds_and_masks():
     with local(makes(2), workers=0) as envs:
         with pytest.raises(ValueError, match="2 seeds"):
             envs.reset(seed=[1])
@@ -311,14 +305,14 @@ def test_wrong_seeds_and_masks() -> None:
 class Interrupting(Nested):
     """Interrupts the program that waits for its step, once."""
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         if self.name == "interrupts":
             self.name = "has interrupted"
             os.kill(os.getppid(), signal.SIGINT)
         return super().step(action)
 
 
-def test_an_interrupted_step_has_to_be_followed_by_a_reset(lent: bool) -> None:
+def test_an_interrupted_step_has_to_be_followed_by_a_reset(lent):
     with local([Interrupting] * 3, workers=3) as envs:
         envs.reset(seed=[7, 8, 9])
         envs.set_attr("name", ["nested", "interrupts", "nested"])
@@ -342,13 +336,13 @@ def test_an_interrupted_step_has_to_be_followed_by_a_reset(lent: bool) -> None:
 class Dying(Nested):
     """Its process is killed in the middle of a step, once its name says so."""
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         if self.name == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
 
 
-def test_a_process_that_dies_while_it_is_waited_for(lent: bool) -> None:
+def test_a_process_that_dies_while_it_is_waited_for(lent):
     with local([Dying] * 2, workers=2) as envs:
         envs.reset(seed=1)
         envs.set_attr("name", ["dies", "nested"])
@@ -357,7 +351,7 @@ def test_a_process_that_dies_while_it_is_waited_for(lent: bool) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs Linux's schedstat")
-def test_idle_worker_uses_no_cpu() -> None:
+def test_idle_worker_uses_no_cpu():
     with local(makes(2), workers=1) as envs:
         envs.reset(seed=1)
         envs.step(actions(2, 0))
@@ -371,7 +365,7 @@ def test_idle_worker_uses_no_cpu() -> None:
             pytest.fail("it never slept")
 
 
-def test_processes_without_shared_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_without_shared_sockets(monkeypatch):
     monkeypatch.setattr(processes, "AVAILABLE", False)  # as where there is no futex
     with local(makes(2), workers=2) as ours, local(makes(2), workers=0) as here:
         same(ours.reset(seed=1), here.reset(seed=1))
@@ -380,7 +374,7 @@ def test_processes_without_shared_sockets(monkeypatch: pytest.MonkeyPatch) -> No
         assert ours.step(actions(2, 1))[3].tolist() == [True, False]
 
 
-def test_attributes_of_a_process_that_died() -> None:
+def test_attributes_of_a_process_that_died():
     with local(makes(4), workers=2) as envs:
         envs.reset(seed=1)
         os.kill(envs.call("pid")[2], signal.SIGKILL)
@@ -393,14 +387,12 @@ def test_attributes_of_a_process_that_died() -> None:
         assert len(set(envs.call("pid"))) == 2
 
 
-def test_environments_are_closed_if_another_cannot_be_made(
-    way: dict[str, Any], tmp_path: Path
-) -> None:
+def test_environments_are_closed_if_another_cannot_be_made(way, tmp_path):
     class Closing(Nested):
-        def close(self) -> None:
+        def close(self):
             (tmp_path / f"closed-{self.name}").touch()
 
-    def make(name: str) -> Any:
+    def make(name):
         if name == "2":
             raise OSError("no third")
         made = Closing()
@@ -419,37 +411,37 @@ class Pictures(gymnasium.Env):
     observation_space = spaces.Box(0, 255, (256, 256), np.uint8)
     action_space = spaces.Discrete(2)
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number):
         self.number = number
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         return np.full((256, 256), self.number, np.uint8), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         if action:
             raise ValueError("not one")
         self.number = (self.number + 3) % 256
         return np.full((256, 256), self.number, np.uint8), 0.0, False, False, {}
 
-    def pid(self) -> int:
+    def pid(self):
         return os.getpid()
 
 
 NOTHING = np.zeros(3, np.int64)
-BOTH: list[dict[str, Any]] = [{"workers": 2}, {"workers": 1, "caller_steps": True}]
+BOTH = [{"workers": 2}, {"workers": 1, "caller_steps": True}]
 
 
-def pictures(**options: Any) -> VectorEnvironment:
+def pictures(**options):
     return local([functools.partial(Pictures, number) for number in range(3)], **options)
 
 
-def shows(observations: Any, steps: int) -> bool:
+def shows(observations, steps):
     numbers = (np.arange(3) + 3 * steps) % 256
     return bool((observations == numbers.astype(np.uint8)[:, None, None]).all())
 
 
 @pytest.mark.parametrize("way", BOTH)
-def test_large_observations_are_sent_one_at_a_time(way: dict[str, Any]) -> None:
+def test_large_observations_are_sent_one_at_a_time(way):
     with pictures(**way) as envs, pictures(workers=2, copy=False) as views:
         observations, _ = envs.reset()
         views.reset()
@@ -467,7 +459,7 @@ def test_large_observations_are_sent_one_at_a_time(way: dict[str, Any]) -> None:
         assert views.step(NOTHING)[0] is views.step(NOTHING)[0]
 
 
-VIEWS: list[Callable[[Any], Any]] = [
+VIEWS = [
     lambda each: each,
     lambda each: each[:, 5:, ::2][..., :9],
     lambda each: np.asarray(memoryview(each)[:]),
@@ -476,7 +468,7 @@ VIEWS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("way", BOTH)
-def test_kept_observations_stay_whichever_others_are_freed(way: dict[str, Any]) -> None:
+def test_kept_observations_stay_whichever_others_are_freed(way):
     random = np.random.default_rng(1)
     with pictures(**way) as envs:
         held = [envs.reset()[0]]
@@ -484,7 +476,7 @@ def test_kept_observations_stay_whichever_others_are_freed(way: dict[str, Any]) 
             held.append(envs.step(NOTHING)[0])
         assert all(shows(each, at) for at, each in enumerate(held))
         # From now on some, or a slice or a view of them, for a while.
-        kept: dict[int, Any] = {}
+        kept = {}
         del held
         for steps in range(101, 201):
             observations = envs.step(NOTHING)[0]
@@ -499,7 +491,7 @@ def test_kept_observations_stay_whichever_others_are_freed(way: dict[str, Any]) 
     assert all(shows(each, at) for at, each in kept.items())
 
 
-def test_kept_observations_outlive_a_dead_worker() -> None:
+def test_kept_observations_outlive_a_dead_worker():
     with pictures(workers=2) as envs:
         envs.reset()
         first = envs.step(NOTHING)[0]
@@ -516,7 +508,7 @@ def test_kept_observations_outlive_a_dead_worker() -> None:
 
 
 @pytest.mark.parametrize("way", BOTH)
-def test_environment_that_did_not_step_keeps_its_observation(way: dict[str, Any]) -> None:
+def test_environment_that_did_not_step_keeps_its_observation(way):
     with pictures(**way) as envs:
         envs.reset()
         for _ in range(4):
@@ -531,7 +523,7 @@ def test_environment_that_did_not_step_keeps_its_observation(way: dict[str, Any]
 
 
 @pytest.mark.parametrize("way", BOTH)
-def test_writes_to_an_observation_do_not_reach_the_next(way: dict[str, Any]) -> None:
+def test_writes_to_an_observation_do_not_reach_the_next(way):
     with pictures(**way) as envs, pictures(**way, mode="Disabled") as without:
         for each in (envs, without):
             observations, _ = each.reset()
@@ -545,7 +537,7 @@ def test_writes_to_an_observation_do_not_reach_the_next(way: dict[str, Any]) -> 
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
-def test_observations_held_by_a_forked_process_stay() -> None:
+def test_observations_held_by_a_forked_process_stay():
     with pictures(workers=1) as envs:
         envs.reset()
         held = envs.step(NOTHING)[0]
@@ -570,12 +562,12 @@ def test_observations_held_by_a_forked_process_stay() -> None:
 class Failing(Nested):
     """Does what its name says, in a reset, a step, or when it is made."""
 
-    def __init__(self, at: str, how: str, notes: Path | None = None) -> None:
+    def __init__(self, at, how, notes=None):
         super().__init__()
         self.at, self.how, self.notes = at, how, notes
         self.fail("make")
 
-    def fail(self, at: str) -> None:
+    def fail(self, at):
         if at != self.at:
             return
         if self.notes is not None:
@@ -588,19 +580,17 @@ class Failing(Nested):
             sys.exit("window closed")
         raise OSError("cannot open scène.png".encode("latin-1").decode("utf-8", "surrogateescape"))
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self.fail("reset")
         return super().reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.fail("step")
         return super().step(action)
 
 
 @pytest.mark.parametrize("mode", [*MODES, AutoresetMode.DISABLED])
-def test_process_that_dies_in_each_reset_is_replaced_once_a_call(
-    mode: AutoresetMode, tmp_path: Path
-) -> None:
+def test_process_that_dies_in_each_reset_is_replaced_once_a_call(mode, tmp_path):
     notes = tmp_path / "notes"
     make = functools.partial(Failing, "reset", "crash", notes)
     with local([Nested, make], workers=2, mode=mode) as envs:
@@ -614,14 +604,12 @@ def test_process_that_dies_in_each_reset_is_replaced_once_a_call(
             envs.reset() if mode is AutoresetMode.DISABLED else envs.step(actions(2, 0))
 
 
-def test_process_that_dies_while_it_makes_an_environment_is_an_error(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_process_that_dies_while_it_makes_an_environment_is_an_error(tmp_path, capfd):
     with pytest.raises(PeerError, match=r"environments 1 to 1 died with exit code 7.*cannot open"):
         local([Nested, functools.partial(Failing, "make", "crash")], workers=2)
     assert "opening the display" in capfd.readouterr().err
 
-    def make() -> Any:  # the second time
+    def make():  # the second time
         return Failing("make" if (tmp_path / "made").exists() else "", "crash")
 
     with local([make], workers=1) as envs:
@@ -637,22 +625,20 @@ def test_process_that_dies_while_it_makes_an_environment_is_an_error(
         envs.reset()
 
 
-def test_stderr_of_a_process_is_shown(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_stderr_of_a_process_is_shown(capfd, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     class Loud(Nested):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             if multiprocessing.parent_process() is not None:
                 os.write(2, b"made\n")
 
-        def step(self, action: Any) -> Any:
+        def step(self, action):
             os.write(2, b"stepped\n")
             return super().step(action)
 
-    def shown() -> list[str]:  # grpcio, if a test has imported it, logs each fork
+    def shown():  # grpcio, if a test has imported it, logs each fork
         return [line for line in capfd.readouterr().err.split() if line in ("made", "stepped")]
 
     with local([Loud], workers=1) as envs, local([Loud], workers=1):
@@ -664,18 +650,16 @@ def test_stderr_of_a_process_is_shown(
     assert not list(tmp_path.iterdir())
 
 
-def test_process_that_cannot_start_leaves_no_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_process_that_cannot_start_leaves_no_file(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
         local([lambda: Nested()], workers=1, context="spawn")
     assert not list(tmp_path.iterdir())
 
 
-def test_reset_that_kills_its_process_is_made_again_with_its_arguments(tmp_path: Path) -> None:
+def test_reset_that_kills_its_process_is_made_again_with_its_arguments(tmp_path):
     class Once(Nested):
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        def reset(self, *, seed=None, options=None):
             if seed == 7 and not (tmp_path / "died").exists():
                 (tmp_path / "died").touch()
                 os._exit(1)
@@ -693,7 +677,7 @@ def test_reset_that_kills_its_process_is_made_again_with_its_arguments(tmp_path:
 
 @pytest.mark.parametrize("at", ["make", "reset", "step"])
 @pytest.mark.parametrize("how", ["exit", "text"])
-def test_exception_of_an_environment_leaves_its_process(at: str, how: str) -> None:
+def test_exception_of_an_environment_leaves_its_process(at, how):
     makes = [Nested, Nested, functools.partial(Failing, at, how)]
     named = "environment 2 failed"
     text = r"window closed" if how == "exit" else r"sc\\udce8ne.png"
@@ -718,26 +702,24 @@ class Knowing(Nested):
     goal = spaces.Box(-1, np.inf, (2,), np.float32)
     seen: int | None = None
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self.seen = seed
         found, _ = super().reset(seed=seed)
         return found, {"seed": str(seed), "table": self.table, "options": options}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         *rest, info = super().step(action)
-        deep: Any = self.steps
+        deep = self.steps
         for _ in range(100):
             deep = {"a": deep}
         return *rest, {**info, "table": self.table, "deep": deep, "long": [0] * (2**20 + 1)}
 
-    def echo(self, value: Any) -> Any:
+    def echo(self, value):
         return value
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_infos_of_any_keys_and_sizes_are_those_of_gymnasium(
-    way: dict[str, Any], mode: AutoresetMode
-) -> None:
+def test_infos_of_any_keys_and_sizes_are_those_of_gymnasium(way, mode):
     original = SyncVectorEnv([Knowing] * 3, autoreset_mode=mode)
     with local([Knowing] * 3, **way, mode=mode) as ours, contextlib.closing(original) as theirs:
         seed = np.random.SeedSequence().entropy
@@ -750,7 +732,7 @@ def test_infos_of_any_keys_and_sizes_are_those_of_gymnasium(
             same(ours.step(actions(3, number)), theirs.step(actions(3, number)))
 
 
-def test_attributes_and_arguments_of_any_kind_are_carried(way: dict[str, Any]) -> None:
+def test_attributes_and_arguments_of_any_kind_are_carried(way):
     with local([Knowing] * 3, **way) as envs:
         names = ("table", "goal", "observation_space", "action_space")
         for name, value in zip(
@@ -761,8 +743,8 @@ def test_attributes_and_arguments_of_any_kind_are_carried(way: dict[str, Any]) -
             assert envs.call("echo", value) == (value,) * 3
 
 
-def test_values_that_cannot_be_pickled_fail_their_call_only() -> None:
-    itself: list[Any] = []
+def test_values_that_cannot_be_pickled_fail_their_call_only():
+    itself = []
     itself.append(itself)
     with local([Knowing] * 2, workers=2) as envs:
         pids = envs.call("pid")
@@ -781,20 +763,18 @@ def test_values_that_cannot_be_pickled_fail_their_call_only() -> None:
 class Mixed(Nested):
     """Infos of one kind here and of another kind there."""
 
-    def __init__(self, info: Any, ends: int) -> None:
+    def __init__(self, info, ends):
         super().__init__(ends)
         self.info = info
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         return *super().step(action)[:4], self.info
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_info_that_does_not_fit_the_others_is_left_out(
-    way: dict[str, Any], mode: AutoresetMode, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_info_that_does_not_fit_the_others_is_left_out(way, mode, caplog):
     last = mode is AutoresetMode.SAME_STEP
-    itself: dict[str, Any] = {"b": 2}
+    itself = {"b": 2}
     itself["me"] = itself
     infos = [{"a": 1, "b": 1, "final_obs": 5}, {"a": "text", "b": 2}, itself, [1, 2]]
     makes = [functools.partial(Mixed, info, ends=1 if last else 9) for info in infos]
@@ -816,7 +796,7 @@ OBSERVED = [
     spaces.Box(-1, 1, (), np.float64), spaces.MultiBinary(3), spaces.MultiDiscrete([3, 4, 5]),
     spaces.Tuple([spaces.Box(0, 9, (3,), np.int64), spaces.Discrete(3)]),
 ]  # fmt: skip
-VALUES: list[Any] = [
+VALUES = [
     *(np.array([1, 0, 1], kind) for kind in "?bBhHiIlLefdDSUO"), np.array([300, 0, 1]),
     np.array([0.5, np.nan, 1]), np.ones(1), np.ones((1, 3), np.uint8), np.ones((3, 1), np.uint8),
     np.ones((2, 3), np.uint8)[:, ::-1][0], np.ones(4, np.float32)[1:], np.ones(3, ">f4"),
@@ -824,11 +804,11 @@ VALUES: list[Any] = [
     [1, [2]], [], 1, 0.5, np.nan, True, None, "x", 10**30, -1, 300, np.array(2), np.array(0.5),
     *(kind(1) for kind in (np.int64, np.uint8, np.uint64, np.float32, np.float64, np.bool_)),
 ]  # fmt: skip
-REWARDS: list[Any] = [
+REWARDS = [
     1.5, 1, True, np.float32(0.1), np.ones(1), np.ones(2), [1.0], [], None, "1.5", "x", 10**30,
     10**400, Fraction(1, 3), np.nan, 1j, np.array(2), {},
 ]  # fmt: skip
-FLAGS: list[Any] = [
+FLAGS = [
     True, False, np.True_, 1, 0, 0.0, np.array(True), np.ones(1, bool), np.ones(2, bool), [True],
     None, "False", np.nan, {}, np.array([]),
 ]  # fmt: skip
@@ -839,15 +819,15 @@ class Odd(gymnasium.Env):
 
     action_space = spaces.Discrete(2)
 
-    def __init__(self, space: Any) -> None:
+    def __init__(self, space):
         self.observation_space = space
-        self.chosen: Any = None
+        self.chosen = None
 
-    def seen(self) -> Any:
+    def seen(self):
         one, other = (VALUES[each] for each in self.chosen[:2])
         return (one, other) if isinstance(self.observation_space, spaces.Tuple) else one
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         if options is not None:
             self.chosen = options["chosen"][self.number]
         if options is None or options["good"]:
@@ -855,18 +835,18 @@ class Odd(gymnasium.Env):
             return self.observation_space.sample(), {}
         return self.seen(), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         reward, terminated, truncated = self.chosen[2:]
         return self.seen(), REWARDS[reward], FLAGS[terminated], FLAGS[truncated], {}
 
 
-def odd(space: Any, number: int) -> Any:
+def odd(space, number):
     made = Odd(space)
     made.number = number
     return made
 
 
-def played(envs: Any, good: bool, chosen: Any) -> Any:
+def played(envs, good, chosen):
     """What a reset and two steps give; None if they are refused."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -886,9 +866,7 @@ def played(envs: Any, good: bool, chosen: Any) -> Any:
     + [(way, OBSERVED[at]) for way in list(WAYS)[1:] for at in (0, 6)],
     indirect=["way"],
 )
-def test_values_that_gymnasium_refuses_are_refused(
-    way: dict[str, Any], mode: AutoresetMode, space: Any
-) -> None:
+def test_values_that_gymnasium_refuses_are_refused(way, mode, space):
     makes = [functools.partial(odd, space, number) for number in range(2)]
     random = np.random.default_rng(5)
     refused = 0
@@ -898,7 +876,7 @@ def test_values_that_gymnasium_refuses_are_refused(
         contextlib.closing(SyncVectorEnv(makes, autoreset_mode=mode)) as theirs,
         contextlib.closing(SyncVectorEnv(makes)) as next_step,
     ):
-        cases: list[Any] = []
+        cases = []
         for value in range(len(VALUES)):
             cases += [(good, [value, 0, 0, 1, 1]) for good in (False, True)]
         cases += [(True, [0, 0, reward, 1, 1]) for reward in range(len(REWARDS))]
@@ -921,7 +899,7 @@ def test_values_that_gymnasium_refuses_are_refused(
     assert refused > 20
 
 
-def test_refused_observation_names_the_environment_and_its_space(way: dict[str, Any]) -> None:
+def test_refused_observation_names_the_environment_and_its_space(way):
     makes = [functools.partial(odd, OBSERVED[0], number) for number in range(3)]
     fine = [0, 0, 0, 1, 1]
     options = {"chosen": [fine, fine, [16, 0, 0, 1, 1]], "good": False}
@@ -931,9 +909,9 @@ def test_refused_observation_names_the_environment_and_its_space(way: dict[str, 
         assert part in str(caught.value)
 
 
-def test_reset_of_the_old_interface_is_refused(way: dict[str, Any]) -> None:
+def test_reset_of_the_old_interface_is_refused(way):
     class Old(Nested):
-        def reset(self, **arguments: Any) -> Any:
+        def reset(self, **arguments):
             return super().reset(**arguments)[0], {}, "more"
 
     refused = pytest.raises((EncodeError, PeerError), match="environment 2: reset must return")
@@ -941,7 +919,7 @@ def test_reset_of_the_old_interface_is_refused(way: dict[str, Any]) -> None:
         envs.reset()
 
 
-def test_closed_vector_raises_and_starts_no_process(way: dict[str, Any]) -> None:
+def test_closed_vector_raises_and_starts_no_process(way):
     with local(makes(3), **way) as envs:
         envs.reset()
     started = multiprocessing.active_children()
@@ -960,9 +938,9 @@ def test_closed_vector_raises_and_starts_no_process(way: dict[str, Any]) -> None
     envs.close()
 
 
-def test_all_environments_are_closed_if_one_fails(tmp_path: Path) -> None:
+def test_all_environments_are_closed_if_one_fails(tmp_path):
     class Closing(Nested):
-        def close(self) -> None:
+        def close(self):
             if self.name != "nested":
                 (tmp_path / self.name).touch()
                 raise OSError("cannot close")

@@ -1,12 +1,8 @@
 """Messages of every codec, as values and as bytes, for what wants some of each kind."""
 
-from __future__ import annotations
-
 import json as standard_json
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import Any
 
 import conversations
 import numpy as np
@@ -24,7 +20,7 @@ from rlwire.relaax import checkpoints
 FRAME = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 DEPTH = np.arange(6, dtype=np.uint16).reshape(2, 3)
 
-RLX: list[dict[str, Any]] = [
+RLX = [
     {"command": "reset"},
     {
         "response": "state",
@@ -42,14 +38,14 @@ RLX: list[dict[str, Any]] = [
     {"empty": [], "none": {}, "action": np.float32([[0.5], [1]]), "depth": DEPTH.astype(">u2")},
 ]
 
-MSGPACK: list[Any] = [
+MSGPACK = [
     {"a": [1, -1, 300, -(2**40), 2**63, 0.5, None, True, "x" * 40, b"yz"], "b": {"c": {}}},
     {"image": FRAME, "scalar": np.float32(2), "wide": DEPTH, "words": np.array(["ab", "c"])},
     [msgpack.ExtType(5, b"ext"), msgpack.Timestamp(1, 5), msgpack.Timestamp(2**40, 1), []],
 ]
 
-HEADERS: dict[str, Any] = {"sent_at": 1479493678.25, "message_id": 15}
-REWARDER: list[rewarder.RewarderMessage] = [
+HEADERS = {"sent_at": 1479493678.25, "message_id": 15}
+REWARDER = [
     rewarder.EnvDescribe("flashgames.A-v0", "running", 60, **HEADERS, episode_id="1.2"),
     rewarder.EnvReward(-3.5, False, {"a": [1]}, **HEADERS, episode_id="1.2"),
     rewarder.EnvText("words", **HEADERS),
@@ -62,13 +58,13 @@ REWARDER: list[rewarder.RewarderMessage] = [
     rewarder.EnvText("x", **HEADERS, extra_body={"b": [1]}, extra={"b": {}}),
 ]
 
-PERLERT_CLIENT: list[Any] = [
+PERLERT_CLIENT = [
     perlert.LobbyRequest("env", 7),
     perlert.Register("env", 7, "key", "tag"),
     perlert.Ready("env", 7, "key", True),
     perlert.Action("env", 7, "0.5,1"),
 ]
-PERLERT_SERVER: list[Any] = [
+PERLERT_SERVER = [
     perlert.LobbyInformation(
         "env",
         7,
@@ -88,7 +84,7 @@ SPECS = dm_env_rpc.ActionObservationSpecs(
     {1: dm_env_rpc.make_spec("move", (), np.int32, 0, 17)},
     {2: dm_env_rpc.make_spec("goal", (2,), "f4", -1, [1, 2])},
 )
-TENSORS: list[Any] = [
+TENSORS = [
     np.float32(1.5),
     FRAME,
     np.array([1, 300, -1], np.int64),
@@ -100,7 +96,7 @@ TENSORS: list[Any] = [
     dm_env_rpc.ProtoArray((dm_env_rpc.AnyMessage("a", b"b"),) * 2, (2,)),
     np.full((4, 5), 7, np.uint32),
 ]
-REQUESTS: list[dm_env_rpc.Request] = [
+REQUESTS = [
     dm_env_rpc.CreateWorldRequest({"seed": np.int64(3), "name": "x"}),
     dm_env_rpc.JoinWorldRequest("world", {"a": np.float32(1)}),
     dm_env_rpc.StepRequest({1: np.int32(3)}, [1, 2, 300]),
@@ -110,7 +106,7 @@ REQUESTS: list[dm_env_rpc.Request] = [
     dm_env_rpc.DestroyWorldRequest("world"),
     dm_env_rpc.AnyMessage("url", b"value"),
 ]
-RESPONSES: list[dm_env_rpc.Response] = [
+RESPONSES = [
     dm_env_rpc.CreateWorldResponse("world"),
     dm_env_rpc.JoinWorldResponse(SPECS),
     dm_env_rpc.StepResponse(
@@ -119,19 +115,19 @@ RESPONSES: list[dm_env_rpc.Response] = [
     dm_env_rpc.ResetResponse(SPECS),
     dm_env_rpc.Status(3, "no", (dm_env_rpc.AnyMessage("url", b"value"),)),
 ]
-PROPERTY_REQUESTS: list[dm_env_rpc.PropertyRequest] = [
+PROPERTY_REQUESTS = [
     dm_env_rpc.ReadPropertyRequest("key"),
     dm_env_rpc.WritePropertyRequest("key", np.float32(1)),
     dm_env_rpc.ListPropertyRequest("key"),
 ]
-PROPERTY_RESPONSES: list[dm_env_rpc.PropertyResponse] = [
+PROPERTY_RESPONSES = [
     dm_env_rpc.ReadPropertyResponse(np.float32(1)),
     dm_env_rpc.ListPropertyResponse(
         (dm_env_rpc.PropertySpec(SPECS.actions[1], True, False, True, "what it is"),)
     ),
 ]
-MOVES: dict[str, Any] = {"move": np.int32(3), "arm.goal": np.array([1, 2], "f4")}
-SIGHTS: dict[str, Any] = {
+MOVES = {"move": np.int32(3), "arm.goal": np.array([1, 2], "f4")}
+SIGHTS = {
     "pixels": np.arange(12, dtype=np.uint8).reshape(2, 2, 3),
     "reward": np.float32(0.5),
     "words": np.array(["a", "bcd"]),
@@ -141,13 +137,13 @@ SIGHTS: dict[str, Any] = {
 
 # A cut text, and colours of a map.
 RFB_PASSED = b"\3\0\0\0\0\0\0\4w\xf6rd\1\0\0\1\0\1\0\1\0\2\0\3"
-RFB_SERVER: list[rfb_messages.ServerMessage] = [
+RFB_SERVER = [
     rfb_messages.FramebufferUpdate(3),
     rfb_messages.Bell(),
     rfb_messages.EndOfContinuousUpdates(),
     rfb_messages.Fence(rfb_messages.FENCE_REQUEST, b"abc"),
 ]
-RFB_CLIENT: list[rfb_messages.ClientMessage] = [
+RFB_CLIENT = [
     rfb_messages.SetPixelFormat(rfb_messages.RGB888),
     rfb_messages.SetEncodings((7, 16, -223)),
     rfb_messages.FramebufferUpdateRequest(True, 1, 2, 3, 4),
@@ -158,11 +154,11 @@ RFB_CLIENT: list[rfb_messages.ClientMessage] = [
 ]
 
 
-def rfb_head(x: int, y: int, width: int, height: int, encoding: int) -> bytes:
+def rfb_head(x, y, width, height, encoding):
     return struct.pack(">HHHHi", x, y, width, height, encoding)
 
 
-def rfb_rectangles() -> list[bytes]:
+def rfb_rectangles():
     """Some of every encoding, for a screen of 40x30; each begins its streams."""
     rows, columns = np.mgrid[0:30, 0:40]
     frame = np.stack([rows // 4 * 20, columns // 9 * 50, rows * 0], -1).astype(np.uint8)
@@ -185,7 +181,7 @@ def rfb_rectangles() -> list[bytes]:
     ]
 
 
-def rfb_zrle(colour: bytes) -> Iterator[bytes]:
+def rfb_zrle(colour):
     """A tile of each kind, on one stream."""
     stream = zlib.compressobj()
     for tile in (
@@ -203,7 +199,7 @@ TARGET = websocket_handshake.parse_url("ws://user:word@example.org:1500/a?b=c")
 WS_KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
 
 
-def framed(client: bool, *messages: Any) -> bytes:
+def framed(client, *messages):
     """One WebSocket connection's bytes, as the other side of `client` writes them."""
     framer = websocket.FrameEncoder(client)
     whole = b"".join(bytes(part) for message in messages for part in framer.message(message))
@@ -212,12 +208,12 @@ def framed(client: bool, *messages: Any) -> bytes:
     return b"".join((whole, framer.frame(websocket.PING, b"ping"), *parts, close))
 
 
-def with_options(numbers: range, *messages: Any) -> list[bytes]:
+def with_options(numbers, *messages):
     """Each message with each first byte that `decoders.take_options` is to see."""
     return [bytes([number]) + bytes(message) for number in numbers for message in messages]
 
 
-def http2_frames() -> list[bytes]:
+def http2_frames():
     """What either side may say, after its settings."""
     frame = http2.frame
     first = http2.settings({http2.INITIAL_WINDOW_SIZE: 100, http2.MAX_FRAME_SIZE: 20_000})
@@ -240,14 +236,14 @@ def http2_frames() -> list[bytes]:
     return [first + one for one in (*data, *others, b"".join(data[:3]))]
 
 
-def seeds(decoder: str) -> list[bytes]:
+def seeds(decoder):
     """What a search of `decoders.DECODERS` begins with."""
     if decoder == "rlx":
         plain = [rlx.encode(message) for message in RLX]
         in_frames = [rlx.encode(message, framed=True) for message in RLX]
         return [*with_options(range(2), *plain), *with_options(range(2, 3), *in_frames)]
     if decoder == "msgpack":
-        dialects: tuple[Any, ...] = ("msgpack_numpy", "openpi")
+        dialects = ("msgpack_numpy", "openpi")
         some = [msgpack.encode(m, arrays=a) for m in MSGPACK for a in dialects]
         return [*with_options(range(3), *some), *with_options(range(6, 9), *some)]
     if decoder == "rewarder":

@@ -6,8 +6,6 @@
 The name is no argument, since libFuzzer starts the program again with its arguments alone.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """What a search has found worth keeping is replayed, decoder by decoder."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -19,7 +17,7 @@ pytest.importorskip("cryptography")
 
 
 @pytest.mark.parametrize("name", decoders.DECODERS)
-def test_replay(name: str) -> None:
+def test_replay(name):
     feed = decoders.DECODERS[name]
     files = sorted((HERE / "corpus" / name).iterdir())
     assert files
@@ -30,21 +28,21 @@ def test_replay(name: str) -> None:
         feed(seed)
 
 
-def test_the_corpus_is_small() -> None:
+def test_the_corpus_is_small():
     sizes = {file: file.stat().st_size for file in (HERE / "corpus").rglob("*") if file.is_file()}
     assert sum(sizes.values()) < 500_000
     assert {file.parent.name for file in sizes} == set(decoders.DECODERS)
 
 
-def test_a_wrong_decoder_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_decoder_is_seen(monkeypatch):
     """The functions fail for a decoder that raises, takes or returns what it must not."""
     message = messages.seeds("rewarder")[0]
     decode = decoders.rewarder.decode
 
-    def raises(*arguments: object, **options: object) -> object:
+    def raises(*arguments, **options):
         raise IndexError
 
-    def other(buffer: bytes, **options: object) -> object:
+    def other(buffer, **options):
         message = decode(buffer, **options)
         return message.with_headers(sent_at=(message.sent_at or 0.0) + 1.0)
 

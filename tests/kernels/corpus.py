@@ -5,24 +5,20 @@
 The standard library is enough, so that run_sanitized needs no environment.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import struct
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors" / "rlx.json"
 
 
-def messages(name: str) -> Iterable[bytes]:
+def messages(name):
     """Return a format's messages: of RLX the vectors, of others what corpus_NAME.py makes."""
     if name == "rlx":
         return [bytes.fromhex(case["wire"]) for case in json.loads(VECTORS.read_text())["cases"]]
-    found: Iterable[bytes] = importlib.import_module(f"corpus_{name}").messages()
-    return found
+    return importlib.import_module(f"corpus_{name}").messages()
 
 
 if __name__ == "__main__":

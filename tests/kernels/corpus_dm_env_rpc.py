@@ -3,11 +3,8 @@
 Built by hand from the .proto's field numbers.
 """
 
-from __future__ import annotations
-
 import random
 import struct
-from collections.abc import Iterable, Iterator
 
 FLOATS, DOUBLES, INT8S, INT32S, INT64S, UINT8S, UINT32S, UINT64S, BOOLS, STRINGS, PROTOS = range(
     1, 12
@@ -15,7 +12,7 @@ FLOATS, DOUBLES, INT8S, INT32S, INT64S, UINT8S, UINT32S, UINT64S, BOOLS, STRINGS
 SHAPE = 15
 
 
-def varint(value: int) -> bytes:
+def varint(value):
     """A number as protobuf's varint; a negative one as 64 bits."""
     value &= 2**64 - 1
     out = bytearray()
@@ -25,22 +22,22 @@ def varint(value: int) -> bytes:
     return bytes(out) + bytes([value])
 
 
-def field(number: int, body: bytes) -> bytes:
+def field(number, body):
     """A field of bytes."""
     return varint(number << 3 | 2) + varint(len(body)) + body
 
 
-def shape(*dims: int) -> bytes:
+def shape(*dims):
     """The field `shape`, packed; nothing without dimensions."""
     return field(SHAPE, b"".join(map(varint, dims))) if dims else b""
 
 
-def varints(number: int, values: Iterable[int], *dims: int) -> bytes:
+def varints(number, values, *dims):
     """A Tensor of packed varints."""
     return field(number, field(1, b"".join(map(varint, values)))) + shape(*dims)
 
 
-def messages() -> Iterator[bytes]:
+def messages():
     """One or more of everything that a Tensor may be."""
     chance = random.Random(5)
     floats = struct.pack("<6f", 0.0, -0.0, 1.5, 3e38, float("inf"), float("nan"))

@@ -1,33 +1,30 @@
 """Streams of HTTP/2 frames for the fuzz driver."""
 
-from __future__ import annotations
-
 import random
 import struct
-from collections.abc import Iterator
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS = 0, 1, 2, 3, 4
 PING, GOAWAY, WINDOW_UPDATE, CONTINUATION, UNKNOWN = 6, 7, 8, 9, 200
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITIZED = 1, 1, 4, 8, 32
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+def frame(kind, flags, stream, payload=b""):
     """One frame as RFC 9113, section 4.1, draws it."""
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
-def message(data: bytes) -> bytes:
+def message(data):
     """A gRPC message with its prefix."""
     return struct.pack(">BI", 0, len(data)) + data
 
 
-def settings(**values: int) -> bytes:
+def settings(**values):
     """A SETTINGS frame; names are ``s1`` to ``s6``."""
     pairs = b"".join(struct.pack(">HI", int(name[1:]), value) for name, value in values.items())
     return frame(SETTINGS, 0, 0, pairs)
 
 
-def messages() -> Iterator[bytes]:
+def messages():
     """Frames of every kind, with every flag that changes what they are."""
     chance = random.Random(9)
     yield settings(s1=4096, s2=0, s3=100, s4=2**31 - 1, s5=16_384, s6=8192)

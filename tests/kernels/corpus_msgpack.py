@@ -1,11 +1,8 @@
 """Msgpack messages for the fuzz driver."""
 
-from __future__ import annotations
-
 import math
 import random
 import struct
-from collections.abc import Iterator
 
 Value = object
 
@@ -13,12 +10,12 @@ Value = object
 class Ext:
     """An extension."""
 
-    def __init__(self, code: int, data: bytes) -> None:
+    def __init__(self, code, data):
         self.code = code
         self.data = data
 
 
-def head(one: int, most: int, wide: tuple[int, ...], size: int) -> bytes:
+def head(one, most, wide, size):
     """A head of one byte, or of a type byte and one, two or four of size."""
     if one and size <= most:
         return bytes([one | size])
@@ -28,7 +25,7 @@ def head(one: int, most: int, wide: tuple[int, ...], size: int) -> bytes:
     raise ValueError(size)
 
 
-def pack(value: Value) -> bytes:
+def pack(value):
     """One value, in the shortest form of the specification."""
     if value is None:
         return b"\xc0"
@@ -63,17 +60,17 @@ def pack(value: Value) -> bytes:
     return head(0x80, 15, (0, 0xDE, 0xDF), len(value)) + entries
 
 
-def nd(dtype: Value, shape: list[int], data: bytes, kind: bytes = b"") -> dict[bytes, Value]:
+def nd(dtype, shape, data, kind=b""):
     """An array as msgpack-numpy writes it."""
     return {b"nd": True, b"type": dtype, b"kind": kind, b"shape": shape, b"data": data}
 
 
-def ndarray(dtype: str, shape: list[int], data: bytes) -> dict[bytes, Value]:
+def ndarray(dtype, shape, data):
     """An array as openpi-client writes it."""
     return {b"__ndarray__": True, b"data": data, b"dtype": dtype, b"shape": shape}
 
 
-def values() -> Iterator[Value]:
+def values():
     """Values of every type and size class, and arrays in both dialects."""
     chance = random.Random(7)
     for bits in (0, 5, 7, 8, 15, 16, 31, 32, 63, 64):
@@ -115,5 +112,5 @@ def values() -> Iterator[Value]:
     yield {b"complex": True, b"data": "(1+2j)"}
 
 
-def messages() -> Iterator[bytes]:
+def messages():
     return map(pack, values())

@@ -1,13 +1,10 @@
 """Lists of numbers for the fuzz driver."""
 
-from __future__ import annotations
-
 import random
 import struct
-from collections.abc import Iterator
 
 
-def texts() -> Iterator[str]:
+def texts():
     """Lists of all sorts of numbers, good as floats or integers or booleans."""
     chance = random.Random(5)
     yield "0.54,0.95,-1,+2.5,1e5,-1.5E-7,.5,5.,00012.50"
@@ -28,5 +25,5 @@ def texts() -> Iterator[str]:
         yield f"{value!r},{value:.{places}e},{chance.uniform(-9, 9):.4f},{chance.randrange(1000)}"
 
 
-def messages() -> Iterator[bytes]:
+def messages():
     return (text.encode() for text in texts())

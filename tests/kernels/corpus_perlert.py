@@ -1,7 +1,5 @@
 """PERLERT datagrams for the fuzz driver."""
 
-from __future__ import annotations
-
 DATAGRAMS = [
     "city:7;lobby",
     "city:7;register=agent0,patrick",
@@ -28,5 +26,5 @@ DATAGRAMS = [
 ]
 
 
-def messages() -> list[bytes]:
+def messages():
     return [datagram.encode() for datagram in DATAGRAMS]

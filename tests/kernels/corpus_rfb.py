@@ -4,13 +4,10 @@ They are of the recordings in tests/codecs/rfb, and some made by hand; what is c
 stands inflated here.
 """
 
-from __future__ import annotations
-
 import lzma
 import random
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "codecs" / "rfb" / "recordings"
@@ -18,7 +15,7 @@ MOST = 8192
 PIXEL, PACKED = 4, 3  # bytes of a PIXEL, and of a CPIXEL or TPIXEL
 
 
-def compact(size: int) -> bytes:
+def compact(size):
     if size < 128:
         return bytes([size])
     if size < 16384:
@@ -29,15 +26,15 @@ def compact(size: int) -> bytes:
 class Reader:
     """Takes a recording apart, and inflates what is compressed."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data):
         self.data, self.at = data, 24 + struct.unpack_from(">I", data, 20)[0]
         self.streams = [zlib.decompressobj() for _ in range(5)]
 
-    def take(self, size: int) -> bytes:
+    def take(self, size):
         self.at += size
         return self.data[self.at - size : self.at]
 
-    def rectangles(self) -> Iterator[bytes]:
+    def rectangles(self):
         while self.at < len(self.data):
             kind, count = struct.unpack(">BxH", self.take(4))
             assert kind == 0
@@ -49,7 +46,7 @@ class Reader:
                 yield head + self.body(encoding, width, height)
                 count -= 1
 
-    def body(self, encoding: int, width: int, height: int) -> bytes:
+    def body(self, encoding, width, height):
         if encoding == 0:
             return self.take(width * height * PIXEL)
         if encoding == 1:
@@ -70,7 +67,7 @@ class Reader:
         assert encoding == 7
         return self.tight(width, height)
 
-    def tile(self, width: int, height: int) -> bytes:
+    def tile(self, width, height):
         mask = self.take(1)
         if mask[0] & 1:
             return mask + self.take(width * height * PIXEL)
@@ -81,7 +78,7 @@ class Reader:
             found += count + self.take(count[0] * each)
         return found
 
-    def length(self) -> int:
+    def length(self):
         size = shift = 0
         for i in range(3):
             byte = self.take(1)[0]
@@ -91,7 +88,7 @@ class Reader:
                 break
         return size
 
-    def tight(self, width: int, height: int) -> bytes:
+    def tight(self, width, height):
         control = self.take(1)
         for i in range(4):
             if control[0] >> i & 1:
@@ -117,16 +114,16 @@ class Reader:
         return found + compact(need) + plain
 
 
-def by_hand() -> Iterator[bytes]:
+def by_hand():
     """What Xvnc does not send."""
     chance = random.Random(3)
     some = chance.randbytes
 
-    def one(encoding: int, body: bytes, width: int = 8, height: int = 5) -> bytes:
+    def one(encoding, body, width=8, height=5):
         place = chance.randrange(100), chance.randrange(60)
         return struct.pack(">HHHHi", *place, width, height, encoding) + body
 
-    def zrle(body: bytes) -> bytes:
+    def zrle(body):
         return one(16, struct.pack(">I", len(body)) + body)
 
     yield one(7, b"\x8f" + some(3)) + one(1, b"\0\3\0\2") + one(0, some(160))
@@ -144,7 +141,7 @@ def by_hand() -> Iterator[bytes]:
     yield struct.pack(">HHHHi", 0, 0, 50, 40, -223)
 
 
-def messages() -> Iterator[bytes]:
+def messages():
     for path in sorted(RECORDINGS.glob("*.rfb.xz")):
         for rectangle in Reader(lzma.decompress(path.read_bytes())).rectangles():
             if len(rectangle) < MOST and not (rectangle[11] == 7 and rectangle[12] >> 4 == 9):

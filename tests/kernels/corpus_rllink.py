@@ -3,16 +3,12 @@
 What Ray's server and rlwire's answer, and what simulators send.
 """
 
-from __future__ import annotations
-
 import struct
-from collections.abc import Iterator
-from typing import Any
 
 from corpus_msgpack import nd, pack
 
 
-def bodies() -> Iterator[dict[Any, Any]]:
+def bodies():
     """Messages of every type."""
     for kind in ("PING", "PONG", "GET_CONFIG", "GET_STATE"):
         yield {"type": kind}
@@ -47,6 +43,6 @@ def bodies() -> Iterator[dict[Any, Any]]:
     }  # fmt: skip
 
 
-def messages() -> Iterator[bytes]:
+def messages():
     for body in map(pack, bodies()):
         yield b"%08d" % len(body) + body

@@ -1,14 +1,10 @@
 """What a peer says and does for the fuzz driver."""
 
-from __future__ import annotations
-
 import struct
-from collections.abc import Iterator
 
 READ, WRITE, THEY_READ, THEY_WRITE, SHARED_WORD, LOOK, WAIT, RING, LEAVE = range(9)
-Step = tuple[int, int, int]
 
-PLAYS: list[list[Step]] = [
+PLAYS = [
     [(WRITE, 0, 100), (THEY_READ, 0, 100), (THEY_WRITE, 0, 40), (READ, 1, 40)],
     # More than a ring has, both ways, and around its end.
     [(WRITE, 0, 5000), (THEY_READ, 0, 3000), (WRITE, 0, 2900), (THEY_READ, 0, 5999)] * 3,
@@ -23,7 +19,7 @@ PLAYS: list[list[Step]] = [
 ]
 
 
-def messages() -> Iterator[bytes]:
+def messages():
     for client in (0, 1):
         for number, play in enumerate(PLAYS):
             sizes = (4096, 4096 << number % 3)

@@ -3,16 +3,13 @@
 Every stream is of one side: all its frames are masked, or none.
 """
 
-from __future__ import annotations
-
 import random
 import struct
-from collections.abc import Iterator
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
 
-def frame(opcode: int, payload: bytes, *, key: bytes | None = None, fin: bool = True) -> bytes:
+def frame(opcode, payload, *, key=None, fin=True):
     """One frame as RFC 6455, section 5.2, draws it."""
     size = len(payload)
     head = bytes([(0x80 if fin else 0) | opcode])
@@ -29,13 +26,13 @@ def frame(opcode: int, payload: bytes, *, key: bytes | None = None, fin: bool = 
     return head + key + masked
 
 
-def messages() -> Iterator[bytes]:
+def messages():
     """Frames of every kind and size class, of both sides."""
     chance = random.Random(6)
     words = "Grüße, 世界 𝄞 and plain ASCII that is longer than a word of eight bytes".encode()
     for masked in (False, True):
 
-        def make(opcode: int, payload: bytes, fin: bool = True, masked: bool = masked) -> bytes:
+        def make(opcode, payload, fin=True, masked=masked):
             return frame(opcode, payload, key=chance.randbytes(4) if masked else None, fin=fin)
 
         for size in (0, 1, 7, 8, 9, 63, 125, 126, 127, 300, 1000):

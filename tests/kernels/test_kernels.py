@@ -3,8 +3,6 @@
 The tests themselves are in C, beside this file; here they are built and their last line is read.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -51,7 +49,7 @@ class Machine:
     flags: Sequence[str] = ("-O2",)
     emulator: Sequence[str] = ()
 
-    def build(self, program: Path, sources: Sequence[Path], *more: str) -> None:
+    def build(self, program, sources, *more):
         """C and C++ sources, with numbers.cpp linked to them."""
         common = [*self.flags, *more, *WARNINGS, f"-I{INCLUDE}", "-c"]
         objects = [self.folder / f"numbers{''.join(more)}.o"]
@@ -64,11 +62,11 @@ class Machine:
             run([*start, source, "-o", objects[-1]])
         run([*self.cxx, *self.flags, *objects, "-o", program])
 
-    def run(self, program: Path, *arguments: str | Path) -> str:
+    def run(self, program, *arguments):
         return run([*self.emulator, program, *arguments])
 
 
-def find_compiler(variable: str, names: Sequence[str]) -> list[str]:
+def find_compiler(variable, names):
     if command := shlex.split(os.environ.get(variable, "")):
         return command
     for name in names:
@@ -78,16 +76,14 @@ def find_compiler(variable: str, names: Sequence[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def here(tmp_path_factory):
     cc = find_compiler("CC", ["cc", "gcc", "clang"])
     cxx = find_compiler("CXX", ["c++", "g++", "clang++"])
     return Machine(cc, cxx, tmp_path_factory.mktemp("here"))
 
 
 @pytest.fixture(scope="module")
-def machine(
-    request: pytest.FixtureRequest, here: Machine, tmp_path_factory: pytest.TempPathFactory
-) -> Machine:
+def machine(request, here, tmp_path_factory):
     if request.param == "here":
         return here
     prefix, emulator, flags = OTHERS[request.param]
@@ -99,7 +95,7 @@ def machine(
 
 
 @pytest.fixture(scope="module")
-def sanitizers(here: Machine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def sanitizers(here, tmp_path_factory):
     """The environment of run_sanitized; skips where a program cannot even start under it."""
     folder = tmp_path_factory.mktemp("probe")
     for compiler, name in ((here.cc, "probe.c"), (here.cxx, "probe.cpp")):
@@ -122,23 +118,23 @@ def sanitizers(here: Machine, tmp_path_factory: pytest.TempPathFactory) -> dict[
     }
 
 
-def run(command: Sequence[str | Path]) -> str:
+def run(command):
     result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
     return result.stdout
 
 
-def outcomes(line: str) -> dict[str, int]:
+def outcomes(line):
     return {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", line)}
 
 
-def check_units(machine: Machine, program: Path, *flags: str) -> None:
+def check_units(machine, program, *flags):
     machine.build(program, sorted(HERE.glob("unit*.c")), *flags)
     assert re.fullmatch(r"[1-9]\d+ passed, 0 failed\n", machine.run(program))
 
 
 @pytest.mark.parametrize("machine", ALL, indirect=True)
-def test_unit_tests(machine: Machine, tmp_path: Path) -> None:
+def test_unit_tests(machine, tmp_path):
     check_units(machine, tmp_path / "units")
 
 
@@ -149,18 +145,18 @@ def test_unit_tests(machine: Machine, tmp_path: Path) -> None:
         ["-DRLW_NO_INT128", "-DRLW_NO_CHARCONV"],  # the portable paths of numbers
     ],
 )
-def test_unit_tests_of_portable_paths(here: Machine, tmp_path: Path, flags: list[str]) -> None:
+def test_unit_tests_of_portable_paths(here, tmp_path, flags):
     check_units(here, tmp_path / "units", *flags)
 
 
 @pytest.mark.parametrize("machine", ALL, indirect=True)
-def test_headers_as_cxx17(machine: Machine, tmp_path: Path) -> None:
+def test_headers_as_cxx17(machine, tmp_path):
     machine.build(tmp_path / "cxx", [HERE / "cxx.cpp"])
     assert machine.run(tmp_path / "cxx") == "1 passed, 0 failed\n"
 
 
 @pytest.mark.parametrize("header", HEADERS)
-def test_each_header_stands_alone(here: Machine, tmp_path: Path, header: str) -> None:
+def test_each_header_stands_alone(here, tmp_path, header):
     for compiler, standard, name in ((here.cc, "c11", "a.c"), (here.cxx, "c++17", "a.cpp")):
         source = tmp_path / name
         source.write_text(f"#include <rlwire/{header}>\nint main(void) {{ return 0; }}\n")
@@ -168,7 +164,7 @@ def test_each_header_stands_alone(here: Machine, tmp_path: Path, header: str) ->
 
 
 @pytest.mark.parametrize("level", ["-O0", "-O1", "-O3", "-Os"])
-def test_no_warning_at_any_optimization(here: Machine, tmp_path: Path, level: str) -> None:
+def test_no_warning_at_any_optimization(here, tmp_path, level):
     # -O2: the tests themselves
     units = (f"unit_{name}.c" for name in ("rlx", "dm_env_rpc", "numbers", "websocket", "rllink"))
     for name in (*units, "fuzz_perlert.c", "fuzz_msgpack.c", "fuzz_http2.c"):
@@ -191,7 +187,7 @@ DRIVERS = {
 }
 
 
-def mutated(machine: Machine, name: str, messages: int, seed: int = 7) -> dict[str, int]:
+def mutated(machine, name, messages, seed=7):
     corpus, program = machine.folder / f"{name}.bin", machine.folder / name
     if not program.exists():
         run([sys.executable, HERE / "corpus.py", name, corpus])
@@ -202,7 +198,7 @@ def mutated(machine: Machine, name: str, messages: int, seed: int = 7) -> dict[s
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[on_linux] if name == "shm" else []) for name in DRIVERS]
 )
-def test_mutated_messages(here: Machine, name: str) -> None:
+def test_mutated_messages(here, name):
     few, again, other = (mutated(here, name, 5000, seed) for seed in (7, 7, 8))
     assert few == again  # a finding can be had again by its seed
     assert few != other
@@ -215,7 +211,7 @@ def test_mutated_messages(here: Machine, name: str) -> None:
 @pytest.mark.machines
 @pytest.mark.parametrize("name", DRIVERS)
 @pytest.mark.parametrize("machine", OTHERS, indirect=True)
-def test_mutated_messages_on_other_machines(here: Machine, machine: Machine, name: str) -> None:
+def test_mutated_messages_on_other_machines(here, machine, name):
     there, expected = (mutated(end, name, MESSAGES) for end in (machine, here))
     if name == "dm_env_rpc" and machine.cc == ["arm-linux-gnueabihf-gcc"]:
         assert there.keys() == expected.keys()  # 32 bits cannot address all shapes
@@ -225,7 +221,7 @@ def test_mutated_messages_on_other_machines(here: Machine, machine: Machine, nam
 
 
 @on_linux
-def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
+def test_run_sanitized(sanitizers, tmp_path):
     result = subprocess.run(
         [HERE / "run_sanitized"], cwd=tmp_path, env=sanitizers, capture_output=True, text=True
     )
@@ -248,9 +244,7 @@ def test_run_sanitized(sanitizers: dict[str, str], tmp_path: Path) -> None:
         ("rfb_pixels_x86.h", "for (; left >= 6; left -= 4,", "for (; left >= 4; left -= 4,"),
     ],
 )
-def test_run_sanitized_sees_one_byte_too_many(
-    sanitizers: dict[str, str], tmp_path: Path, name: str, right: str, wrong: str
-) -> None:
+def test_run_sanitized_sees_one_byte_too_many(sanitizers, tmp_path, name, right, wrong):
     broken = tmp_path / "include"
     shutil.copytree(INCLUDE, broken)
     header = broken / "rlwire" / name

@@ -3,26 +3,23 @@
 Prints its port. The policy says what it saw.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 import traceback
-from typing import Any
 
 from openpi_client import msgpack_numpy
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
 
-def infer(observation: dict[str, Any]) -> dict[str, Any]:
+def infer(observation):
     """Return what was seen."""
     if observation.get("prompt") == "raise":
         raise ValueError("no such prompt")
     return {"seen": observation}
 
 
-async def talk(peer: Any) -> None:
+async def talk(peer):
     packer = msgpack_numpy.Packer()
     await peer.send(packer.pack({"server": "websockets"}))
     while True:
@@ -40,7 +37,7 @@ async def talk(peer: Any) -> None:
             return
 
 
-async def main() -> None:
+async def main():
     async with serve(talk, "127.0.0.1", 0, compression=None, max_size=None) as server:
         print(next(iter(server.sockets)).getsockname()[1], flush=True)
         await server.serve_forever()

@@ -1,13 +1,8 @@
 """`rlwire.openpi`'s functions, and `rlwire.install("openpi_client")`."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +21,7 @@ theirs = pytest.importorskip("openpi_client.msgpack_numpy")
 from openpi_client.msgpack_numpy import Packer, Unpacker, packb, unpackb  # noqa: E402
 
 # The kinds of values that openpi-client's own tests go through, and some more.
-VALUES: dict[str, Any] = {
+VALUES = {
     "float": 1.5,
     "numpy bool": np.bool_(True),
     "numpy int": np.int64(3),
@@ -55,7 +50,7 @@ COMPLEX = np.arange(3) * 1j
 ADDRESSES = {b"__ndarray__": True, b"data": b"\x41" * 8, b"dtype": "|O", b"shape": (1,)}
 
 
-def same(one: Any, other: Any) -> None:
+def same(one, other):
     assert type(one) is type(other), (one, other)
     if isinstance(one, dict):
         assert list(one) == list(other)
@@ -72,7 +67,7 @@ def same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_the_same_bytes_and_the_same_values(name: str) -> None:
+def test_the_same_bytes_and_the_same_values(name):
     value = VALUES[name]
     packed = theirs.packb(value)
     assert ours.packb(value) == packed
@@ -88,7 +83,7 @@ def test_the_same_bytes_and_the_same_values(name: str) -> None:
 @pytest.mark.parametrize(
     "value", [COMPLEX, np.complex64(1j), np.array([None]), np.zeros(2, [("a", np.int32)])]
 )
-def test_values_openpi_does_not_send_are_rejected(value: Any) -> None:
+def test_values_openpi_does_not_send_are_rejected(value):
     for pack in (theirs.packb, ours.packb, ours.pack_array):
         with pytest.raises(ValueError):  # noqa: PT011
             pack(value)
@@ -108,7 +103,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_maps_that_are_no_arrays(wrong: Any) -> None:
+def test_maps_that_are_no_arrays(wrong):
     with pytest.raises(DecodeError):
         ours.unpack_array(wrong)
 
@@ -117,14 +112,14 @@ def test_maps_that_are_no_arrays(wrong: Any) -> None:
 
 
 @pytest.fixture
-def installed() -> Iterator[None]:
+def installed():
     rlwire.install("openpi_client")
     yield
     rlwire.uninstall("openpi_client")
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_the_same_when_installed(installed: None, name: str) -> None:
+def test_the_same_when_installed(installed, name):
     with_it = [packb(VALUES[name]), theirs.Packer().pack(VALUES[name])]
     found = unpackb(with_it[0])
     rlwire.uninstall("openpi_client")
@@ -132,7 +127,7 @@ def test_the_same_when_installed(installed: None, name: str) -> None:
     same(found, unpackb(with_it[0]))
 
 
-def test_every_function_is_rlwires(installed: None) -> None:
+def test_every_function_is_rlwires(installed):
     """Seen by what only rlwire does: large arrays are views of the message."""
     packed = packb(VALUES["observation"])
     for unpack in (unpackb, theirs.unpackb):
@@ -141,8 +136,8 @@ def test_every_function_is_rlwires(installed: None) -> None:
     assert isinstance(Packer(), msgpack_numpy.Packer)
 
 
-def test_uninstalling_puts_everything_back() -> None:
-    def everything() -> list[Any]:
+def test_uninstalling_puts_everything_back():
+    def everything():
         parts = [(name, value) for name, value in vars(theirs).items()]
         states = [
             (name, value.func, value.args, value.keywords)
@@ -161,8 +156,8 @@ def test_uninstalling_puts_everything_back() -> None:
     assert everything() == was
 
 
-def test_hooks_of_the_user_replace_those_of_the_library(installed: None) -> None:
-    def default(value: Any) -> Any:
+def test_hooks_of_the_user_replace_those_of_the_library(installed):
+    def default(value):
         return repr(type(value))
 
     for pack in (packb, lambda value, **options: Packer(**options).pack(value)):
@@ -189,8 +184,8 @@ def test_hooks_of_the_user_replace_those_of_the_library(installed: None) -> None
         lambda: unpackb(b"\x81\x01\x02", strict_map_key=False),
     ],
 )
-def test_errors_stay_the_librarys(call: Any) -> None:
-    def outcome() -> Any:
+def test_errors_stay_the_librarys(call):
+    def outcome():
         try:
             return call()
         except Exception as error:
@@ -205,7 +200,7 @@ def test_errors_stay_the_librarys(call: Any) -> None:
         rlwire.uninstall("openpi_client")
 
 
-def test_addresses_from_a_wire_are_refused(installed: None) -> None:
+def test_addresses_from_a_wire_are_refused(installed):
     packed = msgpack.packb(ADDRESSES)
     with pytest.raises(DecodeError):
         unpackb(packed)
@@ -215,7 +210,7 @@ def test_addresses_from_a_wire_are_refused(installed: None) -> None:
         unpacker.unpack()
 
 
-def test_beside_msgpack_numpys_drop_in() -> None:
+def test_beside_msgpack_numpys_drop_in():
     library = pytest.importorskip("msgpack_numpy")
     names = ["Packer", "Unpacker", "packb", "unpackb", "pack", "unpack", "dump", "dumps"]
     names += ["load", "loads"]
@@ -235,7 +230,7 @@ def test_beside_msgpack_numpys_drop_in() -> None:
 
 
 @pytest.mark.parametrize("name", ["packb", "Unpacker"])
-def test_another_version(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version(name, monkeypatch):
     monkeypatch.setattr(theirs, name, getattr(msgpack, name))
     with pytest.raises(RuntimeError, match=f"msgpack_numpy.{name}"):
         rlwire.install("openpi_client")
@@ -243,7 +238,7 @@ def test_another_version(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:connect.. must be used:DeprecationWarning")
-def test_openpis_client_works_with_the_drop_in(installed: None) -> None:
+def test_openpis_client_works_with_the_drop_in(installed):
     policies = pytest.importorskip("openpi_client.websocket_client_policy")
     with Server(lambda obs: {"seen": obs}, "127.0.0.1:0") as server:
         client = policies.WebsocketClientPolicy("127.0.0.1", server.address.port)
@@ -265,7 +260,7 @@ sys.exit(pytest.main([*options, "--pyargs", "openpi_client.msgpack_numpy_test"])
 
 
 @pytest.mark.parametrize("how", ["with", "without"])
-def test_the_librarys_own_tests(how: str, tmp_path: Path) -> None:
+def test_the_librarys_own_tests(how, tmp_path):
     pytest.importorskip("tree")
     (tmp_path / "none.ini").write_text("[pytest]\n", "utf-8")
     done = subprocess.run(

@@ -1,13 +1,8 @@
 """What the tests of PERLERT share: environments, a quick server, agents in processes."""
 
-from __future__ import annotations
-
 import os
 import socket
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -18,15 +13,15 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # mpe2 imports pygame
 
 
 @pytest.fixture(scope="session")
-def worlds() -> ModuleType:
+def worlds():
     return small_worlds
 
 
 @pytest.fixture
-def serving() -> Iterator[Callable[..., Server]]:
+def serving():
     with ExitStack() as stack:
 
-        def serve(environment: Any, **options: Any) -> Server:
+        def serve(environment, **options):
             quick = {"address": "127.0.0.1:0", "rate": 200.0, "frames": 10_000.0}
             return stack.enter_context(Server(environment, **{**quick, **options}))
 
@@ -34,10 +29,10 @@ def serving() -> Iterator[Callable[..., Server]]:
 
 
 @pytest.fixture
-def begin() -> Iterator[Callable[..., Client]]:
+def begin():
     with ExitStack() as stack:
 
-        def join(server: Server, header: str, key: str | None = None, **options: Any) -> Any:
+        def join(server, header, key=None, **options):
             client = stack.enter_context(Client(server.address, header, **options))
             client.register(key)
             client.ready()
@@ -47,7 +42,7 @@ def begin() -> Iterator[Callable[..., Client]]:
 
 
 @pytest.fixture
-def silent() -> Iterator[Any]:
+def silent():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()

@@ -3,8 +3,6 @@
 Arguments: the server's lobby, the instance, the slot, how it is played, and a key or "-".
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

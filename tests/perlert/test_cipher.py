@@ -1,13 +1,9 @@
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os
 import random
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,19 +18,19 @@ UNIT = 2**20
 
 
 class Clock:
-    def __init__(self, now: float = NOW) -> None:
+    def __init__(self, now=NOW):
         self.now = now
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
-def pair(clock: Any = lambda: NOW, **sizes: int) -> tuple[DatagramCipher, DatagramCipher]:
+def pair(clock=lambda: NOW, **sizes):
     kind = type("Sized", (DatagramCipher,), sizes)
     return kind(KEY, "client", clock=clock), kind(KEY, "server", clock=clock)
 
 
-def by_hand(key: bytes, name: bytes, role: str, count: int, message: bytes) -> bytes:
+def by_hand(key, name, role, count, message):
     """A datagram from the module's text alone; HKDF (RFC 5869) of one block is two HMACs."""
     secret = hmac.new(name, key, hashlib.sha256).digest()
     info = f"rlwire datagram v1 {role}".encode()
@@ -53,7 +49,7 @@ VECTOR = (
 )
 
 
-def test_the_vector() -> None:
+def test_the_vector():
     name, count = bytes(range(16)), int(NOW * UNIT)
     assert by_hand(KEY, name, "client", count, b"city:7;lobby").hex() == VECTOR
     _, server = pair()
@@ -61,7 +57,7 @@ def test_the_vector() -> None:
     assert len(VECTOR) // 2 == len(b"city:7;lobby") + DatagramCipher.overhead
 
 
-def test_sealed_datagram_has_the_documented_layout() -> None:
+def test_sealed_datagram_has_the_documented_layout():
     client, server = pair()
     for cipher in (client, server):
         sealed = cipher.seal(b"city:7;action=walk")
@@ -72,26 +68,26 @@ def test_sealed_datagram_has_the_documented_layout() -> None:
 
 
 @pytest.mark.parametrize("key", [b"", bytes(31), bytes(33), bytearray(32), "0" * 32, None])
-def test_a_key_is_32_bytes(key: Any) -> None:
+def test_a_key_is_32_bytes(key):
     with pytest.raises(ValueError, match="key must be 32 bytes"):
         DatagramCipher(key, "client")
 
 
-def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
     with pytest.raises(MissingExtra, match=r"rlwire\[crypto\]") as caught:
         DatagramCipher(KEY, "client")
     assert (caught.value.package, caught.value.extra) == ("cryptography", "crypto")
 
 
-def test_another_key_is_refused() -> None:
+def test_another_key_is_refused():
     client, _ = pair()
     stranger = DatagramCipher(new_key(), "server", clock=lambda: NOW)
     assert stranger.open(client.seal(b"x")) is None
     assert stranger.dropped == {"key": 1}
 
 
-def test_a_reflected_datagram_is_refused() -> None:
+def test_a_reflected_datagram_is_refused():
     client, server = pair()
     for cipher in (client, server):
         assert cipher.open(cipher.seal(b"x")) is None
@@ -101,7 +97,7 @@ def test_a_reflected_datagram_is_refused() -> None:
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["first", "later"])
-def test_cut_off_anywhere(known: bool) -> None:
+def test_cut_off_anywhere(known):
     client, server = pair()
     if known:
         server.open(client.seal(b"first"))
@@ -115,7 +111,7 @@ def test_cut_off_anywhere(known: bool) -> None:
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["first", "later"])
-def test_a_changed_bit_anywhere(known: bool) -> None:
+def test_a_changed_bit_anywhere(known):
     client, server = pair()
     if known:
         server.open(client.seal(b"first"))
@@ -134,7 +130,7 @@ def test_a_changed_bit_anywhere(known: bool) -> None:
 
 class TestReplay:
     @pytest.mark.parametrize("step", [0.0, 1e-4, 1 / 30])
-    def test_datagrams_reordered_within_the_window_open_once(self, step: float) -> None:
+    def test_datagrams_reordered_within_the_window_open_once(self, step):
         clock = Clock()
         client, server = pair(clock=clock, WINDOW=64)
         draw = random.Random(4)
@@ -148,13 +144,13 @@ class TestReplay:
             assert all(server.open(data) is None for data in sealed)
         assert server.dropped == {"replay": 30 * 64}
 
-    def test_the_window_against_a_plain_model(self) -> None:
+    def test_the_window_against_a_plain_model(self):
         window = 8
         clock = Clock()
         client, server = pair(clock=clock, WINDOW=window)
         draw = random.Random(5)
-        sealed: list[bytes] = []
-        taken: list[int] = []
+        sealed = []
+        taken = []
         for _ in range(5000):
             if not sealed or draw.random() < 0.4:
                 clock.now += draw.choice([0.0, 0.001])
@@ -174,21 +170,21 @@ class TestReplay:
 
 class TestFreshness:
     @pytest.mark.parametrize("off", [-59.9, -1, 0, 1, 59.9])
-    def test_clocks_may_differ_within_the_skew(self, off: float) -> None:
+    def test_clocks_may_differ_within_the_skew(self, off):
         client = DatagramCipher(KEY, "client", clock=lambda: NOW + off)
         _, server = pair()
         assert server.open(client.seal(b"x")) == b"x"
         assert client.open(server.seal(b"y")) == b"y"
 
     @pytest.mark.parametrize("off", [-1e9, -60.1, 60.1, 1e9])
-    def test_clocks_beyond_the_skew_are_refused(self, off: float) -> None:
+    def test_clocks_beyond_the_skew_are_refused(self, off):
         client = DatagramCipher(KEY, "client", clock=lambda: NOW + off)
         _, server = pair()
         assert server.open(client.seal(b"x")) is None
         assert client.open(server.seal(b"y")) is None
         assert server.dropped == client.dropped == {"stale": 1}
 
-    def test_restarted_receiver_accepts_the_sender(self) -> None:
+    def test_restarted_receiver_accepts_the_sender(self):
         clock = Clock()
         client, server = pair(clock=clock)
         old = client.seal(b"old")
@@ -207,7 +203,7 @@ class TestFreshness:
         assert fourth.dropped == {"stale": 1}
         assert fourth.open(client.seal(b"goes on")) == b"goes on"
 
-    def test_a_clock_set_back_at_the_sender(self) -> None:
+    def test_a_clock_set_back_at_the_sender(self):
         clock = Clock()
         client = DatagramCipher(KEY, "client", clock=clock)
         _, server = pair()
@@ -222,7 +218,7 @@ class TestFreshness:
 
 
 class TestManySenders:
-    def test_the_longest_silent_is_forgotten_once_it_is_stale(self) -> None:
+    def test_the_longest_silent_is_forgotten_once_it_is_stale(self):
         clock = Clock()
         _, server = pair(clock=clock, SENDERS=3)
         clients = [DatagramCipher(KEY, "client", clock=clock) for _ in range(5)]
@@ -247,7 +243,7 @@ class TestManySenders:
         # It is known anew, with nothing remembered of before.
         assert server.open(recorded[1]) is None
 
-    def test_forged_senders_occupy_no_slot(self) -> None:
+    def test_forged_senders_occupy_no_slot(self):
         client, server = pair(SENDERS=1)
         for _ in range(100):
             fake = bytearray(client.seal(b"x"))
@@ -258,7 +254,7 @@ class TestManySenders:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_has_an_id_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_process_has_an_id_of_its_own(tmp_path):
     # In a process without threads: forking one with threads is warned of.
     program = f"""
 import os
@@ -282,14 +278,12 @@ open("parent", "wb").write(cipher.seal(b"x"))
 
 class TestKeys:
     @pytest.mark.parametrize("text", [KEY.hex(), f"{KEY.hex().upper()}\r\n"])
-    def test_a_file_has_it_in_hexadecimal(self, tmp_path: Path, text: str) -> None:
+    def test_a_file_has_it_in_hexadecimal(self, tmp_path, text):
         (tmp_path / "key").write_text(text)
         assert load_key(tmp_path / "key") == load_key(str(tmp_path / "key")) == KEY
 
     @pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX's")
-    def test_key_file_readable_by_others_warns(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_key_file_readable_by_others_warns(self, tmp_path, caplog):
         (tmp_path / "key").write_text(KEY.hex())
         (tmp_path / "key").chmod(0o600)
         assert load_key(tmp_path / "key") == KEY
@@ -301,7 +295,7 @@ class TestKeys:
     @pytest.mark.parametrize(
         "data", [b"", KEY, bytes(31), b"0" * 63, b"0" * 66, b"g" * 64, b"\xff" * 64]
     )
-    def test_no_key(self, tmp_path: Path, data: bytes) -> None:
+    def test_no_key(self, tmp_path, data):
         (tmp_path / "key").write_bytes(data)
         (tmp_path / "key").chmod(0o600)
         with pytest.raises(ValueError, match="a key of 32 bytes"):

@@ -1,7 +1,5 @@
 """`Client` against a server in this process."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,10 +1,5 @@
 """The dissector on recordings of rlwire's own client, and on damaged datagrams."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import gymnasium
 import numpy as np
 import pytest
@@ -13,15 +8,15 @@ import rlwire
 from rlwire.codecs import perlert
 from rlwire.perlert.dissector import PerlertDissector
 from rlwire.recording.files import packets
-from rlwire.recording.messages import UNKNOWN, EnvStep
+from rlwire.recording.messages import UNKNOWN
 from rlwire.recording.recorder import Recorder
-from tests.recording.captures import Chunks, damage, dissected
+from tests.recording.captures import damage, dissected
 
 pytest.importorskip("mcap")
 
 
 @pytest.fixture(params=["client", "server"])
-def datagrams(tmp_path: Path, request: pytest.FixtureRequest) -> Chunks:
+def datagrams(tmp_path, request):
     """The datagrams of two episodes, in which the pole falls, recorded by one side."""
     path = tmp_path / "run.mcap"
     ours, theirs = (
@@ -44,7 +39,7 @@ def datagrams(tmp_path: Path, request: pytest.FixtureRequest) -> Chunks:
     return [(each.from_client, each.data) for each in found if not each.ended]
 
 
-def test_a_conversation(datagrams: Chunks) -> None:
+def test_a_conversation(datagrams):
     messages = dissected(PerlertDissector(), datagrams)
     steps = [step for message in messages for step in message.steps]
     assert [message.size for message in messages] == [len(data) for _, data in datagrams]
@@ -66,22 +61,22 @@ def test_a_conversation(datagrams: Chunks) -> None:
     assert {(type(action), action) for action in actions} == {(np.int64, 1)}
 
 
-def frame(step: int, timestamp: int, done: bool = False, extra: str | None = None) -> Any:
+def frame(step, timestamp, done=False, extra=None):
     text = f"{step}.5,{step}"
     message = perlert.RolloutStep("city", 7, timestamp, step, text, 1.0, done, extra)
     return False, perlert.encode(message)
 
 
-def act(text: str) -> Any:
+def act(text):
     return True, perlert.encode(perlert.Action("city", 7, text))
 
 
-def begun(*chunks: Any) -> tuple[list[EnvStep], list[bool]]:
+def begun(*chunks):
     steps = [step for found in dissected(PerlertDissector(), list(chunks)) for step in found.steps]
     return steps, [step.begins for step in steps if step.observation is not UNKNOWN]
 
 
-def test_frames_that_are_repeated_late_or_of_an_old_rollout_make_no_step() -> None:
+def test_frames_that_are_repeated_late_or_of_an_old_rollout_make_no_step():
     last = frame(2, 120, True, "truncated:true")
     game = [act("4"), frame(0, 100), frame(1, 110), frame(1, 110), frame(0, 100), last, last]
     steps, begins = begun(*game, frame(1, 110), act("5"), frame(0, 130), frame(1, 140))
@@ -94,7 +89,7 @@ def test_frames_that_are_repeated_late_or_of_an_old_rollout_make_no_step() -> No
     assert begins == [True, False, True, False]
 
 
-def test_fields_and_replies() -> None:
+def test_fields_and_replies():
     slot = perlert.AgentSlot("agent0", False, "citizen", "patrick", True)
     ask = perlert.encode(perlert.LobbyRequest("city", 7))
     told = perlert.encode(perlert.LobbyInformation("city", 7, (slot,)))
@@ -106,5 +101,5 @@ def test_fields_and_replies() -> None:
     assert answered.value["slots"][0]["tag"] == "patrick"
 
 
-def test_damaged_datagrams(datagrams: Chunks) -> None:
+def test_damaged_datagrams(datagrams):
     assert damage(PerlertDissector, datagrams) > 150

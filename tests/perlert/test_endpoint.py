@@ -1,7 +1,5 @@
 """`rlwire.make`: Gymnasium's interface over a server in this process."""
 
-from __future__ import annotations
-
 import math
 import time
 

@@ -1,7 +1,5 @@
 """Environments of both kinds as simulations."""
 
-from __future__ import annotations
-
 import gymnasium
 import pytest
 from gymnasium import spaces

@@ -5,8 +5,6 @@ into the session, where addresses can be forged and time is simulated, the other
 sockets. Each test prints how many it were and what became of them (``-s``).
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import logging
@@ -16,9 +14,7 @@ import threading
 import time
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +36,7 @@ from tests.perlert.worlds import Crowd
 REASONS_OF_CIPHERS = ("short", "version", "key", "stale", "replay")
 
 
-def soak(*values: Any) -> Any:
+def soak(*values):
     return pytest.param(*values, marks=[pytest.mark.long, pytest.mark.timeout(600)])
 
 
@@ -56,7 +52,7 @@ class Forger:
         keys: of their slots.
     """
 
-    def __init__(self, seed: int, headers: list[tuple[str, int]], keys: list[str]) -> None:
+    def __init__(self, seed, headers, keys):
         self._random = draw = random.Random(seed)
         name, number = headers[0]
         wrong = [(name, number + 1), (name + "x", number), (name.upper(), 2**63 - 1)]
@@ -79,7 +75,7 @@ class Forger:
                 # Clients' messages twice: the others are all malformed to a server.
                 self._whole += [perlert.encode(each) for each in messages + messages[:4]]
 
-    def make(self) -> bytes:
+    def make(self):
         draw = self._random
         data = bytearray(draw.choice(self._whole))
         how = draw.randrange(20)
@@ -133,14 +129,14 @@ class World:
     CARELESS = (("10.9.9.3", 1000), ("10.9.9.5", 1000))
     WAITS = ("10.9.9.4", 1000)
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.session = PerlertServerSession(rollout_port=5, idle_timeout=5.0, unheard_timeout=0.5)
         self.run = self.session.add_instance("run", 0, dict.fromkeys("abcd", "agent"))
         self.room = self.session.add_instance("room", 0, dict.fromkeys("abcd", "agent"))
         self.short = self.session.add_instance("short", 0, {"a": "agent"})
         self.now = 0.0
         self.step = self.played = 0
-        self.members: set[object] = set()
+        self.members = set()
         self.frames = Counter[object]()
         self.paid = Counter[str]()
         self.kinds = Counter[str]()
@@ -153,12 +149,12 @@ class World:
         self.say(b"room:0;register=a,waits", self.WAITS)
         assert self.run.rollout is not None
 
-    def say(self, data: bytes, peer: tuple[str, int], port: str = "lobby") -> None:
+    def say(self, data, peer, port="lobby"):
         """Hand a datagram in, and look at what follows."""
         events = getattr(self.session, port).receive(data, peer, self.now)
         self.look(events)
 
-    def look(self, events: list[object]) -> None:
+    def look(self, events):
         for event in events:
             if isinstance(event, SlotLeased):
                 self.members.add(event.peer)
@@ -175,7 +171,7 @@ class World:
             if isinstance(event, LeaseExpired):
                 self.members.discard(event.peer)
 
-    def tick(self, draw: random.Random) -> None:
+    def tick(self, draw):
         self.step += 1
         # What the honest said at the last tick is still in force, whatever came between.
         actions = self.run.actions()
@@ -205,8 +201,8 @@ class World:
 
 
 @pytest.fixture
-def traced() -> Iterator[Callable[[], int]]:
-    def held() -> int:
+def traced():
+    def held():
         gc.collect()
         if not tracemalloc.is_tracing():
             tracemalloc.start()
@@ -220,12 +216,7 @@ def traced() -> Iterator[Callable[[], int]]:
 
 
 @pytest.mark.parametrize("forged", [100_000, soak(800_000)])
-def test_a_flood_from_forged_addresses(
-    forged: int,
-    traced: Callable[[], int],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_flood_from_forged_addresses(forged, traced, caplog, monkeypatch):
     # Few hosts and short times, so that every table overflows.
     short = {
         "HOSTS": 100, "START_RESEND": 1.0,
@@ -285,7 +276,7 @@ def test_a_flood_from_forged_addresses(
 
 
 class Endless(Crowd):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.metadata = {"name": "run"}
         self.possible_agents = [*"abcd"]
@@ -309,15 +300,15 @@ class Endless(Crowd):
 class Player(threading.Thread):
     """Plays to the end; remembers the numbers of its steps."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client):
         super().__init__(daemon=True)
         self.client = client
         self.ready = threading.Event()
-        self.steps: list[int] = []
-        self.statistics: dict[str, int] = {}
-        self.error: Exception | None = None
+        self.steps = []
+        self.statistics = {}
+        self.error = None
 
-    def run(self) -> None:
+    def run(self):
         try:
             with self.client as client:
                 client.register(client.tag)
@@ -341,9 +332,7 @@ class Player(threading.Thread):
     ("ciphered", "total"),
     [(False, 10_000), (True, 5_000), soak(False, 100_000), soak(True, 50_000)],
 )
-def test_a_flood_through_sockets(
-    ciphered: bool, total: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flood_through_sockets(ciphered, total, caplog, monkeypatch):
     if ciphered:
         pytest.importorskip("cryptography", reason="ciphers come with the extra 'crypto'")
     monkeypatch.setattr(lobby, "STRANGER_RATE", 1000)

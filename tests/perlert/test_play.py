@@ -1,7 +1,5 @@
 """Agents in processes of their own play a PettingZoo environment together, in real time."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

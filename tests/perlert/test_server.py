@@ -1,7 +1,5 @@
 """`perlert.Server` as a whole: how environments are played, and what goes wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

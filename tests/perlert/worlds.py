@@ -1,7 +1,5 @@
 """Small deterministic environments."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Dissectors, by conversations of rlwire's clients and servers, and of others."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json
@@ -27,10 +25,9 @@ from rlwire.registry import PROTOCOLS, parse_url
 from rlwire.rllink import SetState
 from rlwire.websocket import connect
 from tests.conftest import _same
-from tests.recording.captures import Chunks, damage, dissected, relay
+from tests.recording.captures import damage, dissected, relay
 
 LABELS = [label for label in PROTOCOLS if label != "perlert"]
-Episode = list[Any]  # the first observation, then [action, observation, reward, ended, cut]
 
 
 class Walk(gymnasium.Env[Any, Any]):
@@ -39,15 +36,15 @@ class Walk(gymnasium.Env[Any, Any]):
     observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
     action_space = gymnasium.spaces.MultiDiscrete([3, 2])
 
-    def __init__(self) -> None:
-        self.episodes: list[Episode] = []
+    def __init__(self):
+        self.episodes = []
         self._random = np.random.default_rng(1)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self.episodes.append([self._seen()])
         return self.episodes[-1][0], {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         size = len(self.episodes[-1])
         number = sum(len(episode) > 1 for episode in self.episodes) % 2
         ended, cut = size == 3 and not number, size == 4
@@ -55,14 +52,14 @@ class Walk(gymnasium.Env[Any, Any]):
         self.episodes[-1].append(step)
         return (*step[1:], {})
 
-    def _seen(self) -> Any:
+    def _seen(self):
         return self._random.uniform(-1, 1, 3).astype(np.float32)
 
 
 class Both(Walk):
     """Episodes of three steps, the last of which is terminated and truncated."""
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         seen, reward, *_, info = super().step(action)
         ends = len(self.episodes[-1]) == 4
         self.episodes[-1][-1][3:] = [ends, ends]
@@ -72,32 +69,32 @@ class Both(Walk):
 class Agent:
     """Also a policy, and a learner."""
 
-    def __init__(self, parameter_server: Any = None) -> None:
+    def __init__(self, parameter_server=None):
         self._random = Random(2)
 
-    def init(self, exploit: bool = False) -> bool:
+    def init(self, exploit=False):
         return True
 
     reset = init
 
-    def update(self, **_: Any) -> list[int]:
+    def update(self, **_):
         return [self._random.randrange(3), self._random.randrange(2)]
 
-    def get_state(self) -> SetState:
+    def get_state(self):
         return SetState(1, {"w": np.arange(3.0)})
 
-    def learn(self, episodes: Any) -> SetState:
+    def learn(self, episodes):
         return self.get_state()
 
 
-def policy(observation: dict[str, Any]) -> dict[str, Any]:
+def policy(observation):
     if "observation" in observation:
         return {"actions": np.array([[2, 1]])}
     return {"actions": 2 * observation["state"], "text": "done"}
 
 
 @functools.cache
-def captured(label: str, kind: type[Walk] = Walk) -> tuple[Chunks, Any]:
+def captured(label, kind=Walk):
     """A conversation, and the episodes that were played, or what else was sent."""
     walk = kind()
     served = walk if PROTOCOLS[label].caller == "trainer" else Agent
@@ -111,7 +108,7 @@ def captured(label: str, kind: type[Walk] = Walk) -> tuple[Chunks, Any]:
     return relayed.chunks, facts
 
 
-def talk(label: str, url: str, walk: Walk) -> Any:
+def talk(label, url, walk):
     if label == "openpi" and isinstance(walk, Both):
         rlwire.play(walk, url, episodes=2)
         return walk.episodes
@@ -141,13 +138,13 @@ def talk(label: str, url: str, walk: Walk) -> Any:
     return episodes
 
 
-def messages_of(label: str) -> list[Any]:
+def messages_of(label):
     return dissected(dissector(label), captured(label)[0])
 
 
-def played(messages: list[Any]) -> list[Episode]:
-    episodes: list[Episode] = []
-    action: Any = UNKNOWN
+def played(messages):
+    episodes = []
+    action = UNKNOWN
     for step in (step for found in messages for step in found.steps):
         if step.begins:
             episodes.append([step.observation])
@@ -160,12 +157,12 @@ def played(messages: list[Any]) -> list[Episode]:
     return [episode for episode in episodes if len(episode) > 1]
 
 
-def of_kind(messages: list[Any], kind: str) -> list[Any]:
+def of_kind(messages, kind):
     return [found.value for found in messages if found.kind == kind]
 
 
 @pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink"])
-def test_steps_are_the_episodes_that_were_played(label: str) -> None:
+def test_steps_are_the_episodes_that_were_played(label):
     messages, episodes = messages_of(label), captured(label)[1]
     assert not of_kind(messages, "damaged")
     assert [len(episode) for episode in episodes] == [5, 4, 5, 4]
@@ -178,7 +175,7 @@ def test_steps_are_the_episodes_that_were_played(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink", "openpi"])
-def test_a_step_that_is_terminated_and_truncated_has_both_flags(label: str) -> None:
+def test_a_step_that_is_terminated_and_truncated_has_both_flags(label):
     chunks, episodes = captured(label, Both)
     connection = RecordedConnection(1, label, "server", "")
     packets = [Packet(connection, up, 1, 1, data) for up, data in chunks]
@@ -191,7 +188,7 @@ def test_a_step_that_is_terminated_and_truncated_has_both_flags(label: str) -> N
     assert _same(found[0].rewards, [step[2] for step in steps])
 
 
-def test_values_are_those_that_were_sent() -> None:
+def test_values_are_those_that_were_sent():
     sent, replies = captured("openpi")[1]
     messages = messages_of("openpi")
     assert _same(of_kind(messages, "observation"), sent)
@@ -221,7 +218,7 @@ def test_values_are_those_that_were_sent() -> None:
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_each_reply_answers_a_question(label: str) -> None:
+def test_each_reply_answers_a_question(label):
     made, asked, count = dissector(label), {}, 0
     for from_client, data in captured(label)[0]:
         for found in made.dissect(data, from_client):
@@ -239,7 +236,7 @@ def test_each_reply_answers_a_question(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_packets_may_be_cut_anywhere(label: str) -> None:
+def test_packets_may_be_cut_anywhere(label):
     chunks = captured(label)[0]
     single = [(side, data[i : i + 1]) for side, data in chunks for i in range(len(data))]
     runs = itertools.groupby(chunks, lambda chunk: chunk[0])
@@ -249,7 +246,7 @@ def test_packets_may_be_cut_anywhere(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_dissection_resumes_after_a_gap(label: str) -> None:
+def test_dissection_resumes_after_a_gap(label):
     chunks, whole = captured(label)[0], messages_of(label)
     for lost in range(1, len(chunks) - 2):
         made, found, gaps = dissector(label), [], {True: 1, False: 1}
@@ -266,12 +263,12 @@ def test_dissection_resumes_after_a_gap(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_damaged_bytes_raise_nothing(label: str) -> None:
+def test_damaged_bytes_raise_nothing(label):
     made = functools.partial(dissector, label, Limits(received=2**20))
     assert damage(made, captured(label)[0][:60]) > 150
 
 
-def test_a_damaged_message_has_its_path_and_the_next_is_decoded() -> None:
+def test_a_damaged_message_has_its_path_and_the_next_is_decoded():
     good = encode({"command": "update", "state": [1.0, "x"]}, framed=True)
     bad = good.replace(b"x", b"\xff")
     first, second = dissector("rlx").dissect(bad + good, True)
@@ -287,7 +284,7 @@ def test_a_damaged_message_has_its_path_and_the_next_is_decoded() -> None:
     assert (after.kind, after.offset) == ("damaged", 7)
 
 
-def test_frames_of_websocket() -> None:
+def test_frames_of_websocket():
     client, server = (FrameEncoder(each) for each in (True, False))
     made = dissector("openpi")
     request = b"GET /x HTTP/1.1\r\nAuthorization: Basic abc\r\n\r\n"
@@ -316,7 +313,7 @@ def test_frames_of_websocket() -> None:
     assert (bad.kind, reply.kind) == ("damaged", "action")
 
 
-def test_frames_of_http2() -> None:
+def test_frames_of_http2():
     made = dissector("dm-env-rpc")
     block = hpack.Encoder().encode([(":path", "/x"), ("authorization", "me"), ("a" * 50, "b")])
     step = dm.encode_request(dm.ResetWorldRequest("sea", {"depth": np.arange(3)}))
@@ -339,7 +336,7 @@ def test_frames_of_http2() -> None:
     assert (bad.kind, bad.value) == ("damaged", {"stream": 3})
 
 
-def test_http1_at_a_port_of_http2_is_damaged() -> None:
+def test_http1_at_a_port_of_http2_is_damaged():
     made = dissector("dm-env-rpc")
     for _ in range(2):
         (found,) = made.dissect(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", True)
@@ -348,7 +345,7 @@ def test_http1_at_a_port_of_http2_is_damaged() -> None:
     assert [each.kind for each in made.dissect(http2.PREFACE, True)] == ["preface"]
 
 
-def test_a_client_of_dm_env_rpc_s_own() -> None:
+def test_a_client_of_dm_env_rpc_s_own():
     """Over grpcio, whose HPACK uses its table and Huffman's code."""
     grpc = pytest.importorskip("grpc")
     dm_connection = pytest.importorskip("dm_env_rpc.v1.connection")
@@ -372,7 +369,7 @@ def test_a_client_of_dm_env_rpc_s_own() -> None:
     assert _same(played(messages), walk.episodes)
 
 
-def test_hostile_messages_allocate_no_memory() -> None:
+def test_hostile_messages_allocate_no_memory():
     made = dissector("dm-env-rpc")
     specs = {1: dm.TensorSpec("reward", (2**20, 2**20), dm.DataType.UINT8)}
     join = dm.encode_response(dm.JoinWorldResponse(dm.ActionObservationSpecs({}, specs)))
@@ -392,11 +389,11 @@ def test_hostile_messages_allocate_no_memory() -> None:
 
 
 @pytest.mark.parametrize("flags", [(True, False), (False, True), (True, True)])
-def test_both_ends_of_an_episode_are_shown(flags: tuple[bool, bool]) -> None:
+def test_both_ends_of_an_episode_are_shown(flags):
     """Over RLX, of rlwire's `play`."""
 
     class Short(Walk):
-        def step(self, action: Any) -> Any:
+        def step(self, action):
             return self._seen(), 1.0, *flags, {}
 
     with rlwire.serve(Agent, "rlx://127.0.0.1:0") as server:

@@ -1,37 +1,34 @@
 """Episodes, by the steps that messages mean."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import pytest
 
 from rlwire.recording.messages import UNKNOWN, EnvStep
-from rlwire.recording.reading import EpisodeBuilder, Position, RecordedEpisode
+from rlwire.recording.reading import EpisodeBuilder
 
 
-def built(steps: list[EnvStep], keep: bool = True) -> tuple[list[RecordedEpisode], list[Position]]:
+def built(steps, keep=True):
     builder = EpisodeBuilder(keep)
     found = [(builder.add(step), builder.position) for step in steps]
     episodes = [*(episode for episode, _ in found), builder.end()]
     return [each for each in episodes if each is not None], [position for _, position in found]
 
 
-def reset(observation: Any) -> EnvStep:
+def reset(observation):
     return EnvStep(begins=True, observation=observation)
 
 
-def act(action: Any) -> EnvStep:
+def act(action):
     return EnvStep(action=action)
 
 
-def result(observation: Any, reward: Any = 1.0, terminated: bool = False) -> EnvStep:
+def result(observation, reward=1.0, terminated=False):
     return EnvStep(observation=observation, reward=reward, terminated=terminated, truncated=False)
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_actions_and_results_are_episodes(together: bool) -> None:
+def test_actions_and_results_are_episodes(together):
     steps = [reset(0)]
     for number in (1, 2, 3):
         step = result(number, number / 2, number == 3)
@@ -52,7 +49,7 @@ def test_actions_and_results_are_episodes(together: bool) -> None:
     assert not any(each.observations or each.actions or each.rewards for each in light)
 
 
-def test_positions_count_actions_with_their_results() -> None:
+def test_positions_count_actions_with_their_results():
     steps = [reset(0), act(1), result(1), act(2), result(2, 1.0, True)]
     steps += [act(3), reset(3), act(4), result(4)]
     found = [(0, 1, 0), (1, 1, 1), (1, 1, 1), (2, 1, 2), (2, 1, 2)]
@@ -61,7 +58,7 @@ def test_positions_count_actions_with_their_results() -> None:
 
 
 END = EnvStep(reward=1.0, terminated=True)
-ODD: dict[str, tuple[list[EnvStep], Any]] = {
+ODD = {
     "an action that is never answered": ([reset(0), act(1)], []),
     "another reset": ([reset(0), reset(1), act(1), result(2)], [([1, 2], [1])]),
     "no observation at the end": ([reset(0), act(1), END], [([0, 0], [1])]),
@@ -79,12 +76,12 @@ ODD: dict[str, tuple[list[EnvStep], Any]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_orders(name: str) -> None:
+def test_odd_orders(name):
     steps, episodes = ODD[name]
     assert [(each.observations, each.actions) for each in built(steps)[0]] == episodes
 
 
-def test_rewards_of_any_kind() -> None:
+def test_rewards_of_any_kind():
     rewards = [1, True, [1.5, 2], None, "three", math.nan, [[1], 2], UNKNOWN, 10**400]
     steps = [step for reward in rewards for step in (act(1), result(1, reward))]
     ((episode,), _) = built([reset(0), *steps])
@@ -92,7 +89,7 @@ def test_rewards_of_any_kind() -> None:
     assert episode.total == 5.5
 
 
-def test_spaces_are_those_of_the_last_step_that_had_them() -> None:
+def test_spaces_are_those_of_the_last_step_that_had_them():
     steps = [EnvStep(action_space="old"), EnvStep(observation_space="seen"), reset(0)]
     steps += [EnvStep(action=1, action_space="new"), result(1, 1.0, True)]
     assert built(steps)[0][0].spaces == ("seen", "new")

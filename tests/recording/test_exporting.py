@@ -1,11 +1,5 @@
 """`rlwire export FILE minari:NAME`: the datasets are equal to the episodes that were played."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -21,14 +15,12 @@ from tests.recording.test_inspecting import packets
 minari = pytest.importorskip("minari")
 pytest.importorskip("h5py")
 
-Export = Callable[..., Any]
-
 
 @pytest.fixture
-def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
+def export(tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
 
-    def run(source: list[Packet], *options: str, to: str = "wire/walk-v0", status: int = 0) -> Any:
+    def run(source, *options, to="wire/walk-v0", status=0):
         monkeypatch.setattr(exporting, "packets", lambda path: iter(source))
         assert main(["export", "file", f"minari:{to}", *options]) == status
         return None if status else minari.load_dataset(to)
@@ -37,7 +29,7 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
 
 
 @pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink"])
-def test_dataset_has_the_episodes_that_were_played(label: str, export: Export) -> None:
+def test_dataset_has_the_episodes_that_were_played(label, export):
     dataset, episodes = export(packets(label)), captured(label)[1]
     for found, (first, *steps) in zip(dataset, episodes, strict=True):
         actions, observations, *others = zip(*steps, strict=True)
@@ -50,9 +42,9 @@ def test_dataset_has_the_episodes_that_were_played(label: str, export: Export) -
         assert dataset.action_space == Walk.action_space
 
 
-def said(states: list[Any], actions: list[Any]) -> list[Packet]:
+def said(states, actions):
     """An episode of RLX that ends without a terminal, from a client that sends no spaces."""
-    sent: list[dict[str, Any]] = []
+    sent = []
     for number, (state, action) in enumerate(zip(states, [*actions, actions[0]], strict=True)):
         reward = number / 4 if number else None
         sent.append({"command": "update", "reward": reward, "state": state})
@@ -75,7 +67,7 @@ INFERRED = {
 
 
 @pytest.mark.parametrize("name", INFERRED)
-def test_spaces_of_the_values(name: str, export: Export, caplog: pytest.LogCaptureFixture) -> None:
+def test_spaces_of_the_values(name, export, caplog):
     states, actions, observation_space, action_space = INFERRED[name]
     caplog.set_level("INFO")
     dataset = export(said(states, actions))
@@ -94,10 +86,8 @@ def test_spaces_of_the_values(name: str, export: Export, caplog: pytest.LogCaptu
     assert "1 of them unfinished" in caplog.text
 
 
-def test_recordings_without_usable_episodes_are_not_exported(
-    export: Export, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fails(facts: list[str], source: list[Packet], *options: str, **to: str) -> None:
+def test_recordings_without_usable_episodes_are_not_exported(export, capsys):
+    def fails(facts, source, *options, **to):
         export(source, *options, status=1, **to)
         (line,) = capsys.readouterr().err.splitlines()[-1:]
         assert line.startswith("rlwire: ")

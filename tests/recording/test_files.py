@@ -1,7 +1,5 @@
 """Files that are cut, damaged, foreign or hostile."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,17 +1,12 @@
 """`rlwire inspect`, of real conversations."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,10 +30,8 @@ from tests.conftest import _same
 from tests.recording.test_dissecting import LABELS, Walk, captured, talk
 from tests.sessions.rfb.test_client import FILL, greeting, init, sign, update
 
-Inspect = Callable[..., list[Any]]
 
-
-def packets(label: str, number: int = 1) -> list[Packet]:
+def packets(label, number=1):
     """A conversation, one packet a millisecond."""
     connection = RecordedConnection(number, label, "server", "127.0.0.1:1")
     found = [
@@ -49,11 +42,11 @@ def packets(label: str, number: int = 1) -> list[Packet]:
 
 
 @pytest.fixture
-def inspect(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inspect:
+def inspect(monkeypatch, capsys):
     """The lines of a command, or the objects and arrays of its JSON."""
     monkeypatch.setenv("COLUMNS", "160")
 
-    def run(*arguments: str, of: Any = None) -> list[Any]:
+    def run(*arguments, of=None):
         source = packets("dm-env-rpc") if of is None else of
         monkeypatch.setattr(files, "packets", lambda path: iter(source))
         assert main(["inspect", "file", *arguments]) == 0
@@ -63,8 +56,8 @@ def inspect(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
-def loaded(text: str) -> Any:
-    def unpacked(value: dict[str, Any]) -> Any:
+def loaded(text):
+    def unpacked(value):
         if [*value][:2] != ["dtype", "shape"]:
             return value
         flat = np.array(value.get("values", []), value["dtype"])
@@ -76,7 +69,7 @@ def loaded(text: str) -> Any:
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_a_line_is_a_message(label: str, inspect: Inspect) -> None:
+def test_a_line_is_a_message(label, inspect):
     found = list(messages(packets(label)))
     lines, objects = inspect(of=packets(label)), inspect("--json", of=packets(label))
     for line, told, message in zip(lines, objects, found, strict=True):
@@ -90,7 +83,7 @@ def test_a_line_is_a_message(label: str, inspect: Inspect) -> None:
     assert [each["value"] for each in objects if each["kind"] == "closed"] == ["so it was"]
 
 
-def test_inspected_step_is_the_one_that_was_played(inspect: Inspect) -> None:
+def test_inspected_step_is_the_one_that_was_played(inspect):
     episodes = captured("dm-env-rpc")[1]
     number = len(episodes[0]) + 1  # the second step of the second episode
     action, observation, reward, *_ = episodes[1][2]
@@ -113,7 +106,7 @@ def test_inspected_step_is_the_one_that_was_played(inspect: Inspect) -> None:
         ("--where reward>=0.25", lambda x: (content(x).get("reward") or 0) >= 0.25),
     ],
 )
-def test_filters(words: str, keep: Callable[[Any], bool], inspect: Inspect) -> None:
+def test_filters(words, keep, inspect):
     both = sorted([*packets("dm-env-rpc"), *packets("rlx", 2)], key=lambda each: each.monotonic)
     everything = inspect("--json", of=both)
     expected = [each for each in everything if keep(each)]
@@ -121,7 +114,7 @@ def test_filters(words: str, keep: Callable[[Any], bool], inspect: Inspect) -> N
     assert _same(inspect("--json", *words.split(), of=both), expected)
 
 
-def content(told: Any) -> dict[str, Any]:
+def content(told):
     return told["value"] if isinstance(told["value"], dict) else {}
 
 
@@ -137,19 +130,19 @@ FALSE += ["a.b[7]", "n[0] = ", "n[0] == 3"]  # an empty text, and one that begin
 
 
 @pytest.mark.parametrize("text", TRUE + FALSE)
-def test_conditions(text: str) -> None:
+def test_conditions(text):
     assert condition(text)(VALUE) is (text in TRUE)
 
 
 @pytest.mark.parametrize("text", ["", "= 3", "a b", "a ! 3"])
-def test_conditions_that_are_none(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_conditions_that_are_none(text, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["inspect", "file", "--where", text])
     assert ended.value.code == 2
     assert "--where" in capsys.readouterr().err
 
 
-def test_statistics(inspect: Inspect) -> None:
+def test_statistics(inspect):
     rows, found = inspect("--statistics", "--json"), list(messages(packets("dm-env-rpc")))
     kinds, ended = [x for x in rows if "kind" in x], [x for x in rows if "return" in x]
     assert sum(row["messages"] for row in kinds) == len(found)
@@ -172,7 +165,7 @@ def test_statistics(inspect: Inspect) -> None:
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_damage_is_shown_and_dissection_resumes(label: str, inspect: Inspect) -> None:
+def test_damage_is_shown_and_dissection_resumes(label, inspect):
     random, whole = Random(3), packets(label)
     damaged = 0
     for _ in range(40):
@@ -188,7 +181,7 @@ def test_damage_is_shown_and_dissection_resumes(label: str, inspect: Inspect) ->
     assert damaged
 
 
-def test_a_gap_ends_the_episode(inspect: Inspect) -> None:
+def test_a_gap_ends_the_episode(inspect):
     some = packets("rlx")
     some[9].gap = 3
     assert any(line.split()[4:] == ["gap", "0", "3"] for line in inspect(of=some))
@@ -196,7 +189,7 @@ def test_a_gap_ends_the_episode(inspect: Inspect) -> None:
     assert "unfinished" in [row.get("end") for row in rows]
 
 
-def test_a_protocol_without_a_dissector_is_bytes(inspect: Inspect) -> None:
+def test_a_protocol_without_a_dissector_is_bytes(inspect):
     connection = RecordedConnection(1, "morse", "client", "x")
     assert "bytes[3] 010203" in inspect(of=[Packet(connection, True, 1, 1, b"\1\2\3")])[0]
 
@@ -209,17 +202,17 @@ def test_a_protocol_without_a_dissector_is_bytes(inspect: Inspect) -> None:
         {"x": [1, "a", None, True, {"y": np.array(["a", "b"])}], "1": 2**70},
     ],
 )
-def test_json_has_the_whole_value(value: Any) -> None:
+def test_json_has_the_whole_value(value):
     assert _same(loaded(json.dumps(as_json(value), allow_nan=False)), value)
 
 
-def test_json_of_odd_values() -> None:
+def test_json_of_odd_values():
     odd = {1: [math.inf, np.float32("nan")], "b": b"\0\1", "o": np.array([None, b"x"], object)}
     told = json.loads(json.dumps(as_json(odd), allow_nan=False))
     assert (told["1"], told["b"]) == (["inf", "nan"], {"base64": "AAE="})
 
 
-def test_texts_of_a_peer_cannot_control_the_terminal() -> None:
+def test_texts_of_a_peer_cannot_control_the_terminal():
     text = "\x1b]0;x\x07\r\n\u202e"
     value = {text: text, "a": np.array([text]), "l": [text], "k": {text: {text: text.encode()}}}
     for most in range(3, 200):
@@ -228,7 +221,7 @@ def test_texts_of_a_peer_cannot_control_the_terminal() -> None:
         assert len(line) <= most
 
 
-def test_images_are_files(tmp_path: Path, inspect: Inspect) -> None:
+def test_images_are_files(tmp_path, inspect):
     noise = np.random.default_rng(5).integers(0, 256, (9, 8, 4), np.uint8)
     grey, colours = noise[..., 0], noise[..., :3]
     none = [noise[:7], noise[..., :2], noise.astype(np.float32), noise[0]]
@@ -243,7 +236,7 @@ def test_images_are_files(tmp_path: Path, inspect: Inspect) -> None:
     assert all(f"[{each.name}] " in line for each in files)
 
 
-def test_a_file_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_by_the_command(tmp_path, capsys):
     file = tmp_path / "run.mcap"
     with rlwire.serve(Walk(), "dm-env-rpc://127.0.0.1:0") as server:
         talk("dm-env-rpc", f"{server.url}?record={file}", Walk())
@@ -263,7 +256,7 @@ def test_a_file_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert process.returncode == 0
 
 
-def test_a_foreign_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_foreign_file_is_one_line(tmp_path, capsys):
     file = tmp_path / "foreign"
     file.write_bytes(b"\x89PNG and so on")
     assert main(["inspect", str(file)]) == 1
@@ -272,7 +265,7 @@ def test_a_foreign_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "byte " in line
 
 
-def rfb(*updates: bytes, size: int = 256) -> list[Packet]:
+def rfb(*updates, size=256):
     """A viewer's connection, in packets that pay for nothing."""
     hello = greeting()[: -len(init())] + init(size, size)
     asked = b"RFB 003.008\n\1\1" + encode_rfb(SetPixelFormat(RGBX))
@@ -288,7 +281,7 @@ PIXELS = {
 
 
 @pytest.mark.parametrize("kind", PIXELS)
-def test_pixels_are_painted_within_one_budget(kind: str) -> None:
+def test_pixels_are_painted_within_one_budget(kind):
     budget = Budget(pixels=2**20)
     found = list(messages(rfb(*[PIXELS[kind]] * 16), budget=budget))
     shown = ["screen" in x.decoded.value for x in found if x.decoded.kind == "FramebufferUpdate"]
@@ -300,7 +293,7 @@ def test_pixels_are_painted_within_one_budget(kind: str) -> None:
     assert "screen" in last.decoded.value
 
 
-def test_json_includes_screens_within_the_budget() -> None:
+def test_json_includes_screens_within_the_budget():
     budget, lines = Budget(written=300_000), []
     for message in messages(rfb(*[update(FILL[:4] + b"\0\1\0\1" + FILL[8:])] * 9)):
         lines.append(json.dumps(as_json(message.decoded.value, budget)))
@@ -309,7 +302,7 @@ def test_json_includes_screens_within_the_budget() -> None:
     assert sum(map(len, lines)) < 300_000
 
 
-def test_messages_are_decoded_within_one_budget() -> None:
+def test_messages_are_decoded_within_one_budget():
     found = messages(packets("dm-env-rpc"), budget=Budget(messages=10))
     assert len([next(found) for _ in range(10)]) == 10
     with pytest.raises(LimitExceeded) as caught:
@@ -326,9 +319,7 @@ WAITING = {
 
 
 @pytest.mark.parametrize("label", WAITING)
-def test_connections_share_the_memory_for_incomplete_messages(
-    label: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_connections_share_the_memory_for_incomplete_messages(label, monkeypatch, caplog):
     monkeypatch.setattr(reading, "DEFAULT", Limits(expanded=100_000))
     small, large = packets(label), WAITING[label] + bytes(0 if "dm" in label else 16_000)
     loud = [

@@ -1,7 +1,5 @@
 """Recordings: what is in them, what is blanked, and that they disturb no connection."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,12 +1,9 @@
 """Recordings of real conversations, replayed against servers and clients on loopback."""
 
-from __future__ import annotations
-
 import random
 import socket
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,11 +28,11 @@ class Game(gymnasium.Env[Any, Any]):
     action_space = gymnasium.spaces.Discrete(2)
     bonus = 0.0
 
-    def reset(self, **_: Any) -> Any:
+    def reset(self, **_):
         self.steps = 0
         return np.zeros((2, 3), np.float32), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.steps += 1
         reward = self.steps + self.bonus * (self.steps == 3)
         return np.full((2, 3), self.steps, np.float32), reward, self.steps == 5, False, {}
@@ -46,45 +43,45 @@ class Richer(Game):
 
 
 class Failing(Game):
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         raise ValueError("no more steps")
 
 
 class Agent:
-    def __init__(self, parameters: Any) -> None: ...
+    def __init__(self, parameters): ...
 
-    def init(self, exploit: bool) -> bool:
+    def init(self, exploit):
         self.count = 0
         return True
 
-    def reset(self) -> bool:
+    def reset(self):
         return True
 
-    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+    def update(self, reward, state, terminal):
         self.count += 1
         return np.arange(3.0) * self.count
 
 
 class OtherAgent(Agent):
-    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+    def update(self, reward, state, terminal):
         found = super().update(reward, state, terminal)
         return np.add(found, [0.0, 0.0, 0.5]) if self.count == 2 else found
 
 
 class Policy:
-    def infer(self, observation: Any) -> Any:
+    def infer(self, observation):
         return {"actions": 2 * observation["state"], "text": "go"}
 
 
 class Learner:
-    def get_state(self) -> SetState:
+    def get_state(self):
         return SetState(1, {"w": np.arange(4.0)})
 
-    def learn(self, episodes: list[Any]) -> SetState:
+    def learn(self, episodes):
         return SetState(2, {"w": np.arange(4.0) + 1})
 
 
-def use_game(url: str, **options: Any) -> None:
+def use_game(url, **options):
     with rlwire.make(url, **options) as env:
         for _ in range(2):
             env.reset(seed=3)
@@ -92,7 +89,7 @@ def use_game(url: str, **options: Any) -> None:
                 env.step(action)
 
 
-def use_agent(url: str, **options: Any) -> None:
+def use_agent(url, **options):
     with rlwire.connect(url, **options) as agent:
         agent.init()
         for number in range(4):
@@ -101,13 +98,13 @@ def use_agent(url: str, **options: Any) -> None:
         agent.metrics.scalar("score", 2.0)
 
 
-def use_policy(url: str, **options: Any) -> None:
+def use_policy(url, **options):
     with rlwire.connect(url, **options) as policy:
         for number in range(3):
             policy.infer({"state": np.full((2, 2), number, np.float32)})
 
 
-def use_learner(url: str, **options: Any) -> None:
+def use_learner(url, **options):
     episode = Episode(np.ones((4, 2), np.float32), np.zeros(3, np.int64), np.ones(3), id="one")
     with rlwire.connect(url, **options) as learner:
         learner.get_config()
@@ -116,7 +113,7 @@ def use_learner(url: str, **options: Any) -> None:
         learner.send([episode], wait=True)
 
 
-CASES: dict[str, tuple[Any, Callable[..., None], int, int]] = {  # and counts of both sides
+CASES = {  # and counts of both sides
     "dm-env-rpc": (Game, use_game, 14, 14),
     "rlx": (Agent, use_agent, 7, 7),
     "openpi": (Policy(), use_policy, 4, 3),
@@ -124,7 +121,7 @@ CASES: dict[str, tuple[Any, Callable[..., None], int, int]] = {  # and counts of
 }
 
 
-def recorded(folder: Path, scheme: str, use: Any = None, **options: Any) -> str:
+def recorded(folder, scheme, use=None, **options):
     path = str(folder / "run.mcap")
     with rlwire.serve(CASES[scheme][0], f"{scheme}://127.0.0.1:0", **options) as server:
         (use or CASES[scheme][1])(server.url, record=path, **options)
@@ -134,7 +131,7 @@ def recorded(folder: Path, scheme: str, use: Any = None, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("scheme", CASES)
-def test_an_equal_server(tmp_path: Path, scheme: str) -> None:
+def test_an_equal_server(tmp_path, scheme):
     secret = {} if scheme == "rlx" else {"auth": "a-secret-of-a-test"}
     path = recorded(tmp_path, scheme, **secret)
     with rlwire.serve(CASES[scheme][0], f"{scheme}://127.0.0.1:0", **secret) as server:
@@ -145,7 +142,7 @@ def test_an_equal_server(tmp_path: Path, scheme: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", CASES)
-def test_an_equal_client(tmp_path: Path, scheme: str) -> None:
+def test_an_equal_client(tmp_path, scheme):
     path = recorded(tmp_path, scheme)
     url = f"{scheme}+unix://{tmp_path}/socket"
     options = {"backoff": Backoff(attempts=100, first=0.05, longest=0.2)}
@@ -163,7 +160,7 @@ def test_an_equal_client(tmp_path: Path, scheme: str) -> None:
         ("dm-env-rpc", Failing, r"message 8 .*StepResult.*no more steps"),
     ],
 )
-def test_the_first_difference(tmp_path: Path, scheme: str, thing: Any, difference: str) -> None:
+def test_the_first_difference(tmp_path, scheme, thing, difference):
     path = recorded(tmp_path, scheme)
     with rlwire.serve(thing, f"{scheme}://127.0.0.1:0") as server:
         with pytest.raises(AssertionError, match=difference) as caught:
@@ -173,7 +170,7 @@ def test_the_first_difference(tmp_path: Path, scheme: str, thing: Any, differenc
             assert replay(path, server.url, ignore=["response.data[2]"]) == 7
 
 
-def test_differences_that_are_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differences_that_are_allowed(tmp_path, capsys):
     path = recorded(tmp_path, "dm-env-rpc")
     with rlwire.serve(Richer, "dm-env-rpc://127.0.0.1:0") as server:
         assert replay(path, server.url, tolerance=0.1) == 14
@@ -185,8 +182,8 @@ def test_differences_that_are_allowed(tmp_path: Path, capsys: pytest.CaptureFixt
         assert main([*command[:-1], "2", "--tolerance", "0.1"]) == 0
 
 
-def test_the_names_of_worlds_are_those_of_the_live_server(tmp_path: Path) -> None:
-    def use(url: str, **options: Any) -> None:
+def test_the_names_of_worlds_are_those_of_the_live_server(tmp_path):
+    def use(url, **options):
         with rlwire.connect(url, **options) as client, rlwire.connect(url, **options) as other:
             world = client.create_world()
             other.join_world(world)
@@ -199,8 +196,8 @@ def test_the_names_of_worlds_are_those_of_the_live_server(tmp_path: Path) -> Non
         assert replay(path, server.url) == 5
 
 
-def test_the_recorded_speed(tmp_path: Path) -> None:
-    def use(url: str, **options: Any) -> None:
+def test_the_recorded_speed(tmp_path):
+    def use(url, **options):
         with rlwire.connect(url, **options) as agent:
             agent.init()
             time.sleep(0.3)
@@ -215,7 +212,7 @@ def test_the_recorded_speed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("silent", [True, False])
-def test_a_peer_that_does_not_reply(tmp_path: Path, silent: bool) -> None:
+def test_a_peer_that_does_not_reply(tmp_path, silent):
     path = recorded(tmp_path, "rlx")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"rlx://127.0.0.1:{listener.getsockname()[1]}"
@@ -227,7 +224,7 @@ def test_a_peer_that_does_not_reply(tmp_path: Path, silent: bool) -> None:
         replay(path, f"rlx+unix://{tmp_path}/socket", side="server", timeout=0.1)
 
 
-def test_files_and_protocols_that_cannot_be_replayed(tmp_path: Path) -> None:
+def test_files_and_protocols_that_cannot_be_replayed(tmp_path):
     path = recorded(tmp_path, "rlx")
     with pytest.raises(RemoteProtocolError, match="rlx"):
         replay(path, "openpi://127.0.0.1:1")

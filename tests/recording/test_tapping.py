@@ -1,7 +1,5 @@
 """`rlwire inspect URL URL`: a tap between a client and a server."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -9,8 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,12 +18,12 @@ from tests.recording.test_dissecting import Walk, talk
 
 
 @contextlib.contextmanager
-def tapped(*arguments: str) -> Iterator[tuple[str, list[str]]]:
+def tapped(*arguments):
     """The address of a tap in another process, and the lines that it has written, at the end."""
     command = [sys.executable, "-m", "rlwire", "inspect", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, text=True, env={**os.environ, "COLUMNS": "160"}, **pipes)
-    lines: list[str] = []
+    lines = []
     try:
         found = re.search(r"listening on (\S+)", process.stderr.readline())
         yield found[1].removeprefix("unix:"), lines
@@ -41,7 +37,7 @@ def tapped(*arguments: str) -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("label", ["dm-env-rpc", "dm-env-rpc+unix", "universe"])
-def test_tap_shows_traffic_and_changes_nothing(label: str, tmp_path: Path) -> None:
+def test_tap_shows_traffic_and_changes_nothing(label, tmp_path):
     scheme, unix = label.partition("+unix")[:2]
     walks = Walk(), Walk()
     plus = ":+" if scheme == "universe" else ":"
@@ -61,7 +57,7 @@ def test_tap_shows_traffic_and_changes_nothing(label: str, tmp_path: Path) -> No
     assert not (tmp_path / "tap").exists()
 
 
-def test_statistics_come_when_a_signal_ends_it() -> None:
+def test_statistics_come_when_a_signal_ends_it():
     anywhere = "dm-env-rpc://localhost:0"
     with (
         rlwire.serve(Walk(), anywhere) as server,
@@ -71,7 +67,7 @@ def test_statistics_come_when_a_signal_ends_it() -> None:
     assert sum(line.endswith(("terminated", "truncated")) for line in lines) == 4
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_a_server_that_is_not_there():
     with socket.create_server(("127.0.0.1", 0)) as closed:
         to = f"127.0.0.1:{closed.getsockname()[1]}"
     with tapped("rlx://127.0.0.1:0", f"rlx://{to}") as (where, lines):
@@ -82,7 +78,7 @@ def test_a_server_that_is_not_there() -> None:
     assert to in lines[0]
 
 
-def test_slow_inspection_does_not_delay_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_inspection_does_not_delay_the_connection(monkeypatch):
     monkeypatch.setattr(tapping, "_QUEUED", 2)
     carrier, (client, ours) = tapping._Carrier(), socket.socketpair()
     connection = tapping.RecordedConnection(1, "rlx", "server", "")
@@ -103,7 +99,7 @@ def test_slow_inspection_does_not_delay_the_connection(monkeypatch: pytest.Monke
     assert facts == [(b"more", 18, ""), (b"last", 0, ""), (b"", 1, "closed")]
 
 
-def test_a_tap_has_a_bound_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tap_has_a_bound_of_connections(monkeypatch):
     monkeypatch.setattr(tapping, "_CONNECTIONS", 2)
     carrier = tapping._Carrier()
     with (
@@ -140,9 +136,7 @@ def test_a_tap_has_a_bound_of_connections(monkeypatch: pytest.MonkeyPatch) -> No
         (["rlx://localhost:0"], ["two URLs"]),
     ],
 )
-def test_urls_that_cannot_be_tapped_are_named(
-    urls: list[str], names: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_urls_that_cannot_be_tapped_are_named(urls, names, capsys):
     assert main(["inspect", *urls]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert all(name in line for name in names)

@@ -1,14 +1,10 @@
 """Chromium without a screen, which opens a page."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +18,7 @@ FLAGS = [
 
 
 @contextlib.contextmanager
-def browser(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def browser(address, folder):
     if BROWSER is None:
         pytest.skip("chromium is not installed")
     with (folder / "log").open("wb") as log:

@@ -4,11 +4,8 @@ What our codec writes must parse to what `to_pb` gives; what protobuf writes mus
 `from_pb` gives, or be refused where `from_pb` raises `Refused`.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
-from typing import Any
 
 import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
@@ -31,7 +28,7 @@ PAYLOADS = {
     ours.DataType.UINT64: "uint64s",
 }
 
-_REQUESTS: dict[str, type[Any]] = {
+_REQUESTS = {
     "create_world": ours.CreateWorldRequest,
     "join_world": ours.JoinWorldRequest,
     "step": ours.StepRequest,
@@ -41,7 +38,7 @@ _REQUESTS: dict[str, type[Any]] = {
     "destroy_world": ours.DestroyWorldRequest,
     "extension": ours.AnyMessage,
 }
-_RESPONSES: dict[str, type[Any]] = {
+_RESPONSES = {
     "create_world": ours.CreateWorldResponse,
     "join_world": ours.JoinWorldResponse,
     "step": ours.StepResponse,
@@ -52,12 +49,12 @@ _RESPONSES: dict[str, type[Any]] = {
     "extension": ours.AnyMessage,
     "error": ours.Status,
 }
-_PROPERTY_REQUESTS: dict[str, type[Any]] = {
+_PROPERTY_REQUESTS = {
     "read_property": ours.ReadPropertyRequest,
     "write_property": ours.WritePropertyRequest,
     "list_property": ours.ListPropertyRequest,
 }
-_PROPERTY_RESPONSES: dict[str, type[Any]] = {
+_PROPERTY_RESPONSES = {
     "read_property": ours.ReadPropertyResponse,
     "write_property": ours.WritePropertyResponse,
     "list_property": ours.ListPropertyResponse,
@@ -71,11 +68,11 @@ class Refused(Exception):
 # --- ours to protobuf
 
 
-def any_to_pb(value: ours.AnyMessage) -> any_pb2.Any:
+def any_to_pb(value):
     return any_pb2.Any(type_url=value.type_url, value=value.value)
 
 
-def tensor_to_pb(value: Any) -> Any:
+def tensor_to_pb(value):
     if isinstance(value, ours.AnyMessage):
         return tensor_utils.pack_tensor(any_to_pb(value))
     if isinstance(value, ours.ProtoArray):
@@ -88,14 +85,14 @@ def tensor_to_pb(value: Any) -> Any:
     return packed
 
 
-def _payload_name(value: Any) -> str:
+def _payload_name(value):
     dtype = np.asarray(value).dtype
     if dtype.kind == "U":
         return "strings"
     return "bools" if dtype.kind == "b" else PAYLOADS[ours.data_type(dtype)]
 
 
-def spec_to_pb(spec: ours.TensorSpec) -> Any:
+def spec_to_pb(spec):
     packed = dm_env_rpc_pb2.TensorSpec(name=spec.name, shape=spec.shape, dtype=int(spec.dtype))
     for which in ("min", "max"):
         bound = getattr(spec, which)
@@ -111,7 +108,7 @@ def spec_to_pb(spec: ours.TensorSpec) -> Any:
     return packed
 
 
-def to_pb(message: Any) -> Any:
+def to_pb(message):
     """The EnvironmentRequest, EnvironmentResponse or property message around a payload."""
     for wrapper, members in (
         (dm_env_rpc_pb2.EnvironmentRequest(), _REQUESTS),
@@ -128,11 +125,11 @@ def to_pb(message: Any) -> Any:
     raise TypeError(type(message))
 
 
-def extension_response_to_pb(message: ours.AnyMessage) -> Any:
+def extension_response_to_pb(message):
     return dm_env_rpc_pb2.EnvironmentResponse(extension=any_to_pb(message))
 
 
-def _fill(out: Any, message: Any) -> None:
+def _fill(out, message):
     for name in type(message).__dataclass_fields__:
         value = getattr(message, name)
         if name in ("settings", "observations", "actions"):
@@ -162,11 +159,11 @@ def _fill(out: Any, message: Any) -> None:
 # --- protobuf to ours
 
 
-def any_from_pb(message: Any) -> ours.AnyMessage:
+def any_from_pb(message):
     return ours.AnyMessage(message.type_url, message.value)
 
 
-def tensor_from_pb(tensor: Any) -> Any:
+def tensor_from_pb(tensor):
     shape = tuple(tensor.shape)
     try:
         with warnings.catch_warnings():
@@ -185,7 +182,7 @@ def tensor_from_pb(tensor: Any) -> Any:
         raise Refused(str(problem)) from problem
 
 
-def bound_from_pb(value: Any, shape: tuple[int, ...]) -> Any:
+def bound_from_pb(value, shape):
     if value.WhichOneof("payload") is None:
         return None
     flat = tensor_utils.unpack_proto(value)
@@ -196,7 +193,7 @@ def bound_from_pb(value: Any, shape: tuple[int, ...]) -> Any:
     return flat
 
 
-def spec_from_pb(spec: Any) -> ours.TensorSpec:
+def spec_from_pb(spec):
     shape = tuple(spec.shape)
     return ours.TensorSpec(
         spec.name,
@@ -207,14 +204,14 @@ def spec_from_pb(spec: Any) -> ours.TensorSpec:
     )
 
 
-def _member(kind: Any, number: int) -> Any:
+def _member(kind, number):
     try:
         return kind(number)
     except ValueError:
         return number
 
 
-def from_pb(wrapper: Any) -> Any:
+def from_pb(wrapper):
     """Our payload of a wrapper, or None."""
     members = {
         "EnvironmentRequest": _REQUESTS,
@@ -228,8 +225,8 @@ def from_pb(wrapper: Any) -> Any:
     return _value(members[name], getattr(wrapper, name))
 
 
-def _value(kind: type[Any], message: Any) -> Any:
-    fields: dict[str, Any] = {}
+def _value(kind, message):
+    fields = {}
     for name in kind.__dataclass_fields__:
         value = getattr(message, name)
         if name in ("settings", "observations", "actions"):
@@ -258,7 +255,7 @@ def _value(kind: type[Any], message: Any) -> Any:
 # --- the same?
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one, other):
     """Whether two of our values are the same in type, dtype, shape and every bit.
 
     The order of a map's entries counts for nothing, because protobuf has none.
@@ -281,7 +278,6 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def bits(message: Any) -> bytes:
+def bits(message):
     """A protobuf message in a form that is the same for equal ones, NaN or not."""
-    result: bytes = message.SerializeToString(deterministic=True)
-    return result
+    return message.SerializeToString(deterministic=True)

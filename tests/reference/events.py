@@ -1,7 +1,5 @@
 """TensorBoard's event files, read by TensorBoard or, where it is not, by tensorboardX."""
 
-from __future__ import annotations
-
 import importlib
 import struct
 

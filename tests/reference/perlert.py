@@ -5,10 +5,7 @@ Where the draft leaves a choice, docs/protocols/perlert.md says which one is tak
 same ones. Numbers are Python's own: float(), repr(), int().
 """
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 INTEGER_MOST = 2**63 - 1
 FLOAT = re.compile(
@@ -21,44 +18,44 @@ class Wrong(Exception):
     """Not a message."""
 
 
-def _must(condition: bool) -> None:
+def _must(condition):
     if not condition:
         raise Wrong
 
 
-def _without(text: str, refused: str) -> str:
+def _without(text, refused):
     _must(not set(text) & set(refused))
     return text
 
 
-def _name(text: str) -> str:
+def _name(text):
     """SERVER_INSTANCE_NAME and AGENT_KEY: not empty, no separator."""
     _must(text != "")
     return _without(text, ":;,=")
 
 
-def _integer(text: str, least: int = 0, most: int = INTEGER_MOST) -> int:
+def _integer(text, least=0, most=INTEGER_MOST):
     _must(re.fullmatch(r"[0-9]+", text) is not None)
     value = int(text)
     _must(least <= value <= most)
     return value
 
 
-def _bool(text: str) -> bool:
+def _bool(text):
     _must(text in ("true", "false"))
     return text == "true"
 
 
-def _float_or_text(text: str) -> float | str:
+def _float_or_text(text):
     return float(text) if FLOAT.fullmatch(text) else text
 
 
-def _after(text: str, word: str) -> str:
+def _after(text, word):
     _must(text.startswith(word))
     return text[len(word) :]
 
 
-def _header(datagram: bytes) -> tuple[list[str], str]:
+def _header(datagram):
     try:
         text = datagram.decode("utf-8")
     except UnicodeDecodeError:
@@ -71,7 +68,7 @@ def _header(datagram: bytes) -> tuple[list[str], str]:
     return parts, body
 
 
-def decode_client(datagram: bytes) -> tuple[Any, ...]:
+def decode_client(datagram):
     """Section 3.2."""
     parts, body = _header(datagram)
     _must(len(parts) == 2)
@@ -91,13 +88,13 @@ def decode_client(datagram: bytes) -> tuple[Any, ...]:
     return ("Action", *head, _without(rest, ":;="))
 
 
-def _two(text: str) -> list[str]:
+def _two(text):
     parts = text.split(",")
     _must(len(parts) == 2)
     return parts
 
 
-def decode_server(datagram: bytes) -> tuple[Any, ...]:
+def decode_server(datagram):
     """Section 3.3."""
     parts, body = _header(datagram)
     head = (parts[0], _integer(parts[1]))
@@ -118,7 +115,7 @@ def decode_server(datagram: bytes) -> tuple[Any, ...]:
     return ("LobbyInformation", *head, tuple(map(_slot, slots)))
 
 
-def _slot(text: str) -> tuple[Any, ...]:
+def _slot(text):
     key, equals, rest = text.partition("=")
     fields = rest.split(",")
     _must(equals == "=" and len(fields) == 4)
@@ -128,7 +125,7 @@ def _slot(text: str) -> tuple[Any, ...]:
     return (_name(key), status == "open", *tail, ready == "ready")
 
 
-def _step(body: str) -> tuple[Any, ...]:
+def _step(body):
     fields = body.split(";")
     _must(len(fields) in (3, 4))
     observation = _without(_after(fields[0], "obs="), "=")
@@ -138,19 +135,19 @@ def _step(body: str) -> tuple[Any, ...]:
     return observation, reward, done, extra
 
 
-def short(value: float) -> str:
+def short(value):
     """A float as Python's repr() has it, without the ".0" of whole numbers."""
     text = repr(value)
     return text[:-2] if text.endswith(".0") else text
 
 
-def rounded(value: float, decimals: int) -> str:
+def rounded(value, decimals):
     """A float to so many decimals, zeros at the end dropped."""
     text = f"{value:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def encode(message: tuple[Any, ...], decimals: int | None = None) -> bytes:
+def encode(message, decimals=None):
     """A message, which must be right, as a datagram."""
     kind, name, number, *fields = message
     head = f"{name}:{number}"
@@ -184,5 +181,5 @@ def encode(message: tuple[Any, ...], decimals: int | None = None) -> bytes:
     return text.encode("utf-8")
 
 
-def _particle(value: bool) -> str:
+def _particle(value):
     return "true" if value else "false"

@@ -8,12 +8,9 @@ and this file can only agree by both being right.
 Not here: netstrings; limits, so a message is judged by its bytes alone.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from struct import pack, unpack_from
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -38,7 +35,7 @@ TYPES = {
 SCALED_MODES = frozenset(["L", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"])
 
 # mode -> (dtype, channels; 0 means a two-dimensional array). Mode "1" packs eight pixels a byte.
-MODES: dict[str, tuple[str, int]] = {
+MODES = {
     "L": ("|u1", 0),
     "P": ("|u1", 0),
     "LA": ("|u1", 2),
@@ -76,7 +73,7 @@ class Refused(ValueError):
     """The oracle's only error: a value it cannot write or bytes it cannot read."""
 
 
-def encode(message: dict[str, Any]) -> bytes:
+def encode(message):
     """The bytes inside the netstring for `message`."""
     writer = _Writer()
     writer.put("<I", VERSION)
@@ -86,13 +83,13 @@ def encode(message: dict[str, Any]) -> bytes:
     return bytes(writer.out)
 
 
-def decode(data: bytes, *, images: str = "array") -> dict[str, Any]:
+def decode(data, *, images="array"):
     """The message whose bytes, without the netstring, are `data`; arrays are read-only copies."""
     reader = _Reader(data, images)
     try:
         if reader.get("<I") != VERSION:
             raise Refused("not version 1")
-        message: dict[str, Any] = {}
+        message = {}
         while reader.at < len(data):
             reader.entry(message)
         return message
@@ -100,7 +97,7 @@ def decode(data: bytes, *, images: str = "array") -> dict[str, Any]:
         raise Refused("the message ends early") from None
 
 
-_NAMES: dict[type, str] = {
+_NAMES = {
     type(None): "null",
     bool: "boolean",
     np.bool_: "boolean",
@@ -113,7 +110,7 @@ _NAMES: dict[type, str] = {
 }
 
 
-def _name_of(value: Any) -> str:
+def _name_of(value):
     """The type, by its name in `TYPES`, as which a value is sent."""
     if type(value) is int or (isinstance(value, int) and not isinstance(value, bool)):
         return "int4" if -(2**31) <= value < 2**31 else "int64"
@@ -134,21 +131,21 @@ def _name_of(value: Any) -> str:
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self):
         self.out = bytearray()
 
-    def value(self, value: Any) -> None:
+    def value(self, value):
         name = _NAMES.get(type(value)) or _name_of(value)
         self.put("<B", TYPES[name])
         getattr(self, f"put_{name}")(value)
 
-    def put(self, layout: str, number: Any) -> None:
+    def put(self, layout, number):
         try:
             self.out += pack(layout, number)
         except struct.error as error:
             raise Refused(f"{number}: {error}") from None
 
-    def text(self, text: str) -> None:
+    def text(self, text):
         if not isinstance(text, str):
             raise Refused(f"a key must be a str, not {type(text).__name__}")
         try:
@@ -158,36 +155,36 @@ class _Writer:
         self.put("<I", len(data))
         self.out += data
 
-    def put_null(self, value: None) -> None:
+    def put_null(self, value):
         pass
 
-    def put_boolean(self, value: Any) -> None:
+    def put_boolean(self, value):
         self.put("<B", 1 if value else 0)
 
-    def put_int4(self, value: Any) -> None:
+    def put_int4(self, value):
         self.put("<i", int(value))
 
-    def put_int64(self, value: Any) -> None:
+    def put_int64(self, value):
         self.put("<q", int(value))
 
-    def put_double(self, value: Any) -> None:
+    def put_double(self, value):
         self.put("<d", float(value))
 
-    def put_string(self, value: str) -> None:
+    def put_string(self, value):
         self.text(value)
 
-    def put_list(self, value: Any) -> None:
+    def put_list(self, value):
         self.put("<I", len(value))
         for item in value:
             self.value(item)
 
-    def put_dict(self, value: dict[str, Any]) -> None:
+    def put_dict(self, value):
         self.put("<I", len(value))
         for key, item in value.items():
             self.text(key)
             self.value(item)
 
-    def put_ndarray(self, value: Any) -> None:
+    def put_ndarray(self, value):
         array = _as_array(value)
         if array.dtype.kind not in "biufcSUMm" or array.dtype.itemsize == 0:
             raise Refused(f"an array of dtype {array.dtype} cannot be sent")
@@ -198,7 +195,7 @@ class _Writer:
         self.put("<I", array.nbytes)
         self.out += np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
-    def put_image(self, value: Any) -> None:
+    def put_image(self, value):
         image = value if isinstance(value, Image.Image) else value.image
         self.text(image.mode)
         for size in image.size:
@@ -208,7 +205,7 @@ class _Writer:
         self.out += data
 
 
-def _as_array(value: Any) -> np.ndarray[Any, Any]:
+def _as_array(value):
     if isinstance(value, np.ndarray):
         return value
     try:
@@ -225,84 +222,84 @@ _SIZES = {"<B": 1, "<i": 4, "<I": 4, "<q": 8, "<d": 8}
 
 
 class _Reader:
-    def __init__(self, data: bytes, images: str) -> None:
+    def __init__(self, data, images):
         self.data = data
         self.at = 0
         self.images = images
 
-    def value(self) -> Any:
+    def value(self):
         number = self.get("<B")
         if number not in _READ_BY:
             raise Refused(f"type {number} before byte {self.at}")
         return getattr(self, _READ_BY[number])()
 
-    def entry(self, entries: dict[str, Any]) -> None:
+    def entry(self, entries):
         key = self.text()
         if key in entries:
             raise Refused(f"the key {key!r} stands twice")
         entries[key] = self.value()
 
-    def get(self, layout: str) -> Any:
+    def get(self, layout):
         (number,) = unpack_from(layout, self.data, self.at)
         self.at += _SIZES[layout]
         return number
 
-    def block(self) -> bytes:
+    def block(self):
         size = self.get("<I")
         if size > len(self.data) - self.at:
             raise Refused(f"{size} bytes promised before byte {self.at}, which are not there")
         self.at += size
         return self.data[self.at - size : self.at]
 
-    def text(self) -> str:
+    def text(self):
         try:
             return str(self.block(), "utf-8")
         except UnicodeDecodeError as error:
             raise Refused(f"not UTF-8 before byte {self.at}: {error}") from None
 
-    def count(self, least: int) -> int:
-        count: int = self.get("<I")
+    def count(self, least):
+        count = self.get("<I")
         if count * least > len(self.data) - self.at:
             raise Refused(f"{count} entries promised before byte {self.at}, which are not there")
         return count
 
-    def get_none(self) -> None:
+    def get_none(self):
         return None
 
-    def get_null(self) -> None:
+    def get_null(self):
         return None
 
-    def get_int4(self) -> Any:
+    def get_int4(self):
         return self.get("<i")
 
-    def get_uint4(self) -> Any:
+    def get_uint4(self):
         return self.get("<I")
 
-    def get_int64(self) -> Any:
+    def get_int64(self):
         return self.get("<q")
 
-    def get_double(self) -> Any:
+    def get_double(self):
         return self.get("<d")
 
-    def get_boolean(self) -> bool:
+    def get_boolean(self):
         value = self.get("<B")
         if value > 1:
             raise Refused(f"boolean {value} before byte {self.at}")
         return bool(value)
 
-    def get_string(self) -> str:
+    def get_string(self):
         return self.text()
 
-    def get_list(self) -> list[Any]:
+    def get_list(self):
         return [self.value() for _ in range(self.count(1))]  # an item has at least its type
 
-    def get_dict(self) -> dict[str, Any]:
-        entries: dict[str, Any] = {}
+    def get_dict(self):
+        entries = {}
         for _ in range(self.count(5)):  # an entry has at least its key's length and a type
             self.entry(entries)
         return entries
 
-    def get_ndarray(self) -> np.ndarray[Any, Any]:
+    def get_ndarray(self):
         dtype = self.named_dtype()
         dims = self.get("<I")
         if dims > 32:
@@ -319,7 +316,7 @@ class _Reader:
         except ValueError as error:  # an empty array whose other dimensions overflow an address
             raise Refused(str(error)) from None
 
-    def named_dtype(self) -> np.dtype[Any]:
+    def named_dtype(self):
         name = self.text()
         if not _DTYPE.fullmatch(name):
             raise Refused(f"dtype {name!r}")
@@ -328,7 +325,7 @@ class _Reader:
         except (TypeError, ValueError):  # such as a long double of another kind of machine
             raise Refused(f"dtype {name!r}") from None
 
-    def get_image(self) -> Any:
+    def get_image(self):
         mode = self.text()
         width, height = self.get("<I"), self.get("<I")
         data = self.block()

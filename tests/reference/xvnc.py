@@ -5,33 +5,26 @@ No window system's library is needed: pictures go to the root window in five of 
 rectangles' borders are used, since a recording has no others.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder
 from rlwire.codecs.rfb.messages import RGBX
-
-Picture = NDArray[np.uint8]
 
 INSTALLED = shutil.which("Xvnc") is not None
 TIMEOUT = 60.0  # seconds
 
 
-def receive(connection: socket.socket, size: int) -> bytes:
+def receive(connection, size):
     data = bytearray()
     while len(data) < size:
         piece = connection.recv(size - len(data))
@@ -53,9 +46,7 @@ class Desktop:
         display: X11's number of it.
     """
 
-    def __init__(
-        self, width: int, height: int, security: Sequence[str] = ("-SecurityTypes", "None")
-    ) -> None:
+    def __init__(self, width, height, security=("-SecurityTypes", "None")):
         with ExitStack() as starting:
             folder = starting.enter_context(tempfile.TemporaryDirectory(prefix="xvnc"))
             self.path = str(Path(folder) / "rfb")
@@ -80,7 +71,7 @@ class Desktop:
             self._open()
             self._closing = starting.pop_all()
 
-    def _open(self) -> None:
+    def _open(self):
         self._x.sendall(struct.pack("<BxHHHHxx", ord("l"), 11, 0, 0, 0))
         status, length = struct.unpack("<BxxxxxH", receive(self._x, 8))
         setup = receive(self._x, 4 * length)
@@ -92,10 +83,10 @@ class Desktop:
         self._depth = setup[screen + 38]
         self._request(55, 0, struct.pack("<III", self._gc, self._root, 0))
 
-    def _request(self, opcode: int, detail: int, body: bytes) -> None:
+    def _request(self, opcode, detail, body):
         self._x.sendall(struct.pack("<BBH", opcode, detail, 1 + len(body) // 4) + body)
 
-    def show(self, picture: Picture, x: int = 0, y: int = 0) -> None:
+    def show(self, picture, x=0, y=0):
         """Paint rows of R, G, B at a place."""
         height, width = picture.shape[:2]
         pixels = np.zeros((height, width, 4), np.uint8)
@@ -109,13 +100,13 @@ class Desktop:
             self._request(72, 2, head + part.tobytes())
         self._wait()
 
-    def scroll(self, x: int, y: int, to_x: int, to_y: int, width: int, height: int) -> None:
+    def scroll(self, x, y, to_x, to_y, width, height):
         """Copy a part of the screen."""
         places = struct.pack("<hhhhHH", x, y, to_x, to_y, width, height)
         self._request(62, 0, struct.pack("<III", self._root, self._root, self._gc) + places)
         self._wait()
 
-    def fill(self, areas: Sequence[tuple[int, int, int, int, int]]) -> None:
+    def fill(self, areas):
         """Fill rectangles: left, top, width, height and colour, 0xRRGGBB."""
         for x, y, width, height, colour in areas:
             self._request(56, 0, struct.pack("<III", self._gc, 1 << 2, colour))
@@ -123,7 +114,7 @@ class Desktop:
             self._request(70, 0, struct.pack("<II", self._root, self._gc) + place)
         self._wait()
 
-    def _wait(self) -> None:
+    def _wait(self):
         """Return when all before this has been done: an answer comes after it."""
         self._request(43, 0, b"")
         while True:
@@ -133,15 +124,10 @@ class Desktop:
             if answer[0] == 1:
                 return
 
-    def __enter__(self) -> Desktop:
+    def __enter__(self):
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind, error, trace):
         self._closing.close()
 
 
@@ -153,7 +139,7 @@ class Viewer:
         encodings: how many rectangles of each encoding came.
     """
 
-    def __init__(self, path: str, encodings: Sequence[int]) -> None:
+    def __init__(self, path, encodings):
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(TIMEOUT)
         self._socket.connect(path)
@@ -169,14 +155,14 @@ class Viewer:
         width, height = struct.unpack(">HH", opening[:4])
         name = receive(self._socket, struct.unpack(">I", opening[20:])[0])
         self.recorded = bytearray(opening[:4] + RGBX.pack() + opening[20:] + name)
-        self.encodings: dict[int, int] = {}
+        self.encodings = {}
         say(b"\0\0\0\0" + RGBX.pack())
         numbers = [*encodings, Encoding.LAST_RECT]
         say(struct.pack(f">BxH{len(numbers)}i", 2, len(numbers), *numbers))
         self.framebuffer = Framebuffer(width, height)
         self.decoder = RectangleDecoder(self.framebuffer)
 
-    def update(self, *, incremental: bool) -> Picture:
+    def update(self, *, incremental):
         """Ask for one update, take it in, and return the pixels: a view."""
         size = self.framebuffer.width, self.framebuffer.height
         self._socket.sendall(struct.pack(">BBHHHH", 3, incremental, 0, 0, *size))
@@ -201,17 +187,17 @@ class Viewer:
             count -= 1
         return self.framebuffer.pixels
 
-    def _take(self, size: int) -> bytes:
+    def _take(self, size):
         data = receive(self._socket, size) if size else b""
         self.recorded += data
         return data
 
-    def close(self) -> None:
+    def close(self):
         self._socket.close()
 
 
 @contextmanager
-def viewer(desktop: Desktop, encodings: Sequence[int]) -> Iterator[Viewer]:
+def viewer(desktop, encodings):
     with closing(Viewer(desktop.path, encodings)) as one:
         yield one
 
@@ -229,7 +215,7 @@ class Recording:
     updates: list[list[bytes]]
 
 
-def read(recorded: bytes) -> Recording:
+def read(recorded):
     width, height = struct.unpack_from(">HH", recorded)
     at = 24 + struct.unpack_from(">I", recorded, 20)[0]
     borders = RectangleDecoder(Framebuffer(width, height))
@@ -243,7 +229,7 @@ def read(recorded: bytes) -> Recording:
             at += 8 + struct.unpack_from(">I", recorded, at + 4)[0]
             continue
         at += 4
-        rectangles: list[bytes] = []
+        rectangles = []
         while len(rectangles) < count:
             size = borders.size(recorded, at, len(recorded))
             rectangles.append(recorded[at : at + size])
@@ -257,7 +243,7 @@ def read(recorded: bytes) -> Recording:
 # ---- something moving
 
 
-def game(width: int, height: int, number: int) -> Picture:
+def game(width, height, number):
     """A road that comes closer: few colours, edges everywhere, some texture."""
     rows, columns = np.mgrid[0:height, 0:width]
     horizon = height // 3
@@ -282,7 +268,7 @@ def game(width: int, height: int, number: int) -> Picture:
     return picture
 
 
-def photo(width: int, height: int, number: int) -> Picture:
+def photo(width, height, number):
     """Smooth colours with noise, as a camera has them."""
     rows, columns = np.mgrid[0:height, 0:width] / 40.0
     waves = [np.sin(rows + i + number / 7) + np.cos(columns * (i + 1) / 2) for i in range(3)]
@@ -290,7 +276,7 @@ def photo(width: int, height: int, number: int) -> Picture:
     return np.clip(128 + 50 * np.stack(waves, -1) + noise, 0, 255).astype(np.uint8)
 
 
-def text(width: int, height: int, number: int) -> Picture:
+def text(width, height, number):
     """Dark marks on paper, as a page of text has them."""
     marks = np.random.default_rng(number).random((height // 2 + 1, width // 2 + 1)) < 0.3
     marks = marks.repeat(2, 0).repeat(2, 1)[:height, :width]

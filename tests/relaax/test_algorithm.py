@@ -1,7 +1,5 @@
 """Algorithms by name and folder, and a server of their agents over real sockets."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import signal

@@ -1,7 +1,5 @@
 """Checkpoints: kept, forgotten, whole whatever happens, and refused where they are not ours."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

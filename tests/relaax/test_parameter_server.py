@@ -1,7 +1,5 @@
 """Sessions, their ops, and a parameter server in this process; Ray has its own file."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

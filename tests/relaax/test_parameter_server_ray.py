@@ -1,7 +1,5 @@
 """A parameter server as an actor of Ray's: as the others to agents, and started again by Ray."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
@@ -97,7 +95,7 @@ ALGORITHM = """
 class Written(Metrics):
     """A sink that is found where it was written, by another process too."""
 
-    def __init__(self, path) -> None:
+    def __init__(self, path):
         self.path = path
 
     def scalar(self, name, y, x=None):

@@ -1,16 +1,12 @@
 """Steps become episodes, cut where a batch is full."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
 from rlwire.rllink import EpisodeCollector
 
 
-def play(collector: EpisodeCollector, lengths: list[int]) -> list[Any]:
+def play(collector, lengths):
     """Play episodes of these lengths, and return the batches that were full."""
     batches, clock = [], 0
     for length in lengths:
@@ -27,7 +23,7 @@ def play(collector: EpisodeCollector, lengths: list[int]) -> list[Any]:
     return batches
 
 
-def test_batches_have_exactly_so_many_steps() -> None:
+def test_batches_have_exactly_so_many_steps():
     batches = play(EpisodeCollector(10), [4, 13, 7, 6])
     assert [[len(piece) for piece in batch] for batch in batches] == [[4, 6], [7, 3], [4, 6]]
     assert [[piece.done for piece in batch] for batch in batches] == [
@@ -46,14 +42,14 @@ def test_batches_have_exactly_so_many_steps() -> None:
             assert piece.observations.dtype == np.float32
 
 
-def test_collected_episodes_stay_unchanged() -> None:
+def test_collected_episodes_stay_unchanged():
     collector = EpisodeCollector(3)
     [[first], [second]] = play(collector, [6])
     assert first.actions.tolist() == [0, 1, 2]
     assert second.actions.tolist() == [3, 4, 5]
 
 
-def test_a_reset_truncates() -> None:
+def test_a_reset_truncates():
     collector = EpisodeCollector(10)
     collector.reset(np.zeros(2))
     collector.step(0, np.ones(2), 1.0, False)
@@ -63,7 +59,7 @@ def test_a_reset_truncates() -> None:
     assert not collector.needs_reset
 
 
-def test_dicts_and_tuples() -> None:
+def test_dicts_and_tuples():
     collector = EpisodeCollector(2)
     place = {"a": np.zeros(3), "b": (1.0, np.int64(2))}
     collector.reset(place)
@@ -87,10 +83,10 @@ def test_dicts_and_tuples() -> None:
     ],
     ids=str,
 )
-def test_steps_that_do_not_fit(step: dict[str, Any]) -> None:
+def test_steps_that_do_not_fit(step):
     collector = EpisodeCollector(10)
     collector.reset(np.zeros(2))
-    fits: dict[str, Any] = {
+    fits = {
         "action": 1, "observation": np.zeros(2), "reward": 0.0, "terminated": False,
         "outputs": {"logp": 1.0},
     }  # fmt: skip
@@ -100,7 +96,7 @@ def test_steps_that_do_not_fit(step: dict[str, Any]) -> None:
     assert len(collector) == 1
 
 
-def test_steps_out_of_turn() -> None:
+def test_steps_out_of_turn():
     with pytest.raises(ValueError, match=r"steps.*1.*0"):
         EpisodeCollector(0)
     collector = EpisodeCollector(1)

@@ -1,21 +1,17 @@
 """The default policy of `rlwire.play` over RLlink."""
 
-from __future__ import annotations
-
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
 
 import rlwire
-from rlwire.codecs.rllink import Episode
 from rlwire.errors import MissingExtra, RemoteProtocolError
 from rlwire.rllink import SetState
 from rlwire.rllink.environment import OnnxPolicy
 
 
-def message(**fields: Any) -> bytes:
+def message(**fields):
     """A message of protobuf; each field is named ``_NUMBER``."""
     written = b""
     for name, value in fields.items():
@@ -29,10 +25,10 @@ def message(**fields: Any) -> bytes:
     return written
 
 
-def linear(weights: Any) -> bytes:
+def linear(weights):
     """An ONNX file: ``logits = obs @ weights``; numbers are fields of onnx.proto3."""
 
-    def value(name: str, size: int) -> bytes:
+    def value(name, size):
         shape = message(_1=message(_2="batch")) + message(_1=message(_1=size))
         return message(_1=name, _2=message(_1=message(_1=1, _2=shape)))
 
@@ -46,20 +42,20 @@ def linear(weights: Any) -> bytes:
 class Learner:
     """Sends a new ONNX file after each batch; pushes left or right with equal chances."""
 
-    def __init__(self) -> None:
-        self.episodes: list[Episode] = []
+    def __init__(self):
+        self.episodes = []
 
-    def get_state(self) -> SetState:
+    def get_state(self):
         file = linear(np.zeros((4, 2), np.float32))
         return SetState(1 + len(self.episodes), None, file)
 
-    def learn(self, episodes: list[Episode]) -> SetState:
+    def learn(self, episodes):
         self.episodes += episodes
         return self.get_state()
 
 
 @pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_play_without_a_policy(form: str) -> None:
+def test_play_without_a_policy(form):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("gymnasium")
     learner = Learner()
@@ -72,7 +68,7 @@ def test_play_without_a_policy(form: str) -> None:
     assert set(actions) == {0, 1}
 
 
-def test_actions_are_drawn_by_the_model_s_logits() -> None:
+def test_actions_are_drawn_by_the_model_s_logits():
     pytest.importorskip("onnxruntime")
     policy, chances = OnnxPolicy(seed=0), np.array([0.2, 0.5, 0.3])
     weights = SetState(1, None, linear(np.log(chances)[None].astype(np.float32)))
@@ -87,7 +83,7 @@ def test_actions_are_drawn_by_the_model_s_logits() -> None:
         policy([1.0], SetState(2, {"w": 0}))
 
 
-def test_the_error_without_onnxruntime_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_onnxruntime_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtra, match="onnx"):
         rlwire.play("gym:CartPole-v1", "rllink://127.0.0.1:1")

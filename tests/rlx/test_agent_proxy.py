@@ -1,7 +1,5 @@
 """AgentProxy and AsyncAgentProxy: against our server, and against servers that misbehave."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

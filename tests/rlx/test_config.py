@@ -1,7 +1,5 @@
 """What a RELAAX environment is started with: command line, file, and what is said about them."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """RLX as RELAAX's README writes it, arrays without a dtype, from an encoder of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

@@ -1,7 +1,5 @@
 """What docs/protocols/rlx.md tells RELAAX's users to write, put together and run."""
 
-from __future__ import annotations
-
 import ast
 import re
 import signal

@@ -1,7 +1,5 @@
 """Agents behind a connection: how they are made, called, and what their failures become."""
 
-from __future__ import annotations
-
 import logging
 import tracemalloc
 

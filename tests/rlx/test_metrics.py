@@ -1,7 +1,5 @@
 """The metrics sinks: log lines, event files read back, fan-out."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import sys
@@ -86,8 +84,7 @@ class TestSinks:
         yield sink
         sink.close()
 
-    def test_numbers(self, sink, caplog):
-        caplog.set_level(logging.INFO)
+    def test_any_numbers_do_not_raise(self, sink):
         nan, inf = float("nan"), float("inf")
         lists = [[], [nan], [inf, 1.0, -inf], [1e300, -1e300], [1.7e308] * 10, ["1.5", "2"], 3]
         arrays = [np.zeros((0, 3), np.float32), np.array([np.nan, 2.0], np.float16)]

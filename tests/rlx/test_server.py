@@ -1,7 +1,5 @@
 """rlx.Server over real sockets: threads, one event loop, worker processes."""
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """TrainingBase: episodes, the command line, and servers that die."""
 
-from __future__ import annotations
-
 import pytest
 
 from rlwire.errors import PeerError

@@ -1,13 +1,9 @@
 """Servers that let what is under way end before they stop, and peers that see it end in order."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -19,7 +15,6 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from rlwire.dm_env_rpc import Client, EnvironmentWorlds, Server
 from rlwire.rlx import AgentProxy, AgentProxyException
 from rlwire.rlx import Server as RLXServer
-from rlwire.serving.serving import BackgroundServer
 from rlwire.sessions.grpc import CallEnded
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp import connect
@@ -30,13 +25,13 @@ LONG = 60.0
 
 
 @contextmanager
-def draining(server: BackgroundServer, seconds: float = LONG) -> Iterator[threading.Thread]:
+def draining(server, seconds=LONG):
     """A thread that drains the server; it lets nobody in any more."""
     where = server.address
     drain = threading.Thread(target=server.drain, args=[seconds])
     drain.start()
 
-    def shut() -> bool:
+    def shut():
         try:
             connect(where, _Silent(), timeout=Timeouts(connect=5)).close()
         except OSError:
@@ -55,23 +50,23 @@ class _Silent:
 
     closed = False
 
-    def send(self, event: Any) -> list[bytes]:
+    def send(self, event):
         return []
 
     receive = receive_whole = refuse = frame_size = data_offset = send
 
 
-def carts() -> EnvironmentWorlds:
+def carts():
     return EnvironmentWorlds(CartPoleEnv, default_actions={"action": 0})
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def worlds(request: Any) -> Iterator[Server]:
+def worlds(request):
     with Server(carts(), LOOPBACK, workers=request.param) as server:
         yield server
 
 
-def joined(channel: grpc.Channel) -> original.Connection:
+def joined(channel):
     connection = original.Connection(channel)
     connection.send(dm_env_rpc_pb2.JoinWorldRequest())
     return connection
@@ -82,15 +77,13 @@ class Watched(grpc.StreamStreamClientInterceptor):
 
     call: Any = None
 
-    def intercept_stream_stream(self, go_on: Any, details: Any, requests: Any) -> Any:
+    def intercept_stream_stream(self, go_on, details, requests):
         self.call = go_on(details, requests)
         return self.call
 
 
 class TestGrpc:
-    def test_call_of_the_original_continues_during_a_drain_and_ends_in_order(
-        self, worlds: Server
-    ) -> None:
+    def test_call_of_the_original_continues_during_a_drain_and_ends_in_order(self, worlds):
         watched = Watched()
         with grpc.insecure_channel(str(worlds.address)) as plain:
             agent = joined(grpc.intercept_channel(plain, watched))
@@ -103,7 +96,7 @@ class TestGrpc:
                 eventually(watched.call.done)
                 assert watched.call.code() is grpc.StatusCode.OK
 
-    def test_channel_starts_no_call_after_goaway(self, worlds: Server) -> None:
+    def test_channel_starts_no_call_after_goaway(self, worlds):
         watched = Watched()
         with grpc.insecure_channel(str(worlds.address)) as channel:
             first = joined(channel)
@@ -118,7 +111,7 @@ class TestGrpc:
                 first._stream._requests.put(None)
                 second.close()
 
-    def test_when_the_time_is_over_answered_calls_end_in_order(self, worlds: Server) -> None:
+    def test_when_the_time_is_over_answered_calls_end_in_order(self, worlds):
         watched = Watched()
         with grpc.insecure_channel(str(worlds.address)) as plain:
             agent = joined(grpc.intercept_channel(plain, watched))
@@ -127,7 +120,7 @@ class TestGrpc:
             assert watched.call.code() is grpc.StatusCode.OK
             agent.close()
 
-    def test_client_of_ours_gets_call_ended_after_a_drain(self, worlds: Server) -> None:
+    def test_client_of_ours_gets_call_ended_after_a_drain(self, worlds):
         with Client(worlds.address) as client:
             client.join_world()
             worlds.drain(0.1)
@@ -141,19 +134,19 @@ class Slow:
     at_work = threading.Event()
     gate = threading.Event()
 
-    def __init__(self, parameter_server: Any) -> None:
+    def __init__(self, parameter_server):
         pass
 
-    def init(self, exploit: bool = False) -> bool:
+    def init(self, exploit=False):
         return True
 
-    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+    def update(self, reward, state, terminal):
         if reward == 1:
             self.at_work.set()
             assert self.gate.wait(30)
         return 5
 
-    def reset(self) -> bool:
+    def reset(self):
         return True
 
 
@@ -181,14 +174,14 @@ class Agent:
 
 
 class TestOthers:
-    def test_an_answer_that_is_being_made_is_sent(self) -> None:
+    def test_an_answer_that_is_being_made_is_sent(self):
         Slow.at_work.clear()
         Slow.gate.clear()
         with RLXServer(Slow, LOOPBACK) as server:
             idle = AgentProxy(server.address)
             idle.connect()
             idle.init()
-            answers: list[Any] = []
+            answers = []
             asking = threading.Thread(target=_ask, args=[server, 1, answers])
             asking.start()
             assert Slow.at_work.wait(30)
@@ -202,11 +195,11 @@ class TestOthers:
                 assert answers == [5]
             idle.disconnect()
 
-    def test_in_worker_processes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_in_worker_processes(self, tmp_path, monkeypatch):
         (tmp_path / "agents_that_wait.py").write_text(FILES)
         monkeypatch.syspath_prepend(str(tmp_path))
         with RLXServer("agents_that_wait:Agent", LOOPBACK, workers=2) as server:
-            answers: list[int] = []
+            answers = []
             asking = [
                 threading.Thread(target=_ask, args=[server, number, answers]) for number in range(4)
             ]
@@ -221,14 +214,14 @@ class TestOthers:
             assert len(answers) == 4
             assert os.getpid() not in answers
 
-    def test_drain_without_clients_returns_at_once(self) -> None:
+    def test_drain_without_clients_returns_at_once(self):
         for workers in ("threads", "asyncio"):
             with RLXServer(Slow, LOOPBACK, workers=workers) as server:
                 server.drain(LONG)
                 assert server.wait(0)
                 server.drain(LONG)  # of no effect
 
-    def test_stop_ends_a_drain(self) -> None:
+    def test_stop_ends_a_drain(self):
         for workers in ("threads", "asyncio"):
             with (
                 Server(carts(), LOOPBACK, workers=workers) as server,
@@ -240,7 +233,7 @@ class TestOthers:
                     server.stop()
 
 
-def _ask(server: RLXServer, reward: float, answers: list[Any]) -> None:
+def _ask(server, reward, answers):
     agent = AgentProxy(server.address)
     agent.connect()
     agent.init()
@@ -249,11 +242,11 @@ def _ask(server: RLXServer, reward: float, answers: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_the_first_signal_drains_and_a_second_one_stops(signals: int) -> None:
+def test_the_first_signal_drains_and_a_second_one_stops(signals):
     server = Server(carts(), LOOPBACK)
     steps = []
 
-    def play() -> None:
+    def play():
         eventually(lambda: server.address.port)
         with Client(server.address) as client:
             client.join_world()

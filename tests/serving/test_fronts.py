@@ -1,10 +1,7 @@
 """Things with a prefix: a table of modules that make servers of them."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -15,19 +12,19 @@ from rlwire.serving.fronts import served
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    made: list[Any] = []
+def made(monkeypatch):
+    made = []
 
     class Server:
         url = "rlx://nowhere:1"
 
-        def check(self) -> None:
+        def check(self):
             made.append("checked")
 
-        def start(self) -> Server:
+        def start(self):
             return self
 
-    def server(name: str, url: Any, **options: Any) -> Server:
+    def server(name, url, **options):
         made.append((name, url.port, options))
         return Server()
 
@@ -39,7 +36,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
-def test_a_prefix_has_a_server_of_its_own(made: list[Any], scheme: str) -> None:
+def test_a_prefix_has_a_server_of_its_own(made, scheme):
     server = rlwire.serve("learned:PPO:x", f"{scheme}://localhost:0", like="CartPole-v1")
     assert server.url == "rlx://nowhere:1"
     (name, port, options), checked = made
@@ -47,11 +44,11 @@ def test_a_prefix_has_a_server_of_its_own(made: list[Any], scheme: str) -> None:
 
 
 @pytest.mark.parametrize("thing", ["my_agents:Agent", "learned", object])
-def test_other_objects_have_no_default_server(made: list[Any], thing: Any) -> None:
+def test_other_objects_have_no_default_server(made, thing):
     assert served(thing, parse_url("rlx://localhost"), {}) is None
     assert not made
 
 
-def test_options_of_whole_algorithms_are_no_agent_s() -> None:
+def test_options_of_whole_algorithms_are_no_agent_s():
     with pytest.raises(TypeError, match="like is an option of algorithm:NAME, rllib:NAME, not of"):
         rlwire.serve("tests.none:Agent", "rlx://localhost:0", like="CartPole-v1")

@@ -3,15 +3,10 @@
 All times that a client could wait for are far longer than a test may take.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -51,7 +46,7 @@ class Room(gymnasium.Env):
 class Served:
     """A server in a process of its own."""
 
-    def __init__(self, folder: Path, url: str, what: str, *arguments: str) -> None:
+    def __init__(self, folder, url, what, *arguments):
         (folder / "served.py").write_text(SERVED)
         command = [sys.executable, "-m", "rlwire", "serve", f"served:{what}", url, *arguments]
         self.process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
@@ -64,17 +59,17 @@ class Served:
                 return
         raise AssertionError(log)
 
-    def kill(self) -> None:
+    def kill(self):
         if self.process.returncode is None:
             self.process.kill()
             self.process.communicate()
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Any]:
+def serve(tmp_path):
     with contextlib.ExitStack() as stack:
 
-        def start(*arguments: str) -> Served:
+        def start(*arguments):
             served = Served(tmp_path, *arguments)
             stack.callback(served.kill)
             return served
@@ -82,7 +77,7 @@ def serve(tmp_path: Path) -> Iterator[Any]:
         yield start
 
 
-def test_rlx(serve: Any) -> None:
+def test_rlx(serve):
     from rlwire.rlx import AgentProxy, AgentProxyException
 
     server = serve("rlx://127.0.0.1:0", "Agent")
@@ -94,7 +89,7 @@ def test_rlx(serve: Any) -> None:
             agent.update(state=2)
 
 
-def test_rewarder(serve: Any) -> None:
+def test_rewarder(serve):
     from rlwire.universe.rewarder import RewarderClient
 
     server = serve("universe://127.0.0.1:+0?password=openai", "Room", "--lockstep")
@@ -106,7 +101,7 @@ def test_rewarder(serve: Any) -> None:
                 client.step(LONG)
 
 
-def test_dm_env_rpc(serve: Any) -> None:
+def test_dm_env_rpc(serve):
     pytest.importorskip("hpack")
     from rlwire.dm_env_rpc import Client
 

@@ -1,12 +1,10 @@
 """Passwords tried at speed, at each server that has one: many at once, and the owner among them."""
 
-from __future__ import annotations
-
 import base64
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -33,8 +31,8 @@ class Guarded(NamedTuple):
     """Tells from an answer whether the password was right."""
 
 
-def http(path: str, scheme: str, upgrade: bool) -> Callable[[socket.socket, str], bytes]:
-    def said(sock: socket.socket, word: str) -> bytes:
+def http(path, scheme, upgrade):
+    def said(sock, word):
         if scheme == "Basic":
             word = base64.b64encode(f"{word}:".encode()).decode()
         host = "{}:{}".format(*sock.getpeername())
@@ -47,7 +45,7 @@ def http(path: str, scheme: str, upgrade: bool) -> Callable[[socket.socket, str]
     return said
 
 
-def vnc(sock: socket.socket, word: str) -> bytes:
+def vnc(sock, word):
     sock.sendall(b"RFB 003.008\n\2")
     greeting = b""
     while len(greeting) < 12 + 2 + 16:
@@ -56,11 +54,11 @@ def vnc(sock: socket.socket, word: str) -> bytes:
 
 
 @pytest.fixture(params=["pixels", "page", "rewarder", "openpi", "openpi-threads"])
-def guarded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
+def guarded(request, monkeypatch):
     monkeypatch.setattr(passwords, "THROTTLE", passwords.PasswordThrottle())  # not other tests'
     where = "127.0.0.1:0"
     if request.param == "pixels":
-        server: Any = RfbServer(Display(8, 8), where, auth="secret")
+        server = RfbServer(Display(8, 8), where, auth="secret")
         made = Guarded(server, vnc, lambda answer: answer == bytes(4))
     elif request.param == "page":
         server = PageServer(lambda: URL("universe", "127.0.0.1", 1), where, auth="secret")
@@ -69,21 +67,21 @@ def guarded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         server = RewarderServer("a.Game-v0", where, auth="secret")
         made = Guarded(server, http("/", "Basic", True), lambda answer: b"env.describe" in answer)
     else:
-        workers: Any = "threads" if "threads" in request.param else "asyncio"
+        workers = "threads" if "threads" in request.param else "asyncio"
         server = Server(lambda observation: {}, where, auth="secret", workers=workers)
         made = Guarded(server, http("/", "Api-Key", True), lambda answer: b" 101 " in answer[:20])
     with made.server:
         yield made
 
 
-def opened(guarded: Guarded) -> socket.socket:
+def opened(guarded):
     address = guarded.server.address
     sock = socket.create_connection((address.host, address.port))
     sock.settimeout(30.0)
     return sock
 
 
-def let_in(guarded: Guarded, sock: socket.socket) -> bool:
+def let_in(guarded, sock):
     sock.sendall(guarded.said(sock, "secret"))
     answer = b""
     while not guarded.right(answer):
@@ -94,7 +92,7 @@ def let_in(guarded: Guarded, sock: socket.socket) -> bool:
     return True
 
 
-def is_open(sock: socket.socket) -> bool:
+def is_open(sock):
     sock.setblocking(False)
     try:
         while sock.recv(65536):
@@ -104,7 +102,7 @@ def is_open(sock: socket.socket) -> bool:
     return False
 
 
-def test_concurrent_guesses_are_queued_and_lock_no_client_out(guarded: Guarded) -> None:
+def test_concurrent_guesses_are_queued_and_lock_no_client_out(guarded):
     count = 40
     with opened(guarded) as before:
         assert let_in(guarded, before)
@@ -137,7 +135,7 @@ def test_concurrent_guesses_are_queued_and_lock_no_client_out(guarded: Guarded) 
         assert is_open(before) or isinstance(guarded.server, PageServer)
 
 
-def test_right_password_never_waits(guarded: Guarded) -> None:
+def test_right_password_never_waits(guarded):
     for _ in range(5 * FREE):
         with opened(guarded) as sock:
             assert let_in(guarded, sock)

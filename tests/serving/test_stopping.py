@@ -1,7 +1,5 @@
 """Waiting for a signal or another thread's word."""
 
-from __future__ import annotations
-
 import signal
 import threading
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -8,9 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -55,7 +51,7 @@ def deaf(listener, stop, path):
 
 
 @pytest.fixture
-def targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def targets(tmp_path, monkeypatch):
     (tmp_path / "rlwire_test_targets.py").write_text(TARGETS)
     monkeypatch.syspath_prepend(tmp_path)
     import rlwire_test_targets
@@ -68,7 +64,7 @@ WHERE = Address("127.0.0.1")
 
 
 @contextlib.contextmanager
-def running(target: Any, count: int, *args: Any) -> Iterator[Workers]:
+def running(target, count, *args):
     workers = Workers(target, count, WHERE, args)
     try:
         yield workers
@@ -76,13 +72,13 @@ def running(target: Any, count: int, *args: Any) -> Iterator[Workers]:
         workers.stop()
 
 
-def ask(workers: Workers) -> bytes:
+def ask(workers):
     where = workers.address
     with socket.create_connection((where.host, where.port), timeout=20) as sock:
         return sock.recv(100)
 
 
-def alive(pid: int) -> bool:
+def alive(pid):
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -93,19 +89,19 @@ def alive(pid: int) -> bool:
     return True
 
 
-def begun(path: Path) -> list[int]:
+def begun(path):
     lines = path.read_text().splitlines() if path.exists() else []
     return [int(line.split()[1]) for line in lines if line.startswith("begin")]
 
 
-def test_workers_share_a_listener_and_a_dead_one_is_replaced(targets: Any, caplog: Any) -> None:
+def test_workers_share_a_listener_and_a_dead_one_is_replaced(targets, caplog):
     with running(targets.pid, 2, b"pid ") as workers:
         pids = set(workers.pids)
         assert len(pids) == 2
         assert os.getpid() not in pids
         answers = set()
 
-        def both() -> bool:
+        def both():
             answers.add(int(ask(workers).removeprefix(b"pid ")))
             return answers == pids
 
@@ -123,7 +119,7 @@ def test_workers_share_a_listener_and_a_dead_one_is_replaced(targets: Any, caplo
     assert f"(process {victim}) died with exit code -9" in caplog.text
 
 
-def test_stop_lets_workers_finish(targets: Any, tmp_path: Path, caplog: Any) -> None:
+def test_stop_lets_workers_finish(targets, tmp_path, caplog):
     path = tmp_path / "out"
     workers = Workers(targets.until_stopped, 2, WHERE, [path])
     eventually(lambda: len(begun(path)) == 2)
@@ -134,7 +130,7 @@ def test_stop_lets_workers_finish(targets: Any, tmp_path: Path, caplog: Any) -> 
     workers.stop()
 
 
-def test_sigterm_stops_and_sigint_does_not(targets: Any, tmp_path: Path) -> None:
+def test_sigterm_stops_and_sigint_does_not(targets, tmp_path):
     path = tmp_path / "out"
     with running(targets.until_stopped, 1, path):
         eventually(lambda: len(begun(path)) == 1)
@@ -147,9 +143,7 @@ def test_sigterm_stops_and_sigint_does_not(targets: Any, tmp_path: Path) -> None
         assert f"end {pid}" in path.read_text()
 
 
-def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(
-    targets: Any, tmp_path: Path, caplog: Any
-) -> None:
+def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(targets, tmp_path, caplog):
     path = tmp_path / "out"
     with running(targets.dying, 1, path) as workers:
         eventually(lambda: len(begun(path)) == 3)
@@ -161,7 +155,7 @@ def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(
     assert "exit code 3" in caplog.text
 
 
-def test_a_worker_that_does_not_stop_is_killed(targets: Any, tmp_path: Path, caplog: Any) -> None:
+def test_a_worker_that_does_not_stop_is_killed(targets, tmp_path, caplog):
     path = tmp_path / "out"
     workers = Workers(targets.deaf, 1, WHERE, [path])
     eventually(lambda: begun(path))
@@ -188,7 +182,7 @@ MAIN = """
 
 
 @pytest.mark.parametrize("end", ["wait", "leave"])
-def test_workers_do_not_outlive_their_program(targets: Any, tmp_path: Path, end: str) -> None:
+def test_workers_do_not_outlive_their_program(targets, tmp_path, end):
     path, main = tmp_path / "out", tmp_path / "main.py"
     main.write_text(textwrap.dedent(MAIN))
     with subprocess.Popen(

@@ -1,7 +1,5 @@
 """Passwords that are tried: whose turn it is, with a clock of the test's own."""
 
-from __future__ import annotations
-
 import itertools
 
 from rlwire.sessions.passwords import PasswordCheck, PasswordThrottle
@@ -10,11 +8,11 @@ from rlwire.sessions.passwords import PasswordCheck, PasswordThrottle
 class Clock:
     now = 1000.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
-def test_guesses_beyond_the_free_ones_are_spaced() -> None:
+def test_guesses_beyond_the_free_ones_are_spaced():
     clock = Clock()
     throttle = PasswordThrottle(clock)
     due = [throttle.reserve("mallory") - clock.now for _ in range(100)]
@@ -29,7 +27,7 @@ def test_guesses_beyond_the_free_ones_are_spaced() -> None:
     assert [throttle.reserve("mallory") - clock.now > 0.05 for _ in range(2)] == [False, True]
 
 
-def test_right_passwords_never_wait() -> None:
+def test_right_passwords_never_wait():
     throttle = PasswordThrottle(Clock())
     for _ in range(1000):
         check = PasswordCheck(throttle)
@@ -40,7 +38,7 @@ def test_right_passwords_never_wait() -> None:
     PasswordCheck(throttle).succeeded()  # who has not tried has nothing to give back
 
 
-def test_guess_is_checked_when_it_is_due() -> None:
+def test_guess_is_checked_when_it_is_due():
     clock = Clock()
     throttle = PasswordThrottle(clock)
     for _ in range(12):
@@ -58,7 +56,7 @@ def test_guess_is_checked_when_it_is_due() -> None:
     assert not check.must_wait()
 
 
-def test_so_many_addresses_are_remembered() -> None:
+def test_so_many_addresses_are_remembered():
     clock = Clock()
     throttle = PasswordThrottle(clock)
     for _ in range(20):

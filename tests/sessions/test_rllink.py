@@ -284,3 +284,4 @@ def test_received_arrays_are_writable() -> None:
     for whole in (frame, bytearray(frame)):
         [message] = RLlinkServerSession().receive(whole)
         message.episodes[0].rewards[0] = 5
+        assert message.episodes[0].rewards[0] == 5

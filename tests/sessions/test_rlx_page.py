@@ -1,7 +1,5 @@
 """JSON of RELAAX's proxy: strict texts, sids, lists that become arrays."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -124,7 +122,7 @@ def test_list_with_one_long_text_stays_a_list():
 
 
 def test_more_dimensions_than_an_array_has():
-    value: list = [1]
+    value = [1]
     for _ in range(40):
         value = [value]
     found = arrays_of(value, "float32")

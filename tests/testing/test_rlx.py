@@ -1,7 +1,5 @@
 """The shipped exam, taken by our own RLX server in each of its forms, and failed by a bad one."""
 
-from __future__ import annotations
-
 import socket
 import threading
 

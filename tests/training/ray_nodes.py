@@ -7,8 +7,6 @@ network of this program, which nothing leaves; all ends with this program. Each 
 Ray places two runners on two machines, and has the third when one is lost.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -17,9 +15,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 HEAD, *OTHERS = "10.98.0.1", "10.98.0.2", "10.98.0.3"
 PORT = 6379
@@ -57,11 +53,11 @@ ALGORITHM = """
 """
 
 
-def ip(words: str) -> None:
+def ip(words):
     subprocess.run(["ip", *words.split()], check=True)
 
 
-def start(address: str, folder: Path) -> subprocess.Popen[bytes]:
+def start(address, folder):
     """Start Ray as on a machine of this address."""
     ray = [
         str(Path(sys.executable).with_name("ray")), "start", "--block", "--num-cpus=1",
@@ -92,7 +88,7 @@ def start(address: str, folder: Path) -> subprocess.Popen[bytes]:
     return machine
 
 
-def wait(condition: Callable[[], Any], seconds: float = 200.0) -> None:
+def wait(condition, seconds=200.0):
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
@@ -100,7 +96,7 @@ def wait(condition: Callable[[], Any], seconds: float = 200.0) -> None:
         time.sleep(0.1)
 
 
-def main(folder: Path) -> dict[str, Any]:
+def main(folder):
     ip("link set lo up")
     ip("link add bridge type bridge")
     ip(f"addr add {HEAD}/24 dev bridge")
@@ -124,10 +120,10 @@ def main(folder: Path) -> dict[str, Any]:
     from rlwire.rllib.rllink import RLlinkEnvRunner
     from rlwire.rlx import Metrics
 
-    def count() -> int:
+    def count():
         return sum(node["Alive"] for node in ray.nodes())
 
-    def again(address: str) -> bool:
+    def again(address):
         """Start a machine once more if Ray gave it up, as it does after half a minute."""
         ended = machines[address].poll() is not None
         if ended:
@@ -141,13 +137,13 @@ def main(folder: Path) -> dict[str, Any]:
     for address in OTHERS:
         machines[address] = start(address, folder)
         wait(lambda: not again(address) and count() == len(machines))  # noqa: B023
-    found: dict[str, Any] = {}
+    found = {}
 
     source = folder / "sum.py"
     source.write_text(textwrap.dedent(ALGORITHM))
     handle = open_parameter_server(load_algorithm(source), home="ray", metrics=Metrics())
 
-    def add(server: Any) -> tuple[str, int]:
+    def add(server):
         return ray.util.get_node_ip_address(), server.session.op_add(1)
 
     agent = ray.remote(add)
@@ -172,18 +168,18 @@ def main(folder: Path) -> dict[str, Any]:
         .build_algo()
     )
 
-    def act(observation: Any, weights: Any) -> tuple[int, dict[str, Any]]:
+    def act(observation, weights):
         inputs = np.zeros(2, np.float32)
         return 0, {"action_dist_inputs": inputs, "action_logp": np.float32(-0.6931)}
 
-    def play(number: int) -> None:
+    def play(number):
         while True:
             with contextlib.suppress(RlwireError, OSError, KeyError):  # none has its number
                 url = runners()[number]
                 rlwire.play("gym:CartPole-v1", url, policy=act, episodes=10**9, auth="secret")
             time.sleep(0.1)
 
-    def sampled() -> dict[int, int]:
+    def sampled():
         """Return the steps that came to each runner since it began."""
         return dict(
             algorithm.env_runner_group.foreach_env_runner(
@@ -195,7 +191,7 @@ def main(folder: Path) -> dict[str, Any]:
     for number in (1, 2):
         threading.Thread(target=play, args=(number,), daemon=True).start()
 
-    def train(condition: Callable[[], Any]) -> int:
+    def train(condition):
         wait(lambda: (algorithm.train(), condition())[1])
         return int(algorithm.metrics.peek(("env_runners", "num_env_steps_sampled_lifetime")))
 

@@ -1,7 +1,5 @@
 """docs/howto/ray_cluster.md: its program run as it stands there, on a cluster of one machine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -17,7 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "ray_cluster.md").read_te
 
 
 @pytest.fixture
-def new_cluster(cluster: str) -> str:
+def new_cluster(cluster):
     """Told of no runners: those that other tests killed are in the directory for ever."""
     ray = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
     with contextlib.suppress(ValueError):  # there is none
@@ -25,7 +23,7 @@ def new_cluster(cluster: str) -> str:
     return cluster
 
 
-def test_games_find_runners_by_name(new_cluster: str, tmp_path: Path) -> None:
+def test_games_find_runners_by_name(new_cluster, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(PROGRAM, "utf-8")
     done = subprocess.run(

@@ -1,14 +1,9 @@
 """The shipped algorithm learns CartPole from four environments that are processes, in minutes."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,13 +11,13 @@ import rlwire
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(900)]
 
-CONFIG: dict[str, Any] = {"input": {"shape": [4]}, "output": {"action_size": 2}, "seed": 1}
+CONFIG = {"input": {"shape": [4]}, "output": {"action_size": 2}, "seed": 1}
 STEPS = 200_000
 """At most; some 15,000 are enough, with most seeds."""
 
 
 @contextlib.contextmanager
-def environments(url: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+def environments(url, count):
     play = [sys.executable, "-m", "rlwire", "play", "gym:CartPole-v1", url, "--episodes", "100000"]
     with contextlib.ExitStack() as stack:
         started = []
@@ -33,10 +28,10 @@ def environments(url: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]
         yield started
 
 
-def test_it_learns(tmp_path: Path) -> None:
+def test_it_learns(tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("safetensors")  # of which checkpoints of its tensors are
-    options: dict[str, Any] = {"config": CONFIG, "checkpoints": tmp_path}
+    options = {"config": CONFIG, "checkpoints": tmp_path}
     with rlwire.serve("algorithm:pg", "rlx://localhost:0", **options) as server:
         learned = server.parameter_server
         with environments(server.url, 4) as running:

@@ -1,7 +1,5 @@
 """Runners and agents on several machines of Ray's, of which one is lost; see ray_nodes.py."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -29,7 +27,7 @@ APART = [
 NODES = {"10.98.0.1", "10.98.0.2", "10.98.0.3"}
 
 
-def test_a_node_that_is_lost() -> None:
+def test_a_node_that_is_lost():
     """Its runner comes up on another node, its games find it there, and training goes on."""
     try:
         subprocess.run([*APART, "ip", "link", "add", "type", "veth"], check=True, timeout=60)

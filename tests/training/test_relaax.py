@@ -6,8 +6,6 @@ boto3``, and RELAAX itself), and no package registry has it: ``RELAAX_PYTHON=/pa
 pytest -m training tests/training/test_relaax.py`` runs these by hand.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -17,9 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -92,22 +88,22 @@ class Signs(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float64)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def _seen(self) -> Any:
+    def _seen(self):
         self.shown = self.np_random.choice([-1.0, 1.0])
         return np.array([self.shown, 1.0])
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.count = 0
         return self._seen(), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         reward = float(action == (self.shown > 0))
         self.count += 1
         return self._seen(), reward, self.count == 20, False, {}
 
 
-def free_ports() -> dict[str, int]:
+def free_ports():
     with contextlib.ExitStack() as stack:
         found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
         names = ("rlx", "parameters", "metrics")
@@ -115,8 +111,8 @@ def free_ports() -> dict[str, int]:
 
 
 @pytest.fixture
-def application(tmp_path: Path) -> Callable[..., Path]:
-    def make(**values: Any) -> Path:
+def application(tmp_path):
+    def make(**values):
         (tmp_path / "environment").mkdir()
         (tmp_path / "environment" / "training.py").write_text(ENVIRONMENT, "utf-8")
         text = APPLICATION.format(**{"python": PYTHON, "episodes": 10**6, **free_ports(), **values})
@@ -127,7 +123,7 @@ def application(tmp_path: Path) -> Callable[..., Path]:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(folder, *command):
     path = os.pathsep.join([str(Path(PYTHON).parent), os.environ["PATH"]])
     environ = {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", "OMP_NUM_THREADS": "1"}
     with open(folder / "log.txt", "ab") as log:
@@ -146,7 +142,7 @@ def started(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
-def environment(folder: Path, url: str) -> Any:
+def environment(folder, url):
     address = url.partition("://")[2]
     arguments = ["--config", "app.yaml", "--exploit", "False", "--show-ui", "False"]
     program = [PYTHON, "environment/training.py", *arguments, "--rlx-server-address", address]
@@ -154,15 +150,15 @@ def environment(folder: Path, url: str) -> Any:
 
 
 class Kept(Metrics):
-    def __init__(self) -> None:
-        self.rewards: list[float] = []
+    def __init__(self):
+        self.rewards = []
 
-    def scalar(self, name: str, y: Any, x: Any = None) -> None:
+    def scalar(self, name, y, x=None):
         if name == "episode_reward":
             self.rewards.append(y)
 
 
-def test_its_environment_teaches_pg(application: Callable[..., Path]) -> None:
+def test_its_environment_teaches_pg(application):
     pytest.importorskip("torch")
     folder = application()
     config = {"input": {"shape": [2]}, "output": {"action_size": 2}, "batch_size": 50}
@@ -178,7 +174,7 @@ def test_its_environment_teaches_pg(application: Callable[..., Path]) -> None:
             time.sleep(0.1)
 
 
-def test_its_environments_are_played_by_a_trainer(application: Callable[..., Path]) -> None:
+def test_its_environments_are_played_by_a_trainer(application):
     folder = application()
     spaces = {"observation_space": Signs.observation_space, "action_space": Signs.action_space}
     with (
@@ -199,7 +195,7 @@ def test_its_environments_are_played_by_a_trainer(application: Callable[..., Pat
                 ended += 1
 
 
-def test_its_application_runs(application: Callable[..., Path]) -> None:
+def test_its_application_runs(application):
     pytest.importorskip("torch")
     folder = application(episodes=300)
     with started(folder, sys.executable, "-m", "rlwire", "run", "all", "-n", "2") as process:
@@ -209,10 +205,10 @@ def test_its_application_runs(application: Callable[..., Path]) -> None:
     assert list((folder / "logs" / "checkpoints").iterdir())
 
 
-def test_it_learns_from_ours(application: Callable[..., Path]) -> None:
+def test_it_learns_from_ours(application):
     ports = free_ports()
     folder = application(**ports)
-    returns: list[float] = []
+    returns = []
     with started(folder, "relaax", "run", "servers"):
         for _ in range(100):
             with contextlib.suppress(OSError):
@@ -221,7 +217,7 @@ def test_it_learns_from_ours(application: Callable[..., Path]) -> None:
             time.sleep(0.3)
         url = f"rlx://localhost:{ports['rlx']}"
 
-        def play() -> None:
+        def play():
             while len(returns) < 2000 and np.mean([0.0, *returns[-20:]]) < 18:
                 returns.extend(rlwire.play(Signs, url, episodes=100, seed=len(returns)))
 

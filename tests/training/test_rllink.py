@@ -4,8 +4,6 @@ Ray is large and slow to begin, so this is no part of plain `pytest`: `pytest -m
 extra `rllib`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
@@ -15,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +20,8 @@ import pytest
 import rlwire
 from rlwire.transports.sockets import Backoff
 
-ray: Any = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
-gymnasium: Any = pytest.importorskip("gymnasium")
+ray = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
+gymnasium = pytest.importorskip("gymnasium")
 
 from ray.rllib.algorithms.ppo import PPOConfig  # noqa: E402
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig  # noqa: E402
@@ -49,7 +46,7 @@ BACKOFF = Backoff(
 )  # Ray may take minutes to begin again
 
 
-def config(runner: Any, port: int, count: int = 0, steps: int = 1000) -> Any:
+def config(runner, port, count=0, steps=1000):
     return (
         PPOConfig()
         .environment(
@@ -64,7 +61,7 @@ def config(runner: Any, port: int, count: int = 0, steps: int = 1000) -> Any:
     )
 
 
-def free_port() -> int:
+def free_port():
     """A port that is free, and so are the next two, which an algorithm's runners take.
 
     Not of those that the system gives to whoever wants any.
@@ -78,13 +75,13 @@ def free_port() -> int:
     raise AssertionError("no three ports are free")
 
 
-def by_chance(observation: Any, weights: Any) -> tuple[int, dict[str, Any]]:
+def by_chance(observation, weights):
     """A policy that takes no time, for where nothing is learnt."""
     inputs = np.zeros(2, np.float32)
     return random.randrange(2), {"action_dist_inputs": inputs, "action_logp": np.float32(-0.6931)}
 
 
-def simulate(port: int, seed: int, steps: int | None, policy: Any) -> None:
+def simulate(port, seed, steps, policy):
     """Play CartPole until the trainer is gone for good, by default with its weights."""
     policy = policy or ModulePolicy(config(RLlinkEnvRunner, port), seed=seed)
     with contextlib.suppress(Exception):
@@ -94,7 +91,7 @@ def simulate(port: int, seed: int, steps: int | None, policy: Any) -> None:
         )  # fmt: skip
 
 
-def start_simulators(port: int, count: int, steps: int | None = None, policy: Any = None) -> None:
+def start_simulators(port, count, steps=None, policy=None):
     for number in range(count):
         arguments = (port, number, steps, policy)
         threading.Thread(target=simulate, args=arguments, daemon=True).start()
@@ -108,7 +105,7 @@ _dummy_external_client(int(sys.argv[1]))
 """
 
 
-def learns(algorithm: Any) -> list[int]:
+def learns(algorithm):
     """Train to a mean return of 150; return the steps after each iteration."""
     steps = []
     for _ in range(60):
@@ -121,7 +118,7 @@ def learns(algorithm: Any) -> list[int]:
     )
 
 
-def test_our_client_trains_with_ray_s_runner() -> None:
+def test_our_client_trains_with_ray_s_runner():
     port = free_port()
     algorithm = config(EnvRunnerServerForExternalInference, port).build_algo()
     try:
@@ -133,7 +130,7 @@ def test_our_client_trains_with_ray_s_runner() -> None:
         algorithm.stop()
 
 
-def test_ray_s_client_trains_with_our_runner() -> None:
+def test_ray_s_client_trains_with_our_runner():
     port = free_port()
     algorithm = config(RLlinkEnvRunner, port).build_algo()
     # In a process of its own: Ray's client ends with it.
@@ -146,7 +143,7 @@ def test_ray_s_client_trains_with_our_runner() -> None:
         algorithm.stop()
 
 
-def test_ray_s_example_finds_our_runner() -> None:
+def test_ray_s_example_finds_our_runner():
     """As in `env_connecting_to_rllib_w_tcp_client.py`: one runner, and a client at port + 1."""
     port = free_port()
     algorithm = config(RLlinkEnvRunner, port, 1).build_algo()
@@ -161,7 +158,7 @@ def test_ray_s_example_finds_our_runner() -> None:
         algorithm.stop()
 
 
-def test_runner_without_samples_logs_its_address(caplog: pytest.LogCaptureFixture) -> None:
+def test_runner_without_samples_logs_its_address(caplog):
     port = free_port()
     given = config(RLlinkEnvRunner, port, 2).env_runners(sample_timeout_s=0.5)
     runner = RLlinkEnvRunner(config=given, worker_index=2)
@@ -178,7 +175,7 @@ def test_runner_without_samples_logs_its_address(caplog: pytest.LogCaptureFixtur
     assert runner.sample() == []  # at once
 
 
-def test_two_simulators_train_with_our_runner() -> None:
+def test_two_simulators_train_with_our_runner():
     port = free_port()
     two = config(RLlinkEnvRunner, port, steps=2000)
     algorithm = two.environment(env_config={**two.env_config, "name": "two"}).build_algo()
@@ -195,7 +192,7 @@ def test_two_simulators_train_with_our_runner() -> None:
     assert runners("two") == {}
 
 
-def test_killed_runner_is_restarted() -> None:
+def test_killed_runner_is_restarted():
     port = free_port()
     algorithm = config(RLlinkEnvRunner, port, 2).training(num_epochs=1).build_algo()
     try:
@@ -206,7 +203,7 @@ def test_killed_runner_is_restarted() -> None:
             before = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
         group = algorithm.env_runner_group
 
-        def steps() -> dict[int, int]:
+        def steps():
             """What came to each runner, by its process."""
             return dict(
                 group.foreach_env_runner(
@@ -218,7 +215,7 @@ def test_killed_runner_is_restarted() -> None:
         killed = min(steps())
         os.kill(killed, signal.SIGKILL)
         until = time.monotonic() + 600  # Ray takes its time to start another
-        now: dict[int, int] = {}
+        now = {}
         while time.monotonic() < until:
             after = algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"]
             now = steps()
@@ -232,7 +229,7 @@ def test_killed_runner_is_restarted() -> None:
         algorithm.stop()
 
 
-def exchanged(send: Any, message: dict[str, Any]) -> bytes:
+def exchanged(send, message):
     near, far = socket.socketpair()
     with near, far:
         thread = threading.Thread(target=send, args=(near, message))
@@ -244,7 +241,7 @@ def exchanged(send: Any, message: dict[str, Any]) -> bytes:
         return data
 
 
-def test_ray_s_functions_replaced() -> None:
+def test_ray_s_functions_replaced():
     from ray.rllib.env.external import rllink
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
     from ray.rllib.examples.envs.classes.utils import dummy_external_client

@@ -1,22 +1,16 @@
 """What tests of transports share: servers, certificates, plain sockets, waiting for conditions."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
 import socket
-import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rlwire.transports import tcp
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests import waiting
@@ -24,8 +18,8 @@ from tests.transports.drivers import LOOPS, new_loop, with_settings
 
 
 @pytest.fixture
-def echo() -> Callable[[tcp.Connection], None]:
-    def handler(connection: tcp.Connection) -> None:
+def echo():
+    def handler(connection):
         while True:
             connection.send(bytes(connection.receive()))
 
@@ -33,8 +27,8 @@ def echo() -> Callable[[tcp.Connection], None]:
 
 
 @pytest.fixture
-def async_echo() -> Callable[[Any], Awaitable[None]]:
-    async def handler(connection: Any) -> None:
+def async_echo():
+    async def handler(connection):
         while True:
             await connection.send(bytes(await connection.receive()))
 
@@ -44,40 +38,40 @@ def async_echo() -> Callable[[Any], Awaitable[None]]:
 class Echo:
     """A responder that sends back what comes, in threads and on loops; some things it cannot."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection):
         self.closed = 0
         self.connection = connection
 
-    def answer(self, event: Any) -> Any:
+    def answer(self, event):
         body = bytes(event)
         if body == b"fail":
             raise ZeroDivisionError("one of those days")
         return 5 if body == b"number" else body
 
-    def failure(self, event: Any, error: Exception) -> Any:
+    def failure(self, event, error):
         return f"{bytes(event).decode()}: {type(error).__name__}".encode()
 
-    def close(self) -> None:
+    def close(self):
         self.closed += 1
 
 
 @pytest.fixture
-def responder() -> type[Echo]:
+def responder():
     return Echo
 
 
 @pytest.fixture(params=["handler", "responder"])
-def kind(request: Any, async_echo: Any) -> dict[str, Any]:
+def kind(request, async_echo):
     """How a server on a loop answers: its argument."""
     return {"converse": async_echo} if request.param == "handler" else {"make_handler": Echo}
 
 
 @pytest.fixture
-def serve(blobs: Any, echo: Any) -> Iterator[Callable[..., ThreadServer]]:
+def serve(blobs, echo):
     """Start a server of threads that echoes; it stops after the test."""
     servers = []
 
-    def make(handler: Any = None, address: Any = "127.0.0.1:0", **options: Any) -> ThreadServer:
+    def make(handler=None, address="127.0.0.1:0", **options):
         servers.append(
             ThreadServer(address, blobs, handler or echo, **with_settings(options)).start()
         )
@@ -89,10 +83,10 @@ def serve(blobs: Any, echo: Any) -> Iterator[Callable[..., ThreadServer]]:
 
 
 @pytest.fixture(params=LOOPS)
-def run(request: Any) -> Iterator[Callable[[Any], Any]]:
+def run(request):
     """Run a coroutine on a new loop of each kind."""
     loop = new_loop(request.param)
-    failures: list[Any] = []
+    failures = []
     loop.set_exception_handler(lambda _, context: failures.append(context))
     yield lambda main: loop.run_until_complete(asyncio.wait_for(main, 20))
     loop.run_until_complete(loop.shutdown_default_executor())
@@ -110,7 +104,7 @@ class Files:
 
 
 @pytest.fixture(scope="session")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def files(tmp_path_factory):
     trustme = pytest.importorskip("trustme")
     folder = tmp_path_factory.mktemp("certificates")
     ca = trustme.CA()
@@ -125,17 +119,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture
-def contexts(files: Files) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def contexts(files):
     """Return a server's context, and one of a client that trusts it."""
     return ServerTLS(files.server)(), ClientTLS(files.ca)()
 
 
 @pytest.fixture
-def from_address() -> Iterator[Callable[[str, Any], socket.socket]]:
+def from_address():
     """Connect a plain socket from one of loopback's addresses, if it is not empty."""
     with contextlib.ExitStack() as stack:
 
-        def connect(source: str, address: Any) -> socket.socket:
+        def connect(source, address):
             family, sockaddr = address.resolve()[0]
             sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
             sock.settimeout(10)
@@ -153,16 +147,16 @@ def from_address() -> Iterator[Callable[[str, Any], socket.socket]]:
 
 
 @pytest.fixture
-def raw(from_address: Any) -> Callable[[Any], socket.socket]:
+def raw(from_address):
     """Connect a plain socket to an address."""
     return lambda address: from_address("", address)
 
 
 @pytest.fixture
-def read_frame(blobs: Any) -> Callable[[socket.socket], bytes]:
+def read_frame(blobs):
     """Read the body of one `Blobs` frame from a plain socket; b"" at the end of the stream."""
 
-    def exactly(sock: socket.socket, count: int) -> bytes:
+    def exactly(sock, count):
         data = b""
         while len(data) < count:
             more = sock.recv(count - len(data))
@@ -171,7 +165,7 @@ def read_frame(blobs: Any) -> Callable[[socket.socket], bytes]:
             data += more
         return data
 
-    def read(sock: socket.socket) -> bytes:
+    def read(sock):
         header = exactly(sock, blobs.header_size)
         size = int.from_bytes(header[:4], "big")
         return exactly(sock, size - blobs.header_size) if header else b""
@@ -180,19 +174,19 @@ def read_frame(blobs: Any) -> Callable[[socket.socket], bytes]:
 
 
 @pytest.fixture
-def eventually() -> Callable[[Callable[[], Any]], None]:
+def eventually():
     """Wait for something that another thread does soon."""
     return waiting.eventually
 
 
 @pytest.fixture
-def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def log(caplog):
     caplog.set_level(logging.DEBUG, logger="rlwire")
     return caplog
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
+def no_thread_is_left():
     before = set(threading.enumerate())
     yield
     until = time.monotonic() + 5

@@ -4,10 +4,6 @@ A question is a number and a text, ``7 hello``; its answer is the same, or for s
 they say. Numbers and not their own names tell the answers apart, since both may come twice.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 
 class Answers:
     """A server's session: says everything back to whom it came from, and remembers who spoke.
@@ -16,13 +12,13 @@ class Answers:
     ``hush`` is not answered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.closed = False
-        self.peers: dict[Any, list[bytes]] = {}
-        self._later: list[tuple[float, bytes, Any]] = []
-        self._out: list[tuple[bytes, Any]] = []
+        self.peers = {}
+        self._later = []
+        self._out = []
 
-    def receive(self, datagram: Any, peer: Any, now: float) -> list[Any]:
+    def receive(self, datagram, peer, now):
         assert type(datagram) is bytes
         self.peers.setdefault(peer, []).append(datagram)
         word, _, argument = datagram.partition(b" ")[2].partition(b" ")
@@ -35,20 +31,20 @@ class Answers:
         self.closed = self.closed or word == b"end"
         return [(peer, datagram)]
 
-    def say(self, text: bytes) -> None:
+    def say(self, text):
         """To everyone who ever spoke."""
         self._out += [(text, peer) for peer in self.peers]
 
-    def advance(self, now: float) -> list[Any]:
+    def advance(self, now):
         due = sorted(item for item in self._later if item[0] <= now)
         self._later = [item for item in self._later if item[0] > now]
         self._out += [(text, peer) for _, text, peer in due]
         return [("later", text) for _, text, _ in due]
 
-    def next_deadline(self) -> float | None:
+    def next_deadline(self):
         return min((when for when, _, _ in self._later), default=None)
 
-    def datagrams(self) -> list[tuple[bytes, Any]]:
+    def datagrams(self):
         out, self._out = self._out, []
         return out
 
@@ -59,9 +55,7 @@ class Asks:
     Events: each answer once, in order; ``("gave up", question)``. Closed after either end.
     """
 
-    def __init__(
-        self, server: Any, texts: list[bytes], *, resend: float = 0.05, patience: float = 10.0
-    ) -> None:
+    def __init__(self, server, texts, *, resend=0.05, patience=10.0):
         self.server = server
         self.closed = not texts
         self.resends = 0
@@ -70,17 +64,17 @@ class Asks:
         self._resend = resend
         self._patience = patience
         self._at = 0
-        self._next: float | None = None
-        self._until: float | None = None
-        self._out: list[tuple[bytes, Any]] = []
+        self._next = None
+        self._until = None
+        self._out = []
 
-    def begin(self, now: float) -> None:
+    def begin(self, now):
         if not self.closed:
             self._out.append((self._questions[self._at], self.server))
             self._next = now + self._resend
             self._until = now + self._patience
 
-    def receive(self, datagram: Any, peer: Any, now: float) -> list[Any]:
+    def receive(self, datagram, peer, now):
         if peer != self.server:
             self.foreign += 1
             return []
@@ -92,7 +86,7 @@ class Asks:
         self.begin(now)
         return [bytes(datagram)]
 
-    def advance(self, now: float) -> list[Any]:
+    def advance(self, now):
         if self._next is None or now < self._next or self.closed:
             return []
         assert self._until is not None
@@ -104,9 +98,9 @@ class Asks:
         self._out.append((self._questions[self._at], self.server))
         return []
 
-    def next_deadline(self) -> float | None:
+    def next_deadline(self):
         return None if self.closed else self._next
 
-    def datagrams(self) -> list[tuple[bytes, Any]]:
+    def datagrams(self):
         out, self._out = self._out, []
         return out

@@ -1,14 +1,10 @@
 """All that drives a connection, under the names of a blocking one; and all that serves."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -24,40 +20,39 @@ from rlwire.transports.timers_asyncio import TimeoutTimer
 LOOPS = ("asyncio", "uvloop")
 
 
-def new_loop(kind: str) -> asyncio.AbstractEventLoop:
+def new_loop(kind):
     if kind == "uvloop":
-        loop: asyncio.AbstractEventLoop = pytest.importorskip("uvloop").new_event_loop()
-        return loop
+        return pytest.importorskip("uvloop").new_event_loop()
     return asyncio.new_event_loop()
 
 
 class OnALoop:
     """An asyncio connection; each call runs the loop until it is done."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, connection: Any) -> None:
+    def __init__(self, loop, connection):
         self.loop, self.connection = loop, connection
 
-    def __enter__(self) -> OnALoop:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.close()
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return repr(self.connection)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         found = getattr(self.connection, name)
         return functools.partial(self._call, found) if callable(found) else found
 
-    def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        async def call() -> Any:
+    def _call(self, method, *arguments):
+        async def call():
             result = method(*arguments)
             return await result if inspect.isawaitable(result) else result
 
         return self.loop.run_until_complete(asyncio.wait_for(call(), 20))
 
-    def close(self) -> None:
+    def close(self):
         self.connection.close()
         self._call(self.connection.wait_closed)
 
@@ -65,42 +60,40 @@ class OnALoop:
 class Drivers:
     """Makes connections of one kind, ``"blocking"`` or a loop's, and ends them."""
 
-    def __init__(self, kind: str, stack: contextlib.ExitStack) -> None:
+    def __init__(self, kind, stack):
         self.kind, self._stack = kind, stack
-        self.loop: Any = None
-        self.failures: list[Any] = []
+        self.loop = None
+        self.failures = []
         if kind != "blocking":
             self.loop = new_loop(kind)
             self.loop.set_exception_handler(lambda _, context: self.failures.append(context))
             stack.callback(self._end_loop)
 
-    def _end_loop(self) -> None:
+    def _end_loop(self):
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
         assert not self.failures
 
-    def connect(self, *arguments: Any, **options: Any) -> Any:
+    def connect(self, *arguments, **options):
         """Connect to a server."""
         if self.loop is None:
-            made: Any = tcp.connect(*arguments, **options)
+            made = tcp.connect(*arguments, **options)
         else:
             connecting = tcp_asyncio.connect(*arguments, **options)
             made = OnALoop(self.loop, self.loop.run_until_complete(connecting))
         self._stack.callback(made.close)
         return made
 
-    def adopt(
-        self, sock: Any, session: Any, timeout: Timeouts | None, tls: Any = None, name: Any = None
-    ) -> Any:
+    def adopt(self, sock, session, timeout, tls=None, name=None):
         """Make a connection of a socket."""
         timeout = timeout or Timeouts()
         if self.loop is None:
             if tls is not None:
                 sock = tls.wrap_socket(sock, server_hostname=name)
-            made: Any = Connection(sock, session, "the peer", timeout)
+            made = Connection(sock, session, "the peer", timeout)
         else:
 
-            async def make() -> Any:
+            async def make():
                 sock.setblocking(False)
                 timer = TimeoutTimer.of(self.loop)
                 connection = tcp_asyncio.AsyncConnection(
@@ -116,7 +109,7 @@ class Drivers:
 
 
 @contextlib.contextmanager
-def drivers(kind: str) -> Iterator[Drivers]:
+def drivers(kind):
     with contextlib.ExitStack() as stack:
         yield Drivers(kind, stack)
 
@@ -124,13 +117,13 @@ def drivers(kind: str) -> Iterator[Drivers]:
 SERVERS = ("threads", *LOOPS)
 
 
-def ended(server: Any) -> dict[str, int]:
+def ended(server):
     """How often connections to a server have ended, by why."""
     counts = server.statistics()
     return {why: count for why, count in counts.items() if why not in ("open", "rejected")}
 
 
-def with_settings(options: dict[str, Any]) -> dict[str, Any]:
+def with_settings(options):
     """Put the fields of `ServerSettings` among a server's options into one."""
     names = {field.name for field in dataclasses.fields(ServerSettings)} & options.keys()
     rest = {name: value for name, value in options.items() if name not in names}
@@ -138,7 +131,7 @@ def with_settings(options: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def serving(kind: str, address: Any, make_session: Any, **options: Any) -> Iterator[Any]:
+def serving(kind, address, make_session, **options):
     """Run a server of one kind, ``"threads"`` or a loop's in a thread of its own."""
     if kind == "threads":
         with ThreadServer(address, make_session, **with_settings(options)) as threads:

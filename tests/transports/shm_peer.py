@@ -3,8 +3,6 @@
 It may do all that a peer can do wrong. It does not sleep on futexes: it looks again and again.
 """
 
-from __future__ import annotations
-
 import array
 import contextlib
 import fcntl
@@ -14,7 +12,6 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
 
 MAGIC, VERSION, DATA, GONE = 0x4D53574C, 1, 4096, 1 << 31
 SEALS = 0x0001 | 0x0002 | 0x0004  # SEAL, SHRINK, GROW
@@ -22,14 +19,14 @@ WRITER, READER = 0, 128
 WORDS = struct.Struct("=5I12x")
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def until(condition, seconds=20.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never came to that"
         time.sleep(0.0005)
 
 
-def memory(size: int, *, seals: int = SEALS, missing: int = 0) -> int:
+def memory(size, *, seals=SEALS, missing=0):
     file = os.memfd_create("a ring of the tests", os.MFD_ALLOW_SEALING)
     os.ftruncate(file, DATA + size - missing)
     if seals:
@@ -40,7 +37,7 @@ def memory(size: int, *, seals: int = SEALS, missing: int = 0) -> int:
 class Peer:
     """One end, with both rings mapped."""
 
-    def __init__(self, sock: socket.socket, inward: int, outward: int, sizes: list[int]) -> None:
+    def __init__(self, sock, inward, outward, sizes):
         self.sock = sock
         self.inward = mmap.mmap(inward, DATA + sizes[0])
         self.outward = mmap.mmap(outward, DATA + sizes[1])
@@ -52,7 +49,7 @@ class Peer:
         os.close(outward)
 
     @classmethod
-    def connect(cls, path: str, ring: int = 4096, version: int = VERSION) -> Peer:
+    def connect(cls, path, ring=4096, version=VERSION):
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(20)
         sock.connect(path)
@@ -71,7 +68,7 @@ class Peer:
         return cls(sock, files[1], files[0], [to_client, to_server])
 
     @classmethod
-    def accept(cls, listener: socket.socket) -> Peer:
+    def accept(cls, listener):
         sock, _ = listener.accept()
         sock.settimeout(20)
         *_, to_server, to_client, _ = WORDS.unpack(sock.recv(WORDS.size, socket.MSG_WAITALL))
@@ -79,13 +76,13 @@ class Peer:
         reply(sock, to_server, to_client, files)
         return cls(sock, files[0], files[1], [to_server, to_client])
 
-    def word(self, ring: mmap.mmap, at: int) -> int:
+    def word(self, ring, at):
         return self.words[ring][at // 4]
 
-    def put(self, ring: mmap.mmap, at: int, value: int) -> None:
+    def put(self, ring, at, value):
         self.words[ring][at // 4] = value
 
-    def write(self, data: bytes, pieces: int = 1 << 30) -> None:
+    def write(self, data, pieces=1 << 30):
         """Write in pieces, each of which is read before the next."""
         ring, size = self.outward, self.sizes[1]
         while data:
@@ -101,12 +98,12 @@ class Peer:
             if pieces < 1 << 30:
                 until(lambda: self.word(ring, READER) == self.gave)
 
-    def ring(self) -> None:
+    def ring(self):
         """Wake the other up, however it waits: who sleeps wakes up by itself, soon."""
         with contextlib.suppress(OSError):
             self.sock.send(b"!")
 
-    def read(self, count: int) -> bytes:
+    def read(self, count):
         ring, size, data = self.inward, self.sizes[0], b""
         while len(data) < count:
             until(lambda: self.word(ring, WRITER) % GONE != self.got)
@@ -119,21 +116,21 @@ class Peer:
             self.ring()
         return data
 
-    def close(self) -> None:
+    def close(self):
         self.sock.close()
         for ring, words in self.words.items():
             words.release()
             ring.close()
 
 
-def reply(sock: socket.socket, to_server: int, to_client: int, files: list[int]) -> None:
+def reply(sock, to_server, to_client, files):
     """Answer a client with two descriptors, or how many there are."""
     words = WORDS.pack(MAGIC, VERSION, to_server, to_client, 0)
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
     sock.sendmsg([words], rights)
 
 
-def main(path: str, half: str) -> None:
+def main(path, half):
     """Send part of a message, say so, and wait to be killed."""
     peer = Peer.connect(path)
     peer.write(bytes.fromhex(half))

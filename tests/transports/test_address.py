@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import socket
 
 import pytest
@@ -20,13 +18,13 @@ from rlwire.transports.sockets import connected_socket
         ("shm:/tmp/agent.sock", Address(path="/tmp/agent.sock", shm=True)),
     ],
 )
-def test_parse_and_str_are_inverse(text: str, address: Address) -> None:
+def test_parse_and_str_are_inverse(text, address):
     assert parse(text) == address
     assert str(address) == text
     assert parse(address) is address
 
 
-def test_pairs_as_the_socket_module_has_them() -> None:
+def test_pairs_as_the_socket_module_has_them():
     assert parse(("localhost", 1)) == Address("localhost", 1)
     assert parse(("::1", 1, 0, 0)) == Address("::1", 1)
 
@@ -41,17 +39,17 @@ def test_pairs_as_the_socket_module_has_them() -> None:
         ("localhost",), ("", 1), ("localhost", 70000),
     ],
 )  # fmt: skip
-def test_not_an_address(text: object) -> None:
+def test_not_an_address(text):
     with pytest.raises(ValueError, match=r"address|port|path"):
         parse(text)
 
 
-def test_resolve() -> None:
+def test_resolve():
     assert parse("127.0.0.1:80").resolve() == [(socket.AF_INET, ("127.0.0.1", 80))]
     assert parse("unix:/x").resolve() == [(socket.AF_UNIX, "/x")]
 
 
-def test_a_name_is_dialled_at_each_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_dialled_at_each_of_its_addresses(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         found = [
@@ -63,7 +61,7 @@ def test_a_name_is_dialled_at_each_of_its_addresses(monkeypatch: pytest.MonkeyPa
             assert sock.getpeername() == ("127.0.0.1", port)
 
 
-def test_a_name_is_listened_on_by_ipv4_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_listened_on_by_ipv4_first(monkeypatch):
     found = [
         (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 1, 0, 0)),
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1)),
@@ -77,10 +75,10 @@ def test_a_name_is_listened_on_by_ipv4_first(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_datagrams_use_ipv4_first_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datagrams_use_ipv4_first_at_both_ends(monkeypatch):
     asked = []
 
-    def found(*_: object, **options: object) -> list[object]:
+    def found(*_, **options):
         asked.append(options["type"])
         return [
             (socket.AF_INET6, 0, 17, "", ("::1", 1, 0, 0)),
@@ -94,7 +92,7 @@ def test_datagrams_use_ipv4_first_at_both_ends(monkeypatch: pytest.MonkeyPatch) 
     assert asked == [socket.SOCK_DGRAM] * 2
 
 
-def test_addresses_that_no_socket_has() -> None:
+def test_addresses_that_no_socket_has():
     with pytest.raises(ValueError, match="either a host or a path"):
         Address("localhost", 1, "/tmp/x")
     with pytest.raises(ValueError, match=r"unix:/x: datagrams"):

@@ -1,14 +1,10 @@
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from rlwire.errors import LimitExceeded
 from rlwire.transports.admission import Admission
 
 
-def test_connections_are_limited_in_all_and_by_address() -> None:
+def test_connections_are_limited_in_all_and_by_address():
     admission = Admission(4, 2)
     admission.enter("192.0.2.1")
     admission.enter("192.0.2.1")
@@ -27,7 +23,7 @@ def test_connections_are_limited_in_all_and_by_address() -> None:
     assert not admission._open, "nothing is kept of those who left"
 
 
-def test_unix_sockets_count_in_all_only() -> None:
+def test_unix_sockets_count_in_all_only():
     admission = Admission(5, 1)
     for _ in range(5):
         admission.enter("")
@@ -47,7 +43,7 @@ def test_unix_sockets_count_in_all_only() -> None:
         ("odd:address", "other:address", False),
     ],
 )
-def test_addresses_of_one_host_are_counted_together(one: str, other: str, same: bool) -> None:
+def test_addresses_of_one_host_are_counted_together(one, other, same):
     admission = Admission(5, 1)
     admission.enter(one)
     if same:
@@ -58,7 +54,7 @@ def test_addresses_of_one_host_are_counted_together(one: str, other: str, same: 
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "5", None])
-def test_invalid_admission_arguments_are_rejected(wrong: Any) -> None:
+def test_invalid_admission_arguments_are_rejected(wrong):
     with pytest.raises(ValueError, match="max_connections must be at least 1"):
         Admission(wrong, 1)
     with pytest.raises(ValueError, match="max_connections_per_address must be at least 1"):

@@ -1,12 +1,9 @@
 """Replies that come later, over each kind of server, from the loop's own thread and from others."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
@@ -29,23 +26,23 @@ class Later(Echo):
     made: ClassVar[list[DeferredReply]]
     loops: ClassVar[list[asyncio.AbstractEventLoop]]
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection):
         super().__init__(connection)
         if connection.__class__.__name__ == "AsyncConnection":
             self.loops.append(asyncio.get_running_loop())
 
-    def answer(self, event: Any) -> Any:
+    def answer(self, event):
         self.made.append(DeferredReply())
         return self.made[-1]
 
     @classmethod
-    def do(cls, call: Callable[..., object], *arguments: Any) -> None:
+    def do(cls, call, *arguments):
         """Settle a reply."""
         call(*arguments)
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: way[0] + (" in its thread" if way[1] else ""))
-def way(request: Any, blobs: Any) -> Iterator[tuple[Any, type[Later]]]:
+def way(request, blobs):
     kind, inside = request.param
 
     class Kind(Later):
@@ -53,7 +50,7 @@ def way(request: Any, blobs: Any) -> Iterator[tuple[Any, type[Later]]]:
         loops: ClassVar[list[Any]] = []
 
         @classmethod
-        def do(cls, call: Callable[..., object], *arguments: Any) -> None:
+        def do(cls, call, *arguments):
             if inside:
                 cls.loops[0].call_soon_threadsafe(call, *arguments)
             else:
@@ -63,7 +60,7 @@ def way(request: Any, blobs: Any) -> Iterator[tuple[Any, type[Later]]]:
         yield server, Kind
 
 
-def test_replies_come_in_order(way: Any, blobs: Any) -> None:
+def test_replies_come_in_order(way, blobs):
     server, later = way
     with tcp.connect(server.address, blobs()) as connection:
         for word in (b"one", b"two" * 100_000, b"three"):
@@ -75,7 +72,7 @@ def test_replies_come_in_order(way: Any, blobs: Any) -> None:
         assert len(later.made) == 3
 
 
-def test_failed_deferred_reply_fails_alone(way: Any, blobs: Any, log: Any) -> None:
+def test_failed_deferred_reply_fails_alone(way, blobs, log):
     server, later = way
     with tcp.connect(server.address, blobs()) as connection:
         connection.send(b"number")
@@ -90,7 +87,7 @@ def test_failed_deferred_reply_fails_alone(way: Any, blobs: Any, log: Any) -> No
     eventually(lambda: "one of those days" in log.text)
 
 
-def test_deferred_none_sends_no_reply(way: Any, blobs: Any) -> None:
+def test_deferred_none_sends_no_reply(way, blobs):
     server, later = way
     with tcp.connect(server.address, blobs()) as connection:
         for number in range(3):
@@ -103,7 +100,7 @@ def test_deferred_none_sends_no_reply(way: Any, blobs: Any) -> None:
                 later.do(later.made[number].cancel)
 
 
-def test_a_peer_that_leaves_cancels_it(way: Any, blobs: Any, raw: Any) -> None:
+def test_a_peer_that_leaves_cancels_it(way, blobs, raw):
     server, later = way
     peer = raw(server.address)
     peer.sendall(blobs.frame(b"x"))
@@ -115,13 +112,13 @@ def test_a_peer_that_leaves_cancels_it(way: Any, blobs: Any, raw: Any) -> None:
     later.made[0].set(b"for nobody")
 
 
-def test_stopping_server_waits_for_deferred_replies(way: Any, blobs: Any) -> None:
+def test_stopping_server_waits_for_deferred_replies(way, blobs):
     server, later = way
     with tcp.connect(server.address, blobs()) as connection, ThreadPoolExecutor(1) as pool:
         connection.send(b"x")
         eventually(lambda: later.made)
         if later.loops:
-            stopping: Any = asyncio.run_coroutine_threadsafe(server.stop(10), later.loops[0])
+            stopping = asyncio.run_coroutine_threadsafe(server.stop(10), later.loops[0])
         else:
             stopping = pool.submit(server.stop, 10)
         time.sleep(0.7)  # a thread has looked once whether the peer is there
@@ -132,8 +129,8 @@ def test_stopping_server_waits_for_deferred_replies(way: Any, blobs: Any) -> Non
         stopping.result(10)
 
 
-def test_first_result_of_a_deferred_reply_counts() -> None:
-    told: list[DeferredReply] = []
+def test_first_result_of_a_deferred_reply_counts():
+    told = []
     reply = DeferredReply()
     reply.add_done_callback(told.append)
     assert not reply.wait(0.0)
@@ -157,8 +154,8 @@ def test_first_result_of_a_deferred_reply_counts() -> None:
     assert cancelled.result() is NOTHING
 
 
-def test_then_converts_the_result_of_a_deferred_reply() -> None:
-    def convert(event: str, value: Any, error: BaseException | None) -> Any:
+def test_then_converts_the_result_of_a_deferred_reply():
+    def convert(event, value, error):
         return event, value, error
 
     reply = DeferredReply().then(convert, "event")

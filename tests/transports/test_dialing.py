@@ -1,39 +1,32 @@
 """Connecting to servers that are not there, come late or say nothing, whatever drives it."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rlwire.errors import DeadlineExceeded
-from rlwire.transports.address import Address, parse
+from rlwire.transports.address import parse
 from rlwire.transports.sockets import Backoff, Timeouts
 from tests.transports.drivers import LOOPS, drivers
 
 
 @pytest.fixture(params=["blocking", *LOOPS])
-def connect(request: Any) -> Iterator[Any]:
+def connect(request):
     with drivers(request.param) as driver:
         yield driver.connect
 
 
 @pytest.fixture
-def deaf() -> Iterator[Address]:
+def deaf():
     """An address that nobody listens on, nor can, since its port is taken."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield parse(sock.getsockname())
 
 
-def test_refused_connection_is_retried_as_the_backoff_allows(
-    connect: Any, blobs: Any, deaf: Address, log: Any
-) -> None:
+def test_refused_connection_is_retried_as_the_backoff_allows(connect, blobs, deaf, log):
     with pytest.raises(ConnectionRefusedError, match=rf"cannot connect to {deaf} \(1 attempt"):
         connect(deaf, blobs())
     with pytest.raises(ConnectionRefusedError, match="3 attempts"):
@@ -46,9 +39,7 @@ def test_refused_connection_is_retried_as_the_backoff_allows(
     assert time.monotonic() - begun < 10
 
 
-def test_a_server_that_starts_late_is_found(
-    connect: Any, serve: Any, blobs: Any, tmp_path: Path
-) -> None:
+def test_a_server_that_starts_late_is_found(connect, serve, blobs, tmp_path):
     address = parse(f"unix:{tmp_path / 's'}")
     timer = threading.Timer(0.1, lambda: serve(address=address))
     timer.start()
@@ -57,7 +48,7 @@ def test_a_server_that_starts_late_is_found(
     timer.join()
 
 
-def test_an_attempt_has_its_own_time(connect: Any, blobs: Any) -> None:
+def test_an_attempt_has_its_own_time(connect, blobs):
     # A listener whose queue is full does not answer.
     with socket.socket() as listener, socket.socket() as one, socket.socket() as two:
         listener.bind(("127.0.0.1", 0))

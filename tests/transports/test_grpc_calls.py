@@ -1,15 +1,11 @@
 """gRPC's sessions over sockets: our server in threads and on loops, our client, and grpcio's."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent import futures
 from contextlib import contextmanager
-from typing import Any
 
 import grpc
 import pytest
@@ -37,13 +33,13 @@ WORKERS = ["threads", "asyncio"]
 class Room:
     """What responders share: those that wait for each other, and those that were made."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.gate = threading.Event()
         self.waiting = threading.Event()
-        self.made: list[Responder] = []
-        self.meeting: list[Any] = []
+        self.made = []
+        self.meeting = []
 
-    def closed(self, number: int) -> bool:
+    def closed(self, number):
         return eventually(
             lambda: len(self.made) == number and all(m.closed == 1 for m in self.made)
         )
@@ -52,13 +48,13 @@ class Room:
 class Responder:
     """Echoes, but for some words."""
 
-    def __init__(self, room: Room, loop: asyncio.AbstractEventLoop | None) -> None:
+    def __init__(self, room, loop):
         self.room = room
         self.loop = loop
         self.closed = 0
         room.made.append(self)
 
-    def answer(self, event: Any) -> Any:
+    def answer(self, event):
         word = bytes(event[:20])
         if word == b"boom":
             raise ValueError("boom")
@@ -73,7 +69,7 @@ class Responder:
             return 5
         return event
 
-    def meet(self) -> Any:
+    def meet(self):
         """A reply that is there when two have asked for one."""
         reply = DeferredReply()
         self.room.meeting.append(reply)
@@ -83,23 +79,23 @@ class Responder:
             self.room.meeting.clear()
         return reply
 
-    def failure(self, event: Any, error: Exception) -> Any:
+    def failure(self, event, error):
         return f"failure: {type(error).__name__}".encode()
 
-    def close(self) -> None:
+    def close(self):
         self.closed += 1
 
 
 @contextmanager
-def served(kind: str, room: Room, **options: Any) -> Iterator[str]:
+def served(kind, room, **options):
     """Our server."""
     session = options.pop("session", {})
     where = options.pop("where", "127.0.0.1:0")
 
-    def respond(connection: Any) -> GrpcHandler:
+    def respond(connection):
         loop = None if kind == "threads" else asyncio.get_running_loop()
 
-        def admit(call: Any) -> Any:
+        def admit(call):
             if call.method != METHOD:
                 return CallStatus("UNIMPLEMENTED", f"no method {call.method}")
             return GrpcRawMessages(), Responder(room, loop)
@@ -113,17 +109,17 @@ def served(kind: str, room: Room, **options: Any) -> Iterator[str]:
 
 
 @pytest.fixture(params=WORKERS)
-def workers(request: Any) -> str:
+def workers(request):
     return str(request.param)
 
 
 @pytest.fixture
-def room() -> Room:
+def room():
     return Room()
 
 
 @contextmanager
-def connected(address: str, method: str = METHOD, **options: Any) -> Iterator[tcp.Connection]:
+def connected(address, method=METHOD, **options):
     with tcp.connect(address, GrpcClientSession(GrpcRawMessages(), method, **options)) as found:
         yield found
 
@@ -131,30 +127,28 @@ def connected(address: str, method: str = METHOD, **options: Any) -> Iterator[tc
 class Stream:
     """A stream of grpcio's client."""
 
-    def __init__(self, channel: grpc.Channel, method: str = METHOD, **options: Any) -> None:
-        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    def __init__(self, channel, method=METHOD, **options):
+        self._queue = queue.SimpleQueue()
         self.call = channel.stream_stream(method)(iter(self._queue.get, None), **options)
 
-    def send(self, message: bytes | None) -> None:
+    def send(self, message):
         self._queue.put(message)
 
-    def exchange(self, message: bytes) -> bytes:
+    def exchange(self, message):
         self.send(message)
-        found: bytes = next(self.call)
-        return found
+        return next(self.call)
 
-    def close(self) -> grpc.StatusCode:
+    def close(self):
         self.send(None)
         assert list(self.call) == []
-        code: grpc.StatusCode = self.call.code()
-        return code
+        return self.call.code()
 
 
 # Ours at both ends.
 
 
 @pytest.mark.parametrize("client", ["blocking", "asyncio"])
-def test_client_and_server_of_ours_exchange_messages(workers: str, client: str, room: Room) -> None:
+def test_client_and_server_of_ours_exchange_messages(workers, client, room):
     with served(workers, room) as address, drivers(client) as driver:
         with driver.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD)) as connection:
             for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
@@ -169,14 +163,14 @@ def test_client_and_server_of_ours_exchange_messages(workers: str, client: str, 
         assert room.closed(2)
 
 
-def test_unanswered_call_exceeds_its_deadline(workers: str, room: Room) -> None:
+def test_unanswered_call_exceeds_its_deadline(workers, room):
     with served(workers, room) as address, connected(address, timeout=0.2) as connection:
         with pytest.raises((DeadlineExceeded, CallEnded), match=r"DEADLINE|deadline"):
             connection.exchange(b"meet")
         assert room.closed(1)
 
 
-def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) -> None:
+def test_a_client_that_vanishes_closes_its_responders(workers, room):
     with served(workers, room) as address:
         connection = tcp.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD))
         connection.exchange(b"x")
@@ -189,7 +183,7 @@ def test_a_client_that_vanishes_closes_its_responders(workers: str, room: Room) 
         assert room.closed(1)
 
 
-def test_client_may_close_while_its_world_blocks(room: Room) -> None:
+def test_client_may_close_while_its_world_blocks(room):
     with served("threads", room) as address:
         connection = tcp.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD))
         connection.send(b"wait")
@@ -205,7 +199,7 @@ def test_client_may_close_while_its_world_blocks(room: Room) -> None:
 
 
 @pytest.mark.parametrize("how", ["plain", "tls"])
-def test_grpcio_meets_a_world_that_blocks(how: str, room: Room, files: Any) -> None:
+def test_grpcio_meets_a_world_that_blocks(how, room, files):
     tls = {"tls": ServerTLS(files.server)()} if how == "tls" else {}
     if tls:
         tls["tls"].set_alpn_protocols(["h2"])
@@ -231,7 +225,7 @@ def test_grpcio_meets_a_world_that_blocks(how: str, room: Room, files: Any) -> N
                 room.waiting.clear()
 
 
-def test_grpcio_is_served(workers: str, room: Room) -> None:
+def test_grpcio_is_served(workers, room):
     with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
         stream = Stream(channel, metadata=(("a", "b"), ("c-bin", b"\0\xff")))
         for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
@@ -255,7 +249,7 @@ def test_grpcio_is_served(workers: str, room: Room) -> None:
         assert room.closed(4)
 
 
-def test_tls_and_alpn_with_grpcio(workers: str, room: Room, files: Any) -> None:
+def test_tls_and_alpn_with_grpcio(workers, room, files):
     server_side, client_side = ServerTLS(files.server)(), ClientTLS(files.ca)()
     for context in (server_side, client_side):
         context.set_alpn_protocols(["h2"])
@@ -284,7 +278,7 @@ def test_tls_and_alpn_with_grpcio(workers: str, room: Room, files: Any) -> None:
                 assert len(connection.exchange(bytes(size))) == size
 
 
-def test_no_stream_waits_for_another(workers: str, room: Room) -> None:
+def test_no_stream_waits_for_another(workers, room):
     with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
         one, two = Stream(channel), Stream(channel)
         assert one.exchange(b"1") == b"1"
@@ -297,7 +291,7 @@ def test_no_stream_waits_for_another(workers: str, room: Room) -> None:
         assert one.close() is two.close() is grpc.StatusCode.OK
 
 
-def test_grpcio_cancels(workers: str, room: Room) -> None:
+def test_grpcio_cancels(workers, room):
     with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
         one, two = Stream(channel), Stream(channel)
         one.exchange(b"1")
@@ -306,7 +300,7 @@ def test_grpcio_cancels(workers: str, room: Room) -> None:
         assert two.exchange(b"2") == b"2"
 
 
-def test_many_streams_of_grpcio(workers: str, room: Room) -> None:
+def test_many_streams_of_grpcio(workers, room):
     with (
         served(workers, room, session={"max_streams": 1000}) as address,
         grpc.insecure_channel(address, options=BIG) as channel,
@@ -321,14 +315,14 @@ def test_many_streams_of_grpcio(workers: str, room: Room) -> None:
 
 
 @contextmanager
-def grpcio_server(credentials: Any = None) -> Iterator[str]:
+def grpcio_server(credentials=None):
     class Handler(grpc.GenericRpcHandler):
-        def service(self, details: Any) -> Any:
+        def service(self, details):
             if details.method != METHOD:
                 return None
             metadata = dict(details.invocation_metadata)
 
-            def talk(messages: Any, context: Any) -> Iterator[bytes]:
+            def talk(messages, context):
                 if "greet" in metadata:
                     context.send_initial_metadata((("greeting", metadata["greet"]),))
                 context.set_trailing_metadata((("last-bin", b"\0\1"),))
@@ -352,7 +346,7 @@ def grpcio_server(credentials: Any = None) -> Iterator[str]:
         server.stop(None).wait()
 
 
-def test_grpcio_serves_us() -> None:
+def test_grpcio_serves_us():
     with grpcio_server() as address:
         with connected(address, metadata=(("greet", "you"),)) as connection:
             for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
@@ -376,10 +370,10 @@ def test_grpcio_serves_us() -> None:
 # Times and ends.
 
 
-def test_a_server_of_another_protocol_is_named(room: Room) -> None:
+def test_a_server_of_another_protocol_is_named(room):
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def answer() -> None:
+        def answer():
             with listener.accept()[0] as sock:
                 sock.recv(4096)
                 sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -391,10 +385,11 @@ def test_a_server_of_another_protocol_is_named(room: Room) -> None:
         thread.join()
 
 
-def test_silent_client_is_disconnected(workers: str, room: Room) -> None:
+def test_silent_client_is_disconnected(workers, room):
     with served(workers, room, timeout=Timeouts(first=0.1)) as address:
         host, _, port = address.rpartition(":")
         with socket.create_connection((host, int(port))) as sock:
             sock.settimeout(20)
             while sock.recv(4096):
                 pass
+            assert sock.recv(1) == b""

@@ -3,16 +3,12 @@
 Calls one by one are in `test_grpc_calls.py`.
 """
 
-from __future__ import annotations
-
 import runpy
 import socket
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import grpc
 import pytest
@@ -37,12 +33,12 @@ SIZES = (0, 1, 4096, 100_000, 5_000_000)
 
 
 @pytest.fixture(params=WORKERS)
-def workers(request: Any) -> str:
+def workers(request):
     return str(request.param)
 
 
 @pytest.fixture
-def room() -> Any:
+def room():
     return Room()
 
 
@@ -50,7 +46,7 @@ def room() -> Any:
 
 
 @pytest.mark.parametrize("half", ["message", "block", "unknown"])
-def test_half_of_something_has_its_time(workers: str, room: Any, half: str) -> None:
+def test_half_of_something_has_its_time(workers, room, half):
     fields = [
         (":method", "POST"), (":scheme", "http"), (":authority", "localhost"), (":path", METHOD),
         ("te", "trailers"), ("content-type", "application/grpc"),
@@ -71,7 +67,7 @@ def test_half_of_something_has_its_time(workers: str, room: Any, half: str) -> N
         sock.settimeout(0.05)
         sock.sendall(wire)
 
-        def closed() -> bool:
+        def closed():
             time.sleep(0.02)  # so few pings are not too many
             try:
                 sock.sendall(between)
@@ -84,13 +80,13 @@ def test_half_of_something_has_its_time(workers: str, room: Any, half: str) -> N
         eventually(closed)
 
 
-def test_empty_messages_that_wait_are_bounded_too() -> None:
-    class Waits(calls.Responder):  # type: ignore[misc,name-defined]
-        def answer(self, event: Any) -> Any:
+def test_empty_messages_that_wait_are_bounded_too():
+    class Waits(calls.Responder):
+        def answer(self, event):
             return DeferredReply()
 
     session = GrpcServerSession(limits=Limits(received=12_800))
-    connection: Any = SimpleNamespace(session=session, peer="it", defer=lambda reply: reply)
+    connection = SimpleNamespace(session=session, peer="it", defer=lambda reply: reply)
     answers = GrpcHandler(connection, lambda call: (GrpcRawMessages(), Waits(Room(), None)))
     call = ServedCall(1)
     session.add(call)
@@ -103,16 +99,16 @@ def test_empty_messages_that_wait_are_bounded_too() -> None:
 # GOAWAY amid calls (section 6.8).
 
 
-def test_goaway_of_ours_lets_grpcio_end_its_calls_and_start_others(room: Any) -> None:
-    drain: list[Callable[[], None]] = []
+def test_goaway_of_ours_lets_grpcio_end_its_calls_and_start_others(room):
+    drain = []
 
     class Draining(calls.Responder):
-        def answer(self, event: Any) -> Any:
+        def answer(self, event):
             if bytes(event[:20]) == b"drain":
                 drain[0]()
             return super().answer(event)
 
-    def respond(connection: Any) -> Any:
+    def respond(connection):
         drain.append(connection.session.drain)
         return calls.GrpcHandler(connection, lambda call: (GrpcRawMessages(), Draining(room, None)))
 
@@ -130,7 +126,7 @@ def test_goaway_of_ours_lets_grpcio_end_its_calls_and_start_others(room: Any) ->
         assert one.close() is grpc.StatusCode.OK
 
 
-def test_grpcios_goaway_lets_us_end_our_call() -> None:
+def test_grpcios_goaway_lets_us_end_our_call():
     old = [*BIG, ("grpc.max_connection_age_ms", 50)]
     before, BIG[:] = list(BIG), old
     try:
@@ -147,7 +143,7 @@ def test_grpcios_goaway_lets_us_end_our_call() -> None:
 # A good client beside others.
 
 
-def deaf(address: str) -> socket.socket:
+def deaf(address):
     host, _, port = address.rpartition(":")
     sock = socket.create_connection((host, int(port)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -175,9 +171,9 @@ def deaf(address: str) -> socket.socket:
     raise AssertionError("300 MB were taken, and nothing was read")
 
 
-def test_client_that_never_reads_is_not_read(workers: str, room: Any) -> None:
+def test_client_that_never_reads_is_not_read(workers, room):
     with served(workers, room) as address, connected(address) as good:
-        socks: list[socket.socket] = []
+        socks = []
         thread = threading.Thread(target=lambda: socks.append(deaf(address)))
         thread.start()
         count = 0

@@ -1,28 +1,17 @@
 """`AsyncConnection.post`: one event without waiting, for whoever tells many at once."""
 
-from __future__ import annotations
-
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
 
 import pytest
 
 from rlwire.errors import ConnectionClosed, LimitExceeded
 from rlwire.transports import sockets, tcp_asyncio
 from rlwire.transports.sockets import Timeouts
-from rlwire.transports.tcp_asyncio import AsyncConnection
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
 BIG = 2**18
 
 
-async def with_peer(
-    blobs: Any,
-    use: Callable[[AsyncConnection, socket.socket], Awaitable[None]],
-    timeout: Timeouts | None = None,
-) -> None:
+async def with_peer(blobs, use, timeout=None):
     """Call `use` with a connection and its peer, a plain socket."""
     with sockets.listen("127.0.0.1:0") as listener:
         connection = await tcp_asyncio.connect(
@@ -36,7 +25,7 @@ async def with_peer(
             await connection.wait_closed()
 
 
-async def exactly(peer: socket.socket, size: int) -> bytes:
+async def exactly(peer, size):
     data = bytearray()
     while len(data) < size:
         more = await asyncio.get_running_loop().sock_recv(peer, size - len(data))
@@ -45,11 +34,11 @@ async def exactly(peer: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def test_unsent_output_is_queued_in_order(run: Run, blobs: Any) -> None:
-    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
+def test_unsent_output_is_queued_in_order(run, blobs):
+    async def use(connection, peer):
         want = b""
 
-        def fill() -> None:
+        def fill():
             nonlocal want
             for i in range(256):
                 body = bytes([i]) * BIG
@@ -69,9 +58,9 @@ def test_unsent_output_is_queued_in_order(run: Run, blobs: Any) -> None:
     run(with_peer(blobs, use))
 
 
-def test_meanwhile_a_task_receives_but_only_afterwards(run: Run, blobs: Any) -> None:
+def test_meanwhile_a_task_receives_but_only_afterwards(run, blobs):
 
-    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
+    async def use(connection, peer):
         receiving = asyncio.create_task(connection.receive())
         await asyncio.sleep(0)
         connection.post(bytes(40 * BIG))
@@ -86,10 +75,8 @@ def test_meanwhile_a_task_receives_but_only_afterwards(run: Run, blobs: Any) -> 
     run(with_peer(blobs, use))
 
 
-def test_a_peer_that_never_reads_is_cut(
-    run: Run, blobs: Any, log: pytest.LogCaptureFixture
-) -> None:
-    async def use(connection: AsyncConnection, peer: socket.socket) -> None:
+def test_a_peer_that_never_reads_is_cut(run, blobs, log):
+    async def use(connection, peer):
         connection.post(bytes(40 * BIG))
         await connection.wait_closed()
         assert connection.core.broken or connection.closed

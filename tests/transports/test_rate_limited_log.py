@@ -1,7 +1,5 @@
 """What peers can cause comes into the log at a bounded rate, on one line each."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 import socket
@@ -17,20 +15,20 @@ from rlwire.transports.server import ThreadServer
 class Clock:
     now = 5.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock():
     return Clock()
 
 
-def texts(caplog: pytest.LogCaptureFixture) -> list[str]:
+def texts(caplog):
     return [record.getMessage() for record in caplog.records]
 
 
-def test_a_flood_is_a_few_lines_and_a_count(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+def test_a_flood_is_a_few_lines_and_a_count(caplog, clock):
     log = RateLimitedLog(logging.getLogger("seldom"), 10.0, 2, clock)
     for number in range(1000):
         clock.now += 0.001
@@ -45,7 +43,7 @@ def test_a_flood_is_a_few_lines_and_a_count(caplog: pytest.LogCaptureFixture, cl
     assert texts(caplog)[-1] == "it was -2"
 
 
-def test_pickled_log_counts_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_pickled_log_counts_anew(caplog):
     log = RateLimitedLog(logging.getLogger("seldom"), 10.0, 1, Clock())
     log.warning("refused")
     again = pickle.loads(pickle.dumps(log))
@@ -55,7 +53,7 @@ def test_pickled_log_counts_anew(caplog: pytest.LogCaptureFixture) -> None:
     assert again.logger is log.logger
 
 
-def test_arguments_are_one_line_and_cut(caplog: pytest.LogCaptureFixture) -> None:
+def test_arguments_are_one_line_and_cut(caplog):
     log = RateLimitedLog(logging.getLogger("seldom"))
     log.warning("%s: %s", "a\nb\x1b[2J", ValueError("c\n" * 1_000_000))
     (text,) = texts(caplog)
@@ -64,9 +62,7 @@ def test_arguments_are_one_line_and_cut(caplog: pytest.LogCaptureFixture) -> Non
     assert len(text) < 1100
 
 
-def test_a_server_refuses_many_in_a_few_lines(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_refuses_many_in_a_few_lines(caplog, monkeypatch):
     key = "a\n2026-01-01 INFO all is well"
     wrong = codec.encode({key: 1}, framed=True)[:-1] + b"?"
     server = ThreadServer(

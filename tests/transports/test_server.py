@@ -3,8 +3,6 @@
 How many are let in, and how long silence lasts, is in `test_crowds.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno
@@ -15,8 +13,6 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -32,29 +28,29 @@ from tests.transports.drivers import SERVERS, ended, new_loop, serving, with_set
 LOOPBACK = "127.0.0.1:0"
 
 
-def handle(connection: Any) -> None:
+def handle(connection):
     while True:
         body = bytes(connection.receive())
         connection.send(body if body != b"fail" else 1 // 0)
 
 
-async def handle_on_a_loop(connection: Any) -> None:
+async def handle_on_a_loop(connection):
     while True:
         body = bytes(await connection.receive())
         await connection.send(body if body != b"fail" else 1 // 0)
 
 
 @pytest.fixture(params=SERVERS)
-def where(request: Any) -> Any:
+def where(request):
     return request.param
 
 
 @pytest.fixture
-def start(where: str, blobs: Any) -> Iterator[Callable[..., Any]]:
+def start(where, blobs):
     """Start a server that answers by a handler, or as the options say."""
     with contextlib.ExitStack() as stack:
 
-        def make(make_session: Any = blobs, listener: Any = LOOPBACK, **options: Any) -> Any:
+        def make(make_session=blobs, listener=LOOPBACK, **options):
             if not options.keys() & {"converse", "make_handler"}:
                 options["converse"] = handle if where == "threads" else handle_on_a_loop
             return stack.enter_context(serving(where, listener, make_session, **options))
@@ -63,37 +59,35 @@ def start(where: str, blobs: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(params=["handler", "responder"])
-def kind(request: Any, responder: Any) -> dict[str, Any]:
+def kind(request, responder):
     """How it answers: arguments."""
     return {} if request.param == "handler" else {"make_handler": responder}
 
 
 @pytest.fixture
-def server(start: Any, kind: Any) -> Any:
+def server(start, kind):
     return start(**kind)
 
 
 @pytest.fixture
-def dial(blobs: Any) -> Iterator[Callable[..., tcp.Connection]]:
+def dial(blobs):
     with contextlib.ExitStack() as stack:
         yield lambda server: stack.enter_context(tcp.connect(server.address, blobs()))
 
 
-def reset(sock: socket.socket) -> None:
+def reset(sock):
     """Close without a farewell of TCP's."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
 
-def test_why_connections_ended(
-    server: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
-) -> None:
-    def connect(data: bytes = b"") -> socket.socket:
-        sock: socket.socket = raw(server.address)
+def test_why_connections_ended(server, raw, blobs, read_frame, log, eventually):
+    def connect(data=b""):
+        sock = raw(server.address)
         sock.sendall(data)
         return sock
 
-    def talk() -> None:
+    def talk():
         with connect(hello) as sock:
             assert read_frame(sock) == b"x"
 
@@ -105,7 +99,7 @@ def test_why_connections_ended(
         ("invalid", lambda: connect(b"\xff garbage"), logging.WARNING),
         ("failed", lambda: connect(blobs.frame(b"fail")), logging.ERROR),
     ]
-    expected: dict[str, int] = {}
+    expected = {}
     for why, end, level in ends:
         log.clear()
         end()
@@ -120,9 +114,7 @@ def test_why_connections_ended(
         assert len(server.open_connections) == 1
 
 
-def test_reset_by_a_silent_client_is_no_warning(
-    server: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
-) -> None:
+def test_reset_by_a_silent_client_is_no_warning(server, raw, blobs, read_frame, log, eventually):
     for data, level in ((b"", "DEBUG"), (blobs.frame(b"x"), "WARNING")):
         log.clear()
         sock = raw(server.address)
@@ -136,11 +128,11 @@ def test_reset_by_a_silent_client_is_no_warning(
 
 
 def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
-    start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
-) -> None:
+    start, responder, raw, blobs, read_frame, log, eventually
+):
     failing = [False]
 
-    def make_session() -> Any:
+    def make_session():
         if failing[0]:
             raise ZeroDivisionError("one of those days")
         return blobs()
@@ -160,11 +152,11 @@ def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
 
 
 def test_responder_replaces_an_unencodable_reply(
-    start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, eventually: Any
-) -> None:
-    made: list[Any] = []
+    start, responder, raw, blobs, read_frame, eventually
+):
+    made = []
 
-    def make(connection: Any) -> Any:
+    def make(connection):
         made.append(responder(connection))
         return made[-1]
 
@@ -178,7 +170,7 @@ def test_responder_replaces_an_unencodable_reply(
     eventually(lambda: [one.closed for one in made] == [1])
 
 
-def test_bad_connections_pause_accepting(blobs: Any) -> None:
+def test_bad_connections_pause_accepting(blobs):
     with ThreadServer(LOOPBACK, blobs, handle) as server:
         for bad, pauses in ((0, 0), (1, 1), (3, 3), (1000, 20)):
             server._bad = bad
@@ -188,8 +180,8 @@ def test_bad_connections_pause_accepting(blobs: Any) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a listener is not shut down")
 def test_lost_listener_ends_no_connection(
-    start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
-) -> None:
+    start, responder, raw, blobs, read_frame, log, eventually
+):
     with listen(LOOPBACK) as listener:
         server = start(listener=listener, make_handler=responder)
         good = raw(server.address)
@@ -203,8 +195,8 @@ def test_lost_listener_ends_no_connection(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it may not come to be accepted")
 def test_client_that_closed_before_its_rejection_is_counted(
-    start: Any, responder: Any, raw: Any, blobs: Any, read_frame: Any, log: Any, eventually: Any
-) -> None:
+    start, responder, raw, blobs, read_frame, log, eventually
+):
     with listen(LOOPBACK) as listener:
         good = raw(local_address(listener))
         reset(raw(local_address(listener)))  # behind the good one in the system's queue
@@ -218,9 +210,7 @@ def test_client_that_closed_before_its_rejection_is_counted(
 # --- peers do not disturb each other ---
 
 
-def test_a_malformed_frame_ends_its_own_connection_only(
-    server: Any, dial: Any, raw: Any, read_frame: Any, log: Any
-) -> None:
+def test_a_malformed_frame_ends_its_own_connection_only(server, dial, raw, read_frame, log):
     good, bad = dial(server), raw(server.address)
     assert good.exchange(b"one") == b"one"
     bad.sendall(b"\xff garbage" * 100)
@@ -234,10 +224,10 @@ def test_a_malformed_frame_ends_its_own_connection_only(
 
 
 def test_a_peer_that_does_not_read_holds_up_only_itself(
-    start: Any, responder: Any, raw: Any, dial: Any, blobs: Any, eventually: Any, log: Any
-) -> None:
-    class Flood(responder):  # type: ignore[misc]
-        def answer(self, event: Any) -> Any:
+    start, responder, raw, dial, blobs, eventually, log
+):
+    class Flood(responder):
+        def answer(self, event):
             return bytes(20_000_000) if bytes(event) == b"flood" else bytes(event)
 
     server = start(make_handler=Flood, timeout=Timeouts(write=0.2))
@@ -254,7 +244,7 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(
 
 
 @pytest.mark.parametrize("make", [ThreadServer, LoopServer])
-def test_invalid_server_arguments_are_rejected(make: Any, blobs: Any, responder: Any) -> None:
+def test_invalid_server_arguments_are_rejected(make, blobs, responder):
     with pytest.raises(ValueError, match="at least 1"):
         make(LOOPBACK, blobs, handle, settings=ServerSettings(max_connections=0))
     for arguments in ({}, {"converse": handle, "make_handler": responder}):
@@ -265,23 +255,21 @@ def test_invalid_server_arguments_are_rejected(make: Any, blobs: Any, responder:
 class Failing:
     """What fails some times with EMFILE and ECONNABORTED first, then does as the other does."""
 
-    def __init__(self, other: Any, name: str) -> None:
+    def __init__(self, other, name):
         self._other, self._name = other, name
         self._errors = [errno.EMFILE, errno.ECONNABORTED, errno.EMFILE]
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         if name == self._name and self._errors:
             raise OSError(self._errors.pop(), "as the test wants it")
         return getattr(self._other, name)
 
 
-def test_accept_errors_are_survived(
-    where: str, start: Any, dial: Any, log: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_accept_errors_are_survived(where, start, dial, log, monkeypatch):
     if where == "threads":
         adopt = ThreadServer._accept
 
-        def accept(server: Any, *worker: Any) -> None:
+        def accept(server, *worker):
             server._listener = Failing(server._listener, "accept")
             adopt(server, *worker)
 
@@ -296,10 +284,8 @@ def test_accept_errors_are_survived(
 
 
 @pytest.mark.parametrize("where", ["threads"], indirect=True)
-def test_without_threads_a_connection_is_closed(
-    server: Any, dial: Any, log: Any, monkeypatch: Any
-) -> None:
-    def begin(thread: threading.Thread) -> None:
+def test_without_threads_a_connection_is_closed(server, dial, log, monkeypatch):
+    def begin(thread):
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
@@ -311,7 +297,7 @@ def test_without_threads_a_connection_is_closed(
     assert dial(server).exchange(b"x") == b"x"
 
 
-def test_servers_may_share_a_listener(start: Any, dial: Any) -> None:
+def test_servers_may_share_a_listener(start, dial):
     with listen(LOOPBACK) as listener:
         one, two = start(listener=listener), start(listener=listener)
         assert one.address == two.address
@@ -324,11 +310,11 @@ def test_servers_may_share_a_listener(start: Any, dial: Any) -> None:
 
 
 @pytest.fixture
-def stoppable(where: str, blobs: Any) -> Iterator[Callable[..., Any]]:
+def stoppable(where, blobs):
     """Start a server; return it and what stops it, after some seconds of grace."""
     with contextlib.ExitStack() as stack:
 
-        def make(**options: Any) -> Any:
+        def make(**options):
             if where == "threads":
                 threads = stack.enter_context(
                     ThreadServer(LOOPBACK, blobs, **with_settings(options))
@@ -342,7 +328,7 @@ def stoppable(where: str, blobs: Any) -> Iterator[Callable[..., Any]]:
         yield make
 
 
-def test_stop_while_clients_are_connected(stoppable: Any, where: str, kind: Any, dial: Any) -> None:
+def test_stop_while_clients_are_connected(stoppable, where, kind, dial):
     server, stop = stoppable(
         **(kind or {"converse": handle if where == "threads" else handle_on_a_loop})
     )
@@ -357,17 +343,17 @@ def test_stop_while_clients_are_connected(stoppable: Any, where: str, kind: Any,
             connection.exchange(b"")
 
 
-def test_stop_lets_a_handler_send_its_answer(stoppable: Any, where: str, dial: Any) -> None:
+def test_stop_lets_a_handler_send_its_answer(stoppable, where, dial):
     working = threading.Event()
 
-    def slow(connection: Any) -> None:
+    def slow(connection):
         while True:
             event = bytes(connection.receive())
             working.set()
             time.sleep(0.2)
             connection.send(event)
 
-    async def slow_on_a_loop(connection: Any) -> None:
+    async def slow_on_a_loop(connection):
         while True:
             event = bytes(await connection.receive())
             working.set()
@@ -386,16 +372,14 @@ def test_stop_lets_a_handler_send_its_answer(stoppable: Any, where: str, dial: A
     stopper.join()
 
 
-def test_stop_does_not_wait_for_a_stuck_handler(
-    stoppable: Any, where: str, dial: Any, log: Any
-) -> None:
+def test_stop_does_not_wait_for_a_stuck_handler(stoppable, where, dial, log):
     release, stuck, ended = threading.Event(), threading.Event(), threading.Event()
 
-    def handler(connection: Any) -> None:
+    def handler(connection):
         stuck.set()
         release.wait(10)
 
-    async def handler_on_a_loop(connection: Any) -> None:
+    async def handler_on_a_loop(connection):
         stuck.set()
         try:
             await asyncio.sleep(60)
@@ -413,8 +397,8 @@ def test_stop_does_not_wait_for_a_stuck_handler(
 
 
 @pytest.mark.parametrize("where", ["threads"], indirect=True)
-def test_a_handler_may_stop_the_server(start: Any, dial: Any) -> None:
-    def handler(connection: Any) -> None:
+def test_a_handler_may_stop_the_server(start, dial):
+    def handler(connection):
         connection.receive()
         server.stop(grace=1)
         connection.send(b"stopped")
@@ -426,5 +410,5 @@ def test_a_handler_may_stop_the_server(start: Any, dial: Any) -> None:
         server.start()
 
 
-def test_a_server_that_never_started_can_be_stopped(blobs: Any, echo: Any) -> None:
+def test_a_server_that_never_started_can_be_stopped(blobs, echo):
     ThreadServer(LOOPBACK, blobs, echo).stop()

@@ -1,7 +1,5 @@
 """Connections over shared memory, with both ends ours, and with one that does everything wrong."""
 
-from __future__ import annotations
-
 import array
 import asyncio
 import contextlib
@@ -17,10 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -37,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 NONSENSE = "is invalid"
 
 
-def load(name: str) -> ModuleType:
+def load(name):
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -50,44 +45,44 @@ shm_peer = load("shm_peer")
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
+def path(tmp_path):
     return f"shm:{tmp_path}/s"
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch):
     """Rings of 4 KiB, whatever is sent."""
     monkeypatch.setattr(shm, "ask", functools.partial(shm_calls.ask, ring=4096))
 
 
 @pytest.fixture
-def served(serve: Any, path: str) -> Callable[..., ThreadServer]:
+def served(serve, path):
     return functools.partial(serve, address=path)
 
 
 @pytest.fixture
-def peers() -> Iterator[list[Any]]:
+def peers():
     """What is closed after the test."""
-    made: list[Any] = []
+    made = []
     yield made
     for each in made:
         each.close()
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def against(request: Any, path: str, blobs: Any, responder: Any) -> Iterator[Any]:
+def against(request, path, blobs, responder):
     """A server that echoes, of either kind."""
     with serving(request.param, path, blobs, make_handler=responder) as server:
         yield server
 
 
-CONNECT: dict[str, Callable[..., Any]] = {
+CONNECT = {
     "blocking": tcp.connect,
     "asyncio": lambda *words, **options: asyncio.run(tcp_asyncio.connect(*words, **options)),
 }
 
 
-def test_ring_wraps_around(served: Any, blobs: Any, peers: Any, path: str) -> None:
+def test_ring_wraps_around(served, blobs, peers, path):
     served()
     peer = shm_peer.Peer.connect(path[4:])
     peers.append(peer)
@@ -98,10 +93,10 @@ def test_ring_wraps_around(served: Any, blobs: Any, peers: Any, path: str) -> No
     assert peer.gave > 3 * 4096
 
 
-def test_backpressure(served: Any, blobs: Any, small: None) -> None:
+def test_backpressure(served, blobs, small):
     reading, done = threading.Event(), threading.Event()
 
-    def slow(connection: Any) -> None:
+    def slow(connection):
         reading.wait(20)
         assert len(connection.receive()) == 1 << 20
         done.set()
@@ -118,7 +113,7 @@ def test_backpressure(served: Any, blobs: Any, small: None) -> None:
         assert done.wait(20)
 
 
-def test_stopping_server_wakes_waiting_clients(path: str, blobs: Any, echo: Any) -> None:
+def test_stopping_server_wakes_waiting_clients(path, blobs, echo):
     server = ThreadServer(path, blobs, echo).start()
     with tcp.connect(path, blobs()) as early, tcp.connect(path, blobs()) as late:
         assert early.exchange(b"1") == b"1"
@@ -133,7 +128,7 @@ def test_stopping_server_wakes_waiting_clients(path: str, blobs: Any, echo: Any)
 
 
 @pytest.mark.parametrize("where", ["between", "inside"])
-def test_a_peer_is_killed(path: str, blobs: Any, against: Any, where: str) -> None:
+def test_a_peer_is_killed(path, blobs, against, where):
     whole = blobs.frame(b"message")
     half = whole if where == "between" else whole[:15]
     with tcp.connect(path, blobs()) as other:
@@ -153,11 +148,11 @@ def test_a_peer_is_killed(path: str, blobs: Any, against: Any, where: str) -> No
         assert other.exchange(b"after") == b"after"
 
 
-def test_the_server_dies(tmp_path: Path, blobs: Any, peers: Any) -> None:
+def test_the_server_dies(tmp_path, blobs, peers):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{tmp_path}/s")
         listener.listen()
-        accepted: list[Any] = []
+        accepted = []
         thread = threading.Thread(target=lambda: accepted.append(shm_peer.Peer.accept(listener)))
         thread.start()
         connection = tcp.connect(f"shm:{tmp_path}/s", blobs())
@@ -174,10 +169,8 @@ def test_the_server_dies(tmp_path: Path, blobs: Any, peers: Any) -> None:
 
 
 @pytest.mark.parametrize("client", ["blocking", "asyncio"])
-def test_server_that_corrupts_the_ring_is_disconnected(
-    tmp_path: Path, blobs: Any, peers: Any, client: str
-) -> None:
-    def serve(listener: socket.socket) -> None:
+def test_server_that_corrupts_the_ring_is_disconnected(tmp_path, blobs, peers, client):
+    def serve(listener):
         peer = shm_peer.Peer.accept(listener)
         peers.append(peer)
         peer.write(blobs.frame(b"before"))
@@ -201,8 +194,8 @@ def test_server_that_corrupts_the_ring_is_disconnected(
 
 @pytest.mark.parametrize("when", ["asleep", "in a message"])
 def test_memory_truncated_by_a_peer_ends_its_connection_only(
-    served: Any, blobs: Any, peers: Any, path: str, caplog: Any, when: str
-) -> None:
+    served, blobs, peers, path, caplog, when
+):
     caplog.set_level("DEBUG", "rlwire")
     server = served()
     with tcp.connect(path, blobs()) as other:
@@ -237,8 +230,8 @@ def test_memory_truncated_by_a_peer_ends_its_connection_only(
     ],
 )
 def test_corrupt_ring_counters_end_that_connection_only(
-    path: str, blobs: Any, peers: Any, caplog: Any, against: Any, ring: str, word: int, value: int
-) -> None:
+    path, blobs, peers, caplog, against, ring, word, value
+):
     caplog.set_level("DEBUG", "rlwire")
     with tcp.connect(path, blobs()) as other:
         assert other.exchange(b"before") == b"before"
@@ -253,9 +246,7 @@ def test_corrupt_ring_counters_end_that_connection_only(
         assert other.exchange(b"after") == b"after"
 
 
-def test_random_counters_and_bytes_do_not_disturb_others(
-    served: Any, blobs: Any, path: str
-) -> None:
+def test_random_counters_and_bytes_do_not_disturb_others(served, blobs, path):
     server = served(timeout=Timeouts(spin=0.001, read=1.0))
     chance = random.Random(7)
     with tcp.connect(path, blobs()) as other:
@@ -288,14 +279,14 @@ def test_random_counters_and_bytes_do_not_disturb_others(
 )
 @pytest.mark.parametrize("client", ["blocking", "asyncio"])
 def test_memory_that_cannot_be_trusted(
-    tmp_path: Path, blobs: Any, client: str, seals: int | None, missing: int, files: int,
-    number: int,
-) -> None:  # fmt: skip
+    tmp_path, blobs, client, seals, missing, files,
+    number,
+):  # fmt: skip
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{tmp_path}/s")
         listener.listen()
 
-        def answer() -> None:
+        def answer():
             sock, _ = listener.accept()
             with sock:
                 sock.recv(32)
@@ -320,9 +311,7 @@ def test_memory_that_cannot_be_trusted(
 
 
 @pytest.mark.parametrize("words", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", bytes(32)])
-def test_client_without_shared_memory_is_disconnected(
-    path: str, blobs: Any, against: Any, words: bytes, caplog: Any
-) -> None:
+def test_client_without_shared_memory_is_disconnected(path, blobs, against, words, caplog):
     caplog.set_level("INFO", "rlwire")
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(20)
@@ -353,15 +342,13 @@ WORDS = {
 }
 
 
-def test_flood_of_incomplete_shm_handshakes_does_not_disturb_others(
-    path: str, blobs: Any, against: Any, caplog: Any
-) -> None:
+def test_flood_of_incomplete_shm_handshakes_does_not_disturb_others(path, blobs, against, caplog):
 
-    def heard(server: Any, count: int, held: bool = False) -> bool:
+    def heard(server, count, held=False):
         over = sum(ended(server).values())
         return bool(over + (server.connections - 1 if held else 0) == count)
 
-    def storm(server: Any, files: list[int]) -> None:
+    def storm(server, files):
         with tcp.connect(path, blobs()) as other:
             assert other.exchange(b"before") == b"before"
             before, met = len(os.listdir("/proc/self/fd")), 0
@@ -394,7 +381,7 @@ def test_flood_of_incomplete_shm_handshakes_does_not_disturb_others(
 @pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be others"
 )
-def test_another_user(served: Any, blobs: Any, path: str, tmp_path: Path, caplog: Any) -> None:
+def test_another_user(served, blobs, path, tmp_path, caplog):
     server = served()
     assert os.stat(path[4:]).st_mode & 0o777 == 0o600
     os.chmod(path[4:], 0o666)  # which nobody should do
@@ -420,8 +407,8 @@ def test_another_user(served: Any, blobs: Any, path: str, tmp_path: Path, caplog
         assert connection.exchange(b"ours") == b"ours"
 
 
-def test_closed_connections_leave_no_file_and_no_mapping(path: str, blobs: Any, echo: Any) -> None:
-    def left() -> tuple[int, int, list[str]]:
+def test_closed_connections_leave_no_file_and_no_mapping(path, blobs, echo):
+    def left():
         with open("/proc/self/maps") as maps:
             return (
                 len(os.listdir("/proc/self/fd")),
@@ -436,7 +423,7 @@ def test_closed_connections_leave_no_file_and_no_mapping(path: str, blobs: Any, 
             connection.exchange(bytes(1 << 20))
             assert left()[1] == 4
 
-        async def main() -> None:
+        async def main():
             connection = await tcp_asyncio.connect(path, blobs())
             await connection.exchange(bytes(1 << 20))
             connection.close()
@@ -448,14 +435,14 @@ def test_closed_connections_leave_no_file_and_no_mapping(path: str, blobs: Any, 
     assert not os.path.exists(path[4:])
 
 
-def test_no_tls(path: str, blobs: Any, echo: Any, contexts: Any) -> None:
+def test_no_tls(path, blobs, echo, contexts):
     with pytest.raises(ValueError, match="TLS"):
         ThreadServer(path, blobs, echo, settings=ServerSettings(contexts[0]))
     with pytest.raises(ValueError, match="TLS"):
         tcp.connect(path, blobs(), tls=contexts[1])
 
 
-def test_another_system(path: str, blobs: Any, echo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_system(path, blobs, echo, monkeypatch):
     monkeypatch.setattr(shm, "AVAILABLE", False)
     with pytest.raises(OSError, match="need Linux"):
         ThreadServer(path, blobs, echo)

@@ -1,10 +1,6 @@
-from __future__ import annotations
-
 import errno
 import os
 import socket
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +11,7 @@ from rlwire.transports.sockets import Backoff, Timeouts
 
 @pytest.mark.parametrize("value", [0, -1, 0.0])
 @pytest.mark.parametrize("name", ["connect", "read", "write", "idle", "spin"])
-def test_a_timeout_is_positive(name: str, value: float) -> None:
+def test_a_timeout_is_positive(name, value):
     with pytest.raises(ValueError, match=f"timeout {name}"):
         Timeouts(**{name: value})
 
@@ -23,12 +19,12 @@ def test_a_timeout_is_positive(name: str, value: float) -> None:
 @pytest.mark.parametrize(
     "arguments", [{"attempts": 0}, {"first": 0}, {"longest": -1}, {"deadline": 0}]
 )
-def test_invalid_backoffs_are_rejected(arguments: dict[str, Any]) -> None:
+def test_invalid_backoffs_are_rejected(arguments):
     with pytest.raises(ValueError, match=r"must be|at least"):
         Backoff(**arguments)
 
 
-def test_waits_grow_with_jitter_up_to_the_longest() -> None:
+def test_waits_grow_with_jitter_up_to_the_longest():
     runs = [list(Backoff(attempts=8, first=0.1, longest=1.0).delays()) for _ in range(50)]
     for delays in runs:
         assert len(delays) == 7
@@ -37,7 +33,7 @@ def test_waits_grow_with_jitter_up_to_the_longest() -> None:
     assert len({delays[0] for delays in runs}) > 1
 
 
-def test_listen_on_port_0_chooses_a_free_port() -> None:
+def test_listen_on_port_0_chooses_a_free_port():
     with sockets.listen("127.0.0.1:0") as sock:
         address = sockets.local_address(sock)
         assert address.host == "127.0.0.1"
@@ -47,12 +43,12 @@ def test_listen_on_port_0_chooses_a_free_port() -> None:
         assert caught.value.errno == errno.EADDRINUSE
 
 
-def test_a_name_that_is_not_known_is_in_the_error() -> None:
+def test_a_name_that_is_not_known_is_in_the_error():
     with pytest.raises(socket.gaierror, match=r"no-such-host\.invalid"):
         sockets.listen("no-such-host.invalid:0")
 
 
-def test_unix_socket_replaces_an_abandoned_one(tmp_path: Path) -> None:
+def test_unix_socket_replaces_an_abandoned_one(tmp_path):
     address = parse(f"unix:{tmp_path / 's'}")
     sockets.listen(address).close()
     assert os.path.exists(address.path)
@@ -69,7 +65,7 @@ def test_unix_socket_replaces_an_abandoned_one(tmp_path: Path) -> None:
         assert not os.path.exists(address.path)
 
 
-def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_no_socket_is_left_alone(tmp_path):
     path = tmp_path / "s"
     path.write_text("precious")
     with pytest.raises(OSError, match="cannot listen on"):
@@ -77,7 +73,7 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
 
 
-def test_a_socket_connected_to_itself_is_refused() -> None:
+def test_a_socket_connected_to_itself_is_refused():
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.connect(sock.getsockname())  # TCP's simultaneous open, with itself

@@ -1,7 +1,5 @@
 """What only tasks can do: wait in turns, be cancelled, be answered later, share a loop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc
@@ -10,8 +8,6 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
@@ -28,16 +24,15 @@ from tests.transports.conftest import Echo
 from tests.waiting import eventually_async
 
 HEADER = 20
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-async def echo(connection: AsyncConnection) -> None:
+async def echo(connection):
     while True:
         await connection.send(bytes(await connection.receive()))
 
 
 @contextlib.asynccontextmanager
-async def plain(address: Any) -> Any:
+async def plain(address):
     """Connect a plain socket; its methods are coroutines (send, frame, eof)."""
     family, sockaddr = address.resolve()[0]
     loop = asyncio.get_running_loop()
@@ -47,7 +42,7 @@ async def plain(address: Any) -> Any:
         yield sock
 
 
-async def read_frame(sock: socket.socket) -> bytes:
+async def read_frame(sock):
     loop = asyncio.get_running_loop()
     data = b""
     while len(data) < HEADER or len(data) < int.from_bytes(data[:4], "big"):
@@ -59,11 +54,11 @@ async def read_frame(sock: socket.socket) -> bytes:
     return data[HEADER:]
 
 
-def test_closed_connection_is_freed(run: Run, blobs: Any) -> None:
-    kept: list[weakref.ref[Any]] = []
+def test_closed_connection_is_freed(run, blobs):
+    kept = []
 
-    async def main() -> None:
-        def make_session() -> Any:
+    async def main():
+        def make_session():
             session = blobs()
             kept.append(weakref.ref(session))
             return session
@@ -91,16 +86,14 @@ def test_closed_connection_is_freed(run: Run, blobs: Any) -> None:
 # --- connecting ---
 
 
-def test_a_resolver_that_hangs_has_the_attempt_s_time(
-    run: Run, blobs: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resolver_that_hangs_has_the_attempt_s_time(run, blobs, monkeypatch):
     go_on = threading.Event()
 
-    def resolve(self: Address, **options: Any) -> list[Any]:
+    def resolve(self, **options):
         go_on.wait(30)
         return []
 
-    async def main() -> None:
+    async def main():
         monkeypatch.setattr(Address, "resolve", resolve)
         try:
             with pytest.raises(DeadlineExceeded, match=r"cannot connect to .*timed out"):
@@ -114,9 +107,9 @@ def test_a_resolver_that_hangs_has_the_attempt_s_time(
 # --- peers ---
 
 
-def test_an_exchange_with_a_server_that_left_meanwhile(run: Run, blobs: Any, kind: Any) -> None:
+def test_an_exchange_with_a_server_that_left_meanwhile(run, blobs, kind):
 
-    async def main() -> None:
+    async def main():
         server = await LoopServer("127.0.0.1:0", blobs, **kind).start()
         async with await tcp_asyncio.connect(server.address, blobs()) as connection:
             assert await connection.exchange(b"one") == b"one"
@@ -130,19 +123,17 @@ def test_an_exchange_with_a_server_that_left_meanwhile(run: Run, blobs: Any, kin
 
 @pytest.mark.parametrize("kind", ["handler", "responder"])
 @pytest.mark.parametrize("word", [b"", b"nothing"])
-def test_flood_of_one_connection_lets_others_run(
-    run: Run, blobs: Any, kind: str, word: bytes
-) -> None:
-    heard: list[bytes] = []
+def test_flood_of_one_connection_lets_others_run(run, blobs, kind, word):
+    heard = []
 
-    class Session(blobs):  # type: ignore[misc]
-        def receive(self, message: Any) -> list[Any]:
+    class Session(blobs):
+        def receive(self, message):
             heard.append(bytes(message)[HEADER:])
             return list(super().receive(message))
 
-    served: Any = {"converse": echo} if kind == "handler" else {"make_handler": Echo}
+    served = {"converse": echo} if kind == "handler" else {"make_handler": Echo}
 
-    async def main() -> None:
+    async def main():
         async with (
             LoopServer("127.0.0.1:0", Session, **served) as server,
             plain(server.address) as flood,
@@ -162,8 +153,8 @@ def test_flood_of_one_connection_lets_others_run(
 # --- tasks ---
 
 
-def test_one_task_receives_and_one_sends(run: Run, blobs: Any) -> None:
-    async def main() -> None:
+def test_one_task_receives_and_one_sends(run, blobs):
+    async def main():
         with sockets.listen("127.0.0.1:0") as listener:
             connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
             receiving = asyncio.create_task(connection.receive())
@@ -182,8 +173,8 @@ def test_one_task_receives_and_one_sends(run: Run, blobs: Any) -> None:
     run(main())
 
 
-def test_a_cancelled_receive_loses_nothing(run: Run, blobs: Any) -> None:
-    async def main() -> None:
+def test_a_cancelled_receive_loses_nothing(run, blobs):
+    async def main():
         with sockets.listen("127.0.0.1:0") as listener:
             connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
             peer, _ = listener.accept()
@@ -211,8 +202,8 @@ def test_a_cancelled_receive_loses_nothing(run: Run, blobs: Any) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"small", [b"in", b"parts"]])
-def test_reply_of_a_cancelled_exchange_is_discarded(run: Run, blobs: Any, sent: Any) -> None:
-    async def main() -> None:
+def test_reply_of_a_cancelled_exchange_is_discarded(run, blobs, sent):
+    async def main():
         with sockets.listen("127.0.0.1:0") as listener:
             connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
             peer, _ = listener.accept()
@@ -250,8 +241,8 @@ def test_reply_of_a_cancelled_exchange_is_discarded(run: Run, blobs: Any, sent: 
     run(main())
 
 
-def test_a_cancelled_send_closes(run: Run, blobs: Any) -> None:
-    async def main() -> None:
+def test_a_cancelled_send_closes(run, blobs):
+    async def main():
         with sockets.listen("127.0.0.1:0") as listener:
             connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
             sending = asyncio.create_task(connection.send(bytes(50_000_000)))
@@ -270,16 +261,14 @@ def test_a_cancelled_send_closes(run: Run, blobs: Any) -> None:
 
 
 @pytest.mark.parametrize("admitted", [True, False])
-def test_flood_of_connections_lets_other_tasks_run(
-    run: Run, blobs: Any, kind: Any, admitted: bool
-) -> None:
-    came: list[int] = [0]
+def test_flood_of_connections_lets_other_tasks_run(run, blobs, kind, admitted):
+    came = [0]
 
-    def make_session() -> Any:
+    def make_session():
         came[0] += 1
         return blobs()
 
-    async def main() -> None:
+    async def main():
         storm = 200
         settings = ServerSettings(max_connections=2 * storm if admitted else 1)
         async with (
@@ -305,21 +294,21 @@ def test_flood_of_connections_lets_other_tasks_run(
     run(main())
 
 
-def test_closed_connection_does_not_read_a_reused_descriptor(run: Run, blobs: Any) -> None:
+def test_closed_connection_does_not_read_a_reused_descriptor(run, blobs):
     mine, peers = socket.socketpair()
     numbers = []
 
     class Reused(socket.socket):
         """Once it is closed another has its number, as one that another thread accepts may."""
 
-        def close(self) -> None:
+        def close(self):
             number = self.fileno()
             super().close()
             if number != -1:
                 numbers.append(number)
                 os.dup2(mine.fileno(), number)
 
-    async def main() -> None:
+    async def main():
         near, far = socket.socketpair()
         sock = Reused(fileno=near.detach())
         sock.setblocking(False)
@@ -341,13 +330,13 @@ def test_closed_connection_does_not_read_a_reused_descriptor(run: Run, blobs: An
         assert mine.recv(100) == b"for another"
 
 
-def test_loop_without_add_reader_is_rejected(blobs: Any) -> None:
+def test_loop_without_add_reader_is_rejected(blobs):
 
     class Proactor(asyncio.SelectorEventLoop):
-        def remove_reader(self, file: Any) -> bool:
+        def remove_reader(self, file):
             raise NotImplementedError
 
-    async def main() -> None:
+    async def main():
         near, far = socket.socketpair()
         with near, far:
             connection = AsyncConnection(blobs(), "the peer", Timeouts())

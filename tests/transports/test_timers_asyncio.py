@@ -1,12 +1,8 @@
-from __future__ import annotations
-
 import asyncio
 import gc
 import os
 import sys
 import weakref
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -17,17 +13,17 @@ from tests.waiting import eventually_async
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: Any) -> Callable[[Any], Any]:
+def run(request):
     if request.param == "uvloop":
         return pytest.importorskip("uvloop").run
     return asyncio.run
 
 
 @pytest.fixture(params=["system", "loop"], autouse=True)
-def kind(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+def kind(request, monkeypatch):
     if request.param == "loop":
 
-        def fail(seconds: float) -> int:
+        def fail(seconds):
             raise OSError(24, "Too many open files")
 
         monkeypatch.setattr(timers_asyncio, "open_timer", fail)
@@ -37,29 +33,29 @@ def kind(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 class Session:
-    def __init__(self, due: float | None = None) -> None:
+    def __init__(self, due=None):
         self.due = due
 
-    def next_deadline(self) -> float | None:
+    def next_deadline(self):
         return self.due
 
 
 class Watched:
-    def __init__(self, due: float | None = None) -> None:
-        self.session: Any = Session(due)
-        self.looks: list[float] = []
+    def __init__(self, due=None):
+        self.session = Session(due)
+        self.looks = []
 
-    def check_timeouts(self, now: float) -> None:
+    def check_timeouts(self, now):
         self.looks.append(now)
 
 
-def times(seconds: float | None) -> Timeouts:
+def times(seconds):
     return Timeouts(connect=None, read=seconds, write=None, idle=None, first=None)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts Linux's descriptors")
-def test_no_descriptor_stays_open(run: Any) -> None:
-    async def main() -> None:
+def test_no_descriptor_stays_open(run):
+    async def main():
         loop = asyncio.get_running_loop()
         mine, watched = TimeoutTimer(loop), Watched()
         for _ in range(3):
@@ -73,8 +69,8 @@ def test_no_descriptor_stays_open(run: Any) -> None:
     run(main())
 
 
-def test_one_timer_a_loop_as_fine_as_its_finest(run: Any) -> None:
-    async def main() -> None:
+def test_one_timer_a_loop_as_fine_as_its_finest(run):
+    async def main():
         loop = asyncio.get_running_loop()
         mine = TimeoutTimer.of(loop)
         assert TimeoutTimer.of(loop) is mine
@@ -102,14 +98,14 @@ def test_one_timer_a_loop_as_fine_as_its_finest(run: Any) -> None:
     run(main())
 
 
-def test_closed_loop_frees_its_timer(run: Any) -> None:
-    async def main() -> Any:
+def test_closed_loop_frees_its_timer(run):
+    async def main():
         loop = asyncio.get_running_loop()
         watched.append(Watched())
         TimeoutTimer.of(loop).add(watched[0], times(60))
         return weakref.ref(loop)
 
-    watched: list[Watched] = []
+    watched = []
     loop = run(main())
     gc.collect()
     gc.collect()

@@ -3,8 +3,6 @@
 Messages over it are in `test_connection.py` and `test_conversations.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc
@@ -16,9 +14,6 @@ import struct
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,22 +22,19 @@ from rlwire.transports import tcp_asyncio
 from rlwire.transports.server import ServerSettings
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tcp_asyncio import AsyncConnection
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests.transports.drivers import LOOPS, SERVERS, drivers, serving
 from tests.waiting import eventually, eventually_async
 
-Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
-
 
 @pytest.fixture(params=["blocking", *LOOPS])
-def connect(request: Any) -> Iterator[Any]:
+def connect(request):
     with drivers(request.param) as driver:
         yield driver.connect
 
 
 @pytest.fixture(params=SERVERS)
-def start(request: Any, blobs: Any, responder: Any) -> Iterator[Callable[..., Any]]:
+def start(request, blobs, responder):
     """Start a server that echoes."""
     with contextlib.ExitStack() as stack:
         yield lambda tls, address="127.0.0.1:0", **options: stack.enter_context(
@@ -50,7 +42,7 @@ def start(request: Any, blobs: Any, responder: Any) -> Iterator[Callable[..., An
         )
 
 
-def test_mutual(files: Any, start: Any, connect: Any, blobs: Any, log: Any) -> None:
+def test_mutual(files, start, connect, blobs, log):
     server = start(ServerTLS(files.server, client_ca=files.ca)())
     context = ClientTLS(files.ca, files.client)()
     assert connect(server.address, blobs(), tls=context).exchange(b"me") == b"me"
@@ -60,9 +52,7 @@ def test_mutual(files: Any, start: Any, connect: Any, blobs: Any, log: Any) -> N
     eventually(lambda: "SSL" in log.text or "lost: " in log.text)
 
 
-def test_an_unknown_authority_is_refused_at_once(
-    files: Any, start: Any, connect: Any, blobs: Any
-) -> None:
+def test_an_unknown_authority_is_refused_at_once(files, start, connect, blobs):
     server = start(ServerTLS(files.server)())
     begun = time.monotonic()
     with pytest.raises(ssl.SSLCertVerificationError, match=r"1 attempt .*certificate verify"):
@@ -70,9 +60,7 @@ def test_an_unknown_authority_is_refused_at_once(
     assert time.monotonic() - begun < 15
 
 
-def test_another_hosts_certificate_is_refused(
-    files: Any, start: Any, connect: Any, blobs: Any
-) -> None:
+def test_another_hosts_certificate_is_refused(files, start, connect, blobs):
     server = start(ServerTLS(files.server)())
     context = ClientTLS(files.ca)()
     with pytest.raises(ssl.SSLCertVerificationError, match="example"):
@@ -81,9 +69,7 @@ def test_another_hosts_certificate_is_refused(
     assert connection.exchange(b"x") == b"x"
 
 
-def test_a_unix_socket_needs_the_name(
-    files: Any, start: Any, connect: Any, blobs: Any, tmp_path: Path
-) -> None:
+def test_a_unix_socket_needs_the_name(files, start, connect, blobs, tmp_path):
     server = start(ServerTLS(files.server)(), f"unix:{tmp_path / 's'}")
     context = ClientTLS(files.ca)()
     connection = connect(server.address, blobs(), tls=context, server_hostname="localhost")
@@ -92,7 +78,7 @@ def test_a_unix_socket_needs_the_name(
         connect(server.address, blobs(), tls=context)
 
 
-def test_old_versions_are_refused(files: Any, start: Any, connect: Any, blobs: Any) -> None:
+def test_old_versions_are_refused(files, start, connect, blobs):
     server = start(ServerTLS(files.server)())
     old = ClientTLS(files.ca)()
     old.set_ciphers("DEFAULT@SECLEVEL=0")
@@ -105,8 +91,8 @@ def test_old_versions_are_refused(files: Any, start: Any, connect: Any, blobs: A
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_files_that_are_missing_or_wrong_are_named(files: Any, tmp_path: Path, side: str) -> None:
-    kind: Any = ClientTLS if side == "client" else ServerTLS
+def test_files_that_are_missing_or_wrong_are_named(files, tmp_path, side):
+    kind = ClientTLS if side == "client" else ServerTLS
     empty = tmp_path / "empty.pem"
     empty.touch()
     with pytest.raises(FileNotFoundError, match=r"missing\.pem"):
@@ -122,7 +108,7 @@ def test_files_that_are_missing_or_wrong_are_named(files: Any, tmp_path: Path, s
             ClientTLS(files.ca, key=files.client)()
 
 
-def test_files_instead_of_contexts(start: Any, connect: Any, blobs: Any, files: Any) -> None:
+def test_files_instead_of_contexts(start, connect, blobs, files):
     server = start(ServerTLS(files.server))
     where = f"127.0.0.1:{server.address.port}"
     named = ClientTLS(files.ca, server_hostname="localhost")
@@ -134,25 +120,23 @@ def test_files_instead_of_contexts(start: Any, connect: Any, blobs: Any, files: 
 # --- peers by hand ---
 
 
-def shake(server: Any, contexts: Contexts) -> ssl.SSLSocket:
+def shake(server, contexts):
     where = (server.address.host, server.address.port)
     sock = socket.create_connection(where, timeout=10)
     return contexts[1].wrap_socket(sock, server_hostname="127.0.0.1")
 
 
 @pytest.fixture
-def dial(contexts: Contexts) -> Iterator[Callable[[Any], ssl.SSLSocket]]:
+def dial(contexts):
     with contextlib.ExitStack() as stack:
         yield lambda server: stack.enter_context(shake(server, contexts))
 
 
-def gone(server: Any) -> None:
+def gone(server):
     eventually(lambda: server.connections == 0)
 
 
-def test_close_notify_is_answered(
-    start: Any, dial: Any, blobs: Any, contexts: Contexts, read_frame: Any
-) -> None:
+def test_close_notify_is_answered(start, dial, blobs, contexts, read_frame):
     server = start(contexts[0])
     sock = dial(server)
     sock.sendall(blobs.frame(b"last"))
@@ -163,8 +147,8 @@ def test_close_notify_is_answered(
 
 @pytest.mark.parametrize("how", ["closes", "resets", "says what is no TLS"])
 def test_peer_that_closes_without_close_notify_is_a_broken_connection(
-    start: Any, dial: Any, blobs: Any, contexts: Contexts, read_frame: Any, how: str, log: Any
-) -> None:
+    start, dial, blobs, contexts, read_frame, how, log
+):
     server = start(contexts[0])
     sock = dial(server)
     sock.sendall(blobs.frame(b"x"))
@@ -181,9 +165,7 @@ def test_peer_that_closes_without_close_notify_is_a_broken_connection(
     assert "Traceback" not in log.text
 
 
-def test_client_without_tls_does_not_disturb_others(
-    start: Any, connect: Any, blobs: Any, raw: Any, contexts: Contexts, log: Any
-) -> None:
+def test_client_without_tls_does_not_disturb_others(start, connect, blobs, raw, contexts, log):
     server = start(contexts[0], timeout=Timeouts(connect=1.0))
     plain, silent = raw(server.address), raw(server.address)
     plain.sendall(blobs.frame(b"hello"))
@@ -198,12 +180,12 @@ def test_client_without_tls_does_not_disturb_others(
 # --- on a loop ---
 
 
-def test_large_messages_both_ways_at_once(run: Any, blobs: Any, contexts: Contexts) -> None:
+def test_large_messages_both_ways_at_once(run, blobs, contexts):
     theirs, ours = contexts
     body = os.urandom(3_000_000)
 
-    async def both(connection: AsyncConnection) -> None:
-        async def send() -> None:
+    async def both(connection):
+        async def send():
             for _ in range(5):
                 await connection.send([b"head", memoryview(body)])
 
@@ -212,12 +194,12 @@ def test_large_messages_both_ways_at_once(run: Any, blobs: Any, contexts: Contex
             assert await connection.receive() == b"head" + body
         await sending
 
-    async def handler(connection: AsyncConnection) -> None:
+    async def handler(connection):
         await both(connection)
         with pytest.raises(ConnectionClosed):
             await connection.receive()
 
-    async def main() -> None:
+    async def main():
         async with (
             LoopServer("127.0.0.1:0", blobs, handler, settings=ServerSettings(theirs)) as server,
             await tcp_asyncio.connect(server.address, blobs(), tls=ours) as connection,
@@ -227,7 +209,7 @@ def test_large_messages_both_ways_at_once(run: Any, blobs: Any, contexts: Contex
     run(main())
 
 
-def client_hello() -> bytes:
+def client_hello():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -236,21 +218,19 @@ def client_hello() -> bytes:
 
 
 @pytest.mark.parametrize("said", ["nothing", "half a word", "hello", "all"])
-def test_handshakes_use_little_memory_and_free_it(
-    run: Any, blobs: Any, kind: Any, contexts: Contexts, said: str, caplog: Any
-) -> None:
+def test_handshakes_use_little_memory_and_free_it(run, blobs, kind, contexts, said, caplog):
     caplog.set_level(logging.CRITICAL, logger="rlwire")  # pytest keeps records, with their errors
     count = 30
     hello = client_hello()
     words = {"nothing": b"", "half a word": hello[:40], "hello": hello}.get(said)
-    sizes: list[int] = []
+    sizes = []
 
-    async def main() -> None:
+    async def main():
         async with LoopServer(
             "127.0.0.1:0", blobs, settings=ServerSettings(contexts[0]), **kind
         ) as server:
 
-            async def half(sizes: list[int]) -> None:
+            async def half(sizes):
                 with contextlib.ExitStack() as stack:
                     for _ in range(count):
                         if words is None:

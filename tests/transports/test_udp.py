@@ -1,12 +1,8 @@
-from __future__ import annotations
-
 import logging
 import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -20,18 +16,18 @@ HOSTS = ["127.0.0.1", "::1"]
 class Plain(threading.Thread):
     """A reference server of plain socket calls: answers as `react` says, and keeps what came."""
 
-    def __init__(self, host: str, react: Callable[[bytes], list[bytes]], port: int = 0) -> None:
+    def __init__(self, host, react, port=0):
         super().__init__(daemon=True)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.sock = socket.socket(family, socket.SOCK_DGRAM)
         self.sock.bind((host, port))
         self.sock.settimeout(10)
         self.react = react
-        self.came: list[tuple[bytes, Any]] = []
-        self.peer: Any = self.sock.getsockname()
-        self.address: tuple[str, int] = self.peer[:2]
+        self.came = []
+        self.peer = self.sock.getsockname()
+        self.address = self.peer[:2]
 
-    def run(self) -> None:
+    def run(self):
         while True:
             data, peer = self.sock.recvfrom(65_535)
             if data == b"stop":
@@ -40,11 +36,11 @@ class Plain(threading.Thread):
             for answer in self.react(data):
                 self.sock.sendto(answer, peer)
 
-    def __enter__(self) -> Plain:
+    def __enter__(self):
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         with socket.socket(self.sock.family, socket.SOCK_DGRAM) as sock:
             sock.sendto(b"stop", self.peer)
         self.join(10)
@@ -53,11 +49,11 @@ class Plain(threading.Thread):
 
 
 @pytest.fixture(params=HOSTS)
-def host(request: Any) -> Iterator[str]:
+def host(request):
     return request.param
 
 
-def collect(connection: udp.DatagramConnection) -> list[Any]:
+def collect(connection):
     """All events until the session is over."""
     connection.session.begin(connection.now())
     events = []
@@ -70,11 +66,11 @@ def collect(connection: udp.DatagramConnection) -> list[Any]:
         return events
 
 
-def asks(*texts: bytes, **options: Any) -> Callable[[Any], Any]:
+def asks(*texts, **options):
     return lambda server: sessions.Asks(server, list(texts), **options)
 
 
-def test_client_gets_replies_over_udp(host: str) -> None:
+def test_client_gets_replies_over_udp(host):
     with (
         Plain(host, lambda data: [data]) as server,
         udp.connect(server.address, asks(b"a", b"b c", b"\xff" * 1000)) as connection,
@@ -87,10 +83,10 @@ def test_client_gets_replies_over_udp(host: str) -> None:
         assert counted["received"] == len(server.came) == counted["sent"]
 
 
-def test_lost_datagrams_are_sent_again() -> None:
+def test_lost_datagrams_are_sent_again():
     dropped = set()
 
-    def lossy(data: bytes) -> list[bytes]:
+    def lossy(data):
         if data not in dropped:
             dropped.add(data)
             return []
@@ -106,7 +102,7 @@ def test_lost_datagrams_are_sent_again() -> None:
         assert time.monotonic() - begun >= 0.09
 
 
-def test_server_that_starts_late_is_reached_by_resends(caplog: pytest.LogCaptureFixture) -> None:
+def test_server_that_starts_late_is_reached_by_resends(caplog):
     with Plain("127.0.0.1", lambda data: [data]) as first:
         address = first.address
     with udp.connect(address, asks(b"a", resend=0.02)) as connection:
@@ -118,7 +114,7 @@ def test_server_that_starts_late_is_reached_by_resends(caplog: pytest.LogCapture
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_datagram_that_arrived_in_time_counts_when_read_late() -> None:
+def test_datagram_that_arrived_in_time_counts_when_read_late():
     with (
         Plain("127.0.0.1", lambda data: [data]) as server,
         udp.connect(server.address, asks(b"a", resend=0.05, patience=0.05)) as connection,
@@ -130,9 +126,9 @@ def test_datagram_that_arrived_in_time_counts_when_read_late() -> None:
         assert connection.wait(10) == [b"1 a"]
 
 
-def test_wait_returns_the_first_datagram_and_poll_all() -> None:
+def test_wait_returns_the_first_datagram_and_poll_all():
     class Hears(sessions.Answers):
-        def datagrams(self) -> list[Any]:
+        def datagrams(self):
             return []
 
     with (
@@ -144,7 +140,7 @@ def test_wait_returns_the_first_datagram_and_poll_all() -> None:
         for text in texts:
             sender.sendto(text, (address.host, address.port))
         assert [text for _, text in connection.wait(10)] == texts[:1]
-        rest: list[bytes] = []
+        rest = []
         until = time.monotonic() + 10
         while len(rest) < 4:
             rest += [text for _, text in connection.wait(0)]
@@ -153,11 +149,11 @@ def test_wait_returns_the_first_datagram_and_poll_all() -> None:
 
 
 class TestThreads:
-    def test_close_wakes_a_waiting_thread(self) -> None:
+    def test_close_wakes_a_waiting_thread(self):
         connection = udp.connect("127.0.0.1:1", asks(b"a"))
         ended = []
 
-        def wait() -> None:
+        def wait():
             try:
                 connection.wait()
             except ConnectionClosed as error:

@@ -1,18 +1,15 @@
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.transports import udp_asyncio
-from rlwire.transports.udp_asyncio import DatagramEndpoint
 from tests.transports import datagram_sessions as sessions
 from tests.waiting import eventually_async
 
@@ -20,16 +17,16 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: Any) -> Iterator[Run]:
+def run(request):
     """Run a coroutine on a new loop of each kind."""
     if request.param == "uvloop":
         loop = pytest.importorskip("uvloop").new_event_loop()
     else:
         loop = asyncio.new_event_loop()
-    problems: list[Any] = []
+    problems = []
     loop.set_exception_handler(lambda _, context: problems.append(context))
 
-    def run(main: Coroutine[Any, Any, Any]) -> Any:
+    def run(main):
         return loop.run_until_complete(asyncio.wait_for(main, 20))
 
     yield run
@@ -42,7 +39,7 @@ def run(request: Any) -> Iterator[Run]:
 class Plain:
     """A reference client of plain socket calls, which waits in a thread of the loop's."""
 
-    def __init__(self, endpoint: DatagramEndpoint) -> None:
+    def __init__(self, endpoint):
         address = endpoint.address
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         self.sock = socket.socket(family, socket.SOCK_DGRAM)
@@ -51,26 +48,24 @@ class Plain:
         self.server = (address.host, address.port)
         self.name = self.sock.getsockname()
 
-    def send(self, *texts: bytes) -> None:
+    def send(self, *texts):
         for text in texts:
             self.sock.sendto(text, self.server)
 
-    async def receive(self) -> bytes:
+    async def receive(self):
         data, source = await asyncio.get_running_loop().run_in_executor(
             None, self.sock.recvfrom, 65_535
         )
         assert source[:2] == self.server
         return bytes(data)
 
-    async def ask(self, text: bytes) -> bytes:
+    async def ask(self, text):
         self.send(text)
         return await self.receive()
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    session: Any = None, address: str = "127.0.0.1:0", **options: Any
-) -> AsyncIterator[tuple[DatagramEndpoint, Any, Plain]]:
+async def serving(session=None, address="127.0.0.1:0", **options):
     session = session or sessions.Answers()
     options.setdefault("on_events", lambda events: None)
     with await udp_asyncio.serve(address, session, **options) as endpoint:
@@ -79,13 +74,13 @@ async def serving(
             yield endpoint, session, plain
 
 
-def asks(*texts: bytes, **options: Any) -> Callable[[Any], Any]:
+def asks(*texts, **options):
     return lambda server: sessions.Asks(server, list(texts), **options)
 
 
-async def all_of(endpoint: DatagramEndpoint) -> list[Any]:
+async def all_of(endpoint):
     """All events until the session is over."""
-    events: list[Any] = []
+    events = []
     with contextlib.suppress(ConnectionClosed):
         while True:
             events += await endpoint.wait(10)
@@ -93,9 +88,9 @@ async def all_of(endpoint: DatagramEndpoint) -> list[Any]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
-def test_endpoint_answers_datagrams(run: Run, host: str) -> None:
-    async def main() -> None:
-        events: list[Any] = []
+def test_endpoint_answers_datagrams(run, host):
+    async def main():
+        events = []
         async with serving(address=f"{host}:0", on_events=lambda found: events.extend(found)) as (
             endpoint,
             session,
@@ -115,9 +110,9 @@ def test_endpoint_answers_datagrams(run: Run, host: str) -> None:
     run(main())
 
 
-def test_deadlines(run: Run) -> None:
-    async def main() -> None:
-        events: list[Any] = []
+def test_deadlines(run):
+    async def main():
+        events = []
         async with serving(on_events=lambda found: events.extend(found)) as (_, session, plain):
             # The second is due before the first: the timer is set anew.
             begun = time.monotonic()
@@ -136,8 +131,8 @@ def test_deadlines(run: Run) -> None:
 
 
 class TestFailures:
-    def test_a_session_that_raises(self, run: Run, caplog: pytest.LogCaptureFixture) -> None:
-        async def main() -> None:
+    def test_a_session_that_raises(self, run, caplog):
+        async def main():
             async with serving() as (endpoint, _, plain):
                 plain.send(b"1 x", *[b"2 raise"] * 50, b"3 y")
                 assert [await plain.receive(), await plain.receive()] == [b"1 x", b"3 y"]
@@ -149,8 +144,8 @@ class TestFailures:
 
 
 class TestWaiting:
-    def test_only_one_task(self, run: Run) -> None:
-        async def main() -> None:
+    def test_only_one_task(self, run):
+        async def main():
             with await udp_asyncio.connect("127.0.0.1:1", asks(b"a")) as client:
                 first = asyncio.ensure_future(client.wait())
                 await asyncio.sleep(0)
@@ -164,8 +159,8 @@ class TestWaiting:
         run(main())
 
 
-def test_ending_session_sends_its_last_datagram(run: Run) -> None:
-    async def main() -> None:
+def test_ending_session_sends_its_last_datagram(run):
+    async def main():
         async with serving(on_events=None) as (endpoint, _, plain):
             assert await plain.ask(b"1 end") == b"1 end"
             assert endpoint.closed
@@ -176,13 +171,13 @@ def test_ending_session_sends_its_last_datagram(run: Run) -> None:
     run(main())
 
 
-def test_calls_from_other_threads_are_refused(run: Run) -> None:
-    async def main() -> None:
+def test_calls_from_other_threads_are_refused(run):
+    async def main():
         async with serving() as (endpoint, session, plain):
             await plain.ask(b"1 x")
-            errors: list[BaseException] = []
+            errors = []
 
-            def misuse() -> None:
+            def misuse():
                 try:
                     endpoint.flush()
                 except LocalProtocolError as error:
@@ -199,19 +194,19 @@ def test_calls_from_other_threads_are_refused(run: Run) -> None:
     run(main())
 
 
-def test_flood_of_datagrams_lets_other_tasks_run(run: Run) -> None:
+def test_flood_of_datagrams_lets_other_tasks_run(run):
     class Slow(sessions.Answers):
-        def receive(self, datagram: Any, peer: Any, now: float) -> list[Any]:
+        def receive(self, datagram, peer, now):
             turns.append("datagram")
             return []
 
-    turns: list[str] = []
+    turns = []
 
-    async def main() -> None:
+    async def main():
         async with serving(Slow()) as (endpoint, _, plain):
             plain.send(*[b"x"] * 400)
 
-            def other() -> None:
+            def other():
                 turns.append("other")
                 if turns.count("datagram") < 400:
                     asyncio.get_running_loop().call_soon(other)

@@ -1,12 +1,8 @@
 """The compiled calls for datagrams against Python's own sockets."""
 
-from __future__ import annotations
-
 import select
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -17,11 +13,11 @@ MOST_PEERS = 4096
 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
-def bound(request: Any) -> Iterator[Callable[[], socket.socket]]:
+def bound(request):
     """Makes sockets, which end with the test."""
-    made: list[socket.socket] = []
+    made = []
 
-    def make() -> socket.socket:
+    def make():
         family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
         made.append(socket.socket(family, socket.SOCK_DGRAM))
         made[-1].bind((request.param, 0))
@@ -33,16 +29,14 @@ def bound(request: Any) -> Iterator[Callable[[], socket.socket]]:
         sock.close()
 
 
-def receive(calls: DatagramCalls, sock: socket.socket, limit: int = 65_535) -> Any:
+def receive(calls, sock, limit=65_535):
     assert select.select([sock], [], [], 20)[0]
     found, longer, error = calls.receive(limit, 1)
     assert error == 0
     return found[0] if found else longer
 
 
-def test_data_and_peers_equal_those_of_the_socket_module(
-    bound: Callable[[], socket.socket],
-) -> None:
+def test_data_and_peers_equal_those_of_the_socket_module(bound):
     server, clients = bound(), [bound() for _ in range(3)]
     calls = DatagramCalls(server)
     for data in (b"", b"x", bytes(range(256)) * 200):
@@ -61,7 +55,7 @@ def test_data_and_peers_equal_those_of_the_socket_module(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="loopback has one address only")
-def test_more_peers_than_are_kept() -> None:
+def test_more_peers_than_are_kept():
     with bind("127.0.0.1:0") as made, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         server, calls = made.raw, made._calls
         client.bind(("127.0.0.1", 0))
@@ -77,7 +71,7 @@ def test_more_peers_than_are_kept() -> None:
         assert client.recv(10) == b"still"
 
 
-def test_a_closed_socket_does_not_use_its_number_again() -> None:
+def test_a_closed_socket_does_not_use_its_number_again():
     with bind("127.0.0.1:0") as server, bind("127.0.0.1:0") as peer:
         name = peer.raw.getsockname()
         server.send_batch([(b"known", name)])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import logging
 import os
@@ -7,14 +5,12 @@ import pickle
 import socket
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from rlwire.errors import LimitExceeded
 from rlwire.perlert.cipher import DatagramCipher
-from rlwire.transports.udp_sockets import DatagramSocket, bind, dial
+from rlwire.transports.udp_sockets import bind, dial
 
 LINUX = sys.platform.startswith("linux")
 KEY = bytes(32)
@@ -23,17 +19,17 @@ HOSTS = ["127.0.0.1", "[::1]"]
 
 
 @pytest.fixture(params=HOSTS)
-def host(request: Any) -> str:
+def host(request):
     return str(request.param)
 
 
 @pytest.fixture
-def server(host: str) -> Iterator[DatagramSocket]:
+def server(host):
     with bind(f"{host}:0") as sock:
         yield sock
 
 
-def plain(sock: DatagramSocket, host: str = "") -> socket.socket:
+def plain(sock, host=""):
     """A reference peer: a plain socket on loopback, of the same family."""
     peer = socket.socket(sock.raw.family, socket.SOCK_DGRAM)
     peer.settimeout(10)
@@ -41,13 +37,13 @@ def plain(sock: DatagramSocket, host: str = "") -> socket.socket:
     return peer
 
 
-def where(sock: DatagramSocket) -> tuple[str, int]:
+def where(sock):
     return sock.address.host, sock.address.port
 
 
-def receive(sock: DatagramSocket, count: int = 1) -> list[tuple[bytes, Any]]:
+def receive(sock, count=1):
     """What comes, once `count` are there."""
-    found: list[tuple[bytes, Any]] = []
+    found = []
     until = time.monotonic() + 10
     while len(found) < count:
         found += sock.receive_batch()
@@ -55,7 +51,7 @@ def receive(sock: DatagramSocket, count: int = 1) -> list[tuple[bytes, Any]]:
     return found
 
 
-def test_datagrams_round_trip(server: DatagramSocket) -> None:
+def test_datagrams_round_trip(server):
     with plain(server) as peer:
         for data in (b"", b"x", os.urandom(1200)):
             peer.sendto(data, where(server))
@@ -76,7 +72,7 @@ def test_datagrams_round_trip(server: DatagramSocket) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 100, 1200, 65_507])
-def test_datagrams_over_the_limit_are_dropped(host: str, limit: int) -> None:
+def test_datagrams_over_the_limit_are_dropped(host, limit):
     with bind(f"{host}:0", limit=limit) as server, plain(server) as peer:
         exact = os.urandom(limit)
         sizes = [limit] if limit == 65_507 else [limit, limit + 1, limit + 2, min(10_000, 60_000)]
@@ -89,7 +85,7 @@ def test_datagrams_over_the_limit_are_dropped(host: str, limit: int) -> None:
         assert peer.recv(65_535) == exact
 
 
-def test_datagram_over_the_limit_fails_before_the_system_call(server: DatagramSocket) -> None:
+def test_datagram_over_the_limit_fails_before_the_system_call(server):
     with plain(server) as peer:
         name = peer.getsockname()
         batch = [(b"before", name), (bytes(1201), name), (bytes(5000), name), (b"after", name)]
@@ -108,7 +104,7 @@ def test_datagram_over_the_limit_fails_before_the_system_call(server: DatagramSo
         assert server.counters.errors == 0
 
 
-def test_wrong_address_is_named(host: str) -> None:
+def test_wrong_address_is_named(host):
     with bind(f"{host}:0") as server:
         with pytest.raises(OSError, match=r"cannot bind .* for UDP: ") as caught:
             bind(server.address)
@@ -120,7 +116,7 @@ def test_wrong_address_is_named(host: str) -> None:
             bind(wrong)
 
 
-def test_ipv6s_wildcard_means_ipv4_too() -> None:
+def test_ipv6s_wildcard_means_ipv4_too():
     with bind("[::]:0", cipher=None) as server:
         for host in ("127.0.0.1", "::1"):
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -133,7 +129,7 @@ def test_ipv6s_wildcard_means_ipv4_too() -> None:
                 assert peer.recvfrom(10)[1][:2] == (host, server.address.port)
 
 
-def test_a_server_for_others_without_cipher_warns(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_for_others_without_cipher_warns(caplog):
     for address in ("127.0.0.1:0", "[::1]:0", "127.8.9.1:0", "localhost:0"):
         if LINUX or "8.9" not in address:
             bind(address).close()
@@ -154,7 +150,7 @@ def test_a_server_for_others_without_cipher_warns(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.skipif(not LINUX, reason="only Linux tells")
-def test_datagrams_lost_by_the_system_are_counted() -> None:
+def test_datagrams_lost_by_the_system_are_counted():
     with bind("127.0.0.1:0") as server, plain(server) as peer:
         server.raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         for _ in range(500):
@@ -165,7 +161,7 @@ def test_datagrams_lost_by_the_system_are_counted() -> None:
 
 
 class TestCipher:
-    def test_strangers_are_dropped_and_counted(self) -> None:
+    def test_strangers_are_dropped_and_counted(self):
         with bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "server")) as server:
             good = DatagramCipher(KEY, "client")
             bad = DatagramCipher(os.urandom(32), "client")
@@ -181,7 +177,7 @@ class TestCipher:
                 "cipher_short": 1, "cipher_key": 1, "cipher_replay": 1,
             }  # fmt: skip
 
-    def test_cipher_must_have_the_role_of_its_socket(self) -> None:
+    def test_cipher_must_have_the_role_of_its_socket(self):
         with pytest.raises(ValueError, match="a server's socket needs a cipher of role 'server'"):
             bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "client"))
         with pytest.raises(ValueError, match="a client's socket"):
@@ -197,24 +193,24 @@ class TestCipher:
 class Failing:
     """Stands in for a socket's calls."""
 
-    def __init__(self, *outcomes: Any) -> None:
+    def __init__(self, *outcomes):
         self.outcomes = list(outcomes)
 
-    def sendto(self, data: bytes, peer: Any) -> int:
+    def sendto(self, data, peer):
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
         return int(outcome)
 
-    def receive(self, limit: int, most: int) -> Any:
+    def receive(self, limit, most):
         return self.outcomes.pop(0)
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
 class TestNetworkFailures:
-    def test_sending(self, server: DatagramSocket, caplog: pytest.LogCaptureFixture) -> None:
+    def test_sending(self, server, caplog):
         full = OSError(errno.ENOBUFS, "full")
         server._calls = Failing(full, *[PermissionError(errno.EPERM, "a firewall")] * 100, 1)
         server.send_batch([(b"1", ("x", 1))] * 102)
@@ -222,14 +218,14 @@ class TestNetworkFailures:
         assert (counters.sent, counters.errors, counters.unsent) == (1, 100, 1)
         assert caplog.text.count("a firewall") == 1
 
-    def test_receiving(self, server: DatagramSocket, caplog: pytest.LogCaptureFixture) -> None:
+    def test_receiving(self, server, caplog):
         one, two = (b"1", ("x", 1)), (b"2", ("x", 2))
         server._calls = Failing(([one], [], errno.EIO), ([two], [], errno.ECONNRESET))
         assert [server.receive_batch(), server.receive_batch()] == [[one], [two]]
         assert (server.counters.received, server.counters.errors) == (2, 2)
         assert "cannot receive: [Errno 5]" in caplog.text
 
-    def test_a_closed_socket_does_raise(self, server: DatagramSocket) -> None:
+    def test_a_closed_socket_does_raise(self, server):
         own = server.raw.getsockname()
         server.close()
         assert server.raw.fileno() == -1

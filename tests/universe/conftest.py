@@ -1,10 +1,7 @@
 """What the tests of Universe share: rewarders, screens that show what a test says, and vectors."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -24,49 +21,49 @@ class Painted(NamedTuple):
 
 
 class Screen:
-    def __init__(self, arrivals: Any, address: Any) -> None:
+    def __init__(self, arrivals, address):
         self._arrivals = arrivals
         self.address = str(address)
-        self.error: BaseException | None = None
+        self.error = None
         self.width, self.height = 8, 6
         self.updates = 0
         self.client = self
-        self.sent: list[Any] = []
+        self.sent = []
         self.closed = False
         self._pixels = np.zeros((6, 8, 3), np.uint8)
-        self._dirty: list[Painted] = []
+        self._dirty = []
 
-    async def open(self) -> None:
+    async def open(self):
         if self.error is not None:
             raise self.error
 
-    async def shut(self) -> None:
+    async def shut(self):
         self.closed = True
 
-    def show(self, pixels: Any) -> None:
+    def show(self, pixels):
         self._pixels[...] = pixels
         self._dirty.append(Painted(0, 0, 8, 6))
         self.updates += 1
         self._arrivals.notify()
 
-    def read(self) -> Any:
+    def read(self):
         changes, self._dirty = self._dirty, []
         return self._pixels.copy(), changes
 
-    def read_changes(self, out: Any) -> list[Painted]:
+    def read_changes(self, out):
         out[...], changes = self.read()
         return changes
 
-    def post(self, messages: list[Any]) -> None:
+    def post(self, messages):
         self.sent += messages
 
 
 class Screens:
-    def __init__(self) -> None:
-        self.all: list[Screen] = []
-        self.errors: dict[str, list[BaseException]] = {}
+    def __init__(self):
+        self.all = []
+        self.errors = {}
 
-    def add(self, _: Any, arrivals: Any, address: Any, **__: Any) -> Screen:
+    def add(self, _, arrivals, address, **__):
         screen = Screen(arrivals, address)
         self.all.append(screen)
         errors = self.errors.get(screen.address)
@@ -74,32 +71,32 @@ class Screens:
             screen.error = errors.pop(0)
         return screen
 
-    def at(self, address: str) -> Screen:
+    def at(self, address):
         return next(each for each in reversed(self.all) if each.address == address)
 
 
 @pytest.fixture
-def wait_for() -> Callable[..., None]:
+def wait_for():
     return eventually
 
 
 class Driver:
     """A vector, and steps until something comes."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env):
         self.env = env
-        self.last: Any = None
+        self.last = None
 
-    def step(self, *actions: Any) -> Any:
+    def step(self, *actions):
         given = list(actions) or [[] for _ in range(self.env.n)]
         self.last = self.env.step(given)
         return self.last
 
-    def until(self, condition: Callable[..., Any], *actions: Any) -> Any:
+    def until(self, condition, *actions):
         """Step until ``condition(observations, rewards, dones, infos)``; return that step."""
-        found: list[Any] = []
+        found = []
 
-        def look() -> bool:
+        def look():
             observations, rewards, dones, info = self.step(*actions)
             found[:] = [observations, rewards, dones, info["n"]]
             return bool(condition(*found))
@@ -107,11 +104,11 @@ class Driver:
         eventually(look)
         return found
 
-    def gather(self, condition: Callable[..., Any]) -> Any:
+    def gather(self, condition):
         """Step until the condition holds for all that came together; return that."""
         total = self.step()
 
-        def look() -> bool:
+        def look():
             nonlocal total
             if condition(*total[:3], total[3]["n"]):
                 return True
@@ -121,23 +118,23 @@ class Driver:
         eventually(look)
         return [*total[:3], total[3]["n"]]
 
-    def until_seen(self) -> Any:
+    def until_seen(self):
         return self.until(lambda seen, *_: all(each is not None for each in seen))
 
 
 @pytest.fixture
-def screens(monkeypatch: pytest.MonkeyPatch) -> Screens:
+def screens(monkeypatch):
     screens = Screens()
     monkeypatch.setattr(_links, "RemoteScreen", screens.add)
     return screens
 
 
 @pytest.fixture
-def rewarder() -> Iterator[Callable[..., RewarderServer]]:
+def rewarder():
     with ExitStack() as stack:
 
-        def serve(env_id: str = "test.Game-v0", **options: Any) -> RewarderServer:
-            box: list[RewarderServer] = []
+        def serve(env_id="test.Game-v0", **options):
+            box = []
             options.setdefault("on_reset", lambda request: box[0].begin_episode(request))
             options.setdefault("auth", "openai")
             server = RewarderServer(env_id, options.pop("address", "127.0.0.1:0"), **options)
@@ -148,10 +145,10 @@ def rewarder() -> Iterator[Callable[..., RewarderServer]]:
 
 
 @pytest.fixture
-def vector(screens: Screens) -> Iterator[Callable[..., Driver]]:
+def vector(screens):
     with ExitStack() as stack:
 
-        def make(*servers: Any, pixels: Any = True, **options: Any) -> Driver:
+        def make(*servers, pixels=True, **options):
             remotes = [
                 each
                 if isinstance(each, (str, Remote))
@@ -168,5 +165,5 @@ def vector(screens: Screens) -> Iterator[Callable[..., Driver]]:
 
 
 @pytest.fixture
-def screen_of(screens: Screens) -> Callable[[RewarderServer], Screen]:
+def screen_of(screens):
     return lambda server: screens.at(f"pixels:{server.address.port}")

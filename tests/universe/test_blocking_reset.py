@@ -1,10 +1,5 @@
 """`BlockingReset` around a vector that follows a test's script."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,46 +7,44 @@ from rlwire.errors import DeadlineExceeded
 from rlwire.universe.environment import BlockingReset
 from rlwire.universe.input import PEEK, key
 
-Step = tuple[Any, float, bool, dict[str, Any]]
 
-
-def seen(number: int, *text: str) -> dict[str, Any]:
+def seen(number, *text):
     return {"vision": np.full((6, 8, 3), number, np.uint8), "text": list(text)}
 
 
-def number(observation: Any) -> int | None:
+def number(observation):
     return None if observation is None else int(observation["vision"][0, 0, 0])
 
 
 class Vector:
-    def __init__(self, *script: Sequence[Step], n: int = 1) -> None:
+    def __init__(self, *script, n=1):
         self.script = list(script)
         self.n = n
-        self.actions: list[Any] = []
+        self.actions = []
         self.closed = False
-        self.waits: list[tuple[float | None, bool]] = []
+        self.waits = []
 
-    def wait(self, timeout: float | None = None, *, status: bool = False) -> bool:
+    def wait(self, timeout=None, *, status=False):
         self.waits.append((timeout, status))
         return True
 
-    def reset(self, seed: Any = None) -> list[Any]:
+    def reset(self, seed=None):
         return [None] * self.n
 
-    def step(self, action_n: Sequence[Any]) -> Any:
+    def step(self, action_n):
         self.actions.append(list(action_n))
         step = self.script.pop(0) if self.script else [(None, 0.0, False, {})] * self.n
         observations, rewards, dones, infos = map(list, zip(*step, strict=True))
         return observations, rewards, dones, {"n": [dict(info) for info in infos]}
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
 
-NONE: Step = (None, 0.0, False, {})
+NONE = (None, 0.0, False, {})
 
 
-def test_a_wrapper_is_the_vector_within() -> None:
+def test_a_wrapper_is_the_vector_within():
     inner = Vector(n=3)
     with BlockingReset(inner) as outer:
         assert outer.n == 3
@@ -60,7 +53,7 @@ def test_a_wrapper_is_the_vector_within() -> None:
     assert inner.closed
 
 
-def test_a_reset_blocks_until_all_run() -> None:
+def test_a_reset_blocks_until_all_run():
     inner = Vector(
         [NONE, (seen(1, "a"), 1.0, False, {"x": 1})],
         [NONE, (seen(2, "b"), 2.0, False, {"x": 2})],
@@ -82,7 +75,7 @@ def test_a_reset_blocks_until_all_run() -> None:
     assert info["n"][1]["x"] == 3
 
 
-def test_step_blocks_where_an_index_resets_and_leaves_the_next_episode() -> None:
+def test_step_blocks_where_an_index_resets_and_leaves_the_next_episode():
     inner = Vector(
         [(seen(1), 0.0, False, {}), (seen(1), 0.0, False, {})],
         [(None, 7.0, True, {}), (seen(2), 1.0, False, {})],
@@ -99,7 +92,7 @@ def test_step_blocks_where_an_index_resets_and_leaves_the_next_episode() -> None
     assert inner.actions == [[[], []], [[PEEK], []], [[PEEK], []]]
 
 
-def test_reset_over_its_timeout_names_the_status() -> None:
+def test_reset_over_its_timeout_names_the_status():
     inner = Vector([(None, 0.0, True, {"error": "it is gone"})])
     env = BlockingReset(inner, timeout=0.05)
     with pytest.raises(DeadlineExceeded, match=r"\[0\].*0\.05 s: it is gone"):

@@ -1,7 +1,5 @@
 """`rlwire demo`: one command, a page in the browser."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -9,10 +7,8 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +20,7 @@ pytest.importorskip("ale_py")
 
 
 @contextmanager
-def demo(*arguments: str, **environment: str) -> Iterator[str]:
+def demo(*arguments, **environment):
     """Run the command; yield the line that it prints, and see that Ctrl-C ends it well."""
     process = subprocess.Popen(
         [sys.executable, "-m", "rlwire", "demo", *arguments],
@@ -44,7 +40,7 @@ def demo(*arguments: str, **environment: str) -> Iterator[str]:
         process.communicate()
 
 
-def test_it_prints_the_url_and_opens_a_browser(tmp_path: Path) -> None:
+def test_it_prints_the_url_and_opens_a_browser(tmp_path):
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" >{tmp_path}/opened\n')
     browser.chmod(0o755)
@@ -60,7 +56,7 @@ def test_it_prints_the_url_and_opens_a_browser(tmp_path: Path) -> None:
             eventually(lambda: (tmp_path / "opened").read_text() == found[1] + "\n")
 
 
-def test_other_addresses_get_a_password() -> None:
+def test_other_addresses_get_a_password():
     """Nothing connects there; tests/universe/test_page.py tries the password."""
     with demo("ALE/Breakout-v5", "--host", "0.0.0.0", "--port", "0", "--no-browser") as line:
         if "127.0.0.1" not in line:  # the machine is in a network
@@ -71,9 +67,7 @@ def test_other_addresses_get_a_password() -> None:
     ("env_id", "facts"),
     [("No-v0", "No"), ("ALE/No-v5", "No"), ("Pendulum-v1", "--keys"), ("gone", "extra 'demo'")],
 )
-def test_unplayable_environment_is_one_line(
-    env_id: str, facts: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unplayable_environment_is_one_line(env_id, facts, capsys, monkeypatch):
     if env_id == "gone":
         monkeypatch.setitem(sys.modules, "ale_py", None)
         env_id = "ALE/Pong-v5"

@@ -1,13 +1,9 @@
 """`UniverseEnv` over rewarders and screens at whose other end is the test: the semantics."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,17 +13,12 @@ from rlwire.universe import UniverseEnv
 from rlwire.universe.input import PEEK, key, pointer
 from tests.waiting import eventually
 
-Vector = Callable[..., Any]
-Serve = Callable[..., Any]
-ScreenOf = Callable[[Any], Any]
-WaitFor = Callable[..., None]
-Started = Callable[[], tuple[Any, Any]]
 GAUGES = "stats.gauges.diagnostics."
 
 
 @pytest.fixture
-def started(rewarder: Serve, vector: Vector) -> Started:
-    def start() -> tuple[Any, Any]:
+def started(rewarder, vector):
+    def start():
         server = rewarder()
         play = vector(server)
         play.env.reset()
@@ -37,7 +28,7 @@ def started(rewarder: Serve, vector: Vector) -> Started:
     return start
 
 
-def test_reset_and_step_never_block(rewarder: Serve, vector: Vector) -> None:
+def test_reset_and_step_never_block(rewarder, vector):
     """No rewarder answers a reset here, so whoever waited would wait for ever."""
     servers = [rewarder(on_reset=lambda request: None) for _ in range(2)]
     play = vector(*servers)
@@ -51,9 +42,7 @@ def test_reset_and_step_never_block(rewarder: Serve, vector: Vector) -> None:
     assert play.step()[0] == [None, None]
 
 
-def test_observation_and_status_of_a_step_are_documented(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf
-) -> None:
+def test_observation_and_status_of_a_step_are_documented(rewarder, vector, screen_of):
     server = rewarder()
     play = vector(server)
     play.env.reset()
@@ -82,13 +71,11 @@ def test_observation_and_status_of_a_step_are_documented(
     assert seen[0]["vision"][0, 0, 0] == 7  # what was given stays what it was
 
 
-def test_actions_go_to_the_screen_and_others_to_the_rewarder(
-    started: Started, screen_of: ScreenOf, wait_for: WaitFor
-) -> None:
+def test_actions_go_to_the_screen_and_others_to_the_rewarder(started, screen_of, wait_for):
     server, play = started()
     play.step([("KeyEvent", "Left", True), pointer(3, 4, 1), ("Joystick", 0.5)])
     assert screen_of(server).sent == [key("Left", True), pointer(3, 4, 1)]
-    acted: list[Any] = []
+    acted = []
     wait_for(lambda: acted.extend(server.actions()) or acted)
     assert [list(event) for event in acted[0].action] == [["Joystick", 0.5]]
     with pytest.raises(EncodeError, match=r"1 actions.* 2"):
@@ -97,22 +84,20 @@ def test_actions_go_to_the_screen_and_others_to_the_rewarder(
         play.env.step([[("KeyEvent", "nokey", True)]])
 
 
-def test_without_pixels_keys_go_to_the_rewarder(
-    rewarder: Serve, vector: Vector, wait_for: WaitFor
-) -> None:
+def test_without_pixels_keys_go_to_the_rewarder(rewarder, vector, wait_for):
     server = rewarder()
     play = vector(server, pixels=False)
     play.env.reset()
     observations, *_ = play.until_seen()
     assert observations == [{"vision": None, "text": []}]
     play.step([("KeyEvent", "a", True), ("PointerEvent", 1, 2, 0)])
-    acted: list[Any] = []
+    acted = []
     wait_for(lambda: acted.extend(server.actions()) or acted)
     events = [list(event) for event in acted[0].action]
     assert events == [["KeyEvent", 97, True], ["PointerEvent", 1, 2, 0]]
 
 
-def test_without_a_rewarder_there_are_pixels(vector: Vector, screens: Any) -> None:
+def test_without_a_rewarder_there_are_pixels(vector, screens):
     play = vector("vnc://a:5900,b:5900")
     assert play.env.reset() == [None, None]
     play.until_seen()
@@ -127,9 +112,7 @@ def test_without_a_rewarder_there_are_pixels(vector: Vector, screens: Any) -> No
 # --- episodes
 
 
-def test_final_step_has_the_old_rewards_and_the_new_pixels(
-    started: Started, screen_of: ScreenOf
-) -> None:
+def test_final_step_has_the_old_rewards_and_the_new_pixels(started, screen_of):
     server, play = started()
     first = server.episode_id
     screen_of(server).show(1)
@@ -154,9 +137,7 @@ def test_final_step_has_the_old_rewards_and_the_new_pixels(
     assert "env_status.complete.episode_id" not in info["n"][0]
 
 
-def test_resetting_environment_is_masked_and_resumes_by_itself(
-    started: Started, screen_of: ScreenOf
-) -> None:
+def test_resetting_environment_is_masked_and_resumes_by_itself(started, screen_of):
     server, play = started()
     screen = screen_of(server)
     screen.show(1)
@@ -180,7 +161,7 @@ def test_resetting_environment_is_masked_and_resumes_by_itself(
     assert screen.sent == [key("a", True)]
 
 
-def test_replaced_episode_is_ended_artificially(started: Started) -> None:
+def test_replaced_episode_is_ended_artificially(started):
     server, play = started()
     first = server.episode_id
     server.reward(2.0)
@@ -191,8 +172,8 @@ def test_replaced_episode_is_ended_artificially(started: Started) -> None:
     assert rewards == [2.0]
 
 
-def test_reset_drops_earlier_pushes(rewarder: Serve, vector: Vector) -> None:
-    requests: list[Any] = []
+def test_reset_drops_earlier_pushes(rewarder, vector):
+    requests = []
     server = rewarder(on_reset=requests.append)
     play = vector(server)
     play.env.reset()
@@ -214,7 +195,7 @@ def test_reset_drops_earlier_pushes(rewarder: Serve, vector: Vector) -> None:
     assert rewards == [1.0]
 
 
-def test_peeking_consumes_nothing(started: Started, screen_of: ScreenOf) -> None:
+def test_peeking_consumes_nothing(started, screen_of):
     server, play = started()
     first = server.episode_id
     screen_of(server).show(1)
@@ -222,7 +203,7 @@ def test_peeking_consumes_nothing(started: Started, screen_of: ScreenOf) -> None
     second = server.begin_episode()
     server.reward(2.0)
 
-    def peeked(seen: Any, rewards: Any, dones: Any, infos: Any) -> bool:
+    def peeked(seen, rewards, dones, infos):
         assert (rewards, dones) == ([0.0], [False])
         assert infos[0]["peek"]
         assert infos[0]["env_status.episode_id"] == first
@@ -238,18 +219,18 @@ def test_peeking_consumes_nothing(started: Started, screen_of: ScreenOf) -> None
 # --- what resets ask for
 
 
-def asked(server: Any, wait_for: WaitFor, requests: list[Any]) -> Any:
+def asked(server, wait_for, requests):
     wait_for(lambda: requests)
     return requests.pop(0)
 
 
-def test_seeds_are_used_once_an_index(rewarder: Serve, vector: Vector, wait_for: WaitFor) -> None:
-    requests: list[list[Any]] = [[], []]
+def test_seeds_are_used_once_an_index(rewarder, vector, wait_for):
+    requests = [[], []]
     servers = [rewarder(on_reset=each.append) for each in requests]
     play = vector(*servers, rate=30)
     play.env.reset(seed=5)
 
-    def all_asked() -> list[Any]:
+    def all_asked():
         return [asked(each, wait_for, got) for each, got in zip(servers, requests, strict=True)]
 
     first, second = all_asked()
@@ -263,10 +244,8 @@ def test_seeds_are_used_once_an_index(rewarder: Serve, vector: Vector, wait_for:
         play.env.reset(seed=[1])
 
 
-def test_an_observer_resets_and_does_nothing(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf
-) -> None:
-    requests: list[Any] = []
+def test_an_observer_resets_and_does_nothing(rewarder, vector, screen_of):
+    requests = []
     server = rewarder(on_reset=requests.append)
     play = vector(server, observer=True)
     play.until_seen()
@@ -278,9 +257,7 @@ def test_an_observer_resets_and_does_nothing(
 # --- crashes
 
 
-def test_lost_remote_reconnects_and_the_others_continue(
-    rewarder: Serve, vector: Vector, screen_of: ScreenOf
-) -> None:
+def test_lost_remote_reconnects_and_the_others_continue(rewarder, vector, screen_of):
     servers = [rewarder() for _ in range(3)]
     play = vector(*servers)
     play.env.reset()
@@ -306,7 +283,7 @@ def test_lost_remote_reconnects_and_the_others_continue(
     assert [screen_of(servers[0]), screen_of(servers[2])] == [before[0], before[2]]
 
 
-def test_stopped_rewarder_is_reconnected(rewarder: Serve, vector: Vector) -> None:
+def test_stopped_rewarder_is_reconnected(rewarder, vector):
     server = rewarder()
     where = str(server.address)
     play = vector(server)
@@ -324,7 +301,7 @@ def test_stopped_rewarder_is_reconnected(rewarder: Serve, vector: Vector) -> Non
     assert play.until(lambda *step: step[1][0])[1] == [4.0]
 
 
-def test_unreachable_screen_fails_at_the_start_timeout(vector: Vector, screens: Any) -> None:
+def test_unreachable_screen_fails_at_the_start_timeout(vector, screens):
     screens.errors["h:5900"] = [ConnectionRefusedError("nobody listens")] * 1000
     play = vector("vnc://h:5900", start_timeout=0.2)
     play.env.reset()
@@ -334,9 +311,7 @@ def test_unreachable_screen_fails_at_the_start_timeout(vector: Vector, screens: 
     assert "nobody listens" in infos[0]["error"]
 
 
-def test_rejecting_remote_is_not_retried(
-    rewarder: Serve, vector: Vector, wait_for: WaitFor
-) -> None:
+def test_rejecting_remote_is_not_retried(rewarder, vector, wait_for):
     server = rewarder(auth="right")
     play = vector(server)
     play.env.reset()
@@ -349,8 +324,8 @@ def test_rejecting_remote_is_not_retried(
     assert server.statistics()["refused"] == 1
 
 
-def test_a_reset_that_is_refused(rewarder: Serve, vector: Vector) -> None:
-    def refuse(request: Any) -> None:
+def test_a_reset_that_is_refused(rewarder, vector):
+    def refuse(request):
         raise ValueError("no such environment: llama")
 
     play = vector(rewarder(on_reset=refuse))
@@ -359,10 +334,10 @@ def test_a_reset_that_is_refused(rewarder: Serve, vector: Vector) -> None:
     assert "llama" in infos[0]["error"]
 
 
-def test_refused_action_is_reported(started: Started, wait_for: WaitFor) -> None:
+def test_refused_action_is_reported(started, wait_for):
     server, play = started()
     play.step([("Action", 3)])
-    acted: list[Any] = []
+    acted = []
     wait_for(lambda: acted.extend(server.actions()) or acted)
     server.refuse(acted[0], "no such action")
     *_, infos = play.until(lambda *step: "env.refused" in step[3][0])
@@ -373,7 +348,7 @@ def test_refused_action_is_reported(started: Started, wait_for: WaitFor) -> None
 # --- diagnostics
 
 
-def test_lags_are_reported(rewarder: Serve, vector: Vector) -> None:
+def test_lags_are_reported(rewarder, vector):
     server = rewarder()
     play = vector(server)
     play.env.reset()
@@ -395,7 +370,7 @@ def test_lags_are_reported(rewarder: Serve, vector: Vector) -> None:
 # --- the rest
 
 
-def test_after_the_end(started: Started, screen_of: ScreenOf) -> None:
+def test_after_the_end(started, screen_of):
     server, play = started()
     screen = screen_of(server)
     play.env.close()
@@ -408,7 +383,7 @@ def test_after_the_end(started: Started, screen_of: ScreenOf) -> None:
         play.env._loop.close()
 
 
-def test_page_names_the_arguments_that_replace_configure() -> None:
+def test_page_names_the_arguments_that_replace_configure():
     page = (Path(__file__).parents[2] / "docs/howto/universe.md").read_text("utf-8")
     row = next(line for line in page.splitlines() if line.startswith("| `env.configure`"))
     names = re.findall(r"`(\w+)`", row.partition(" arguments of `UniverseEnv`")[2])

@@ -1,7 +1,5 @@
 """Key and pointer events, the spaces of them, and the actions that viewers' keys stand for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -30,11 +28,11 @@ from rlwire.universe.spaces import Events, choices, observations
         (0xBEEF1, 0xBEEF1),
     ],
 )
-def test_names_of_keys(name: str | int, keysym: int) -> None:
+def test_names_of_keys(name, keysym):
     assert key(name, True) == KeyEvent(keysym, True)
 
 
-def test_actions_are_split_action() -> None:
+def test_actions_are_split_action():
     messages, others, peeks = split_action(
         [("KeyEvent", "a", True), pointer(1, 2), ("PointerEvent", 3, 4, 1), ("Action", [0.5])]
     )
@@ -47,12 +45,12 @@ def test_actions_are_split_action() -> None:
 @pytest.mark.parametrize(
     "action", [3, [3], [("KeyEvent", "nokey", True)], [("KeyEvent",)], [()], [(1, 2)], [None]]
 )
-def test_invalid_actions_are_rejected(action: Any) -> None:
+def test_invalid_actions_are_rejected(action):
     with pytest.raises(EncodeError, match="KeyEvent"):
         split_action(action)
 
 
-def test_events_as_a_space() -> None:
+def test_events_as_a_space():
     space = Events(["Left", "a"], [0, 1], (20, 10), seed=1)
     samples = [space.sample() for _ in range(200)]
     assert all(sample in space for sample in samples)
@@ -75,7 +73,7 @@ def test_events_as_a_space() -> None:
     assert len(Events().keys) > 200
 
 
-def test_choices_are_numbers_of_actions() -> None:
+def test_choices_are_numbers_of_actions():
     space, events_of = choices([[], [key("a", True)]])
     assert space.n == 2
     assert events_of(np.int64(1)) == [KeyEvent(0x61, True)]
@@ -85,14 +83,14 @@ def test_choices_are_numbers_of_actions() -> None:
         choices([])
 
 
-def test_observation_space_contains_pixels_and_texts() -> None:
+def test_observation_space_contains_pixels_and_texts():
     space = observations((4, 2))
     assert {"vision": np.zeros((2, 4, 3), np.uint8), "text": ("déjà", "")} in space
     assert {"vision": np.zeros((4, 2, 3), np.uint8), "text": ()} not in space
     assert {"text": ()} in observations(None)
 
 
-def press(controls: Controls, name: str, down: bool, viewer: str = "anna") -> None:
+def press(controls, name, down, viewer="anna"):
     controls.receive(viewer, KeyEvent(keysym(name), down))
 
 
@@ -152,9 +150,9 @@ def test_the_mouse():
 
 
 def test_actions_that_are_computed():
-    seen: list[Any] = []
+    seen = []
 
-    def play(held: frozenset[str], pointer: tuple[int, int]) -> Any:
+    def play(held, pointer):
         seen.append((held, pointer))
         return pointer[0] / 100 if held else None
 
@@ -182,7 +180,7 @@ def test_unknown_keys_are_rejected():
 class Game:
     unwrapped: Any
 
-    def __init__(self, keys: Any) -> None:
+    def __init__(self, keys):
         self.unwrapped = self
         self.get_keys_to_action = lambda: keys
 
@@ -198,7 +196,7 @@ class Game:
         ({(13,): 3, (27,): 4}, ["Return"], 3),
     ],
 )
-def test_the_keys_of_environments(keys: Any, held: list[str], action: int):
+def test_the_keys_of_environments(keys, held, action):
     controls = Controls(keys_of(Game(keys)))
     for name in held:
         press(controls, name, True)

@@ -1,14 +1,10 @@
 """The page: its files, who may load it, and its WebSocket, which shows and plays a remote."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import io
 import json
 import struct
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,25 +19,23 @@ from rlwire.universe.rfb import Display, RfbServer
 from rlwire.websocket import connect
 from tests.waiting import eventually
 
-Make = Callable[..., PageServer]
-
 
 @pytest.fixture
-def heard() -> list[Any]:
+def heard():
     return []
 
 
 @pytest.fixture
-def display(heard: list[Any]) -> Display:
+def display(heard):
     return Display(40, 30, on_input=lambda viewer, event: heard.append(event))
 
 
 @pytest.fixture
-def make(display: Display) -> Iterator[Make]:
+def make(display):
     """Return a function that starts a page of the display, both with the password `auth`."""
-    made: list[Any] = []
+    made = []
 
-    def make(remote: URL | None = None, **options: Any) -> PageServer:
+    def make(remote=None, **options):
         pixels = RfbServer(display, "127.0.0.1:0", auth=options.get("auth")).start()
         made.append(pixels)
         remote = remote or URL(
@@ -55,7 +49,7 @@ def make(display: Display) -> Iterator[Make]:
         server.stop()
 
 
-def get(server: PageServer, path: str, **headers: str) -> tuple[int, bytes, Any]:
+def get(server, path, **headers):
     connection = http.client.HTTPConnection("127.0.0.1", server.address.port, timeout=20)
     try:
         connection.request("GET", path, headers=headers)
@@ -65,26 +59,26 @@ def get(server: PageServer, path: str, **headers: str) -> tuple[int, bytes, Any]
         connection.close()
 
 
-def basic(user: str, password: str) -> str:
+def basic(user, password):
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-def ws(server: PageServer, path: str = "/pixels", **options: Any) -> Any:
+def ws(server, path="/pixels", **options):
     return connect(f"ws://127.0.0.1:{server.address.port}{path}", **options)
 
 
-def read_on(peer: Any) -> None:
+def read_on(peer):
     while True:
         peer.receive()
 
 
-def picture(message: Any) -> tuple[tuple[int, ...], Any]:
+def picture(message):
     """Return a picture's screen size and place, and its pixels."""
     pixels = Image.open(io.BytesIO(bytes(message)[8:]))
     return struct.unpack(">4H", bytes(message)[:8]), np.asarray(pixels)
 
 
-def test_its_files(make: Make) -> None:
+def test_its_files(make):
     server = make()
     assert server.url == f"http://127.0.0.1:{server.address.port}/"
     status, page, headers = get(server, "/")
@@ -100,11 +94,11 @@ def test_its_files(make: Make) -> None:
 @pytest.mark.parametrize(
     "path", ["/../../etc/passwd", "/../rlx.js", "/rlx.js", "//", "/%2e%2e/x", "/about"]
 )
-def test_other_paths_of_the_page_are_404(make: Make, path: str) -> None:
+def test_other_paths_of_the_page_are_404(make, path):
     assert get(make(), path)[0] == 404
 
 
-def test_page_gets_the_status_whenever_it_changes(make: Make) -> None:
+def test_page_gets_the_status_whenever_it_changes(make):
     told = {"name": "Pong", "score": 0}
     with ws(make(about=told.copy)) as peer:
         assert json.loads(peer.receive()) == {"name": "Pong", "score": 0}
@@ -114,7 +108,7 @@ def test_page_gets_the_status_whenever_it_changes(make: Make) -> None:
         assert json.loads(peer.receive())["score"] == 1
 
 
-def test_changes_are_sent_once_the_last_frame_is_shown(make: Make, display: Display) -> None:
+def test_changes_are_sent_once_the_last_frame_is_shown(make, display):
     frame = np.zeros((30, 40, 3), np.uint8)
     with ws(make()) as peer:
         peer.receive()
@@ -136,7 +130,7 @@ def test_changes_are_sent_once_the_last_frame_is_shown(make: Make, display: Disp
             peer.send('"shown"')
 
 
-def test_a_large_screen_is_sent_as_jpeg(make: Make, display: Display) -> None:
+def test_a_large_screen_is_sent_as_jpeg(make, display):
     display.show(np.full((800, 1000, 3), 90, np.uint8))
     with ws(make()) as peer:
         peer.receive()
@@ -145,7 +139,7 @@ def test_a_large_screen_is_sent_as_jpeg(make: Make, display: Display) -> None:
         assert abs(int(picture(message)[1][5, 5, 0]) - 90) < 4
 
 
-def test_keys_and_the_pointer(make: Make, heard: list[Any]) -> None:
+def test_keys_and_the_pointer(make, heard):
     with ws(make()) as peer:
         for sent in (["Up", True], ["no such key", True], ["ArrowUp", False], ["w", True]):
             peer.send(json.dumps(sent))
@@ -158,7 +152,7 @@ def test_keys_and_the_pointer(make: Make, heard: list[Any]) -> None:
 @pytest.mark.parametrize(
     "sent", ["", "{", "[1, 2]", '["Up"]', "[-1, 0, 0]", "[70000, 0, 0]", "[" * 9999, b"\0", b"1"]
 )
-def test_anything_else_ends_the_connection(make: Make, sent: Any, heard: list[Any]) -> None:
+def test_anything_else_ends_the_connection(make, sent, heard):
     with ws(make()) as peer:
         peer.send(sent)
         with pytest.raises(ConnectionClosed):
@@ -169,12 +163,12 @@ def test_anything_else_ends_the_connection(make: Make, sent: Any, heard: list[An
 @pytest.mark.parametrize(
     "remote", [URL("universe", "127.0.0.1", 1), URL("universe", "127.0.0.1", 1, pixels=1)]
 )
-def test_unreachable_remote_is_an_error(make: Make, remote: URL) -> None:
+def test_unreachable_remote_is_an_error(make, remote):
     with ws(make(remote)) as peer, pytest.raises(Closed, match="1013"):
         peer.receive()
 
 
-def test_the_remote_ends(make: Make, display: Display) -> None:
+def test_the_remote_ends(make, display):
     with RfbServer(display, "127.0.0.1:0") as pixels:
         port = pixels.address.port
         peer = ws(make(URL("universe", "127.0.0.1", pixels=port, only_pixels=True)))
@@ -184,12 +178,12 @@ def test_the_remote_ends(make: Make, display: Display) -> None:
         read_on(peer)
 
 
-def test_other_paths_have_no_websocket(make: Make) -> None:
+def test_other_paths_have_no_websocket(make):
     with pytest.raises(Refused, match="404"):
         ws(make(), "/else")
 
 
-def test_only_its_own_scripts_may_connect(make: Make) -> None:
+def test_only_its_own_scripts_may_connect(make):
     server = make(origins=["https://example.org"])
     for origin in (server.origin, f"http://localhost:{server.address.port}", "https://example.org"):
         ws(server, origin=origin).close()
@@ -198,7 +192,7 @@ def test_only_its_own_scripts_may_connect(make: Make) -> None:
             ws(server, origin=origin)
 
 
-def test_a_password_is_asked_for_before_anything_is_shown(make: Make) -> None:
+def test_a_password_is_asked_for_before_anything_is_shown(make):
     server = make(auth="sesame")
     status, _, headers = get(server, "/")
     assert (status, headers["WWW-Authenticate"]) == (401, 'Basic realm="rlwire", charset="UTF-8"')
@@ -214,7 +208,7 @@ def test_a_password_is_asked_for_before_anything_is_shown(make: Make) -> None:
         assert picture(peer.receive())[0] == (40, 30, 0, 0)  # the remote's password is the same
 
 
-def test_a_cookie_of_the_page_is_as_good_as_the_password(make: Make) -> None:
+def test_a_cookie_of_the_page_is_as_good_as_the_password(make):
     """Safari sends a page's credentials with no WebSocket."""
     server = make(auth="sesame")
     headers = get(server, "/", Authorization=basic("me", "sesame"))[2]

@@ -1,11 +1,7 @@
 """`UniverseEnv`, `rlwire.make` and `make_vec` over real sockets: a rewarder and an RFB server."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -23,9 +19,9 @@ from rlwire.universe.rfb import Display, RfbServer
 
 
 class Game:
-    def __init__(self, stack: ExitStack) -> None:
-        self.seeds: list[Any] = []
-        self.inputs: list[Any] = []
+    def __init__(self, stack):
+        self.seeds = []
+        self.inputs = []
         self.display = Display(32, 24, on_input=lambda viewer, event: self.inputs.append(event))
         self.rewarder = stack.enter_context(
             RewarderServer("a.Game-v0", "127.0.0.1:0", auth="openai", on_reset=self.reset)
@@ -33,25 +29,25 @@ class Game:
         self.pixels = stack.enter_context(RfbServer(self.display, "127.0.0.1:0"))
         self.show(0)
 
-    def reset(self, request: Any) -> None:
+    def reset(self, request):
         self.seeds.append(request.seed)
         self.show(0)
         self.rewarder.begin_episode(request)
 
-    def show(self, value: int) -> None:
+    def show(self, value):
         self.display.show(np.full((24, 32, 3), value, np.uint8))
 
-    def end(self) -> None:
+    def end(self):
         self.rewarder.reward(1.0, True)
         self.show(0)
         self.rewarder.begin_episode()
 
     @property
-    def remote(self) -> Remote:
+    def remote(self):
         return Remote(self.pixels.address, self.rewarder.address)
 
     @property
-    def url(self) -> URL:
+    def url(self):
         return URL(
             "universe",
             self.rewarder.address.host,
@@ -61,16 +57,16 @@ class Game:
 
 
 @pytest.fixture
-def game() -> Iterator[Callable[..., Game]]:
+def game():
     with ExitStack() as stack:
         yield lambda: Game(stack)
 
 
-def value(observation: Any) -> int | None:
+def value(observation):
     return None if observation is None else int(observation["vision"][0, 0, 0])
 
 
-def test_a_remote_s_pixels_rewards_and_input(game: Callable[..., Game], wait_for: Any) -> None:
+def test_a_remote_s_pixels_rewards_and_input(game, wait_for):
     one = game()
     with UniverseEnv(one.remote) as env:
         env.wait_until_connected()
@@ -94,7 +90,7 @@ def test_a_remote_s_pixels_rewards_and_input(game: Callable[..., Game], wait_for
 CHOICES = [[], [("KeyEvent", "Up", True)], [("KeyEvent", "Up", False)]]
 
 
-def test_make(game: Callable[..., Game], wait_for: Any) -> None:
+def test_make(game, wait_for):
     one = game()
     with rlwire.make(one.url, actions=CHOICES, rate=200) as env:
         assert env.observation_space == spaces.Box(0, 255, (24, 32, 3), np.uint8)
@@ -132,7 +128,7 @@ def test_make(game: Callable[..., Game], wait_for: Any) -> None:
         assert one.seeds == [3, 9]
 
 
-def test_a_remote_that_is_lost_truncates(game: Callable[..., Game]) -> None:
+def test_a_remote_that_is_lost_truncates(game):
     one = game()
     with rlwire.make(one.url, actions=CHOICES, rate=200, reset_timeout=1.5) as env:
         env.reset()
@@ -147,7 +143,7 @@ def test_a_remote_that_is_lost_truncates(game: Callable[..., Game]) -> None:
             env.reset()
 
 
-def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for: Any) -> None:
+def test_make_vec_writes_pixels_to_one_array(game, wait_for):
     games = [game() for _ in range(3)]
     with rlwire.make_vec(
         [each.url for each in games], copy=False, env_kwargs={"actions": CHOICES, "rate": 200}
@@ -157,7 +153,7 @@ def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for
         assert [each.seeds for each in games] == [[5], [6], [7]]
         for number, each in enumerate(games):
             each.show(10 + number)
-        shown: list[int] = []
+        shown = []
         while shown != [10, 11, 12]:
             again, rewards, _, _, _ = envs.step(np.array([0, 1, 2]))
             assert again is observations
@@ -174,7 +170,7 @@ def test_make_vec_writes_pixels_to_one_array(game: Callable[..., Game], wait_for
         assert [len(each.seeds) for each in games] == [1, 1, 1]
 
 
-def test_one_of_a_batch_that_is_lost_is_truncated(game: Callable[..., Game]) -> None:
+def test_one_of_a_batch_that_is_lost_is_truncated(game):
     games = [game() for _ in range(3)]
     settings = {"actions": CHOICES, "rate": 200, "reset_timeout": 1.5}
     with rlwire.make_vec([each.url for each in games], copy=False, env_kwargs=settings) as envs:
@@ -195,22 +191,22 @@ class Counting(gymnasium.Env):
     steps = 0
     actions: list[int]
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
         return self._seen(), {}
 
-    def _seen(self) -> Any:
+    def _seen(self):
         return np.full((16, 16, 3), self.steps, np.uint8)
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.steps += 1
         return self._seen(), float(action), self.steps == 50, False, {}
 
 
-def test_pictures_that_are_the_same_do_not_share_memory() -> None:
+def test_pictures_that_are_the_same_do_not_share_memory():
     class Still(Counting):
-        def _seen(self) -> Any:
+        def _seen(self):
             return np.full((16, 16, 3), 7, np.uint8)
 
     with (
@@ -222,7 +218,7 @@ def test_pictures_that_are_the_same_do_not_share_memory() -> None:
     assert not any(np.shares_memory(*two) for two in itertools.combinations(seen, 2))
 
 
-def test_gymnasium_s_checker_passes(recwarn: pytest.WarningsRecorder) -> None:
+def test_gymnasium_s_checker_passes(recwarn):
     with (
         rlwire.serve(Counting, "universe://127.0.0.1:0+0", rate=200) as server,
         rlwire.make(server.url, rate=200) as env,

@@ -1,16 +1,12 @@
 """What texts and URLs name remotes."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from rlwire.registry import parse_url
 from rlwire.universe.remotes import Remote, remotes_of
 
 
-def places(given: Any) -> list[tuple[str | None, str | None]]:
+def places(given):
     return [
         tuple(None if where is None else str(where) for where in (each.pixels, each.rewarder))
         for each in remotes_of(given)
@@ -38,11 +34,11 @@ def places(given: Any) -> list[tuple[str | None, str | None]]:
         (Remote("unix:/tmp/x", "h:1"), [("unix:/tmp/x", "h:1")]),
     ],
 )
-def test_remotes_are_parsed(given: Any, expected: list[tuple[str | None, str | None]]) -> None:
+def test_remotes_are_parsed(given, expected):
     assert places(given) == expected
 
 
-def test_passwords_environments_and_labels() -> None:
+def test_passwords_environments_and_labels():
     first, second = remotes_of("universe://h:5900+15900/a.B-v0,i:5900+15900?password=secret")
     assert (first.auth, second.auth) == ("secret", "secret")
     assert (first.env_id, second.env_id) == ("a.B-v0", None)
@@ -68,12 +64,12 @@ def test_passwords_environments_and_labels() -> None:
         (parse_url("rlx://h:1"), "universe"),
     ],
 )
-def test_invalid_remotes_are_rejected(given: Any, words: str) -> None:
+def test_invalid_remotes_are_rejected(given, words):
     with pytest.raises(ValueError, match=words):
         remotes_of(given)
 
 
-def test_a_remote_has_something() -> None:
+def test_a_remote_has_something():
     with pytest.raises(ValueError, match="neither"):
         Remote()
     with pytest.raises(ValueError, match="host:port"):

@@ -1,13 +1,10 @@
 """An environment served as a remote: frames, keys, rewards, health, by call and by URL."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,7 +31,7 @@ from rlwire.universe.server import (
 from rlwire.websocket import connect
 from tests.waiting import eventually
 
-gymnasium: Any = pytest.importorskip("gymnasium")
+gymnasium = pytest.importorskip("gymnasium")
 
 
 class Corridor(gymnasium.Env):
@@ -43,7 +40,7 @@ class Corridor(gymnasium.Env):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
     size = (24, 32)
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, render_mode=None):
         self.render_mode = render_mode
         self.observation_space = gymnasium.spaces.Box(0, 255, (*self.size, 3), np.uint8)
         self.action_space = gymnasium.spaces.Discrete(3)
@@ -51,62 +48,62 @@ class Corridor(gymnasium.Env):
         self.steps = 0
         self.rendered = threading.get_ident()
 
-    def get_keys_to_action(self) -> dict[Any, int]:
+    def get_keys_to_action(self):
         return {("a",): 0, ("d",): 2, (): 1}
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.place, self.steps = 100, 0
         return self.picture(), {}
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         assert action in (0, 1, 2)
         self.place = min(max(self.place + int(action) - 1, 0), 200)
         self.steps += 1
         return self.picture(), float(action) - 1, self.place in (0, 200), False, {}
 
-    def picture(self) -> Any:
+    def picture(self):
         picture = np.zeros((*self.size, 3), np.uint8)
         picture[:, :, 0] = self.place
         return picture
 
-    def render(self) -> Any:
+    def render(self):
         return 255 - self.picture()
 
 
 class Pole(Corridor):
     """The same, told as a number; there is a picture of it to look at."""
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, render_mode=None):
         super().__init__(render_mode)
         self.observation_space = gymnasium.spaces.Box(0, 200, (1,), np.float32)
 
-    def reset(self, **options: Any) -> Any:
+    def reset(self, **options):
         super().reset(**options)
         return np.float32([self.place]), {}
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         return np.float32([self.place]), *super().step(action)[1:]
 
 
-def place(server: UniverseServer) -> int:
+def place(server):
     return int(server.display.newest().frame[0, 0, 0])
 
 
-def key(server: UniverseServer, name: str, down: bool, viewer: str = "anna") -> None:
+def key(server, name, down, viewer="anna"):
     server.player.controls.receive(viewer, KeyEvent(keysym(name), down))
 
 
-def universe(environment: Any, **options: Any) -> UniverseServer:
+def universe(environment, **options):
     return UniverseServer(environment, "universe://127.0.0.1:0+0", rate=500, **options)
 
 
-def watching(server: UniverseServer) -> RewarderClient:
+def watching(server):
     url = parse_url(server.url)
     return RewarderClient(f"127.0.0.1:{url.port}", auth=url.query["password"], attach=True)
 
 
-def test_a_person_plays_while_a_key_is_held_and_then_the_agent() -> None:
+def test_a_person_plays_while_a_key_is_held_and_then_the_agent():
     with universe(Corridor()) as server, watching(server) as agent:
         eventually(lambda: server.display.frames > 20)
         assert place(server) == 100  # "" of the environment's keys is to stay
@@ -120,7 +117,7 @@ def test_a_person_plays_while_a_key_is_held_and_then_the_agent() -> None:
         eventually(lambda: place(server) > began + 3)
 
 
-def test_keys_by_argument_and_a_function() -> None:
+def test_keys_by_argument_and_a_function():
     with universe(Corridor(), keys={"x": 2}) as server, watching(server):
         key(server, "x", True)
         eventually(lambda: place(server) > 105)
@@ -130,7 +127,7 @@ def test_keys_by_argument_and_a_function() -> None:
         universe(Corridor(), keys={"x": 7})
 
 
-def test_pixels_that_are_the_observation_are_sent_once() -> None:
+def test_pixels_that_are_the_observation_are_sent_once():
     with universe(Corridor()) as server, watching(server) as agent:
         assert agent.session.about[PIXELS] == "observation"
         assert agent.session.about["rlwire.spaces"]["observation"]
@@ -140,7 +137,7 @@ def test_pixels_that_are_the_observation_are_sent_once() -> None:
         assert (server.display.width, server.display.height) == (32, 24)
 
 
-def test_rendered_pixels_are_sent_beside_the_observation() -> None:
+def test_rendered_pixels_are_sent_beside_the_observation():
     with universe(Pole("rgb_array")) as server, watching(server) as agent:
         assert agent.session.about[PIXELS] == "render"
         eventually(lambda: agent.step(20).observation is not None)
@@ -155,7 +152,7 @@ def test_rendered_pixels_are_sent_beside_the_observation() -> None:
         universe(Pole("rgb_array"), frames="observation")
 
 
-def test_a_password_is_made_for_pixels_and_rewards() -> None:
+def test_a_password_is_made_for_pixels_and_rewards():
     with universe(Corridor()) as one, universe(Corridor()) as other:
         url = parse_url(one.url)
         password = url.query["password"]
@@ -173,7 +170,7 @@ def test_a_password_is_made_for_pixels_and_rewards() -> None:
     assert "password" not in UniverseServer(Corridor(), auth="mine").url
 
 
-def test_only_pixels() -> None:
+def test_only_pixels():
     with UniverseServer(Corridor(), "universe://127.0.0.1:0", rate=500, auth=None) as server:
         url = parse_url(server.url)
         assert url.only_pixels
@@ -189,8 +186,8 @@ def test_only_pixels() -> None:
         eventually(lambda: server.viewers == 0)
 
 
-def test_environment_without_viewers_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[bool] = []
+def test_environment_without_viewers_is_paused(monkeypatch):
+    looks = []
     watched = ScreenPlayer._has_audience
     monkeypatch.setattr(
         ScreenPlayer, "_has_audience", lambda self: looks.append(watched(self)) or looks[-1]
@@ -211,19 +208,19 @@ class Flagged(Corridor):
 
     resets: ClassVar[list[Any]] = []
 
-    def get_keys_to_action(self) -> dict[Any, int]:
+    def get_keys_to_action(self):
         return {(): 0}
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         Flagged.resets.append((seed, options))
         return super().reset(seed=seed)
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         return self.picture(), 1.0, action == 2, action > 0, {}
 
 
 @pytest.mark.parametrize("url", ["universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
-def test_seed_options_and_both_flags_are_carried(url: str) -> None:
+def test_seed_options_and_both_flags_are_carried(url):
     options = {"level": ["a", 1], "start": np.float32([1, np.nan]), "deep": {"x": None}}
     Flagged.resets.clear()
     with rlwire.serve(Flagged, url, rate=200) as server, rlwire.make(server.url) as env:
@@ -248,12 +245,12 @@ class Wide(Corridor):
 
 
 @pytest.mark.parametrize("url", ["universe://127.0.0.1:+0", "universe://127.0.0.1:0+0"])
-def test_reset_selects_one_of_several_environments(url: str) -> None:
-    closed: list[str] = []
-    made: list[str] = []
+def test_reset_selects_one_of_several_environments(url):
+    closed = []
+    made = []
 
-    def maker(kind: type, name: str) -> Any:
-        def make() -> Any:
+    def maker(kind, name):
+        def make():
             made.append(name)
             environment = kind()
             environment.close = lambda: closed.append(name)
@@ -261,7 +258,7 @@ def test_reset_selects_one_of_several_environments(url: str) -> None:
 
         return make
 
-    def fails() -> Any:
+    def fails():
         raise OSError("no such cartridge")
 
     things = {"corridor": maker(Corridor, "corridor"), "wide": maker(Wide, "wide"), "no": fails}
@@ -288,9 +285,7 @@ def test_reset_selects_one_of_several_environments(url: str) -> None:
 
 
 @pytest.mark.parametrize("pixels", [False, True])
-def test_options_that_a_server_does_not_read_are_named_once(
-    pixels: bool, rewarder: Any, vector: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_options_that_a_server_does_not_read_are_named_once(pixels, rewarder, vector, caplog):
     server = rewarder()
     if pixels:
         play = vector(server)
@@ -304,7 +299,7 @@ def test_options_that_a_server_does_not_read_are_named_once(
     assert caplog.text.count("options={'level': 3} of resets are not sent") == 1
 
 
-def test_failed_picture_ends_its_episode_only() -> None:
+def test_failed_picture_ends_its_episode_only():
     environment = Corridor()
     with universe(environment) as server, watching(server) as agent:
         environment.picture = lambda: 1 / 0
@@ -319,7 +314,7 @@ def test_failed_picture_ends_its_episode_only() -> None:
         assert not agent.step(20).done
 
 
-def health(port: int) -> tuple[int, bytes]:
+def health(port):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
         connection.request("GET", "/healthz")
@@ -329,7 +324,7 @@ def health(port: int) -> tuple[int, bytes]:
         connection.close()
 
 
-def test_both_of_the_originals_health_checks_and_http() -> None:
+def test_both_of_the_originals_health_checks_and_http():
     """The original looks for a first byte of each: VNC's own, and what answers a handshake."""
     with universe(Corridor(), auth="openai") as server:
         url = parse_url(server.url)
@@ -349,7 +344,7 @@ def test_both_of_the_originals_health_checks_and_http() -> None:
             assert sock.recv(12) == b"HTTP/1.1 101"
 
 
-def test_page_gets_the_score_of_the_whole_episode() -> None:
+def test_page_gets_the_score_of_the_whole_episode():
     with universe(Corridor()) as server, watching(server):
         key(server, "Right", True)
         eventually(lambda: server._about()["episode"] > 1)
@@ -364,7 +359,7 @@ def test_page_gets_the_score_of_the_whole_episode() -> None:
         assert server._about()["best"] == 100.0
 
 
-def test_unix_sockets(tmp_path: Path) -> None:
+def test_unix_sockets(tmp_path):
     url = f"universe+unix://{tmp_path}/r?pixels={tmp_path}/v"
     with rlwire.serve(Corridor(), url, auth=None) as server:
         assert parse_url(server.url) == parse_url(url)
@@ -374,7 +369,7 @@ def test_unix_sockets(tmp_path: Path) -> None:
         assert server.statistics()["pixels_connections"] == 1
 
 
-def test_keys_of_viewers_are_ignored_in_lockstep() -> None:
+def test_keys_of_viewers_are_ignored_in_lockstep():
     with universe(Corridor(), lockstep=True) as server, watching(server) as agent:
         key(server, "Left", True)
         for count in range(1, 6):
@@ -382,7 +377,7 @@ def test_keys_of_viewers_are_ignored_in_lockstep() -> None:
             eventually(lambda count=count: place(server) == 100 + count)
 
 
-def test_tls_on_both_and_on_the_page(tmp_path: Path) -> None:
+def test_tls_on_both_and_on_the_page(tmp_path):
     trustme = pytest.importorskip("trustme")
     authority = trustme.CA()
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pem")
@@ -408,7 +403,7 @@ def test_tls_on_both_and_on_the_page(tmp_path: Path) -> None:
 
 
 class TestDoor:
-    def test_one_call_serves_both(self) -> None:
+    def test_one_call_serves_both(self):
         with rlwire.serve(f"{__name__}:Corridor", "universe://127.0.0.1:0+0/Corridor") as server:
             assert isinstance(server, UniverseServer)
             url = parse_url(server.url)
@@ -417,14 +412,14 @@ class TestDoor:
             assert url.pixels
             assert server.display.name == "Corridor"
 
-    def test_without_pixels_it_is_a_rewarder(self) -> None:
+    def test_without_pixels_it_is_a_rewarder(self):
         with rlwire.serve(Corridor(), "universe://127.0.0.1:+0") as server:
             assert isinstance(server, EnvironmentRewarder)
         for option in ({"page": True}, {"keys": {"a": 1}}, {"view_auth": "x"}):
             with pytest.raises(ValueError, match=r"universe://.*:5900\+"):
                 rlwire.serve(Corridor(), "universe://127.0.0.1:+0", **option)
 
-    def test_environments_made_by_the_server_render(self) -> None:
+    def test_environments_made_by_the_server_render(self):
         with rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:0+0") as server:
             assert isinstance(server, UniverseServer)
             assert (server.display.width, server.display.height) == (600, 400)
@@ -435,7 +430,7 @@ class TestDoor:
                 "gym:CartPole-v1", "universe://127.0.0.1:0+0", env_kwargs={"render_mode": None}
             )
 
-    def test_options_as_text(self) -> None:
+    def test_options_as_text(self):
         query = "keys=Left%3D0&keys=Right%2Bspace%3D2&frames=observation&rate=200&password=sesame"
         with rlwire.serve(Corridor(), f"universe://127.0.0.1:0+0?{query}") as server:
             assert isinstance(server, UniverseServer)
@@ -459,13 +454,11 @@ class TestFrames:
             ((128, 4), np.uint8, False),
         ],
     )
-    def test_pictures_are_uint8_boxes_of_pixels(
-        self, shape: Any, dtype: Any, picture: bool
-    ) -> None:
+    def test_pictures_are_uint8_boxes_of_pixels(self, shape, dtype, picture):
         assert is_picture(gymnasium.spaces.Box(0, 255, shape, dtype)) is picture
         assert not is_picture(gymnasium.spaces.Discrete(3))
 
-    def test_pictures_become_frames(self) -> None:
+    def test_pictures_become_frames(self):
         grey = np.arange(12, dtype=np.uint8).reshape(3, 4)
         frame = as_frame(grey)
         assert frame.shape == (3, 4, 3)
@@ -476,7 +469,7 @@ class TestFrames:
             with pytest.raises(ValueError, match="a frame is"):
                 Display(8, 8).show(as_frame(wrong))
 
-    def test_grey_is_shown_only_where_nothing_else_is(self) -> None:
+    def test_grey_is_shown_only_where_nothing_else_is(self):
         environment = Corridor("rgb_array")
         environment.observation_space = gymnasium.spaces.Box(0, 255, (24, 32), np.uint8)
         assert frames_of(drive(environment))[1] == "render"

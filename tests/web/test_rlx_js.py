@@ -1,7 +1,5 @@
 """rlx.js in Node.js and in headless Chromium, against RLXPageServer."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import queue
@@ -12,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -37,18 +34,18 @@ class Balancer:
     seen: dict[int, dict[str, Any]]
     released = threading.Event()
 
-    def __init__(self, parameter_serve: Any) -> None:
-        self.number: int | None = None
+    def __init__(self, parameter_serve):
+        self.number = None
         self.exploit = False
 
-    def init(self, exploit: bool = False) -> bool:
+    def init(self, exploit=False):
         self.exploit = exploit
         return True
 
-    def reset(self) -> bool:
+    def reset(self):
         return True
 
-    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+    def update(self, reward, state, terminal):
         if state == "raise":
             raise ValueError("boom")
         if state == "nan":
@@ -73,12 +70,12 @@ class Balancer:
 
 
 @pytest.fixture
-def metrics() -> Recorder:
+def metrics():
     return Recorder()
 
 
 @pytest.fixture
-def serve(metrics: Recorder) -> Iterator[Any]:
+def serve(metrics):
     """Return a function that serves agents to pages of an origin."""
     Balancer.seen = {}
     Balancer.released.clear()
@@ -90,7 +87,7 @@ def serve(metrics: Recorder) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def nobody() -> Iterator[str]:
+def nobody():
     """Return the URL of a port on which nobody listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -100,12 +97,12 @@ def nobody() -> Iterator[str]:
 class Site:
     """Serves rlwire.web's files and this folder's, and takes reports."""
 
-    def __init__(self) -> None:
-        self.reports: queue.Queue[dict[str, Any]] = queue.Queue()
+    def __init__(self):
+        self.reports = queue.Queue()
         site = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+            def do_GET(self):
                 name = Path(urlsplit(self.path).path).name
                 for folder in (HERE, rlwire.web.folder()):
                     if (folder / name).is_file() and (folder / name).suffix in TYPES:
@@ -118,13 +115,13 @@ class Site:
                         return
                 self.send_error(404)
 
-            def do_POST(self) -> None:
+            def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 site.reports.put(json.loads(body))
                 self.send_response(204)
                 self.end_headers()
 
-            def log_message(self, format: str, *args: Any) -> None:
+            def log_message(self, format, *args):
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -132,24 +129,24 @@ class Site:
         self._thread.start()
         self.origin = f"http://127.0.0.1:{self._server.server_port}"
 
-    def close(self) -> None:
+    def close(self):
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site():
     site = Site()
     yield site
     site.close()
 
 
 @pytest.fixture
-def page(site: Site, tmp_path: Path) -> Callable[..., Any]:
+def page(site, tmp_path):
     """Return a function that has a page do something and returns its report."""
 
-    def run(action: str, *given: Any, origin: str = "") -> Any:
+    def run(action, *given, origin=""):
         address = f"{origin or site.origin}/play.html?action={action}&given="
         with browser(address + quote(json.dumps(given)), tmp_path) as process:
             for _ in range(90):
@@ -164,7 +161,7 @@ def page(site: Site, tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="module")
-def node() -> list[str]:
+def node():
     """Return the command that runs a script in a Node.js with WebSocket."""
     program = shutil.which("node")
     if program is None:
@@ -181,8 +178,8 @@ def node() -> list[str]:
 
 
 @pytest.fixture
-def script(node: list[str], tmp_path: Path) -> Callable[..., Any]:
-    def run(action: str, *given: Any) -> Any:
+def script(node, tmp_path):
+    def run(action, *given):
         command = [*node, HERE / "play.mjs", rlwire.web.folder(), action, json.dumps(given)]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=90, cwd=tmp_path, check=False
@@ -193,7 +190,7 @@ def script(node: list[str], tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
-def check_games(played: Any, metrics: Recorder) -> None:
+def check_games(played, metrics):
     """Both sides saw the same games, and most of them went well."""
     assert played["closed"]["code"] == 1000
     assert len(played["seen"]) == len(Balancer.seen) == AGENTS
@@ -213,7 +210,7 @@ def check_games(played: Any, metrics: Recorder) -> None:
         assert ("episodes", seen["episodes"], number) in metrics.calls
 
 
-def check_failures(told: Any) -> None:
+def check_failures(told):
     assert told["early"].startswith("RLXError: command 'update' is not allowed now")
     assert told["nan"] == 'TypeError: NaN (at "reward") cannot be sent: JSON has no such number'
     assert told["infinite"].startswith("TypeError: Infinity")
@@ -233,14 +230,13 @@ def check_failures(told: Any) -> None:
 
 
 @pytest.fixture(params=["node", "browser"])
-def play(request: pytest.FixtureRequest) -> Callable[..., Any]:
+def play(request):
     """Return a function that has a script in Node.js, or a page, do something."""
     if request.param == "node":
-        found: Callable[..., Any] = request.getfixturevalue("script")
-        return found
+        return request.getfixturevalue("script")
     page = request.getfixturevalue("page")
 
-    def run(action: str, *given: Any) -> Any:
+    def run(action, *given):
         report = page(action, *given)
         assert "error" not in report
         return report["result"]
@@ -248,34 +244,32 @@ def play(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return run
 
 
-def test_games(play: Callable[..., Any], site: Site, serve: Any, metrics: Recorder) -> None:
+def test_games(play, site, serve, metrics):
     with serve(site.origin) as server:
         check_games(play("play", f"ws://{server.address}", AGENTS, STEPS), metrics)
 
 
-def test_failures(play: Callable[..., Any], site: Site, serve: Any, nobody: str) -> None:
+def test_failures(play, site, serve, nobody):
     with serve(site.origin) as server:
         check_failures(play("fail", f"ws://{server.address}", nobody))
 
 
 class TestBrowser:
-    def test_pages_of_others_may_not_connect(
-        self, page: Callable[..., Any], site: Site, serve: Any
-    ) -> None:
+    def test_pages_of_others_may_not_connect(self, page, site, serve):
         with serve(site.origin) as proxy:
             other = site.origin.replace("127.0.0.1", "localhost")
             report = page("play", f"ws://{proxy.address}", 1, 1, origin=other)
             assert report["error"].startswith("RLXError: cannot connect")
             assert not Balancer.seen
 
-    def test_the_example_page(self, page: Callable[..., Any], site: Site, serve: Any) -> None:
+    def test_the_example_page(self, page, site, serve):
         with serve(site.origin) as proxy:
             address = f"cartpole.html?proxy=ws://{proxy.address}&agents=3&speed=0"
             # Its states are of four numbers; the agent wants five, and says so.
             report = page("watch", address, "can't update state")
             assert report["result"]["canvases"] == 3
 
-    def test_the_trainer_of_the_howto(self, site: Site, tmp_path: Path) -> None:
+    def test_the_trainer_of_the_howto(self, site, tmp_path):
         """docs/howto/train_callers.md: a page's three carts are a trainer's environments."""
         page = (HERE.parents[1] / "docs" / "howto" / "train_callers.md").read_text("utf-8")
         trainer = re.findall(r"```python\n(.*?)```", page, re.S)[0]

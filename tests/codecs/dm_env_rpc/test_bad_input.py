@@ -1,12 +1,8 @@
 """Broken and hostile messages: the named error at the right byte, and no memory for lies."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import pytest
@@ -90,27 +86,27 @@ PROPERTIES = [
 ]
 
 
-def property_request(data: Any, **options: Any) -> Any:
+def property_request(data, **options):
     return d.decode_property_request(d.AnyMessage(d.PROPERTY_REQUEST_URL, data), **options)
 
 
-def property_response(data: Any, **options: Any) -> Any:
+def property_response(data, **options):
     return d.decode_property_response(d.AnyMessage(d.PROPERTY_RESPONSE_URL, data), **options)
 
 
-def step_request(data: Any, **options: Any) -> Any:
+def step_request(data, **options):
     return d.decode_step_request(ACTIONS, data, check_bounds=True, **options)
 
 
-def step_response(data: Any, **options: Any) -> Any:
+def step_response(data, **options):
     return d.decode_step_response(OBSERVATIONS, data, **options)
 
 
-def step_ignored(data: Any, **options: Any) -> Any:
+def step_ignored(data, **options):
     return d.decode_step_request(ACTIONS, data, ignore_actions=True, **options)
 
 
-DECODERS: list[Callable[..., Any]] = [
+DECODERS = [
     d.decode_request,
     d.decode_response,
     property_request,
@@ -122,7 +118,7 @@ DECODERS: list[Callable[..., Any]] = [
 ALL = [*REQUESTS, *RESPONSES, *PROPERTIES]
 
 
-def attempt(decode: Callable[..., Any], data: Any, **options: Any) -> Any:
+def attempt(decode, data, **options):
     """The result, or None where it was refused as it may be."""
     try:
         return decode(data, **options)
@@ -136,17 +132,17 @@ def attempt(decode: Callable[..., Any], data: Any, **options: Any) -> Any:
 # --- single faults, each at its place ------------------------------------------------------------
 
 
-def action(tensor: bytes) -> bytes:
+def action(tensor):
     """A step request whose action 1 is `tensor`, which begins at byte 8."""
     return part(3, part(1, b"\x08\x01" + part(2, tensor)))
 
 
-def setting(entry: bytes) -> bytes:
+def setting(entry):
     """A reset request with one entry, which begins at byte 4."""
     return part(4, part(1, entry))
 
 
-def spec(content: bytes) -> bytes:
+def spec(content):
     """The observation 1 of a join response; the content begins at byte 10."""
     return part(2, part(1, part(2, b"\x08\x01" + part(2, content))))
 
@@ -160,7 +156,7 @@ SPEC = "$.join_world.specs.observations[1]"
 WORLD = "$.destroy_world.world_name"
 
 # wire, words of the error, offset, path
-BAD_REQUESTS: list[tuple[bytes, str, int, str]] = [
+BAD_REQUESTS = [
     (b"\x80", "ends inside a field", 0, "$"),
     (ELEVEN, "longer than 64 bits", 0, "$"),
     (LONG, "longer than 64 bits", 0, "$"),
@@ -190,7 +186,7 @@ BAD_REQUESTS: list[tuple[bytes, str, int, str]] = [
     (part(15, part(1, b"\x80")), "not UTF-8", 4, "$.extension.type_url"),
 ]
 DETAILS = part(16, part(3, b"") + part(3, part(1, b"\xff")))
-BAD_RESPONSES: list[tuple[bytes, str, int, str]] = [
+BAD_RESPONSES = [
     (part(16, b"\x08" + ELEVEN), "longer than 64", 4, "$.error"),
     (part(16, part(2, b"ab\xfe")), "not UTF-8", 7, "$.error.message"),
     (DETAILS, "not UTF-8", 9, "$.error.details[1].type_url"),
@@ -204,9 +200,7 @@ BAD_RESPONSES: list[tuple[bytes, str, int, str]] = [
     [(d.decode_request, *row) for row in BAD_REQUESTS]
     + [(d.decode_response, *row) for row in BAD_RESPONSES],
 )
-def test_malformed_messages_fail_at_their_offset_and_path(
-    decode: Callable[..., Any], data: bytes, words: str, offset: int, path: str
-) -> None:
+def test_malformed_messages_fail_at_their_offset_and_path(decode, data, words, offset, path):
     for feed in (bytes, bytearray, memoryview):
         with pytest.raises(DecodeError) as caught:
             decode(feed(data))
@@ -230,10 +224,10 @@ INT32 = part(4, part(1, b"\x01\x02\x03"))  # three elements
         b"\x20\x01",  # a payload as a number
     ],
 )
-def test_bad_tensors(tensor: bytes) -> None:
+def test_bad_tensors(tensor):
     """Wherever a tensor can stand: the path names it, the offset lies in it."""
     manager = d.SpecManager({1: d.make_spec("x", (-1,), np.int32)})
-    places: list[tuple[Callable[..., Any], bytes, str]] = [
+    places = [
         (d.decode_request, action(tensor), "$.step.actions[1]"),
         (d.decode_request, setting(part(1, b"a") + part(2, tensor)), "$.reset.settings.a"),
         (d.decode_response, part(3, part(2, part(2, tensor))), "$.step.observations[0]"),
@@ -258,7 +252,7 @@ def test_bad_tensors(tensor: bytes) -> None:
         part(10, part(1, b"a" * 9000) + part(1, b"") * 9000) + part(15, varint(9001)),
     ],
 )
-def test_a_huge_broadcast(tensor: bytes) -> None:
+def test_a_huge_broadcast(tensor):
     kind = d.DataType(tensor[0] >> 3)
     (shape,) = {1: [(-1, 2**20)]}.get(kind, [(-1,)])
     manager = d.SpecManager({1: d.TensorSpec("x", shape, kind)})
@@ -270,7 +264,7 @@ def test_a_huge_broadcast(tensor: bytes) -> None:
         assert caught.value.path == "$.step.actions[1]"
 
 
-def test_a_huge_broadcast_of_a_message() -> None:
+def test_a_huge_broadcast_of_a_message():
     """One item stands for all of them."""
     tensor = part(11, part(1, b"")) + part(15, varint(2**28))
     with peak() as result:
@@ -284,13 +278,13 @@ def test_a_huge_broadcast_of_a_message() -> None:
 
 
 @pytest.mark.parametrize("decode", DECODERS)
-def test_cut_anywhere(decode: Callable[..., Any]) -> None:
+def test_cut_anywhere(decode):
     for wire in ALL:
         for size in range(len(wire)):
             attempt(decode, wire[:size])
 
 
-def test_cut_requests_are_refused() -> None:
+def test_cut_requests_are_refused():
     """A whole message is one field: less than all of it is none."""
     for decode, wires in ((d.decode_request, REQUESTS), (d.decode_response, RESPONSES)):
         for wire in wires:
@@ -300,7 +294,7 @@ def test_cut_requests_are_refused() -> None:
                     decode(wire[:size])
 
 
-def mutated(chance: random.Random, data: bytes) -> bytes:
+def mutated(chance, data):
     bent = bytearray(data)
     for _ in range(chance.choice([1, 1, 2, 4])):
         spot = chance.randrange(len(bent) + 1)
@@ -321,7 +315,7 @@ def mutated(chance: random.Random, data: bytes) -> bytes:
     return bytes(bent)
 
 
-def test_forty_thousand_mutations() -> None:
+def test_forty_thousand_mutations():
     chance = random.Random(4711)
     accepted = 0
     for turn in range(40_000):
@@ -334,7 +328,7 @@ def test_forty_thousand_mutations() -> None:
 
 @settings(max_examples=3 * settings().max_examples)
 @given(data=st.binary(max_size=60), lead=st.sampled_from([b"", b"\x1a", b"\x12", b"\x0a"]))
-def test_any_bytes(data: bytes, lead: bytes) -> None:
+def test_any_bytes(data, lead):
     for decode in DECODERS:
         attempt(decode, data)
         if lead:
@@ -342,7 +336,7 @@ def test_any_bytes(data: bytes, lead: bytes) -> None:
 
 
 @given(data=st.binary(max_size=40))
-def test_tensors_that_we_accept_are_accepted_by_protobuf(data: bytes) -> None:
+def test_tensors_that_we_accept_are_accepted_by_protobuf(data):
     """We are stricter, never laxer."""
     from dm_env_rpc.v1 import dm_env_rpc_pb2
 
@@ -362,9 +356,9 @@ def test_tensors_that_we_accept_are_accepted_by_protobuf(data: bytes) -> None:
 
 
 @contextmanager
-def peak() -> Iterator[list[int]]:
+def peak():
     """The most bytes that were allocated on top of what there was before."""
-    result: list[int] = []
+    result = []
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -376,7 +370,7 @@ def peak() -> Iterator[list[int]]:
 
 ENTRY = part(1, part(2, part(4, part(1, b"\1"))))
 # limit, its value, the size, the offset, the path, the wire
-OVER: list[tuple[str, int, int, int, str, bytes]] = [
+OVER = [
     ("message", 10, 11, 0, "", REQUESTS[6]),
     ("items", 2, 3, 20, STEP, part(3, ENTRY * 3)),
     ("items", 2, 3, 6, ASKED, part(3, part(2, b"\1\2\3"))),
@@ -392,9 +386,9 @@ OVER: list[tuple[str, int, int, int, str, bytes]] = [
 
 
 @pytest.mark.parametrize(("name", "most", "size", "offset", "path", "data"), OVER)
-def test_limits(name: str, most: int, size: int, offset: int, path: str, data: bytes) -> None:
+def test_limits(name, most, size, offset, path, data):
     response = path.startswith(("$.join_world", "$.error"))
-    decode: Callable[..., Any] = d.decode_response if response else d.decode_request
+    decode = d.decode_response if response else d.decode_request
     decode(data)
     with pytest.raises(LimitExceeded) as caught:
         decode(data, limits=Limits(**{name: most}))
@@ -402,7 +396,7 @@ def test_limits(name: str, most: int, size: int, offset: int, path: str, data: b
     assert (problem.limit, problem.size, problem.offset, problem.path) == (name, size, offset, path)
 
 
-def test_more_than_32_dimensions() -> None:
+def test_more_than_32_dimensions():
     with pytest.raises(LimitExceeded, match="dims=32"):
         d.decode_response(spec(part(2, b"\1" * 33)))
     with pytest.raises(LimitExceeded, match="dims=32"):
@@ -423,21 +417,21 @@ def test_more_than_32_dimensions() -> None:
         pytest.param(b"\x9b\x06" * 1_000_000, id="a million groups"),
     ],
 )
-def test_false_sizes_allocate_no_memory(data: bytes) -> None:
+def test_false_sizes_allocate_no_memory(data):
     limits = Limits(items=1000)
     with peak() as result, pytest.raises((DecodeError, LimitExceeded)):
         d.decode_request(data, limits=limits)
     assert result[0] < 200_000
 
 
-def test_deep_groups_are_refused_not_followed() -> None:
+def test_deep_groups_are_refused_not_followed():
     inside = b"\x9b\x06" * 100 + b"\x9c\x06" * 100
     assert d.decode_request(inside) is None
     with pytest.raises(LimitExceeded, match="depth=100"):
         d.decode_request(b"\x9b\x06" * 101 + b"\x9c\x06" * 101)
 
 
-def test_keys_that_are_numbers_are_counted() -> None:
+def test_keys_that_are_numbers_are_counted():
     """Numbers can be chosen to collide in a dictionary; names cannot."""
     few = Limits(keys=3)
     one = np.float32(1)

@@ -4,11 +4,7 @@ The wires are made here, piece by piece; protobuf parses them and the reference 
 found.
 """
 
-from __future__ import annotations
-
 import struct
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +17,8 @@ from rlwire.codecs import dm_env_rpc as d
 from rlwire.errors import DecodeError
 from tests.codecs.dm_env_rpc.wires import field, varint
 
-Pieces = list[bytes]
 
-
-def number_field(number: int, value: int) -> bytes:
+def number_field(number, value):
     return varint(number << 3) + varint(value % 2**64)
 
 
@@ -43,7 +37,7 @@ UNKNOWN = st.sampled_from(
 
 
 @st.composite
-def mixed(draw: st.DrawFn, *groups: Pieces, unknown: bool = True) -> Pieces:
+def mixed(draw, *groups, unknown=True):
     """The pieces of all groups, each group in its own order, with unknown fields between."""
     left = [list(group) for group in groups if group]
     out = []
@@ -57,7 +51,7 @@ def mixed(draw: st.DrawFn, *groups: Pieces, unknown: bool = True) -> Pieces:
 
 
 @st.composite
-def divided(draw: st.DrawFn, number: int, pieces: Pieces) -> Pieces:
+def divided(draw, number, pieces):
     """A singular sub-message whose fields are spread over several occurrences."""
     out = []
     rest = list(pieces)
@@ -70,7 +64,7 @@ def divided(draw: st.DrawFn, number: int, pieces: Pieces) -> Pieces:
 
 
 @st.composite
-def numbers(draw: st.DrawFn, number: int, values: list[bytes], wire: int) -> Pieces:
+def numbers(draw, number, values, wire):
     """A repeated field of numbers, packed or not, in any mixture."""
     out = []
     rest = list(values)
@@ -84,7 +78,7 @@ def numbers(draw: st.DrawFn, number: int, values: list[bytes], wire: int) -> Pie
     return out
 
 
-def element(kind: d.DataType, value: int) -> bytes:
+def element(kind, value):
     if kind == d.DataType.FLOAT:
         return struct.pack("<f", value)
     if kind == d.DataType.DOUBLE:
@@ -98,7 +92,7 @@ KINDS = st.sampled_from(KINDS_OF)
 
 
 @st.composite
-def elements(draw: st.DrawFn, kind: d.DataType, count: int) -> Pieces:
+def elements(draw, kind, count):
     """The fields of a payload sub-message."""
     if kind in (d.DataType.INT8, d.DataType.UINT8):
         # Not a repeated field: a later one replaces it.
@@ -120,14 +114,14 @@ def elements(draw: st.DrawFn, kind: d.DataType, count: int) -> Pieces:
 
 
 @st.composite
-def anys(draw: st.DrawFn) -> Pieces:
+def anys(draw):
     urls = [field(1, draw(st.text(max_size=3)).encode("utf-8", "replace")) for _ in range(2)]
     data = [field(2, draw(st.binary(max_size=3))) for _ in range(2)]
     return draw(mixed(urls[: draw(st.integers(0, 2))], data[: draw(st.integers(0, 2))]))
 
 
 @st.composite
-def tensors(draw: st.DrawFn) -> Pieces:
+def tensors(draw):
     """A tensor that can be unpacked."""
     kind = draw(KINDS)
     shape = tuple(draw(st.lists(st.integers(0, 3), max_size=3)))
@@ -146,7 +140,7 @@ def tensors(draw: st.DrawFn) -> Pieces:
 
 
 @st.composite
-def bounds(draw: st.DrawFn) -> Pieces:
+def bounds(draw):
     kind = draw(KINDS.filter(lambda kind: kind <= d.DataType.UINT64))
     payload = draw(divided(kind + 8, draw(elements(kind, draw(st.integers(0, 4))))))
     other = draw(KINDS.filter(lambda kind: kind <= d.DataType.UINT64))
@@ -156,7 +150,7 @@ def bounds(draw: st.DrawFn) -> Pieces:
 
 
 @st.composite
-def texts(draw: st.DrawFn, number: int) -> Pieces:
+def texts(draw, number):
     return [
         field(number, text.encode("utf-8", "replace"))
         for text in draw(st.lists(st.text(max_size=4), max_size=2))
@@ -164,12 +158,12 @@ def texts(draw: st.DrawFn, number: int) -> Pieces:
 
 
 @st.composite
-def varints(draw: st.DrawFn, number: int) -> Pieces:
+def varints(draw, number):
     return [number_field(number, value) for value in draw(st.lists(VARINTS, max_size=2))]
 
 
 @st.composite
-def specs(draw: st.DrawFn) -> Pieces:
+def specs(draw):
     shape = draw(st.lists(st.integers(-1, 3).map(lambda size: varint(size % 2**64)), max_size=3))
     groups = [
         draw(texts(1)),
@@ -185,7 +179,7 @@ UIDS = st.sampled_from([0, 1, 2**63])
 
 
 @st.composite
-def maps(draw: st.DrawFn, number: int, values: Any, named: bool, always: bool = True) -> Pieces:
+def maps(draw, number, values, named, always=True):
     """A map whose keys may come again, whose entries may lack what is the default."""
     out = []
     for _ in range(draw(st.integers(0, 3))):
@@ -200,7 +194,7 @@ def maps(draw: st.DrawFn, number: int, values: Any, named: bool, always: bool = 
 
 
 @st.composite
-def all_specs(draw: st.DrawFn) -> Pieces:
+def all_specs(draw):
     return draw(
         mixed(
             draw(maps(1, specs(), False, always=False)), draw(maps(2, specs(), False, always=False))
@@ -209,23 +203,23 @@ def all_specs(draw: st.DrawFn) -> Pieces:
 
 
 @st.composite
-def uids(draw: st.DrawFn, number: int) -> Pieces:
+def uids(draw, number):
     return draw(numbers(number, draw(st.lists(VARINTS.map(varint), max_size=5)), 0))
 
 
 @st.composite
-def message(draw: st.DrawFn, *groups: Any) -> Pieces:
+def message(draw, *groups):
     return draw(mixed(*(draw(group) for group in groups)))
 
 
 @st.composite
-def within(draw: st.DrawFn, number: int, pieces: Any) -> Pieces:
+def within(draw, number, pieces):
     """A sub-message that may be left out."""
     return draw(divided(number, draw(pieces))) if draw(st.booleans()) else []
 
 
 @st.composite
-def several(draw: st.DrawFn, number: int, pieces: Any) -> Pieces:
+def several(draw, number, pieces):
     return [field(number, b"".join(draw(pieces))) for _ in range(draw(st.integers(0, 3)))]
 
 
@@ -265,9 +259,9 @@ PROPERTY_RESPONSES = {
 
 
 @st.composite
-def wires(draw: st.DrawFn, members: dict[int, Any]) -> bytes:
+def wires(draw, members):
     """Members that replace each other; the last one in several occurrences."""
-    out: Pieces = []
+    out = []
     last = 0
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
         number = draw(st.sampled_from(sorted(set(members) - {last})))
@@ -281,7 +275,7 @@ MANY = settings()
 
 @MANY
 @given(wire=wires(REQUESTS), other=wires(RESPONSES))
-def test_messages(protobuf: ModuleType, wire: bytes, other: bytes) -> None:
+def test_messages(protobuf, wire, other):
     requests, responses = dm_env_rpc_pb2.EnvironmentRequest, dm_env_rpc_pb2.EnvironmentResponse
     for data, theirs, decode in (
         (wire, requests, d.decode_request),
@@ -294,7 +288,7 @@ def test_messages(protobuf: ModuleType, wire: bytes, other: bytes) -> None:
 
 @MANY
 @given(wire=wires(PROPERTY_REQUESTS), other=wires(PROPERTY_RESPONSES))
-def test_properties(protobuf: ModuleType, wire: bytes, other: bytes) -> None:
+def test_properties(protobuf, wire, other):
     expected = protobuf.from_pb(properties_pb2.PropertyRequest.FromString(wire))
     extension = d.AnyMessage(d.PROPERTY_REQUEST_URL, wire)
     assert protobuf.same(d.decode_property_request(extension), expected)
@@ -303,12 +297,12 @@ def test_properties(protobuf: ModuleType, wire: bytes, other: bytes) -> None:
     assert protobuf.same(d.decode_property_response(extension), expected)
 
 
-def steps_manager(actions: dict[int, Any]) -> d.SpecManager:
+def steps_manager(actions):
     """A manager that these values fit."""
     specs = {}
     for uid, value in actions.items():
         if isinstance(value, d.AnyMessage | d.ProtoArray):
-            shape: tuple[int, ...] = getattr(value, "shape", ())
+            shape = getattr(value, "shape", ())
             dtype = d.DataType.PROTO
         else:
             shape, dtype = np.shape(value), d.data_type(value.dtype)
@@ -318,7 +312,7 @@ def steps_manager(actions: dict[int, Any]) -> d.SpecManager:
 
 @MANY
 @given(wire=wires({3: REQUESTS[3], 6: REQUESTS[6]}))
-def test_steps_by_name(protobuf: ModuleType, wire: bytes) -> None:
+def test_steps_by_name(protobuf, wire):
     """The way of their own reads the same."""
     expected = protobuf.from_pb(dm_env_rpc_pb2.EnvironmentRequest.FromString(wire))
     if not isinstance(expected, d.StepRequest):
@@ -341,7 +335,7 @@ def test_steps_by_name(protobuf: ModuleType, wire: bytes) -> None:
 
 @MANY
 @given(wire=wires({3: RESPONSES[3], 16: RESPONSES[16]}))
-def test_results_by_name(protobuf: ModuleType, wire: bytes) -> None:
+def test_results_by_name(protobuf, wire):
     expected = protobuf.from_pb(dm_env_rpc_pb2.EnvironmentResponse.FromString(wire))
     if not isinstance(expected, d.StepResponse):
         assert d.decode_step_response(d.SpecManager({}), wire) is None
@@ -361,7 +355,7 @@ def test_results_by_name(protobuf: ModuleType, wire: bytes) -> None:
 # --- single facts ------------------------------------------------------------------------------
 
 
-def of_wire(number: int, wire: int) -> bytes:
+def of_wire(number, wire):
     """A field of any wire type."""
     tag = varint(number << 3 | wire)
     values = {0: b"\x01", 1: bytes(8), 2: b"\x01\x01", 3: varint(number << 3 | 4), 5: bytes(4)}
@@ -378,7 +372,7 @@ PAYLOADS = {  # the wire types that its elements cannot have
 
 
 @pytest.mark.parametrize("kind", PAYLOADS, ids=lambda kind: kind.name)
-def test_tensor_skips_known_fields_of_another_wire_type(kind: d.DataType) -> None:
+def test_tensor_skips_known_fields_of_another_wire_type(kind):
     """As protobuf does, which keeps them as unknown: in the tensor, its payload and its shape."""
     content = field(1, b"a") if kind == d.DataType.PROTO else bytes(8)
     skipped = [of_wire(1, wire) for wire in sorted(PAYLOADS[kind])]
@@ -399,9 +393,7 @@ def test_tensor_skips_known_fields_of_another_wire_type(kind: d.DataType) -> Non
 
 
 @pytest.mark.parametrize("response", [False, True])
-def test_message_skips_known_fields_of_another_wire_type(
-    response: bool, protobuf: ModuleType
-) -> None:
+def test_message_skips_known_fields_of_another_wire_type(response, protobuf):
     choice = (REQUESTS, RESPONSES)[response]
     theirs = (dm_env_rpc_pb2.EnvironmentRequest, dm_env_rpc_pb2.EnvironmentResponse)[response]
     decode = (d.decode_request, d.decode_response)[response]
@@ -419,7 +411,7 @@ def test_message_skips_known_fields_of_another_wire_type(
         assert d.decode_step_request(manager, wire) == ({"a": 5}, [7])
 
 
-def test_repeated_member_is_merged() -> None:
+def test_repeated_member_is_merged():
     once = d.encode_request(d.StepRequest({1: np.int32(1), 2: np.int32(2)}, [1]))
     again = d.encode_request(d.StepRequest({2: np.int32(3), 4: np.int32(4)}, [9]))
     merged = d.StepRequest({1: np.int32(1), 2: np.int32(3), 4: np.int32(4)}, [1, 9])
@@ -429,7 +421,7 @@ def test_repeated_member_is_merged() -> None:
     assert d.decode_request(once + reset + again) == d.decode_request(again)
 
 
-def test_halves_of_a_member_are_not_joined() -> None:
+def test_halves_of_a_member_are_not_joined():
     """Joined, their bytes would be a message; protobuf refuses each of them, and so do we."""
     whole = d.DestroyWorldRequest("world")
     content = field(1, b"world")
@@ -443,7 +435,7 @@ def test_halves_of_a_member_are_not_joined() -> None:
             d.decode_request(wire)
 
 
-def test_errors_in_merged_messages_name_the_first_occurrence() -> None:
+def test_errors_in_merged_messages_name_the_first_occurrence():
     first = d.encode_request(d.StepRequest({}, [1]))
     second = field(3, field(1, number_field(1, 5) + field(2, b"")))
     for wire, offset in ((first + second, 0), (field(99, b"abc") + first + second, 6)):
@@ -453,7 +445,7 @@ def test_errors_in_merged_messages_name_the_first_occurrence() -> None:
         assert caught.value.path == "$.step.actions[5]"
 
 
-def test_merging_is_linear_in_time() -> None:
+def test_merging_is_linear_in_time():
     wire = field(2, field(1, number_field(99, 1))) * 200_000
     decoded = d.decode_response(wire)
     assert decoded == d.JoinWorldResponse()

@@ -1,10 +1,5 @@
 """Every dm_env_rpc message: against protobuf in both directions, and what cannot be sent."""
 
-from __future__ import annotations
-
-from types import ModuleType
-from typing import Any
-
 import numpy as np
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2
@@ -25,7 +20,7 @@ TEXTS = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=
 
 
 @st.composite
-def numbers(draw: st.DrawFn, dtype: Any = None, shape: Any = None) -> Any:
+def numbers(draw, dtype=None, shape=None):
     """A scalar or array of any bits, but no signalling NaN: Python's floats cannot hold one."""
     dtype = draw(st.sampled_from(NUMBERS)) if dtype is None else dtype
     shape = draw(SHAPES) if shape is None else shape
@@ -38,7 +33,7 @@ def numbers(draw: st.DrawFn, dtype: Any = None, shape: Any = None) -> Any:
 
 
 @st.composite
-def others(draw: st.DrawFn, items: st.SearchStrategy[Any], dtype: Any) -> Any:
+def others(draw, items, dtype):
     shape = draw(SHAPES)
     count = int(np.prod(shape))
     values = draw(st.lists(items, min_size=count, max_size=count))
@@ -50,7 +45,7 @@ ANYS = st.builds(d.AnyMessage, st.text(max_size=8), st.binary(max_size=8))
 
 
 @st.composite
-def proto_arrays(draw: st.DrawFn) -> d.ProtoArray:
+def proto_arrays(draw):
     shape = draw(SHAPES.filter(bool))
     count = int(np.prod(shape))
     return d.ProtoArray(tuple(draw(st.lists(ANYS, min_size=count, max_size=count))), shape)
@@ -65,7 +60,7 @@ BY_UID = st.dictionaries(UIDS, TENSORS, max_size=4)
 
 
 @st.composite
-def specs(draw: st.DrawFn) -> d.TensorSpec:
+def specs(draw):
     shape = tuple(draw(st.lists(st.integers(-1, 4) | st.just(-(2**31)), max_size=4)))
     fixed = all(size >= 0 for size in shape)
     bounds = []
@@ -83,7 +78,7 @@ ALL_SPECS = st.builds(
     st.dictionaries(UIDS, specs(), max_size=3),
     st.dictionaries(UIDS, specs(), max_size=3),
 )
-STATES: Any = st.sampled_from(d.EnvironmentStateType) | st.sampled_from([4, -1, -(2**31)])
+STATES = st.sampled_from(d.EnvironmentStateType) | st.sampled_from([4, -1, -(2**31)])
 REQUESTS = st.one_of(
     st.builds(d.CreateWorldRequest, SETTINGS),
     st.builds(d.JoinWorldRequest, NAMES, SETTINGS),
@@ -125,14 +120,14 @@ PROPERTY_RESPONSES = st.one_of(
 MANY = settings(max_examples=2 * settings().max_examples)
 
 
-REQUEST: Any = (dm_env_rpc_pb2.EnvironmentRequest, d.encode_request, d.decode_request)
-RESPONSE: Any = (dm_env_rpc_pb2.EnvironmentResponse, d.encode_response, d.decode_response)
+REQUEST = (dm_env_rpc_pb2.EnvironmentRequest, d.encode_request, d.decode_request)
+RESPONSE = (dm_env_rpc_pb2.EnvironmentResponse, d.encode_response, d.decode_response)
 EITHER = st.tuples(st.just(REQUEST), REQUESTS) | st.tuples(st.just(RESPONSE), RESPONSES)
 
 
 @MANY
 @given(either=EITHER)
-def test_protobuf_reads_ours(protobuf: ModuleType, either: Any) -> None:
+def test_protobuf_reads_ours(protobuf, either):
     (theirs, encode, _), message = either
     encoded = encode(message)
     parsed = theirs.FromString(encoded)
@@ -146,7 +141,7 @@ def test_protobuf_reads_ours(protobuf: ModuleType, either: Any) -> None:
     feed=st.sampled_from([bytes, bytearray, memoryview]),
     copy=st.sampled_from([True, False, None]),
 )
-def test_we_read_protobufs(protobuf: ModuleType, either: Any, feed: Any, copy: bool | None) -> None:
+def test_we_read_protobufs(protobuf, either, feed, copy):
     (*_, decode), message = either
     written = protobuf.to_pb(message).SerializeToString()
     assert protobuf.same(decode(feed(written), copy=copy), message)
@@ -154,7 +149,7 @@ def test_we_read_protobufs(protobuf: ModuleType, either: Any, feed: Any, copy: b
 
 @settings(max_examples=40)
 @given(message=ANYS)
-def test_an_extension_in_a_response(protobuf: ModuleType, message: d.AnyMessage) -> None:
+def test_an_extension_in_a_response(protobuf, message):
     """The one class that both messages have."""
     expected = protobuf.extension_response_to_pb(message)
     assert dm_env_rpc_pb2.EnvironmentResponse.FromString(d.encode_response(message)) == expected
@@ -178,7 +173,7 @@ PROPERTY_RESPONSE = (
     either=st.tuples(st.just(PROPERTY_REQUEST), PROPERTY_REQUESTS)
     | st.tuples(st.just(PROPERTY_RESPONSE), PROPERTY_RESPONSES)
 )
-def test_properties(protobuf: ModuleType, either: Any) -> None:
+def test_properties(protobuf, either):
     (theirs, encode, decode), message = either
     extension = encode(message)
     parsed = theirs()
@@ -193,12 +188,12 @@ def test_properties(protobuf: ModuleType, either: Any) -> None:
 
 
 @pytest.mark.parametrize("decode", [d.decode_request, d.decode_response])
-def test_no_payload(decode: Any) -> None:
+def test_no_payload(decode):
     assert decode(b"") is None
     assert decode(b"\x58\x01\x9a\x01\x01x") is None  # unknown fields only
 
 
-def test_defaults_are_encoded_in_no_bytes() -> None:
+def test_defaults_are_encoded_in_no_bytes():
     for number, message in enumerate(
         [
             d.CreateWorldRequest(),
@@ -218,7 +213,7 @@ def test_defaults_are_encoded_in_no_bytes() -> None:
     assert d.decode_response(b"\x82\x01\x00") == d.Status()
 
 
-def test_a_step_byte_for_byte() -> None:
+def test_a_step_byte_for_byte():
     """Written out from the rules: map entries have key and value always, uid 0 or not."""
     message = d.StepRequest({0: np.uint8(7), 300: np.array([1, -1], np.int32)}, [5, 300])
     assert d.encode_request(message) == bytes.fromhex(
@@ -231,7 +226,7 @@ def test_a_step_byte_for_byte() -> None:
     )
 
 
-def test_many_tensors_at_once() -> None:
+def test_many_tensors_at_once():
     """More than a draft holds without the heap."""
     settings = {f"setting {number}": np.int64(number) for number in range(100)}
     settings["long" * 100] = np.arange(5)
@@ -241,7 +236,7 @@ def test_many_tensors_at_once() -> None:
     assert all(np.array_equal(decoded.settings[name], settings[name]) for name in settings)
 
 
-def test_views_of_the_buffer() -> None:
+def test_views_of_the_buffer():
     pixels = np.arange(4096, dtype=np.uint8)
     encoded = bytearray(d.encode_request(d.StepRequest({1: pixels})))
     for copy, shared in ((True, False), (False, True), (None, True)):
@@ -253,7 +248,7 @@ def test_views_of_the_buffer() -> None:
     del view
 
 
-def test_a_bound_that_fits_no_shape_is_flat() -> None:
+def test_a_bound_that_fits_no_shape_is_flat():
     bound = np.arange(3, dtype=np.int32)
     for shape in ((2, 2), (-1,), (), (2**31 - 1,) * 32):
         spec = d.TensorSpec("x", shape, d.DataType.INT32, bound)
@@ -269,7 +264,7 @@ def test_a_bound_that_fits_no_shape_is_flat() -> None:
 SPEC = d.TensorSpec("x", (), d.DataType.INT32)
 
 
-def with_spec(spec: Any, uid: Any = 1) -> Any:
+def with_spec(spec, uid=1):
     return d.JoinWorldResponse(d.ActionObservationSpecs({}, {uid: spec}))
 
 
@@ -277,7 +272,7 @@ ASKED, SPEC_AT = "$.step.requested_observations", "$.join_world.specs.observatio
 TWO_DETAILS = d.Status(5, "", (d.AnyMessage(), b"x"))
 TEXT_BOUND = d.TensorSpec("x", (), d.DataType.INT32, "low")
 BOOL_BOUND = d.TensorSpec("x", (), d.DataType.BOOL, None, np.bool_(True))
-REFUSED: list[tuple[Any, str, str]] = [
+REFUSED = [
     (5, "int is .*Environment", ""),
     (None, "NoneType is .*Environment", ""),
     (d.Step(), "encode_step_request", ""),
@@ -313,25 +308,25 @@ REFUSED: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.each(("message", "words", "path"), REFUSED)
-def test_refused(message: Any, words: str, path: str) -> None:
+def test_refused(message, words, path):
     response = isinstance(
         message, d.StepResponse | d.ResetResponse | d.JoinWorldResponse | d.Status | d.StepResult
     )
-    encode: Any = d.encode_response if response else d.encode_request
+    encode = d.encode_response if response else d.encode_request
     with pytest.raises(EncodeError) as caught:
         encode(message)
     assert caught.match(words)
     assert caught.value.path == path
 
 
-def test_a_request_is_no_response() -> None:
+def test_a_request_is_no_response():
     with pytest.raises(EncodeError, match=r"StepRequest is .*EnvironmentResponse"):
         d.encode_response(d.StepRequest())
     with pytest.raises(EncodeError, match=r"Status is .*EnvironmentRequest"):
         d.encode_request(d.Status())
 
 
-def test_property_messages_of_another_type() -> None:
+def test_property_messages_of_another_type():
     for url in ("", "type.googleapis.com/dm_env_rpc.v1.Tensor", d.PROPERTY_RESPONSE_URL):
         with pytest.raises(DecodeError, match="expected a message of type"):
             d.decode_property_request(d.AnyMessage(url, b""))
@@ -343,7 +338,7 @@ def test_property_messages_of_another_type() -> None:
         d.encode_property_request(d.ReadPropertyResponse())
 
 
-def test_request_kind_is_that_of_the_last_payload() -> None:
+def test_request_kind_is_that_of_the_last_payload():
     leave = d.encode_request(d.LeaveWorldRequest())
     step = d.encode_request(d.StepRequest({1: 1.0}))
     assert d.request_kind(b"") is None
@@ -356,7 +351,7 @@ def test_request_kind_is_that_of_the_last_payload() -> None:
             d.request_kind(wire, limits=limits)
 
 
-TOO_MUCH: list[tuple[Any, Limits, str, int]] = [
+TOO_MUCH = [
     (d.ResetRequest({"a": 1, "b": 2, "c": 3}), Limits(items=2), "items", 3),
     (d.StepRequest({}, [1, 2, 3]), Limits(items=2), "items", 3),
     (d.StepRequest({1: 1, 2: 2}, [3]), Limits(items=2), "items", 3),
@@ -369,7 +364,7 @@ TOO_MUCH: list[tuple[Any, Limits, str, int]] = [
 
 
 @pytest.mark.each(("message", "limits", "name", "size"), TOO_MUCH)
-def test_limits(message: Any, limits: Limits, name: str, size: int) -> None:
+def test_limits(message, limits, name, size):
     d.encode_request(message)
     with pytest.raises(LimitExceeded) as caught:
         d.encode_request(message, limits=limits)

@@ -1,9 +1,5 @@
 """Flat and nested names; the cases of the reference's tests, restated, and its slips."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from dm_env_rpc.v1 import dm_env_flatten_utils
 from hypothesis import given
@@ -14,7 +10,7 @@ from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.limits import Limits
 
 LEAF = object()
-BOTH: list[tuple[dict[str, Any], dict[str, Any]]] = [
+BOTH = [
     ({}, {}),
     ({"a": LEAF}, {"a": LEAF}),
     ({"a": {"b": 1, "c": False}, "d": LEAF}, {"a.b": 1, "a.c": False, "d": LEAF}),
@@ -25,9 +21,7 @@ BOTH: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("nested", "flat"), BOTH)
-def test_nested_dicts_flatten_and_unflatten_as_the_original(
-    nested: dict[str, Any], flat: dict[str, Any]
-) -> None:
+def test_nested_dicts_flatten_and_unflatten_as_the_original(nested, flat):
     assert flatten(nested) == flat
     assert list(flatten(nested)) == list(flat)
     assert unflatten(flat) == nested
@@ -35,7 +29,7 @@ def test_nested_dicts_flatten_and_unflatten_as_the_original(
     assert dm_env_flatten_utils.unflatten_dict(flat, ".") == nested
 
 
-def test_names_within_names() -> None:
+def test_names_within_names():
     names = ["a", "b.c"]
     assert [
         name for name in ("a", "a.", "a.b.c", "b.c", "b.c.d") if not is_within(name, names)
@@ -45,7 +39,7 @@ def test_names_within_names() -> None:
     ] == []
 
 
-def test_a_name_that_nests_too_deep() -> None:
+def test_a_name_that_nests_too_deep():
     """A peer chooses names: 16 MiB of periods would become a dictionary each."""
     assert unflatten({63 * "a." + "a": 1})
     with pytest.raises(LimitExceeded, match="65 is over the limit depth=64"):
@@ -54,7 +48,7 @@ def test_a_name_that_nests_too_deep() -> None:
         unflatten({"a.b.c": 1}, limits=Limits(depth=2))
 
 
-def test_a_key_with_the_separator() -> None:
+def test_a_key_with_the_separator():
     for nested in ({"a.b": 1}, {"c": {"a.b": 1}}, {"a.b": {"c": 1}}):
         with pytest.raises(EncodeError, match=r"'a\.b' contains '\.'"):
             flatten(nested)
@@ -62,34 +56,34 @@ def test_a_key_with_the_separator() -> None:
 
 
 @pytest.mark.parametrize("nested", [{"a.b": 1, "a": {"b": 2}}, {"a": {"b": 1}, "a.b": 2}])
-def test_two_values_with_one_name(nested: dict[str, Any]) -> None:
+def test_two_values_with_one_name(nested):
     """The reference drops one of them."""
     with pytest.raises(EncodeError, match=r"two values .*'a\.b'"):
         flatten(nested, strict=False)
 
 
-def test_a_key_that_is_no_text() -> None:
+def test_a_key_that_is_no_text():
     with pytest.raises(EncodeError, match="a key must be str, not int"):
         flatten({1: 2})
 
 
-def test_scalar_in_place_of_a_sequence_is_rejected() -> None:
+def test_scalar_in_place_of_a_sequence_is_rejected():
     with pytest.raises(EncodeError, match=r"'a\.b' .*'a'"):
         unflatten({"a": 1, "a.b": 2})
     with pytest.raises(EncodeError, match="'a' is a value"):
         unflatten({"a.b": 1, "a": 2})
 
 
-def test_an_empty_dictionary_is_a_value() -> None:
+def test_an_empty_dictionary_is_a_value():
     """The reference writes into the caller's own dictionary here."""
-    mine: dict[str, Any] = {}
+    mine = {}
     with pytest.raises(EncodeError, match=r"'a'.* value"):
         unflatten({"a": mine, "a.b": 1})
     assert mine == {}
 
 
-def test_a_dictionary_inside_itself() -> None:
-    loop: dict[str, Any] = {}
+def test_a_dictionary_inside_itself():
+    loop = {}
     loop["a"] = loop
     with pytest.raises(RecursionError):
         flatten(loop)
@@ -102,7 +96,7 @@ NESTED = st.recursive(
 
 
 @given(nested=NESTED)
-def test_any_dictionary(nested: Any) -> None:
+def test_any_dictionary(nested):
     flat = flatten(nested)
     assert flat == dm_env_flatten_utils.flatten_dict(nested, ".")
     assert unflatten(flat) == nested

@@ -1,10 +1,5 @@
 """Specs' ranges; the cases of the reference's tests, restated, and checked against it."""
 
-from __future__ import annotations
-
-from types import ModuleType
-from typing import Any
-
 import numpy as np
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_spec_utils
@@ -17,13 +12,13 @@ from rlwire.errors import EncodeError
 UINT32, INT32, INT8 = d.DataType.UINT32, d.DataType.INT32, d.DataType.INT8
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one, other):
     one, other = np.asarray(one), np.asarray(other)
     return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 @pytest.mark.parametrize("kind", range(1, 9))
-def test_missing_bounds_are_those_of_the_dtype(kind: int) -> None:
+def test_missing_bounds_are_those_of_the_dtype(kind):
     spec = d.TensorSpec("x", (3,), d.DataType(kind))
     reference = tensor_spec_utils.bounds(dm_env_rpc_pb2.TensorSpec(shape=[3], dtype=kind))
     bounds = d.bounds(spec)
@@ -31,14 +26,14 @@ def test_missing_bounds_are_those_of_the_dtype(kind: int) -> None:
     assert same(bounds.max, reference.max)
 
 
-def test_infinite_bounds() -> None:
+def test_infinite_bounds():
     for low, high in ((0.0, np.inf), (-np.inf, 0.0), (-np.inf, np.inf)):
         spec = d.TensorSpec("x", (), d.DataType.DOUBLE, np.float64(low), np.float64(high))
         assert d.bounds(spec) == (low, high)
         assert d.bounds(d.make_spec("x", (), np.float32, low, high)) == (low, high)
 
 
-def foo(dtype: Any, low: Any = None, high: Any = None, shape: tuple[int, ...] = ()) -> d.TensorSpec:
+def foo(dtype, low=None, high=None, shape=()):
     return d.TensorSpec("foo", shape, dtype, low, high)
 
 
@@ -62,7 +57,7 @@ PAIR = np.array([1, 2], np.uint32)
         (foo(UINT32, PAIR, np.uint32(1), (-1,)), "foo.*variable.*scalar"),
     ],
 )
-def test_refused(protobuf: ModuleType, spec: d.TensorSpec, words: str) -> None:
+def test_refused(protobuf, spec, words):
     with pytest.raises(EncodeError, match=words):
         d.bounds(spec)
     if spec.min is not None or spec.max is not None:
@@ -75,8 +70,8 @@ def test_refused(protobuf: ModuleType, spec: d.TensorSpec, words: str) -> None:
 # --- make_spec -----------------------------------------------------------------------------------
 
 
-def test_a_plain_spec() -> None:
-    dtypes: list[Any] = ["f4", np.float32, np.dtype(">f4"), d.DataType.FLOAT, 1]
+def test_a_plain_spec():
+    dtypes = ["f4", np.float32, np.dtype(">f4"), d.DataType.FLOAT, 1]
     for dtype in dtypes:
         spec = d.make_spec("x", [2, -1], dtype)
         assert spec == d.TensorSpec("x", (2, -1), d.DataType.FLOAT)
@@ -87,7 +82,7 @@ def test_a_plain_spec() -> None:
     assert d.make_spec("x", (np.int64(3),), np.int64).shape == (3,)
 
 
-def test_bounds_become_the_dtypes() -> None:
+def test_bounds_become_the_dtypes():
     spec = d.make_spec("x", (2,), INT32, 1, [3, 4])
     assert same(spec.min, np.int32(1))
     assert isinstance(spec.min, np.int32)
@@ -100,14 +95,14 @@ def test_bounds_become_the_dtypes() -> None:
     assert same(d.make_spec("x", (2, 0), np.int32, np.zeros((2, 0))).min, np.zeros((2, 0), "i4"))
 
 
-def test_a_spec_keeps_its_own_copy() -> None:
+def test_a_spec_keeps_its_own_copy():
     low = np.zeros(2, np.float32)
     spec = d.make_spec("x", (2,), np.float32, low)
     low[0] = 5
     assert spec.min[0] == 0
 
 
-NOT_MADE: list[tuple[str, dict[str, Any], str]] = [
+NOT_MADE = [
     ("two variable dimensions", {"shape": (-1, 2, -1)}, "more than one variable dimension"),
     ("a large dimension", {"shape": (2**31,)}, "more than 32 bits"),
     ("no name", {"name": 3}, "a name must be str"),
@@ -141,7 +136,7 @@ NOT_MADE: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("changes", "words"), [pytest.param(*row[1:], id=row[0]) for row in NOT_MADE]
 )
-def test_invalid_specs_are_not_made(changes: dict[str, Any], words: str) -> None:
+def test_invalid_specs_are_not_made(changes, words):
     arguments = {"name": "foo", "shape": (), "dtype": INT32, **changes}
     with pytest.raises(EncodeError, match=words):
         d.make_spec(**arguments)
@@ -153,9 +148,7 @@ def test_invalid_specs_are_not_made(changes: dict[str, Any], words: str) -> None
         st.integers(-(2**64), 2**64) | st.floats(allow_nan=False), min_size=2, max_size=2
     ),
 )
-def test_specs_that_we_make_are_accepted_by_the_reference(
-    protobuf: ModuleType, kind: int, values: list[Any]
-) -> None:
+def test_specs_that_we_make_are_accepted_by_the_reference(protobuf, kind, values):
     low, high = values
     try:
         spec = d.make_spec("x", (2,), d.DataType(kind), low, high)
@@ -180,7 +173,7 @@ def test_specs_that_we_make_are_accepted_by_the_reference(
 # --- check_bounds --------------------------------------------------------------------------------
 
 
-def test_values_within_bounds_pass() -> None:
+def test_values_within_bounds_pass():
     for spec, value in (
         (d.make_spec("x", (), INT32, 0, 5), 0),
         (d.make_spec("x", (), INT32, 0, 5), np.int32(5)),
@@ -211,6 +204,6 @@ TWO = d.make_spec("x", (2,), INT32, [0, 0])
         (UP_TO_5, "a", "'x' has bounds"),
     ],
 )
-def test_values_outside_bounds_are_rejected(spec: d.TensorSpec, value: Any, words: str) -> None:
+def test_values_outside_bounds_are_rejected(spec, value, words):
     with pytest.raises(EncodeError, match=words):
         d.check_bounds(spec, value)

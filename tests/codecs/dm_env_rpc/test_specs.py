@@ -1,10 +1,5 @@
 """`SpecManager`; the cases of the reference's tests, restated, and checked against it."""
 
-from __future__ import annotations
-
-from types import ModuleType
-from typing import Any
-
 import numpy as np
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2, spec_manager
@@ -23,21 +18,21 @@ MANAGER = d.SpecManager(SPECS)
 
 
 @pytest.fixture(scope="module")
-def reference(protobuf: ModuleType) -> Any:
+def reference(protobuf):
     return spec_manager.SpecManager({uid: protobuf.spec_to_pb(spec) for uid, spec in SPECS.items()})
 
 
-def pack(manager: d.SpecManager, values: dict[str, Any]) -> bytes:
+def pack(manager, values):
     return d.encode_step_request(manager, values)
 
 
-def unpack(manager: d.SpecManager, wire: bytes, check_bounds: bool = False) -> Any:
+def unpack(manager, wire, check_bounds=False):
     step = d.decode_step_request(manager, wire, check_bounds=check_bounds)
     assert step is not None
     return step[0]
 
 
-def test_specs_are_found_by_uid_and_by_name(reference: Any) -> None:
+def test_specs_are_found_by_uid_and_by_name(reference):
     assert MANAGER.specs_by_uid == SPECS
     assert MANAGER.specs_by_name == {spec.name: spec for spec in SPECS.values()}
     assert MANAGER.names() == {"fuzz", "foo", "text", "rows"} == reference.names()
@@ -49,7 +44,7 @@ def test_specs_are_found_by_uid_and_by_name(reference: Any) -> None:
             manager.name_to_uid("bar")
 
 
-def test_spec_manager_is_immutable() -> None:
+def test_spec_manager_is_immutable():
     with pytest.raises(TypeError):
         MANAGER.specs_by_uid[1] = SPECS[54]
     with pytest.raises(AttributeError):
@@ -75,12 +70,12 @@ def test_spec_manager_is_immutable() -> None:
         ({1: d.TensorSpec(5)}, "a name must be str"),
     ],
 )
-def test_no_manager(specs: Any, words: str) -> None:
+def test_no_manager(specs, words):
     with pytest.raises(EncodeError, match=words):
         d.SpecManager(specs)
 
 
-def test_wrong_types() -> None:
+def test_wrong_types():
     with pytest.raises(TypeError, match="a spec must be a TensorSpec, not str"):
         d.SpecManager({1: "x"})
     with pytest.raises(TypeError, match="limits must be"):
@@ -92,7 +87,7 @@ def test_wrong_types() -> None:
 # --- pack and unpack -----------------------------------------------------------------------------
 
 
-def test_a_shape_to_be_inferred() -> None:
+def test_a_shape_to_be_inferred():
     """The reference compares before it infers, and so refuses what its own server must take."""
     request = dm_env_rpc_pb2.EnvironmentRequest()
     packed = request.step.actions[55]
@@ -104,7 +99,7 @@ def test_a_shape_to_be_inferred() -> None:
         unpack(MANAGER, request.SerializeToString())
 
 
-def test_a_spec_without_a_type() -> None:
+def test_a_spec_without_a_type():
     for dtype in (0, 12, -1):
         manager = d.SpecManager({1: d.TensorSpec("x", (), dtype)})
         with pytest.raises(EncodeError, match=r"the spec of 'x' .*data type"):
@@ -113,7 +108,7 @@ def test_a_spec_without_a_type() -> None:
             unpack(manager, d.encode_request(d.StepRequest({1: 1})))
 
 
-def test_limits() -> None:
+def test_limits():
     manager = d.SpecManager(SPECS, limits=Limits(message=40, string=3))
     assert pack(manager, {"text": "abc"})
     with pytest.raises(LimitExceeded, match="message=40"):
@@ -132,7 +127,7 @@ KINDS = ["f4", "f8", "i1", "i4", "i8", "u1", "u4", "u8"]
 
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("size", [None, 1, 5, 1000])
-def test_bounds_of_each_dtype(dtype: str, size: int | None) -> None:
+def test_bounds_of_each_dtype(dtype, size):
     shape = () if size is None else (size,)
     low, high = np.full(shape, 3), np.full(shape, 9)
     for bounds in ((3, 9), (3, high), (low, 9), (low, high), (3, None), (None, high)):
@@ -159,7 +154,7 @@ def test_bounds_of_each_dtype(dtype: str, size: int | None) -> None:
                     assert f"at index [{place}]" in str(caught.value)
 
 
-def test_values_without_bounds_are_not_checked() -> None:
+def test_values_without_bounds_are_not_checked():
     manager = d.SpecManager(
         {1: d.make_spec("x", (), np.float32), 2: d.make_spec("y", (), str), 3: SPECS[0]}
     )
@@ -167,7 +162,7 @@ def test_values_without_bounds_are_not_checked() -> None:
     assert unpack(manager, pack(manager, values), True)["x"] == np.inf
 
 
-def test_one_side_that_is_not_stated_is_not_checked() -> None:
+def test_one_side_that_is_not_stated_is_not_checked():
     manager = d.SpecManager({1: d.make_spec("x", (), np.float32, 0)})
     assert unpack(manager, pack(manager, {"x": np.inf}), True)
     with pytest.raises(DecodeError, match="nan is not a number, so outside min 0"):
@@ -179,7 +174,7 @@ FRACTIONS = [1.5, np.float32(1), np.array(1.0)]
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, *(np.dtype(kind) for kind in "bBiIqQfd")], ids=str)
-def test_numbers_are_cast_only_without_a_loss(dtype: Any) -> None:
+def test_numbers_are_cast_only_without_a_loss(dtype):
     manager = d.SpecManager(
         {1: d.make_spec("x", (), dtype), 2: d.make_spec("rows", (-1, 2), dtype)}
     )
@@ -202,7 +197,7 @@ def test_numbers_are_cast_only_without_a_loss(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(kind) for kind in "bBiIqQfd"], ids=str)
-def test_python_ints_at_the_ends_of_a_dtype(dtype: np.dtype[Any]) -> None:
+def test_python_ints_at_the_ends_of_a_dtype(dtype):
     """Those that take the short way and those that do not."""
     manager = d.SpecManager({1: d.make_spec("x", (), dtype)})
     float_bits = {"f": 24, "d": 53}.get(dtype.char)
@@ -226,7 +221,7 @@ def test_python_ints_at_the_ends_of_a_dtype(dtype: np.dtype[Any]) -> None:
                     pack(manager, {"x": number})
 
 
-def test_text_is_text() -> None:
+def test_text_is_text():
     manager = d.SpecManager({1: d.make_spec("x", (-1,), str)})
     assert unpack(manager, pack(manager, {"x": []}))["x"].shape == (0,)
     assert pack(manager, {"x": [b"a"]}) == pack(manager, {"x": ["a"]})
@@ -235,7 +230,7 @@ def test_text_is_text() -> None:
             pack(manager, {"x": value})
 
 
-def test_bounds_that_are_wrong_themselves() -> None:
+def test_bounds_that_are_wrong_themselves():
     manager = d.SpecManager({1: d.TensorSpec("x", (), d.DataType.INT32, np.uint8(0))})
     wire = pack(manager, {"x": 1})
     assert unpack(manager, wire) == {"x": 1}
@@ -246,7 +241,7 @@ def test_bounds_that_are_wrong_themselves() -> None:
 # --- requested observations ----------------------------------------------------------------------
 
 
-def test_request() -> None:
+def test_request():
     for names, uids in (([], []), (["foo"], [55]), (["text", "rows", "text"], [2**64 - 1, 0])):
         parsed = dm_env_rpc_pb2.StepRequest.FromString(MANAGER.request(names))
         assert parsed == dm_env_rpc_pb2.StepRequest(requested_observations=uids)
@@ -259,7 +254,7 @@ def test_request() -> None:
             MANAGER.request_uids([uid])
 
 
-def test_names_of() -> None:
+def test_names_of():
     assert MANAGER.names_of([]) == ()
     assert MANAGER.names_of([55, 0, 55, 2**64 - 1]) == ("foo", "rows", "text")
     with pytest.raises(DecodeError, match=r"UID 7.* 0 \(rows\)"):

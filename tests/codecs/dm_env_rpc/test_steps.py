@@ -1,10 +1,5 @@
 """Whole steps by name: against the reference in both directions, and what does not fit."""
 
-from __future__ import annotations
-
-from types import ModuleType
-from typing import Any
-
 import numpy as np
 import pytest
 from dm_env_rpc.v1 import dm_env_rpc_pb2, spec_manager
@@ -26,7 +21,7 @@ OBSERVATIONS = {
 }
 ACTOR, OBSERVER = d.SpecManager(ACTIONS), d.SpecManager(OBSERVATIONS)
 
-VALUES: dict[str, st.SearchStrategy[Any]] = {
+VALUES = {
     "pixels": st.binary(min_size=12, max_size=12).map(
         lambda data: np.frombuffer(data, np.uint8).reshape(2, 2, 3)
     ),
@@ -52,13 +47,13 @@ MOVES = st.fixed_dictionaries(
 MANY = settings()
 
 
-def theirs(protobuf: ModuleType, specs: dict[int, d.TensorSpec]) -> Any:
+def theirs(protobuf, specs):
     return spec_manager.SpecManager({uid: protobuf.spec_to_pb(spec) for uid, spec in specs.items()})
 
 
 @MANY
 @given(actions=MOVES, names=st.lists(st.sampled_from(sorted(VALUES)), unique=True))
-def test_requests(protobuf: ModuleType, actions: dict[str, Any], names: list[str]) -> None:
+def test_requests(protobuf, actions, names):
     uids = [OBSERVER.name_to_uid(name) for name in names]
     expected = dm_env_rpc_pb2.EnvironmentRequest()
     expected.step.SetInParent()
@@ -78,7 +73,7 @@ def test_requests(protobuf: ModuleType, actions: dict[str, Any], names: list[str
 
 @MANY
 @given(state=st.sampled_from([*d.EnvironmentStateType, 4, -1]), observations=SOME)
-def test_responses(protobuf: ModuleType, state: Any, observations: dict[str, Any]) -> None:
+def test_responses(protobuf, state, observations):
     packed = theirs(protobuf, OBSERVATIONS).pack(observations)
     expected = dm_env_rpc_pb2.EnvironmentResponse()
     expected.step.state = int(state)
@@ -97,7 +92,7 @@ def test_responses(protobuf: ModuleType, state: Any, observations: dict[str, Any
     assert d.encode_step_response(OBSERVER, state, observations, uids) == wire
 
 
-def test_other_messages_are_no_steps() -> None:
+def test_other_messages_are_no_steps():
     assert d.decode_step_request(ACTOR, b"") is None
     assert d.decode_step_response(OBSERVER, b"") is None
     assert d.decode_step_request(ACTOR, d.encode_request(d.ResetRequest({"a": 1}))) is None
@@ -108,7 +103,7 @@ def test_other_messages_are_no_steps() -> None:
     assert d.decode_step_request(ACTOR, reset + step) == ({"move": np.int32(1)}, [])
 
 
-def test_steps_in_pieces() -> None:
+def test_steps_in_pieces():
     """Merged as protobuf does, tensors inside map entries too."""
     first = d.encode_step_request(ACTOR, {"move": 1, "arm.goal": [1, 2]}, [5])
     second = d.encode_step_request(ACTOR, {"move": 2}, [6])
@@ -126,7 +121,7 @@ def test_steps_in_pieces() -> None:
     assert decoded[0]["arm.goal"].tolist() == [1, 2]
 
 
-def test_response_has_only_requested_observations_once_each() -> None:
+def test_response_has_only_requested_observations_once_each():
     observations = {"reward": 1.0, "done": False, "words": ["a"]}
     wire = d.encode_step_response(OBSERVER, RUNNING, observations, [2, 2**64 - 1, 2, 2])
     decoded = d.decode_step_response(OBSERVER, wire)
@@ -138,7 +133,7 @@ def test_response_has_only_requested_observations_once_each() -> None:
         assert again == d.encode_step_response(OBSERVER, RUNNING, {"reward": 1.0})
 
 
-def test_more_observations_than_fit_the_stack() -> None:
+def test_more_observations_than_fit_the_stack():
     specs = {uid: d.make_spec(f"n{uid}", (), np.int64) for uid in range(500)}
     manager = d.SpecManager(specs)
     values = {f"n{uid}": np.int64(uid) for uid in range(500)}
@@ -147,7 +142,7 @@ def test_more_observations_than_fit_the_stack() -> None:
     assert d.decode_step_response(manager, wire) == (RUNNING, values)
 
 
-def test_a_hundred_thousand_times_the_same_request() -> None:
+def test_a_hundred_thousand_times_the_same_request():
     """Redundant, not slow."""
     wire = d.encode_step_request(ACTOR, {}, [2] * 100_000)
     decoded = d.decode_step_request(ACTOR, wire)
@@ -157,7 +152,7 @@ def test_a_hundred_thousand_times_the_same_request() -> None:
     assert len(response) < 30
 
 
-NOT_REQUESTED: list[tuple[str, dict[str, Any], Any, str, str]] = [
+NOT_REQUESTED = [
     ("unknown action", {"jump": 1}, b"", "'jump'.* 1 .move.", "actions"),
     ("shape", {"move": [1]}, b"", r"has shape \(1,\), .*its spec .*\(\)", "actions.move"),
     ("dtype", {"move": "left"}, b"", " int32, not .*<U4", "actions.move"),
@@ -174,15 +169,13 @@ NOT_REQUESTED: list[tuple[str, dict[str, Any], Any, str, str]] = [
     ("actions", "requested", "words", "path"),
     [pytest.param(*row[1:], id=row[0]) for row in NOT_REQUESTED],
 )
-def test_unencodable_step_requests_are_rejected_with_their_path(
-    actions: Any, requested: Any, words: str, path: str
-) -> None:
+def test_unencodable_step_requests_are_rejected_with_their_path(actions, requested, words, path):
     with pytest.raises(EncodeError, match=words) as caught:
         d.encode_step_request(ACTOR, actions, requested)
     assert caught.value.path == (f"$.step.{path}" if path else "")
 
 
-NOT_ANSWERED: list[tuple[str, dict[str, Any], Any, str, str]] = [
+NOT_ANSWERED = [
     ("unknown", {"smell": 1}, None, "'smell'", "observations"),
     ("unknown UID", {"reward": 1}, [2, 5], "observation .*UID 5.* 0 ", ""),
     ("negative UID", {"reward": 1}, [-1], "observation .*UID -1", ""),
@@ -196,19 +189,19 @@ NOT_ANSWERED: list[tuple[str, dict[str, Any], Any, str, str]] = [
     [pytest.param(*row[1:], id=row[0]) for row in NOT_ANSWERED],
 )
 def test_unencodable_step_responses_are_rejected_with_their_path(
-    observations: Any, requested: Any, words: str, path: str
-) -> None:
+    observations, requested, words, path
+):
     with pytest.raises(EncodeError, match=words) as caught:
         d.encode_step_response(OBSERVER, RUNNING, observations, requested)
     assert caught.value.path == f"$.step.{path or 'observations'}"
 
 
-def test_observations_not_requested_are_not_encoded() -> None:
+def test_observations_not_requested_are_not_encoded():
     observations = {"reward": 1, "pixels": "not yet", "other": object()}
     assert d.encode_step_response(OBSERVER, RUNNING, observations, [2])
 
 
-def test_wrong_types() -> None:
+def test_wrong_types():
     for call in (d.encode_step_request, d.decode_step_request):
         with pytest.raises(TypeError):
             call(None, b"")
@@ -220,11 +213,11 @@ def test_wrong_types() -> None:
         d.decode_step_request(ACTOR, "text")
 
 
-def test_a_dictionary_that_changes_meanwhile() -> None:
-    actions: dict[str, Any] = {}
+def test_a_dictionary_that_changes_meanwhile():
+    actions = {}
 
     class Rude:
-        def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        def __array__(self, *args, **kwargs):
             actions.clear()
             return np.zeros((), np.int32)
 
@@ -236,27 +229,26 @@ def test_a_dictionary_that_changes_meanwhile() -> None:
 STEP = dm_env_rpc_pb2.EnvironmentRequest
 
 
-def request(**tensors: Any) -> bytes:
+def request(**tensors):
     message = STEP()
     for key, tensor in tensors.items():
         message.step.actions[int(key[1:])].CopyFrom(tensor)
-    data: bytes = message.SerializeToString()
-    return data
+    return message.SerializeToString()
 
 
-def integers(values: list[int], shape: list[int]) -> Any:
+def integers(values, shape):
     tensor = dm_env_rpc_pb2.Tensor(shape=shape)
     tensor.int32s.array.extend(values)
     return tensor
 
 
-def floats(values: list[float], shape: list[int]) -> Any:
+def floats(values, shape):
     tensor = dm_env_rpc_pb2.Tensor(shape=shape)
     tensor.floats.array.extend(values)
     return tensor
 
 
-UNFIT: list[tuple[str, bytes, str, int]] = [
+UNFIT = [
     ("unknown UID", request(_9=integers([1], [])), "UID 9.* 1 .move., 7", 9),
     ("dtype", request(_1=floats([1], [])), "'move' .*dtype float.* int32", 1),
     ("shape", request(_1=integers([1], [1])), r"'move' has shape \(1,\), .*its spec .*\(\)", 1),
@@ -270,7 +262,7 @@ UNFIT: list[tuple[str, bytes, str, int]] = [
 @pytest.mark.parametrize(
     ("wire", "words", "uid"), [pytest.param(*row[1:], id=row[0]) for row in UNFIT]
 )
-def test_actions_that_do_not_fit_their_spec_are_rejected(wire: bytes, words: str, uid: int) -> None:
+def test_actions_that_do_not_fit_their_spec_are_rejected(wire, words, uid):
     with pytest.raises(DecodeError) as caught:
         d.decode_step_request(ACTOR, wire)
     if words:
@@ -280,7 +272,7 @@ def test_actions_that_do_not_fit_their_spec_are_rejected(wire: bytes, words: str
     assert d.decode_step_request(ACTOR, wire, ignore_actions=True) == ({}, [])
 
 
-def test_bounds_on_request() -> None:
+def test_bounds_on_request():
     wire = d.encode_step_request(ACTOR, {"move": 18})
     assert d.decode_step_request(ACTOR, wire) == ({"move": np.int32(18)}, [])
     with pytest.raises(DecodeError, match="'move' is out of bounds: 18 is above max 17") as caught:
@@ -295,7 +287,7 @@ def test_bounds_on_request() -> None:
         d.decode_step_request(manager, wire, check_bounds=True)
 
 
-def test_limits() -> None:
+def test_limits():
     manager = d.SpecManager(ACTIONS, limits=Limits(message=30, items=1))
     wire = d.encode_step_request(ACTOR, {"move": 1, "arm.goal": [1, 2]}, [1, 2])
     with pytest.raises(LimitExceeded, match="items=1"):
@@ -310,7 +302,7 @@ def test_limits() -> None:
     assert caught.value.path == "$.step.requested_observations"
 
 
-def test_messages_in_a_tensor_are_items() -> None:
+def test_messages_in_a_tensor_are_items():
     specs = {1: d.make_spec("a", (-1,), object), 2: d.make_spec("b", (), np.int32)}
     many = d.ProtoArray((d.AnyMessage("x"),) * 3, (3,))
     wire = d.encode_step_request(d.SpecManager(specs), {"a": many, "b": 1})
@@ -323,7 +315,7 @@ def test_messages_in_a_tensor_are_items() -> None:
 
 @pytest.mark.parametrize("copy", [True, False, None])
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (None, [[0.5, 1]] * 1000)])
-def test_bounds_of_a_broadcast_are_checked(copy: bool | None, low: Any, high: Any) -> None:
+def test_bounds_of_a_broadcast_are_checked(copy, low, high):
     limits = Limits(expanded=20_000 if copy or np.ndim(high) else 5_000)
     spec = d.make_spec("x", (1000, 2), np.float32, low, high)
     manager = d.SpecManager({1: spec}, limits=limits)

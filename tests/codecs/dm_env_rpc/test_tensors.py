@@ -1,13 +1,9 @@
 """Tensors, every payload both ways against protobuf; views, parts, limits, threads."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import tracemalloc
 import weakref
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +15,6 @@ from rlwire.codecs import dm_env_rpc as tensors
 from rlwire.codecs.dm_env_rpc.values import AnyMessage, DataType, ProtoArray
 from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.limits import Limits
-
-Same = Callable[[Any, Any], bool]
 
 RANDOM = np.random.default_rng(3)
 EDGES = {
@@ -56,20 +50,17 @@ ARRAYS += [
 SCALARS = [array.dtype.type(array.flat[0]) for array in ARRAYS if array.size]
 
 
-def pb2(wire: bytes) -> Any:
+def pb2(wire):
     message = dm_env_rpc_pb2.Tensor.FromString(wire)
     assert message.SerializeToString(deterministic=True) == wire
     return message
 
 
-def reference(value: Any, *arguments: Any) -> bytes:
-    packed: bytes = tensor_utils.pack_tensor(value, *arguments).SerializeToString(
-        deterministic=True
-    )
-    return packed
+def reference(value, *arguments):
+    return tensor_utils.pack_tensor(value, *arguments).SerializeToString(deterministic=True)
 
 
-def test_signalling_nans_stay_as_they_are(same: Same) -> None:
+def test_signalling_nans_stay_as_they_are(same):
     """The reference, by way of Python's floats, would make quiet ones of them."""
     value = np.array([0x7F800001, 0xFFBFFFFF], np.uint32).view(np.float32)
     assert same(tensors.decode_tensor(tensors.encode_tensor(value)), value)
@@ -78,7 +69,7 @@ def test_signalling_nans_stay_as_they_are(same: Same) -> None:
 
 
 @pytest.mark.each("value", ARRAYS + SCALARS, ids=lambda v: f"{v.dtype}{v.shape}")
-def test_both_ways_as_protobuf(same: Same, value: Any) -> None:
+def test_both_ways_as_protobuf(same, value):
     wire = tensors.encode_tensor(value)
     assert wire == reference(value)
     theirs = tensor_utils.unpack_tensor(pb2(wire))
@@ -106,11 +97,11 @@ STRIDED = {
 
 
 @pytest.mark.parametrize("name", STRIDED)
-def test_memory_in_any_order(name: str) -> None:
+def test_memory_in_any_order(name):
     assert tensors.encode_tensor(STRIDED[name]) == reference(STRIDED[name])
 
 
-def test_booleans_that_are_neither_0_nor_1() -> None:
+def test_booleans_that_are_neither_0_nor_1():
     """NumPy takes any byte but 0 for True; the wire has it as 1."""
     odd = np.array([0, 1, 2, 255, 0] * 2000, np.uint8).view(np.bool_)
     assert tensors.encode_tensor(odd) == reference(odd)
@@ -120,13 +111,13 @@ def test_booleans_that_are_neither_0_nor_1() -> None:
 
 
 @pytest.mark.parametrize("at", [1, 1023, 1024, 4999])
-def test_one_other_element_is_not_compressed(at: int) -> None:
+def test_one_other_element_is_not_compressed(at):
     value = np.ones(5000)
     value[at] = 2
     assert tensors.encode_tensor(value, try_compress=True) == tensors.encode_tensor(value)
 
 
-def test_an_empty_array_is_not_compressed() -> None:
+def test_an_empty_array_is_not_compressed():
     empty = np.zeros((0, 3))  # which the reference fails on
     assert tensors.encode_tensor(empty, try_compress=True) == tensors.encode_tensor(empty)
 
@@ -135,9 +126,7 @@ def test_an_empty_array_is_not_compressed() -> None:
 @pytest.mark.parametrize(
     ("shape", "expected"), [((2, 3), (2, 3)), ((-1,), (1,)), ((0, -5, 4), (1, 1, 4)), ((1,), (1,))]
 )
-def test_one_element_fills_the_shape(
-    same: Same, one: Any, shape: tuple[int, ...], expected: tuple[int, ...]
-) -> None:
+def test_one_element_fills_the_shape(same, one, shape, expected):
     message = tensor_utils.pack_tensor(one)
     message.shape[:] = shape
     wire = message.SerializeToString()
@@ -148,17 +137,16 @@ def test_one_element_fills_the_shape(
     assert array.flags.c_contiguous
 
 
-def broadcast(element: bytes, *dims: int) -> bytes:
+def broadcast(element, *dims):
     message = dm_env_rpc_pb2.Tensor.FromString(element)
     message.shape[:] = dims
-    wire: bytes = message.SerializeToString()
-    return wire
+    return message.SerializeToString()
 
 
 @pytest.mark.parametrize(
     ("value", "itemsize"), [(np.float64(1), 8), (np.bool_(0), 1), ("ab", 8), (np.int32(1), 4)]
 )
-def test_expanded_limit_counts_broadcast_tensors(value: Any, itemsize: int) -> None:
+def test_expanded_limit_counts_broadcast_tensors(value, itemsize):
     wire = broadcast(tensors.encode_tensor(value), 100)
     limits = Limits(expanded=100 * itemsize)
     assert tensors.decode_tensor(wire, limits=limits).size == 100
@@ -170,7 +158,7 @@ def test_expanded_limit_counts_broadcast_tensors(value: Any, itemsize: int) -> N
 @pytest.mark.parametrize(
     "value", [np.float64(1), np.bool_(0), np.int32(-1), np.str_("höh"), np.uint8(3)]
 )
-def test_broadcast_needs_no_memory_without_copies(value: Any, copy: bool | None) -> None:
+def test_broadcast_needs_no_memory_without_copies(value, copy):
     wire = broadcast(tensors.encode_tensor(value), 1000, 1000)
     tracemalloc.start()
     array = tensors.decode_tensor(wire, copy=copy, limits=Limits(expanded=100))
@@ -186,7 +174,7 @@ def test_broadcast_needs_no_memory_without_copies(value: Any, copy: bool | None)
     np.testing.assert_array_equal(filled, array)
 
 
-def test_broadcast_of_more_bytes_than_memory_has_addresses() -> None:
+def test_broadcast_of_more_bytes_than_memory_has_addresses():
     wire = broadcast(tensors.encode_tensor("a" * 100), *[2**20] * 2, 2**17)
     for copy in (True, False, None):
         with pytest.raises(LimitExceeded) as caught:
@@ -194,7 +182,7 @@ def test_broadcast_of_more_bytes_than_memory_has_addresses() -> None:
         assert caught.value.limit == "expanded"
 
 
-def test_short_varints_and_padded_strings_expand_too() -> None:
+def test_short_varints_and_padded_strings_expand_too():
     numbers = tensors.encode_tensor(np.ones(100, np.int64))
     words = tensors.encode_tensor(np.array(["a" * 100] + [""] * 99))
     for wire, size in ((numbers, 800), (words, 40_000)):
@@ -212,13 +200,12 @@ ONE = AnyMessage("type.googleapis.com/a.B", b"\x08\x05")
 TWO = AnyMessage("", b"")
 
 
-def any_tensor(items: list[AnyMessage], shape: tuple[int, ...]) -> bytes:
+def any_tensor(items, shape):
     message = dm_env_rpc_pb2.Tensor(shape=shape)
     message.protos.SetInParent()
     for item in items:
         message.protos.array.add(type_url=item.type_url, value=item.value)
-    wire: bytes = message.SerializeToString()
-    return wire
+    return message.SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -234,9 +221,7 @@ def any_tensor(items: list[AnyMessage], shape: tuple[int, ...]) -> bytes:
         (np.array([], object), [], (0,), ProtoArray((), (0,))),
     ],
 )
-def test_messages(
-    value: Any, items: list[AnyMessage], shape: tuple[int, ...], decoded: Any
-) -> None:
+def test_messages(value, items, shape, decoded):
     wire = tensors.encode_tensor(value)
     assert wire == any_tensor(items, shape)
     assert tensors.decode_tensor(wire) == decoded
@@ -244,14 +229,14 @@ def test_messages(
     assert tensors.encode_tensor(decoded) == wire
 
 
-def test_messages_that_are_equal_are_compressed() -> None:
+def test_messages_that_are_equal_are_compressed():
     wire = tensors.encode_tensor([ONE, ONE, ONE], try_compress=True)
     assert wire == any_tensor([ONE], (3,))
     assert tensors.decode_tensor(wire) == ProtoArray((ONE,), (3,))
     assert tensors.encode_tensor([ONE, TWO], try_compress=True) == any_tensor([ONE, TWO], (2,))
 
 
-def test_protobuf_messages_are_packed_in_an_any() -> None:
+def test_protobuf_messages_are_packed_in_an_any():
     values = [struct_pb2.Value(string_value="foo"), struct_pb2.Value(number_value=2)]
     assert tensors.encode_tensor(values[0]) == reference(values[0])
     assert tensors.encode_tensor(values) == reference(values)
@@ -293,7 +278,7 @@ def test_protobuf_messages_are_packed_in_an_any() -> None:
     ],
     ids=repr,
 )
-def test_values_without_tensor_form_are_rejected(value: Any, words: str) -> None:
+def test_values_without_tensor_form_are_rejected(value, words):
     with pytest.raises(EncodeError, match=words):
         tensors.encode_tensor(value)
 
@@ -311,32 +296,32 @@ def test_values_without_tensor_form_are_rejected(value: Any, words: str) -> None
         (1, object, "int is not recognized"),
     ],
 )
-def test_uncastable_values_are_rejected(value: Any, dtype: Any, words: str) -> None:
+def test_uncastable_values_are_rejected(value, dtype, words):
     with pytest.raises(EncodeError, match=words):
         tensors.encode_tensor(value, dtype)
 
 
 @pytest.mark.parametrize("dtype", ["no such type", [1], 1.5])
-def test_invalid_dtypes_are_rejected(dtype: Any) -> None:
+def test_invalid_dtypes_are_rejected(dtype):
     with pytest.raises(TypeError):
         tensors.encode_tensor(1, dtype)
 
 
-def test_a_dimension_that_is_no_int32() -> None:
+def test_a_dimension_that_is_no_int32():
     wide = np.zeros((2**31, 0), np.float32)
     with pytest.raises(EncodeError, match=r"shape \(2147483648, 0\) has a dimension"):
         tensors.encode_tensor(wide)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "i8", "?"])
-def test_too_large_is_seen_before_it_is_copied(dtype: str) -> None:
+def test_too_large_is_seen_before_it_is_copied(dtype):
     huge = np.broadcast_to(np.ones((), dtype), (2**20, 2**20))
     with pytest.raises(LimitExceeded) as caught:
         tensors.encode_tensor(huge)
     assert caught.value.limit == "message"
 
 
-def test_limits_of_encoding() -> None:
+def test_limits_of_encoding():
     value = np.ones((10, 10))
     size = len(tensors.encode_tensor(value))
     assert tensors.encode_tensor(value, limits=Limits(message=size))
@@ -356,10 +341,10 @@ PAYLOAD = 6  # where the elements of float32s that take 128 bytes to 16 KiB begi
 
 
 @pytest.mark.parametrize("make", [bytes, bytearray, memoryview, np.frombuffer], ids=repr)
-def test_views_share_memory_with_the_buffer(make: Any) -> None:
+def test_views_share_memory_with_the_buffer(make):
     value = np.arange(1200, dtype=np.float32)
     wire = tensors.encode_tensor(value)
-    buffer: Any = make(wire, np.uint8) if make is np.frombuffer else make(wire)
+    buffer = make(wire, np.uint8) if make is np.frombuffer else make(wire)
     view = tensors.decode_tensor(buffer, copy=False)
     np.testing.assert_array_equal(view, value)
     assert np.shares_memory(view, np.frombuffer(buffer, np.uint8))
@@ -369,7 +354,7 @@ def test_views_share_memory_with_the_buffer(make: Any) -> None:
     np.testing.assert_array_equal(view, value)
 
 
-def test_a_view_writes_through() -> None:
+def test_a_view_writes_through():
     buffer = bytearray(tensors.encode_tensor(np.zeros(4, np.uint8)))
     view = tensors.decode_tensor(buffer, copy=False)
     view[2] = 7
@@ -379,7 +364,7 @@ def test_a_view_writes_through() -> None:
 
 
 @pytest.mark.parametrize("shift", range(5))
-def test_alignment(shift: int) -> None:
+def test_alignment(shift):
     value = np.arange(1200, dtype=np.float32)
     wire = tensors.encode_tensor(value)
     block = Block(len(wire) + shift)
@@ -397,7 +382,7 @@ def test_alignment(shift: int) -> None:
         assert array.flags.owndata == (not viewed)
 
 
-def test_copy_none_copies_small_arrays() -> None:
+def test_copy_none_copies_small_arrays():
     wire = bytearray(tensors.encode_tensor(np.zeros(4095, np.uint8)))
     assert tensors.decode_tensor(wire, copy=None).flags.owndata
     wire = bytearray(tensors.encode_tensor(np.zeros(4096, np.uint8)))
@@ -405,14 +390,14 @@ def test_copy_none_copies_small_arrays() -> None:
 
 
 @pytest.mark.parametrize("value", [np.arange(5000), np.full(5000, "abc"), np.arange(5000) % 9])
-def test_arrays_stored_differently_are_always_copied(value: Any) -> None:
+def test_arrays_stored_differently_are_always_copied(value):
     array = tensors.decode_tensor(tensors.encode_tensor(value), copy=False)
     assert array.flags.owndata
     assert array.flags.writeable
     np.testing.assert_array_equal(array, value)
 
 
-def test_booleans_are_a_view_if_they_are_plain() -> None:
+def test_booleans_are_a_view_if_they_are_plain():
     plain = tensors.encode_tensor(np.array([True, False, True]))
     assert not tensors.decode_tensor(plain, copy=False).flags.owndata
     odd = plain.replace(b"\x01\x00\x01", b"\x01\x00\x05")
@@ -426,18 +411,18 @@ def test_booleans_are_a_view_if_they_are_plain() -> None:
 class Fickle:
     """Other memory each time, from Python 3.12 on."""
 
-    def __buffer__(self, flags: int) -> memoryview:
+    def __buffer__(self, flags):
         return memoryview(bytearray(tensors.encode_tensor(np.zeros(3))))
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="no __buffer__ in Python before 3.12")
-def test_a_buffer_that_does_not_stay() -> None:
+def test_a_buffer_that_does_not_stay():
     assert tensors.decode_tensor(Fickle()).tolist() == [0, 0, 0]
     with pytest.raises(BufferError, match=r"Fickle.*copy=True"):
         tensors.decode_tensor(Fickle(), copy=False)
 
 
-def test_invalid_copy_modes_are_rejected() -> None:
+def test_invalid_copy_modes_are_rejected():
     with pytest.raises(ValueError, match="must be"):
         tensors.decode_tensor(b"", copy="yes")
 
@@ -445,7 +430,7 @@ def test_invalid_copy_modes_are_rejected() -> None:
 # --- data types ------------------------------------------------------------------------------
 
 
-def test_data_types_and_dtypes() -> None:
+def test_data_types_and_dtypes():
     for kind in [*DataType][1:]:
         dtype = tensors.numpy_dtype(kind)
         assert dtype == tensor_utils.data_type_to_np_type(int(kind))
@@ -464,7 +449,7 @@ def test_data_types_and_dtypes() -> None:
 
 
 @pytest.mark.parametrize("value", [np.arange(100, dtype=np.float32), 5, "abc", np.arange(9)])
-def test_encode_into(value: Any) -> None:
+def test_encode_into(value):
     wire = tensors.encode_tensor(value)
     room = bytearray(b"\xee" * (len(wire) + 8))
     assert tensors.encode_tensor_into(value, room, 3) == len(wire)
@@ -479,7 +464,7 @@ def test_encode_into(value: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["f4", "f8", "i1", "u1", "?"])
-def test_parts_refer_to_large_arrays_and_keep_them(kind: str) -> None:
+def test_parts_refer_to_large_arrays_and_keep_them(kind):
     value = np.ones((64, 4096 // 64 + 1), kind)
     expected, held = tensors.encode_tensor(value), weakref.ref(value)
     parts = tensors.encode_tensor_parts(value)

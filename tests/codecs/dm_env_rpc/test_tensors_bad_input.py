@@ -1,9 +1,6 @@
 """Tensors as others may write them, right and wrong: pieces, unknown fields, broken bytes."""
 
-from __future__ import annotations
-
 import struct
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +16,7 @@ from tests.codecs.dm_env_rpc.wires import field, varint
 # The reference's way of giving an array its shape, since NumPy 2.5.
 
 
-def shape(*dims: int) -> bytes:
+def shape(*dims):
     return field(15, b"".join(map(varint, dims)))
 
 
@@ -83,7 +80,7 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_unusual_encodings_are_decoded_as_the_reference_does(name: str) -> None:
+def test_unusual_encodings_are_decoded_as_the_reference_does(name):
     wire = UNUSUAL[name]
     expected = tensor_utils.unpack_tensor(dm_env_rpc_pb2.Tensor.FromString(wire))
     for copy in (True, False, None):
@@ -93,7 +90,7 @@ def test_unusual_encodings_are_decoded_as_the_reference_does(name: str) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
-def test_unusual_encodings_of_messages_are_decoded_as_the_reference_does() -> None:
+def test_unusual_encodings_of_messages_are_decoded_as_the_reference_does():
     twice = field(1, b"a") + field(2, b"x") + field(1, b"b") + field(3, b"?") + field(2, b"y")
     wire = field(PROTOS, field(1, ANY)) + field(PROTOS, field(1, b"") + field(1, twice)) + shape(3)
     expected = (AnyMessage("t", b"v"), AnyMessage(), AnyMessage("b", b"y"))
@@ -104,7 +101,7 @@ def test_unusual_encodings_of_messages_are_decoded_as_the_reference_does() -> No
     ]
 
 
-def test_arrays_in_pieces_are_never_views() -> None:
+def test_arrays_in_pieces_are_never_views():
     piece = np.ones(2000, "<f4").tobytes()
     wire = field(FLOATS, field(1, piece) + field(1, piece)) + shape(4000)
     assert tensors.decode_tensor(wire, copy=False).flags.owndata
@@ -115,7 +112,7 @@ def test_arrays_in_pieces_are_never_views() -> None:
 
 TEN = b"\xff" * 9
 # name: bytes, offset of the field at fault, words; protobuf must refuse what is malformed for it.
-WRONG: dict[str, tuple[bytes, int, str]] = {
+WRONG = {
     "nothing": (b"", 0, "without a payload"),
     "a shape alone": (shape(1), 0, "without a payload"),
     "a scalar of none": (field(FLOATS, b""), 0, "0 elements, 1 expected"),
@@ -161,7 +158,7 @@ WRONG: dict[str, tuple[bytes, int, str]] = {
 
 
 @pytest.mark.each("name", WRONG)
-def test_decode_errors_have_the_offset_of_the_wrong_byte(name: str) -> None:
+def test_decode_errors_have_the_offset_of_the_wrong_byte(name):
     wire, offset, words = WRONG[name]
     for copy in (True, False):
         with pytest.raises(DecodeError, match=words) as caught:
@@ -175,7 +172,7 @@ STRICTER = ("without a payload", "elements", "negative", "overflows")
 
 
 @pytest.mark.each("name", [name for name in WRONG if "group" not in name and "65 bits" not in name])
-def test_protobuf_refuses_it_too(name: str) -> None:
+def test_protobuf_refuses_it_too(name):
     wire, _, words = WRONG[name]
     if any(word in words for word in STRICTER):
         message = dm_env_rpc_pb2.Tensor.FromString(wire)
@@ -196,11 +193,11 @@ WHOLE = [
 
 
 @pytest.mark.each("wire", WHOLE, ids=lambda wire: wire.hex()[:24])
-def test_cut_off_at_every_byte(wire: bytes) -> None:
+def test_cut_off_at_every_byte(wire):
     for size in range(len(wire)):
         buffer = bytearray(wire[:size])
         try:
-            theirs: Any = dm_env_rpc_pb2.Tensor.FromString(bytes(buffer))
+            theirs = dm_env_rpc_pb2.Tensor.FromString(bytes(buffer))
         except ProtobufError:
             theirs = None
         if theirs is None:
@@ -218,14 +215,14 @@ def test_cut_off_at_every_byte(wire: bytes) -> None:
                 np.testing.assert_array_equal(tensors.decode_tensor(buffer), expected)
 
 
-def test_groups_in_groups() -> None:
+def test_groups_in_groups():
     element = field(UINT8S, field(1, b"a"))
     assert tensors.decode_tensor(b"\x83\x01" * 100 + b"\x84\x01" * 100 + element) == ord("a")
     with pytest.raises(LimitExceeded, match="101 is over the limit depth=100"):
         tensors.decode_tensor(b"\x83\x01" * 101 + b"\x84\x01" * 101 + element)
 
 
-def test_limits_of_decoding() -> None:
+def test_limits_of_decoding():
     floats = field(FLOATS, field(1, ONE)) + shape(1, 1, 1)
     assert tensors.decode_tensor(floats, limits=Limits(dims=3)).shape == (1, 1, 1)
     with pytest.raises(LimitExceeded, match="3 is over the limit dims=2 - at byte 8"):
@@ -257,7 +254,7 @@ def test_limits_of_decoding() -> None:
         (field(STRINGS, field(1, b"a" * 20_000) + field(1, b"") * 20_000), [20_001]),
     ],
 )
-def test_few_bytes_cannot_take_much_memory(element: bytes, dims: list[int]) -> None:
+def test_few_bytes_cannot_take_much_memory(element, dims):
     with pytest.raises(LimitExceeded) as caught:
         tensors.decode_tensor(element + shape(*dims))
     assert caught.value.limit == "expanded"
@@ -265,6 +262,6 @@ def test_few_bytes_cannot_take_much_memory(element: bytes, dims: list[int]) -> N
 
 
 @pytest.mark.parametrize("buffer", ["text", 5, None, [1]])
-def test_values_without_a_buffer_are_rejected(buffer: Any) -> None:
+def test_values_without_a_buffer_are_rejected(buffer):
     with pytest.raises(TypeError):
         tensors.decode_tensor(buffer)

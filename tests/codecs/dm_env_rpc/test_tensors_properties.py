@@ -1,10 +1,7 @@
 """Tensors against the reference's own packing, for anything that hypothesis thinks of."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
-from typing import Any
 
 import numpy as np
 from dm_env_rpc.v1 import dm_env_rpc_pb2, tensor_utils
@@ -21,17 +18,17 @@ from rlwire.limits import Limits
 DTYPES = ["?", "i1", "u1", "<i4", ">i4", "<u4", "<i8", ">i8", "<u8", ">u8", "<f4", ">f4", "<f8"]
 TEXT = st.text(max_size=8)
 SMALL = Limits(expanded=2**16)
-OPTIONS: list[dict[str, Any]] = [{}, {"copy": False}, {"copy": None}]
+OPTIONS = [{}, {"copy": False}, {"copy": None}]
 
 
 @st.composite
-def numbers(draw: st.DrawFn) -> np.ndarray[Any, Any]:
+def numbers(draw):
     """Any bits and any layout, but one NaN; integers of any length as varints."""
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
     shape = draw(st.lists(st.integers(0, 6), max_size=3))
     count = int(np.prod(shape))
     data = draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize))
-    array: Any = np.frombuffer(data, dtype).reshape(shape)
+    array = np.frombuffer(data, dtype).reshape(shape)
     if dtype.kind in "iu":
         array = array >> dtype.type(draw(st.integers(0, 8 * dtype.itemsize - 1)))
     if dtype.kind == "f":  # the reference goes by way of Python's floats, which quieten NaNs
@@ -42,12 +39,11 @@ def numbers(draw: st.DrawFn) -> np.ndarray[Any, Any]:
         array = array.T
     if array.ndim and draw(st.booleans()):
         array = array[:: draw(st.sampled_from([-2, -1, 2]))]
-    result: np.ndarray[Any, Any] = array.astype(dtype, copy=False)
-    return result
+    return array.astype(dtype, copy=False)
 
 
 @st.composite
-def texts(draw: st.DrawFn) -> Any:
+def texts(draw):
     shape = draw(st.lists(st.integers(0, 3), max_size=2))
     count = int(np.prod(shape))
     return np.array(draw(st.lists(TEXT, min_size=count, max_size=count)), np.str_).reshape(shape)
@@ -59,7 +55,7 @@ VALUES |= st.lists(st.lists(st.integers(-300, 300), min_size=2, max_size=2), max
 REQUESTS = st.none() | st.sampled_from([*range(1, 11), "f4", np.int8, bool, str, ">u8"])
 
 
-def packed(value: Any, dtype: Any, try_compress: bool) -> Any:
+def packed(value, dtype, try_compress):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy's, of casts
         try:
@@ -70,7 +66,7 @@ def packed(value: Any, dtype: Any, try_compress: bool) -> Any:
 
 @given(VALUES, REQUESTS, st.booleans())
 @settings(max_examples=15 * settings().max_examples)
-def test_encodes_as_the_reference(value: Any, dtype: Any, try_compress: bool) -> None:
+def test_encodes_as_the_reference(value, dtype, try_compress):
     if try_compress and np.size(np.array(value, object)) == 0:
         return  # the reference stumbles over an empty iterator
     message = packed(value, dtype, try_compress)
@@ -85,7 +81,7 @@ def test_encodes_as_the_reference(value: Any, dtype: Any, try_compress: bool) ->
     assert wire == message.SerializeToString(deterministic=True)
 
 
-def same(ours: Any, theirs: Any) -> None:
+def same(ours, theirs):
     assert type(ours) is type(theirs)
     assert ours.shape == theirs.shape
     if ours.dtype.kind == "U":  # NumPy's versions differ in what NULs at the end count for
@@ -97,7 +93,7 @@ def same(ours: Any, theirs: Any) -> None:
 
 @given(numbers() | texts(), st.lists(st.integers(-2, 7), max_size=4), st.booleans())
 @settings(max_examples=15 * settings().max_examples)
-def test_decodes_as_the_reference(value: Any, shape: list[int], reshaped: bool) -> None:
+def test_decodes_as_the_reference(value, shape, reshaped):
     message = tensor_utils.pack_tensor(value)
     if reshaped:
         message.shape[:] = shape
@@ -117,7 +113,7 @@ def test_decodes_as_the_reference(value: Any, shape: list[int], reshaped: bool) 
 
 @given(st.integers(0, 2**64 - 1) | st.integers(0, 20_000), st.integers(1, 400), st.data())
 @settings(max_examples=3 * settings().max_examples)
-def test_long_arrays_of_varints(seed: int, count: int, data: Any) -> None:
+def test_long_arrays_of_varints(seed, count, data):
     """Beyond the blocks that the kernels work in, each length of varint among others."""
     random = np.random.default_rng(seed)
     shift = random.integers(0, data.draw(st.integers(1, 64)), count, np.uint64)
@@ -129,12 +125,12 @@ def test_long_arrays_of_varints(seed: int, count: int, data: Any) -> None:
         same(tensors.decode_tensor(wire), array)
 
 
-def read_somehow(wire: bytes) -> None:
+def read_somehow(wire):
     try:
-        theirs: Any = dm_env_rpc_pb2.Tensor.FromString(wire)
+        theirs = dm_env_rpc_pb2.Tensor.FromString(wire)
     except ProtobufError:
         theirs = None
-    offsets: list[int] = []
+    offsets = []
     for options in OPTIONS:
         try:
             got = tensors.decode_tensor(wire, limits=SMALL, **options)
@@ -150,13 +146,13 @@ def read_somehow(wire: bytes) -> None:
 
 @given(st.binary(max_size=60))
 @settings(max_examples=10 * settings().max_examples)
-def test_any_bytes(wire: bytes) -> None:
+def test_any_bytes(wire):
     read_somehow(wire)
 
 
 @given(VALUES, st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=3))
 @settings(max_examples=10 * settings().max_examples)
-def test_changed_bytes(value: Any, changes: list[tuple[int, int]]) -> None:
+def test_changed_bytes(value, changes):
     wire = bytearray()
     with contextlib.suppress(EncodeError):
         wire += tensors.encode_tensor(value)

@@ -1,7 +1,5 @@
 """The plain values of dm_env_rpc: that specs compare by every bit of their bounds."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -13,7 +11,7 @@ from rlwire.codecs import dm_env_rpc as d
 SPEC = d.TensorSpec("x", (2,), d.DataType.FLOAT, np.float32(0), np.array([1, 2], np.float32))
 
 
-def test_the_numbers_are_protobufs() -> None:
+def test_the_numbers_are_protobufs():
     assert {member.name: int(member) for member in d.DataType} == dict(
         dm_env_rpc_pb2.DataType.items()
     )
@@ -22,7 +20,7 @@ def test_the_numbers_are_protobufs() -> None:
     )
 
 
-def test_equal_specs() -> None:
+def test_equal_specs():
     again = d.TensorSpec("x", (2,), d.DataType.FLOAT, np.float32(0), np.array([1, 2], np.float32))
     assert again == SPEC
     assert hash(again) == hash(SPEC)
@@ -45,5 +43,5 @@ def test_equal_specs() -> None:
         "x",
     ],
 )
-def test_different_specs(other: object) -> None:
+def test_different_specs(other):
     assert other != SPEC

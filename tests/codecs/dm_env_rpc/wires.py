@@ -1,9 +1,7 @@
 """Protobuf's fields, written by hand."""
 
-from __future__ import annotations
 
-
-def varint(number: int) -> bytes:
+def varint(number):
     number %= 2**64
     out = bytearray()
     while number >= 0x80:
@@ -12,5 +10,5 @@ def varint(number: int) -> bytes:
     return bytes([*out, number])
 
 
-def field(number: int, data: bytes) -> bytes:
+def field(number, data):
     return varint(number << 3 | 2) + varint(len(data)) + data

@@ -4,10 +4,7 @@ A case is a function of n that makes an input, among the worst that we know of, 
 to be measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any
 
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
@@ -17,38 +14,35 @@ Work = Callable[[], object]
 
 WIDE = Limits(datagram=65_507)
 
-CASES: dict[str, tuple[Callable[[int], Work], int]] = {}
+CASES = {}
 """By name: what makes one, and the smallest n."""
 
 
-def case(n: int) -> Callable[[Callable[[int], Work]], Callable[[int], Work]]:
+def case(n):
     """Add a case, whose smallest size is `n`."""
 
-    def add(make: Callable[[int], Work]) -> Callable[[int], Work]:
+    def add(make):
         CASES[make.__name__] = (make, n)
         return make
 
     return add
 
 
-def add_cases(
-    prefix: str, n: int, values: dict[str, Callable[[int], Any]], *kinds: Callable[[Any], Work]
-) -> None:
+def add_cases(prefix, n, values, *kinds):
     """Add each kind of work with each value."""
     for work in kinds:
         for name, make in values.items():
 
-            def case(n: int, make: Any = make, work: Any = work) -> Work:
-                made: Work = work(make(n))
-                return made
+            def case(n, make=make, work=work):
+                return work(make(n))
 
             CASES[f"{prefix}_{work.__name__}_{name}"] = (case, n)
 
 
-def refused(work: Work) -> Work:
+def refused(work):
     """What is measured ends with an error that is ours."""
 
-    def try_it() -> None:
+    def try_it():
         try:
             work()
         except RlwireError:
@@ -58,22 +52,22 @@ def refused(work: Work) -> Work:
     return try_it
 
 
-def names(n: int) -> list[str]:
+def names(n):
     return [f"name{i}" for i in range(n)]
 
 
-def nested(depth: int, leaf: Any, wrap: Callable[[Any], Any]) -> Any:
+def nested(depth, leaf, wrap):
     value = leaf
     for _ in range(depth):
         value = wrap(value)
     return value
 
 
-def fed(session: Any, data: bytes, piece: int) -> Work:
+def fed(session, data, piece):
     """All frames of a stream that comes in pieces."""
     reader = FrameReader(session)
 
-    def feed() -> None:
+    def feed():
         at = 0
         while at < len(data):
             room = reader.room()

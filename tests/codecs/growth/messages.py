@@ -1,14 +1,10 @@
 """Messages: the rewarder, PERLERT, dm_env_rpc."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
-from cases import WIDE, Work, add_cases, case, names, refused
+from cases import WIDE, add_cases, case, names, refused
 
 from rlwire.codecs import dm_env_rpc, perlert, rewarder
 from rlwire.errors import RlwireError
@@ -17,8 +13,8 @@ from rlwire.sessions.rewarder import client as rewarder_client
 # --- Universe's rewarder
 
 
-def _rewarder_cases() -> None:
-    messages: dict[str, Callable[[int], Any]] = {
+def _rewarder_cases():
+    messages = {
         "infos": lambda n: rewarder.EnvReward(1, False, dict.fromkeys(names(n), 1)),
         "observation": lambda n: rewarder.EnvObservation([[i, i] for i in range(n)]),
         "ragged_observation": lambda n: rewarder.EnvObservation([[1], [2, 3]] * n),
@@ -30,20 +26,20 @@ def _rewarder_cases() -> None:
         "unknown": lambda n: rewarder.UnknownMessage("v1.x", [{"a": [1]}] * n),
     }
 
-    def decode(message: Any) -> Work:
+    def decode(message):
         data = rewarder.encode(message)
         return lambda: rewarder.decode(data)
 
-    def backwards(message: Any) -> Work:
+    def backwards(message):
         told = json.loads(rewarder.encode(message))
         data = json.dumps(dict(reversed(told.items()))).encode()
         return lambda: rewarder.decode(data)
 
-    def wrong(message: Any) -> Work:
+    def wrong(message):
         data = rewarder.encode(message)[:-1] + b"!"
         return refused(lambda: rewarder.decode(data))
 
-    def encode(message: Any) -> Work:
+    def encode(message):
         return lambda: rewarder.encode(message)
 
     add_cases("rewarder", 250, messages, decode, backwards, wrong, encode)
@@ -53,18 +49,16 @@ _rewarder_cases()
 
 
 @case(100)
-def rewarder_steps(n: int) -> Work:
+def rewarder_steps(n):
     """Many rewards, texts and infos between two steps, and replies."""
     session = rewarder_client.RewarderClientSession(
         clock=lambda: 0.0, wall=lambda: 0.0, attach=True
     )
     number = iter(range(100_000))
-    made: list[rewarder.RewarderMessage] = [
-        rewarder.EnvDescribe("x", "running", 60, episode_id="1", message_id=next(number))
-    ]
+    made = [rewarder.EnvDescribe("x", "running", 60, episode_id="1", message_id=next(number))]
     for i in range(n):
         info = {f"name{i % 2000}": 1, "stats.a": 1}
-        headers: Any = {"episode_id": "1"}
+        headers = {"episode_id": "1"}
         made += [
             rewarder.EnvReward(1, False, info, message_id=next(number), **headers),
             rewarder.EnvText("x" * 10, message_id=next(number), **headers),
@@ -72,7 +66,7 @@ def rewarder_steps(n: int) -> Work:
         ]
     data = [rewarder.encode(one) for one in made]
 
-    def receive() -> None:
+    def receive():
         for one in data:
             session.receive(one)
         session.peek()
@@ -84,23 +78,23 @@ def rewarder_steps(n: int) -> Work:
 # --- PERLERT
 
 
-def _perlert_cases() -> None:
-    arrays: dict[str, Callable[[int], Any]] = {
+def _perlert_cases():
+    arrays = {
         "flat": lambda n: np.arange(n) * 1.5,
         "rows": lambda n: np.zeros((n, 2), np.float32),
         "integers": lambda n: np.arange(n),
         "words": lambda n: np.zeros(n, bool),
     }
 
-    def read(array: Any) -> Work:
+    def read(array):
         text = perlert.array_to_text(array)
         return lambda: perlert.text_to_array(text, array.dtype)
 
-    def wrong(array: Any) -> Work:
+    def wrong(array):
         text = perlert.array_to_text(array)[:-1] + "!]"
         return refused(lambda: perlert.text_to_array(text, array.dtype))
 
-    def write(array: Any) -> Work:
+    def write(array):
         return lambda: perlert.array_to_text(array)
 
     add_cases("perlert", 250, arrays, read, wrong, write)
@@ -110,14 +104,14 @@ _perlert_cases()
 
 
 @case(100)
-def perlert_mapping(n: int) -> Work:
+def perlert_mapping(n):
     mapping = {name: np.zeros(2, np.float32) for name in names(n)}
     text = perlert.value_to_text(mapping)
     return lambda: (perlert.text_to_mapping(text), perlert.value_to_text(mapping))
 
 
 @case(100)
-def perlert_slots(n: int) -> Work:
+def perlert_slots(n):
     slots = [perlert.AgentSlot(f"{i:x}", True, "x", "y", False) for i in range(n)]
     message = perlert.LobbyInformation("x", 1, slots)
     data = perlert.encode(message, limits=WIDE)
@@ -128,7 +122,7 @@ def perlert_slots(n: int) -> Work:
 
 
 @case(500)
-def perlert_step(n: int) -> Work:
+def perlert_step(n):
     message = perlert.RolloutStep("x", 1, 2, 3, "\0" * n, 1.5, False, "a")
     data = perlert.encode(message, limits=WIDE)
     return lambda: (
@@ -138,10 +132,10 @@ def perlert_step(n: int) -> Work:
 
 
 @case(500)
-def perlert_separators(n: int) -> Work:
+def perlert_separators(n):
     texts = [b"A;" * n, b";" * n, b"A" * n, b"R;1;" + b"x," * n, b"\xff" * n]
 
-    def read() -> None:
+    def read():
         for text in texts:
             for decode in (perlert.decode_client_message, perlert.decode_server_message):
                 with suppress(RlwireError):
@@ -153,7 +147,7 @@ def perlert_separators(n: int) -> Work:
 # --- dm_env_rpc
 
 
-def varint(value: int) -> bytes:
+def varint(value):
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -162,7 +156,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def field(number: int, content: bytes | int) -> bytes:
+def field(number, content):
     if isinstance(content, int):
         return varint(number << 3) + varint(content)
     return varint(number << 3 | 2) + varint(len(content)) + content
@@ -171,15 +165,15 @@ def field(number: int, content: bytes | int) -> bytes:
 SPEC = dm_env_rpc.TensorSpec("a", (2,), dm_env_rpc.DataType.FLOAT, np.float32(0), np.float32(1))
 
 
-def specs(n: int) -> dict[int, dm_env_rpc.TensorSpec]:
+def specs(n):
     return {
         i: dm_env_rpc.TensorSpec(name, (2,), dm_env_rpc.DataType.FLOAT)
         for i, name in enumerate(names(n))
     }
 
 
-def _dm_env_rpc_cases() -> None:
-    requests: dict[str, Callable[[int], Any]] = {
+def _dm_env_rpc_cases():
+    requests = {
         "settings": lambda n: dm_env_rpc.CreateWorldRequest(dict.fromkeys(names(n), 1)),
         "texts": lambda n: dm_env_rpc.CreateWorldRequest({"a": np.array(["xy"] * n)}),
         "actions": lambda n: dm_env_rpc.StepRequest(dict.fromkeys(range(n), np.float32(1)), []),
@@ -187,7 +181,7 @@ def _dm_env_rpc_cases() -> None:
         "tensor": lambda n: dm_env_rpc.StepRequest({1: np.arange(n)}, []),
         "bytes": lambda n: dm_env_rpc.StepRequest({1: np.zeros(n * 8, np.uint8)}, []),
     }
-    responses: dict[str, Callable[[int], Any]] = {
+    responses = {
         "observations": lambda n: dm_env_rpc.StepResponse(
             dm_env_rpc.EnvironmentStateType.RUNNING, dict.fromkeys(range(n), np.zeros(2))
         ),
@@ -201,15 +195,15 @@ def _dm_env_rpc_cases() -> None:
         (responses, d.decode_response, d.encode_response),
     ):
 
-        def decode(message: Any, a: Any = decoder, b: Any = encoder) -> Work:
+        def decode(message, a=decoder, b=encoder):
             data = b(message)
             return lambda: a(data)
 
-        def wrong(message: Any, a: Any = decoder, b: Any = encoder) -> Work:
+        def wrong(message, a=decoder, b=encoder):
             data = b(message)[:-1]
             return refused(lambda: a(data))
 
-        def encode(message: Any, b: Any = encoder) -> Work:
+        def encode(message, b=encoder):
             return lambda: b(message)
 
         add_cases("dm_env_rpc", 150, group, decode, wrong, encode)
@@ -220,11 +214,11 @@ _dm_env_rpc_cases()
 STEP = 3  # of a request's and a response's members
 
 
-def _dm_env_rpc_wires() -> None:
+def _dm_env_rpc_wires():
     action = field(1, field(1, 1) + field(2, field(1, field(1, b"\0" * 4))))
     piece = field(2, field(1, field(1, b"\0\0\0\0")))
     uid, reset = field(STEP, field(2, 1)), field(4, b"")
-    wires: dict[str, Callable[[int], Any]] = {
+    wires = {
         # One sub-message in many pieces, each of an action in many pieces of its tensor.
         "pieces": lambda n: (
             field(STEP, field(1, field(1, 1) + piece * n + field(2, field(15, n)))) + uid * n
@@ -238,7 +232,7 @@ def _dm_env_rpc_wires() -> None:
         "one_key_again": lambda n: field(STEP, action * n),
     }
 
-    def wire(data: bytes) -> Work:
+    def wire(data):
         return lambda: dm_env_rpc.decode_request(data)
 
     add_cases("dm_env_rpc", 250, wires, wire)
@@ -248,12 +242,12 @@ _dm_env_rpc_wires()
 
 
 @case(150)
-def dm_env_rpc_shape(n: int) -> Work:
+def dm_env_rpc_shape(n):
     spec = field(2, varint(1) * n) + field(1, b"x") * n
     entry = field(1, field(1, 1) + field(2, spec))
     data = field(2, field(1, entry))
 
-    def read() -> None:
+    def read():
         with suppress(RlwireError):
             dm_env_rpc.decode_response(data)
 
@@ -261,11 +255,11 @@ def dm_env_rpc_shape(n: int) -> Work:
 
 
 @case(150)
-def dm_env_rpc_manager(n: int) -> Work:
+def dm_env_rpc_manager(n):
     given = specs(n)
     values = {name: np.zeros(2, np.float32) for name in names(n)}
 
-    def use() -> None:
+    def use():
         manager = dm_env_rpc.SpecManager(given)
         wire = dm_env_rpc.encode_step_response(manager, 1, values)
         dm_env_rpc.decode_step_response(manager, wire)
@@ -275,19 +269,19 @@ def dm_env_rpc_manager(n: int) -> Work:
 
 
 @case(150)
-def dm_env_rpc_names_twice(n: int) -> Work:
+def dm_env_rpc_names_twice(n):
     given = {**specs(n), n: SPEC, n + 1: SPEC}
     return refused(lambda: dm_env_rpc.SpecManager(given))
 
 
 @case(150)
-def dm_env_rpc_steps(n: int) -> Work:
+def dm_env_rpc_steps(n):
     manager = dm_env_rpc.SpecManager(specs(n))
     values = {name: np.zeros(2, np.float32) for name in names(n)}
     uids = list(range(n))
     state = dm_env_rpc.EnvironmentStateType.RUNNING
 
-    def step() -> None:
+    def step():
         asked = dm_env_rpc.encode_step_request(manager, values, manager.request(names(n)))
         dm_env_rpc.decode_step_request(manager, asked)
         told = dm_env_rpc.encode_step_response(manager, state, values, uids)
@@ -297,7 +291,7 @@ def dm_env_rpc_steps(n: int) -> Work:
 
 
 @case(150)
-def dm_env_rpc_nesting(n: int) -> Work:
+def dm_env_rpc_nesting(n):
     flat = {f"{i % 7}.b.{i}": 1 for i in range(n)}
     long = {"a" * n + ".b": 1}
     return lambda: (dm_env_rpc.flatten(dm_env_rpc.unflatten(flat)), dm_env_rpc.unflatten(long))

@@ -1,12 +1,9 @@
 """RFB's rectangles."""
 
-from __future__ import annotations
-
 import struct
 import zlib
-from collections.abc import Iterator
 
-from cases import CASES, Work, case, fed
+from cases import CASES, case, fed
 
 from rlwire.codecs.rfb import Encoding, Framebuffer, RectangleDecoder, handshake
 from rlwire.codecs.rfb.handshake import ServerInit
@@ -17,11 +14,11 @@ from rlwire.sessions.rfb.client import RfbClientSession
 LIMITS = Limits(received=1 << 30, message=1 << 30, expanded=1 << 30)
 
 
-def head(width: int, height: int, encoding: int) -> bytes:
+def head(width, height, encoding):
     return struct.pack(">HHHHi", 0, 0, width, height, encoding)
 
 
-def rectangles(n: int, encoding: int) -> Iterator[bytes]:
+def rectangles(n, encoding):
     """Small ones, of Tight on four streams in turn."""
     streams = [zlib.compressobj() for _ in range(5)]
     for i in range(n):
@@ -37,14 +34,14 @@ def rectangles(n: int, encoding: int) -> Iterator[bytes]:
         yield head(4, 4, encoding) + before + packed
 
 
-def _together() -> None:
+def _together():
     for encoding in (Encoding.RAW, Encoding.TIGHT, Encoding.ZRLE):
 
-        def together(n: int, encoding: int = encoding) -> Work:
+        def together(n, encoding=encoding):
             data = b"".join(rectangles(n, encoding))
             framebuffer = Framebuffer(8, 8)
 
-            def work() -> None:
+            def work():
                 decoder = RectangleDecoder(framebuffer, limits=LIMITS, inflater="zlib")
                 assert decoder.size(data, 0, len(data), n) == len(data)
                 decoder.paint(data, 0, n)
@@ -57,7 +54,7 @@ def _together() -> None:
 _together()
 
 
-def viewer(width: int, height: int) -> RfbClientSession:
+def viewer(width, height):
     """One that is open."""
     session = RfbClientSession(limits=LIMITS)
     greeting = [
@@ -71,7 +68,7 @@ def viewer(width: int, height: int) -> RfbClientSession:
     return session
 
 
-def update(*parts: bytes) -> bytes:
+def update(*parts):
     return encode(FramebufferUpdate(UNTIL_LAST)) + b"".join(parts) + head(0, 0, -224)
 
 
@@ -92,6 +89,6 @@ CASES.update(
 
 
 @case(100)
-def rfb_hextile_byte_by_byte(n: int) -> Work:
+def rfb_hextile_byte_by_byte(n):
     tiles = b"\x0a\1\2\3\0\1\0\0" * n
     return fed(viewer(16, 16 * n), update(head(16, 16 * n, Encoding.HEXTILE) + tiles), 1)

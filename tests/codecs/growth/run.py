@@ -10,8 +10,6 @@ it has counted. All that is measured is made before that, and run once more in i
 the first time costs more, also for what others have left behind.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os
@@ -21,12 +19,12 @@ import messages  # noqa: F401
 import pixels  # noqa: F401
 import streams  # noqa: F401
 import values  # noqa: F401
-from cases import CASES, Work
+from cases import CASES
 
 SIZES = (1, 2, 4)
 
 
-def quadratic(n: int) -> Work:
+def quadratic(n):
     """To see that it would be seen: an index that is looked for from the beginning."""
     found = list(range(n))
     return lambda: [found.index(i) for i in range(n)]
@@ -35,7 +33,7 @@ def quadratic(n: int) -> Work:
 CONTROL = {"control": (quadratic, 100)}
 
 
-def count(chosen: list[str]) -> None:
+def count(chosen):
     """Run each in its sizes, a call of `os.getsid` before each and after the last."""
     works = []
     for name in chosen:
@@ -51,7 +49,7 @@ def count(chosen: list[str]) -> None:
     os.getsid(0)
 
 
-def show(chosen: list[str], scale: int) -> None:
+def show(chosen, scale):
     """Print the best of three times; what lies between 4n and 2n, over 2n and n, is last."""
     for name in chosen:
         make, n = (CASES | CONTROL)[name]
@@ -71,7 +69,7 @@ def show(chosen: list[str], scale: int) -> None:
         print(f"{name:40} {took[0]:10.3f} {took[1]:10.3f} {took[2]:10.3f} {growth:8.1f}")
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description="Does the cost grow faster than the input?")
     parser.add_argument("names", nargs="*", help="which cases; by default all")
     parser.add_argument("--count", action="store_true", help="for callgrind")

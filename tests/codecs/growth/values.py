@@ -1,19 +1,14 @@
 """Values: RLX and MessagePack."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from cases import Work, add_cases, names, nested, refused
+from cases import add_cases, names, nested, refused
 
 from rlwire.codecs import msgpack, rlx
 
 # --- RLX
 
 
-RLX_VALUES: dict[str, Callable[[int], Any]] = {
+RLX_VALUES = {
     "integers": lambda n: list(range(n)),
     "names": lambda n: dict.fromkeys(names(n), 1),
     "texts": lambda n: ["x" * 20] * n,
@@ -25,22 +20,22 @@ RLX_VALUES: dict[str, Callable[[int], Any]] = {
 }
 
 
-def _rlx_cases() -> None:
-    def decode(value: Any) -> Work:
+def _rlx_cases():
+    def decode(value):
         data = rlx.encode({"a": value})
         return lambda: rlx.decode(data)
 
-    def encode(value: Any) -> Work:
+    def encode(value):
         return lambda: rlx.encode({"a": value})
 
-    def parts(value: Any) -> Work:
+    def parts(value):
         return lambda: rlx.encode_parts({"a": value})
 
-    def wrong(value: Any) -> Work:
+    def wrong(value):
         data = rlx.encode({"a": [value, 1]}, framed=False)[:-5] + b"\xff" * 5
         return refused(lambda: rlx.decode(data, framed=False))
 
-    def unwritable(value: Any) -> Work:
+    def unwritable(value):
         return refused(lambda: rlx.encode({"a": [value, object()]}))
 
     add_cases("rlx", 250, RLX_VALUES, decode, encode, parts, wrong, unwritable)
@@ -51,8 +46,8 @@ _rlx_cases()
 # --- MessagePack
 
 
-def _msgpack_cases() -> None:
-    values: dict[str, Callable[[int], Any]] = {
+def _msgpack_cases():
+    values = {
         **RLX_VALUES,
         "binary": lambda n: [b"x" * 8] * n,
         "scalars": lambda n: [np.float32(1)] * n,
@@ -69,21 +64,21 @@ def _msgpack_cases() -> None:
         "complex": lambda n: [1 + 2j] * n,
     }
 
-    def decode(value: Any) -> Work:
+    def decode(value):
         data = msgpack.encode(value)
         return lambda: msgpack.decode(data)
 
-    def encode(value: Any) -> Work:
+    def encode(value):
         return lambda: msgpack.encode(value)
 
-    def parts(value: Any) -> Work:
+    def parts(value):
         return lambda: msgpack.encode_parts(value)
 
-    def wrong(value: Any) -> Work:
+    def wrong(value):
         data = msgpack.encode([value, 1])[:-1] + b"\xc1"
         return refused(lambda: msgpack.decode(data))
 
-    def unwritable(value: Any) -> Work:
+    def unwritable(value):
         return refused(lambda: msgpack.encode([value, object()]))
 
     add_cases("msgpack", 250, values, decode, encode, parts, wrong, unwritable)

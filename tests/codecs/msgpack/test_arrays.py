@@ -1,13 +1,9 @@
 """ndarrays and NumPy scalars in msgpack, against the two packages whose dialects they are."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import sys
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import ml_dtypes
 import msgpack as plain
@@ -24,7 +20,7 @@ NUMBERS = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"
 DTYPES = [*NUMBERS, *(">" + name for name in NUMBERS if name[-1] not in "?1"), "S3", "U2", ">U2"]
 
 
-def layouts(dtype: str) -> list[np.ndarray[Any, Any]]:
+def layouts(dtype):
     base = np.arange(24).astype(dtype).reshape(2, 3, 4)
     return [
         base,
@@ -39,7 +35,7 @@ def layouts(dtype: str) -> list[np.ndarray[Any, Any]]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_arrays_as_msgpack_numpy_writes_them(dtype: str) -> None:
+def test_arrays_as_msgpack_numpy_writes_them(dtype):
     for array in layouts(dtype):
         expected = msgpack_numpy.packb(array)
         assert msgpack.encode(array) == expected
@@ -50,7 +46,7 @@ def test_arrays_as_msgpack_numpy_writes_them(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_arrays_as_openpi_client_writes_them(dtype: str) -> None:
+def test_arrays_as_openpi_client_writes_them(dtype):
     openpi = pytest.importorskip("openpi_client.msgpack_numpy")
     for array in layouts(dtype):
         if array.dtype.kind == "c":
@@ -84,7 +80,7 @@ OPENPI = [
 
 
 @pytest.mark.parametrize(("value", "wire"), OPENPI)
-def test_vectors_of_openpi_client(value: Any, wire: str) -> None:
+def test_vectors_of_openpi_client(value, wire):
     assert msgpack.encode(value, arrays="openpi").hex() == wire
     found = msgpack.decode(bytes.fromhex(wire))
     assert type(found) is type(value)
@@ -100,7 +96,7 @@ SCALARS = [
 
 
 @pytest.mark.parametrize("scalar", SCALARS, ids=repr)
-def test_scalars_of_msgpack_numpy(scalar: Any) -> None:
+def test_scalars_of_msgpack_numpy(scalar):
     for value in (scalar, [scalar, {"a": scalar}]):
         expected = msgpack_numpy.packb(value)
         assert msgpack.encode(value) == expected
@@ -108,7 +104,7 @@ def test_scalars_of_msgpack_numpy(scalar: Any) -> None:
         assert repr(found) == repr(theirs)
 
 
-def test_a_date_is_a_scalar_that_msgpack_numpy_reads() -> None:
+def test_a_date_is_a_scalar_that_msgpack_numpy_reads():
     date = np.datetime64("2026-01-02T03:04:05", "ms")
     data = msgpack.encode([date])
     assert msgpack_numpy.unpackb(data) == [date]
@@ -118,7 +114,7 @@ def test_a_date_is_a_scalar_that_msgpack_numpy_reads() -> None:
 
 
 @pytest.mark.parametrize("scalar", [s for s in SCALARS if not isinstance(s, complex)], ids=repr)
-def test_scalars_of_openpi_client(scalar: Any) -> None:
+def test_scalars_of_openpi_client(scalar):
     openpi = pytest.importorskip("openpi_client.msgpack_numpy")
     if scalar.dtype.kind in "cm":
         with pytest.raises(EncodeError, match=r"openpi-client .* of dtype [ct]"):
@@ -131,7 +127,7 @@ def test_scalars_of_openpi_client(scalar: Any) -> None:
 
 # --- structured dtypes
 
-STRUCTURED: list[Any] = [
+STRUCTURED = [
     [("a", "<i4"), ("b", ">f8")],
     [("a", "<i4"), ("b", "<f8", (2, 3)), ("c", "S3")],
     [("outer", [("inner", "u1"), ("deep", [("x", "<U2", (2,))])]), ("when", "<M8[s]")],
@@ -139,7 +135,7 @@ STRUCTURED: list[Any] = [
 
 
 @pytest.mark.parametrize("fields", STRUCTURED)
-def test_structured_arrays(fields: Any) -> None:
+def test_structured_arrays(fields):
     dtype = np.dtype(fields)
     array = np.frombuffer(bytes(range(1, 1 + dtype.itemsize)) * 2, np.uint8).copy()
     array[dtype.itemsize - 1 :: dtype.itemsize] = 0
@@ -152,7 +148,7 @@ def test_structured_arrays(fields: Any) -> None:
     assert found.tobytes() == structured.tobytes()
 
 
-def test_padding_of_structured_arrays_round_trips() -> None:
+def test_padding_of_structured_arrays_round_trips():
     dtype = np.dtype([("a", "i1"), ("b", "f8"), ("c", "i2")], align=True)
     array = np.zeros(3, dtype)
     array["b"] = [1.5, 2.5, 3.5]
@@ -163,7 +159,7 @@ def test_padding_of_structured_arrays_round_trips() -> None:
     assert np.array_equal(found["b"], array["b"])
 
 
-def test_bytes_without_a_meaning() -> None:
+def test_bytes_without_a_meaning():
     array = np.array([b"abc", b"xyz"], "V3")
     assert msgpack.encode(array) == msgpack_numpy.packb(array)
     found = msgpack.decode(msgpack.encode(array))
@@ -171,11 +167,10 @@ def test_bytes_without_a_meaning() -> None:
     assert found.tobytes() == array.tobytes()
 
 
-def structured(description: Any, data: bytes = b"", shape: Any = (0,)) -> bytes:
-    wire: bytes = plain.packb(
+def structured(description, data=b"", shape=(0,)):
+    return plain.packb(
         {b"nd": True, b"type": description, b"kind": b"V", b"shape": shape, b"data": data}
     )
-    return wire
 
 
 @pytest.mark.parametrize(
@@ -206,21 +201,21 @@ def structured(description: Any, data: bytes = b"", shape: Any = (0,)) -> bytes:
         [["a", "|V2000000000"], ["b", "|V2000000000"]],
     ],
 )
-def test_descriptions_of_no_dtype(description: Any) -> None:
+def test_descriptions_of_no_dtype(description):
     with pytest.raises(DecodeError, match="structured dtype") as caught:
         msgpack.decode(b"\x81\xa1x" + structured(description))
     assert caught.value.path == "$.x[b'type']"
 
 
-def test_structures_too_deep_in_each_other() -> None:
-    description: Any = "<i4"
+def test_structures_too_deep_in_each_other():
+    description = "<i4"
     for _ in range(20):
         description = [["a", description]]
     with pytest.raises(DecodeError, match="more than 16 "):
         msgpack.decode(structured(description))
 
 
-def test_structured_arrays_that_cannot_be_sent() -> None:
+def test_structured_arrays_that_cannot_be_sent():
     overlapping = np.dtype({"names": ["a", "b"], "formats": ["<i4", "<i2"], "offsets": [0, 2]})
     for dtype, words in (
         (overlapping, "cannot be sent"),
@@ -243,7 +238,7 @@ EXTENDED = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "f
 
 @pytest.mark.parametrize("name", EXTENDED)
 @pytest.mark.parametrize("arrays", ["msgpack_numpy", "openpi"])
-def test_ml_dtypes_travel_by_name(name: str, arrays: Any) -> None:
+def test_ml_dtypes_travel_by_name(name, arrays):
     dtype = np.dtype(getattr(ml_dtypes, name))
     array = np.array([[0.5, -2.0, 1.0]]).astype(dtype)
     data = msgpack.encode([array, array[0, 0]], arrays=arrays)
@@ -255,20 +250,20 @@ def test_ml_dtypes_travel_by_name(name: str, arrays: Any) -> None:
         assert msgpack_numpy.unpackb(data)[0].dtype == dtype
 
 
-def test_ml_dtypes_that_are_not_carried() -> None:
+def test_ml_dtypes_that_are_not_carried():
     for name in ("int4", "uint4"):
         with pytest.raises(EncodeError, match=f"dtype {name} cannot be sent"):
             msgpack.encode(np.zeros(1, getattr(ml_dtypes, name)))
 
 
-def test_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ml_dtypes(monkeypatch):
     data = msgpack.encode(np.zeros(1, ml_dtypes.bfloat16))
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(ImportError, match=r"ml_dtypes is not installed"):
         msgpack.decode(data)
 
 
-def test_objects_are_refused() -> None:
+def test_objects_are_refused():
     array = np.array([{"a": 1}, None], dtype=object)
     for arrays in ("msgpack_numpy", "openpi"):
         with pytest.raises(EncodeError, match=r"pickle, which can run any code.*\$\.x"):
@@ -278,15 +273,15 @@ def test_objects_are_refused() -> None:
 class Trap:
     """Unpickled, it warns."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return warnings.warn, ("sprung",)
 
 
-def test_a_pickle_is_never_loaded() -> None:
+def test_a_pickle_is_never_loaded():
     data = pickle.dumps(Trap())
     with pytest.warns(UserWarning, match="sprung"):
         pickle.loads(data)
-    forms: list[dict[Any, Any]] = [
+    forms = [
         {b"nd": True, b"type": [["", "|O"]], b"kind": b"O", b"shape": [1], b"data": data},
         {b"nd": True, b"type": "|O", b"shape": [1], b"data": data},
         {b"nd": True, b"type": "O", b"shape": [1], b"data": data},
@@ -300,7 +295,7 @@ def test_a_pickle_is_never_loaded() -> None:
         assert caught.value.path.startswith("$[0]")
 
 
-def test_a_masked_array_is_refused() -> None:
+def test_a_masked_array_is_refused():
     with pytest.raises(EncodeError, match="lose its mask"):
         msgpack.encode(np.ma.masked_array([1, 2], [True, False]))
 
@@ -308,14 +303,14 @@ def test_a_masked_array_is_refused() -> None:
 # --- marks
 
 ARRAY = np.arange(6, dtype="<i2").reshape(2, 3)
-FIELDS: list[dict[Any, Any]] = [
+FIELDS = [
     plain.unpackb(msgpack.encode(ARRAY), raw=False),
     plain.unpackb(msgpack.encode(ARRAY, arrays="openpi"), raw=False),
 ]
 
 
 @pytest.mark.parametrize("fields", FIELDS)
-def test_marks_in_any_order_and_form(fields: dict[Any, Any]) -> None:
+def test_marks_in_any_order_and_form(fields):
     backwards = dict(reversed(list(fields.items())))
     texts = {key.decode(): value for key, value in fields.items()}
     more = {b"comment": "ignored", **fields}
@@ -330,13 +325,13 @@ def test_marks_in_any_order_and_form(fields: dict[Any, Any]) -> None:
         assert np.array_equal(found["x"], ARRAY)
 
 
-def test_the_form_without_kind_and_the_one_of_old_msgpack() -> None:
+def test_the_form_without_kind_and_the_one_of_old_msgpack():
     old = {b"nd": True, b"type": "<i2", b"shape": (2, 3), b"data": ARRAY.tobytes()}
     assert np.array_equal(msgpack.decode(plain.packb(old)), ARRAY)
     assert np.array_equal(msgpack.decode(plain.packb(old, use_bin_type=False)), ARRAY)
 
 
-def test_arrays_of_bytes_alone() -> None:
+def test_arrays_of_bytes_alone():
     decoder = Decoder(arrays="bytes")
     assert decoder.arrays == "bytes"
     for fields in FIELDS:
@@ -373,7 +368,7 @@ def test_arrays_of_bytes_alone() -> None:
     ],
     ids=repr,
 )
-def test_maps_like_any_other(value: dict[Any, Any]) -> None:
+def test_maps_like_any_other(value):
     assert msgpack.decode(plain.packb([value, 1])) == [value, 1]
 
 
@@ -396,7 +391,7 @@ def test_maps_like_any_other(value: dict[Any, Any]) -> None:
         ({b"type": "<f4" * 90, b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
     ],
 )
-def test_arrays_that_are_wrong(fields: dict[bytes, Any], words: str, field: str) -> None:
+def test_arrays_that_are_wrong(fields, words, field):
     data = plain.packb({"x": [{b"nd": True, b"kind": b"", **fields}]})
     with pytest.raises(DecodeError, match=words) as caught:
         msgpack.decode(data)
@@ -416,7 +411,7 @@ def test_arrays_that_are_wrong(fields: dict[bytes, Any], words: str, field: str)
         ({b"complex": True, b"data": b"\xff"}, "not a complex number"),
     ],
 )
-def test_scalars_that_are_wrong(fields: dict[bytes, Any], words: str) -> None:
+def test_scalars_that_are_wrong(fields, words):
     with pytest.raises(DecodeError, match=words):
         msgpack.decode(plain.packb(fields))
 
@@ -426,7 +421,7 @@ def test_scalars_that_are_wrong(fields: dict[bytes, Any], words: str) -> None:
 BIG = {"x": np.arange(1024.0), "y": np.arange(3.0)}
 
 
-def test_copy_gives_arrays_of_their_own() -> None:
+def test_copy_gives_arrays_of_their_own():
     found = msgpack.decode(msgpack.encode(BIG))
     for name, array in found.items():
         assert np.array_equal(array, BIG[name])
@@ -438,7 +433,7 @@ def test_copy_gives_arrays_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("make", [bytes, bytearray, lambda d: np.frombuffer(d, "u1").copy()])
-def test_without_copy_every_array_is_a_view(make: Callable[[bytes], Any]) -> None:
+def test_without_copy_every_array_is_a_view(make):
     buffer = make(msgpack.encode(BIG))
     writable = not isinstance(buffer, bytes)
     found = msgpack.decode(buffer, copy=False)
@@ -452,7 +447,7 @@ def test_without_copy_every_array_is_a_view(make: Callable[[bytes], Any]) -> Non
     assert np.array_equal(found["x"], BIG["x"])
 
 
-def test_copy_none_makes_views_of_large_aligned_arrays() -> None:
+def test_copy_none_makes_views_of_large_aligned_arrays():
     data = msgpack.encode(BIG)
     offset = data.find(BIG["x"].tobytes())
     for shift in range(8):
@@ -469,14 +464,14 @@ def test_copy_none_makes_views_of_large_aligned_arrays() -> None:
 
 @pytest.mark.parametrize("make", [bytes, bytearray])
 @pytest.mark.parametrize("copy", [True, False, None])
-def test_all_arrays_are_writable_or_none(make: Callable[[bytes], Any], copy: bool | None) -> None:
+def test_all_arrays_are_writable_or_none(make, copy):
     value = {**BIG, "scalar": np.array(1.0), "text": np.array(["a"]), "s": np.zeros(2, "i4,f8")}
     found = msgpack.decode(make(msgpack.encode(value)), copy=copy)
     writable = copy is True or make is bytearray
     assert [array.flags.writeable for array in found.values()] == [writable] * len(value)
 
 
-def test_a_view_of_a_block_keeps_it() -> None:
+def test_a_view_of_a_block_keeps_it():
     data = msgpack.encode(BIG)
     block = Block(len(data))
     memoryview(block)[:] = data
@@ -485,7 +480,7 @@ def test_a_view_of_a_block_keeps_it() -> None:
     assert found["x"].flags.writeable
 
 
-def test_a_bytearray_cannot_be_resized_while_a_view_lives() -> None:
+def test_a_bytearray_cannot_be_resized_while_a_view_lives():
     buffer = bytearray(msgpack.encode(BIG))
     found = msgpack.decode(buffer, copy=False)
     with pytest.raises(BufferError):
@@ -495,7 +490,7 @@ def test_a_bytearray_cannot_be_resized_while_a_view_lives() -> None:
     buffer.append(0)
 
 
-def test_failed_decoding_keeps_no_view() -> None:
+def test_failed_decoding_keeps_no_view():
     buffer = bytearray(msgpack.encode(BIG) + b"\x01")
     with pytest.raises(DecodeError, match="bytes after the end"):
         msgpack.decode(buffer, copy=False)
@@ -507,16 +502,16 @@ def test_failed_decoding_keeps_no_view() -> None:
 
 
 class Tensor:
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype=None, copy=None):
         return np.arange(3.0)
 
 
 class Broken:
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype=None, copy=None):
         raise RuntimeError("no memory on the device")
 
 
-def test_other_packages_arrays() -> None:
+def test_other_packages_arrays():
     assert np.array_equal(msgpack.decode(msgpack.encode([Tensor()]))[0], np.arange(3.0))
     with pytest.raises(EncodeError, match=r"Broken.* at \$\[0\]"):
         msgpack.encode([Broken()])

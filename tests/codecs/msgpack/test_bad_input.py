@@ -1,7 +1,5 @@
 """Bytes that are not msgpack, or more than a message may be: a named error, and no memory."""
 
-from __future__ import annotations
-
 import struct
 import tracemalloc
 
@@ -26,7 +24,7 @@ EVERYTHING = {
 
 
 @pytest.mark.parametrize("copy", [True, False, None])
-def test_truncated_at_every_byte(copy: bool | None) -> None:
+def test_truncated_at_every_byte(copy):
     for data in (msgpack.encode(EVERYTHING), msgpack.encode([np.arange(3)], arrays="openpi")):
         decoder = Decoder(copy=copy)
         decoder.decode(data)
@@ -65,7 +63,7 @@ def test_truncated_at_every_byte(copy: bool | None) -> None:
         (b"\xc7\x0c\xff" + struct.pack(">Iq", 10**9, 0), "not a timestamp", 0, "$"),
     ],
 )
-def test_a_bad_message(data: bytes, words: str, offset: int, path: str) -> None:
+def test_a_bad_message(data, words, offset, path):
     with pytest.raises(DecodeError, match=words) as caught:
         msgpack.decode(data)
     assert (caught.value.offset, caught.value.path) == (offset, path)
@@ -94,7 +92,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_false_sizes_allocate_no_memory(name: str) -> None:
+def test_false_sizes_allocate_no_memory(name):
     with pytest.raises((DecodeError, LimitExceeded)):
         msgpack.decode(BOMBS[name])
     tracemalloc.start()
@@ -107,7 +105,7 @@ def test_false_sizes_allocate_no_memory(name: str) -> None:
     assert peak < 16 * 2**20  # 2**20 items at most, of 8 bytes each
 
 
-def test_keys_that_are_no_texts_are_counted() -> None:
+def test_keys_that_are_no_texts_are_counted():
     """Numbers can be chosen to collide in a dictionary; those of a tuple count, too."""
     few = Limits(keys=4)
     data = msgpack.encode([{1: 2, "a": 3, b"b": 4}, {(2, 3): 5}])
@@ -121,7 +119,7 @@ def test_keys_that_are_no_texts_are_counted() -> None:
     assert (caught.value.size, caught.value.path) == (5, "$[2]")
 
 
-def test_more_than_a_million_items() -> None:
+def test_more_than_a_million_items():
     data = b"\xdd" + struct.pack(">I", 2**20 + 1) + bytes(2**20 + 1)
     with pytest.raises(LimitExceeded, match="items") as caught:
         msgpack.decode(data)
@@ -129,7 +127,7 @@ def test_more_than_a_million_items() -> None:
     assert len(msgpack.decode(data, limits=Limits(items=2**21, expanded=2**30))) == 2**20 + 1
 
 
-def test_the_deepest_that_limits_allow() -> None:
+def test_the_deepest_that_limits_allow():
     limits = Limits(depth=500)
     data = b"\x91" * 499 + b"\x90"
     found = msgpack.decode(data, limits=limits)

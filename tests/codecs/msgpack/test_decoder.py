@@ -1,10 +1,5 @@
 """msgpack to values: what the msgpack package reads, its options, hooks and keys."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import msgpack as original
 import numpy as np
 import pytest
@@ -25,9 +20,7 @@ from rlwire.limits import Limits
         *["dc000101", "dd0000000101", "de0001a16101", "df00000001a16101", "82a16101a16102"],
     ],
 )
-def test_forms_longer_than_needed_and_keys_that_stand_twice(
-    data: str, same: Callable[[Any, Any], bool]
-) -> None:
+def test_forms_longer_than_needed_and_keys_that_stand_twice(data, same):
     assert same(msgpack.decode(bytes.fromhex(data)), original.unpackb(bytes.fromhex(data)))
 
 
@@ -36,7 +29,7 @@ STAMP = [original.packb(original.Timestamp(s, n)) for s, n in ((1, 0), (-1, 5), 
 
 
 @pytest.mark.parametrize("data", STAMP)
-def test_timestamps(data: bytes) -> None:
+def test_timestamps(data):
     stamp = original.unpackb(data)
     assert msgpack.decode(data) == Timestamp(stamp.seconds, stamp.nanoseconds)
     assert msgpack.decode(data, timestamp=original.Timestamp) == stamp
@@ -50,7 +43,7 @@ def test_timestamps(data: bytes) -> None:
         (b"\x81\xd4\x05a\x01", "a key is a list"),
     ],
 )
-def test_keys_that_have_no_hash(data: bytes, words: str) -> None:
+def test_keys_that_have_no_hash(data, words):
     decoder = Decoder(strict_map_key=False, ext_hook=lambda code, data: [code])
     with pytest.raises(DecodeError, match=words) as caught:
         decoder.decode(data)
@@ -58,7 +51,7 @@ def test_keys_that_have_no_hash(data: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize("key", [1, None, True, 1.5, (1,), {}])
-def test_strict_keys(key: Any) -> None:
+def test_strict_keys(key):
     data = b"\x81" + original.packb(key) + b"\x01"
     with pytest.raises(DecodeError, match="strict_map_key"):
         msgpack.decode(data)
@@ -66,15 +59,15 @@ def test_strict_keys(key: Any) -> None:
         original.unpackb(data)
 
 
-def test_a_contiguous_buffer_is_needed() -> None:
+def test_a_contiguous_buffer_is_needed():
     with pytest.raises(BufferError):
         msgpack.decode(memoryview(NESTED)[::2])
     with pytest.raises(TypeError):
         msgpack.decode("text")
 
 
-def test_options_are_checked_and_kept() -> None:
-    wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
+def test_options_are_checked_and_kept():
+    wrong = [
         ({"copy": "yes"}, ValueError, "copy must be"),
         ({"timestamp": 3}, TypeError, "timestamp must be"),
         ({"ext_hook": 1}, TypeError, "ext_hook must be callable"),
@@ -97,7 +90,7 @@ def test_options_are_checked_and_kept() -> None:
         (Limits(dims=2), [np.zeros((1, 1, 1))], "dims", 3),
     ],
 )
-def test_limits(limits: Limits, value: Any, name: str, size: int) -> None:
+def test_limits(limits, value, name, size):
     data = msgpack.encode(value)
     with pytest.raises(LimitExceeded) as caught:
         msgpack.decode(data, limits=limits)

@@ -1,12 +1,8 @@
 """Values to msgpack, byte by byte what the msgpack package writes."""
 
-from __future__ import annotations
-
 import datetime
 import enum
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
 
 import msgpack as original
 import numpy as np
@@ -26,7 +22,7 @@ class Named(tuple[int, int]):
     __slots__ = ()
 
 
-def as_tuples(value: Any) -> Any:
+def as_tuples(value):
     if type(value) is list:
         return tuple(map(as_tuples, value))
     if isinstance(value, dict):
@@ -35,7 +31,7 @@ def as_tuples(value: Any) -> Any:
 
 
 EDGES = [2**bits + near for bits in (0, 5, 7, 8, 15, 16, 31, 32, 63) for near in (-1, 0, 1)]
-VALUES: list[Any] = [
+VALUES = [
     *[None, True, False, 0.0, -0.0, 1.5, float("inf"), 5e-324, 2**64 - 1, -(2**63)],
     *EDGES,
     *[-edge for edge in EDGES if edge <= 2**63],
@@ -57,7 +53,7 @@ DECODER = Decoder(timestamp=original.Timestamp, ext_hook=original.ExtType, stric
 
 
 @pytest.mark.each("value", VALUES, ids=lambda value: repr(value)[:30])
-def test_the_bytes_and_the_values_are_those_of_the_original(value: Any) -> None:
+def test_the_bytes_and_the_values_are_those_of_the_original(value):
     expected = original.packb(value)
     tuples = original.unpackb(expected, strict_map_key=False, use_list=False)
     assert repr(as_tuples(DECODER.decode(expected))) == repr(tuples)
@@ -69,10 +65,10 @@ def test_the_bytes_and_the_values_are_those_of_the_original(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [(1, 2), Lives.THREE, OrderedDict(a=1), True])
-def test_strict_types_hands_subclasses_to_default(value: Any) -> None:
-    seen: list[Any] = []
+def test_strict_types_hands_subclasses_to_default(value):
+    seen = []
 
-    def default(other: Any) -> str:
+    def default(other):
         seen.append(other)
         return "instead"
 
@@ -81,7 +77,7 @@ def test_strict_types_hands_subclasses_to_default(value: Any) -> None:
     assert len(seen) == (value is not True)
 
 
-def test_default_is_called_for_values_without_a_type() -> None:
+def test_default_is_called_for_values_without_a_type():
     encoder = Encoder(default=lambda value: sorted(value) if isinstance(value, set) else value)
     assert msgpack.decode(encoder.encode({"a": {3, 1}})) == {"a": [1, 3]}
     with pytest.raises(EncodeError, match=r"no type for object - at \$.a\[0\]"):
@@ -90,7 +86,7 @@ def test_default_is_called_for_values_without_a_type() -> None:
     assert Encoder(default=str).encode(2**64) == original.packb(2**64, default=str)
 
 
-def test_default_that_never_ends() -> None:
+def test_default_that_never_ends():
     class Onion:
         pass
 
@@ -103,21 +99,21 @@ def test_default_that_never_ends() -> None:
 class _Exploding:
     """Changes a container while it is encoded."""
 
-    def __init__(self, change: Callable[[], Any]) -> None:
+    def __init__(self, change):
         self.change = change
 
 
-def explode(value: Any) -> Any:
+def explode(value):
     value.change()
     return 0
 
 
-def test_containers_that_change() -> None:
-    items: list[Any] = []
+def test_containers_that_change():
+    items = []
     items[:] = [_Exploding(items.clear), [1], "x" * 50]
     with pytest.raises(EncodeError, match="the list changed"):
         Encoder(default=explode).encode(items)
-    entries: dict[Any, Any] = {}
+    entries = {}
     entries.update({"a": _Exploding(entries.clear), "b": ["x" * 50]})
     with pytest.raises(EncodeError, match="the dictionary changed"):
         Encoder(default=explode).encode(entries)
@@ -126,12 +122,12 @@ def test_containers_that_change() -> None:
         Encoder(default=explode).encode(entries)
 
 
-def test_containers_changed_by_default_are_refused() -> None:
+def test_containers_changed_by_default_are_refused():
     """A large int runs the user's code too."""
-    items: list[Any] = []
-    entries: dict[Any, Any] = {}
+    items = []
+    entries = {}
 
-    def default(value: Any) -> Any:
+    def default(value):
         items.clear()
         entries.clear()
         return value
@@ -160,7 +156,7 @@ def test_containers_changed_by_default_are_refused() -> None:
         ([datetime.datetime(2026, 1, 1)], "no type for datetime", "$[0]"),
     ],
 )
-def test_unencodable_values_are_rejected_with_their_path(value: Any, words: str, path: str) -> None:
+def test_unencodable_values_are_rejected_with_their_path(value, words, path):
     with pytest.raises(EncodeError, match=words) as caught:
         msgpack.encode(value, arrays="openpi")
     assert caught.value.path == path
@@ -179,20 +175,20 @@ def test_unencodable_values_are_rejected_with_their_path(value: Any, words: str,
         (Limits(dims=2), np.zeros((1, 1, 1)), "dims"),
     ],
 )
-def test_limits(limits: Limits, value: Any, name: str) -> None:
+def test_limits(limits, value, name):
     with pytest.raises(LimitExceeded) as caught:
         Encoder(limits=limits).encode(value)
     assert caught.value.limit == name
     msgpack.encode(value)
 
 
-def test_32_bits_count() -> None:
+def test_32_bits_count():
     huge = np.broadcast_to(np.zeros(1, np.uint8), (2**33,))
     with pytest.raises(EncodeError, match=r"32 bits.* 8589934592"):
         msgpack.encode(huge, limits=Limits(message=2**40))
 
 
-def test_encode_into_writes_nothing_when_it_does_not_fit() -> None:
+def test_encode_into_writes_nothing_when_it_does_not_fit():
     buffer = bytearray(5)
     with pytest.raises(EncodeError, match=r" 6 bytes.* buffer has 5"):
         msgpack.encode_into("hello", buffer)
@@ -204,7 +200,7 @@ def test_encode_into_writes_nothing_when_it_does_not_fit() -> None:
         msgpack.encode_into(None, bytes(5))
 
 
-def test_parts_refer_to_arrays_and_bytes_of_a_kibibyte() -> None:
+def test_parts_refer_to_arrays_and_bytes_of_a_kibibyte():
     large, small, raw = np.zeros(128), np.zeros(127), bytes(1024)
     value = {"large": large, "small": small, "raw": raw, "end": 1}
     parts = msgpack.encode_parts(value)
@@ -217,14 +213,14 @@ def test_parts_refer_to_arrays_and_bytes_of_a_kibibyte() -> None:
     assert np.shares_memory(np.frombuffer(views[1], np.uint8), np.frombuffer(raw, np.uint8))
 
 
-def test_a_buffer_that_may_change_is_copied() -> None:
+def test_a_buffer_that_may_change_is_copied():
     raw = bytearray(5000)
     parts = msgpack.encode_parts(raw)
     assert all(isinstance(part, bytes) for part in parts)
     raw.append(1)  # and its memory is not held
 
 
-def test_options_are_checked_and_kept() -> None:
+def test_options_are_checked_and_kept():
     with pytest.raises(ValueError, match="arrays must be"):
         Encoder(arrays="pickle")
     with pytest.raises(TypeError, match="default must be callable"):

@@ -1,9 +1,6 @@
 """Any value against the msgpack package in both directions, and any bytes at all."""
 
-from __future__ import annotations
-
 import random
-from typing import Any
 
 import msgpack as plain
 import msgpack_numpy
@@ -40,7 +37,7 @@ VALUES = st.recursive(
 
 
 @st.composite
-def arrays(draw: st.DrawFn) -> np.ndarray[Any, Any]:
+def arrays(draw):
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
     shape = draw(st.lists(st.integers(0, 5), max_size=4))
     count = int(np.prod(shape))
@@ -57,14 +54,14 @@ def arrays(draw: st.DrawFn) -> np.ndarray[Any, Any]:
 
 
 @given(VALUES)
-def test_the_original_reads_and_writes_the_same(value: Any) -> None:
+def test_the_original_reads_and_writes_the_same(value):
     data = msgpack.encode(value)
     assert data == plain.packb(value)
     assert repr(msgpack.decode(data, arrays=False)) == repr(plain.unpackb(data))
 
 
 @given(st.lists(arrays() | PLAIN, max_size=5))
-def test_arrays_round_trip_through_the_library(value: list[Any]) -> None:
+def test_arrays_round_trip_through_the_library(value):
     same = [item for item in value if not (isinstance(item, np.ndarray) and item.dtype.kind == "m")]
     assert msgpack.encode(same) == msgpack_numpy.packb(same)
     for data in (msgpack.encode(value), msgpack.encode(same, arrays="msgpack_numpy")):
@@ -77,9 +74,9 @@ def test_arrays_round_trip_through_the_library(value: list[Any]) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes(data):
     # The original wants tuples, to be able to have arrays in keys.
-    options: dict[str, Any] = {"strict_map_key": False, "ext_hook": lambda *ext: ext}
+    options = {"strict_map_key": False, "ext_hook": lambda *ext: ext}
     try:
         found = Decoder(arrays=False, limits=Limits(depth=500), **options).decode(data)
     except (DecodeError, LimitExceeded):
@@ -89,7 +86,7 @@ def test_any_bytes(data: bytes) -> None:
     assert repr(_tuples(found)) == repr(_tuples(plain.unpackb(data, use_list=False, **options)))
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value):
     if isinstance(value, (Timestamp, plain.Timestamp)):
         return ("at", value.seconds, value.nanoseconds)
     if isinstance(value, (list, tuple)):
@@ -110,7 +107,7 @@ SEEDS = [
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("copy", [True, False])
-def test_mutated_messages_raise_only_named_errors(seed: bytes, copy: bool) -> None:
+def test_mutated_messages_raise_only_named_errors(seed, copy):
     chance = random.Random(5)
     decoders = [
         Decoder(copy=copy),
@@ -145,7 +142,7 @@ def test_mutated_messages_raise_only_named_errors(seed: bytes, copy: bool) -> No
 
 @settings(max_examples=50)
 @given(st.lists(VALUES, max_size=5), st.data())
-def test_a_stream_in_any_pieces(values: list[Any], draws: st.DataObject) -> None:
+def test_a_stream_in_any_pieces(values, draws):
     stream = b"".join(map(plain.packb, values))
     unpacker, found, at = Unpacker(arrays=False), [], 0
     while at < len(stream):
@@ -158,7 +155,7 @@ def test_a_stream_in_any_pieces(values: list[Any], draws: st.DataObject) -> None
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 10**9 - 1))
-def test_timestamps(seconds: int, nanoseconds: int) -> None:
+def test_timestamps(seconds, nanoseconds):
     data = plain.packb(plain.Timestamp(seconds, nanoseconds))
     assert msgpack.encode(Timestamp(seconds, nanoseconds)) == data
     assert msgpack.decode(data) == Timestamp(seconds, nanoseconds)

@@ -1,11 +1,8 @@
 """Other threads run while a large message is decoded."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
-from collections.abc import Iterator
 
 import msgpack as original
 import numpy as np
@@ -17,12 +14,12 @@ PLENTY = 300_000
 
 
 @pytest.fixture
-def turns() -> Iterator[list[int]]:
+def turns():
     """How many blocks of memory there were, each time that another thread had the interpreter."""
-    seen: list[int] = []
+    seen = []
     stop = threading.Event()
 
-    def take_turns() -> None:
+    def take_turns():
         while not stop.is_set():
             seen.append(sys.getallocatedblocks())
             time.sleep(0)  # gives the interpreter away, and asks for it again
@@ -49,7 +46,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_other_threads_have_turns(name: str, turns: list[int]) -> None:
+def test_other_threads_have_turns(name, turns):
     if not sys.getallocatedblocks():
         pytest.skip("PYTHONMALLOC=malloc: nobody counts the blocks")
     message = original.packb(MESSAGES[name])
@@ -67,7 +64,7 @@ def test_other_threads_have_turns(name: str, turns: list[int]) -> None:
     raise AssertionError("no other thread had a turn while a message was decoded")
 
 
-def test_values_are_the_same(turns: list[int]) -> None:
+def test_values_are_the_same(turns):
     some = 5_000  # more than are decoded in one go
     for value in ([0.5] * some, {str(number): number for number in range(some)}, [[1, 2]] * some):
         packed = original.packb(value)

@@ -1,9 +1,6 @@
 """A stream of values in any pieces."""
 
-from __future__ import annotations
-
 import gc
-from typing import Any
 
 import msgpack as plain
 import numpy as np
@@ -14,12 +11,12 @@ from rlwire.codecs.msgpack import ExtType, Unpacker
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 
-VALUES: list[Any] = [1, "text" * 20, {"a": [1, {"b": b"raw" * 100}]}, None, [], {}, 2**64 - 1]
+VALUES = [1, "text" * 20, {"a": [1, {"b": b"raw" * 100}]}, None, [], {}, 2**64 - 1]
 STREAM = b"".join(map(plain.packb, VALUES))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100, len(STREAM)])
-def test_pieces_of_any_size(size: int) -> None:
+def test_pieces_of_any_size(size):
     unpacker, found = Unpacker(), []
     for at in range(0, len(STREAM), size):
         unpacker.feed(STREAM[at : at + size])
@@ -28,7 +25,7 @@ def test_pieces_of_any_size(size: int) -> None:
     assert list(unpacker) == []
 
 
-def test_iterator_resumes_after_the_next_feed() -> None:
+def test_iterator_resumes_after_the_next_feed():
     unpacker = Unpacker()
     values = iter(unpacker)
     assert next(values, None) is None
@@ -40,7 +37,7 @@ def test_iterator_resumes_after_the_next_feed() -> None:
     assert next(values, None) is None
 
 
-def test_large_value_in_tiny_pieces_is_linear_in_time() -> None:
+def test_large_value_in_tiny_pieces_is_linear_in_time():
     data = plain.packb(list(range(100_000)))
     unpacker, found = Unpacker(), []
     for at in range(0, len(data), 20):  # looked through again each time, it would take minutes
@@ -49,7 +46,7 @@ def test_large_value_in_tiny_pieces_is_linear_in_time() -> None:
     assert found == [list(range(100_000))]
 
 
-def test_options_are_those_of_the_decoder() -> None:
+def test_options_are_those_of_the_decoder():
     unpacker = Unpacker(ext_hook=lambda code, data: code, strict_map_key=False)
     unpacker.feed(plain.packb([1, "a", plain.ExtType(7, b""), {1: 2}]))
     assert list(unpacker) == [[1, "a", 7, {1: 2}]]
@@ -57,7 +54,7 @@ def test_options_are_those_of_the_decoder() -> None:
         Unpacker(copy="no")
 
 
-def test_the_buffer_is_bounded() -> None:
+def test_the_buffer_is_bounded():
     unpacker = Unpacker(max_buffer_size=10)
     unpacker.feed(b"\xa9" + b"x" * 5)
     with pytest.raises(LimitExceeded, match="11 is over the limit max_buffer_size=10"):
@@ -73,12 +70,12 @@ def test_the_buffer_is_bounded() -> None:
             Unpacker(max_buffer_size=wrong)
 
 
-def _fed(unpacker: Unpacker, data: bytes) -> Unpacker:
+def _fed(unpacker, data):
     unpacker.feed(data)
     return unpacker
 
 
-def test_a_value_that_cannot_be_decoded_is_passed() -> None:
+def test_a_value_that_cannot_be_decoded_is_passed():
     unpacker = _fed(Unpacker(), b"\x01\x92\x05\xa1\xff\x03\x81\x01\x02\x04")
     assert next(unpacker) == 1
     with pytest.raises(DecodeError, match="not UTF-8") as caught:
@@ -91,7 +88,7 @@ def test_a_value_that_cannot_be_decoded_is_passed() -> None:
     assert next(unpacker) == 4
 
 
-def test_invalid_byte_fails_again_at_each_call() -> None:
+def test_invalid_byte_fails_again_at_each_call():
     unpacker = _fed(Unpacker(), b"\x01\x92\x02\xc1")
     assert next(unpacker) == 1
     for _ in range(2):
@@ -108,9 +105,7 @@ def test_invalid_byte_fails_again_at_each_call() -> None:
         (b"\xdb\x00\x10\x00\x00", Limits(string=1000), "string"),
     ],
 )
-def test_limits_apply_before_the_message_is_complete(
-    data: bytes, limits: Limits, name: str
-) -> None:
+def test_limits_apply_before_the_message_is_complete(data, limits, name):
     unpacker = _fed(Unpacker(limits=limits), b"\x01" + data)
     assert next(unpacker) == 1
     with pytest.raises(LimitExceeded) as caught:
@@ -120,8 +115,8 @@ def test_limits_apply_before_the_message_is_complete(
     assert caught.value.offset >= 1
 
 
-def test_hooks_cannot_use_their_own_unpacker() -> None:
-    def hook(code: int, data: bytes) -> Any:
+def test_hooks_cannot_use_their_own_unpacker():
+    def hook(code, data):
         unpacker.feed(b"\x01")
 
     unpacker = Unpacker(ext_hook=hook)
@@ -133,7 +128,7 @@ def test_hooks_cannot_use_their_own_unpacker() -> None:
 
 
 @pytest.mark.parametrize("copy", [True, False, None])
-def test_arrays_stay_as_they_are(copy: bool | None) -> None:
+def test_arrays_stay_as_they_are(copy):
     arrays = [np.full(1000, i, np.float64) for i in range(50)]
     unpacker, found = Unpacker(copy=copy), []
     stream = b"".join(map(msgpack.encode, arrays))
@@ -148,7 +143,7 @@ def test_arrays_stay_as_they_are(copy: bool | None) -> None:
         assert one.flags.owndata == (copy is not False and (copy or one.base is None))
 
 
-def test_the_bytes_fed_may_change_afterwards() -> None:
+def test_the_bytes_fed_may_change_afterwards():
     data = bytearray(plain.packb("text"))
     unpacker = _fed(Unpacker(), data)
     data[:] = bytes(len(data))

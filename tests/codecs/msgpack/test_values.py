@@ -1,10 +1,7 @@
 """Extensions and timestamps, as the msgpack package has them."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from typing import Any
 
 import msgpack as original
 import pytest
@@ -15,7 +12,7 @@ POINTS = [(0, 0), (1, 5), (-1, 999_999_999), (2**34, 1), (2**32 - 1, 0), (2**32,
 
 
 @pytest.mark.parametrize(("seconds", "nanoseconds"), POINTS)
-def test_a_timestamp(seconds: int, nanoseconds: int) -> None:
+def test_a_timestamp(seconds, nanoseconds):
     ours, theirs = Timestamp(seconds, nanoseconds), original.Timestamp(seconds, nanoseconds)
     assert repr(ours) == repr(theirs)
     assert hash(ours) == hash(theirs)
@@ -34,12 +31,12 @@ def test_a_timestamp(seconds: int, nanoseconds: int) -> None:
         ((0, 10**9), ValueError),
     ],
 )
-def test_no_timestamp(arguments: Any, error: type[Exception]) -> None:
+def test_no_timestamp(arguments, error):
     with pytest.raises(error):
         Timestamp(*arguments)
 
 
-def test_an_extension() -> None:
+def test_an_extension():
     found = ExtType(5, b"data")
     assert (found.code, found.data) == found == (5, b"data")
     assert repr(found) == repr(original.ExtType(5, b"data"))
@@ -51,6 +48,6 @@ def test_an_extension() -> None:
     ("code", "data", "error"),
     [(128, b"", ValueError), (-129, b"", ValueError), (1.0, b"", TypeError), (1, "x", TypeError)],
 )
-def test_no_extension(code: Any, data: Any, error: type[Exception]) -> None:
+def test_no_extension(code, data, error):
     with pytest.raises(error):
         ExtType(code, data)

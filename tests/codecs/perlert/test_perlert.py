@@ -1,8 +1,5 @@
 """PERLERT's messages: the draft's examples, each field both ways, limits, bad input by the ton."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -79,13 +76,13 @@ MESSAGES = [*CLIENT.values(), *SERVER.values()]
 
 
 @pytest.mark.parametrize("datagram", CLIENT)
-def test_examples_of_clients(datagram: bytes) -> None:
+def test_examples_of_clients(datagram):
     assert decode_client_message(datagram) == CLIENT[datagram]
     assert encode(CLIENT[datagram]) == datagram
 
 
 @pytest.mark.parametrize("datagram", SERVER)
-def test_examples_of_servers(datagram: bytes) -> None:
+def test_examples_of_servers(datagram):
     assert decode_server_message(datagram) == SERVER[datagram]
     assert encode(SERVER[datagram]) == datagram
 
@@ -93,10 +90,10 @@ def test_examples_of_servers(datagram: bytes) -> None:
 # --- values
 
 
-def test_names_are_text_and_numbers_are_natural() -> None:
+def test_names_are_text_and_numbers_are_natural():
     assert Start("city", np.int64(7), np.uint16(5)) == Start("city", 7, 5)
     assert encode(Action("city", np.int64(7), np.str_("walk"))) == b"city:7;action=walk"
-    out_of_range: list[tuple[Callable[[], Any], str]] = [
+    out_of_range = [
         (lambda: encode(LobbyRequest("city", -1)), "SERVER_INSTANCE_NUMBER"),
         (lambda: encode(LobbyRequest("city", 2**63)), "SERVER_INSTANCE_NUMBER"),
         (lambda: encode(Start("city", 7, 0)), "SERVER_ROLLOUT_PORT"),
@@ -139,7 +136,7 @@ FORBIDDEN = {
     "extra": ";=",
     "text": "",
 }
-MAKE: dict[str, list[Callable[[str], Any]]] = {
+MAKE = {
     "name": [lambda x: LobbyRequest(x, 7), lambda x: RolloutStep(x, 7, 1, 2, "", 0, True)],
     "key": [
         lambda x: Register("city", 7, x, "t"),
@@ -161,7 +158,7 @@ MAKE: dict[str, list[Callable[[str], Any]]] = {
 CASES = [(field, make, mark) for field, makes in MAKE.items() for make in makes for mark in ":;,="]
 
 
-def decode_any(datagram: bytes, **options: Any) -> Any:
+def decode_any(datagram, **options):
     found = []
     for decode in (decode_client_message, decode_server_message):
         try:
@@ -173,7 +170,7 @@ def decode_any(datagram: bytes, **options: Any) -> Any:
 
 
 @pytest.mark.each(("field", "make", "mark"), CASES)
-def test_forbidden_characters(field: str, make: Callable[[str], Any], mark: str) -> None:
+def test_forbidden_characters(field, make, mark):
     message = make(f"a{mark}b")
     if mark not in FORBIDDEN[field]:
         assert decode_any(encode(message)) == message
@@ -192,7 +189,7 @@ def test_forbidden_characters(field: str, make: Callable[[str], Any], mark: str)
     assert decode_any(good.replace(b"aQb", f"a{mark}b".encode())) != message
 
 
-def test_the_semicolon_after_the_slots() -> None:
+def test_the_semicolon_after_the_slots():
     message = LobbyInformation("city", 7, (SLOT, AgentSlot("b", False, "", "", False)))
     wire = encode(message)
     assert not wire.endswith(b";")
@@ -204,7 +201,7 @@ def test_the_semicolon_after_the_slots() -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_trailing_semicolon_is_accepted(message: Any) -> None:
+def test_trailing_semicolon_is_accepted(message):
     if not isinstance(message, LobbyMessage):
         assert decode_any(encode(message) + b";") == message
         assert decode_any(encode(message) + b";;") is None
@@ -213,7 +210,7 @@ def test_trailing_semicolon_is_accepted(message: Any) -> None:
         assert read(encode(message) + b";") == read(encode(message))
 
 
-def test_numbers_of_headers() -> None:
+def test_numbers_of_headers():
     for text, number in ((b"0", 0), (b"007", 7), (b"9223372036854775807", 2**63 - 1)):
         assert decode_client_message(b"n:" + text + b";lobby") == LobbyRequest("n", number)
     assert decode_client_message(b"n:" + b"0" * 900 + b"7;lobby").number == 7
@@ -253,9 +250,7 @@ def test_numbers_of_headers() -> None:
         (b"city\x80:7;lobby", 4, "", "a string is not UTF-8"),
     ],
 )
-def test_invalid_client_datagrams_fail_at_their_offset_and_path(
-    datagram: bytes, offset: int, path: str, words: str
-) -> None:
+def test_invalid_client_datagrams_fail_at_their_offset_and_path(datagram, offset, path, words):
     with pytest.raises(DecodeError, match=words) as caught:
         decode_client_message(datagram)
     assert (caught.value.offset, caught.value.path) == (offset, path)
@@ -303,17 +298,15 @@ def test_invalid_client_datagrams_fail_at_their_offset_and_path(
         (b"city:7:1:2;obs=;reward=1;done=true;extra=;;", 41, "EXTRA"),
     ],
 )
-def test_invalid_server_datagrams_fail_at_their_offset_and_path(
-    datagram: bytes, offset: int, path: str
-) -> None:
+def test_invalid_server_datagrams_fail_at_their_offset_and_path(datagram, offset, path):
     with pytest.raises(DecodeError) as caught:
         decode_server_message(datagram)
     assert (caught.value.offset, caught.value.path) == (offset, path)
 
 
-def test_any_buffer() -> None:
+def test_any_buffer():
     datagram = encode(STEP)
-    kinds: list[Any] = [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)]
+    kinds = [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)]
     for kind in kinds:
         assert decode_server_message(kind(datagram)) == STEP
         assert decode_client_message(kind(b"city:7;lobby")) == LobbyRequest("city", 7)
@@ -325,7 +318,7 @@ def test_any_buffer() -> None:
                 call(wrong)
 
 
-def test_text_is_utf8() -> None:
+def test_text_is_utf8():
     message = Register("città", 7, "агент", "日本🙂")
     assert decode_client_message(encode(message)) == message
     assert encode(message) == "città:7;register=агент,日本🙂".encode()
@@ -357,7 +350,7 @@ def test_text_is_utf8() -> None:
         ("1:2,3", "1:2,3"),
     ],
 )
-def test_rewards(reward: Any, text: str) -> None:
+def test_rewards(reward, text):
     message = RolloutStep("city", 7, 1, 2, "", reward, False)
     wire = encode(message)
     assert wire == f"city:7:1:2;obs=;reward={text};done=false".encode()
@@ -369,7 +362,7 @@ def test_rewards(reward: Any, text: str) -> None:
 # --- limits
 
 
-def test_datagrams_over_the_limit() -> None:
+def test_datagrams_over_the_limit():
     for size in (1199, 1200, 1201):
         wire = b"city:7;action=" + b"a" * (size - 14)
         message = Action("city", 7, "a" * (size - 14))
@@ -396,7 +389,7 @@ def test_datagrams_over_the_limit() -> None:
         assert decode_client_message(wire, limits=wide) == message
 
 
-def test_huge_fields_are_refused_before_they_are_copied() -> None:
+def test_huge_fields_are_refused_before_they_are_copied():
     huge = "a" * 50_000_000
     slots = [AgentSlot(str(i), True, "kind", "tag", False) for i in range(10_000)]
     for message in (
@@ -419,7 +412,7 @@ def test_huge_fields_are_refused_before_they_are_copied() -> None:
         writer.write(1, 2, {str(i): i for i in range(10**5)}, 0.0, False)
 
 
-def test_encode_into() -> None:
+def test_encode_into():
     wire = encode(STEP)
     buffer = bytearray(len(wire) + 5)
     assert encode_into(STEP, buffer, 5) == len(wire)
@@ -435,7 +428,7 @@ def test_encode_into() -> None:
 # --- headers and steps
 
 
-def test_step_reader() -> None:
+def test_step_reader():
     reader = StepReader("city", 7)
     extra = "did_jump:true,jump_length:6.84"
     assert reader.read(encode(STEP)) == (1590853116323, 0, "x:0.54,y:0.95", 1.5, False, extra)
@@ -465,7 +458,7 @@ def test_step_reader() -> None:
             StepReader(name, number)
 
 
-def test_step_writer() -> None:
+def test_step_writer():
     writer = StepWriter("city", 7)
     assert writer.write(1590853116323, 0, STEP.observation, 1.5, False, STEP.extra) == encode(STEP)
     head = b"city:7:1:2;obs="
@@ -493,7 +486,7 @@ def test_step_writer() -> None:
     )
 
 
-def test_step_writer_rejects_values_without_text_form() -> None:
+def test_step_writer_rejects_values_without_text_form():
     writer = StepWriter("city", 7)
     value: Any
     for value in ("a;b", "a=b", {"a;": 1}, {"a": "b=c"}, {"a:": 1}, {"": 1}, {"a": "b,c"},

@@ -1,13 +1,10 @@
 """Numbers, arrays and mappings as PERLERT's text and back, against Python's own numbers."""
 
-from __future__ import annotations
-
 import math
 import re
 import struct
 from collections import OrderedDict
-from types import MappingProxyType, ModuleType
-from typing import Any
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -21,13 +18,12 @@ from rlwire.limits import Limits
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 
 
-def text_to_value(text: Any) -> Any:
+def text_to_value(text):
     return text_to_mapping("k:" + text)["k"]
 
 
-def double(bits: int) -> float:
-    value: float = struct.unpack("<d", struct.pack("<Q", bits))[0]
-    return value
+def double(bits):
+    return struct.unpack("<d", struct.pack("<Q", bits))[0]
 
 
 # Any bits: every exponent is as likely, which st.floats() does not do.
@@ -37,7 +33,7 @@ SINGLES = st.integers(0, 2**32 - 1).map(
 )
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one, other):
     one, other = np.asarray(one), np.asarray(other)
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
@@ -57,7 +53,7 @@ def same(one: Any, other: Any) -> bool:
 @example(9007199254740993.0)
 @example(1e16)
 @example(9999999999999998.0)
-def test_shortest_doubles_are_reprs(perlert_oracle: ModuleType, value: float) -> None:
+def test_shortest_doubles_are_reprs(perlert_oracle, value):
     text = array_to_text(np.array([value]))
     assert text == perlert_oracle.short(value) == value_to_text(value)
     assert same(text_to_array(text)[0], value)
@@ -71,7 +67,7 @@ def test_shortest_doubles_are_reprs(perlert_oracle: ModuleType, value: float) ->
 @example(np.float32(-0.0))
 @example(np.float32(1e-45))
 @example(np.float32(16777216))
-def test_shortest_floats_read_back(value: np.float32) -> None:
+def test_shortest_floats_read_back(value):
     text = array_to_text(np.array([value]))
     assert same(text_to_array(text, np.float32)[0], value)
     assert text == value_to_text(value)
@@ -86,9 +82,7 @@ def test_shortest_floats_read_back(value: np.float32) -> None:
 @example(2.675, 2)
 @example(-0.001, 2)
 @example(1.7976931348623157e308, 100)
-def test_decimals_are_those_of_printf(
-    perlert_oracle: ModuleType, value: float, decimals: int
-) -> None:
+def test_decimals_are_those_of_printf(perlert_oracle, value, decimals):
     text = array_to_text(np.array([value]), decimals=decimals)
     assert text == perlert_oracle.rounded(value, decimals)
     assert same(float(text), float("%.*f" % (decimals, value)))  # noqa: UP031
@@ -108,7 +102,7 @@ NUMBERS = st.from_regex(r"[+-]?[0-9]{0,25}\.?[0-9]{0,25}([eE][+-]?[0-9]{1,4})?",
 @example("\u0661")
 @example("nan(1)")
 @example("infinit")
-def test_doubles_are_those_of_python(perlert_oracle: ModuleType, text: str) -> None:
+def test_doubles_are_those_of_python(perlert_oracle, text):
     if perlert_oracle.FLOAT.fullmatch(text):
         assert same(text_to_array(text)[0], float(text))
         assert same(text_to_array(text.encode())[0], float(text))
@@ -122,7 +116,7 @@ def test_doubles_are_those_of_python(perlert_oracle: ModuleType, text: str) -> N
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers(dtype: Any) -> None:
+def test_integers(dtype):
     info = np.iinfo(dtype)
     array = np.array([info.min, 0, 1, 9, 10, 99, 100, info.max], dtype)
     text = ",".join(map(str, array.tolist()))
@@ -141,7 +135,7 @@ def test_integers(dtype: Any) -> None:
 # --- arrays
 
 
-def test_shapes() -> None:
+def test_shapes():
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     for view in (array, array.T, array[:, ::2], array[::-1], array[:1], array[0, 0]):
         assert array_to_text(view) == ",".join(str(int(x)) for x in view.ravel())
@@ -155,9 +149,9 @@ def test_shapes() -> None:
         text_to_array("1,2,3", shape=(2, 2))
 
 
-def test_array_likes_are_written_as_arrays() -> None:
+def test_array_likes_are_written_as_arrays():
     class Foreign:
-        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        def __array__(self, dtype=None, copy=None):
             return np.array([1.5, 2])
 
     for value in ([1.5, 2], (1.5, 2), Foreign(), np.array([1.5, 2]).data):
@@ -195,7 +189,7 @@ def test_array_likes_are_written_as_arrays() -> None:
         ("é", 0),
     ],
 )
-def test_bad_lists(text: str, offset: int) -> None:
+def test_bad_lists(text, offset):
     for value in (text, text.encode()):
         with pytest.raises(DecodeError) as caught:
             text_to_array(value)
@@ -205,7 +199,7 @@ def test_bad_lists(text: str, offset: int) -> None:
             text_to_array(kind(text.encode()))
 
 
-def test_values_that_are_not_text_are_rejected() -> None:
+def test_values_that_are_not_text_are_rejected():
     with pytest.raises(DecodeError):
         text_to_array("\ud800")
     for wrong in (None, 5, ["1"]):
@@ -216,7 +210,7 @@ def test_values_that_are_not_text_are_rejected() -> None:
             text_to_array("1", dtype)
 
 
-def test_items_are_counted_before_they_are_stored() -> None:
+def test_items_are_counted_before_they_are_stored():
     limits = Limits(items=3)
     assert text_to_array("1,2,3", limits=limits).size == 3
     for text in ("1,2,3,4", ",,,", "x" * 10 + "," * 10**6):
@@ -232,7 +226,7 @@ def test_items_are_counted_before_they_are_stored() -> None:
 # --- values and mappings
 
 
-def test_the_drafts_examples() -> None:
+def test_the_drafts_examples():
     assert text_to_mapping("x:0.54,y:0.95") == {"x": 0.54, "y": 0.95}
     assert value_to_text({"x": 0.54, "y": 0.95}) == "x:0.54,y:0.95"
     assert text_to_mapping("did_jump:true,jump_length:6.84") == {
@@ -243,7 +237,7 @@ def test_the_drafts_examples() -> None:
     assert text_to_value("move_left") == "move_left"
 
 
-def test_several_values() -> None:
+def test_several_values():
     for text, expected in [
         ("1,2", np.array([1, 2])),
         ("1,2.5", np.array([1, 2.5])),
@@ -261,7 +255,7 @@ def test_several_values() -> None:
         assert same(got["k"], expected)
 
 
-def test_mappings() -> None:
+def test_mappings():
     flags = np.array([True, False])
     mapping = {"a": 1, "b": [0.5, 0.1], "ö": "so", "c": flags, "d": ""}
     text = "a:1,b:0.5,0.1,ö:so,c:true,false,d:"
@@ -283,7 +277,7 @@ def test_mappings() -> None:
     [{"a:": 1}, {"a,b": 1}, {"a=": 1}, {"a;": 1}, {"": 1}, {"a": "b:c"}, {"a": {"b": 1}},
      {"a": "x,y"}, {"a": np.array([1j])}],
 )  # fmt: skip
-def test_mappings_without_text(mapping: Any) -> None:
+def test_mappings_without_text(mapping):
     with pytest.raises(EncodeError):
         value_to_text(mapping)
 
@@ -302,7 +296,7 @@ def test_mappings_without_text(mapping: Any) -> None:
         (b"a:\xff", 2, "not UTF-8"),
     ],
 )
-def test_bad_mappings(text: Any, offset: int, words: str) -> None:
+def test_bad_mappings(text, offset, words):
     with pytest.raises(DecodeError, match=words) as caught:
         text_to_mapping(text)
     assert caught.value.offset == offset
@@ -312,7 +306,7 @@ KEY = st.text(st.characters(blacklist_characters=":;,=", blacklist_categories=["
 
 
 @given(st.dictionaries(KEY, st.booleans() | st.integers(-(2**63), 2**64 - 1) | DOUBLES))
-def test_mappings_both_ways(perlert_oracle: ModuleType, mapping: dict[str, Any]) -> None:
+def test_mappings_both_ways(perlert_oracle, mapping):
     got = text_to_mapping(value_to_text(mapping))
     assert list(got) == list(mapping)
     for key, value in mapping.items():

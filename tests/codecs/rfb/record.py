@@ -4,8 +4,6 @@ Each shows the same few pictures to a client that lists one encoding, and beside
 client saw in Raw after each update.
 """
 
-from __future__ import annotations
-
 import lzma
 import sys
 from pathlib import Path
@@ -30,7 +28,7 @@ ENCODINGS = {
 }
 
 
-def steps(desktop: xvnc.Desktop, number: int) -> None:
+def steps(desktop, number):
     """What is shown before each update."""
     if number == 3:
         desktop.scroll(0, 0, 9, 14, 90, 60)
@@ -40,7 +38,7 @@ def steps(desktop: xvnc.Desktop, number: int) -> None:
         desktop.show(kind(90, 66, number), 4 * number, 3 * number)
 
 
-def record(encodings: list[int]) -> tuple[bytes, np.ndarray]:
+def record(encodings):
     captures = []
     with (
         xvnc.Desktop(*SIZE) as desktop,
@@ -54,7 +52,7 @@ def record(encodings: list[int]) -> tuple[bytes, np.ndarray]:
         return bytes(viewer.recorded), np.stack(captures)
 
 
-def main() -> None:
+def main():
     FOLDER.mkdir(exist_ok=True)
     seen = []
     for name, encodings in ENCODINGS.items():

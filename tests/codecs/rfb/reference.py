@@ -4,39 +4,29 @@ A `Writer` makes rectangles at random in the client's pixel format, and paints w
 its screen. `show` reads a server's rectangles in any pixel format.
 """
 
-from __future__ import annotations
-
-import random
 import struct
 import zlib
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-from rlwire.codecs.rfb.messages import PixelFormat
-
-Array = NDArray[np.uint8]
 
 
-def head(x: int, y: int, width: int, height: int, encoding: int) -> bytes:
+def head(x, y, width, height, encoding):
     return struct.pack(">HHHHi", x, y, width, height, encoding)
 
 
-def colour(value: int) -> bytes:
+def colour(value):
     """A CPIXEL or TPIXEL: red, green, blue."""
     return value.to_bytes(3, "little")
 
 
-def pixel(value: int) -> bytes:
+def pixel(value):
     return value.to_bytes(4, "little")
 
 
 # ---- a server's rectangles, read
 
 
-def show(form: PixelFormat, data: bytes, count: int, screen: Array) -> None:
+def show(form, data, count, screen):
     """Paint `count` Raw or Tight rectangles, which fill `data`; every stream begins anew."""
     size = form.bits_per_pixel // 8
     maxima = np.array([form.red_max, form.green_max, form.blue_max])
@@ -44,13 +34,13 @@ def show(form: PixelFormat, data: bytes, count: int, screen: Array) -> None:
     rgb = size == 4 and form.depth == 24 and (maxima == 255).all()
     at = 0
 
-    def take(length: int) -> bytes:
+    def take(length):
         nonlocal at
         at += length
         assert at <= len(data)
         return data[at - length : at]
 
-    def pixels(count: int, tight: bool, plain: bytes | None = None) -> Any:
+    def pixels(count, tight, plain=None):
         if tight and rgb:
             found = take(3 * count) if plain is None else plain
             return np.frombuffer(found, np.uint8).reshape(count, 3)
@@ -59,7 +49,7 @@ def show(form: PixelFormat, data: bytes, count: int, screen: Array) -> None:
         parts = values[:, None] >> shifts & maxima
         return (parts * 255 + maxima // 2) // maxima
 
-    def packed(length: int) -> bytes:
+    def packed(length):
         if length < 12:
             return take(length)
         have = shift = 0
@@ -102,36 +92,36 @@ def show(form: PixelFormat, data: bytes, count: int, screen: Array) -> None:
 class Writer:
     """Writes rectangles for one connection at random, and paints what they mean."""
 
-    def __init__(self, screen: Array, chance: random.Random) -> None:
+    def __init__(self, screen, chance):
         self.screen, self.chance = screen, chance
         self.zrle_stream = zlib.compressobj()
         self.tight_streams = [zlib.compressobj() for _ in range(4)]
 
-    def value(self) -> int:
+    def value(self):
         return self.chance.getrandbits(24)
 
-    def place(self) -> tuple[int, int, int, int]:
+    def place(self):
         height, width = self.screen.shape[:2]
         x, y = self.chance.randrange(width), self.chance.randrange(height)
         return x, y, self.chance.randint(1, width - x), self.chance.randint(1, height - y)
 
-    def put(self, x: int, y: int, values: list[list[int]]) -> None:
+    def put(self, x, y, values):
         for j, row in enumerate(values):
             for i, value in enumerate(row):
                 self.screen[y + j, x + i] = list(colour(value))
 
-    def values(self, width: int, height: int, palette: list[int] | None = None) -> list[list[int]]:
+    def values(self, width, height, palette=None):
         pick = (lambda: self.chance.choice(palette)) if palette else self.value
         return [[pick() for _ in range(width)] for _ in range(height)]
 
-    def raw(self) -> bytes:
+    def raw(self):
         x, y, width, height = self.place()
         values = self.values(width, height)
         self.put(x, y, values)
         body = b"".join(pixel(one) for row in values for one in row)
         return head(x, y, width, height, 0) + body
 
-    def copy_rect(self) -> bytes:
+    def copy_rect(self):
         x, y, width, height = self.place()
         from_x = self.chance.randint(0, self.screen.shape[1] - width)
         from_y = self.chance.randint(0, self.screen.shape[0] - height)
@@ -139,7 +129,7 @@ class Writer:
         self.screen[y : y + height, x : x + width] = part
         return head(x, y, width, height, 1) + struct.pack(">HH", from_x, from_y)
 
-    def rre(self) -> bytes:
+    def rre(self):
         x, y, width, height = self.place()
         back = self.value()
         self.put(x, y, [[back] * width] * height)
@@ -153,16 +143,16 @@ class Writer:
             parts.append(pixel(value) + struct.pack(">HHHH", left, top, wide, high))
         return head(x, y, width, height, 2) + struct.pack(">I", count) + b"".join(parts)
 
-    def tiles(self, edge: int, width: int, height: int) -> Iterator[tuple[int, int, int, int]]:
+    def tiles(self, edge, width, height):
         for top in range(0, height, edge):
             for left in range(0, width, edge):
                 yield left, top, min(edge, width - left), min(edge, height - top)
 
-    def hextile(self) -> bytes:
+    def hextile(self):
         x, y, width, height = self.place()
         parts = [head(x, y, width, height, 5)]
-        back: int | None = None
-        front: int | None = None
+        back = None
+        front = None
         for left, top, wide, high in self.tiles(16, width, height):
             if self.chance.random() < 0.2:
                 values = self.values(wide, high)
@@ -201,18 +191,18 @@ class Writer:
             parts.append(bytes([mask]) + body)
         return b"".join(parts)
 
-    def run_length(self, count: int) -> bytes:
+    def run_length(self, count):
         return b"\xff" * ((count - 1) // 255) + bytes([(count - 1) % 255])
 
-    def runs(self, total: int) -> list[int]:
-        lengths: list[int] = []
+    def runs(self, total):
+        lengths = []
         while total:
             longest = self.chance.choice([1, 3, 20, 255, 256, 257, 600, total])
             lengths.append(self.chance.randint(1, min(total, longest)))
             total -= lengths[-1]
         return lengths
 
-    def zrle_tile(self, x: int, y: int, width: int, height: int) -> bytes:
+    def zrle_tile(self, x, y, width, height):
         kind = self.chance.choice(["raw", "solid", "packed", "plain-rle", "palette-rle"])
         total = width * height
         if kind == "raw":
@@ -236,7 +226,7 @@ class Writer:
                 text += "0" * (-len(text) % 8)
                 body += int(text, 2).to_bytes(len(text) // 8, "big")
             return bytes([size]) + colours + body
-        flat: list[int] = []
+        flat = []
         body = b""
         for count in self.runs(total):
             index = self.chance.randrange(size)
@@ -250,7 +240,7 @@ class Writer:
         self.put(x, y, [flat[i : i + width] for i in range(0, total, width)])
         return (b"\x80" if kind == "plain-rle" else bytes([128 + size]) + colours) + body
 
-    def zrle(self) -> bytes:
+    def zrle(self):
         x, y, width, height = self.place()
         tiles = [
             self.zrle_tile(x + left, y + top, wide, high)
@@ -260,14 +250,14 @@ class Writer:
         data += self.zrle_stream.flush(zlib.Z_SYNC_FLUSH)
         return head(x, y, width, height, 16) + struct.pack(">I", len(data)) + data
 
-    def compact(self, size: int) -> bytes:
+    def compact(self, size):
         if size < 128:
             return bytes([size])
         if size < 16384:
             return bytes([size & 127 | 128, size >> 7])
         return bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
 
-    def tight(self, kind: str | None = None) -> bytes:
+    def tight(self, kind=None):
         x, y, width, height = self.place()
         kinds = ["fill", "copy", "explicit-copy", "palette", "gradient"]
         kind = kind or self.chance.choice(kinds)
@@ -312,12 +302,12 @@ class Writer:
         packed += self.tight_streams[stream].flush(zlib.Z_SYNC_FLUSH)
         return b"".join(parts) + self.compact(len(packed)) + packed
 
-    def differences(self, values: list[list[int]]) -> list[list[int]]:
+    def differences(self, values):
         """The gradient filter: what is left of a colour when its neighbours predict it."""
         out = [[0] * len(row) for row in values]
         for shift in (0, 8, 16):
 
-            def part(i: int, j: int, shift: int = shift) -> int:
+            def part(i, j, shift=shift):
                 return values[j][i] >> shift & 255 if i >= 0 and j >= 0 else 0
 
             for j, row in enumerate(values):
@@ -329,7 +319,7 @@ class Writer:
 
     ALL = ("raw", "copy_rect", "rre", "hextile", "zrle", "tight")
 
-    def write(self, name: str) -> bytes:
+    def write(self, name):
         written = getattr(self, name)()
         assert isinstance(written, bytes)
         return written

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import random
 import struct
 import zlib
@@ -16,12 +14,12 @@ from tests.codecs.rfb.reference import Writer, head
 from tests.codecs.rfb.test_recordings import INSTALLED
 
 
-def both(seed: int, width: int = 150, height: int = 90) -> tuple[Writer, RectangleDecoder]:
+def both(seed, width=150, height=90):
     framebuffer = Framebuffer(width, height)
     return Writer(framebuffer.snapshot(), random.Random(seed)), RectangleDecoder(framebuffer)
 
 
-def test_every_encoding() -> None:
+def test_every_encoding():
     writer, decoder = both(1, 75, 70)
     for encoding in Writer.ALL * 8:
         data = writer.write(encoding)
@@ -39,9 +37,7 @@ def test_every_encoding() -> None:
     cut=st.floats(0, 1),
     name=st.sampled_from(INSTALLED),
 )
-def test_any_rectangles_together(
-    seed: int, encodings: list[str], most: int, cut: float, name: str | None
-) -> None:
+def test_any_rectangles_together(seed, encodings, most, cut, name):
     writer, _ = both(seed, 40, 30)
     decoder = RectangleDecoder(Framebuffer(40, 30), inflater=name)
     parts = [writer.write(one) for one in encodings]
@@ -63,7 +59,7 @@ def test_any_rectangles_together(
     np.testing.assert_array_equal(decoder.framebuffer.pixels, writer.screen)
 
 
-def test_decoding_stops_at_incomplete_and_pseudo_rectangles() -> None:
+def test_decoding_stops_at_incomplete_and_pseudo_rectangles():
     decoder = RectangleDecoder(Framebuffer(20, 10))
     one = head(0, 0, 1, 1, 0) + b"\3\2\1\0"
     last, size = head(0, 0, 0, 0, Encoding.LAST_RECT), head(0, 0, 9, 9, Encoding.DESKTOP_SIZE)
@@ -95,7 +91,7 @@ def test_decoding_stops_at_incomplete_and_pseudo_rectangles() -> None:
 SIDE = 512
 
 
-def rectangles(name: str, count: int) -> list[bytes]:
+def rectangles(name, count):
     """Return rectangles of a whole screen, most of them of few bytes."""
     if name == "zrle":
         packer = zlib.compressobj()
@@ -117,7 +113,7 @@ def rectangles(name: str, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("name", ["raw", "copy", "rre", "hextile", "fill", "zrle"])
 @pytest.mark.parametrize("before", [0, 13])
-def test_an_update_paints_so_many_pixels_at_most(name: str, before: int) -> None:
+def test_an_update_paints_so_many_pixels_at_most(name, before):
     count = 16 - before
     good, bad = (RectangleDecoder(Framebuffer(SIDE, SIDE)) for _ in range(2))
     parts = rectangles(name, count + 1)
@@ -130,11 +126,11 @@ def test_an_update_paints_so_many_pixels_at_most(name: str, before: int) -> None
     assert caught.value.offset == sum(map(len, parts[:-1]))
 
 
-def test_the_parts_of_rre_count() -> None:
+def test_the_parts_of_rre_count():
     decoder = RectangleDecoder(Framebuffer(SIDE, SIDE))
     part = bytes(4) + struct.pack(">HHHH", 0, 0, SIDE, SIDE)
 
-    def parts(count: int) -> bytes:
+    def parts(count):
         return head(0, 0, SIDE, SIDE, Encoding.RRE) + struct.pack(">II", count, 0) + count * part
 
     decoder.paint(parts(15), 0, 1)
@@ -145,7 +141,7 @@ def test_the_parts_of_rre_count() -> None:
 
 
 @pytest.mark.each("encoding", Writer.ALL)
-def test_ended_at_every_byte(encoding: str) -> None:
+def test_ended_at_every_byte(encoding):
     writer, decoder = both(8, 40, 36)
     other = RectangleDecoder(Framebuffer(40, 36))
     data = writer.write(encoding)
@@ -164,7 +160,7 @@ def test_ended_at_every_byte(encoding: str) -> None:
     np.testing.assert_array_equal(other.framebuffer.pixels, writer.screen)
 
 
-def test_decoder_resumes_at_another_place_of_the_buffer() -> None:
+def test_decoder_resumes_at_another_place_of_the_buffer():
     """The stream core moves bytes to the front of its buffer between two calls."""
     writer, decoder = both(3, 64, 64)
     data = head(0, 0, 64, 64, Encoding.HEXTILE) + (b"\x01" + bytes(16 * 16 * 4)) * 16
@@ -182,7 +178,7 @@ def test_decoder_resumes_at_another_place_of_the_buffer() -> None:
 
 
 @pytest.mark.parametrize("encoding", [Encoding.DESKTOP_SIZE, Encoding.LAST_RECT])
-def test_pseudo_encodings_paint_nothing(encoding: Encoding) -> None:
+def test_pseudo_encodings_paint_nothing(encoding):
     decoder = RectangleDecoder(Framebuffer(20, 10))
     data = head(0, 0, 900, 700, encoding)
     padded = data + b"next"
@@ -191,7 +187,7 @@ def test_pseudo_encodings_paint_nothing(encoding: Encoding) -> None:
 
 
 @pytest.mark.parametrize("reader", ["simplejpeg", "pillow"])
-def test_tight_jpeg(reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tight_jpeg(reader, monkeypatch):
     import io
 
     from PIL import Image
@@ -221,17 +217,17 @@ def test_tight_jpeg(reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- bad input
 
 
-def squeezed(data: bytes) -> bytes:
+def squeezed(data):
     stream = zlib.compressobj()
     return stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)
 
 
-def zrle(tiles: bytes, width: int = 8, height: int = 4) -> bytes:
+def zrle(tiles, width=8, height=4):
     data = squeezed(tiles)
     return head(1, 2, width, height, 16) + struct.pack(">I", len(data)) + data
 
 
-def tight(control: bytes, data: bytes, width: int = 8, height: int = 4) -> bytes:
+def tight(control, data, width=8, height=4):
     packed = squeezed(data)
     return head(1, 2, width, height, 7) + control + bytes([len(packed)]) + packed
 
@@ -297,7 +293,7 @@ BAD = {
 
 
 @pytest.mark.each("name", BAD)
-def test_bad_input(name: str) -> None:
+def test_bad_input(name):
     data, words, offset = BAD[name]
     framebuffer = Framebuffer(20, 10)
     for before in (b"", b"12345"):
@@ -307,7 +303,7 @@ def test_bad_input(name: str) -> None:
         assert caught.value.offset == len(before) + offset
 
 
-def test_invalid_rectangles_are_rejected_at_their_head() -> None:
+def test_invalid_rectangles_are_rejected_at_their_head():
     decoder = RectangleDecoder(Framebuffer(20, 10))
     for name in ("right-of-the-screen", "below-the-screen", "unknown-encoding", "unknown-pseudo"):
         data, words, offset = BAD[name]
@@ -320,7 +316,7 @@ def test_invalid_rectangles_are_rejected_at_their_head() -> None:
     assert caught.value.offset == 12
 
 
-def test_tight_is_not_wider_than_2048() -> None:
+def test_tight_is_not_wider_than_2048():
     decoder = RectangleDecoder(Framebuffer(3000, 4))
     for control in (b"\0", b"\x40\2", b"\x90"):
         data = head(0, 0, 2049, 1, 7) + control + bytes(9)
@@ -331,7 +327,7 @@ def test_tight_is_not_wider_than_2048() -> None:
     assert (decoder.framebuffer.pixels == [0x10, 0x20, 0x30]).all()
 
 
-def test_limits_come_before_memory() -> None:
+def test_limits_come_before_memory():
     limits = Limits(received=1000, expanded=500)
     decoder = RectangleDecoder(Framebuffer(21, 22), limits=limits)
     for data, size in [
@@ -350,7 +346,7 @@ def test_limits_come_before_memory() -> None:
 # The framebuffer.
 
 
-def test_resize_keeps_the_pixels_that_fit() -> None:
+def test_resize_keeps_the_pixels_that_fit():
     framebuffer = Framebuffer(4, 3)
     assert not framebuffer.pixels.any()
     framebuffer.pixels[:] = np.arange(36, dtype=np.uint8).reshape(3, 4, 3)
@@ -363,7 +359,7 @@ def test_resize_keeps_the_pixels_that_fit() -> None:
     assert not framebuffer.pixels[3:].any()
 
 
-def test_a_snapshot_is_a_copy() -> None:
+def test_a_snapshot_is_a_copy():
     framebuffer = Framebuffer(4, 3)
     first = framebuffer.snapshot()
     framebuffer.pixels[:] = 5
@@ -373,7 +369,7 @@ def test_a_snapshot_is_a_copy() -> None:
     assert (out == 5).all()
 
 
-def test_sizes() -> None:
+def test_sizes():
     assert Framebuffer(0, 0).pixels.shape == (0, 0, 3)
     with pytest.raises(ValueError, match="-1x3"):
         Framebuffer(-1, 3)
@@ -386,8 +382,8 @@ def test_sizes() -> None:
     assert framebuffer.pixels.shape == (3, 4, 3)
 
 
-def test_short_zrle_rectangles_are_inflated_together() -> None:
-    def paint(*tiles: bytes, expanded: int = 1000) -> Framebuffer:
+def test_short_zrle_rectangles_are_inflated_together():
+    def paint(*tiles, expanded=1000):
         stream = zlib.compressobj()
         data = b""
         for tile in tiles:

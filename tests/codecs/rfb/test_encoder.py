@@ -1,9 +1,6 @@
 """Rectangles that a server writes, read by `reference.show`."""
 
-from __future__ import annotations
-
 import sys
-from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -35,25 +32,25 @@ EXACT = sorted(ENCODINGS)
 
 
 class Viewer:
-    def __init__(self, width: int, height: int, form: PixelFormat = RGB888) -> None:
+    def __init__(self, width, height, form=RGB888):
         self.frame = np.zeros((height, width, 3), np.uint8)
         self.form = form
 
-    def see(self, encoder: RectangleEncoder, frame: Any, areas: Any = None) -> int:
+    def see(self, encoder, frame, areas=None):
         areas = areas or [(0, 0, frame.shape[1], frame.shape[0])]
         count, data = encoder.encode(frame, areas)
         show(self.form, data, count, self.frame)
         return int(count)
 
 
-def shown(form: PixelFormat, frame: Any) -> Any:
+def shown(form, frame):
     """Return what a frame looks like after its colours were written so."""
     most = np.array([form.red_max, form.green_max, form.blue_max], np.int64)
     parts = (2 * frame.astype(np.int64) * most + 255) // 510
     return ((2 * parts * 255 + most) // (2 * most)).astype(np.uint8)
 
 
-def frames(width: int, height: int, colours: int, large: int, seed: int) -> Any:
+def frames(width, height, colours, large, seed):
     """Return a frame of so many colours, in squares of some size."""
     rng = np.random.default_rng(seed)
     palette = rng.integers(0, 256, (colours, 3), dtype=np.uint8)
@@ -76,15 +73,8 @@ def frames(width: int, height: int, colours: int, large: int, seed: int) -> Any:
     st.data(),
 )
 def test_areas_of_frames_are_shown_and_nothing_else(
-    encoding: Encoding,
-    pixel_format: PixelFormat,
-    width: int,
-    height: int,
-    colours: int,
-    large: int,
-    seed: int,
-    data: st.DataObject,
-) -> None:
+    encoding, pixel_format, width, height, colours, large, seed, data
+):
     frame = frames(width, height, colours, large, seed)
     viewer = Viewer(width, height, pixel_format)
     encoder = RectangleEncoder(pixel_format, encoding=encoding)
@@ -99,9 +89,7 @@ def test_areas_of_frames_are_shown_and_nothing_else(
 
 @pytest.mark.parametrize("package", ["isal", "zlib_ng", "zlib"])
 @pytest.mark.parametrize("compression", [0, 1, 6, 9])
-def test_output_of_each_deflater_inflates(
-    package: str, compression: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_of_each_deflater_inflates(package, compression, monkeypatch):
     if package != "isal":
         monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)
     if package == "zlib":
@@ -114,7 +102,7 @@ def test_output_of_each_deflater_inflates(
         assert (viewer.frame == frame).all()
 
 
-def test_a_wide_frame_is_several_rectangles_of_tight() -> None:
+def test_a_wide_frame_is_several_rectangles_of_tight():
     frame = frames(5000, 40, 7, 3, 0)
     viewer = Viewer(5000, 40)
     # Of at most 2,048 across, and 65,536 pixels.
@@ -122,7 +110,7 @@ def test_a_wide_frame_is_several_rectangles_of_tight() -> None:
     assert (viewer.frame == frame).all()
 
 
-def test_jpeg_is_for_pictures_only() -> None:
+def test_jpeg_is_for_pictures_only():
     y, x = np.mgrid[:128, :192]
     picture = np.stack([x + y // 2, 255 - x, 2 * y], axis=2).astype(np.uint8)
     flat = frames(192, 128, 12, 4, 0)
@@ -145,9 +133,7 @@ def test_jpeg_is_for_pictures_only() -> None:
 
 
 @given(st.integers(1, 90), st.integers(1, 90), st.integers(1, 20), st.integers(0, 99), st.data())
-def test_areas_that_changed_do_not_overlap(
-    width: int, height: int, tile: int, seed: int, data: st.DataObject
-) -> None:
+def test_areas_that_changed_do_not_overlap(width, height, tile, seed, data):
     before = frames(width, height, 200, 1, seed)
     after = before.copy()
     rng = np.random.default_rng(seed)
@@ -169,7 +155,7 @@ def test_areas_that_changed_do_not_overlap(
     assert (covered == tiled).all()
 
 
-def test_wrong_frames_and_areas_are_refused() -> None:
+def test_wrong_frames_and_areas_are_refused():
     encoder = RectangleEncoder(RGB888, encoding=Encoding.RAW)
     good = np.zeros((4, 5, 3), np.uint8)
     for bad in (
@@ -202,12 +188,12 @@ def test_wrong_frames_and_areas_are_refused() -> None:
             RectangleEncoder(RGB888, **{"encoding": 0, **options})
 
 
-def test_errors_of_a_deflater_propagate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_a_deflater_propagate(monkeypatch):
     class Broken:
-        def compress(self, data: memoryview) -> bytes:
+        def compress(self, data):
             raise OSError("no")
 
-        def flush(self, mode: int) -> bytes:
+        def flush(self, mode):
             return b""
 
     from rlwire.codecs.rfb import encoder as module

@@ -1,12 +1,9 @@
-from __future__ import annotations
-
 import builtins
-from typing import Any
 
 import pytest
 
 from rlwire.codecs.rfb import handshake
-from rlwire.codecs.rfb.handshake import ServerInit, Version, respond
+from rlwire.codecs.rfb.handshake import ServerInit, respond
 from rlwire.codecs.rfb.messages import RGB888, Encoding, level_encoding
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, MissingExtra
 from rlwire.limits import Limits
@@ -15,7 +12,7 @@ OLD, NEW = (3, 3), (3, 8)
 
 
 @pytest.mark.each("version", [(3, 3), (3, 7), (3, 8), (3, 889), (4, 1), (0, 0)])
-def test_a_version_and_its_bytes(version: Version) -> None:
+def test_a_version_and_its_bytes(version):
     data = handshake.encode_version(version)
     assert len(data) == handshake.VERSION_SIZE
     assert handshake.decode_version(b"x" + data, 1) == version
@@ -24,7 +21,7 @@ def test_a_version_and_its_bytes(version: Version) -> None:
 @pytest.mark.each(
     "data", [b"RFB 003.008", b"RFB 003.008\r", b"RFB 003 008\n", b"rfb 003.008\n", b"SSH-2.0-Open"]
 )
-def test_invalid_versions_are_rejected(data: bytes) -> None:
+def test_invalid_versions_are_rejected(data):
     with pytest.raises(DecodeError, match="expected an RFB version"):
         handshake.decode_version(data)
 
@@ -40,7 +37,7 @@ def test_invalid_versions_are_rejected(data: bytes) -> None:
         (NEW, "", b"\0\0\0\0\0"),
     ],
 )
-def test_security_types_round_trip(version: Version, offer: list[int] | str, data: bytes) -> None:
+def test_security_types_round_trip(version, offer, data):
     assert handshake.encode_security(offer, version) == data
     assert handshake.decode_security(data, version) == offer
     sizes = [handshake.security_size(data, 0, have, version) for have in range(len(data) + 1)]
@@ -48,18 +45,18 @@ def test_security_types_round_trip(version: Version, offer: list[int] | str, dat
     assert sizes == [0] * known + [len(data)] * (len(data) + 1 - known)
 
 
-def test_an_endless_reason_is_refused_by_its_length() -> None:
+def test_an_endless_reason_is_refused_by_its_length():
     with pytest.raises(LimitExceeded, match="header=8192 - at byte 1"):
         handshake.security_size(b"\0\xff\xff\xff\xff", 0, 5, NEW)
     assert handshake.reason_size(b"\0\0\0\5", 0, 4, Limits(header=5)) == 9
 
 
-def test_a_reason_that_is_not_utf8_is_latin1() -> None:
+def test_a_reason_that_is_not_utf8_is_latin1():
     assert handshake.decode_reason(b"\0\0\0\1\xe9") == "é"
     assert handshake.encode_reason("é") == b"\0\0\0\2\xc3\xa9"
 
 
-def test_security_result_round_trips() -> None:
+def test_security_result_round_trips():
     for version, failure, data in (
         (NEW, None, b"\0\0\0\0"),
         (NEW, "no", b"\0\0\0\1\0\0\0\2no"),
@@ -73,7 +70,7 @@ def test_security_result_round_trips() -> None:
 INIT = bytes.fromhex("0400 0300 2018000100ff00ff00ff100800000000 00000002") + b"me"
 
 
-def test_server_init_round_trips() -> None:
+def test_server_init_round_trips():
     init = ServerInit(1024, 768, RGB888, "me")
     assert handshake.encode_server_init(init) == INIT
     assert handshake.decode_server_init(INIT) == init
@@ -84,14 +81,14 @@ def test_server_init_round_trips() -> None:
 
 
 @pytest.mark.parametrize(("place", "value"), [(7, 0), (4, 24)], ids=["colour map", "24 bits"])
-def test_a_desktop_of_other_pixels_has_no_format(place: int, value: int) -> None:
+def test_a_desktop_of_other_pixels_has_no_format(place, value):
     data = bytearray(INIT)
     data[place] = value
     init = handshake.decode_server_init(data)
     assert init.pixel_format is None
 
 
-def test_levels() -> None:
+def test_levels():
     assert [level_encoding(Encoding.QUALITY_0, i) for i in (0, 9)] == [-32, -23]
     with pytest.raises(ValueError, match="0 to 9, not 10"):
         level_encoding(Encoding.COMPRESS_0, 10)
@@ -100,14 +97,14 @@ def test_levels() -> None:
 CHALLENGE = bytes(range(16))
 
 
-def test_it_is_des_with_the_bits_of_the_key_reversed() -> None:
+def test_it_is_des_with_the_bits_of_the_key_reversed():
     # FIPS 81's example, its key with the bits of each byte reversed as text of Latin-1.
     key = bytes(int(f"{byte:08b}"[::-1], 2) for byte in bytes.fromhex("0123456789abcdef"))
     plain = bytes.fromhex("4e6f772069732074") * 2
     assert respond(plain, key.decode("latin-1")) == bytes.fromhex("3fa40e8a984d4815") * 2
 
 
-def test_eight_characters_count() -> None:
+def test_eight_characters_count():
     assert respond(CHALLENGE, "12345678") == respond(CHALLENGE, "123456789")
     assert respond(CHALLENGE, "12345678") != respond(CHALLENGE, "1234567")
     assert respond(CHALLENGE, "") == respond(CHALLENGE, "\0" * 8)
@@ -115,10 +112,10 @@ def test_eight_characters_count() -> None:
         respond(CHALLENGE, "€")
 
 
-def test_without_cryptography_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cryptography_the_extra_is_named(monkeypatch):
     real = builtins.__import__
 
-    def without(name: str, *arguments: Any, **options: Any) -> Any:
+    def without(name, *arguments, **options):
         if name.partition(".")[0] == "cryptography":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *arguments, **options)

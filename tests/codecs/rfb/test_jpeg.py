@@ -1,10 +1,7 @@
 """Broken and hostile JPEG files: the named error at the right byte."""
 
-from __future__ import annotations
-
 import io
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,18 +17,18 @@ FRAME = (np.arange(24 * 20 * 3) % 251).astype(np.uint8).reshape(24, 20, 3)
 BASE = 17  # where the file begins in the message
 
 
-def file_of(frame: np.ndarray[Any, Any] = FRAME, **options: Any) -> bytes:
+def file_of(frame=FRAME, **options):
     file = io.BytesIO()
     Image.fromarray(frame).save(file, "JPEG", **options)
     return file.getvalue()
 
 
-def sof(data: bytes) -> int:
+def sof(data):
     """Where the frame header of a baseline JPEG begins."""
     return data.index(b"\xff\xc0")
 
 
-def changed(data: bytes, spot: int, new: bytes) -> bytes:
+def changed(data, spot, new):
     return data[:spot] + new + data[spot + len(new) :]
 
 
@@ -42,7 +39,7 @@ GREY = file_of(FRAME[..., 0])
 PROGRESSIVE = file_of(progressive=True)
 
 # name, data, a word of the error, offset in the file
-BAD: list[tuple[str, bytes, str, int]] = [
+BAD = [
     ("empty", b"", "SOI", 0),
     ("a PNG", b"\x89PNG\r\n\x1a\n" + GOOD, "SOI", 0),
     ("SOI alone", b"\xff\xd8", "first scan", 2),
@@ -63,7 +60,7 @@ BAD: list[tuple[str, bytes, str, int]] = [
 
 
 @pytest.fixture(params=["simplejpeg", "pillow"])
-def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def reader(request, monkeypatch):
     if request.param == "pillow":
         monkeypatch.setattr(jpeg, "simplejpeg", None)
     elif jpeg.simplejpeg is None:
@@ -71,28 +68,28 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 
 
 @pytest.mark.each(("data", "word", "offset"), [pytest.param(*c[1:], id=c[0]) for c in BAD])
-def test_bad_data(data: bytes, word: str, offset: int) -> None:
+def test_bad_data(data, word, offset):
     with pytest.raises(DecodeError) as caught:
         decode_jpeg(data, 20, 24, BASE)
     assert word in str(caught.value)
     assert caught.value.offset == BASE + offset
 
 
-def test_the_table_breaks_good_files(reader: None) -> None:
+def test_the_table_breaks_good_files(reader):
     assert decode_jpeg(GOOD, 20, 24, BASE).shape == FRAME.shape
     fill = GOOD[:2] + b"\xff\xff" + GOOD[2:]
     assert decode_jpeg(fill, 20, 24, BASE).shape == FRAME.shape
 
 
-def test_a_scan_that_is_not_there(reader: None) -> None:
+def test_a_scan_that_is_not_there(reader):
     with pytest.raises(DecodeError) as caught:
         decode_jpeg(GOOD[: SCAN + 4], 20, 24, BASE)
     assert caught.value.offset == BASE
 
 
-def check(data: bytes) -> None:
+def check(data):
     try:
-        found: Any = decode_jpeg(data, 20, 24, BASE)
+        found = decode_jpeg(data, 20, 24, BASE)
     except DecodeError as problem:
         found = problem
     if isinstance(found, DecodeError):
@@ -102,7 +99,7 @@ def check(data: bytes) -> None:
         assert found.dtype == np.uint8
 
 
-def mutated(rng: random.Random, data: bytes) -> bytes:
+def mutated(rng, data):
     new = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 5))):
         spot = int(rng.random() ** rng.choice((1, 3)) * len(new))
@@ -111,7 +108,7 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
     return bytes(new)
 
 
-def test_mutations(reader: None) -> None:
+def test_mutations(reader):
     rng = random.Random(0)
     for _ in range(1500):
         check(mutated(rng, rng.choice((GOOD, GREY, PROGRESSIVE))))
@@ -119,6 +116,6 @@ def test_mutations(reader: None) -> None:
 
 @settings(max_examples=3 * settings().max_examples)
 @given(st.binary(max_size=80))
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes(data):
     check(data)
     check(b"\xff\xd8" + data)

@@ -1,8 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from rlwire.codecs.rfb.messages import (
@@ -31,7 +26,7 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 
 # By hand from RFC 6143, sections 7.5 and 7.6, and rfbproto.rst.
-CLIENTS: dict[str, tuple[Any, str]] = {
+CLIENTS = {
     "format": (SetPixelFormat(RGB888), "00000000 2018000100ff00ff00ff100800000000"),
     "encodings": (SetEncodings((7, 0, -239)), "02000003 00000007 00000000 ffffff11"),
     "no encodings": (SetEncodings(()), "02000000"),
@@ -41,14 +36,13 @@ CLIENTS: dict[str, tuple[Any, str]] = {
     "continuous": (EnableContinuousUpdates(False, 0, 0, 64, 48), "9600 0000 0000 0040 0030"),
     "fence": (Fence(FENCE_REQUEST | 1, b"ab"), "f8000000 80000001 02 6162"),
 }
-SERVERS: dict[str, tuple[Any, str]] = {
+SERVERS = {
     "update": (FramebufferUpdate(3), "00000003"),
     "update until last": (FramebufferUpdate(UNTIL_LAST), "0000ffff"),
     "bell": (Bell(), "02"),
     "end": (EndOfContinuousUpdates(), "96"),
     "fence": (Fence(0), "f8000000 00000000 00"),
 }
-Size = Callable[..., int]
 
 
 PASSED = {  # over in silence, but counted in bytes
@@ -71,7 +65,7 @@ BOTH += [
 
 
 @pytest.mark.each(("size_of", "decode", "pair"), BOTH)
-def test_a_message_and_its_bytes(size_of: Size, decode: Any, pair: tuple[Any, str]) -> None:
+def test_a_message_and_its_bytes(size_of, decode, pair):
     message, data = pair[0], bytes.fromhex(pair[1])
     if message is not None:
         assert encode(message) == data
@@ -88,7 +82,7 @@ def test_a_message_and_its_bytes(size_of: Size, decode: Any, pair: tuple[Any, st
     assert known <= 9
 
 
-def test_every_type_of_message_is_known_or_refused() -> None:
+def test_every_type_of_message_is_known_or_refused():
     data = bytearray(16)
     for kind in range(256):
         data[0] = kind
@@ -104,7 +98,7 @@ def test_every_type_of_message_is_known_or_refused() -> None:
 
 
 @pytest.mark.each("size_of", [client_message_size, server_message_size])
-def test_an_endless_text_is_refused_by_its_length(size_of: Size) -> None:
+def test_an_endless_text_is_refused_by_its_length(size_of):
     kind = 6 if size_of is client_message_size else 3
     for length in (b"\x7f\xff\xff\xff", b"\x80\0\0\0"):
         head = bytes((kind, 0, 0, 0)) + length
@@ -117,7 +111,7 @@ def test_an_endless_text_is_refused_by_its_length(size_of: Size) -> None:
 
 
 @pytest.mark.each("size_of", [client_message_size, server_message_size])
-def test_a_long_fence_is_refused(size_of: Size) -> None:
+def test_a_long_fence_is_refused(size_of):
     data = bytes.fromhex("f8000000 00000001 41")
     with pytest.raises(DecodeError, match="64 bytes, not 65 - at byte 8"):
         size_of(data, 0, 9)
@@ -135,12 +129,12 @@ def test_a_long_fence_is_refused(size_of: Size) -> None:
         Fence(0, bytes(65)),
     ],
 )
-def test_values_out_of_range_are_not_encoded(message: Any) -> None:
+def test_values_out_of_range_are_not_encoded(message):
     with pytest.raises(EncodeError):
         encode(message)
 
 
-def test_values_that_are_not_messages_are_not_encoded() -> None:
+def test_values_that_are_not_messages_are_not_encoded():
     with pytest.raises(TypeError, match="tuple"):
         encode((1, 2))
 
@@ -153,7 +147,7 @@ def test_values_that_are_not_messages_are_not_encoded() -> None:
         (RGBX, "2018000100ff00ff00ff000810000000"),
     ],
 )
-def test_a_format_and_its_bytes(pixel_format: PixelFormat, text: str) -> None:
+def test_a_format_and_its_bytes(pixel_format, text):
     assert pixel_format.pack() == bytes.fromhex(text)
     assert PixelFormat.unpack(b"x" + bytes.fromhex(text), 1) == pixel_format
 
@@ -170,7 +164,7 @@ def test_a_format_and_its_bytes(pixel_format: PixelFormat, text: str) -> None:
         (16, 16, False, 31, 63, 31, 11, 5, 1),
     ],
 )
-def test_invalid_pixel_formats_are_not_made(numbers: tuple[int, ...]) -> None:
+def test_invalid_pixel_formats_are_not_made(numbers):
     with pytest.raises(EncodeError):
         PixelFormat(*numbers)
 
@@ -183,6 +177,6 @@ def test_invalid_pixel_formats_are_not_made(numbers: tuple[int, ...]) -> None:
         "2018000100ff00ff00ff1008000000",
     ],
 )
-def test_invalid_pixel_formats_are_not_decoded(text: str) -> None:
+def test_invalid_pixel_formats_are_not_decoded(text):
     with pytest.raises(DecodeError, match="at byte"):
         PixelFormat.unpack(bytes.fromhex(text))

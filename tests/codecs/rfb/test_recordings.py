@@ -1,7 +1,5 @@
 """What TigerVNC's Xvnc sent, decoded to the pixels that it sent in Raw (`record.py`)."""
 
-from __future__ import annotations
-
 import lzma
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,21 +16,21 @@ FILES = sorted(path.name.removesuffix(".rfb.xz") for path in FOLDER.glob("*.rfb.
 INSTALLED = [one for one, module in INFLATERS.items() if find_spec(module.partition(".")[0])]
 
 
-def test_the_recordings_are_there_and_small() -> None:
+def test_the_recordings_are_there_and_small():
     assert len(FILES) == 6
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1_000_000
 
 
 @pytest.mark.each("inflater", INSTALLED)
 @pytest.mark.each("name", FILES)
-def test_exactly_the_pixels(name: str, inflater: str) -> None:
+def test_exactly_the_pixels(name, inflater):
     encoding = name.removeprefix("rgbx-")
     recording = xvnc.read(lzma.decompress((FOLDER / f"{name}.rfb.xz").read_bytes()))
     pixels = lzma.decompress((FOLDER / "rgbx.pixels.xz").read_bytes())
     shape = (len(recording.updates), recording.height, recording.width, 3)
     framebuffer = Framebuffer(recording.width, recording.height)
     decoder = RectangleDecoder(framebuffer, inflater=inflater)
-    seen: set[int] = set()
+    seen = set()
     captures = np.frombuffer(pixels, np.uint8).reshape(shape)
     for number, (expected, update) in enumerate(zip(captures, recording.updates, strict=True)):
         seen |= {done.encoding for one in update for done in decoder.paint(one, 0, 1)}

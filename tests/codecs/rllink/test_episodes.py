@@ -1,9 +1,6 @@
 """Episodes' columns, in Ray's form and in the document's."""
 
-from __future__ import annotations
-
 import copy
-from typing import Any
 
 import msgpack
 import msgpack_numpy
@@ -17,7 +14,7 @@ from rlwire.errors import DecodeError, EncodeError
 from rlwire.limits import DEFAULT
 
 
-def episode(steps: int = 3, **others: Any) -> Episode:
+def episode(steps=3, **others):
     return Episode(
         np.arange(4 * (steps + 1), dtype=np.float32).reshape(steps + 1, 4),
         np.arange(steps),
@@ -27,7 +24,7 @@ def episode(steps: int = 3, **others: Any) -> Episode:
     )
 
 
-def unfinalized(steps: int = 3) -> dict[str, Any]:
+def unfinalized(steps=3):
     """What Ray's own client sends: an item a step."""
     state = episode(steps, terminated=True).to_state()
     for buffer in (
@@ -39,7 +36,7 @@ def unfinalized(steps: int = 3) -> dict[str, Any]:
     return state
 
 
-def assert_same(one: Episode, other: Episode) -> None:
+def assert_same(one, other):
     for name in ("observations", "actions", "rewards"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     assert one.outputs.keys() == other.outputs.keys()
@@ -49,7 +46,7 @@ def assert_same(one: Episode, other: Episode) -> None:
         assert getattr(one, name) == getattr(other, name)
 
 
-def test_ray_s_form_through_ray_s_msgpack() -> None:
+def test_ray_s_form_through_ray_s_msgpack():
     sent = episode(5, truncated=True, started=7, duration=1.5, custom_data={"k": 1})
     frame = ours.encode(sent.to_state(), arrays="msgpack_numpy")
     fields = msgpack.unpackb(frame, object_hook=msgpack_numpy.decode, raw=False)
@@ -62,20 +59,20 @@ def test_ray_s_form_through_ray_s_msgpack() -> None:
     assert (got.custom_data, got.duration, len(got), got.done) == ({"k": 1}, 1.5, 5, True)
 
 
-def test_an_item_a_step() -> None:
+def test_an_item_a_step():
     got = Episode.from_state(unfinalized())
     assert_same(got, episode(terminated=True))
     assert got.observations.dtype == np.float32
     assert got.infos is None
 
 
-def test_infos_are_kept_where_there_are_some() -> None:
+def test_infos_are_kept_where_there_are_some():
     infos = [{}, {"lives": 3}, {}, {}]
     assert Episode.from_state(episode(infos=infos).to_state()).infos == infos
     assert len(episode().to_state()["infos"]["data"]) == 4
 
 
-def test_columns_of_dicts_and_tuples() -> None:
+def test_columns_of_dicts_and_tuples():
     steps = 3
     places = {"a": np.zeros((steps + 1, 2)), "b": (np.ones(steps + 1), np.zeros(steps + 1, int))}
     sent = Episode(places, (np.zeros(steps), np.ones(steps)), np.zeros(steps))
@@ -92,7 +89,7 @@ def test_columns_of_dicts_and_tuples() -> None:
     assert got.observations["y"].shape == (4,)
 
 
-def test_the_document_s_form() -> None:
+def test_the_document_s_form():
     sent = episode(truncated=True)
     text = _json.encode({"e": sent.to_document()}, DEFAULT)
     got = Episode.from_document(_json.arrays_of(_json.decode(text, DEFAULT))["e"])
@@ -102,7 +99,7 @@ def test_the_document_s_form() -> None:
     }  # fmt: skip
 
 
-def test_lookback_steps_are_omitted_from_the_document() -> None:
+def test_lookback_steps_are_omitted_from_the_document():
     sent = episode(5, lookback=2)
     assert len(sent) == 3
     assert len(sent.to_document()["rewards"]) == 3
@@ -140,7 +137,7 @@ def test_lookback_steps_are_omitted_from_the_document() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["finalized", "unfinalized"])
-def test_states_that_are_wrong(kind: str, change: Any) -> None:
+def test_states_that_are_wrong(kind, change):
     state = copy.deepcopy(episode().to_state() if kind == "finalized" else unfinalized())
     change(state)
     with pytest.raises(DecodeError) as caught:
@@ -148,8 +145,8 @@ def test_states_that_are_wrong(kind: str, change: Any) -> None:
     assert caught.value.path.startswith("$.episodes[4]")
 
 
-def test_deep_columns() -> None:
-    data: Any = np.zeros(4)
+def test_deep_columns():
+    data = np.zeros(4)
     for _ in range(50):
         data = {"a": data}
     state = episode().to_state()
@@ -158,7 +155,7 @@ def test_deep_columns() -> None:
         Episode.from_state(state)
 
 
-def test_columns_that_cannot_be_sent() -> None:
+def test_columns_that_cannot_be_sent():
     for wrong in (
         Episode(np.zeros((3, 4)), np.zeros(3), np.zeros(3)),
         Episode(np.zeros((4, 4)), np.zeros(2), np.zeros(3)),

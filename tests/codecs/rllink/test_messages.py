@@ -1,7 +1,5 @@
 """RLlink's frames and messages, in both forms."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import gzip
@@ -42,21 +40,21 @@ MESSAGES = [
 ]
 
 
-def framed(body: bytes) -> bytes:
+def framed(body):
     return str(len(body)).zfill(8).encode() + body
 
 
-def packed(fields: Any) -> bytes:
+def packed(fields):
     """A frame as Ray writes it, by msgpack and msgpack-numpy."""
     return framed(msgpack.packb(fields, default=msgpack_numpy.encode, use_bin_type=True))
 
 
-def written(fields: Any) -> bytes:
+def written(fields):
     return framed(json.dumps(fields).encode())
 
 
 @pytest.mark.parametrize(("message", "fields"), MESSAGES)
-def test_small_messages(message: Any, fields: dict[str, Any]) -> None:
+def test_small_messages(message, fields):
     codec = Codec()
     assert codec.encode(message) == packed(fields)
     assert codec.decode(packed(fields)) == message
@@ -80,17 +78,17 @@ def test_small_messages(message: Any, fields: dict[str, Any]) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_the_document_s_bytes(message: Any, frame: bytes) -> None:
+def test_the_document_s_bytes(message, frame):
     """Of these a client may read a fixed number of bytes, as the document's own can."""
     assert Codec().decode(frame) == message
     assert Codec().encode(message, "json") == frame
 
 
-def test_ray_s_bytes() -> None:
+def test_ray_s_bytes():
     assert Codec().encode(Ping()) == b"00000011\x81\xa4type\xa4PING"
 
 
-def test_weights_as_ray_sends_them() -> None:
+def test_weights_as_ray_sends_them():
     weights = {"pi.weight": np.arange(6, dtype=np.float32).reshape(2, 3)}
     fields = {"type": "SET_STATE", "state": {"rl_module": weights, "weights_seq_no": 7}}
     state = Codec().decode(packed(fields))
@@ -105,7 +103,7 @@ def test_weights_as_ray_sends_them() -> None:
     np.testing.assert_array_equal(again["state"]["rl_module"]["pi.weight"], weights["pi.weight"])
 
 
-def test_files_as_the_document_has_them() -> None:
+def test_files_as_the_document_has_them():
     onnx, mlir = b"an onnx" * 100, b"\x00\xffmlir"
     fields = {
         "type": "SET_STATE",
@@ -122,7 +120,7 @@ def test_files_as_the_document_has_them() -> None:
     assert again["weights_seq_no"] == 123
 
 
-def test_a_pickled_config_stays_bytes() -> None:
+def test_a_pickled_config_stays_bytes():
     # What a pickle of this would run, if anybody opened it.
     harm = b"cos\nsystem\n(S'exit 1'\ntR."
     config = Codec().decode(packed({"type": "SET_CONFIG", "config": harm}))
@@ -132,7 +130,7 @@ def test_a_pickled_config_stays_bytes() -> None:
 @pytest.mark.parametrize(
     ("form", "name"), [("msgpack", "timesteps"), ("json", "env_steps")], ids=["ray", "document"]
 )
-def test_the_count_of_steps_has_two_names(form: Any, name: str) -> None:
+def test_the_count_of_steps_has_two_names(form, name):
     frame = Codec().encode(EpisodesAndGetState([{}], 4, 2), form)
     fields = json.loads(frame[8:]) if form == "json" else msgpack.unpackb(frame[8:])
     assert fields == {
@@ -143,7 +141,7 @@ def test_the_count_of_steps_has_two_names(form: Any, name: str) -> None:
     assert (message.episodes, message.timesteps, message.weights_seq_no) == ([{}], 4, 2)
 
 
-def test_frames_are_found() -> None:
+def test_frames_are_found():
     frame = Codec().encode(Ping())
     for end in range(8):
         assert frame_size(frame, 0, end) == 0
@@ -156,7 +154,7 @@ def test_frames_are_found() -> None:
     ("head", "offset"),
     [(b"0000000x", 7), (b"-0000001", 0), (b"+0000001", 0), (b" 0000001", 0), (b"GET / HT", 0)],
 )
-def test_heads_that_are_no_digits(head: bytes, offset: int) -> None:
+def test_heads_that_are_no_digits(head, offset):
     with pytest.raises(DecodeError) as caught:
         frame_size(head, 0, len(head))
     assert caught.value.offset == offset
@@ -164,7 +162,7 @@ def test_heads_that_are_no_digits(head: bytes, offset: int) -> None:
         frame_size(head, 0, offset + 1)
 
 
-def test_lengths() -> None:
+def test_lengths():
     assert frame_size(b"99999999", 0, 8) == FRAME_MAXIMUM
     with pytest.raises(LimitExceeded):
         frame_size(b"00001001", 0, 8, 1000)
@@ -200,14 +198,14 @@ def test_lengths() -> None:
     ],
     ids=str,
 )
-def test_fields_that_are_wrong(fields: Any) -> None:
+def test_fields_that_are_wrong(fields):
     with pytest.raises(DecodeError):
         Codec().decode(packed(fields))
     with pytest.raises(DecodeError):
         Codec().decode(written(fields))
 
 
-def test_a_file_that_would_be_too_large() -> None:
+def test_a_file_that_would_be_too_large():
     bomb = base64.b64encode(gzip.compress(bytes(2_000_000))).decode()
     with pytest.raises(LimitExceeded) as caught:
         Codec(limits=Limits(expanded=1_000_000)).decode(
@@ -216,16 +214,16 @@ def test_a_file_that_would_be_too_large() -> None:
     assert caught.value.limit == "expanded"
 
 
-def bodies(kind: str, plain: bytes) -> bytes:
+def bodies(kind, plain):
     zstandard = pytest.importorskip("zstandard")
-    whole: bytes = zstandard.ZstdCompressor().compress(plain)
+    whole = zstandard.ZstdCompressor().compress(plain)
     if kind == "no size":
         return zstandard.ZstdCompressor(write_content_size=False).compress(plain)
     return {"cut": whole[:-1], "head only": whole[:4], "two frames": whole * 2}.get(kind, whole)
 
 
 @pytest.mark.parametrize("kind", ["no size", "cut", "head only", "two frames"])
-def test_zstd_that_is_not_one_sized_frame(kind: str) -> None:
+def test_zstd_that_is_not_one_sized_frame(kind):
     body = bodies(kind, bytes(500))
     with pytest.raises(DecodeError) as caught:
         Codec().decode(b"%08d" % len(body) + body, "zstd")
@@ -233,7 +231,7 @@ def test_zstd_that_is_not_one_sized_frame(kind: str) -> None:
 
 
 @pytest.mark.parametrize("limit", ["expanded", "received"])
-def test_a_bomb_in_zstd_is_rejected_by_its_size(limit: str) -> None:
+def test_a_bomb_in_zstd_is_rejected_by_its_size(limit):
     body = bodies("whole", bytes(50_000_000))
     codec = Codec(limits=Limits(**{limit: 1_000_000}))
     tracemalloc.start()
@@ -248,7 +246,7 @@ def test_a_bomb_in_zstd_is_rejected_by_its_size(limit: str) -> None:
     assert made < 100_000
 
 
-def test_cut_and_mutated_frames() -> None:
+def test_cut_and_mutated_frames():
     random = np.random.default_rng(0)
     fields = {"type": "SET_STATE", "state": {"rl_module": {"w": np.ones(9)}, "weights_seq_no": 1}}
     codec = Codec()
@@ -264,7 +262,7 @@ def test_cut_and_mutated_frames() -> None:
                 codec.decode(bytes(changed))
 
 
-def test_values_without_json_form_are_rejected() -> None:
+def test_values_without_json_form_are_rejected():
     with pytest.raises(EncodeError):
         Codec().encode(SetState(1, {"w": np.zeros(2)}), "json")
     with pytest.raises(EncodeError):
@@ -275,7 +273,7 @@ def test_values_without_json_form_are_rejected() -> None:
         Codec().encode("PING")
 
 
-def test_tokens_and_compressions() -> None:
+def test_tokens_and_compressions():
     codec = Codec()
     for message in (
         *(Ping("secret", None, True), Ping(None, "zstd", True), Ping("secret", "zstd", True)),
@@ -293,7 +291,7 @@ def test_tokens_and_compressions() -> None:
         assert b"rlwire" not in codec.encode(message, "json")  # as documented
 
 
-def test_episodes_are_not_answered_and_keep_their_maps() -> None:
+def test_episodes_are_not_answered_and_keep_their_maps():
     message = Codec().decode(packed({"type": "EPISODES", "episodes": [{"a": 1}]}))
     assert type(message) is Episodes
     assert message.episodes == [{"a": 1}]

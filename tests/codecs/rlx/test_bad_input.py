@@ -1,20 +1,16 @@
 """Broken and hostile messages: the named error at the right byte, and no memory for lies."""
 
-from __future__ import annotations
-
 import json
 import struct
 import tracemalloc
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from rlwire.codecs import rlx
-from rlwire.errors import DecodeError, LimitExceeded, RlwireError
+from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rlx.json").read_text("utf-8"))
@@ -25,25 +21,25 @@ START = 9  # where the value of message(value) begins: version, key "k"
 KEY = b"\1\0\0\0k"
 
 
-def u32(number: int) -> bytes:
+def u32(number):
     return struct.pack("<I", number)
 
 
-def text(content: bytes) -> bytes:
+def text(content):
     return u32(len(content)) + content
 
 
-def message(value: bytes, after: bytes = b"") -> bytes:
+def message(value, after=b""):
     """A message with one entry, ``k``."""
     return VERSION + KEY + value + after
 
 
-def array(dtype: bytes, shape: list[int], size: int, data: bytes = b"") -> bytes:
+def array(dtype, shape, size, data=b""):
     dims = b"".join(map(u32, shape))
     return b"\7" + text(dtype) + u32(len(shape)) + dims + u32(size) + data
 
 
-def image(mode: bytes, width: int, height: int, size: int, data: bytes = b"") -> bytes:
+def image(mode, width, height, size, data=b""):
     return b"\6" + text(mode) + u32(width) + u32(height) + u32(size) + data
 
 
@@ -51,13 +47,13 @@ INT = b"\2\1\0\0\0"
 NULL = b"\1"
 
 
-def at(offset: int, *spot: bytes) -> int:
+def at(offset, *spot):
     """An offset counted from the value's type byte."""
     return START + offset
 
 
 # name, message, words of the error, offset, path
-BAD: list[tuple[str, bytes, str, int, str]] = [
+BAD = [
     ("empty", b"", "ends inside a field: 4 bytes needed, 0 left", 0, "$"),
     ("half a version", b"\1\0\0", "4 bytes needed, 3 left", 0, "$"),
     ("version 0", b"\0\0\0\0", "version: got 0, expected 1", 0, "$"),
@@ -141,11 +137,11 @@ BAD_DTYPES = [
     ("data", "words", "offset", "path"), [pytest.param(*case, id=name) for name, *case in BAD]
 )
 @pytest.mark.each("framed", [False, True])
-def test_a_bad_message(data: bytes, words: str, offset: int, path: str, framed: bool) -> None:
+def test_a_bad_message(data, words, offset, path, framed):
     if framed:
         prefix = b"%d:" % len(data)
         data, offset = prefix + data + b",", offset + len(prefix)
-    caught: list[RlwireError] = []
+    caught = []
     for copy in (True, False, None):
         for images in ("array", "float32"):
             for feed in (bytes, bytearray, memoryview):
@@ -161,7 +157,7 @@ def test_a_bad_message(data: bytes, words: str, offset: int, path: str, framed: 
 
 
 @pytest.mark.each("name", BAD_DTYPES)
-def test_a_bad_dtype(name: str) -> None:
+def test_a_bad_dtype(name):
     for size in (0, 1, 8):
         data = message(array(name.encode(), [size], size * 8, bytes(size * 8)))
         for copy in (True, False, None):
@@ -171,7 +167,7 @@ def test_a_bad_dtype(name: str) -> None:
             assert caught.value.path == "$.k"
 
 
-def test_a_dtype_of_another_kind_of_machine() -> None:
+def test_a_dtype_of_another_kind_of_machine():
     name = {16: b"float96", 12: b"float128"}.get(np.dtype("g").itemsize, b"float128")
     size = int(name[5:]) // 8
     with pytest.raises(DecodeError, match="this host's NumPy has no dtype 'float") as caught:
@@ -205,7 +201,7 @@ FRAMES = [
 
 
 @pytest.mark.parametrize(("frame", "words", "offset"), FRAMES)
-def test_a_bad_frame(frame: bytes, words: str, offset: int) -> None:
+def test_a_bad_frame(frame, words, offset):
     for feed in (bytes, bytearray):
         with pytest.raises(DecodeError) as caught:
             rlx.decode(feed(frame), framed=True)
@@ -216,13 +212,13 @@ def test_a_bad_frame(frame: bytes, words: str, offset: int) -> None:
 # --- limits -------------------------------------------------------------------------------
 
 
-def nest(levels: int, kind: bytes = b"\x08") -> bytes:
+def nest(levels, kind=b"\x08"):
     opened = {b"\x08": b"\x08" + u32(1), b"\x0b": b"\x0b" + u32(1) + text(b"d")}[kind]
     return message(opened * levels + NULL)
 
 
 # limits, a message that fits, one that does not, size, offset of the fault, path
-OVER: list[Any] = [
+OVER = [
     ({"depth": 3}, nest(3), nest(4), 4, at(15), "$.k[0][0][0]"),
     ({"depth": 2}, nest(2, b"\x0b"), nest(3, b"\x0b"), 3, at(20), "$.k.d.d"),
     (
@@ -264,9 +260,7 @@ OVER: list[Any] = [
 
 
 @pytest.mark.parametrize(("limit", "fits", "over", "size", "offset", "path"), OVER)
-def test_limits(
-    limit: dict[str, int], fits: bytes, over: bytes, size: int, offset: int, path: str
-) -> None:
+def test_limits(limit, fits, over, size, offset, path):
     limits = Limits(**limit)
     ((name, maximum),) = limit.items()
     rlx.decode(fits, limits=limits)
@@ -282,7 +276,7 @@ def test_limits(
         assert (problem.offset, problem.path) == (offset, path)
 
 
-def test_the_limit_of_a_message_counts_without_its_frame() -> None:
+def test_the_limit_of_a_message_counts_without_its_frame():
     limits = Limits(message=10)
     assert rlx.decode(BODY, limits=limits) == {"k": None}
     assert rlx.decode(b"10:" + BODY + b",", framed=True, limits=limits) == {"k": None}
@@ -297,9 +291,9 @@ def test_the_limit_of_a_message_counts_without_its_frame() -> None:
 
 
 @contextmanager
-def peak() -> Iterator[list[int]]:
+def peak():
     """The most bytes that were allocated on top of what there was before."""
-    result: list[int] = []
+    result = []
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -321,7 +315,7 @@ LIES = [
 
 
 @pytest.mark.parametrize("data", LIES)
-def test_false_sizes_allocate_no_memory(data: bytes) -> None:
+def test_false_sizes_allocate_no_memory(data):
     for images in ("array", "float32"):
         decoder = rlx.RLXDecoder(images=images, framed=data[:1] == b"9")
         with peak() as result, pytest.raises((DecodeError, LimitExceeded)):
@@ -329,7 +323,7 @@ def test_false_sizes_allocate_no_memory(data: bytes) -> None:
         assert result[0] < 100_000
 
 
-def test_lists_that_all_claim_the_same_bytes() -> None:
+def test_lists_that_all_claim_the_same_bytes():
     """Each list says that all bytes left are its items; all together stay under the limit."""
     rest, opened = 200_000, b""
     for level in range(60):
@@ -340,7 +334,7 @@ def test_lists_that_all_claim_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("item", [NULL, b"\5\1", INT, b"\x08\0\0\0\0", b"\x0b\0\0\0\0"])
-def test_a_message_of_nothing_but_items(item: bytes) -> None:
+def test_a_message_of_nothing_but_items(item):
     most = 2**20 if item == NULL else 2**16  # the default, and one that takes less time
     limits = Limits(items=most)
     data = message(b"\x08" + u32(most - 1) + item * (most - 1))
@@ -351,7 +345,7 @@ def test_a_message_of_nothing_but_items(item: bytes) -> None:
         rlx.decode(message(b"\x08" + u32(most) + item * most), limits=limits)
 
 
-def test_no_text_of_a_dtype_is_evaluated() -> None:
+def test_no_text_of_a_dtype_is_evaluated():
     name = b"__import__('os').abort()"
     with pytest.raises(DecodeError, match="dtype"):
         rlx.decode(message(array(name, [1], 8, bytes(8))))

@@ -1,10 +1,5 @@
-from __future__ import annotations
-
 import gc
 import sys
-from collections.abc import Callable
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,23 +12,23 @@ from rlwire.limits import Limits
 LARGE = 4096  # bytes; with copy=None arrays from here on are views, if they are aligned
 
 
-def in_block(data: bytes, before: int = 0) -> tuple[Block, memoryview]:
+def in_block(data, before=0):
     """A block with `data` after `before` other bytes, and the part of it that has `data`."""
     block = Block(before + len(data))
     memoryview(block)[before:] = data
     return block, memoryview(block)[before:]
 
 
-def data_at(data: bytes, array: np.ndarray[Any, Any]) -> int:
+def data_at(data, array):
     """Where in the message `data` the bytes of `array` lie."""
     return data.index(array.tobytes())
 
 
-def address(array: np.ndarray[Any, Any]) -> int:
+def address(array):
     return int(array.__array_interface__["data"][0])
 
 
-def floats(size: int) -> np.ndarray[Any, Any]:
+def floats(size):
     return np.random.default_rng(size).random(size)
 
 
@@ -41,7 +36,7 @@ def floats(size: int) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("size", [0, 3, 511, 512, 5000])
-def test_copy_gives_arrays_of_their_own(size: int) -> None:
+def test_copy_gives_arrays_of_their_own(size):
     source = bytearray(rlx.encode({"a": floats(size), "b": [floats(2)]}))
     decoded = rlx.decode(source, copy=True)
     for array in (decoded["a"], decoded["b"][0]):
@@ -57,7 +52,7 @@ def test_copy_gives_arrays_of_their_own(size: int) -> None:
 
 @pytest.mark.each("size", [0, 3, 511, 512, 5000])
 @pytest.mark.each("shift", range(9))
-def test_without_copy_every_array_is_a_view(size: int, shift: int) -> None:
+def test_without_copy_every_array_is_a_view(size, shift):
     data = rlx.encode({"a": floats(size), "b": [floats(2)]})
     block, part = in_block(data, shift)
     decoded = rlx.decode(part, copy=False)
@@ -74,7 +69,7 @@ def test_without_copy_every_array_is_a_view(size: int, shift: int) -> None:
 
 @pytest.mark.each("size", [0, 1, 511, 512, 513, 5000])
 @pytest.mark.each("shift", range(8))
-def test_copy_none_makes_views_of_large_aligned_arrays(size: int, shift: int) -> None:
+def test_copy_none_makes_views_of_large_aligned_arrays(size, shift):
     data = rlx.encode({"a": floats(size)})
     _block, part = in_block(data, shift)
     array = rlx.decode(part, copy=None)["a"]
@@ -99,7 +94,7 @@ def test_copy_none_makes_views_of_large_aligned_arrays(size: int, shift: int) ->
     ],
     ids=["bytes", "bytearray", "view", "view rw", "view ro", "array ro", "array", "Block"],
 )
-def test_a_view_is_writable_if_the_buffer_is(feed: Callable[[bytes], Any], writable: bool) -> None:
+def test_a_view_is_writable_if_the_buffer_is(feed, writable):
     buffer = feed(rlx.encode({"a": floats(1000)}))
     for copy in (False, None):
         assert rlx.decode(buffer, copy=True)["a"].flags.writeable
@@ -114,7 +109,7 @@ def test_a_view_is_writable_if_the_buffer_is(feed: Callable[[bytes], Any], writa
             array[0] = 0.5
 
 
-def test_a_view_keeps_a_block_alive() -> None:
+def test_a_view_keeps_a_block_alive():
     block, part = in_block(rlx.encode({"a": floats(1000), "b": floats(10)}))
     references = sys.getrefcount(block)
     decoded = rlx.decode(part, copy=False)
@@ -130,7 +125,7 @@ def test_a_view_keeps_a_block_alive() -> None:
     assert np.array_equal(first, floats(1000)[10:20])
 
 
-def test_a_bytearray_cannot_be_resized_while_a_view_lives() -> None:
+def test_a_bytearray_cannot_be_resized_while_a_view_lives():
     data = bytearray(rlx.encode({"a": floats(10), "b": floats(10)}))
     decoded = rlx.decode(data, copy=False)
     with pytest.raises(BufferError):
@@ -143,22 +138,22 @@ def test_a_bytearray_cannot_be_resized_while_a_view_lives() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="no __buffer__ in Python before 3.12")
-def test_an_object_that_gives_other_memory_each_time() -> None:
+def test_an_object_that_gives_other_memory_each_time():
     class Fickle:
-        def __init__(self, data: bytes) -> None:
+        def __init__(self, data):
             self.data = data
 
-        def __buffer__(self, flags: int) -> memoryview:
+        def __buffer__(self, flags):
             return memoryview(bytearray(self.data))
 
-    fickle: Any = Fickle(rlx.encode({"a": floats(1000)}))
+    fickle = Fickle(rlx.encode({"a": floats(1000)}))
     assert np.array_equal(rlx.decode(fickle)["a"], floats(1000))
     with pytest.raises(BufferError, match=r"Fickle.*copy=True"):
         rlx.decode(fickle, copy=False)
 
 
 @pytest.mark.parametrize("buffer", ["text", None, 5, [1, 2], {}])
-def test_a_buffer_is_needed(buffer: Any) -> None:
+def test_a_buffer_is_needed(buffer):
     for call in (rlx.decode, rlx.RLXDecoder().decode, rlx.RLXDecoder(framed=True).decode):
         with pytest.raises(TypeError):
             call(buffer)
@@ -167,7 +162,7 @@ def test_a_buffer_is_needed(buffer: Any) -> None:
 # --- values -------------------------------------------------------------------------------
 
 
-def test_keys_of_all_lengths_and_alphabets(oracle: ModuleType) -> None:
+def test_keys_of_all_lengths_and_alphabets(oracle):
     """Short ASCII keys come from a cache; others and clashes in it must be right as well."""
     keys = ["", "a", "ключ", "🎲", "k" * 31, "k" * 32, "k" * 33, "a\0", "\0", "é"]
     keys += [f"key {n}" for n in range(3000)] + [chr(n) for n in range(33, 127)][1:]
@@ -203,7 +198,7 @@ PIXEL = {
 }
 
 
-def picture(mode: str, width: int, height: int) -> Image.Image:
+def picture(mode, width, height):
     pixel = 2 if mode.startswith("I;16") else PIXEL.get(mode, 4)
     size = (width + 7) // 8 * height if mode == "1" else width * height * pixel
     data = np.random.default_rng(size).integers(0, 250, size, "u1").tobytes()
@@ -213,14 +208,7 @@ def picture(mode: str, width: int, height: int) -> Image.Image:
 @pytest.mark.each("mode", MODES)
 @pytest.mark.each(("width", "height"), [(5, 3), (1, 1), (16, 2), (0, 0), (0, 3), (4, 0)])
 @pytest.mark.each("images", ["array", "float32"])
-def test_images(
-    mode: str,
-    width: int,
-    height: int,
-    images: Any,
-    oracle: ModuleType,
-    same: Callable[[Any, Any], bool],
-) -> None:
+def test_images(mode, width, height, images, oracle, same):
     try:
         image = picture(mode, width, height)
     except ValueError as problem:
@@ -235,7 +223,7 @@ def test_images(
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"])
-def test_all_bytes_scale_as_numpy_scales_them(mode: str) -> None:
+def test_all_bytes_scale_as_numpy_scales_them(mode):
     pixels = np.arange(256 * 12, dtype="u2").astype("u1")
     channels = PIXEL.get(mode, 4)
     image = Image.frombytes(mode, (256, 12 // channels), pixels.tobytes())
@@ -258,7 +246,7 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(("message", "key"), MESSAGES)
-def test_data_offset(message: dict[str, Any], key: str | None) -> None:
+def test_data_offset(message, key):
     frame = rlx.encode(message, framed=True)
     parts = rlx.encode_parts(message, framed=True)
     expected = len(parts[0])  # up to the first large array or image
@@ -289,7 +277,7 @@ def test_data_offset(message: dict[str, Any], key: str | None) -> None:
         b"999999:\1\0\0\0\1\0\0\0a\7\0\0\1\0name of a dtype that is far too long",
     ],
 )
-def test_data_offset_never_complains(frame: bytes) -> None:
+def test_data_offset_never_complains(frame):
     for end in range(len(frame) + 1):
         assert 0 <= rlx.data_offset(frame, 0, end) <= end
 
@@ -297,7 +285,7 @@ def test_data_offset_never_complains(frame: bytes) -> None:
 # --- one whole small frame ----------------------------------------------------------------
 
 
-def test_decode_whole(same: Callable[[Any, Any], bool]) -> None:
+def test_decode_whole(same):
     message = {"command": "update", "state": floats(5), "terminal": False}
     frame = rlx.encode(message, framed=True)
     for options in ({}, {"framed": True, "copy": None}, {"copy": False}):
@@ -318,7 +306,7 @@ def test_decode_whole(same: Callable[[Any, Any], bool]) -> None:
         assert rlx.RLXDecoder().decode_whole(other, len(other)) is None
 
 
-def test_decode_whole_leaves_large_frames_to_frame_size() -> None:
+def test_decode_whole_leaves_large_frames_to_frame_size():
     frame = rlx.encode({"k": "x" * 50}, framed=True)
     assert rlx.RLXDecoder().decode_whole(frame, len(frame)) == {"k": "x" * 50}
     assert rlx.RLXDecoder(limits=Limits(received=50)).decode_whole(frame, len(frame)) is None
@@ -328,10 +316,10 @@ def test_decode_whole_leaves_large_frames_to_frame_size() -> None:
         assert rlx.RLXDecoder(limits=huge).decode_whole(frame, len(frame)) is None
 
 
-def test_options_are_checked_and_kept() -> None:
+def test_options_are_checked_and_kept():
     decoder = rlx.RLXDecoder(copy=None, images="float32", framed=True)
     assert (decoder.copy, decoder.images, decoder.framed) == (None, "float32", True)
-    wrong: list[dict[str, Any]] = [{"copy": 2}, {"copy": "yes"}, {"images": "jpeg"}]
+    wrong = [{"copy": 2}, {"copy": "yes"}, {"images": "jpeg"}]
     for options in wrong:
         with pytest.raises(ValueError, match=r"copy|images"):
             rlx.RLXDecoder(**options)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import collections
 import dataclasses
 import enum
@@ -7,8 +5,6 @@ import gc
 import io
 import struct
 import weakref
-from collections.abc import Callable
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +18,11 @@ from rlwire.limits import Limits
 LARGE = 4096  # bytes; arrays from here on go by reference
 
 
-def encoded(value: Any, **options: Any) -> bytes:
+def encoded(value, **options):
     return rlx.encode({"": value}, **options)[8:]
 
 
-def array_of(size: int, dtype: str = "u1") -> np.ndarray[Any, Any]:
+def array_of(size, dtype="u1"):
     return np.random.default_rng(size).integers(0, 256, size, "u1").view(dtype)
 
 
@@ -108,22 +104,20 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("value", "plain"), SUBCLASSES)
-def test_a_subclass_is_sent_as_its_base(value: Any, plain: Any) -> None:
+def test_a_subclass_is_sent_as_its_base(value, plain):
     assert encoded(value) == encoded(plain)
     assert encoded([value]) == encoded([plain])
 
 
 @pytest.mark.parametrize(("value", "expected"), SCALARS)
-def test_numpy_scalars(value: Any, expected: bytes) -> None:
+def test_numpy_scalars(value, expected):
     assert encoded(value) == expected
     assert encoded({"k": [value]}) == b"\x0b\x01\0\0\0\x01\0\0\0k\x08\x01\0\0\0" + expected
 
 
 @pytest.mark.each(("value", "words"), REFUSED)
 @pytest.mark.each("nested", [False, True])
-def test_unencodable_values_are_rejected_with_their_path(
-    value: Any, words: str, nested: bool
-) -> None:
+def test_unencodable_values_are_rejected_with_their_path(value, words, nested):
     message = {"state": [0, {"x": (value,)}]} if nested else {"state": value}
     with pytest.raises(EncodeError, match=words) as caught:
         rlx.encode(message)
@@ -135,7 +129,7 @@ def test_unencodable_values_are_rejected_with_their_path(
 
 
 @pytest.mark.parametrize("message", [None, 5, [], "text", [("a", 1)]])
-def test_a_message_is_a_dict(message: Any) -> None:
+def test_a_message_is_a_dict(message):
     for call in (
         rlx.encode,
         rlx.encode_parts,
@@ -150,7 +144,7 @@ def test_a_message_is_a_dict(message: Any) -> None:
 
 # --- the three ways out -------------------------------------------------------------------
 
-SHAPES_OF_MESSAGES: list[dict[str, Any]] = [
+SHAPES_OF_MESSAGES = [
     {},
     {"command": "reset"},
     {"a": array_of(LARGE - 1)},
@@ -166,9 +160,7 @@ SHAPES_OF_MESSAGES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("framed", [False, True])
 @pytest.mark.parametrize("message", SHAPES_OF_MESSAGES)
-def test_all_ways_give_the_same_bytes(
-    message: dict[str, Any], framed: bool, oracle: ModuleType
-) -> None:
+def test_all_ways_give_the_same_bytes(message, framed, oracle):
     expected = oracle.encode(message)
     if framed:
         expected = b"%d:%b," % (len(expected), expected)
@@ -185,9 +177,7 @@ def test_all_ways_give_the_same_bytes(
     "message", [{"command": "update", "state": [1.0]}, {"a": array_of(10_000), "b": 1}]
 )
 @pytest.mark.parametrize("framed", [False, True])
-def test_encode_into_needs_just_the_room_of_the_message(
-    message: dict[str, Any], framed: bool
-) -> None:
+def test_encode_into_needs_just_the_room_of_the_message(message, framed):
     size = len(rlx.encode(message, framed=framed))
     for room, offset in [(size, 0), (size + 7, 7), (size + 7, 0)]:
         assert rlx.encode_into(message, bytearray(room), offset, framed=framed) == size
@@ -208,7 +198,7 @@ def test_encode_into_needs_just_the_room_of_the_message(
     ],
     ids=["bytes", "memoryview", "ndarray", "strided"],
 )
-def test_encode_into_needs_a_writable_contiguous_buffer(buffer: Any) -> None:
+def test_encode_into_needs_a_writable_contiguous_buffer(buffer):
     before = bytes(buffer)
     with pytest.raises((BufferError, ValueError)):
         rlx.encode_into({"a": 1}, buffer)
@@ -216,7 +206,7 @@ def test_encode_into_needs_a_writable_contiguous_buffer(buffer: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 100])
-def test_large_arrays_are_encoded_by_reference(count: int) -> None:
+def test_large_arrays_are_encoded_by_reference(count):
     arrays = [array_of(LARGE + 8 * i, "f8") for i in range(count)]
     parts = rlx.encode_parts({"state": arrays, "small": array_of(10)})
     views = [part for part in parts if isinstance(part, memoryview)]
@@ -231,7 +221,7 @@ def test_large_arrays_are_encoded_by_reference(count: int) -> None:
     assert bytes(views[0]) != before
 
 
-def test_parts_keep_the_arrays_alive() -> None:
+def test_parts_keep_the_arrays_alive():
     arrays = [array_of(100_000 + i).copy() for i in range(20)]
     expected = [array.tobytes() for array in arrays]
     watched = [weakref.ref(array) for array in arrays]
@@ -252,7 +242,7 @@ def test_parts_keep_the_arrays_alive() -> None:
 
 
 @pytest.mark.parametrize("call", ["encode", "encode_parts"])
-def test_failed_encoding_keeps_no_reference(call: str) -> None:
+def test_failed_encoding_keeps_no_reference(call):
     arrays = [array_of(LARGE + i).copy() for i in range(20)]
     watched = [weakref.ref(array) for array in arrays]
     with pytest.raises(EncodeError):
@@ -266,7 +256,7 @@ def test_failed_encoding_keeps_no_reference(call: str) -> None:
 # --- images -------------------------------------------------------------------------------
 
 
-def test_an_image_is_found_in_the_attribute_image() -> None:
+def test_an_image_is_found_in_the_attribute_image():
     """RELAAX's RLXMessageImage is such an object."""
 
     @dataclasses.dataclass
@@ -285,41 +275,41 @@ def test_an_image_is_found_in_the_attribute_image() -> None:
 class Meddler:
     """Does something to the message when it is asked for its array."""
 
-    def __init__(self, deed: Callable[[], Any]) -> None:
+    def __init__(self, deed):
         self.deed = deed
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype=None, copy=None):
         self.deed()
         return np.zeros(2, "u1")
 
 
 @pytest.mark.parametrize("top", [True, False])
-def test_a_dict_that_changes(top: bool) -> None:
-    def encode(change: Callable[[dict[str, Any]], Any], rest: int = 5) -> bytes:
-        entries: dict[str, Any] = {"first": "x" * 100}
+def test_a_dict_that_changes(top):
+    def encode(change, rest=5):
+        entries = {"first": "x" * 100}
         entries["meddler"] = Meddler(lambda: change(entries))
         entries |= {f"k{i}": [i] * 10 for i in range(rest)}
         return rlx.encode(entries if top else {"m": entries})
 
-    def grow(entries: dict[str, Any]) -> None:
+    def grow(entries):
         entries.update({f"new {i}": Meddler(lambda: grow(entries)) for i in range(100)})
 
-    def grow_by_one(entries: dict[str, Any]) -> None:
+    def grow_by_one(entries):
         entries[f"new {len(entries)}"] = Meddler(lambda: grow_by_one(entries))
 
     for change in (dict.clear, dict.popitem, grow, grow_by_one):
         with pytest.raises(EncodeError, match="dictionary changed"):
             encode(change)
 
-    def replace(entries: dict[str, Any]) -> None:
+    def replace(entries):
         entries["first"] = entries["meddler"] = entries["k1"] = None
 
     assert b"k4" in encode(replace)  # the same keys: nothing to object to
 
 
 @pytest.mark.parametrize("change", [list.clear, list.pop, lambda items: items.append(1)])
-def test_a_list_that_changes(change: Callable[[list[Any]], Any]) -> None:
-    items: list[Any] = ["x" * 100]
+def test_a_list_that_changes(change):
+    items = ["x" * 100]
     items += [Meddler(lambda: change(items)), *[[i] * 10 for i in range(50)]]
     with pytest.raises(EncodeError, match="list changed"):
         rlx.encode({"m": items})
@@ -328,10 +318,10 @@ def test_a_list_that_changes(change: Callable[[list[Any]], Any]) -> None:
 # --- limits -------------------------------------------------------------------------------
 
 
-def test_cycles_end_at_the_depth_limit() -> None:
-    items: list[Any] = []
+def test_cycles_end_at_the_depth_limit():
+    items = []
     items.append(items)
-    entries: dict[str, Any] = {}
+    entries = {}
     entries["again"] = (entries,)
     for value, path in ((items, "$.a" + "[0]" * 64), (entries, "$.a" + ".again[0]" * 32)):
         with pytest.raises(LimitExceeded) as caught:
@@ -340,14 +330,14 @@ def test_cycles_end_at_the_depth_limit() -> None:
         assert (problem.limit, problem.maximum, problem.size) == ("depth", 64, 65)
         assert problem.path == shown(path)
         assert problem.offset is None
-    message: dict[str, Any] = {}
+    message = {}
     message["self"] = message
     with pytest.raises(LimitExceeded, match="depth"):
         rlx.encode(message)
 
 
-def nest(levels: int) -> Any:
-    value: Any = 1
+def nest(levels):
+    value = 1
     for level in range(levels):
         value = [value] if level % 2 else {"k": value}
     return value
@@ -376,7 +366,7 @@ OVER = [
 
 
 @pytest.mark.parametrize(("limit", "fits", "over", "size"), OVER)
-def test_limits(limit: dict[str, int], fits: Any, over: Any, size: int) -> None:
+def test_limits(limit, fits, over, size):
     limits = Limits(**limit)
     ((name, maximum),) = limit.items()
     rlx.encode(fits, limits=limits)
@@ -391,7 +381,7 @@ def test_limits(limit: dict[str, int], fits: Any, over: Any, size: int) -> None:
         assert caught.value.size == size
 
 
-def test_the_message_limit_is_met_before_the_last_array_is_copied() -> None:
+def test_the_message_limit_is_met_before_the_last_array_is_copied():
     strided = np.zeros((2, 100_000), np.uint8)[:, ::2]  # 100,000 bytes as a message has them
     with pytest.raises(LimitExceeded) as caught:
         rlx.encode({"state": [strided] * 3}, limits=Limits(message=250_000))

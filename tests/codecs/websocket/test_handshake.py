@@ -1,8 +1,4 @@
-from __future__ import annotations
-
 import base64
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -35,21 +31,21 @@ LINES = [
 ]
 
 
-def head(lines: list[str]) -> bytes:
+def head(lines):
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
-def changed(old: str, new: str | None) -> list[str]:
+def changed(old, new):
     found = [line for line in LINES if line.startswith(old)]
     assert len(found) == 1, old
     return [line for line in LINES if line != found[0]] + ([] if new is None else [new])
 
 
-def first(line: str) -> list[str]:
+def first(line):
     return [line, *LINES[1:]]
 
 
-def test_the_rfcs_example() -> None:  # section 1.2 and 1.3
+def test_the_rfcs_example():  # section 1.2 and 1.3
     request = read_request(head(LINES))
     assert request.resource == "/chat?room=1"
     assert request.path == "/chat"
@@ -63,7 +59,7 @@ def test_the_rfcs_example() -> None:  # section 1.2 and 1.3
     assert "server.example.com" not in repr(request.headers)
 
 
-def test_written_request_and_response_are_read_back() -> None:
+def test_written_request_and_response_are_read_back():
     target = parse_url("ws://localhost:15900/a%20b?c=d")
     wire = write_request(
         target, KEY, origin="https://example.org", headers=[("openai-observer", "true")]
@@ -81,7 +77,7 @@ def test_written_request_and_response_are_read_back() -> None:
     assert response.headers.get("X-More") == "yes"
 
 
-def test_refusals() -> None:
+def test_refusals():
     wire = write_response(403, text="not you")
     assert wire.endswith(b"\r\n\r\nnot you\n")
     response = read_response(wire[: wire.index(b"\r\n\r\n") + 4])
@@ -92,7 +88,7 @@ def test_refusals() -> None:
     assert read_response(b"HTTP/1.1 500\r\n\r\n").reason == ""
 
 
-BAD_REQUESTS: dict[str, list[str]] = {
+BAD_REQUESTS = {
     "another method": first("POST / HTTP/1.1"),
     "small letters": first("get / HTTP/1.1"),
     "HTTP/1.0": first("GET / HTTP/1.0"),
@@ -132,19 +128,19 @@ BAD_REQUESTS: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_REQUESTS)
-def test_requests_that_are_refused(name: str) -> None:
+def test_requests_that_are_refused(name):
     with pytest.raises(DecodeError) as caught:
         read_request(head(BAD_REQUESTS[name]))
     assert not isinstance(caught.value, WrongVersion)
 
 
 @pytest.mark.parametrize("line", [None, "Sec-WebSocket-Version: 8", "Sec-WebSocket-Version: 13, 8"])
-def test_other_websocket_versions_are_rejected(line: str | None) -> None:
+def test_other_websocket_versions_are_rejected(line):
     with pytest.raises(WrongVersion):
         read_request(head(changed("Sec-WebSocket-Version", line)))
 
 
-def test_names_and_tokens_in_any_case() -> None:
+def test_names_and_tokens_in_any_case():
     lines = [LINES[0], *(line.upper() if "Key" not in line else line for line in LINES[1:])]
     assert read_request(head(lines)).key == KEY
     spaced = changed("Upgrade", "Upgrade:\t WebSocket \t")
@@ -165,12 +161,12 @@ BAD_RESPONSES = {
 
 
 @pytest.mark.parametrize("name", BAD_RESPONSES)
-def test_responses_that_are_refused(name: str) -> None:
+def test_responses_that_are_refused(name):
     with pytest.raises(DecodeError):
         read_response(BAD_RESPONSES[name])
 
 
-def test_a_head_has_a_size_and_a_limit() -> None:
+def test_a_head_has_a_size_and_a_limit():
     wire = head(LINES)
     for end in range(len(wire)):
         assert head_size(wire, 0, end, 8192, b"GET ") == 0
@@ -192,7 +188,7 @@ def test_a_head_has_a_size_and_a_limit() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x16\x03\x01", b"P", b"GEx", b"\r\n", b"SSH"])
-def test_requests_that_are_not_http_are_rejected_at_the_first_wrong_byte(data: bytes) -> None:
+def test_requests_that_are_not_http_are_rejected_at_the_first_wrong_byte(data):
     with pytest.raises(DecodeError, match=r"expected .*b'GET '"):
         head_size(data, 0, len(data), 8192, b"GET ")
 
@@ -212,11 +208,11 @@ def test_requests_that_are_not_http_are_rejected_at_the_first_wrong_byte(data: b
         ),
     ],
 )
-def test_urls(url: str, target: Target) -> None:
+def test_urls(url, target):
     assert parse_url(url) == target
 
 
-def test_the_host_header() -> None:
+def test_the_host_header():
     assert parse_url("ws://a:80").authority == "a"
     assert parse_url("wss://a:443").authority == "a"
     assert parse_url("wss://a:80").authority == "a:80"
@@ -231,7 +227,7 @@ def test_the_host_header() -> None:
         "ws+unix://a/b", "ws+unix:b", "ws+unix:///a:b",
     ],
 )  # fmt: skip
-def test_invalid_urls_are_rejected(url: str) -> None:
+def test_invalid_urls_are_rejected(url):
     with pytest.raises(ValueError):  # noqa: PT011
         parse_url(url)
 
@@ -259,12 +255,12 @@ def test_invalid_urls_are_rejected(url: str) -> None:
         lambda headers: write_response(401, headers=headers),
     ],
 )
-def test_header_injection_is_rejected(write: Callable[[Any], bytes], headers: Any) -> None:
+def test_header_injection_is_rejected(write, headers):
     with pytest.raises(EncodeError):
         write(headers)
 
 
-def test_other_things_that_are_not_written() -> None:
+def test_other_things_that_are_not_written():
     target = parse_url("ws://a")
     with pytest.raises(EncodeError):
         write_request(target, KEY, origin="http://a\r\n")
@@ -274,7 +270,7 @@ def test_other_things_that_are_not_written() -> None:
         write_request(Target(False, "a\r\nX: y", 80, "/"), KEY)
 
 
-def test_credentials() -> None:
+def test_credentials():
     assert basic_header("Aladdin", "open sesame") == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
     assert basic_credentials("basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==") == ("Aladdin", "open sesame")
     assert basic_credentials(basic_header("ü", "a:b")) == ("ü", "a:b")
@@ -285,7 +281,7 @@ def test_credentials() -> None:
         basic_header("a:b", "c")
 
 
-def test_header_overrides_the_credentials_of_a_url() -> None:
+def test_header_overrides_the_credentials_of_a_url():
     target = parse_url("ws://a:b@c")
     assert b"Authorization: Basic YTpi\r\n" in write_request(target, KEY)
     wire = write_request(target, KEY, headers=[("authorization", "Bearer x")])
@@ -293,14 +289,14 @@ def test_header_overrides_the_credentials_of_a_url() -> None:
     assert b"Bearer x" in wire
 
 
-def test_secrets() -> None:
+def test_secrets():
     assert same_secret("pässword", "pässword")
     assert not same_secret("pässword", "password")
     assert not same_secret("", "password")
     assert not same_secret("\ud800", "password")
 
 
-def test_headers() -> None:
+def test_headers():
     headers = HeaderLines([("A", "1, 2"), ("b", ""), ("a", "3")])
     assert headers.tokens("A") == ["1", "2", "3"]
     assert headers.all("a") == ["1, 2", "3"]

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import mmap
 import pickle
 import struct
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +26,7 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 
 
-def slow_frame(opcode: int, payload: bytes, *, key: bytes | None = None, fin: bool = True) -> bytes:
+def slow_frame(opcode, payload, *, key=None, fin=True):
     """Section 5.2, by the letter."""
     size = len(payload)
     bit = 0x80 if key is not None else 0
@@ -45,7 +42,7 @@ def slow_frame(opcode: int, payload: bytes, *, key: bytes | None = None, fin: bo
     return head + key + bytes(byte ^ key[i % 4] for i, byte in enumerate(payload))
 
 
-def test_the_rfcs_own_examples() -> None:  # section 5.7
+def test_the_rfcs_own_examples():  # section 5.7
     client, server, encoder = FrameDecoder(False), FrameDecoder(True), FrameEncoder(False)
     assert client.message(b"\x81\x05Hello", 7) == "Hello"
     masked = bytes.fromhex("818537fa213d7f9f4d5158")
@@ -64,8 +61,8 @@ def test_the_rfcs_own_examples() -> None:  # section 5.7
     masked=st.booleans(),
     before=st.integers(0, 9),
 )
-def test_a_message_of_several_buffers(pieces: list[bytes], masked: bool, before: int) -> None:
-    parts: list[Any] = [
+def test_a_message_of_several_buffers(pieces, masked, before):
+    parts = [
         piece if i % 3 == 0 else bytearray(piece) if i % 3 == 1 else memoryview(piece)
         for i, piece in enumerate(pieces)
     ]
@@ -81,7 +78,7 @@ def test_a_message_of_several_buffers(pieces: list[bytes], masked: bool, before:
     assert there.message(room[before:], len(wire) + 1) is None
 
 
-def test_large_parts_of_a_server_are_not_copied() -> None:
+def test_large_parts_of_a_server_are_not_copied():
     array = np.arange(20_000, dtype=np.uint8)
     view = memoryview(array)
     head, first, second = FrameEncoder(False, "binary").message([view, b"tail"])
@@ -90,7 +87,7 @@ def test_large_parts_of_a_server_are_not_copied() -> None:
     assert head == b"\x82\x7e" + (20_004).to_bytes(2, "big")
 
 
-def test_any_buffer_is_read() -> None:
+def test_any_buffer_is_read():
     wire = slow_frame(BINARY, b"abc", key=b"1234")
     framer = FrameDecoder(True)
     with mmap.mmap(-1, len(wire)) as room:
@@ -107,7 +104,7 @@ def test_any_buffer_is_read() -> None:
             assert framer.frame(buffer) == (BINARY, True, b"abc")
 
 
-def test_a_large_payload_is_unmasked_where_it_is() -> None:
+def test_a_large_payload_is_unmasked_where_it_is():
     payload = bytes(range(256)) * 100
     block = bytearray(slow_frame(BINARY, payload, key=b"\x01\x02\x03\x04"))
     _, _, taken = FrameDecoder(True).frame(block)
@@ -120,7 +117,7 @@ def test_a_large_payload_is_unmasked_where_it_is() -> None:
     assert fixed[-1] != payload[-1]
 
 
-def test_masks_differ_and_are_drawn_again() -> None:
+def test_masks_differ_and_are_drawn_again():
     framer = FrameEncoder(True)
     keys = {framer.message(b"")[0][2:6] for _ in range(1000)}
     assert len(keys) > 990
@@ -134,7 +131,7 @@ def test_masks_differ_and_are_drawn_again() -> None:
         ("binary", None, b"\x00\xff"),
     ],
 )
-def test_kind_of_an_endpoint_sets_the_type_of_messages(kind: Any, text: Any, binary: Any) -> None:
+def test_kind_of_an_endpoint_sets_the_type_of_messages(kind, text, binary):
     framer = FrameDecoder(False, kind)
     wire = slow_frame(TEXT, "héllo".encode())
     assert framer.message(wire, len(wire)) == text
@@ -143,7 +140,7 @@ def test_kind_of_an_endpoint_sets_the_type_of_messages(kind: Any, text: Any, bin
     assert framer.message(wire, len(wire)) == binary
 
 
-def test_frames_off_the_fast_path_are_left_to_frame() -> None:
+def test_frames_off_the_fast_path_are_left_to_frame():
     framer = FrameDecoder(False)
     for wire in (
         slow_frame(PING, b""),
@@ -177,7 +174,7 @@ def test_frames_off_the_fast_path_are_left_to_frame() -> None:
         ("827fffffffffffffffff", "2\\*\\*63"),
     ],
 )
-def test_invalid_frame_heads_are_rejected(wire: str, why: str) -> None:
+def test_invalid_frame_heads_are_rejected(wire, why):
     data = b"??" + bytes.fromhex(wire)
     framer = FrameDecoder(False, "any", Limits(received=2**59, message=2**59))
     with pytest.raises(DecodeError, match=why) as caught:
@@ -188,7 +185,7 @@ def test_invalid_frame_heads_are_rejected(wire: str, why: str) -> None:
     assert framer.message(data[2:], len(data) - 2) is None
 
 
-def test_limits_come_before_the_payload() -> None:
+def test_limits_come_before_the_payload():
     framer = FrameDecoder(False, "any", Limits(received=1000))
     assert framer.frame_size(slow_frame(BINARY, bytes(1000))[:4], 0, 4) == 1004
     with pytest.raises(LimitExceeded, match="received=1000") as caught:
@@ -203,7 +200,7 @@ def test_limits_come_before_the_payload() -> None:
         FrameEncoder(False, "any", Limits(message=10)).message(bytes(11))
 
 
-def test_control_frames() -> None:
+def test_control_frames():
     framer = FrameEncoder(False)
     assert framer.frame(PING, b"x" * 125) == b"\x89\x7d" + b"x" * 125
     assert framer.frame(TEXT, b"a", False) == b"\x01\x01a"
@@ -216,7 +213,7 @@ def test_control_frames() -> None:
     assert framer.frame(BINARY, bytes(20_000))[:4] == b"\x82\x7e" + (20_000).to_bytes(2, "big")
 
 
-def test_frame_of_another_size_is_rejected() -> None:
+def test_frame_of_another_size_is_rejected():
     framer = FrameDecoder(False)
     for wire in (b"\x82\x02a", b"\x82\x01ab"):
         with pytest.raises(DecodeError, match="expected"):
@@ -225,7 +222,7 @@ def test_frame_of_another_size_is_rejected() -> None:
         framer.frame(b"\x82")
 
 
-def test_places_outside_the_buffer() -> None:
+def test_places_outside_the_buffer():
     framer = FrameDecoder(False)
     for start, end in ((-1, 2), (0, 3), (2, 1)):
         with pytest.raises(ValueError, match=r"in a buffer|within a buffer"):
@@ -236,7 +233,7 @@ def test_places_outside_the_buffer() -> None:
 
 @settings(max_examples=3 * settings().max_examples)
 @given(st.binary(max_size=12), st.integers(0, 12))
-def test_texts_agree_with_python(data: bytes, cut: int) -> None:
+def test_texts_agree_with_python(data, cut):
     try:
         data.decode()
         good = True
@@ -255,7 +252,7 @@ def test_texts_agree_with_python(data: bytes, cut: int) -> None:
     assert (FrameDecoder(False).message(wire, len(wire)) is not None) == good
 
 
-def test_a_bad_byte_is_named() -> None:
+def test_a_bad_byte_is_named():
     with pytest.raises(NotText, match="not UTF-8") as caught:
         Utf8Checker().feed(b"abc\xffdef")
     assert caught.value.offset == 3
@@ -267,7 +264,7 @@ def test_a_bad_byte_is_named() -> None:
         checker.end()
 
 
-def test_close_frames() -> None:
+def test_close_frames():
     assert encode_close(1000) == b"\x03\xe8"
     assert encode_close(4999, "bye") == b"\x13\x87bye"
     assert decode_close(b"") == (1005, "")
@@ -289,7 +286,7 @@ def test_close_frames() -> None:
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("kind", ["any", "binary", "text"])
 @pytest.mark.parametrize("size", [0, 1, 4096, 4097, 70_000])
-def test_a_whole_message_in_a_buffer_of_its_own(masked: bool, kind: Any, size: int) -> None:
+def test_a_whole_message_in_a_buffer_of_its_own(masked, kind, size):
     here, there = FrameEncoder(masked, kind), FrameDecoder(masked, kind)
     for message in (b"b" * size, "t" * size, "ü" * (size // 2)):
         if kind == ("text" if type(message) is bytes else "binary"):
@@ -312,7 +309,7 @@ def test_a_whole_message_in_a_buffer_of_its_own(masked: bool, kind: Any, size: i
 
 
 @pytest.mark.parametrize("limits", [None, Limits(expanded=1000)])
-def test_rejected_text_is_left_unchanged(limits: Limits | None) -> None:
+def test_rejected_text_is_left_unchanged(limits):
     bad = b"\xff" if limits is None else "ü𝄞".encode()
     frame = FrameEncoder(True).frame(websocket.TEXT, b"x" * 5000 + bad)
     block = bytearray(frame)

@@ -1,7 +1,5 @@
 """The bandit algorithm: it finds the arm that pays, keeps it, and plays it."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``app.yaml``: RELAAX's files and ours are read, and what is wrong is said with its line."""
 
-from __future__ import annotations
-
 import pytest
 
 from rlwire.relaax.applications import ApplicationError, read_application

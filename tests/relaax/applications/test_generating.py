@@ -1,7 +1,5 @@
 """`rlwire new`, `generate` and `config`: what they write, and what they keep."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

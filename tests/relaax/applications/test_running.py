@@ -1,7 +1,5 @@
 """`rlwire run`: processes that begin, learn, and end together."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

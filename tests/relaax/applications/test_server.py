@@ -1,7 +1,5 @@
 """The processes of an application: its RLX server, and its environments."""
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

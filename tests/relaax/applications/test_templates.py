@@ -1,7 +1,5 @@
 """Each environment of `rlwire new`, run as it is made, but for ports and fewer episodes."""
 
-from __future__ import annotations
-
 import re
 import socket
 import subprocess

@@ -89,8 +89,6 @@ TIMES = SimpleNamespace(read=0.0, idle=0.0, write=None, first_message=None)
 class End:
     """One end of a stream in memory, over the stream core; `piece` bytes are read at once."""
 
-    other: End
-
     def __init__(self, session: Any, piece: int) -> None:
         self.session = session
         self.core = StreamCore(session, "memory", TIMES)

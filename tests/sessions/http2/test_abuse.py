@@ -6,15 +6,11 @@ tracemalloc and by what waits to be sent. Floods of frames that bring nothing ar
 `tests/transports/test_grpc_others.py`.
 """
 
-from __future__ import annotations
-
 import runpy
 import tracemalloc
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -33,7 +29,7 @@ begin, block, METHOD = peers.begin, peers.block, peers.METHOD
 
 
 @contextmanager
-def memory(most: int) -> Iterator[None]:
+def memory(most):
     """At no time more than so many bytes are taken by what stands inside."""
     tracemalloc.start()
     try:
@@ -43,7 +39,7 @@ def memory(most: int) -> Iterator[None]:
         tracemalloc.stop()
 
 
-def told(raw: Any) -> str:
+def told(raw):
     """The error that the last GOAWAY names."""
     kind, _, number, payload = raw.hear()[-1]
     assert (kind, number) == (frames.GOAWAY, 0)
@@ -51,7 +47,7 @@ def told(raw: Any) -> str:
     return frames.code_name(int.from_bytes(payload[4:8], "big"))
 
 
-def taken(raw: Any, wire: bytes) -> int:
+def taken(raw, wire):
     """How often the same is taken before it is too much."""
     for count in range(2 * CHAFF):
         try:
@@ -61,12 +57,12 @@ def taken(raw: Any, wire: bytes) -> int:
     raise AssertionError("nobody minds")
 
 
-def waiting(session: Any) -> int:
+def waiting(session):
     return sum(map(len, session.said))
 
 
 @pytest.mark.parametrize("flags", [0, frames.END_STREAM])
-def test_messages_of_one_frame_are_delivered_in_batches(flags: int) -> None:
+def test_messages_of_one_frame_are_delivered_in_batches(flags):
     raw, count = raw_server(), 500_000
     ((call, _),) = raw.say(begin(1))
     frame = memoryview(frames.frame(frames.DATA, flags, 1, message(b"") * count))
@@ -83,7 +79,7 @@ def test_messages_of_one_frame_are_delivered_in_batches(flags: int) -> None:
     assert came + len(found) == count + bool(flags)
 
 
-def test_reset_stream_delivers_no_more_messages() -> None:
+def test_reset_stream_delivers_no_more_messages():
     raw = raw_server()
     ((call, _),) = raw.say(begin(1))
     raw.session.receive(memoryview(frames.frame(frames.DATA, 0, 1, message(b"") * 100)))
@@ -93,7 +89,7 @@ def test_reset_stream_delivers_no_more_messages() -> None:
     assert not raw.session.unread
 
 
-def test_frames_on_a_stream_that_was_reset_are_counted() -> None:
+def test_frames_on_a_stream_that_was_reset_are_counted():
     for late in (begin(1), frames.frame(frames.DATA, 0, 1, b"x")):
         raw = raw_server()
         raw.say(begin(1), frames.frame(frames.DATA, 0, 1, message(b"", 1)))  # compressed
@@ -101,12 +97,12 @@ def test_frames_on_a_stream_that_was_reset_are_counted() -> None:
         assert told(raw) == "ENHANCE_YOUR_CALM"
 
 
-def flood(raw: Any, make: Callable[[int], bytes], flags: int = frames.END_HEADERS) -> int:
+def flood(raw, make, flags=frames.END_HEADERS):
     """Begin streams, each with more frames, until that is refused; returns how many."""
     sender = Headers()
     number = 1
 
-    def go_on() -> None:
+    def go_on():
         nonlocal number
         for number in range(1, 8 * RESETS_ALLOWED, 2):
             head = frames.frame(frames.HEADERS, flags, number, sender.encode(fields()))
@@ -119,7 +115,7 @@ def flood(raw: Any, make: Callable[[int], bytes], flags: int = frames.END_HEADER
     return number // 2
 
 
-ENDED_AT_ONCE: dict[str, tuple[Callable[[int], bytes], int]] = {
+ENDED_AT_ONCE = {
     "rapid reset, CVE-2023-44487": (lambda n: frames.reset(n, frames.CANCEL), 4),
     "made you reset, CVE-2025-8671: a window of 0 more": (lambda n: frames.window_update(n, 0), 4),
     "a window of too much": (lambda n: frames.window_update(n, 2**31 - 1), 4),
@@ -131,7 +127,7 @@ ENDED_AT_ONCE: dict[str, tuple[Callable[[int], bytes], int]] = {
 
 
 @pytest.mark.parametrize("name", ENDED_AT_ONCE)
-def test_streams_that_are_ended_at_once(name: str) -> None:
+def test_streams_that_are_ended_at_once(name):
     raw = raw_server()
     make, flags = ENDED_AT_ONCE[name]
     assert flood(raw, make, flags) == RESETS_ALLOWED
@@ -139,7 +135,7 @@ def test_streams_that_are_ended_at_once(name: str) -> None:
     assert len(raw.session.streams) <= 1
 
 
-def test_streams_beyond_the_maximum_are_refused_and_nothing_else() -> None:
+def test_streams_beyond_the_maximum_are_refused_and_nothing_else():
     """Section 5.1.2."""
     raw = raw_server(max_streams=2)
     assert len(raw.say(begin(1), begin(3), begin(5))) == 2
@@ -150,7 +146,7 @@ def test_streams_beyond_the_maximum_are_refused_and_nothing_else() -> None:
     assert set(raw.session.streams) == {1, 3}
 
 
-def flood_on(raw: Any, numbers: range) -> int:
+def flood_on(raw, numbers):
     """Begin streams until that is refused; returns how many were."""
     sender = Headers()
     for count, number in enumerate(numbers):
@@ -163,7 +159,7 @@ def flood_on(raw: Any, numbers: range) -> int:
     raise AssertionError("nobody minds")
 
 
-def test_closed_calls_reset_the_flood_budget() -> None:
+def test_closed_calls_reset_the_flood_budget():
     raw = raw_server()
     raw.session.tick(0.0)
     for number in range(1, 2 * RESETS_ALLOWED + 200, 2):
@@ -178,7 +174,7 @@ def test_closed_calls_reset_the_flood_budget() -> None:
     assert not raw.session.closed
 
 
-def test_streams_of_which_only_one_half_is_closed() -> None:
+def test_streams_of_which_only_one_half_is_closed():
     """A client that never ends its side: the answer ends both (section 8.1)."""
     raw = raw_server(max_streams=5)
     sender = Headers()
@@ -195,7 +191,7 @@ def test_streams_of_which_only_one_half_is_closed() -> None:
     assert len(raw.session._reset_by_us) <= 256
 
 
-def test_a_flood_of_continuations() -> None:
+def test_a_flood_of_continuations():
     """CVE-2024-27316: a block without an end; its bytes are bounded, and so are empty frames."""
     for piece, frames_most in ((bytes(1000), 8192 // 1000), (b"", CHAFF)):
         raw = raw_server()
@@ -207,7 +203,7 @@ def test_a_flood_of_continuations() -> None:
         assert told(raw) == "ENHANCE_YOUR_CALM"
 
 
-def test_a_bomb_of_hpack() -> None:
+def test_a_bomb_of_hpack():
     size = 4000
     raw = raw_server()
     value = bytes([0x7F, (size - 127) & 127 | 128, (size - 127) >> 7]) + b"x" * size
@@ -227,7 +223,7 @@ def test_a_bomb_of_hpack() -> None:
         ("3fffffffff0f", "COMPRESSION_ERROR"),
     ],
 )
-def test_games_with_the_tables_size(update: str, fault: str | None) -> None:
+def test_games_with_the_tables_size(update, fault):
     """RFC 7541, section 6.3: updates stand before all fields, and not above what was agreed."""
     raw = raw_server()
     wire = frames.frame(frames.HEADERS, 4, 1, bytes.fromhex(update) + block())
@@ -239,7 +235,7 @@ def test_games_with_the_tables_size(update: str, fault: str | None) -> None:
     assert told(raw) == fault
 
 
-def test_a_peer_with_a_table_of_four_gigabytes() -> None:
+def test_a_peer_with_a_table_of_four_gigabytes():
     raw = raw_server()
     raw.say(frames.settings({frames.HEADER_TABLE_SIZE: 2**32 - 1}))
     sender = Headers()
@@ -260,7 +256,7 @@ def test_a_peer_with_a_table_of_four_gigabytes() -> None:
     [frames.ping(), frames.settings({}), frames.settings({frames.INITIAL_WINDOW_SIZE: 1})],
     ids=["pings", "settings", "windows"],
 )
-def test_a_flood_that_must_be_answered(wire: bytes) -> None:
+def test_a_flood_that_must_be_answered(wire):
     raw = raw_server()
     raw.say(begin(1))
     with memory(3_000_000):
@@ -269,7 +265,7 @@ def test_a_flood_that_must_be_answered(wire: bytes) -> None:
     assert told(raw) == "ENHANCE_YOUR_CALM"
 
 
-def test_replies_held_by_closed_windows_are_bounded() -> None:
+def test_replies_held_by_closed_windows_are_bounded():
     raw = raw_server(max_sent=100_000)
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     (first, _), (second, _) = raw.say(begin(1), begin(3))
@@ -289,7 +285,7 @@ def test_replies_held_by_closed_windows_are_bounded() -> None:
     assert raw.hear()[-1][3] == message(b"fine")
 
 
-def test_requests_held_by_closed_windows_are_bounded() -> None:
+def test_requests_held_by_closed_windows_are_bounded():
     session = GrpcClientSession(GrpcRawMessages(), METHOD, limits=Limits(unsent=50_000))
     raw = Raw(session)
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
@@ -307,7 +303,7 @@ def test_requests_held_by_closed_windows_are_bounded() -> None:
     assert session.send(b"y") == [frames.frame(frames.DATA, 0, 1, message(b"y"))]
 
 
-def test_a_reader_of_one_byte_at_a_time_is_served() -> None:
+def test_a_reader_of_one_byte_at_a_time_is_served():
     raw = raw_server()
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     ((call, _),) = raw.say(begin(1))
@@ -320,7 +316,7 @@ def test_a_reader_of_one_byte_at_a_time_is_served() -> None:
     assert raw.hear()[-2:][0][0] in (frames.HEADERS, frames.RST_STREAM)
 
 
-def test_unfinished_messages_are_bounded_in_memory() -> None:
+def test_unfinished_messages_are_bounded_in_memory():
     raw = raw_server(limits=Limits(received=100_000), max_streams=200)
     sender = Headers()
     with memory(2_000_000):

@@ -1,10 +1,6 @@
 """The client's session: the draft's exchange, its table, and each way in which things get lost."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -34,36 +30,28 @@ OTHERS = "city:7;a=close,citizen,bob,not_ready"
 class Player:
     """A session and a clock; everything the server says is plain text."""
 
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, **arguments):
         self.session = PerlertClientSession("city", 7, LOBBY, **arguments)
         self.now = 0.0
 
     @property
-    def state(self) -> PerlertState:
+    def state(self):
         return self.session.state
 
-    def hears(self, text: str, peer: Any = LOBBY) -> list[Any]:
+    def hears(self, text, peer=LOBBY):
         return self.session.receive(text.encode(), peer, self.now)
 
-    def step(
-        self,
-        number: int,
-        timestamp: int,
-        *,
-        done: bool = False,
-        peer: Any = ROLLOUT,
-        obs: str = "1",
-    ) -> list[Any]:
+    def step(self, number, timestamp, *, done=False, peer=ROLLOUT, obs="1"):
         flag = "true" if done else "false"
         return self.hears(f"city:7:{timestamp}:{number};obs={obs};reward=1.5;done={flag}", peer)
 
-    def sent(self) -> list[str]:
-        taken: list[tuple[bytes, Any]] = self.session.datagrams()
+    def sent(self):
+        taken = self.session.datagrams()
         return [f"{peer[1]} {datagram.decode()}" for datagram, peer in taken]
 
-    def waits(self, until: float) -> list[tuple[float, Any]]:
+    def waits(self, until):
         """Let time pass; return what was sent and what happened, each with its time."""
-        seen: list[tuple[float, Any]] = [(self.now, text) for text in self.sent()]
+        seen = [(self.now, text) for text in self.sent()]
         while (due := self.session.next_deadline()) is not None and due <= until:
             self.now = max(self.now, due)
             events = self.session.advance(self.now)
@@ -73,7 +61,7 @@ class Player:
         return seen
 
 
-def registered(**arguments: Any) -> Player:
+def registered(**arguments):
     player = Player(**arguments)
     player.session.register("a", "ann", player.now)
     assert player.hears("city:7;registered=a") == [SlotGranted("a")]
@@ -82,7 +70,7 @@ def registered(**arguments: Any) -> Player:
     return player
 
 
-def ready(**arguments: Any) -> Player:
+def ready(**arguments):
     player = registered(**arguments)
     player.session.set_ready(True, player.now)
     player.hears(READY)
@@ -90,39 +78,39 @@ def ready(**arguments: Any) -> Player:
     return player
 
 
-def starting(**arguments: Any) -> Player:
+def starting(**arguments):
     player = ready(**arguments)
     assert player.hears("city:7;start=port:32323") == [EpisodeStarted("a", 32323)]
     player.sent()
     return player
 
 
-def playing(**arguments: Any) -> Player:
+def playing(**arguments):
     player = starting(**arguments)
     player.step(0, 1000)
     return player
 
 
-def done(**arguments: Any) -> Player:
+def done(**arguments):
     player = playing(**arguments)
     player.step(1, 1033, done=True)
     return player
 
 
-def closed(**arguments: Any) -> Player:
+def closed(**arguments):
     player = done(**arguments)
     player.session.close()
     return player
 
 
-def registering(**arguments: Any) -> Player:
+def registering(**arguments):
     player = Player(**arguments)
     player.session.register("a", "ann", player.now)
     player.sent()
     return player
 
 
-MAKERS: dict[PerlertState, Callable[..., Player]] = {
+MAKERS = {
     PerlertState.IDLE: Player,
     PerlertState.REGISTERING: registering,
     PerlertState.REGISTERED: registered,
@@ -134,18 +122,18 @@ MAKERS: dict[PerlertState, Callable[..., Player]] = {
 }
 
 
-def texts(seen: list[tuple[float, Any]], part: str) -> list[float]:
+def texts(seen, part):
     return [round(when, 6) for when, what in seen if isinstance(what, str) and part in what]
 
 
-def events(seen: list[tuple[float, Any]]) -> list[tuple[float, Any]]:
+def events(seen):
     return [(when, what) for when, what in seen if not isinstance(what, str)]
 
 
 # -- the draft's exchange ------------------------------------------------------------------------
 
 
-def test_figure_1() -> None:
+def test_figure_1():
     player = Player()
     session = player.session
     session.request_lobby(player.now)
@@ -187,7 +175,7 @@ def test_figure_1() -> None:
     }
 
 
-def test_failed_encoding_does_not_change_the_state() -> None:
+def test_failed_encoding_does_not_change_the_state():
     player = registered()
     for key, tag in (("", "ann"), ("a,b", "ann"), ("a", "an;n")):
         with pytest.raises(EncodeError):
@@ -207,7 +195,7 @@ def test_failed_encoding_does_not_change_the_state() -> None:
 # -- asking again --------------------------------------------------------------------------------
 
 
-def test_a_lobby_request_is_repeated_with_back_off_until_it_is_answered() -> None:
+def test_a_lobby_request_is_repeated_with_back_off_until_it_is_answered():
     player = Player()
     player.session.request_lobby(0.0)
     seen = player.waits(8.0)
@@ -219,7 +207,7 @@ def test_a_lobby_request_is_repeated_with_back_off_until_it_is_answered() -> Non
     assert len(player.hears(OPEN)) == 1
 
 
-def test_a_registration_is_repeated_with_a_lobby_request_beside_it() -> None:
+def test_a_registration_is_repeated_with_a_lobby_request_beside_it():
     player = Player()
     player.session.register("a", "ann", 0.0)
     seen = player.waits(100.0)
@@ -237,7 +225,7 @@ def test_a_registration_is_repeated_with_a_lobby_request_beside_it() -> None:
 # -- who holds the slot --------------------------------------------------------------------------
 
 
-def test_slot_of_another_client_counts_when_seen_twice() -> None:
+def test_slot_of_another_client_counts_when_seen_twice():
     player = registering()
     player.now = 0.1
     assert player.hears(OTHERS)[1:] == []
@@ -249,7 +237,7 @@ def test_slot_of_another_client_counts_when_seen_twice() -> None:
     assert player.waits(100.0) == []
 
 
-def test_an_unknown_slot_is_given_up() -> None:
+def test_an_unknown_slot_is_given_up():
     player = Player()
     player.session.register("z", "ann", 0.0)
     player.hears(OPEN)
@@ -269,7 +257,7 @@ def test_an_unknown_slot_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("state", [PerlertState.REGISTERED, PerlertState.READY])
-def test_a_held_slot_is_kept_alive(state: PerlertState) -> None:
+def test_a_held_slot_is_kept_alive(state):
     player = MAKERS[state]()
     text = HELD if state is PerlertState.REGISTERED else READY
     times = []
@@ -287,7 +275,7 @@ def test_a_held_slot_is_kept_alive(state: PerlertState) -> None:
 # -- the start -----------------------------------------------------------------------------------
 
 
-def test_client_sends_to_the_rollout_port_at_once() -> None:
+def test_client_sends_to_the_rollout_port_at_once():
     player = ready()
     player.hears("city:7;start=port:32323")
     seen = player.waits(0.6)
@@ -299,11 +287,11 @@ def test_client_sends_to_the_rollout_port_at_once() -> None:
 
 
 @pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.STARTING])
-def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state: PerlertState) -> None:
+def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state):
     player = MAKERS[state]()
     port = (HOST, 40000)
     seen = player.step(3, 1000, peer=port)
-    expected: list[Any] = [EpisodeStarted("a", 40000)] if state is PerlertState.READY else []
+    expected = [EpisodeStarted("a", 40000)] if state is PerlertState.READY else []
     assert seen == [*expected, Frame(3, 1000, "1", 1.5, False, None, 0, 0.0)]
     player.session.act("walk", 0.0)
     assert "40000 city:7;action=walk" in player.sent()
@@ -313,7 +301,7 @@ def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state: Perle
 
 
 @pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.STARTING])
-def test_step_from_another_host_is_ignored(state: PerlertState) -> None:
+def test_step_from_another_host_is_ignored(state):
     player = MAKERS[state]()
     assert player.step(3, 1000, peer=("10.0.0.2", 32323)) == []
     assert player.hears("city:7;start=port:1", ("10.0.0.2", 32322)) == []
@@ -321,7 +309,7 @@ def test_step_from_another_host_is_ignored(state: PerlertState) -> None:
     assert player.session.foreign == 2
 
 
-def test_client_that_is_not_ready_ignores_start_and_steps() -> None:
+def test_client_that_is_not_ready_ignores_start_and_steps():
     player = registered()
     assert player.hears("city:7;start=port:32323") == []
     assert player.step(1, 1000) == []
@@ -329,7 +317,7 @@ def test_client_that_is_not_ready_ignores_start_and_steps() -> None:
     assert player.session.stale == 2
 
 
-def test_ipv6_addresses_keep_flow_and_scope() -> None:
+def test_ipv6_addresses_keep_flow_and_scope():
     server = ("fe80::1", 32322, 0, 2)
     session = PerlertClientSession("city", 7, server)
     session.register("a", "ann", 0.0)
@@ -344,7 +332,7 @@ def test_ipv6_addresses_keep_flow_and_scope() -> None:
 # -- steps ---------------------------------------------------------------------------------------
 
 
-def test_steps_come_out_in_order_and_the_others_are_counted() -> None:
+def test_steps_come_out_in_order_and_the_others_are_counted():
     player = playing()
     session = player.session
     taken = [
@@ -364,7 +352,7 @@ def test_steps_come_out_in_order_and_the_others_are_counted() -> None:
     }
 
 
-def test_an_equal_step_number_is_ordered_by_its_timestamp() -> None:
+def test_an_equal_step_number_is_ordered_by_its_timestamp():
     player = playing()
     assert [len(player.step(0, stamp)) for stamp in (1001, 1003, 1002, 1003, 1004)] == [
         *(1, 1, 0, 0, 1)
@@ -373,7 +361,7 @@ def test_an_equal_step_number_is_ordered_by_its_timestamp() -> None:
     assert (counts["late"], counts["duplicates"], counts["skipped"]) == (1, 1, 0)
 
 
-def test_datagrams_of_others_are_counted_and_ignored() -> None:
+def test_datagrams_of_others_are_counted_and_ignored():
     player = playing()
     for peer in [(HOST, 1), ("10.0.0.2", 32323), ("10.0.0.2", 32322), "nobody", None, ()]:
         assert player.step(5, 2000, peer=peer) == []
@@ -387,7 +375,7 @@ def test_datagrams_of_others_are_counted_and_ignored() -> None:
 
 
 @pytest.mark.parametrize("state", PerlertState)
-def test_no_datagram_raises(state: PerlertState) -> None:
+def test_no_datagram_raises(state):
     player = MAKERS[state]()
     chance = random.Random(state.value)
     seeds = [
@@ -420,7 +408,7 @@ def test_no_datagram_raises(state: PerlertState) -> None:
 # -- actions -------------------------------------------------------------------------------------
 
 
-def test_an_action_is_repeated_unless_another_is_chosen() -> None:
+def test_an_action_is_repeated_unless_another_is_chosen():
     player = playing()
     player.session.act("left", 0.0)
     times = []
@@ -439,7 +427,7 @@ def test_an_action_is_repeated_unless_another_is_chosen() -> None:
 
 
 @pytest.mark.parametrize("acted", [True, False])
-def test_lost_done_is_requested_until_it_arrives(acted: bool) -> None:
+def test_lost_done_is_requested_until_it_arrives(acted):
     player = playing()
     if acted:
         player.session.act("left", 0.0)
@@ -455,10 +443,10 @@ def test_lost_done_is_requested_until_it_arrives(acted: bool) -> None:
         player.session.act("left", player.now)
 
 
-def test_acting_agent_requests_a_lost_done_too() -> None:
+def test_acting_agent_requests_a_lost_done_too():
     player = playing()
-    times: list[float] = []
-    gave_up: list[tuple[float, Any]] = []
+    times = []
+    gave_up = []
     while player.state is PerlertState.ROLLOUT:
         player.session.act("left", player.now)
         seen = player.waits(player.now + 0.1)
@@ -471,7 +459,7 @@ def test_acting_agent_requests_a_lost_done_too() -> None:
 
 
 @pytest.mark.parametrize("text", [OPEN, HELD, OTHERS, "city:7;b=open,citizen,cpu,ready"])
-def test_ended_run_is_detected_in_the_lobby(text: str) -> None:
+def test_ended_run_is_detected_in_the_lobby(text):
     player = playing()
     player.waits(9.9)
     player.hears(text)
@@ -487,7 +475,7 @@ def test_ended_run_is_detected_in_the_lobby(text: str) -> None:
 # -- the next run --------------------------------------------------------------------------------
 
 
-def next_run(player: Player) -> Player:
+def next_run(player):
     player.session.register("a", "ann", player.now)
     player.hears("city:7;registered=a")
     player.session.set_ready(True, player.now)
@@ -496,7 +484,7 @@ def next_run(player: Player) -> Player:
     return player
 
 
-def test_start_of_the_old_run_does_not_start_the_next() -> None:
+def test_start_of_the_old_run_does_not_start_the_next():
     player = next_run(done())
     assert player.hears("city:7;start=port:32324") == []
     # It could be a new one, so that port is asked, and the lobby port soon.
@@ -513,7 +501,7 @@ def test_start_of_the_old_run_does_not_start_the_next() -> None:
     assert player.step(1, 1133, done=True)[1] == EpisodeFinished("a")
 
 
-def test_server_whose_clock_was_set_back_is_accepted_after_a_timeout() -> None:
+def test_server_whose_clock_was_set_back_is_accepted_after_a_timeout():
     player = next_run(done())
     player.now = 14.9
     assert player.step(5, 10) == []
@@ -522,7 +510,7 @@ def test_server_whose_clock_was_set_back_is_accepted_after_a_timeout() -> None:
     assert len(player.step(7, 12)) == 1
 
 
-def test_a_registration_waits_while_others_play_on() -> None:
+def test_a_registration_waits_while_others_play_on():
     player = done()
     player.session.register("a", "ann", player.now)
     for second in range(1, 300):
@@ -541,7 +529,7 @@ def test_a_registration_waits_while_others_play_on() -> None:
     assert (when, event.what) == (30.0, "register")
 
 
-def test_a_closed_session_is_silent() -> None:
+def test_a_closed_session_is_silent():
     player = playing()
     player.session.act("left", 0.0)
     player.session.close()

@@ -1,8 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Hashable
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,22 +16,22 @@ NAMES = st.text(
 
 
 class Made:
-    def __init__(self, slots: Any, limits: Limits = DEFAULT, **options: Any) -> None:
-        self.sent: list[tuple[bytes, Hashable]] = []
-        self.wakes: list[tuple[float, Lobby]] = []
+    def __init__(self, slots, limits=DEFAULT, **options):
+        self.sent = []
+        self.wakes = []
         self.lobby = Lobby(
             "city", 7, slots, limits=limits, send=self.sent.append,
             wake=self.wakes.append, **options,
         )  # fmt: skip
 
-    def register(self, peer: Hashable, key: str, tag: str, now: float = 0.0) -> str | None:
+    def register(self, peer, key, tag, now=0.0):
         reason = self.lobby.refusal(peer, key, tag)
         if reason is None:
             self.lobby.register(peer, key, tag, now)
         return reason
 
 
-def test_a_tag_that_would_make_the_lobby_too_large_is_refused() -> None:
+def test_a_tag_that_would_make_the_lobby_too_large_is_refused():
     size = len("city:7;a=close,agent,12345678,not_ready;b=close,agent,,not_ready")
     made = Made({"a": "agent", "b": "agent"}, limits=Limits(datagram=size))
     assert made.register(ANN, "a", "123456789") == "tag_too_long"
@@ -53,7 +48,7 @@ def test_a_tag_that_would_make_the_lobby_too_large_is_refused() -> None:
 
 
 @given(st.data())
-def test_the_information_always_fits(data: st.DataObject) -> None:
+def test_the_information_always_fits(data):
     slots = data.draw(st.dictionaries(NAMES.filter(bool), NAMES, min_size=1, max_size=6))
     limits = Limits(datagram=data.draw(st.integers(60, 300)))
     try:
@@ -85,7 +80,7 @@ def test_the_information_always_fits(data: st.DataObject) -> None:
 
 
 @pytest.fixture
-def one(monkeypatch: pytest.MonkeyPatch) -> StrangersBudget:
+def one(monkeypatch):
     for name, value in (("RATE", 10), ("BURST", 100)):
         monkeypatch.setattr(lobbies, f"STRANGER_{name}", value)
     monkeypatch.setattr(lobbies, "STRANGERS_RATE", 1)
@@ -94,7 +89,7 @@ def one(monkeypatch: pytest.MonkeyPatch) -> StrangersBudget:
     return StrangersBudget()
 
 
-def test_request_larger_than_the_bucket_is_paid_later() -> None:
+def test_request_larger_than_the_bucket_is_paid_later():
     bucket = TokenBucket(10, 100)
     assert bucket.take(300, 0.0)
     assert not bucket.take(1, 20.0)  # 200 owed
@@ -105,9 +100,7 @@ def test_request_larger_than_the_bucket_is_paid_later() -> None:
     st.lists(st.tuples(st.floats(0, 3), st.integers(1, 50)), max_size=60),
     st.sampled_from([0.5, 10, 100]),
 )
-def test_never_more_than_the_burst_and_the_rate(
-    asked: list[tuple[float, int]], rate: float
-) -> None:
+def test_never_more_than_the_burst_and_the_rate(asked, rate):
     bucket = TokenBucket(rate, 50)
     now, taken = 0.0, 0
     for pause, amount in asked:
@@ -117,7 +110,7 @@ def test_never_more_than_the_burst_and_the_rate(
         assert taken <= 50 + rate * now + 1e-6
 
 
-def test_buckets_of_all_hosts_share_a_total(one: StrangersBudget) -> None:
+def test_buckets_of_all_hosts_share_a_total(one):
     assert one.take("a", 100, 0.0)
     for _ in range(100):
         assert not one.take("a", 100, 0.0)  # which costs the others nothing
@@ -128,7 +121,7 @@ def test_buckets_of_all_hosts_share_a_total(one: StrangersBudget) -> None:
     assert one.take("d", 50, 0.0)
 
 
-def test_the_table_of_hosts_is_bounded_and_forgets_the_oldest(one: StrangersBudget) -> None:
+def test_the_table_of_hosts_is_bounded_and_forgets_the_oldest(one):
     for number in range(1000):
         one.take_own(number, 100, 0.0)
         assert len(one) <= 8

@@ -5,13 +5,10 @@ default they are as many as fit into about ten seconds. A failure names the seed
 became of the last datagrams.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,7 +75,7 @@ class Server:
     acted: Counter[str] = field(default_factory=Counter)
     tags: dict[str, str] = field(default_factory=dict)
 
-    def tick(self, now: float) -> None:
+    def tick(self, now):
         instance = self.instance
         if instance.rollout is None:
             self.step = -1
@@ -112,7 +109,7 @@ class Server:
 class Player:
     """A program around a client's session that wants to play, whatever slot it gets."""
 
-    def __init__(self, world: World, number: int, address: tuple[str, int]) -> None:
+    def __init__(self, world, number, address):
         self.world = world
         self.address = address
         self.tag = world.play.tag.format(number)
@@ -120,32 +117,32 @@ class Player:
         self.session = PerlertClientSession("city", 7, LOBBY, jitter=self.chance.random)
         self.moves = self.chance.randrange(3) if world.play.moves else 0
         self.runs = 0  # that it played to the end
-        self.errors: list[GaveUp] = []
+        self.errors = []
         self.crashed = False
         self.substitute = number >= world.play.players
         self.begin("")
         world.network.attach(address, self.session, self.on_event)
         self.soon(0.5, self.look)
 
-    def begin(self, key: str) -> None:
+    def begin(self, key):
         self.key = key
         self.order = (-1, -1)
         self.run = 0
         self.acted = False
 
-    def soon(self, most: float, call: Callable[[], object]) -> None:
+    def soon(self, most, call):
         self.world.after(most * self.chance.random(), call)
 
-    def crash(self) -> None:
+    def crash(self):
         self.crashed = True
         self.world.network.detach(self.address)
 
-    def look(self) -> None:
+    def look(self):
         idle = self.session.state in (PerlertState.IDLE, PerlertState.DONE) and not self.crashed
         if idle and not self.world.last_run_began:
             self.session.request_lobby(self.world.network.now)
 
-    def choose(self) -> None:
+    def choose(self):
         slots = [slot for slot in self.session.slots if slot.open or slot.tag == self.tag]
         if slots:
             key = self.chance.choice(slots).key
@@ -153,11 +150,11 @@ class Player:
         else:
             self.soon(2.0, self.look)
 
-    def move(self) -> None:
+    def move(self):
         if self.session.state in (PerlertState.REGISTERED, PerlertState.READY) and not self.crashed:
             self.choose()
 
-    def on_event(self, event: Any) -> None:
+    def on_event(self, event):
         session, now = self.session, self.world.network.now
         if isinstance(event, Frame):
             self.on_frame(event)
@@ -190,7 +187,7 @@ class Player:
                 else:
                     self.soon(0.5, self.look)
 
-    def on_frame(self, frame: Frame) -> None:
+    def on_frame(self, frame):
         order = (frame.step, frame.timestamp)
         assert order > self.order, "steps must increase"
         key, run, step = str(frame.observation).split()
@@ -210,7 +207,7 @@ class Player:
 class World:
     """A server and its players."""
 
-    def __init__(self, play: Play, seed: int, trace: int = 0) -> None:
+    def __init__(self, play, seed, trace=0):
         self.play = play
         self.seed = seed
         self.network = LossyNetwork(
@@ -221,8 +218,8 @@ class World:
             reorder=play.reorder,
             trace=trace,
         )
-        self.seen: dict[tuple[str, int], int] = {}  # the newest run whose frames a client saw
-        self.last: dict[int, dict[str, tuple[Any, ...]]] = {}
+        self.seen = {}  # the newest run whose frames a client saw
+        self.last = {}
         self.serve()
         self.network.every(1 / 30, lambda now: self.server.tick(now))
         self.waited = False
@@ -230,7 +227,7 @@ class World:
             Player(self, number, ("10.0.1.1", 5000 + number)) for number in range(play.players)
         ]
 
-    def serve(self, runs: int = 0) -> None:
+    def serve(self, runs=0):
         session = PerlertServerSession(
             idle_timeout=20.0, rollout_port=ROLLOUT[1]
         )  # or crashes take long
@@ -240,22 +237,22 @@ class World:
         self.network.attach(LOBBY, session.lobby)
         self.network.attach(ROLLOUT, session.rollout)
 
-    def restart(self) -> None:
+    def restart(self):
         self.network.detach(LOBBY)
         self.network.detach(ROLLOUT)
         self.serve(self.server.runs)
 
-    def after(self, seconds: float, call: Callable[[], object]) -> None:
-        def once(_now: float) -> None:
+    def after(self, seconds, call):
+        def once(_now):
             ticker.cancel()
             call()
 
         ticker = self.network.every(1.0, once, first=self.network.now + seconds)
 
-    def when(self, ready: Callable[[], object], act: Callable[[], object]) -> None:
+    def when(self, ready, act):
         chance = random.Random(self.seed).random
 
-        def look(_now: float) -> None:
+        def look(_now):
             if ready() and chance() < 0.1:
                 ticker.cancel()
                 act()
@@ -263,10 +260,10 @@ class World:
         ticker = self.network.every(0.05, look)
 
     @property
-    def last_run_began(self) -> bool:
+    def last_run_began(self):
         return self.server.runs == self.play.runs
 
-    def over(self) -> bool:
+    def over(self):
         if not self.last_run_began or self.server.instance.rollout is not None:
             return False
         return all(
@@ -276,7 +273,7 @@ class World:
             for player in self.players
         )
 
-    def run(self) -> None:
+    def run(self):
         self.network.run_until(self.over, PATIENCE)
         self.waited = True
         if not self.over():
@@ -284,8 +281,8 @@ class World:
             pytest.fail(f"hangs: {states}", pytrace=False)
 
 
-def exchange(play: Play, seed: int, story: Callable[[World], object] | None = None) -> World:
-    def play_once(trace: int = 0) -> World:
+def exchange(play, seed, story=None):
+    def play_once(trace=0):
         world = World(play, seed, trace)
         told.append(world)
         if story is not None:
@@ -293,7 +290,7 @@ def exchange(play: Play, seed: int, story: Callable[[World], object] | None = No
         world.run()
         return world
 
-    told: list[World] = []
+    told = []
     try:
         return play_once()
     except (Exception, pytest.fail.Exception) as error:
@@ -313,11 +310,9 @@ def exchange(play: Play, seed: int, story: Callable[[World], object] | None = No
         raise AssertionError("\n".join(lines)) from error
 
 
-def played(
-    play: Play, seeds: int, least: float, story: Callable[[World], object] | None = None
-) -> None:
+def played(play, seeds, least, story=None):
     possible, done = 0, 0
-    missed: list[str] = []
+    missed = []
     for seed in range(SEEDS or seeds):
         for player in exchange(play, seed, story).players:
             assert all(len(error.reason) > 20 for error in player.errors)
@@ -333,7 +328,7 @@ def played(
 
 
 @pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
+def quiet(caplog):
     caplog.set_level(logging.ERROR, "rlwire.sessions.perlert.server")
 
 
@@ -343,33 +338,33 @@ lossy = pytest.mark.parametrize("loss", LOSSES)
 
 @lossy
 @pytest.mark.parametrize("players", [1, 3])
-def test_every_client_plays_all_episodes(loss: float, players: int) -> None:
+def test_every_client_plays_all_episodes(loss, players):
     played(Play(loss, players), 200 // players, 0.999)
 
 
 @lossy
-def test_the_next_run_is_not_confused_by_the_last(loss: float) -> None:
+def test_the_next_run_is_not_confused_by_the_last(loss):
     # Short runs, so that the last one's words come in the midst of the next one's. With half of
     # all lost, a run of four frames may pass by a client that never hears of it.
     played(Play(loss, 2, steps=3, apart=10, runs=3), 200, 0.98 if loss > 0.4 else 0.999)
 
 
 @lossy
-def test_clients_move_between_slots_and_change_their_minds(loss: float) -> None:
+def test_clients_move_between_slots_and_change_their_minds(loss):
     played(Play(loss, 3, moves=True), 50, 0.999)
 
 
 @lossy
-def test_clients_of_one_tag_find_a_slot_each(loss: float) -> None:
+def test_clients_of_one_tag_find_a_slot_each(loss):
     played(Play(loss, 3, tag="bot"), 30, 0.999)
 
 
 @lossy
-def test_one_action_a_run_is_enough(loss: float) -> None:
-    def story(world: World) -> None:
+def test_one_action_a_run_is_enough(loss):
+    def story(world):
         worlds.append(world)
 
-    worlds: list[World] = []
+    worlds = []
     played(Play(loss, 2, steps=90, acts_once=True), 15, 0.999, story)
     in_force = [acted for world in worlds for acted in world.server.acted.values()]
     assert len(in_force) >= 2 * len(worlds) * (1.0 if loss < 0.4 else 0.95)
@@ -381,13 +376,13 @@ def test_one_action_a_run_is_enough(loss: float) -> None:
 @pytest.mark.parametrize(
     "state", [PerlertState.REGISTERING, PerlertState.READY, PerlertState.ROLLOUT]
 )
-def test_a_client_that_crashes_does_not_stop_the_others(loss: float, state: PerlertState) -> None:
-    def story(world: World) -> None:
-        def replace() -> None:
+def test_a_client_that_crashes_does_not_stop_the_others(loss, state):
+    def story(world):
+        def replace():
             if not world.last_run_began:
                 world.players.append(Player(world, 9, ("10.0.1.9", 5009)))
 
-        def crash() -> None:
+        def crash():
             # If the run waits for it, the server frees its slot after a while, and another comes.
             world.after(60.0, replace)
             victim.crash()
@@ -400,9 +395,9 @@ def test_a_client_that_crashes_does_not_stop_the_others(loss: float, state: Perl
 
 @lossy
 @pytest.mark.parametrize("length", [2.0, 5.0])
-def test_a_network_that_is_down_for_seconds_costs_frames_only(loss: float, length: float) -> None:
-    def story(world: World) -> None:
-        def down() -> None:
+def test_a_network_that_is_down_for_seconds_costs_frames_only(loss, length):
+    def story(world):
+        def down():
             network.cut(victim.address)
             world.after(length, lambda: network.heal(victim.address))
 
@@ -413,9 +408,9 @@ def test_a_network_that_is_down_for_seconds_costs_frames_only(loss: float, lengt
 
 
 @lossy
-def test_client_cut_off_for_long_gets_an_error(loss: float) -> None:
-    def story(world: World) -> None:
-        def down() -> None:
+def test_client_cut_off_for_long_gets_an_error(loss):
+    def story(world):
+        def down():
             network.cut(world.players[0].address)
             world.after(18.0, lambda: network.heal(world.players[0].address))
 
@@ -423,7 +418,7 @@ def test_client_cut_off_for_long_gets_an_error(loss: float) -> None:
         worlds.append(world)
         world.when(lambda: world.players[0].session.state is PerlertState.ROLLOUT, down)
 
-    worlds: list[World] = []
+    worlds = []
     played(Play(loss, 2, steps=60), 15, 0.5, story)
     for world in worlds:
         victim, other = world.players
@@ -436,13 +431,13 @@ def test_client_cut_off_for_long_gets_an_error(loss: float) -> None:
 
 @lossy
 @pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.ROLLOUT])
-def test_restarted_server_is_detected(loss: float, state: PerlertState) -> None:
-    def story(world: World) -> None:
+def test_restarted_server_is_detected(loss, state):
+    def story(world):
         players = world.players
         world.when(lambda: any(player.session.state is state for player in players), world.restart)
         worlds.append(world)
 
-    worlds: list[World] = []
+    worlds = []
     played(Play(loss, 2, steps=60, runs=2), 15, 0.5, story)
     for world in worlds:
         for player in world.players:
@@ -452,9 +447,9 @@ def test_restarted_server_is_detected(loss: float, state: PerlertState) -> None:
 
 
 @lossy
-def test_forged_datagrams_change_nothing(loss: float) -> None:
-    def story(world: World) -> None:
-        def forge(_now: float) -> None:
+def test_forged_datagrams_change_nothing(loss):
+    def story(world):
+        def forge(_now):
             player = chance.choice(world.players)
             source = chance.choice([("10.0.6.6", 32323), ("10.0.1.1", 4999), ("10.0.0.1", 9)])
             to, text = chance.choice(

@@ -1,10 +1,7 @@
 """The server session as a peer sees it: datagrams in, datagrams out; each test says what the draft
 (draft-perlert-wg-00) does. Datagrams are written by hand, not by the codec."""
 
-from __future__ import annotations
-
 import logging
-from typing import Any
 
 import pytest
 
@@ -20,35 +17,27 @@ from rlwire.sessions.perlert.server import (
 
 ANN, BOB, EVE = ("10.0.0.1", 55555), ("10.0.0.2", 55555), ("10.6.6.6", 6666)
 STAMP = 1590853116323
-Sent = list[tuple[str, Any]]
 
 
-def agents(slots: str) -> dict[str, str]:
+def agents(slots):
     return dict.fromkeys(slots.split(), "agent")
 
 
 class Server:
     """A session with one instance ``city:7``, driven at a time of its own."""
 
-    def __init__(
-        self,
-        slots: str = "a b",
-        *,
-        limits: Limits | None = None,
-        players: int | None = None,
-        **times: Any,
-    ) -> None:
+    def __init__(self, slots="a b", *, limits=None, players=None, **times):
         self.now = 1000.0
         self.session = PerlertServerSession(limits=limits or Limits(), rollout_port=32323, **times)
         self.city = self.session.add_instance("city", 7, agents(slots), players=players)
 
-    def lobby(self, peer: Any, body: str, header: str = "city:7") -> list[Any]:
+    def lobby(self, peer, body, header="city:7"):
         return self.session.lobby.receive(f"{header};{body}".encode(), peer, self.now)
 
-    def rollout(self, peer: Any, body: str, header: str = "city:7") -> None:
+    def rollout(self, peer, body, header="city:7"):
         assert self.session.rollout.receive(f"{header};{body}".encode(), peer, self.now) == []
 
-    def wait(self, seconds: float) -> list[Any]:
+    def wait(self, seconds):
         until = self.now + seconds
         events = []
         for port in (self.session.lobby, self.session.rollout):
@@ -57,28 +46,28 @@ class Server:
         self.now = until
         return events
 
-    def from_lobby(self) -> Sent:
+    def from_lobby(self):
         return [(datagram.decode(), peer) for datagram, peer in self.session.lobby.datagrams()]
 
-    def from_rollout(self) -> Sent:
+    def from_rollout(self):
         return [(datagram.decode(), peer) for datagram, peer in self.session.rollout.datagrams()]
 
-    def silent(self) -> bool:
+    def silent(self):
         return not self.from_lobby() and not self.from_rollout()
 
-    def dropped(self) -> dict[str, int]:
+    def dropped(self):
         dropped = dict(self.session.dropped)
         self.session.dropped.clear()
         return dropped
 
-    def join(self, **clients: Any) -> Server:
+    def join(self, **clients):
         for key, peer in clients.items():
             self.lobby(peer, f"register={key},tag")
         self.wait(1)
         self.from_lobby()
         return self
 
-    def play(self, **clients: Any) -> Server:
+    def play(self, **clients):
         self.join(**clients)
         for key, peer in clients.items():
             self.lobby(peer, f"ready={key},true")
@@ -86,7 +75,7 @@ class Server:
         assert self.city.rollout is not None
         return self
 
-    def publish(self, step: int, stamp: int = STAMP, **done: bool) -> None:
+    def publish(self, step, stamp=STAMP, **done):
         frames = {key: (step, 0.5, value, None) for key, value in done.items()}
         self.city.publish(frames, step, stamp, self.now)
 
@@ -94,7 +83,7 @@ class Server:
 # --- the example ---
 
 
-def test_the_draft_figure_1() -> None:
+def test_the_draft_figure_1():
     session = PerlertServerSession(rollout_port=32323)
     city = session.add_instance("city", 7, {"agent0": "citizen"})
     lobby, rollout, client = session.lobby, session.rollout, ("10.0.0.1", 55555)
@@ -136,7 +125,7 @@ def test_the_draft_figure_1() -> None:
 # --- section 3.1: CLIENT_PORT ---
 
 
-def test_should_not_send_to_clients_that_are_not_registered() -> None:
+def test_should_not_send_to_clients_that_are_not_registered():
     server = Server("a b").join(a=ANN)
     for body in (
         "ready=a,true",
@@ -172,7 +161,7 @@ def test_should_not_send_to_clients_that_are_not_registered() -> None:
 
 @pytest.mark.parametrize("phase", ["lobby", "rollout"])
 @pytest.mark.parametrize("peer", [ANN, EVE])
-def test_lobby_information_must_be_sent_upon_a_request(phase: str, peer: Any) -> None:
+def test_lobby_information_must_be_sent_upon_a_request(phase, peer):
     server = Server("a b", players=1).join(a=ANN)
     if phase == "rollout":
         server.lobby(ANN, "ready=a,true")
@@ -185,7 +174,7 @@ def test_lobby_information_must_be_sent_upon_a_request(phase: str, peer: Any) ->
     ]
 
 
-def test_only_the_last_registration_counts() -> None:
+def test_only_the_last_registration_counts():
     server = Server("a b c")
     for key, tag in ("a1", "b2", "c3", "c4", "a5"):
         server.lobby(ANN, f"register={key},{tag}")
@@ -196,7 +185,7 @@ def test_only_the_last_registration_counts() -> None:
     )
 
 
-def test_only_a_correct_registration_counts() -> None:
+def test_only_a_correct_registration_counts():
     server = Server("a b").join(a=ANN, b=BOB)
     for body in (
         "register=b,ann",
@@ -212,7 +201,7 @@ def test_only_a_correct_registration_counts() -> None:
     assert server.dropped() == {"slot_taken": 1, "unknown_slot": 1, "malformed": 3}
 
 
-def test_a_lobby_ready_request_says_whether_a_client_is_ready() -> None:
+def test_a_lobby_ready_request_says_whether_a_client_is_ready():
     server = Server("a b").join(a=ANN, b=BOB)
     for status in ("true", "false", "true"):
         value = status == "true"
@@ -238,7 +227,7 @@ def test_a_lobby_ready_request_says_whether_a_client_is_ready() -> None:
         (EVE, "register=x,eve", "unknown_slot"),
     ],
 )
-def test_invalid_lobby_messages_are_dropped_and_counted(peer: Any, body: str, reason: str) -> None:
+def test_invalid_lobby_messages_are_dropped_and_counted(peer, body, reason):
     server = Server("a b").join(a=ANN, b=BOB)
     assert server.lobby(peer, body) == []
     assert server.dropped() == {reason: 1}
@@ -247,7 +236,7 @@ def test_invalid_lobby_messages_are_dropped_and_counted(peer: Any, body: str, re
     assert server.city.lobby.not_ready == ["a", "b"]
 
 
-def test_last_action_is_used_until_a_new_one_is_received() -> None:
+def test_last_action_is_used_until_a_new_one_is_received():
     server = Server("a").play(a=ANN)
     assert server.city.actions() == {}  # "server instances can choose which action" until then
     server.rollout(ANN, "action=left")
@@ -261,7 +250,7 @@ def test_last_action_is_used_until_a_new_one_is_received() -> None:
 # --- section 3.3: what servers send ---
 
 
-def test_lobby_information_must_be_sent_to_all_clients_when_altered() -> None:
+def test_lobby_information_must_be_sent_to_all_clients_when_altered():
     server = Server("a b c").join(a=ANN)
     server.lobby(BOB, "register=c,bob")
     sent = "city:7;a=close,agent,tag,not_ready;b=open,agent,cpu,ready;c=close,agent,bob,not_ready"
@@ -272,7 +261,7 @@ def test_lobby_information_must_be_sent_to_all_clients_when_altered() -> None:
     assert server.from_lobby() == [(sent, ANN), (sent, BOB)]
 
 
-def test_quick_changes_of_the_lobby_are_sent_together() -> None:
+def test_quick_changes_of_the_lobby_are_sent_together():
     server = Server("a b c").join(a=ANN, b=BOB)
     server.lobby(ANN, "ready=a,true")
     assert len(server.from_lobby()) == 2
@@ -288,13 +277,13 @@ def test_quick_changes_of_the_lobby_are_sent_together() -> None:
     assert server.silent()
 
 
-def test_the_registration_response_is_sent_upon_success() -> None:
+def test_the_registration_response_is_sent_upon_success():
     server = Server("a b")
     server.lobby(ANN, "register=b,ann")
     assert server.from_lobby()[0] == ("city:7;registered=b", ANN)
 
 
-def test_must_not_allow_a_client_in_multiple_slots() -> None:
+def test_must_not_allow_a_client_in_multiple_slots():
     server = Server("a b").join(a=ANN)
     assert server.lobby(ANN, "register=b,ann") == [SlotLeased(server.city, "b", ANN, "ann", "a")]
     assert server.from_lobby() == [
@@ -306,7 +295,7 @@ def test_must_not_allow_a_client_in_multiple_slots() -> None:
     assert server.city.clients == {"b": ANN, "a": BOB}
 
 
-def test_must_register_clients_with_a_default_not_ready_status() -> None:
+def test_must_register_clients_with_a_default_not_ready_status():
     server = Server("a b").join(a=ANN, b=BOB)
     assert server.city.lobby.not_ready == ["a", "b"]
     server.lobby(ANN, "ready=a,true")
@@ -315,7 +304,7 @@ def test_must_register_clients_with_a_default_not_ready_status() -> None:
     assert server.city.lobby.not_ready == ["a", "b"]
 
 
-def test_lobby_messages_are_sent_to_registered_clients() -> None:
+def test_lobby_messages_are_sent_to_registered_clients():
     server = Server("a b c").join(a=ANN, b=BOB)
     server.lobby(EVE, "lobby")
     server.from_lobby()
@@ -330,7 +319,7 @@ def test_lobby_messages_are_sent_to_registered_clients() -> None:
     assert server.silent()
 
 
-def test_start_is_sent_to_all_registered_clients() -> None:
+def test_start_is_sent_to_all_registered_clients():
     server = Server("a b c").join(a=ANN, b=BOB)
     for key, peer in (("a", ANN), ("b", BOB)):
         server.lobby(peer, f"ready={key},true")
@@ -345,7 +334,7 @@ def test_start_is_sent_to_all_registered_clients() -> None:
     ]
 
 
-def test_the_server_can_choose_to_start_at_any_time() -> None:
+def test_the_server_can_choose_to_start_at_any_time():
     server = Server("a b c").join(a=ANN)
     server.lobby(ANN, "ready=a,true")
     assert server.city.rollout is None
@@ -356,7 +345,7 @@ def test_the_server_can_choose_to_start_at_any_time() -> None:
         server.city.start(server.now)
 
 
-def test_must_not_start_if_any_client_is_not_ready() -> None:
+def test_must_not_start_if_any_client_is_not_ready():
     server = Server("a b c").join(a=ANN, b=BOB, c=EVE)
     server.lobby(ANN, "ready=a,true")
     with pytest.raises(LocalProtocolError, match=r"not ready are b, c$"):
@@ -368,7 +357,7 @@ def test_must_not_start_if_any_client_is_not_ready() -> None:
     assert server.lobby(BOB, "ready=b,true")[-1] == RolloutStarted(server.city)
 
 
-def test_rollout_steps_are_sent_to_all_registered_clients_each_its_own() -> None:
+def test_rollout_steps_are_sent_to_all_registered_clients_each_its_own():
     server = Server("a b c", players=2).play(a=ANN, c=BOB)
     frames = {key: (f"seen by {key}", 1.5, False, None) for key in "abc"}
     server.city.publish(frames, 3, STAMP, server.now)
@@ -378,7 +367,7 @@ def test_rollout_steps_are_sent_to_all_registered_clients_each_its_own() -> None
     ]
 
 
-def test_a_rollout_step_may_carry_extra() -> None:
+def test_a_rollout_step_may_carry_extra():
     server = Server("a").play(a=ANN)
     server.city.publish({"a": ("1", 0, False, "did_jump:true")}, 0, STAMP, server.now)
     assert server.from_rollout() == [
@@ -386,7 +375,7 @@ def test_a_rollout_step_may_carry_extra() -> None:
     ]
 
 
-def test_it_is_recommended_to_round_numbers() -> None:
+def test_it_is_recommended_to_round_numbers():
     session = PerlertServerSession(rollout_port=1)
     city = session.add_instance("city", 7, agents("a"), decimals=2)
     session.lobby.receive(b"city:7;register=a,x", ANN, 0.0)
@@ -396,7 +385,7 @@ def test_it_is_recommended_to_round_numbers() -> None:
 
 
 @pytest.mark.parametrize("rate", [5, 30, 31, 60, 97, 1000])
-def test_it_is_recommended_to_send_at_most_30_steps_a_second(rate: int) -> None:
+def test_it_is_recommended_to_send_at_most_30_steps_a_second(rate):
     server = Server("a b").play(a=ANN, b=BOB)
     for peer in (ANN, BOB):
         server.rollout(peer, "lobby")
@@ -413,7 +402,7 @@ def test_it_is_recommended_to_send_at_most_30_steps_a_second(rate: int) -> None:
             assert sum(first <= time < first + 1 for time in times) <= 31
 
 
-def test_nothing_changes_when_a_step_cannot_be_sent() -> None:
+def test_nothing_changes_when_a_step_cannot_be_sent():
     server = Server("a b").play(a=ANN, b=BOB)
     frames = {"a": ("1", 0, True, None), "b": ("no;such", 0, False, None)}
     with pytest.raises(ValueError, match="OBSERVATION"):
@@ -426,7 +415,7 @@ def test_nothing_changes_when_a_step_cannot_be_sent() -> None:
 # --- section 4: ports ---
 
 
-def test_each_message_must_come_from_its_port() -> None:
+def test_each_message_must_come_from_its_port():
     server = Server("a b")
     server.lobby(EVE, "lobby")
     server.lobby(ANN, "register=a,ann")
@@ -448,7 +437,7 @@ def test_each_message_must_come_from_its_port() -> None:
 
 
 @pytest.mark.parametrize("body", ["lobby", "ready=a,true", "register=a,tag", "action=go"])
-def test_should_resend_start_for_five_seconds_upon_any_client_message(body: str) -> None:
+def test_should_resend_start_for_five_seconds_upon_any_client_message(body):
     server = Server("a b").play(a=ANN, b=BOB)
     for pause in (0.0, 2.5, 2.4):
         server.wait(pause)
@@ -466,7 +455,7 @@ def test_should_resend_start_for_five_seconds_upon_any_client_message(body: str)
 
 @pytest.mark.parametrize("body", ["lobby", "ready=a,true", "register=a,tag", "action=go"])
 @pytest.mark.parametrize("last", [True, False])
-def test_should_resend_done_for_ten_seconds_upon_any_client_message(body: str, last: bool) -> None:
+def test_should_resend_done_for_ten_seconds_upon_any_client_message(body, last):
     server = Server("a b").play(a=ANN, b=BOB)
     server.publish(0, a=False, b=False)
     server.wait(1)
@@ -484,7 +473,7 @@ def test_should_resend_done_for_ten_seconds_upon_any_client_message(body: str, l
     assert server.dropped() == {"stranger" if last else "too_late": 1}
 
 
-def test_a_new_lobby_opens_when_all_clients_are_done() -> None:
+def test_a_new_lobby_opens_when_all_clients_are_done():
     server = Server("a b c", players=2).play(a=ANN, b=BOB)
     server.publish(0, a=True, b=False, c=False)
     assert server.city.rollout is not None
@@ -504,7 +493,7 @@ def test_a_new_lobby_opens_when_all_clients_are_done() -> None:
     assert server.silent()
 
 
-def test_timestamps_never_decrease_between_runs() -> None:
+def test_timestamps_never_decrease_between_runs():
     server = Server("a").play(a=ANN)
     for step, stamp in enumerate((500, 700, 600)):
         server.wait(1)
@@ -520,7 +509,7 @@ def test_timestamps_never_decrease_between_runs() -> None:
 # --- forged addresses, floods ---
 
 
-def test_silent_client_gets_one_step_a_second_at_last() -> None:
+def test_silent_client_gets_one_step_a_second_at_last():
     server = Server("a b", unheard_timeout=2.0).play(a=ANN, b=EVE)
     counts = {ANN: [0] * 10, EVE: [0] * 10}
     for tick in range(300):
@@ -541,7 +530,7 @@ def test_silent_client_gets_one_step_a_second_at_last() -> None:
 
 
 @pytest.mark.parametrize("times", [{}, {"unheard_timeout": None}])
-def test_client_that_sends_nothing_keeps_its_rate(times: dict[str, Any]) -> None:
+def test_client_that_sends_nothing_keeps_its_rate(times):
     """Section 3.2: "It is not needed to send a rollout action message per each timestep"."""
     server = Server("a", **times).play(a=ANN)
     for tick in range(59 * 30):
@@ -550,7 +539,7 @@ def test_client_that_sends_nothing_keeps_its_rate(times: dict[str, Any]) -> None
     assert len(server.from_rollout()) == 59 * 30
 
 
-def test_leave_message_frees_a_slot_and_ends_the_rollout_of_the_client() -> None:
+def test_leave_message_frees_a_slot_and_ends_the_rollout_of_the_client():
     server = Server("a b", players=1).join(a=ANN, b=BOB)
     server.lobby(BOB, "register=rlwire.leave,bob")
     assert server.city.clients == {"a": ANN}
@@ -571,13 +560,13 @@ def test_leave_message_frees_a_slot_and_ends_the_rollout_of_the_client() -> None
     assert not server.session.unconfirmed
 
 
-def test_leave_message_starts_the_rollout_of_the_others() -> None:
+def test_leave_message_starts_the_rollout_of_the_others():
     server = Server("a b", players=1).join(a=ANN, b=BOB)
     server.lobby(ANN, "ready=a,true")
     assert server.lobby(BOB, "register=rlwire.leave,bob") == [RolloutStarted(server.city)]
 
 
-def test_silent_client_is_dropped_from_a_rollout() -> None:
+def test_silent_client_is_dropped_from_a_rollout():
     server = Server("a b", idle_timeout=5.0).play(a=ANN, b=BOB)
     server.publish(0, a=False, b=False)
     server.wait(4)
@@ -592,7 +581,7 @@ def test_silent_client_is_dropped_from_a_rollout() -> None:
     assert Server("a", idle_timeout=None).play(a=ANN).city.drop_silent(1e9) == []
 
 
-def test_done_is_confirmed_by_its_own_timestamp() -> None:
+def test_done_is_confirmed_by_its_own_timestamp():
     server = Server("a").play(a=ANN)
     server.publish(0, a=True)
     [(last, _)] = server.from_rollout()
@@ -605,7 +594,7 @@ def test_done_is_confirmed_by_its_own_timestamp() -> None:
     assert not server.session.unconfirmed
 
 
-def test_unregistered_peer_is_answered_at_a_limited_rate() -> None:
+def test_unregistered_peer_is_answered_at_a_limited_rate():
     server = Server("a b").join(a=ANN)
     asked = 10_000
     for _ in range(asked):
@@ -622,7 +611,7 @@ def test_unregistered_peer_is_answered_at_a_limited_rate() -> None:
     assert [peer for _, peer in server.from_lobby()] == [BOB, ANN]
 
 
-def test_many_forged_hosts_are_answered_at_a_limited_rate_and_remembered_for_a_while() -> None:
+def test_many_forged_hosts_are_answered_at_a_limited_rate_and_remembered_for_a_while():
     server = Server("a b")
     for number in range(20_000):
         server.wait(0.0001)
@@ -636,7 +625,7 @@ def test_many_forged_hosts_are_answered_at_a_limited_rate_and_remembered_for_a_w
     assert server.session.dropped["over_budget"] > 0
 
 
-def test_a_client_that_asks_too_often_is_limited() -> None:
+def test_a_client_that_asks_too_often_is_limited():
     server = Server("a b").join(a=ANN, b=BOB)
     server.wait(100)
     for number in range(10_000):
@@ -652,7 +641,7 @@ def test_a_client_that_asks_too_often_is_limited() -> None:
     assert [peer for _, peer in server.from_lobby()] == [BOB]
 
 
-def test_repeated_replies_are_rate_limited() -> None:
+def test_repeated_replies_are_rate_limited():
     server = Server("a b").play(a=ANN, b=BOB)
     for _ in range(2000):
         server.wait(0.001)
@@ -667,7 +656,7 @@ def test_repeated_replies_are_rate_limited() -> None:
     assert server.session.statistics()["resends"] in range(116, 124)
 
 
-def test_a_silent_client_loses_its_slot() -> None:
+def test_a_silent_client_loses_its_slot():
     server = Server("a b c", players=2).join(a=ANN, b=BOB, c=EVE)
     server.lobby(ANN, "ready=a,true")
     server.lobby(BOB, "ready=b,true")
@@ -684,7 +673,7 @@ def test_a_silent_client_loses_its_slot() -> None:
     assert server.from_lobby()[:2] == [(opened, ANN), (opened, BOB)]
 
 
-def test_a_flood_writes_few_lines_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_writes_few_lines_into_the_log(caplog):
     server = Server("a")
     with caplog.at_level(logging.DEBUG):
         for _ in range(12_000):
@@ -697,7 +686,7 @@ def test_a_flood_writes_few_lines_into_the_log(caplog: pytest.LogCaptureFixture)
     assert "10.6.6.6" in lines[0]
 
 
-def test_state_of_finished_runs_is_bounded() -> None:
+def test_state_of_finished_runs_is_bounded():
     server = Server("a b")
     for number in range(200):
         peers = [("10.2.0.1", 2 * number), ("10.2.0.2", 2 * number + 1)]
@@ -717,7 +706,7 @@ def test_state_of_finished_runs_is_bounded() -> None:
 # --- several instances ---
 
 
-def test_header_selects_the_instance() -> None:
+def test_header_selects_the_instance():
     server = Server("a")
     other = server.session.add_instance("city", 8, agents("a"))
     third = server.session.add_instance("town", 7, agents("a"))
@@ -740,7 +729,7 @@ def test_header_selects_the_instance() -> None:
     assert server.dropped() == {"unknown_instance": 4}
 
 
-def test_finish_ends_a_run_that_the_environment_stops() -> None:
+def test_finish_ends_a_run_that_the_environment_stops():
     server = Server("a b").play(a=ANN, b=BOB)
     frames = {"a": ("1,2", 1, False, "total:5"), "b": ("3,4", 1, True, None)}
     server.city.publish(frames, 6, STAMP, server.now)
@@ -772,7 +761,7 @@ def test_finish_ends_a_run_that_the_environment_stops() -> None:
         ("city", " ".join(f"agent{number}" for number in range(100)), None),
     ],
 )
-def test_instances_that_cannot_be(name: str, slots: str, players: int | None) -> None:
+def test_instances_that_cannot_be(name, slots, players):
     session = PerlertServerSession()
     with pytest.raises(ValueError, match=r"\w"):
         session.add_instance(name, 7, agents(slots), players=players)

@@ -1,7 +1,5 @@
 """Clock offsets against clocks whose offset is known, and counted times."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -13,16 +11,7 @@ from rlwire.sessions.rewarder.steps import ClockEstimate, ClockOffset
 seconds = st.floats(0, 10)
 
 
-def trip(
-    clocks: ClockOffset,
-    *,
-    offset: float,
-    there: float,
-    back: float,
-    runtime: float = 0.0,
-    now: float = 0.0,
-    told: float | None = None,
-) -> None:
+def trip(clocks, *, offset, there, back, runtime=0.0, now=0.0, told=None):
     """A round trip that takes so long there and back, to a clock that is ahead by `offset`."""
     sent = 1000.0
     clocks.add(
@@ -34,16 +23,14 @@ def trip(
     )
 
 
-def best(clocks: ClockOffset, now: float) -> tuple[float, float]:
+def best(clocks, now):
     estimate = clocks.estimate(now)
     assert isinstance(estimate, ClockEstimate)
     return estimate.offset, estimate.error
 
 
 @given(st.floats(-1e3, 1e3), seconds, seconds, seconds)
-def test_the_offset_is_within_the_error(
-    offset: float, there: float, back: float, runtime: float
-) -> None:
+def test_the_offset_is_within_the_error(offset, there, back, runtime):
     clocks = ClockOffset()
     trip(clocks, offset=offset, there=there, back=back, runtime=runtime)
     # The same without what the server says of its own time: worse, but not wrong.
@@ -56,20 +43,20 @@ def test_the_offset_is_within_the_error(
 
 
 @pytest.mark.parametrize("runtime", [-0.1, 5.0, math.inf, math.nan])
-def test_implausible_runtime_is_none(runtime: float) -> None:
+def test_implausible_runtime_is_none(runtime):
     clocks = ClockOffset()
     trip(clocks, offset=3.0, there=0.1, back=0.1, told=runtime)
     assert best(clocks, 0.0) == (pytest.approx(3.0), pytest.approx(0.1))
 
 
 @pytest.mark.parametrize("replied", [math.inf, math.nan])
-def test_invalid_times_do_not_count(replied: float) -> None:
+def test_invalid_times_do_not_count(replied):
     clocks = ClockOffset()
     clocks.add(now=0.0, received=0.0, elapsed=1.0, replied=replied)
     assert clocks.estimate(0.0) is None
 
 
-def test_an_old_trip_counts_less_the_older_it_is() -> None:
+def test_an_old_trip_counts_less_the_older_it_is():
     clocks = ClockOffset()
     trip(clocks, offset=1.0, there=0.001, back=0.001, now=0.0)
     trip(clocks, offset=2.0, there=0.002, back=0.002, now=600.0)

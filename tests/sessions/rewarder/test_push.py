@@ -1,7 +1,5 @@
 """A message for many connections: with each id the same bytes as if it were written for it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,6 @@ from rlwire.codecs.rewarder import (
     EnvObservation,
     EnvReward,
     EnvText,
-    RewarderMessage,
     UnknownMessage,
     decode,
     encode,
@@ -26,7 +23,7 @@ TRAPS = '"message_id":0,"headers":{"message_id":1}'
 """What looks like the place of the id where it is none."""
 
 
-def same(message: RewarderMessage) -> None:
+def same(message):
     push = Push(message, sent_at=SENT_AT)
     for number in IDS:
         whole = encode(message, sent_at=SENT_AT, message_id=number)
@@ -49,11 +46,11 @@ def same(message: RewarderMessage) -> None:
     ],
     ids=lambda message: message.method[:24],
 )
-def test_the_same_bytes_as_written_for_one_connection(message: RewarderMessage) -> None:
+def test_the_same_bytes_as_written_for_one_connection(message):
     same(message)
 
 
-def test_long_body_is_shared_between_connections() -> None:
+def test_long_body_is_shared_between_connections():
     push = Push(EnvText("x" * 100_000, episode_id="1"), sent_at=SENT_AT)
     one, other = push.numbered(1), push.numbered(22)
     assert len(one) == len(other) == 2
@@ -63,7 +60,7 @@ def test_long_body_is_shared_between_connections() -> None:
     assert len(short.numbered(1)) == 1
 
 
-def test_encoded_push_can_be_sent_with_any_id() -> None:
+def test_encoded_push_can_be_sent_with_any_id():
     """The limit leaves room for the longest id: nothing can fail when it is sent."""
     message = EnvText("x" * 50, episode_id="1")
     longest = len(encode(message, sent_at=SENT_AT, message_id=2**63 - 1))

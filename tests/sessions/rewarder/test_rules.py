@@ -1,9 +1,5 @@
 """Ids of messages and episodes, and settings."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,12 +10,12 @@ from rlwire.sessions.rewarder.rules import episode_key, following_episode, plain
 numbers = st.lists(st.integers(0, 10**15 - 2), min_size=1, max_size=8)
 
 
-def dotted(parts: list[int]) -> str:
+def dotted(parts):
     return ".".join(map(str, parts))
 
 
 @given(numbers, numbers)
-def test_episodes_are_compared_number_by_number(one: list[int], other: list[int]) -> None:
+def test_episodes_are_compared_number_by_number(one, other):
     size = max(len(one), len(other))
     ours, theirs = (parts + [0] * (size - len(parts)) for parts in (one, other))
     keys = [episode_key(dotted(parts), "v0.env.reward") for parts in (one, other)]
@@ -27,7 +23,7 @@ def test_episodes_are_compared_number_by_number(one: list[int], other: list[int]
     assert (keys[0] == keys[1]) == (ours == theirs)
 
 
-def test_episode_ids_are_ordered_as_numbers() -> None:
+def test_episode_ids_are_ordered_as_numbers():
     assert episode_key("1.10", "") > episode_key("1.9", "") > episode_key("1.2", "")
     assert episode_key("10", "") > episode_key("9.5", "")
     assert episode_key("1", "") == episode_key("1.0", "") == episode_key("01.0.0", "")
@@ -40,21 +36,21 @@ def test_episode_ids_are_ordered_as_numbers() -> None:
         *("0x1", "1_0", "1" * 16, "1." * 8 + "1", "1" * 130, "\u0661", "nan"),
     ],
 )
-def test_invalid_episode_ids_are_rejected(episode_id: Any) -> None:
+def test_invalid_episode_ids_are_rejected(episode_id):
     with pytest.raises(RemoteProtocolError, match="episode_id") as caught:
         episode_key(episode_id, "v0.env.text")
     assert len(str(caught.value)) < 250
 
 
 @given(numbers, st.none() | numbers)
-def test_the_following_episode_is_newer_than_both(one: list[int], past: list[int] | None) -> None:
+def test_the_following_episode_is_newer_than_both(one, past):
     after = following_episode(dotted(one), None if past is None else dotted(past))
     assert episode_key(after, "") > episode_key(dotted(one), "")
     if past is not None:
         assert episode_key(after, "") > episode_key(dotted(past), "")
 
 
-def test_following_episodes() -> None:
+def test_following_episodes():
     assert following_episode("1") == "2"
     assert following_episode("1.2") == "1.3"
     assert following_episode("1.9") == "1.10"
@@ -68,7 +64,7 @@ def test_following_episodes() -> None:
             following_episode(wrong)
 
 
-def test_plain_ids() -> None:
+def test_plain_ids():
     assert plain_id(26, "") == plain_id("26", "") == plain_id("026", "") == 26
     assert plain_id(0, "") == 0
     assert plain_id(2**63 - 1, "") == 2**63 - 1

@@ -1,8 +1,5 @@
 """What pushes add up to, which episode they are of, and that memory is bounded."""
 
-from __future__ import annotations
-
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -13,30 +10,30 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rlwire.errors import RemoteProtocolError
 from rlwire.sessions.rewarder import steps
-from rlwire.sessions.rewarder.steps import EpisodeBuffer, EpisodeTracker, RewarderStep, merged
+from rlwire.sessions.rewarder.steps import EpisodeTracker, RewarderStep, merged
 
 
-def key(number: int) -> tuple[int, ...]:
+def key(number):
     return (number,)
 
 
-def opened(number: int = 1) -> EpisodeTracker:
+def opened(number=1):
     episodes = EpisodeTracker()
     episodes.open(key(number), str(number))
     return episodes
 
 
-def place(episodes: EpisodeTracker, number: int) -> EpisodeBuffer:
+def place(episodes, number):
     episode = episodes.place(key(number), str(number))
     assert episode is not None
     return episode
 
 
-def take(episodes: EpisodeTracker) -> RewarderStep:
+def take(episodes):
     return episodes.take(None)
 
 
-def rewards(episodes: EpisodeTracker, number: int, *values: float, done: bool = False) -> None:
+def rewards(episodes, number, *values, done=False):
     for value in values:
         place(episodes, number).add_reward(value, False, {})
     if done:
@@ -46,7 +43,7 @@ def rewards(episodes: EpisodeTracker, number: int, *values: float, done: bool = 
 # --- one episode
 
 
-def test_rewards_are_summed_and_done_is_sticky() -> None:
+def test_rewards_are_summed_and_done_is_sticky():
     episodes = opened()
     for reward, done in ((10, False), (15.5, True), (-3, False)):
         place(episodes, 1).add_reward(reward, done, {})
@@ -55,7 +52,7 @@ def test_rewards_are_summed_and_done_is_sticky() -> None:
     assert isinstance(step.reward, float)
 
 
-def test_the_newest_observation_is_kept() -> None:
+def test_the_newest_observation_is_kept():
     episodes = opened()
     for number in range(5):
         place(episodes, 1).add_observation(np.full(3, number))
@@ -64,7 +61,7 @@ def test_the_newest_observation_is_kept() -> None:
 
 
 @pytest.mark.parametrize("wrong", [10**400, -(10**400), 1.7e308])
-def test_rewards_with_too_large_a_sum_are_rejected(wrong: Any) -> None:
+def test_rewards_with_too_large_a_sum_are_rejected(wrong):
     episode = place(opened(), 1)
     episode.add_reward(1.7e308, False, {})
     with pytest.raises(RemoteProtocolError, match="finite"):
@@ -91,12 +88,12 @@ def test_rewards_with_too_large_a_sum_are_rejected(wrong: Any) -> None:
         ("stats.clicks", 0.5, 10**400, 10**400),
     ],
 )
-def test_merging(name: str, before: Any, value: Any, after: Any) -> None:
+def test_merging(name, before, value, after):
     assert merged(name, before, value) == after
 
 
 @patch.multiple(steps, INFOS=3)
-def test_infos_are_bounded_in_number() -> None:
+def test_infos_are_bounded_in_number():
     episodes = opened()
     for number in range(10):
         place(episodes, 1).add_reward(1, False, {f"k{number}": number, "k0": number})
@@ -107,7 +104,7 @@ def test_infos_are_bounded_in_number() -> None:
 
 
 @patch.multiple(steps, INFO_SIZE=1000)
-def test_infos_are_bounded_in_size() -> None:
+def test_infos_are_bounded_in_size():
     episodes = opened()
     add = place(episodes, 1).add_reward
     add(1, False, {"a": "x" * 600})
@@ -125,7 +122,7 @@ def test_infos_are_bounded_in_size() -> None:
 # --- texts
 
 
-def test_texts_come_in_order() -> None:
+def test_texts_come_in_order():
     episodes = opened()
     for text in ("one", "", "two", "one"):
         place(episodes, 1).add_text(text)
@@ -133,7 +130,7 @@ def test_texts_come_in_order() -> None:
 
 
 @patch.multiple(steps, TEXTS=3)
-def test_oldest_texts_are_dropped_over_the_limit() -> None:
+def test_oldest_texts_are_dropped_over_the_limit():
     episodes = opened()
     for number in range(10):
         place(episodes, 1).add_text(str(number))
@@ -142,7 +139,7 @@ def test_oldest_texts_are_dropped_over_the_limit() -> None:
 
 
 @patch.multiple(steps, TEXT_SIZE=10)
-def test_texts_are_bounded_in_size() -> None:
+def test_texts_are_bounded_in_size():
     episodes = opened()
     for text in ("aaaa", "bbbb", "cccc", "x" * 11):
         place(episodes, 1).add_text(text)
@@ -159,15 +156,15 @@ class Pushes(RuleBasedStateMachine):
     """Against a model that keeps all pushes of all episodes."""
 
     @initialize()
-    def begin(self) -> None:
+    def begin(self):
         self.episodes = EpisodeTracker()
-        self.pushed: dict[int, list[float]] = {}  # not taken yet
+        self.pushed = {}  # not taken yet
         self.over = 0  # episodes up to this one are over
-        self.current: int | None = None
+        self.current = None
         self.mode = "closed"
 
     @rule(number=st.integers(1, 9), reward=st.integers(-3, 3), done=st.booleans())
-    def push(self, number: int, reward: int, done: bool) -> None:
+    def push(self, number, reward, done):
         episode = self.episodes.place(key(number), str(number))
         floor = self.over if self.current is None else self.current - 1
         waiting = max((n for n in self.pushed if n != self.current), default=-1)
@@ -187,14 +184,14 @@ class Pushes(RuleBasedStateMachine):
         self.pushed.setdefault(number, []).append(reward)
 
     @rule()
-    def expect(self) -> None:
+    def expect(self):
         self.over = max([self.over, *self.pushed, self.current or 0])
         self.episodes.expect(key(self.over))
         self.pushed.clear()
         self.current, self.mode = None, "expecting"
 
     @rule(ahead=st.integers(0, 2))
-    def open(self, ahead: int) -> None:
+    def open(self, ahead):
         if self.mode == "open":
             return
         number = min(9, self.over + ahead)
@@ -204,7 +201,7 @@ class Pushes(RuleBasedStateMachine):
         self.current, self.mode = number, "open"
 
     @rule()
-    def take(self) -> None:
+    def take(self):
         step = take(self.episodes)
         if self.current is None:
             assert step == RewarderStep(0.0, False, {})
@@ -222,7 +219,7 @@ class Pushes(RuleBasedStateMachine):
             self.current = max(self.pushed, default=None)
 
     @invariant()
-    def two_episodes_at_most(self) -> None:
+    def two_episodes_at_most(self):
         if not hasattr(self, "episodes"):
             return
         current = self.episodes.current

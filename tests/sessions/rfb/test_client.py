@@ -1,12 +1,8 @@
-from __future__ import annotations
-
 import contextlib
 import lzma
 import random
 import struct
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.codecs.rfb import handshake
-from rlwire.codecs.rfb.handshake import ServerInit, Version, respond
+from rlwire.codecs.rfb.handshake import ServerInit, respond
 from rlwire.codecs.rfb.messages import (
     FENCE_BLOCK_BEFORE,
     FENCE_REQUEST,
@@ -22,7 +18,6 @@ from rlwire.codecs.rfb.messages import (
     RGBX,
     UNTIL_LAST,
     Bell,
-    ClientMessage,
     EnableContinuousUpdates,
     Encoding,
     EndOfContinuousUpdates,
@@ -63,22 +58,22 @@ class Times:
 class Talk:
     """A session on a core; what it says is collected, what it is told comes in pieces."""
 
-    def __init__(self, *, piece: int = 1 << 20, **options: Any) -> None:
+    def __init__(self, *, piece=1 << 20, **options):
         self.session = RfbClientSession(**options)
         self.core = StreamCore(self.session, "server", Times())
         self.said = b""
-        self.events: list[Any] = []
+        self.events = []
         self._piece = piece
         self.core.begin()
         self._collect()
 
-    def _collect(self) -> None:
+    def _collect(self):
         while self.core.sending:
             data = b"".join(self.core.output())
             self.said += data
             self.core.wrote(len(data))
 
-    def hear(self, data: bytes) -> list[Any]:
+    def hear(self, data):
         before = len(self.events)
         try:
             while data:
@@ -93,30 +88,30 @@ class Talk:
             self._collect()
         return self.events[before:]
 
-    def _keep(self, event: Any) -> None:
+    def _keep(self, event):
         while event is not NOTHING or self.core.more:
             if event is not NOTHING:
                 self.events.append(event)
             event = self.core.next()
 
-    def end(self) -> None:
+    def end(self):
         self.core.take(0)
 
-    def say(self, event: Any) -> None:
+    def say(self, event):
         self.core.put(event)
         self._collect()
 
-    def heard(self) -> bytes:
+    def heard(self):
         """Return what it has said since the last time."""
         said, self.said = self.said, b""
         return said
 
-    def asked(self) -> list[ClientMessage]:
+    def asked(self):
         """The same, of an open connection."""
         return list(whole(self.heard()))
 
 
-def whole(data: bytes) -> Iterator[ClientMessage]:
+def whole(data):
     start = 0
     while start < len(data):
         size = client_message_size(data, start, len(data))
@@ -125,11 +120,11 @@ def whole(data: bytes) -> Iterator[ClientMessage]:
         start += size
 
 
-def init(width: int = WIDTH, height: int = HEIGHT, name: str = "desk") -> bytes:
+def init(width=WIDTH, height=HEIGHT, name="desk"):
     return handshake.encode_server_init(ServerInit(width, height, RGB888, name))
 
 
-def offer(kind: int, version: Version) -> bytes:
+def offer(kind, version):
     """A server's version, and the one security type that it has."""
     return (
         handshake.encode_version(version)
@@ -138,34 +133,28 @@ def offer(kind: int, version: Version) -> bytes:
     )
 
 
-def greeting(version: Version = (3, 8)) -> bytes:
+def greeting(version=(3, 8)):
     """Everything of a server's handshake without a password."""
     return offer(1, version) + (bytes(4) if version >= (3, 8) else b"") + init()
 
 
-def opened(**options: Any) -> Talk:
+def opened(**options):
     talk = Talk(**options)
     talk.hear(greeting())
     talk.heard()
     return talk
 
 
-def rectangle(
-    x: int = 0,
-    y: int = 0,
-    width: int = 1,
-    height: int = 1,
-    colour: tuple[int, int, int] = (1, 2, 3),
-) -> bytes:
+def rectangle(x=0, y=0, width=1, height=1, colour=(1, 2, 3)):
     head = struct.pack(">HHHHi", x, y, width, height, 0)
     return head + bytes((*colour, 0)) * (width * height)
 
 
-def sign(encoding: int, x: int, y: int, width: int, height: int, data: bytes = b"") -> bytes:
+def sign(encoding, x, y, width, height, data=b""):
     return struct.pack(">HHHHi", x, y, width, height, encoding) + data
 
 
-def update(*rectangles: bytes, count: int | None = None) -> bytes:
+def update(*rectangles, count=None):
     head = FramebufferUpdate(len(rectangles) if count is None else count)
     return encode(head) + b"".join(rectangles)
 
@@ -191,9 +180,7 @@ GO_ON = EnableContinuousUpdates(True, 0, 0, WIDTH, HEIGHT)
         ((4, 1), (3, 8), b"\1"),
     ],
 )
-def test_each_version_without_a_password(
-    theirs: Version, ours: Version, said: bytes, piece: int
-) -> None:
+def test_each_version_without_a_password(theirs, ours, said, piece):
     talk = Talk(piece=piece)
     assert talk.heard() == b""
     assert not talk.core.opened
@@ -210,7 +197,7 @@ def test_each_version_without_a_password(
 
 
 @pytest.mark.each("version", [(3, 3), (3, 7), (3, 8)])
-def test_each_version_with_a_password(version: Version) -> None:
+def test_each_version_with_a_password(version):
     pytest.importorskip("cryptography")
     talk = Talk(password="secret", shared=False)
     talk.hear(offer(2, version))
@@ -255,7 +242,7 @@ NO_RFB = (DecodeError, "is the peer a VNC server")
         (b"\0", *NO_RFB),
     ],
 )
-def test_a_handshake_that_fails(data: bytes, kind: type[Exception], words: str) -> None:
+def test_a_handshake_that_fails(data, kind, words):
     pytest.importorskip("cryptography")
     talk = Talk(password="secret", limits=Limits(pixels=80))
     with pytest.raises(kind, match=words):
@@ -266,7 +253,7 @@ def test_a_handshake_that_fails(data: bytes, kind: type[Exception], words: str) 
         Talk().hear(ASKED)
 
 
-def test_a_handshake_ended_at_every_byte() -> None:
+def test_a_handshake_ended_at_every_byte():
     data = greeting()
     for have in range(len(data)):
         talk = Talk(piece=1)
@@ -291,9 +278,7 @@ def test_a_handshake_ended_at_every_byte() -> None:
         ({"encodings": (0, 0), "continuous": False}, (0, -223, -224, -312)),
     ],
 )
-def test_client_requests_format_encodings_and_a_full_update_first(
-    options: Any, numbers: tuple[int, ...]
-) -> None:
+def test_client_requests_format_encodings_and_a_full_update_first(options, numbers):
     talk = Talk(**options)
     talk.hear(greeting())
     assert list(whole(talk.heard()[14:])) == [SetPixelFormat(RGBX), SetEncodings(numbers), FULL]
@@ -302,7 +287,7 @@ def test_client_requests_format_encodings_and_a_full_update_first(
 @pytest.mark.each(
     "options", [{"encodings": ()}, {"encodings": (0, -239)}, {"quality": 10}, {"compression": -1}]
 )
-def test_invalid_client_options_are_rejected(options: dict[str, Any]) -> None:
+def test_invalid_client_options_are_rejected(options):
     with pytest.raises(ValueError, match=r"encodings|must be 0 to 9"):
         RfbClientSession(**options)
 
@@ -311,7 +296,7 @@ def test_invalid_client_options_are_rejected(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.each("piece", [1, 13, 1 << 20])
-def test_an_update_is_painted_when_it_is_whole(piece: int) -> None:
+def test_an_update_is_painted_when_it_is_whole(piece):
     talk = opened(piece=piece)
     assert talk.session.framebuffer is not None
     pixels = talk.session.framebuffer.pixels
@@ -334,7 +319,7 @@ def test_an_update_is_painted_when_it_is_whole(piece: int) -> None:
     assert talk.session.pop_changes() == []
 
 
-def test_an_update_up_to_its_last_rectangle() -> None:
+def test_an_update_up_to_its_last_rectangle():
     talk = opened()
     data = update(rectangle(), rectangle(1), LAST, count=UNTIL_LAST)
     assert talk.hear(data[:-12]) == []
@@ -347,15 +332,15 @@ def test_an_update_up_to_its_last_rectangle() -> None:
     assert talk.session.updates == 2
 
 
-def test_pixels_change_only_inside_the_guard() -> None:
+def test_pixels_change_only_inside_the_guard():
     entered = 0
 
     class Guard:
-        def __enter__(self) -> None:
+        def __enter__(self):
             nonlocal entered
             entered += 1
 
-        def __exit__(self, *error: Any) -> None:
+        def __exit__(self, *error):
             pass
 
     talk = opened(painting=Guard())
@@ -363,7 +348,7 @@ def test_pixels_change_only_inside_the_guard() -> None:
     assert entered == 2
 
 
-def test_many_changes_are_joined() -> None:
+def test_many_changes_are_joined():
     talk = opened()
     for _ in range(300):
         talk.hear(update(*[rectangle(x, 1, 1, 2) for x in (1, 2, 3, 6)]))
@@ -371,7 +356,7 @@ def test_many_changes_are_joined() -> None:
     assert tuple(changed)[:4] == (1, 1, 6, 2)
 
 
-def test_an_update_ended_at_every_byte() -> None:
+def test_an_update_ended_at_every_byte():
     data = update(rectangle(1, 1, 2, 2), rectangle())
     for have in range(1, len(data)):
         talk = opened()
@@ -399,7 +384,7 @@ def test_an_update_ended_at_every_byte() -> None:
         (b"\xf8\0\0\0\0\0\0\0\x41", DecodeError, "64 bytes"),
     ],
 )
-def test_bad_input_ends_the_connection(data: bytes, kind: type[Exception], words: str) -> None:
+def test_bad_input_ends_the_connection(data, kind, words):
     talk = opened()
     with pytest.raises(kind, match=words):
         talk.hear(data)
@@ -407,7 +392,7 @@ def test_bad_input_ends_the_connection(data: bytes, kind: type[Exception], words
     assert talk.core.phase >= StreamPhase.LINGERING
 
 
-def test_an_update_is_bounded_as_a_whole() -> None:
+def test_an_update_is_bounded_as_a_whole():
     talk = opened(limits=Limits(received=2000))
     with pytest.raises(LimitExceeded, match=r"received=2000.*of one update"):
         talk.hear(update(*[rectangle()] * 20))
@@ -417,7 +402,7 @@ def test_an_update_is_bounded_as_a_whole() -> None:
     assert talk.session.updates == 20
 
 
-def test_painted_pixels_of_an_update_are_bounded() -> None:
+def test_painted_pixels_of_an_update_are_bounded():
     talk = Talk(piece=40)  # so that several calls paint it
     talk.hear(greeting()[: -len(init())] + init(512, 512))
     fill = struct.pack(">HHHHi", 0, 0, 512, 512, Encoding.TIGHT) + b"\x80\1\2\3"
@@ -430,7 +415,7 @@ def test_painted_pixels_of_an_update_are_bounded() -> None:
     assert talk.session.closed
 
 
-def test_new_sizes_count_as_painted() -> None:
+def test_new_sizes_count_as_painted():
     sizes = [sign(Encoding.DESKTOP_SIZE, 0, 0, *size) for size in ((512, 512), (8, 8))]
     talk = opened()
     talk.hear(update(*sizes * 8))  # each is a 16th of what may be painted, or less
@@ -454,7 +439,7 @@ STORMS = {
 
 @pytest.mark.parametrize("continuous", [True, False])
 @pytest.mark.parametrize("kind", STORMS)
-def test_pixels_and_sizes_are_paid_by_time(kind: str, continuous: bool) -> None:
+def test_pixels_and_sizes_are_paid_by_time(kind, continuous):
     storm, most = STORMS[kind]
     talk = Talk(limits=Limits(pixels=2**16), continuous=continuous)
     talk.hear(greeting()[: -len(init())] + init(256, 256))
@@ -472,7 +457,7 @@ def test_pixels_and_sizes_are_paid_by_time(kind: str, continuous: bool) -> None:
     assert talk.session.closed
 
 
-def test_a_session_asks_for_a_tick_before_pixels_run_out() -> None:
+def test_a_session_asks_for_a_tick_before_pixels_run_out():
     talk = Talk(limits=Limits(pixels=2**16))
     talk.hear(greeting()[: -len(init())] + init(256, 256))
     talk.core.check(100.0)
@@ -483,7 +468,7 @@ def test_a_session_asks_for_a_tick_before_pixels_run_out() -> None:
     assert 100.0 < due < 101.0
 
 
-def test_an_update_that_never_ends_is_late() -> None:
+def test_an_update_that_never_ends_is_late():
     talk = opened(update_timeout=5.0)
     talk.hear(update(rectangle(), rectangle())[:-1])
     session = talk.session
@@ -508,7 +493,7 @@ def test_an_update_that_never_ends_is_late() -> None:
 # Sizes.
 
 
-def test_another_size() -> None:
+def test_another_size():
     talk = opened()
     talk.hear(update(rectangle(colour=(9, 9, 9))))
     talk.heard()
@@ -526,7 +511,7 @@ def test_another_size() -> None:
         assert framebuffer.pixels[y, x].tolist() == [1, 2, 3]
 
 
-def test_each_new_size_is_requested_once() -> None:
+def test_each_new_size_is_requested_once():
     talk = opened()
     sizes = [sign(Encoding.DESKTOP_SIZE, 0, 0, 4 + number, 4) for number in range(200)]
     talk.hear(update(*sizes))
@@ -540,7 +525,7 @@ def test_each_new_size_is_requested_once() -> None:
 # Fence and ContinuousUpdates.
 
 
-def test_fence_is_answered_in_order() -> None:
+def test_fence_is_answered_in_order():
     talk = opened()
     assert not talk.session.fences
     with pytest.raises(LocalProtocolError, match="Fence"):
@@ -556,7 +541,7 @@ def test_fence_is_answered_in_order() -> None:
     assert talk.asked() == []
 
 
-def test_updates_without_requests() -> None:
+def test_updates_without_requests():
     talk = opened()
     assert talk.hear(encode(EndOfContinuousUpdates())) == []
     assert talk.asked() == [GO_ON]
@@ -580,14 +565,14 @@ def test_updates_without_requests() -> None:
 # Other messages.
 
 
-def test_cut_texts_and_colours_of_a_map_are_read_past() -> None:
+def test_cut_texts_and_colours_of_a_map_are_read_past():
     talk = opened()
     text, colours = b"\3\0\0\0\0\0\0\3a\nb", b"\1\0\0\0\0\1" + bytes(6)
     assert talk.hear(text + colours + encode(Bell())) == [Bell()]
 
 
 @pytest.mark.each("message", [SetPixelFormat(RGB888), SetEncodings((0,)), GO_ON])
-def test_messages_of_the_session_cannot_be_sent_by_the_user(message: ClientMessage) -> None:
+def test_messages_of_the_session_cannot_be_sent_by_the_user(message):
     talk = opened()
     with pytest.raises(LocalProtocolError, match="the session itself"):
         talk.say(message)
@@ -601,7 +586,7 @@ RECORDINGS = Path(__file__).parents[2] / "codecs" / "rfb" / "recordings"
 RECORDED = sorted(path.name.removesuffix(".rfb.xz") for path in RECORDINGS.glob("*.rfb.xz"))
 
 
-def replay(name: str, piece: int) -> tuple[Talk, bytes]:
+def replay(name, piece):
     recorded = lzma.decompress((RECORDINGS / f"{name}.rfb.xz").read_bytes())
     size = handshake.server_init_size(recorded, 0, len(recorded))
     talk = Talk(piece=piece)
@@ -609,10 +594,10 @@ def replay(name: str, piece: int) -> tuple[Talk, bytes]:
     return talk, recorded[size:]
 
 
-def test_a_recorded_server_byte_by_byte_and_ended_at_every_border() -> None:
+def test_a_recorded_server_byte_by_byte_and_ended_at_every_border():
     name = "rgbx-zrle"
     talk, recorded = replay(name, 1)
-    before: list[tuple[int, int]] = []  # bytes, updates
+    before = []  # bytes, updates
     for have in range(len(recorded)):
         talk.hear(recorded[have : have + 1])
         if not before or talk.session.updates != before[-1][1]:
@@ -628,7 +613,7 @@ def test_a_recorded_server_byte_by_byte_and_ended_at_every_border() -> None:
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_any_bytes_are_accepted_or_raise_a_named_error(data: bytes, new: bool) -> None:
+def test_any_bytes_are_accepted_or_raise_a_named_error(data, new):
     talk = Talk() if new else opened()
     with contextlib.suppress(RlwireError):
         talk.hear(data)
@@ -636,7 +621,7 @@ def test_any_bytes_are_accepted_or_raise_a_named_error(data: bytes, new: bool) -
 
 
 @pytest.mark.each("name", RECORDED)
-def test_a_recorded_server_with_wrong_bytes(name: str) -> None:
+def test_a_recorded_server_with_wrong_bytes(name):
     noise = random.Random(name)
     ended = 0
     for _ in range(12):

@@ -1,10 +1,6 @@
 """What the tests of the rewarder share: servers and clients that are closed again."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
@@ -13,11 +9,11 @@ from tests.waiting import eventually
 
 
 @pytest.fixture
-def serving() -> Iterator[Callable[..., RewarderServer]]:
+def serving():
     """Starts servers."""
     with ExitStack() as stack:
 
-        def serve(env_id: str | None = "test.Game-v0", **options: Any) -> RewarderServer:
+        def serve(env_id="test.Game-v0", **options):
             options.setdefault("auth", "openai")  # which clients give
             return stack.enter_context(RewarderServer(env_id, "127.0.0.1:0", **options))
 
@@ -25,11 +21,11 @@ def serving() -> Iterator[Callable[..., RewarderServer]]:
 
 
 @pytest.fixture
-def join() -> Iterator[Callable[..., RewarderClient]]:
+def join():
     """Connects clients."""
     with ExitStack() as stack:
 
-        def connect(server: RewarderServer, auth: str = "openai", **options: Any) -> RewarderClient:
+        def connect(server, auth="openai", **options):
             client = RewarderClient(str(server.address), auth=auth, **options)
             return stack.enter_context(client)
 
@@ -37,5 +33,5 @@ def join() -> Iterator[Callable[..., RewarderClient]]:
 
 
 @pytest.fixture
-def wait_for() -> Callable[..., None]:
+def wait_for():
     return eventually

@@ -6,14 +6,11 @@ python peers.py play PORT        an agent; prints what it saw as JSON
 Written from the document and from what its program does, without rlwire.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
 import sys
 import time
-from typing import Any
 
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
@@ -25,11 +22,11 @@ AUTHORIZATION = "Basic " + base64.b64encode(f"{PASSWORD}:".encode()).decode()
 class Speaker:
     """Counts messages."""
 
-    def __init__(self, peer: Any) -> None:
+    def __init__(self, peer):
         self.peer = peer
         self.count = 0
 
-    async def say(self, method: str, body: Any, **headers: Any) -> int:
+    async def say(self, method, body, **headers):
         number, self.count = self.count, self.count + 1
         told = {
             "method": method,
@@ -39,7 +36,7 @@ class Speaker:
         await self.peer.send(json.dumps(told))
         return number
 
-    async def hear(self) -> Any:
+    async def hear(self):
         message = await self.peer.recv()
         assert isinstance(message, str), "text frames only"
         told = json.loads(message)
@@ -48,10 +45,10 @@ class Speaker:
         return told
 
 
-async def run_server() -> None:
+async def run_server():
     """Ids as texts and as numbers, as the document shows both; two episodes; then the end."""
 
-    async def rewarder(peer: Any) -> None:
+    async def rewarder(peer):
         speaker = Speaker(peer)
         headers = peer.request.headers
         if headers.get("Authorization") != AUTHORIZATION:
@@ -108,9 +105,9 @@ async def run_server() -> None:
         await server.serve_forever()
 
 
-async def run_client(port: int) -> None:
+async def run_client(port):
     """Reset, ping, act; tell what came."""
-    seen: list[Any] = []
+    seen = []
     async with connect(
         f"ws://127.0.0.1:{port}/",
         additional_headers={"Authorization": AUTHORIZATION, "openai-observer": "false"},

@@ -3,8 +3,6 @@
 By frames that are written by hand, over real sockets; the same for both sides.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json
@@ -12,8 +10,6 @@ import socket
 import struct
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -24,41 +20,39 @@ from rlwire.limits import Limits
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.universe.rewarder import RewarderClient, RewarderServer
 
-WaitFor = Callable[..., None]
-
 FRAMER = FrameEncoder(True, "text")
 TEXT, BINARY = 0x81, 0x82
 FEW = Limits(received=1 << 20, items=10_000)
 
 
-def said(message: str | bytes) -> bytes:
+def said(message):
     """A client's text frame."""
     data = message.encode() if isinstance(message, str) else message
     return b"".join(FRAMER.message(data))
 
 
-def told(method: str, number: object = 1, body: str = "{}", **headers: Any) -> str:
+def told(method, number=1, body="{}", **headers):
     """A message; a number may be anything."""
     more = "".join(f',"{name}":{json.dumps(value)}' for name, value in headers.items())
     return f'{{"method":"{method}","headers":{{"message_id":{number}{more}}},"body":{body}}}'
 
 
-def ping(number: object = 1) -> str:
+def ping(number=1):
     return told("v0.control.ping", number)
 
 
-def reset(number: object = 1, body: str = '{"env_id":null}') -> str:
+def reset(number=1, body='{"env_id":null}'):
     return told("v0.env.reset", number, body)
 
 
-def header(first: int, second: int, length: bytes = b"") -> bytes:
+def header(first, second, length=b""):
     """A frame's first bytes, with a mask of zeros."""
     return bytes([first, 0x80 | second]) + length + b"\0\0\0\0"
 
 
 # What a client sends, the close code, and the words of `v0.connection.close` (None: the WebSocket
 # itself was broken, there is only the code and its reason).
-BAD: dict[str, tuple[bytes, int, str | None]] = {
+BAD = {
     "no JSON": (said("nope"), 1007, "at byte"),
     "deep JSON": (
         said(told("v0.my.own", 1, '{"a":' * 70 + "1" + "}" * 70)),
@@ -95,7 +89,7 @@ REFUSED = {
 class Raw:
     """A client by hand."""
 
-    def __init__(self, server: RewarderServer, *, observer: bool = False) -> None:
+    def __init__(self, server, *, observer=False):
         self.sock = sock = socket.create_connection((server.address.host, server.address.port))
         sock.settimeout(20)
         lines = handshake_headers("openai", observer)
@@ -111,13 +105,13 @@ class Raw:
         del self.data[: self.data.index(b"\r\n\r\n") + 4]
         assert self.message()["method"] == "v0.env.describe"
 
-    def __enter__(self) -> Raw:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.sock.close()
 
-    def frame(self) -> tuple[int, bytes]:
+    def frame(self):
         """The next frame: opcode and payload."""
         while True:
             size = len(self.data)
@@ -135,13 +129,13 @@ class Raw:
             assert got, "it hung up without a close frame"
             self.data += got
 
-    def message(self) -> Any:
+    def message(self):
         """The next message."""
         opcode, payload = self.frame()
         assert opcode == 1, (opcode, payload)
         return json.loads(payload)
 
-    def end(self) -> tuple[list[Any], int, str]:
+    def end(self):
         """Read to the end: messages, close code and reason."""
         messages = []
         while True:
@@ -155,7 +149,7 @@ class Raw:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[RewarderServer]:
+def server():
     # Without pings, which peers by hand do not answer: a test may take long on a busy machine.
     with RewarderServer(
         "test.Game-v0",
@@ -169,7 +163,7 @@ def server() -> Iterator[RewarderServer]:
 
 
 @pytest.fixture
-def others(server: RewarderServer, wait_for: WaitFor) -> Iterator[Callable[[], None]]:
+def others(server, wait_for):
     """An observer and a client by hand; gives what checks that they go on."""
     wait_for(lambda: server.clients == 0)
     with (
@@ -178,7 +172,7 @@ def others(server: RewarderServer, wait_for: WaitFor) -> Iterator[Callable[[], N
     ):
         wait_for(lambda: server.clients == 2)
 
-        def go_on() -> None:
+        def go_on():
             server.reward(1.5, False, {"a": 1})
             step = observer.step(10)
             assert (step.reward, step.info) == (1.5, {"a": 1})
@@ -190,9 +184,7 @@ def others(server: RewarderServer, wait_for: WaitFor) -> Iterator[Callable[[], N
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_invalid_messages_end_the_connection(
-    server: RewarderServer, others: Callable[[], None], wait_for: WaitFor, name: str
-) -> None:
+def test_invalid_messages_end_the_connection(server, others, wait_for, name):
     data, code, words = BAD[name]
     with Raw(server) as bad:
         with contextlib.suppress(OSError):  # the server may have hung up before all was sent
@@ -213,9 +205,7 @@ def test_invalid_messages_end_the_connection(
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_invalid_requests_get_an_error_reply(
-    server: RewarderServer, others: Callable[[], None], name: str
-) -> None:
+def test_invalid_requests_get_an_error_reply(server, others, name):
     message, words = REFUSED[name]
     with Raw(server) as bad:
         bad.sock.sendall(said(message) + said(ping(2)))
@@ -228,7 +218,7 @@ def test_invalid_requests_get_an_error_reply(
     others()
 
 
-def test_resets_without_end_are_refused(server: RewarderServer, others: Callable[[], None]) -> None:
+def test_resets_without_end_are_refused(server, others):
     with Raw(server) as bad:
         bad.sock.sendall(b"".join(said(reset(number)) for number in range(1, 31)))
         errors = [bad.message() for _ in range(30 - 16)]
@@ -236,13 +226,13 @@ def test_resets_without_end_are_refused(server: RewarderServer, others: Callable
     others()
 
 
-def memory() -> int:
+def memory():
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
 
 
 @pytest.fixture
-def traced() -> Iterator[None]:
+def traced():
     tracemalloc.start(1)
     yield
     tracemalloc.stop()
@@ -250,9 +240,7 @@ def traced() -> Iterator[None]:
 
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("claimed", [1 << 20, (1 << 20) - 1, 70_000])
-def test_a_length_that_lies_costs_no_memory_of_others(
-    server: RewarderServer, others: Callable[[], None], claimed: int
-) -> None:
+def test_a_length_that_lies_costs_no_memory_of_others(server, others, claimed):
     """A frame that is announced and does not come: what is allowed at most is set aside."""
     before = memory()
     with contextlib.ExitStack() as stack:
@@ -264,9 +252,7 @@ def test_a_length_that_lies_costs_no_memory_of_others(
 
 
 @pytest.mark.usefixtures("traced")
-def test_a_client_that_never_reads_is_cut_off(
-    others: Callable[[], None], server: RewarderServer, wait_for: WaitFor
-) -> None:
+def test_a_client_that_never_reads_is_cut_off(others, server, wait_for):
     backlog = 200_000
     with RewarderServer(
         "a", "127.0.0.1:0", auth="openai", backlog=backlog, ping_interval=None
@@ -291,7 +277,7 @@ def test_a_client_that_never_reads_is_cut_off(
 
 
 @pytest.mark.usefixtures("traced")
-def test_unread_replies_are_bounded(server: RewarderServer, others: Callable[[], None]) -> None:
+def test_unread_replies_are_bounded(server, others):
     before = memory()
     with Raw(server) as bad:
         bad.sock.settimeout(0.5)
@@ -308,19 +294,19 @@ def test_unread_replies_are_bounded(server: RewarderServer, others: Callable[[],
 # --- a server that does all this to a client
 
 
-def from_server(message: str | bytes) -> bytes:
+def from_server(message):
     data = message.encode() if isinstance(message, str) else message
     return b"".join(FrameEncoder(False, "text").message(data))
 
 
-def reward(number: object, value: str = "1", episode: str = '"1"') -> str:
+def reward(number, value="1", episode='"1"'):
     return (
         f'{{"method":"v0.env.reward","headers":{{"sent_at":1,"message_id":{number},'
         f'"episode_id":{episode}}},"body":{{"reward":{value},"done":false,"info":{{}}}}}}'
     )
 
 
-WRONG: dict[str, tuple[bytes, type[RlwireError], int, str]] = {
+WRONG = {
     "no JSON": (from_server("nope"), DecodeError, 1007, "at byte"),
     "deep JSON": (
         from_server(told("v0.my.own", 1, '{"a":' * 70 + "1" + "}" * 70)),
@@ -348,7 +334,7 @@ WRONG: dict[str, tuple[bytes, type[RlwireError], int, str]] = {
 class Liar:
     """A server by hand, for one client: says what it is told to say, and hears the close frame."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data):
         self._data = data
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.where = "{}:{}".format(*self._listener.getsockname())
@@ -356,7 +342,7 @@ class Liar:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def _serve(self) -> None:
+    def _serve(self):
         sock, _ = self._listener.accept()
         with sock, self._listener:
             sock.settimeout(20)
@@ -372,7 +358,7 @@ class Liar:
                 while got := sock.recv(65536):
                     self.heard += got
 
-    def code(self) -> int:
+    def code(self):
         """The close code that came; a client's frames have masks."""
         self._thread.join(20)
         frames, data = FrameDecoder(True, "text"), self.heard
@@ -386,7 +372,7 @@ class Liar:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_invalid_server_messages_end_the_client(name: str) -> None:
+def test_invalid_server_messages_end_the_client(name):
     data, kind, code, words = WRONG[name]
     liar = Liar(data)
     with RewarderClient(liar.where, attach=True) as client:

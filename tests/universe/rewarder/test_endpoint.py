@@ -1,9 +1,6 @@
 """`rlwire.make` over a rewarder: episodes in real time and in lockstep, losses, spaces."""
 
-from __future__ import annotations
-
 import functools
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -18,11 +15,11 @@ from rlwire.universe.rewarder import RewarderServer
 cartpole = functools.partial(gymnasium.make, "CartPole-v1")
 
 
-def serve(thing: Any, url: str = "universe://127.0.0.1:+0", **options: Any) -> Any:
+def serve(thing, url="universe://127.0.0.1:+0", **options):
     return rlwire.serve(thing, url, **{"lockstep": True, **options})
 
 
-def test_lockstep_is_the_same_as_the_environment() -> None:
+def test_lockstep_is_the_same_as_the_environment():
     theirs = cartpole()
     with serve(cartpole) as server, rlwire.make(server.url) as env:
         assert env.observation_space == theirs.observation_space
@@ -44,7 +41,7 @@ def test_lockstep_is_the_same_as_the_environment() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
-def test_real_time_and_gymnasiums_checks() -> None:
+def test_real_time_and_gymnasiums_checks():
     with (
         serve(cartpole, lockstep=False, rate=500, auth="hush") as server,
         rlwire.make(server.url, auth="hush") as env,
@@ -59,7 +56,7 @@ def test_real_time_and_gymnasiums_checks() -> None:
         assert "hush" not in repr(env.spec)
 
 
-def test_client_reconnects_to_a_restarted_server() -> None:
+def test_client_reconnects_to_a_restarted_server():
     server = serve(cartpole)
     url = server.url
     with rlwire.make(url) as env:
@@ -77,7 +74,7 @@ def test_client_reconnects_to_a_restarted_server() -> None:
             assert env.step(0)[1] == 1.0
 
 
-def test_server_without_spaces_needs_them_given() -> None:
+def test_server_without_spaces_needs_them_given():
     with (
         RewarderServer("somewhere", "127.0.0.1:0") as server,
         pytest.raises(TypeError, match="observation_space="),
@@ -85,7 +82,7 @@ def test_server_without_spaces_needs_them_given() -> None:
         rlwire.make(server.url)
 
 
-def test_observations_of_another_kind() -> None:
+def test_observations_of_another_kind():
     like = {"observation_space": spaces.Box(0, 1, (7,)), "action_space": spaces.Discrete(2)}
     with (
         serve(cartpole) as server,

@@ -1,7 +1,5 @@
 """Environments of Gymnasium behind a rewarder, among them one served by a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os
@@ -11,10 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import dm_env
 import numpy as np
@@ -25,19 +20,18 @@ from rlwire.codecs.rewarder.infos import SPACES
 from rlwire.environments.spaces import space_of
 from rlwire.errors import EncodeError, PeerError
 from rlwire.registry import parse_url
-from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.universe.rewarder import RewarderClient
 from rlwire.universe.rewarder.player import EnvironmentRewarder
 
 gymnasium = pytest.importorskip("gymnasium")
 
 
-def same(seen: Any, observation: Any) -> bool:
+def same(seen, observation):
     """Numbers are written with as many digits as it takes to read the same float32 again."""
     return np.array_equal(seen.astype(observation.dtype), observation)
 
 
-def whole(client: RewarderClient) -> RewarderStep:
+def whole(client):
     """The next step that has a reward in it: the observation is told before it."""
     for _ in range(10):
         step = client.step(5)
@@ -47,11 +41,11 @@ def whole(client: RewarderClient) -> RewarderStep:
 
 
 @pytest.fixture
-def serving(tmp_path: Path) -> Any:
+def serving(tmp_path):
     """Starts `rlwire serve` in a process; returns where it listens, and the process."""
     processes = []
 
-    def serve(*arguments: str, env: dict[str, str] | None = None) -> tuple[str, Any]:
+    def serve(*arguments, env=None):
         process = subprocess.Popen(
             [sys.executable, "-m", "rlwire", "serve", *arguments],
             cwd=tmp_path,
@@ -73,7 +67,7 @@ def serving(tmp_path: Path) -> Any:
         process.communicate()
 
 
-def test_a_thousand_steps_of_cartpole(serving: Any, tmp_path: Path) -> None:
+def test_a_thousand_steps_of_cartpole(serving, tmp_path):
     """All that a local environment gives, in order, and an observer sees the same."""
     (tmp_path / "secret").write_text("sesame\n")
     address, process = serving(
@@ -110,7 +104,7 @@ def test_a_thousand_steps_of_cartpole(serving: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [("--rate", "50"), ("--lockstep",)], ids=lambda mode: mode[0])
-def test_ctrl_c(serving: Any, mode: tuple[str, ...]) -> None:
+def test_ctrl_c(serving, mode):
     """Clients are told, and the status is 0, whether steps are under way or not."""
     address, process = serving("gym:CartPole-v1", "universe://127.0.0.1:+0?password=openai", *mode)
     with RewarderClient(address) as client, RewarderClient(address, observer=True) as observer:
@@ -127,7 +121,7 @@ def test_ctrl_c(serving: Any, mode: tuple[str, ...]) -> None:
     assert "Traceback" not in log
 
 
-def test_in_real_time(serving: Any) -> None:
+def test_in_real_time(serving):
     address, _ = serving(
         "gym:CartPole-v1", "universe://127.0.0.1:+0", "--rate", "100", "--auth-env", "SECRET",
         env={"SECRET": "abc"},
@@ -144,7 +138,7 @@ def test_in_real_time(serving: Any) -> None:
         assert episodes > 2
 
 
-def test_wrong_actions_and_resets_are_refused() -> None:
+def test_wrong_actions_and_resets_are_refused():
     with (
         EnvironmentRewarder("gym:Pendulum-v1", "127.0.0.1:0", lockstep=True) as server,
         RewarderClient(str(server.address), auth=server.auth or "") as client,
@@ -179,11 +173,11 @@ class Strange(gymnasium.Env):
     observation_space = gymnasium.spaces.Discrete(10)
     action_space = gymnasium.spaces.MultiDiscrete([3, 3])
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self.steps = 0
         return np.int64(0), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.steps += 1
         return (
             np.int64(self.steps),
@@ -194,7 +188,7 @@ class Strange(gymnasium.Env):
         )
 
 
-def test_odd_values_of_an_environment_are_sent() -> None:
+def test_odd_values_of_an_environment_are_sent():
     with (
         EnvironmentRewarder(Strange(), "127.0.0.1:0", lockstep=True, env_id="strange") as server,
         RewarderClient(str(server.address), auth=server.auth or "") as client,
@@ -215,17 +209,17 @@ def test_odd_values_of_an_environment_are_sent() -> None:
 class Count(dm_env.Environment):
     """Counts to 3, by dm_env's rules."""
 
-    def observation_spec(self) -> Any:
+    def observation_spec(self):
         return {"count": specs.BoundedArray((), np.int32, 0, 3)}
 
-    def action_spec(self) -> Any:
+    def action_spec(self):
         return specs.DiscreteArray(2)
 
-    def reset(self) -> Any:
+    def reset(self):
         self.count = 0
         return dm_env.restart({"count": np.int32(0)})
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.count += int(action)
         seen = {"count": np.int32(self.count)}
         if self.count == 3:
@@ -233,7 +227,7 @@ class Count(dm_env.Environment):
         return dm_env.transition(0.25, seen)
 
 
-def test_an_environment_of_dm_env() -> None:
+def test_an_environment_of_dm_env():
     with (
         EnvironmentRewarder(Count, "127.0.0.1:0", lockstep=True) as server,
         RewarderClient(str(server.address), auth=server.auth or "") as client,
@@ -248,12 +242,12 @@ def test_an_environment_of_dm_env() -> None:
         assert (step.reward, step.info) == (1.0, {"discount": 0.5, "rlwire.truncated": True})
 
 
-def test_description_of_spaces_is_sent_up_to_the_limit() -> None:
+def test_description_of_spaces_is_sent_up_to_the_limit():
     class Far(Strange):
         action_space = gymnasium.spaces.Discrete(2)
         observation_space = gymnasium.spaces.Box(np.arange(9000.0), np.inf, dtype=float)
 
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        def reset(self, *, seed=None, options=None):
             return self.observation_space.low, {}
 
     with (
@@ -267,7 +261,7 @@ def test_description_of_spaces_is_sent_up_to_the_limit() -> None:
         EnvironmentRewarder(Far)
 
 
-def test_unsupported_spaces_are_rejected_by_the_rewarder() -> None:
+def test_unsupported_spaces_are_rejected_by_the_rewarder():
     from mpe2 import simple_spread_v3
 
     class Endless(Strange):
@@ -281,7 +275,7 @@ def test_unsupported_spaces_are_rejected_by_the_rewarder() -> None:
         EnvironmentRewarder(simple_spread_v3.parallel_env)
 
     class Two(Count):
-        def reward_spec(self) -> Any:
+        def reward_spec(self):
             return specs.Array((2,), float)
 
     with pytest.raises(EncodeError, match=r"Two .*reward.* the rewarder"):
@@ -295,47 +289,47 @@ class Scripted(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
     seen = np.zeros(3, np.float32)
 
-    def __init__(self) -> None:
-        self.script: list[Any] = []
-        self.resets: list[Any] = []
+    def __init__(self):
+        self.script = []
+        self.resets = []
         self.threads = [threading.get_ident()]
 
-    def _next(self, usual: Any) -> Any:
+    def _next(self, usual):
         self.threads.append(threading.get_ident())
         return self.script.pop(0)() if self.script else usual
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self.resets.append((seed, options))
         return self._next((self.seen, {}))
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         return self._next((self.seen, 1.0, False, False, {}))
 
-    def close(self) -> None:
+    def close(self):
         self.threads.append(threading.get_ident())
 
 
-def gives(*result: Any) -> Any:
+def gives(*result):
     return lambda: result
 
 
-def raises(kind: type[BaseException]) -> Any:
-    def fault() -> None:
+def raises(kind):
+    def fault():
         raise kind
 
     return fault
 
 
 SEEN = Scripted.seen
-HELD: dict[str, Any] = {"a": 1}
+HELD = {"a": 1}
 HELD["self"] = HELD
-DEEP: Any = 0
+DEEP = 0
 for _ in range(100):
     DEEP = [DEEP]
 
 
 @pytest.fixture
-def scripted() -> Iterator[tuple[Scripted, EnvironmentRewarder, RewarderClient]]:
+def scripted():
     environment = Scripted()
     with (
         EnvironmentRewarder(environment, "127.0.0.1:0", lockstep=True, auth=None) as server,
@@ -364,7 +358,7 @@ def scripted() -> Iterator[tuple[Scripted, EnvironmentRewarder, RewarderClient]]
         (gives(SEEN, 1.0, np.zeros(2), False, {}), "ambiguous"),
     ],
 )
-def test_failed_step_ends_its_episode_only(scripted: Any, fault: Any, text: str) -> None:
+def test_failed_step_ends_its_episode_only(scripted, fault, text):
     environment, server, client = scripted
     with RewarderClient(str(server.address), observer=True) as observer:
         environment.script = [fault]
@@ -390,7 +384,7 @@ def test_failed_step_ends_its_episode_only(scripted: Any, fault: Any, text: str)
         raises(KeyboardInterrupt),
     ],
 )
-def test_failed_reset_is_refused_and_the_next_one_answered(scripted: Any, fault: Any) -> None:
+def test_failed_reset_is_refused_and_the_next_one_answered(scripted, fault):
     environment, _, client = scripted
     environment.script = [fault]
     with pytest.raises(PeerError, match=r"ZeroDiv|SystemExit|Type|Encode|Cancelled|Keyboard"):
@@ -425,7 +419,7 @@ def test_failed_reset_is_refused_and_the_next_one_answered(scripted: Any, fault:
     ],
     ids=["None", "list", "held", "deep", "key", "many", "all", "text", "array"],
 )
-def test_info_never_ends_a_step(scripted: Any, info: Any, expected: Any) -> None:
+def test_info_never_ends_a_step(scripted, info, expected):
     environment, _, client = scripted
     environment.script = [
         gives(SEEN, {} if info is None else info),
@@ -445,7 +439,7 @@ def test_info_never_ends_a_step(scripted: Any, info: Any, expected: Any) -> None
         (np.float32(0.5), 0.5), (math.nan, math.nan), (-math.inf, -math.inf), (np.inf, math.inf),
     ],
 )  # fmt: skip
-def test_each_number_is_carried_as_reward(scripted: Any, reward: Any, expected: float) -> None:
+def test_each_number_is_carried_as_reward(scripted, reward, expected):
     environment, _, client = scripted
     environment.script = [gives(np.float32([np.nan, np.inf, -1]), reward, False, False, {})]
     client.act([("Action", 1)])
@@ -454,11 +448,11 @@ def test_each_number_is_carried_as_reward(scripted: Any, reward: Any, expected: 
     np.testing.assert_equal(step.observation, [np.nan, np.inf, -1])
 
 
-def test_environment_has_one_thread(caplog: pytest.LogCaptureFixture) -> None:
+def test_environment_has_one_thread(caplog):
     """sqlite3's connections and OpenGL's contexts fail in another one."""
-    made: list[Scripted] = []
+    made = []
 
-    def make() -> Scripted:
+    def make():
         made.append(Scripted())
         return made[-1]
 
@@ -473,14 +467,14 @@ def test_environment_has_one_thread(caplog: pytest.LogCaptureFixture) -> None:
         assert len({*made[-1].threads}) == 1
         assert made[-1].threads[0] != threading.get_ident()
 
-    def fails() -> Any:
+    def fails():
         sys.exit(0)
 
     with pytest.raises(RuntimeError, match=r"sys.exit\(0\)"):
         EnvironmentRewarder(fails)
 
 
-def test_server_that_stops_for_an_error_has_status_1(serving: Any, tmp_path: Path) -> None:
+def test_server_that_stops_for_an_error_has_status_1(serving, tmp_path):
     (tmp_path / "fatal.py").write_text(
         "import gymnasium\n"
         "class Never(gymnasium.spaces.Discrete):\n"

@@ -1,10 +1,6 @@
 """A child process neither uses nor ends its parent's client and server."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -15,7 +11,7 @@ from tests.transports.test_forking import in_a_child
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 
 
-def raised(call: Callable[[], Any]) -> str:
+def raised(call):
     try:
         call()
     except LocalProtocolError as error:
@@ -23,7 +19,7 @@ def raised(call: Callable[[], Any]) -> str:
     return "nothing was raised"
 
 
-def test_the_client_and_the_server_stay_the_parent_s() -> None:
+def test_the_client_and_the_server_stay_the_parent_s():
     with (
         RewarderServer(
             "some.Game-v0",
@@ -35,7 +31,7 @@ def test_the_client_and_the_server_stay_the_parent_s() -> None:
     ):
         client.reset(timeout=10)
 
-        def child() -> list[str]:
+        def child():
             texts = [
                 raised(lambda: client.step(timeout=1)),
                 raised(client.peek),

@@ -1,7 +1,5 @@
 """Many threads, many clients, all kinds of event loops: nothing is lost, and order is kept."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import signal
@@ -9,39 +7,25 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, RlwireError
 from rlwire.sessions.rewarder.client import RewarderClientSession, handshake_headers
-from rlwire.universe.rewarder import (
-    AsyncRewarderClient,
-    EnvResetRequest,
-    RewarderClient,
-    RewarderServer,
-)
+from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient
 from rlwire.websocket import connect
 
-Serving = Callable[..., RewarderServer]
-Join = Callable[..., RewarderClient]
-WaitFor = Callable[..., None]
-Factory = Callable[[], asyncio.AbstractEventLoop]
 
-
-def _uvloop() -> asyncio.AbstractEventLoop:
+def _uvloop():
     uvloop = pytest.importorskip("uvloop")
-    made: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return made
+    return uvloop.new_event_loop()
 
 
-LOOPS: dict[str, Factory] = {"asyncio": asyncio.new_event_loop, "uvloop": _uvloop}
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": _uvloop}
 loops = pytest.mark.parametrize("factory", list(LOOPS.values()), ids=list(LOOPS))
 
 
-def run(factory: Factory, main: Any) -> Any:
+def run(factory, main):
     loop = factory()
     try:
         return loop.run_until_complete(main)
@@ -51,20 +35,20 @@ def run(factory: Factory, main: Any) -> Any:
 
 
 @loops
-def test_server_works_with_each_event_loop(serving: Serving, factory: Factory) -> None:
+def test_server_works_with_each_event_loop(serving, factory):
     """Reset, action, reward, text, observation, ping; from a thread, and from the loop itself."""
-    box: list[RewarderServer] = []
+    box = []
 
-    def on_reset(request: EnvResetRequest) -> None:
+    def on_reset(request):
         box[0].begin_episode(request)
 
-    def on_action(action: Any) -> None:
+    def on_action(action):
         box[0].text(f"heard {action.action[0][1]}")
 
     server = serving(on_reset=on_reset, on_action=on_action, loop_factory=factory)
     box.append(server)
 
-    async def main() -> None:
+    async def main():
         async with AsyncRewarderClient(str(server.address)) as client:
             assert await client.reset() == "2"
             for number in range(200):
@@ -104,31 +88,29 @@ class Numbers(RewarderClientSession):
 
     __slots__ = ("seen",)
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(
             clock=time.monotonic, wall=time.time, observer=True, first_pings=0, ping_interval=None
         )
-        self.seen: list[float] = []
+        self.seen = []
 
-    def receive(self, message: Any) -> list[Any]:
+    def receive(self, message):
         events = super().receive(message)
         self.seen += [event.reward for event in events if hasattr(event, "reward")]
         return events
 
 
 @loops
-def test_rewards_are_counted_while_clients_connect_and_close(
-    serving: Serving, wait_for: WaitFor, factory: Factory
-) -> None:
+def test_rewards_are_counted_while_clients_connect_and_close(serving, wait_for, factory):
     """Who is there sees each reward, in order: those that stay all, the others a range of them."""
     count = 10_000
     server = serving(backlog=1 << 26, loop_factory=factory)
     stay, ready = 3, threading.Semaphore(0)
-    problems: list[object] = []
+    problems = []
     visits = 0
     over = threading.Event()
 
-    def watch(most: int) -> list[float]:
+    def watch(most):
         session = Numbers()
         url, headers = f"ws://{server.address}/", handshake_headers("openai", True)
         with connect(url, session, headers=headers, kind="text") as peer:
@@ -137,11 +119,11 @@ def test_rewards_are_counted_while_clients_connect_and_close(
                 peer.receive()
         return session.seen
 
-    def remain() -> None:
+    def remain():
         if watch(count) != list(range(count)):
             problems.append("one that stayed did not see all")
 
-    def come_and_go(seed: int) -> None:
+    def come_and_go(seed):
         nonlocal visits
         rng = random.Random(seed)
         while not over.is_set():
@@ -182,14 +164,12 @@ def test_rewards_are_counted_while_clients_connect_and_close(
     assert "slow" not in server.statistics()
 
 
-def test_new_client_over_the_backlog_is_closed_as_slow(
-    serving: Serving, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_client_over_the_backlog_is_closed_as_slow(serving, wait_for, monkeypatch):
     server = serving(backlog=1000)
     connections = server._connections
     handler = connections.handler
 
-    def late(connection: Any) -> Any:
+    def late(connection):
         """What is pushed while it opens is too much."""
         for _ in range(20):
             server.text("x" * 100)
@@ -205,13 +185,11 @@ def test_new_client_over_the_backlog_is_closed_as_slow(
 
 
 @loops
-def test_messages_queued_for_the_loop_keep_their_order(
-    serving: Serving, join: Join, factory: Factory
-) -> None:
+def test_messages_queued_for_the_loop_keep_their_order(serving, join, factory):
     """Neither by what the loop itself says then, nor by what the same thread says after it."""
     busy, go_on = threading.Event(), threading.Event()
 
-    def on_action(action: Any) -> None:
+    def on_action(action):
         busy.set()
         assert go_on.wait(10)
         go_on.clear()
@@ -228,7 +206,7 @@ def test_messages_queued_for_the_loop_keep_their_order(
         go_on.set()
         for number in range(20, 60):
             server.text(str(number))
-        texts: list[str] = []
+        texts = []
         while len(texts) < 61:
             texts += agent.step(10).texts
         assert texts.index("loop") >= 20
@@ -236,12 +214,12 @@ def test_messages_queued_for_the_loop_keep_their_order(
         assert texts == [str(number) for number in range(60)]
 
 
-def test_a_lock_that_both_take_is_no_deadlock(serving: Serving, join: Join) -> None:
+def test_a_lock_that_both_take_is_no_deadlock(serving, join):
     """A thread pushes under a lock of the user's, which the event loop waits for meanwhile."""
     lock = threading.Lock()
     heard = 0
 
-    def on_action(action: Any) -> None:
+    def on_action(action):
         nonlocal heard
         with lock:
             heard += 1
@@ -251,7 +229,7 @@ def test_a_lock_that_both_take_is_no_deadlock(serving: Serving, join: Join) -> N
     agent = join(server, attach=True)
     stop = threading.Event()
 
-    def push() -> None:
+    def push():
         while not stop.is_set():
             with lock:
                 server.reward(1)
@@ -286,7 +264,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
-def test_ctrl_c_while_an_agent_waits(serving: Serving, wait_for: WaitFor, tmp_path: Path) -> None:
+def test_ctrl_c_while_an_agent_waits(serving, wait_for, tmp_path):
     server = serving()
     with subprocess.Popen(
         [sys.executable, "-c", AGENT, str(server.address)],
@@ -315,11 +293,11 @@ def test_ctrl_c_while_an_agent_waits(serving: Serving, wait_for: WaitFor, tmp_pa
 # --- again
 
 
-def test_an_agent_that_only_acts(serving: Serving, join: Join) -> None:
+def test_an_agent_that_only_acts(serving, join):
     """What comes is taken in meanwhile: neither side waits for the other to read."""
     told = 0
 
-    def on_action(action: Any) -> None:
+    def on_action(action):
         nonlocal told
         told += 1
         server.text("x" * 3000)

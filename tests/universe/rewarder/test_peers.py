@@ -1,14 +1,10 @@
 """Against `peers.py`, which speaks the document's JSON by hand, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +17,7 @@ pytest.importorskip("websockets")
 
 
 @pytest.fixture
-def port(tmp_path: Path) -> Iterator[int]:
+def port(tmp_path):
     process = subprocess.Popen(
         [sys.executable, PEERS, "serve"], stdout=subprocess.PIPE, cwd=tmp_path
     )
@@ -33,7 +29,7 @@ def port(tmp_path: Path) -> Iterator[int]:
         process.communicate()
 
 
-def test_its_server(port: int) -> None:
+def test_its_server(port):
     with pytest.raises(PeerError, match="Invalid password"):
         RewarderClient(f"127.0.0.1:{port}", auth="wrong").connect()
     with RewarderClient(f"127.0.0.1:{port}") as client:
@@ -64,11 +60,11 @@ def test_its_server(port: int) -> None:
         assert client.statistics()["stale"] == 2
 
 
-def test_its_client(tmp_path: Path, wait_for: Callable[..., None]) -> None:
+def test_its_client(tmp_path, wait_for):
     with RewarderServer("test.Game-v0", "127.0.0.1:0", auth="openai") as server:
-        box: list[Any] = []
+        box = []
 
-        def ask() -> None:
+        def ask():
             box.append(
                 subprocess.run(
                     [sys.executable, PEERS, "play", str(server.address.port)],

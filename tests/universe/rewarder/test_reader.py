@@ -1,26 +1,19 @@
 """Who reads a blocking client's connection: the thread that waits, or else the reader's."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError
-from rlwire.universe.rewarder import RewarderClient, RewarderServer
-
-Serving = Callable[..., RewarderServer]
-WaitFor = Callable[..., None]
+from rlwire.universe.rewarder import RewarderClient
 
 
 @pytest.fixture
-def joined(serving: Serving) -> Callable[..., tuple[RewarderServer, RewarderClient]]:
+def joined(serving):
     """A server, and a client that does not ping."""
 
-    def join(**options: Any) -> tuple[RewarderServer, RewarderClient]:
+    def join(**options):
         server = serving(**options)
         client = RewarderClient(str(server.address), attach=True)
         client._make_session = partial(client._make_session, first_pings=0, ping_interval=None)
@@ -29,9 +22,9 @@ def joined(serving: Serving) -> Callable[..., tuple[RewarderServer, RewarderClie
     return join
 
 
-def test_steps_work_with_pauses_between_them(joined: Callable[..., Any], wait_for: WaitFor) -> None:
+def test_steps_work_with_pauses_between_them(joined, wait_for):
     """Steps one after another, some with a pause before, in which the reader's thread reads."""
-    box: list[RewarderServer] = []
+    box = []
     server, client = joined(on_action=lambda action: box[0].text(str(action.action[0][1])))
     box.append(server)
     with client:
@@ -47,9 +40,7 @@ def test_steps_work_with_pauses_between_them(joined: Callable[..., Any], wait_fo
         assert client.ping(10) > 0
 
 
-def test_take_returns_received_messages_without_waiting(
-    joined: Callable[..., Any], wait_for: WaitFor
-) -> None:
+def test_take_returns_received_messages_without_waiting(joined, wait_for):
     server, client = joined()
     with client:
         assert client.take().count == 0
@@ -67,16 +58,14 @@ def test_take_returns_received_messages_without_waiting(
             client.take()
 
 
-def test_threads_act_and_ping_while_another_waits(
-    joined: Callable[..., Any], wait_for: WaitFor
-) -> None:
-    box: list[RewarderServer] = []
+def test_threads_act_and_ping_while_another_waits(joined, wait_for):
+    box = []
     server, client = joined(
         on_action=lambda action: box[0].reward(1, True),
         on_reset=lambda request: box[0].begin_episode(request),
     )
     box.append(server)
-    steps: list[Any] = []
+    steps = []
     with client:
         for _ in range(5):
             client.reset(timeout=10)
@@ -91,13 +80,11 @@ def test_threads_act_and_ping_while_another_waits(
             assert steps.pop().done
 
 
-def test_end_of_the_connection_wakes_a_waiting_step(
-    joined: Callable[..., Any], wait_for: WaitFor
-) -> None:
+def test_end_of_the_connection_wakes_a_waiting_step(joined, wait_for):
     _, client = joined()
-    errors: list[Exception] = []
+    errors = []
 
-    def wait() -> None:
+    def wait():
         try:
             client.step()
         except ConnectionClosed as error:

@@ -1,14 +1,10 @@
 """`RewarderServer` and both clients, over real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,33 +15,28 @@ from rlwire.sessions.websocket import Closed
 from rlwire.transports.address import parse
 from rlwire.universe.rewarder import (
     AsyncRewarderClient,
-    EnvResetRequest,
     RewarderClient,
     RewarderServer,
     UnknownMessage,
 )
 from rlwire.websocket import connect as connect_websocket
 
-Serving = Callable[..., RewarderServer]
-Join = Callable[..., RewarderClient]
-WaitFor = Callable[..., None]
 
-
-def answer_resets(server_of: list[RewarderServer]) -> Callable[[EnvResetRequest], None]:
+def answer_resets(server_of):
     """Answers all resets at once."""
 
-    def on_reset(request: EnvResetRequest) -> None:
+    def on_reset(request):
         server_of[0].begin_episode(request)
 
     return on_reset
 
 
 @pytest.fixture
-def answering(serving: Serving) -> Serving:
+def answering(serving):
     """Servers that answer each reset."""
 
-    def serve(**options: Any) -> RewarderServer:
-        box: list[RewarderServer] = []
+    def serve(**options):
+        box = []
         server = serving(on_reset=answer_resets(box), **options)
         box.append(server)
         return server
@@ -53,7 +44,7 @@ def answering(serving: Serving) -> Serving:
     return serve
 
 
-def test_pushed_messages_arrive_as_a_step(answering: Serving, join: Join) -> None:
+def test_pushed_messages_arrive_as_a_step(answering, join):
     server = answering(rate=30)
     client = join(server)
     assert (client.session.env_id, client.session.env_state, client.session.fps) == (
@@ -88,9 +79,7 @@ def test_pushed_messages_arrive_as_a_step(answering: Serving, join: Join) -> Non
     assert 0.04 < time.monotonic() - begun < 5
 
 
-def test_actions_are_received_by_the_server(
-    answering: Serving, join: Join, wait_for: WaitFor
-) -> None:
+def test_actions_are_received_by_the_server(answering, join, wait_for):
     server = answering()
     client = join(server)
     client.reset()
@@ -108,14 +97,14 @@ def test_actions_are_received_by_the_server(
     assert client.ping() > 0  # it goes on
 
 
-def test_resets_that_wait_in_a_queue(serving: Serving, join: Join) -> None:
+def test_resets_that_wait_in_a_queue(serving, join):
     server = serving()
     client = join(server)
     assert server.next_reset(0) is None
     assert server.next_reset(0.01) is None
     seen = []
 
-    def play() -> None:
+    def play():
         request = server.next_reset()
         assert request is not None
         seen.append((request.env_id, request.seed, request.fps))
@@ -139,12 +128,10 @@ def test_resets_that_wait_in_a_queue(serving: Serving, join: Join) -> None:
     )
 
 
-def test_reset_that_raises_or_times_out_gets_an_error_reply(
-    serving: Serving, join: Join, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_reset_that_raises_or_times_out_gets_an_error_reply(serving, join, caplog):
     hold = threading.Event()
 
-    def on_reset(request: EnvResetRequest) -> None:
+    def on_reset(request):
         if request.seed == 1:
             raise RuntimeError("broken")
         if request.seed == 2:
@@ -167,7 +154,7 @@ def test_reset_that_raises_or_times_out_gets_an_error_reply(
     assert client.session.episode_id == server.episode_id == "3"
 
 
-def test_the_original_s_observer(answering: Serving, join: Join) -> None:
+def test_the_original_s_observer(answering, join):
     """It pings ten times, resets whether it may or not, and fails on a refusal."""
     server = answering()
     agent = join(server)
@@ -177,9 +164,8 @@ def test_the_original_s_observer(answering: Serving, join: Join) -> None:
         f"ws://{server.address}/", kind="text", headers=handshake_headers(observer=True)
     ) as peer:
 
-        def hear() -> dict[str, Any]:
-            told: dict[str, Any] = json.loads(bytes(peer.receive()))
-            return told
+        def hear():
+            return json.loads(bytes(peer.receive()))
 
         assert hear()["method"] == "v0.env.describe"
         for number in range(10):
@@ -207,9 +193,7 @@ def test_the_original_s_observer(answering: Serving, join: Join) -> None:
     assert server.statistics().get("resets") == 1
 
 
-def test_second_active_client_is_rejected(
-    answering: Serving, join: Join, wait_for: WaitFor
-) -> None:
+def test_second_active_client_is_rejected(answering, join, wait_for):
     server = answering()
     first = join(server)
     first.reset()
@@ -227,7 +211,7 @@ def test_second_active_client_is_rejected(
 
 
 @pytest.mark.parametrize("password", ["no", "opena", "openaio", "pä"])
-def test_a_wrong_password(answering: Serving, join: Join, password: str) -> None:
+def test_a_wrong_password(answering, join, password):
     server = answering()
     with pytest.raises(PeerError, match="Invalid password"):
         join(server, password)
@@ -243,7 +227,7 @@ def test_a_wrong_password(answering: Serving, join: Join, password: str) -> None
     assert server.statistics()["refused"] == 2
 
 
-def raw(server: RewarderServer, *, observer: bool = True) -> socket.socket:
+def raw(server, *, observer=True):
     """A client by hand that has shaken hands and reads nothing."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -258,10 +242,10 @@ def raw(server: RewarderServer, *, observer: bool = True) -> socket.socket:
     return sock
 
 
-def test_a_client_that_reads_late_gets_all_in_order(answering: Serving, wait_for: WaitFor) -> None:
+def test_a_client_that_reads_late_gets_all_in_order(answering, wait_for):
     server = answering(backlog=1 << 26)
 
-    async def main() -> list[str]:
+    async def main():
         async with AsyncRewarderClient(str(server.address), observer=True) as client:
             await asyncio.get_running_loop().run_in_executor(
                 None, wait_for, lambda: server.clients == 1
@@ -271,7 +255,7 @@ def test_a_client_that_reads_late_gets_all_in_order(answering: Serving, wait_for
                 server.text(f"{number} " + "x" * 20_000)
             server.text("end")
             time.sleep(0.2)
-            texts: list[str] = []
+            texts = []
             while not texts or texts[-1] != "end":
                 texts += (await client.step(10)).texts
             return texts
@@ -279,7 +263,7 @@ def test_a_client_that_reads_late_gets_all_in_order(answering: Serving, wait_for
     assert [text.split()[0] for text in asyncio.run(main())] == [*map(str, range(400)), "end"]
 
 
-def test_client_that_answers_no_ping_is_closed(serving: Serving, wait_for: WaitFor) -> None:
+def test_client_that_answers_no_ping_is_closed(serving, wait_for):
     server = serving(ping_interval=0.2, ping_timeout=0.2)
     with raw(server, observer=False) as silent:
         wait_for(lambda: server.clients == 1)
@@ -289,7 +273,7 @@ def test_client_that_answers_no_ping_is_closed(serving: Serving, wait_for: WaitF
             pass
 
 
-def test_a_server_that_stops_says_so(answering: Serving, join: Join) -> None:
+def test_a_server_that_stops_says_so(answering, join):
     server = answering()
     client = join(server)
     client.reset()
@@ -305,7 +289,7 @@ def test_a_server_that_stops_says_so(answering: Serving, join: Join) -> None:
         assert again.reset() == "3"
 
 
-def test_client_knows_lag_clock_offset_and_statistics(answering: Serving, join: Join) -> None:
+def test_client_knows_lag_clock_offset_and_statistics(answering, join):
     server = answering()
     client = join(server)
     client.reset()
@@ -322,11 +306,11 @@ def test_client_knows_lag_clock_offset_and_statistics(answering: Serving, join: 
     assert client.unknown() == []
 
 
-def test_the_port_of_the_document() -> None:
+def test_the_port_of_the_document():
     assert RewarderServer("a").address == parse("127.0.0.1:15900")
 
 
 @pytest.mark.parametrize("options", [{"backlog": 0}, {"rate": 0}, {"ping_interval": -1}])
-def test_invalid_server_arguments_are_rejected(options: dict[str, Any]) -> None:
+def test_invalid_server_arguments_are_rejected(options):
     with pytest.raises(ValueError):  # noqa: PT011
         RewarderServer("a", "127.0.0.1:0", **options)

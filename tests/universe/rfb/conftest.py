@@ -1,13 +1,9 @@
 """What the tests of RFB's faces share: a server whose every byte a test decides."""
 
-from __future__ import annotations
-
 import contextlib
-import socket
 import socketserver
 import struct
 import threading
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -25,10 +21,10 @@ from rlwire.codecs.rfb.messages import (
 class Peer:
     """One connection of a scripted server."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock):
         self.sock = sock
 
-    def greet(self, width: int = 8, height: int = 4) -> None:
+    def greet(self, width=8, height=4):
         version = (3, 8)
         say = handshake.encode_version(version) + handshake.encode_security([1], version)
         self.sock.sendall(say + handshake.encode_result(None, version))
@@ -38,7 +34,7 @@ class Peer:
         self.pixel_format = PixelFormat.unpack(self.take_until(0), 4)
         self.take_until(3)
 
-    def take(self, size: int) -> bytes:
+    def take(self, size):
         data = b""
         while len(data) < size:
             more = self.sock.recv(size - len(data))
@@ -47,46 +43,43 @@ class Peer:
             data += more
         return data
 
-    def take_message(self) -> bytes:
+    def take_message(self):
         data = b""
         while not (size := client_message_size(data, 0, len(data))):
             data += self.take(1)
         return data + self.take(size - len(data))
 
-    def take_until(self, kind: int) -> bytes:
+    def take_until(self, kind):
         while (message := self.take_message())[0] != kind:
             pass
         return message
 
-    def rectangle(self, x: int, y: int, width: int, height: int, grey: int) -> bytes:
+    def rectangle(self, x, y, width, height, grey):
         head = struct.pack(">HHHHi", x, y, width, height, 0)
         return head + bytes((grey, grey, grey, grey)) * (width * height)
 
-    def update(self, *rectangles: bytes) -> None:
+    def update(self, *rectangles):
         self.say(encode(FramebufferUpdate(len(rectangles))) + b"".join(rectangles))
 
-    def say(self, data: bytes) -> None:
+    def say(self, data):
         self.sock.sendall(data)
 
 
-Script = Callable[[Peer], object]
-
-
 class Handler(socketserver.BaseRequestHandler):
-    def handle(self) -> None:
+    def handle(self):
         with contextlib.suppress(OSError):
-            self.server.script(Peer(self.request))  # type: ignore[attr-defined]
+            self.server.script(Peer(self.request))
             while self.request.recv(65536):  # the client goes first
                 pass
 
 
 @pytest.fixture
-def scripted() -> Iterator[Callable[[Script], str]]:
+def scripted():
     with contextlib.ExitStack() as stack:
 
-        def start(script: Script) -> str:
+        def start(script):
             server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
-            server.script = script  # type: ignore[attr-defined]
+            server.script = script
             stack.callback(server.server_close)
             thread = threading.Thread(target=server.serve_forever, args=(0.01,))
             thread.start()

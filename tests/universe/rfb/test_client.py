@@ -1,9 +1,5 @@
-from __future__ import annotations
-
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,22 +11,20 @@ from rlwire.universe.rfb import AsyncRfbClient, Display, RfbClient, RfbServer
 
 SOON = 20.0  # seconds, for what comes at once unless the machine is busy
 
-Start = Callable[[Callable[[Any], object]], str]
 
-
-def picture(seed: int, height: int = 48, width: int = 64) -> np.ndarray:
+def picture(seed, height=48, width=64):
     random = np.random.default_rng(seed)
     frame = np.full((height, width, 3), seed % 256, np.uint8)
     frame[: height // 2, : width // 3] = random.integers(0, 256, (height // 2, width // 3, 3))
     return frame
 
 
-def has(client: Any, frame: np.ndarray) -> bool:
+def has(client, frame):
     pixels = client.snapshot()
     return pixels.shape == frame.shape and bool((pixels == frame).all())
 
 
-def await_picture(client: RfbClient, frame: np.ndarray) -> None:
+def await_picture(client, frame):
     while not has(client, frame):
         client.update(SOON)
 
@@ -38,10 +32,10 @@ def await_picture(client: RfbClient, frame: np.ndarray) -> None:
 # Against a server of rlwire's.
 
 
-def test_a_task_watches_and_plays() -> None:
-    heard: list[Any] = []
+def test_a_task_watches_and_plays():
+    heard = []
 
-    async def run() -> None:
+    async def run():
         display = Display(64, 48, on_input=lambda viewer, message: heard.append(message))
         with RfbServer(display, "127.0.0.1:0") as server:
             async with AsyncRfbClient(str(server.address)) as client:
@@ -71,7 +65,7 @@ def test_a_task_watches_and_plays() -> None:
     assert heard == [KeyEvent(97, True)]
 
 
-def test_the_server_ends() -> None:
+def test_the_server_ends():
     display = Display(64, 48)
     with RfbServer(display, "127.0.0.1:0") as server:
         client = RfbClient(str(server.address)).connect()
@@ -85,7 +79,7 @@ def test_the_server_ends() -> None:
     client.close()
 
 
-def test_unconnected_client_raises() -> None:
+def test_unconnected_client_raises():
     client = RfbClient("127.0.0.1:1")
     for ask in (
         lambda: client.framebuffer,
@@ -102,7 +96,7 @@ def test_unconnected_client_raises() -> None:
     client.close()
 
 
-def test_client_can_reconnect() -> None:
+def test_client_can_reconnect():
     display = Display(64, 48)
     with RfbServer(display, "127.0.0.1:0") as server:
         client = RfbClient(str(server.address))
@@ -117,10 +111,10 @@ def test_client_can_reconnect() -> None:
 # Against a script.
 
 
-def test_updates_and_polls(scripted: Start) -> None:
+def test_updates_and_polls(scripted):
     go_on, done = threading.Event(), threading.Event()
 
-    def script(peer: Any) -> None:
+    def script(peer):
         peer.greet()
         peer.update(peer.rectangle(0, 0, 8, 4, 5))
         go_on.wait(SOON)
@@ -136,7 +130,7 @@ def test_updates_and_polls(scripted: Start) -> None:
         assert (client.snapshot() == 5).all()
         go_on.set()
         done.wait(SOON)
-        changes: list[Any] = []
+        changes = []
         while not changes:
             changes = client.poll()
         assert [tuple(one)[:4] for one in changes] == [(1, 1, 2, 2), (4, 1, 1, 1)]
@@ -145,7 +139,7 @@ def test_updates_and_polls(scripted: Start) -> None:
         assert out[1, 1:5].max(-1).tolist() == [6, 6, 5, 7]
 
 
-def test_a_server_that_says_nothing(scripted: Start) -> None:
+def test_a_server_that_says_nothing(scripted):
     times = Timeouts(connect=0.05)
     with pytest.raises(DeadlineExceeded, match="no handshake within"):
         RfbClient(scripted(lambda peer: None), timeout=times).connect()

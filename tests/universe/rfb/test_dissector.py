@@ -1,10 +1,7 @@
 """The dissector on captures between rlwire's own viewer and server, and on damaged bytes."""
 
-from __future__ import annotations
-
 import struct
 import zlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +10,9 @@ from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.handshake import ServerInit, encode_server_init
 from rlwire.codecs.rfb.messages import Encoding, PixelFormat
 from rlwire.limits import Limits
-from rlwire.recording.messages import Dissected
 from rlwire.universe.rfb import Display, RfbClient, RfbServer
 from rlwire.universe.rfb.dissector import RfbDissector
-from tests.recording.captures import Chunks, damage, dissected, relay
+from tests.recording.captures import damage, dissected, relay
 from tests.waiting import eventually
 
 CHANCE = np.random.default_rng(1)
@@ -31,9 +27,9 @@ HELLO = [
 ]  # fmt: skip
 
 
-def captured(encoding: Encoding) -> Chunks:
+def captured(encoding):
     """The chunks of a viewer that sees all `PICTURES`, presses a key and moves the pointer."""
-    heard: list[Any] = []
+    heard = []
     display = Display(64, 48, on_input=lambda viewer, message: heard.append(message))
     with (
         RfbServer(display, "127.0.0.1:0", auth="secret") as server,
@@ -51,27 +47,27 @@ def captured(encoding: Encoding) -> Chunks:
         return relayed.chunks
 
 
-def served(*messages: bytes, form: PixelFormat = rfb.RGBX, cut: int = 1000) -> list[Dissected]:
+def served(*messages, form=rfb.RGBX, cut=1000):
     """Return the dissected messages that a server sends to a viewer with this format."""
     first = [*HELLO, (True, rfb.encode(rfb.SetPixelFormat(form)))]
     cuts = [each[at : at + cut] for each in messages for at in range(0, len(each), cut)]
     return dissected(RfbDissector(), [*first, *((False, each) for each in cuts)])[len(first) :]
 
 
-def update(*rectangles: bytes) -> bytes:
+def update(*rectangles):
     return rfb.encode(rfb.FramebufferUpdate(len(rectangles))) + b"".join(rectangles)
 
 
-def rectangle(encoding: int, width: int, height: int, data: bytes = b"") -> bytes:
+def rectangle(encoding, width, height, data=b""):
     return struct.pack(">HHHHi", 0, 0, width, height, encoding) + data
 
 
 @pytest.mark.parametrize("encoding", [Encoding.TIGHT, Encoding.RAW])
 @pytest.mark.parametrize("cut", [1 << 20, 7])
-def test_a_conversation(encoding: Encoding, cut: int) -> None:
-    seen: list[Any] = []
-    found: dict[str, Any] = {}
-    names: set[str] = set()
+def test_a_conversation(encoding, cut):
+    seen = []
+    found = {}
+    names = set()
     size, whole, dissector = 0, captured(encoding), RfbDissector()
     for side, data in whole:
         for at in range(0, len(data), cut):
@@ -104,13 +100,13 @@ BIG = PixelFormat(32, 24, True, 255, 255, 255, 24, 16, 8)
 @pytest.mark.parametrize(
     ("form", "pixel"), [(rfb.RGB888, b"\3\2\1\0"), (rfb.RGBX, b"\1\2\3\0"), (BIG, b"\1\2\3\0")]
 )
-def test_colours_have_the_same_order_in_every_format(form: PixelFormat, pixel: bytes) -> None:
+def test_colours_have_the_same_order_in_every_format(form, pixel):
     (message,) = served(update(rectangle(Encoding.RAW, 4, 2, 8 * pixel)), form=form)
     assert (message.value["screen"] == [1, 2, 3]).all()
 
 
 @pytest.mark.parametrize("cut", [1000, 1])
-def test_messages_of_other_servers(cut: int) -> None:
+def test_messages_of_other_servers(cut):
     cursor = rectangle(Encoding.CURSOR, 9, 3, bytes(9 * 3 * 4 + 2 * 3))
     resized = rectangle(Encoding.EXTENDED_DESKTOP_SIZE, 3, 2, b"\1\0\0\0" + bytes(16))
     until_last = b"\0\0\xff\xff" + cursor + rectangle(Encoding.LAST_RECT, 0, 0)
@@ -125,7 +121,7 @@ def test_messages_of_other_servers(cut: int) -> None:
     assert len(last.value["rectangles"]) == 1
 
 
-def test_pixels_that_cannot_be_read() -> None:
+def test_pixels_that_cannot_be_read():
     packed = zlib.compressobj()
     good = packed.compress(b"\1\1\2\3") + packed.flush(zlib.Z_SYNC_FLUSH)
     updates = [
@@ -146,7 +142,7 @@ def test_pixels_that_cannot_be_read() -> None:
     assert (message.kind, "received" in message.error) == ("damaged", True)
 
 
-def test_screen_after_a_gap_is_missing_until_complete() -> None:
+def test_screen_after_a_gap_is_missing_until_complete():
     dissector = RfbDissector()
     part = update(rectangle(Encoding.RAW, 1, 1, b"\1\2\3\0"))
     whole = update(rectangle(Encoding.RAW, 4, 2, bytes(32)))
@@ -159,5 +155,5 @@ def test_screen_after_a_gap_is_missing_until_complete() -> None:
 
 
 @pytest.mark.parametrize("encoding", [Encoding.TIGHT, Encoding.RAW])
-def test_damaged_bytes(encoding: Encoding) -> None:
+def test_damaged_bytes(encoding):
     assert damage(lambda: RfbDissector(Limits(pixels=10_000)), captured(encoding), 150)

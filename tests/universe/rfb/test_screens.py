@@ -1,12 +1,8 @@
 """`RemoteScreen`: a remote's pixels, painted in one thread and read in another."""
 
-from __future__ import annotations
-
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,15 +24,12 @@ from tests.waiting import eventually
 
 SOON = 20.0  # seconds, for what comes at once unless the machine is busy
 
-Start = Callable[[Callable[[Any], object]], str]
-Add = Callable[..., RemoteScreen]
-
 
 @pytest.fixture
-def add() -> Iterator[Add]:
+def add():
     loop, screens = ClientLoop(), []
 
-    def add(address: Any, **options: Any) -> RemoteScreen:
+    def add(address, **options):
         screens.append(RemoteScreen(loop, Arrivals(), address, **options))
         loop.submit(screens[-1].open).result()
         return screens[-1]
@@ -48,21 +41,21 @@ def add() -> Iterator[Add]:
     assert all(isinstance(screen.client.error, Exception) for screen in screens)
 
 
-def shows(screen: RemoteScreen, grey: int) -> None:
+def shows(screen, grey):
     eventually(lambda: bool((screen.read()[0] == grey).all()))
 
 
-def update(encoding: int, data: bytes = b"", x: int = 0) -> bytes:
+def update(encoding, data=b"", x=0):
     return struct.pack(">BxHHHHHi", 0, 1, x, 0, 8, 4, encoding) + data
 
 
-def zrle(tiles: bytes) -> bytes:
+def zrle(tiles):
     data = zlib.compress(tiles)
     return update(Encoding.ZRLE, struct.pack(">I", len(data)) + data)
 
 
 REFUSAL = b"\0\0\0\0\4busy"
-HOSTILE: dict[str, tuple[bytes, type[Exception], str]] = {
+HOSTILE = {
     "garbage": (b"\xff", DecodeError, "255"),
     "a rectangle outside": (update(Encoding.RAW, bytes(128), x=1), DecodeError, "end at 9"),
     "a zlib bomb": (zrle(b"\1abc" + bytes(10_000_000)), DecodeError, "after the end"),
@@ -72,9 +65,9 @@ HOSTILE: dict[str, tuple[bytes, type[Exception], str]] = {
 }
 
 
-def test_a_server_that_misbehaves_ends_its_own_screen_only(scripted: Start, add: Add) -> None:
-    def sending(data: bytes) -> Callable[[Any], object]:
-        def script(peer: Any) -> None:
+def test_a_server_that_misbehaves_ends_its_own_screen_only(scripted, add):
+    def sending(data):
+        def script(peer):
             if data is REFUSAL:
                 peer.say(b"RFB 003.008\n")
                 peer.take(12)
@@ -98,8 +91,8 @@ def test_a_server_that_misbehaves_ends_its_own_screen_only(scripted: Start, add:
             add(str(server.address), quality=10)
 
 
-def test_input_arrives_in_order(add: Add) -> None:
-    heard: list[Any] = []
+def test_input_arrives_in_order(add):
+    heard = []
     display = Display(64, 48, on_input=lambda viewer, message: heard.append(message))
     said = [PointerEvent(number, 1) for number in range(50)]
     with RfbServer(display, "127.0.0.1:0") as server:
@@ -115,10 +108,10 @@ def test_input_arrives_in_order(add: Add) -> None:
     assert heard == said
 
 
-def test_only_changed_pixels_are_copied(scripted: Start, add: Add) -> None:
+def test_only_changed_pixels_are_copied(scripted, add):
     steps = [threading.Event() for _ in range(2)]
 
-    def script(peer: Any) -> None:
+    def script(peer):
         peer.greet()
         peer.update(peer.rectangle(0, 0, 8, 4, 1))
         steps[0].wait(SOON)
@@ -148,10 +141,10 @@ def test_only_changed_pixels_are_copied(scripted: Start, add: Add) -> None:
     assert tuple(changes[0])[:4] == (0, 0, 2, 2)
 
 
-def test_a_server_that_never_reads_is_given_up(scripted: Start, add: Add) -> None:
+def test_a_server_that_never_reads_is_given_up(scripted, add):
     stop = threading.Event()
 
-    def script(peer: Any) -> None:
+    def script(peer):
         peer.greet()
         peer.update(peer.rectangle(0, 0, 1, 1, 1))
         stop.wait(SOON)

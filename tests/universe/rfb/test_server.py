@@ -1,14 +1,11 @@
 """A display and its server, over real sockets: many viewers, and those that behave badly."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import select
 import socket
 import struct
 import threading
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from rlwire.codecs.rfb.messages import RGB888, RGBX, Encoding, KeyEvent, Pointer
 from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.transports.sockets import Timeouts
-from rlwire.universe.rfb import Display, RfbClient, RfbServer, Viewer
+from rlwire.universe.rfb import Display, RfbClient, RfbServer
 from tests.waiting import eventually
 
 WIDTH, HEIGHT = 64, 48
@@ -25,20 +22,20 @@ SOON = 30.0
 FULL = struct.pack(">BBHHHH", 3, 0, 0, 0, WIDTH, HEIGHT)
 
 
-def frame(seed: int, width: int = WIDTH, height: int = HEIGHT) -> Any:
+def frame(seed, width=WIDTH, height=HEIGHT):
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def watching(server: RfbServer, **options: Any) -> RfbClient:
+def watching(server, **options):
     return RfbClient(server.address, **{"encodings": (Encoding.RAW,), **options})
 
 
-def see(client: RfbClient, expected: Any) -> None:
+def see(client, expected):
     while not np.array_equal(client.snapshot(), expected):
         client.update(SOON)
 
 
-def opened(server: RfbServer) -> socket.socket:
+def opened(server):
     sock = socket.create_connection((server.address.host, server.address.port))
     sock.settimeout(SOON)
     sock.sendall(b"RFB 003.008\n\1\1")
@@ -48,7 +45,7 @@ def opened(server: RfbServer) -> socket.socket:
     return sock
 
 
-def test_viewers_receive_the_frames_shown() -> None:
+def test_viewers_receive_the_frames_shown():
     display = Display(WIDTH, HEIGHT, name="Pong")
     assert (display.width, display.height, display.frames) == (WIDTH, HEIGHT, 0)
     with (
@@ -72,7 +69,7 @@ def test_viewers_receive_the_frames_shown() -> None:
     assert server.viewers == 0
 
 
-def test_slow_viewer_gets_the_newest_frame_and_delays_no_other() -> None:
+def test_slow_viewer_gets_the_newest_frame_and_delays_no_other():
     display = Display(400, 300)
     with (
         RfbServer(display, "127.0.0.1:0") as server,
@@ -88,10 +85,10 @@ def test_slow_viewer_gets_the_newest_frame_and_delays_no_other() -> None:
         assert server.statistics()["updates"] - before <= 6
 
 
-def test_input_reaches_the_display() -> None:
-    events: list[tuple[str, Any]] = []
+def test_input_reaches_the_display():
+    events = []
 
-    def on_input(viewer: Viewer, event: Any) -> None:
+    def on_input(viewer, event):
         events.append((viewer.peer, event))
         if event == KeyEvent(13, True):
             raise KeyError("a handler that fails")
@@ -120,8 +117,8 @@ def test_input_reaches_the_display() -> None:
         client.update(SOON)  # it goes on
 
 
-def test_passwords() -> None:
-    events: list[Any] = []
+def test_passwords():
+    events = []
     display = Display(WIDTH, HEIGHT, on_input=lambda viewer, event: events.append(event))
     with RfbServer(display, "127.0.0.1:0", auth="secret", view_auth="look") as server:
         with watching(server, auth="secret") as client:
@@ -135,7 +132,7 @@ def test_passwords() -> None:
             watching(server, auth="guess").connect()
 
 
-def test_a_client_that_never_reads_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_never_reads_is_closed(caplog):
     display = Display(1000, 800)
     caplog.set_level(logging.WARNING)
     times = Timeouts(idle=None, write=0.5)
@@ -149,7 +146,7 @@ def test_a_client_that_never_reads_is_closed(caplog: pytest.LogCaptureFixture) -
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stop = threading.Event()
 
-        def ask() -> None:
+        def ask():
             while not stop.is_set():  # more than the system keeps for it
                 try:
                     sock.sendall(request)
@@ -169,7 +166,7 @@ def test_a_client_that_never_reads_is_closed(caplog: pytest.LogCaptureFixture) -
     assert "write=0.5 s" in caplog.text
 
 
-def test_viewer_that_closes_during_an_update_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_viewer_that_closes_during_an_update_is_no_error(caplog):
     caplog.set_level(logging.WARNING)
     with RfbServer(Display(WIDTH, HEIGHT), "127.0.0.1:0") as server:
         with opened(server) as sock:
@@ -193,7 +190,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("what", FLOODS)
-def test_a_flood_leaves_the_others_alone(what: str) -> None:
+def test_a_flood_leaves_the_others_alone(what):
     display = Display(WIDTH, HEIGHT)
     with (
         RfbServer(display, "127.0.0.1:0") as server,
@@ -203,14 +200,14 @@ def test_a_flood_leaves_the_others_alone(what: str) -> None:
         data = FLOODS[what] * (200_000 // len(FLOODS[what]))
         over = threading.Event()
 
-        def flood() -> None:
+        def flood():
             try:
                 while not over.is_set():
                     bad.send(data)
             except OSError:
                 pass
 
-        def swallow() -> None:
+        def swallow():
             try:
                 while bad.recv(1 << 20):
                     pass
@@ -234,9 +231,7 @@ def test_a_flood_leaves_the_others_alone(what: str) -> None:
 @pytest.mark.parametrize(
     ("said", "log"), [(b"\x63", "client message type 99"), (b"\6\0\0\0\0\0\x13\x88", "string")]
 )
-def test_bad_messages_end_that_connection_only(
-    said: bytes, log: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bad_messages_end_that_connection_only(said, log, caplog):
     display = Display(WIDTH, HEIGHT)
     with (
         RfbServer(display, "127.0.0.1:0", limits=Limits(string=1000)) as server,
@@ -251,9 +246,7 @@ def test_bad_messages_end_that_connection_only(
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"RFB 003.002\n", b"\0" * 12])
-def test_client_of_another_protocol_receives_a_reason(
-    said: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_client_of_another_protocol_receives_a_reason(said, caplog):
     with (
         RfbServer(Display(WIDTH, HEIGHT), "127.0.0.1:0") as server,
         socket.create_connection((server.address.host, server.address.port)) as sock,
@@ -271,7 +264,7 @@ def test_client_of_another_protocol_receives_a_reason(
     assert "expected" in caplog.text
 
 
-def test_viewers_over_the_limit_get_a_reason() -> None:
+def test_viewers_over_the_limit_get_a_reason():
     with (
         RfbServer(Display(WIDTH, HEIGHT), "127.0.0.1:0", max_connections=1) as server,
         watching(server),
@@ -280,7 +273,7 @@ def test_viewers_over_the_limit_get_a_reason() -> None:
         watching(server).connect()
 
 
-def test_invalid_sizes_and_frames_are_rejected() -> None:
+def test_invalid_sizes_and_frames_are_rejected():
     for size in ((0, 5), (5, 0), (65536, 1)):
         with pytest.raises(ValueError, match="1 to 65535"):
             Display(*size)

@@ -1,26 +1,21 @@
 """An agent and its parameter server, without a network between them."""
 
-from __future__ import annotations
-
 import contextlib
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
 from rlwire.relaax.algorithm import load_algorithm
 from rlwire.relaax.server import open_parameter_server
-from rlwire.rlx import Metrics
 from tests.agents import Recorder
 
 pytestmark = pytest.mark.training
 
-torch: Any = pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 
 @contextlib.contextmanager
-def opened(metrics: Metrics | None = None, **more: Any) -> Iterator[Any]:
+def opened(metrics=None, **more):
     config = {"input": {"shape": [2]}, "output": {"action_size": 3}, "seed": 1, **more}
     algorithm = load_algorithm("pg", config)
     handle = open_parameter_server(algorithm, metrics=metrics or Recorder())
@@ -33,7 +28,7 @@ def opened(metrics: Metrics | None = None, **more: Any) -> Iterator[Any]:
 STATE = [0.5, -0.5]
 
 
-def test_a_batch_is_a_gradient() -> None:
+def test_a_batch_is_a_gradient():
     metrics = Recorder()
     with opened(metrics, batch_size=4) as (handle, make):
         agent = make()
@@ -54,7 +49,7 @@ def test_a_batch_is_a_gradient() -> None:
         assert agent.update(1.0, None, True) is None
 
 
-def test_restart_of_an_episode_ends_the_last() -> None:
+def test_restart_of_an_episode_ends_the_last():
     with opened(batch_size=4) as (_, make):
         agent = make()
         agent.init()
@@ -70,7 +65,7 @@ def test_restart_of_an_episode_ends_the_last() -> None:
         assert agent.rewards == []
 
 
-def test_exploiting_is_greedy_and_learns_nothing() -> None:
+def test_exploiting_is_greedy_and_learns_nothing():
     with opened(batch_size=2) as (handle, make):
         learner, agent = make(), make()
         learner.init(False)
@@ -91,7 +86,7 @@ def test_exploiting_is_greedy_and_learns_nothing() -> None:
             np.testing.assert_array_equal(value, newest[name])
 
 
-def test_numbers_are_clipped_when_they_are_sent() -> None:
+def test_numbers_are_clipped_when_they_are_sent():
     box = {"action_size": 2, "continuous": True, "action_low": [-0.1, 0], "action_high": [0.1, 9]}
     with opened(output=box) as (_, make):
         agent = make()
@@ -104,7 +99,7 @@ def test_numbers_are_clipped_when_they_are_sent() -> None:
         assert np.abs(np.stack(agent.actions)).max() > 0.5  # as they were drawn
 
 
-def test_it_finds_the_arm_that_pays() -> None:
+def test_it_finds_the_arm_that_pays():
     with opened(input={"shape": [0]}, output={"action_size": 4}, batch_size=20) as (_, make):
         agent = make()
         agent.init()

@@ -1,9 +1,5 @@
 """Advantages and gradients, against what they are by definition."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,12 +7,12 @@ from rlwire.relaax.algorithms.pg.settings import Settings
 
 pytestmark = pytest.mark.training
 
-torch: Any = pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 from rlwire.relaax.algorithms.pg.model import ActorCritic, advantages, gradients  # noqa: E402
 
 
-def test_advantages_by_their_definition() -> None:
+def test_advantages_by_their_definition():
     random = np.random.default_rng(1)
     rewards = random.normal(size=7).astype(np.float32)
     values = random.normal(size=8).astype(np.float32)
@@ -34,7 +30,7 @@ def test_advantages_by_their_definition() -> None:
 
 
 @pytest.mark.parametrize("continuous", [False, True])
-def test_gradient_step_makes_rewarded_actions_likelier(continuous: bool) -> None:
+def test_gradient_step_makes_rewarded_actions_likelier(continuous):
     torch.manual_seed(1)
     settings = Settings((2,), 3, continuous=continuous, entropy_beta=0.0)
     network = ActorCritic(settings)
@@ -46,7 +42,7 @@ def test_gradient_step_makes_rewarded_actions_likelier(continuous: bool) -> None
         actions = np.repeat(np.array([1, 2]), 4)
     rewards = np.repeat(np.array([1, -1], np.float32), 4)
 
-    def likely() -> Any:
+    def likely():
         with torch.no_grad():
             return network.policy(torch.from_numpy(states[:8])).log_prob(torch.from_numpy(actions))
 

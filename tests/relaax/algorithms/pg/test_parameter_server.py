@@ -1,42 +1,35 @@
 """Steps, and what a checkpoint brings back."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
-from rlwire.relaax.algorithm import Algorithm, load_algorithm
-from rlwire.relaax.parameter_server import ParameterServerError, ParameterServerHandle
+from rlwire.relaax.algorithm import load_algorithm
+from rlwire.relaax.parameter_server import ParameterServerError
 from rlwire.relaax.server import open_parameter_server
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]  # each process imports PyTorch
 
-torch: Any = pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 
-def algorithm(**more: Any) -> Algorithm:
+def algorithm(**more):
     config = {"input": {"shape": [2]}, "output": {"action_size": 3}, "seed": 1, **more}
     return load_algorithm("pg", config)
 
 
-def weights(handle: ParameterServerHandle) -> dict[str, Any]:
-    found: dict[str, Any] = handle.session.op_get_weights_signed()[0]
-    return found
+def weights(handle):
+    return handle.session.op_get_weights_signed()[0]
 
 
-def gradient(handle: ParameterServerHandle, value: float) -> dict[str, Any]:
+def gradient(handle, value):
     return {name: np.full_like(each, value) for name, each in weights(handle).items()}
 
 
-def submit(handle: ParameterServerHandle, value: float) -> int:
-    found: int = handle.session.op_submit_gradients(gradients=gradient(handle, value), step_inc=10)
-    return found
+def submit(handle, value):
+    return handle.session.op_submit_gradients(gradients=gradient(handle, value), step_inc=10)
 
 
-def test_each_gradient_is_a_step() -> None:
+def test_each_gradient_is_a_step():
     handle = open_parameter_server(algorithm())
     before = weights(handle)
     kept = {name: each.copy() for name, each in before.items()}
@@ -48,7 +41,7 @@ def test_each_gradient_is_a_step() -> None:
     handle.close()
 
 
-def test_checkpoint_restores_the_whole_state(tmp_path: Path) -> None:
+def test_checkpoint_restores_the_whole_state(tmp_path):
     straight = open_parameter_server(algorithm())
     first = open_parameter_server(algorithm(), checkpoints=tmp_path)
     for handle in (straight, first):

@@ -1,23 +1,20 @@
 """What may be set, by RELAAX's names, and what a wrong value is told."""
 
-from __future__ import annotations
-
 import logging
-from typing import Any
 
 import pytest
 
 from rlwire.relaax.algorithms.pg.settings import Settings
 from rlwire.rlx.config import Options
 
-LEAST: dict[str, Any] = {"input": {"shape": [4]}, "output": {"action_size": 2}}
+LEAST = {"input": {"shape": [4]}, "output": {"action_size": 2}}
 
 
-def of(**more: Any) -> Settings:
+def of(**more):
     return Settings.of(Options({**LEAST, **more}))
 
 
-def test_a_file_of_relaax_s_is_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_of_relaax_s_is_read(caplog):
     # policy-gradient's, of a bandit: all that RELAAX 1.1.0 writes into it.
     found = of(
         name="policy_gradient",
@@ -55,12 +52,12 @@ def test_a_file_of_relaax_s_is_read(caplog: pytest.LogCaptureFixture) -> None:
         ),
     ],
 )
-def test_invalid_setting_is_rejected(wrong: dict[str, Any], text: str) -> None:
+def test_invalid_setting_is_rejected(wrong, text):
     with pytest.raises(ValueError, match=text):
         of(**wrong)
 
 
-def test_unknown_settings_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_settings_are_ignored_with_a_warning(caplog):
     with caplog.at_level(logging.WARNING):
         assert of(batchsize=3, GAMMA=0.5) == of()
         assert of(continuous=True).continuous is False  # it belongs to output
