@@ -2,7 +2,10 @@
 
 Each protocol has its own, in the module ``options`` of its room. A field's type selects the parser
 of its text, and the class's docstring is its help. In text, a field that is a dataclass is set by
-its own fields: ``limits.received``. An option whose type has no parser is for Python only.
+its own fields: ``limits.received``. An option whose type has no parser is for Python only. A
+positional field of `Options`, such as `address`, is a parameter of a constructor, and no option.
+
+`with_options` gives a constructor a dataclass's fields as parameters.
 """
 
 from __future__ import annotations
@@ -20,11 +23,25 @@ import textwrap
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from dataclasses import KW_ONLY, dataclass
+from types import EllipsisType
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 from rlwire.errors import quoted
 from rlwire.limits import Limits
+from rlwire.registry import URL
+from rlwire.transports.address import AddressLike
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
 
@@ -35,16 +52,26 @@ Kinds: TypeAlias = Mapping[Side, type]
 """A protocol's dataclasses of options, by side."""
 
 
-@dataclass(frozen=True)
-class Reads:
-    """In `Annotated`: an option's parser, and the metavar of its help (None for a flag)."""
+_P = ParamSpec("_P")
+_O = TypeVar("_O")
+_S = TypeVar("_S")
+_A = TypeVar("_A")
+_R = TypeVar("_R")
 
-    read: Callable[[str], Any]
+
+@dataclass(frozen=True)
+class Parser:
+    """In `Annotated`: an option's parser, and the metavar of its help (None for a flag).
+
+    Without a parser only Python can set it.
+    """
+
+    read: Callable[[str], Any] | None
     metavar: str | None
 
 
 @dataclass(frozen=True)
-class Into:
+class Sets:
     """In `Annotated`: the keyword that an option sets, such as auth for ``auth_file``."""
 
     keyword: str
@@ -137,17 +164,19 @@ def _either(reads: Iterable[Callable[[str], Any]], names: str, written: str) -> 
     raise ValueError(error)
 
 
-Positive: TypeAlias = Annotated[int, Reads(positive, "N")]
-Natural: TypeAlias = Annotated[int, Reads(natural, "N")]
-Bytes: TypeAlias = Annotated[int, Reads(positive, "BYTES")]
-Seconds: TypeAlias = Annotated[float, Reads(positive_float, "SECONDS")]
-Hz: TypeAlias = Annotated[float, Reads(positive_float, "HZ")]
-Name: TypeAlias = Annotated[str, Reads(str, "NAME")]
-Folder: TypeAlias = Annotated[str, Reads(_text, "DIR")]
-File: TypeAlias = Annotated[str, Reads(_text, "FILE")]
-SecretFile: TypeAlias = Annotated[str, Reads(_secret_file, "FILE")]
+Positive: TypeAlias = Annotated[int, Parser(positive, "N")]
+Natural: TypeAlias = Annotated[int, Parser(natural, "N")]
+Bytes: TypeAlias = Annotated[int, Parser(positive, "BYTES")]
+Seconds: TypeAlias = Annotated[float, Parser(positive_float, "SECONDS")]
+Hz: TypeAlias = Annotated[float, Parser(positive_float, "HZ")]
+Name: TypeAlias = Annotated[str, Parser(str, "NAME")]
+Folder: TypeAlias = Annotated[str, Parser(_text, "DIR")]
+File: TypeAlias = Annotated[str, Parser(_text, "FILE")]
+SecretFile: TypeAlias = Annotated[str, Parser(_secret_file, "FILE")]
+SecretVariable: TypeAlias = Annotated[str, Parser(_secret_variable, "NAME")]
+Secret: TypeAlias = Annotated[str | None, Parser(None, "SECRET")]
 _FILES: Final = ("FILE", "DIR")
-Settings: TypeAlias = Annotated[dict[str, Any], Reads(_setting, "NAME=VALUE")]
+Settings: TypeAlias = Annotated[dict[str, Any], Parser(_setting, "NAME=VALUE")]
 
 
 @dataclass(frozen=True)
@@ -186,6 +215,15 @@ class Option:
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
 
+    def accepted(self, value: Any) -> Any:
+        """Return the keyword's value for one given in Python; errors as of `check`."""
+        if self.keyword != self.name:
+            return self.value(str(value))
+        if self.metavar == "SECRET":
+            return _secret_text(self.name, value)
+        self.check(value)
+        return value
+
     def check(self, value: Any) -> None:
         """Check a value that is not text; TypeError or ValueError names the option."""
         if value is None and self.default is None:
@@ -201,7 +239,7 @@ class Option:
 
 
 _WORDS: Final = {"N": "a whole number", "SECONDS": "seconds", "HZ": "a number"}
-_NAMED: Final = (int, float, str, tuple, type(None))  # by their metavars, or not at all
+_NAMED: Final = (int, float, str, tuple, type(None), EllipsisType)  # by metavars, or not
 
 
 def check_count(name: str, value: Any, read: Callable[[str], Any] = positive) -> None:
@@ -237,19 +275,22 @@ def _derived(options: type) -> Iterator[Option]:
     hints = typing.get_type_hints(options, include_extras=True)
     docs = _documented(options)
     for field in dataclasses.fields(options):
+        if issubclass(options, Options) and not field.kw_only:
+            continue
         name, hint, keyword = field.name, _bare(hints[field.name]), field.name
         metadata = getattr(hint, "__metadata__", ())
-        if metadata and isinstance(metadata[0], Into):
+        if metadata and isinstance(metadata[0], Sets):
             hint, keyword = _bare(hint.__origin__), metadata[0].keyword
         many: type | None = None
-        if typing.get_origin(hint) is tuple:
-            many, hint = list, typing.get_args(hint)[0]
+        repeated = [x for x in (hint, *typing.get_args(hint)) if typing.get_origin(x) is tuple]
+        if repeated:
+            many, hint = list, typing.get_args(repeated[0])[0]
         elif typing.get_origin(getattr(hint, "__origin__", None)) is dict:
             many = dict
         read, metavar = _reader(hint)
         if read is flag and field.default is True:
             metavar = "true|false"
-        default = None if field.default is dataclasses.MISSING else field.default
+        default = None if field.default in (dataclasses.MISSING, ...) else field.default
         text = docs.get(name, "")
         whole = dataclasses.is_dataclass(default)
         if default not in (None, False, "", ()) and "(default" not in text and not whole:
@@ -286,7 +327,7 @@ def _documented(kind: type) -> dict[str, str]:
 def _reader(hint: Any) -> tuple[Callable[[str], Any] | None, str | None]:
     origin, of = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        found: Reads = hint.__metadata__[0]
+        found: Parser = hint.__metadata__[0]
         return found.read, found.metavar
     if origin is Literal:
         return functools.partial(_choice, of), "|".join(of)
@@ -324,13 +365,9 @@ def keywords(
         option = known.get(name)
         if option is None or option.kind is not None:
             raise TypeError(unknown(kinds, side, scheme, name))
-        if option.keyword in ("auth", "view_auth") and "auth_env" in known:
-            value = _secret_text(name, value)
-        if option.keyword == name:
-            option.check(value)
-            _put(own, dataclasses.replace(option, many=None), value)
-        elif value is not None:
-            _put(own, option, option.value(str(value)))
+        if option.keyword == name or value is not None:
+            many = None if option.keyword == name else option.many
+            _put(own, dataclasses.replace(option, many=many), option.accepted(value))
     nested: dict[str, dict[str, Any]] = {}
     values = {key: each for key, each in values.items() if key.partition(".")[0] not in own}
     for keyword, value in values.items():
@@ -386,8 +423,76 @@ def unknown(
     return f"{words} {', '.join(names) or 'none'}"
 
 
-@dataclass(frozen=True)
-class LimitOptions:
+class with_options(Generic[_P, _O]):
+    """A method whose last parameter is a dataclass of options is called with the fields instead.
+
+    ``@with_options(ServerOptions) def __init__(self, agent, options)`` makes
+    ``Server(agent, "localhost:0", workers=4)``. Its signature, which type checkers know, and its
+    docstring have the fields.
+    """
+
+    def __init__(self, kind: Callable[_P, _O]) -> None:
+        self._kind = kind
+
+    @overload
+    def __call__(self, method: Callable[[_S, _O], _R]) -> Callable[Concatenate[_S, _P], _R]: ...
+    @overload
+    def __call__(
+        self, method: Callable[[_S, _A, _O], _R]
+    ) -> Callable[Concatenate[_S, _A, _P], _R]: ...
+    def __call__(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        kind: Any = self._kind
+        *own, last = inspect.signature(method).parameters.values()
+        signature = inspect.Signature([*own, *inspect.signature(kind).parameters.values()])
+
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            fields = signature.bind(*args, **kwargs).arguments
+            first = {each.name: fields.pop(each.name) for each in own if each.name in fields}
+            return method(**first, **{last.name: kind(**fields)})
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        own_text = inspect.cleandoc(method.__doc__ or "Take these arguments.")
+        call.__doc__ = "\n".join([own_text, "", "Args:", *_described(kind)])
+        return call
+
+
+def given(options: Options, kind: type | None = None) -> dict[str, Any]:
+    """Return the fields of `options`, or of its base `kind`, that are not the defaults."""
+    fields: Any = dataclasses.fields(kind or options)  # type: ignore[arg-type]
+    values = {field: getattr(options, field.name) for field in fields}
+    return {field.name: value for field, value in values.items() if value is not field.default}
+
+
+def _described(kind: type) -> list[str]:
+    """Return lines that describe the fields, as in a docstring."""
+    fill = functools.partial(textwrap.fill, width=100, subsequent_indent=" " * 8)
+    return [fill(f"    {name}: {text}.") for name, text in _documented(kind).items()]
+
+
+class Options:
+    """Base of dataclasses of options: checks the values, and describes the inherited ones."""
+
+    def __init_subclass__(cls) -> None:
+        """Add the inherited options to the docstring, for `help` and the site."""
+        own, _, _ = inspect.cleandoc(cls.__doc__ or "").partition("\n\nAttributes:\n")
+        cls.__doc__ = "\n".join([own, "", "Attributes:", *_described(cls)])
+
+    def __post_init__(self) -> None:
+        """Check each value, and read files; TypeError or ValueError names the option."""
+        values: dict[str, Any] = {}
+        kind: Any = type(self)
+        for option in options_of(kind).values():
+            value = getattr(self, option.name) if option.kind is None else option.default
+            if value is not option.default and value is not ...:
+                _put(values, dataclasses.replace(option, many=None), option.accepted(value))
+                object.__setattr__(self, option.name, None)
+        for keyword, value in values.items():
+            object.__setattr__(self, keyword, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions(Options):
     """Options of all protocols.
 
     Attributes:
@@ -398,15 +503,8 @@ class LimitOptions:
     limits: Limits | None = None
     record: File | None = None
 
-    def __init_subclass__(cls) -> None:
-        """Add the inherited options to the docstring, for `help` and the site."""
-        own, _, _ = inspect.cleandoc(cls.__doc__ or "").partition("\n\nAttributes:\n")
-        fill = functools.partial(textwrap.fill, width=100, subsequent_indent=" " * 8)
-        lines = [fill(f"    {name}: {text}.") for name, text in _documented(cls).items()]
-        cls.__doc__ = "\n".join([own, "", "Attributes:", *lines])
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SecretOptions:
     """Options of protocols with a secret.
 
@@ -417,9 +515,9 @@ class SecretOptions:
         auth_env: environment variable with the secret.
     """
 
-    auth: Any = None
-    auth_file: Annotated[SecretFile | None, Into("auth")] = None
-    auth_env: Annotated[Annotated[str, Reads(_secret_variable, "NAME")] | None, Into("auth")] = None
+    auth: Secret = None
+    auth_file: Annotated[SecretFile | None, Sets("auth")] = None
+    auth_env: Annotated[SecretVariable | None, Sets("auth")] = None
 
 
 @dataclass(frozen=True)
@@ -427,6 +525,8 @@ class StreamServerOptions(LimitOptions):
     """Options of servers of stream protocols.
 
     Attributes:
+        address: where to listen, ``"host:port"``, ``"unix:/path"``, ``(host, port)`` or a URL; port
+            0 lets the system choose.
         tls: for ``+tls``: a `ServerTLS`, an SSL context, or a callable that returns one, which
             worker processes need.
         timeout: for a handshake, a message, and the next message to begin (default: one for each,
@@ -440,9 +540,11 @@ class StreamServerOptions(LimitOptions):
             effect for a listener, which has threads.
     """
 
+    address: AddressLike | URL = "localhost:0"
+    _: KW_ONLY
     tls: ServerTLS | ssl.SSLContext | Callable[[], Any] | None = None
     timeout: Timeouts | Seconds | None = None
-    idle_timeout: Seconds | None = None
+    idle_timeout: Seconds | EllipsisType | None = ...
     max_connections: Positive = 1000
     max_connections_per_address: Positive = 256
     loop_factory: Any = None
@@ -453,18 +555,21 @@ class StreamClientOptions(LimitOptions):
     """Options of clients of stream protocols.
 
     Attributes:
+        address: the server, ``"host:port"``, ``"unix:/path"``, ``(host, port)`` or a URL.
         tls: for ``+tls``: a `ClientTLS` (default: the system's authorities), an SSL context, or a
             callable that returns one.
         timeout: to connect, and for each message and reply (default: one for each, see timeout.*).
         backoff: the waits between attempts to connect (default: one attempt; rlx: 6).
     """
 
+    address: AddressLike | URL
+    _: KW_ONLY
     tls: ClientTLS | ssl.SSLContext | Callable[[], Any] | None = None
     timeout: Timeouts | Seconds | None = None
     backoff: Backoff | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OriginOptions:
     """Options of servers for browsers.
 
@@ -473,10 +578,10 @@ class OriginOptions:
             for files, which is as open as *, since any page can send it (default: none).
     """
 
-    origins: tuple[Annotated[str, Reads(_text, "ORIGIN")], ...] = ()
+    origins: tuple[Annotated[str, Parser(_text, "ORIGIN")], ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MakingOptions:
     """Options of servers that make environments.
 
@@ -487,7 +592,7 @@ class MakingOptions:
     env_kwargs: Settings | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LearningOptions:
     """Options of servers of ``algorithm:NAME`` and ``rllib:NAME``.
 
@@ -504,18 +609,18 @@ class LearningOptions:
             not save).
     """
 
-    like: Annotated[Any, Reads(_text, "CartPole-v1|MODULE:NAME")] = None
-    observation_space: Annotated[Any, Reads(_text, "JSON|MODULE:NAME")] = None
-    action_space: Annotated[Any, Reads(_text, "JSON|MODULE:NAME")] = None
+    like: Annotated[Any, Parser(_text, "CartPole-v1|MODULE:NAME")] = None
+    observation_space: Annotated[Any, Parser(_text, "JSON|MODULE:NAME")] = None
+    action_space: Annotated[Any, Parser(_text, "JSON|MODULE:NAME")] = None
     runners: Natural | None = None
-    ray_address: Annotated[str | None, Reads(_text, "auto|HOST:PORT")] = None
+    ray_address: Annotated[str | None, Parser(_text, "auto|HOST:PORT")] = None
     iterations: Positive | None = None
     save_every: Positive | None = None
-    config: Annotated[Any, Reads(_text, "FILE[:SECTION]")] = None
+    config: Annotated[Any, Parser(_text, "FILE[:SECTION]")] = None
     checkpoints: Folder | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlayerOptions:
     """Options of players of an environment.
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 from typing import Any
 
 import pytest
 
-from rlwire import dm_env_rpc, openpi, perlert, rllink, rlx, websocket
-from rlwire._options import options_of
-from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
-from rlwire.perlert.environment import PerlertEndpoint
-from rlwire.registry import PROTOCOLS
-from rlwire.serving.serving import BackgroundServer, StreamOptions, StreamServer
-from rlwire.transports import tcp, tcp_asyncio, waits
-from rlwire.transports.server import BaseServer
+from rlwire import dm_env_rpc, openpi, perlert, rllink, rlx
+from rlwire.serving.serving import BackgroundServer, StreamOptions
+from rlwire.transports import waits
 from rlwire.universe import rewarder, rfb
-from rlwire.universe.rewarder.environment import RewarderEndpoint
 from tests import agents
 
 SERVERS: list[type[BackgroundServer]] = [
@@ -46,15 +39,10 @@ CLIENTS: list[type[Any]] = [
     rllink.Client,
     rllink.AsyncClient,
 ]
-ENDPOINTS: list[Any] = [DmEnvRpcEndpoint, PerlertEndpoint, RewarderEndpoint]
-CALLS: list[Any] = [StreamServer, BaseServer, rlx.RLXPageServer, tcp.connect, tcp_asyncio.connect]
-CALLS += [websocket.connect, websocket.connect_asyncio]
 STREAMS = {
     *("workers", "tls", "timeout", "limits", "idle_timeout", "max_connections"),
     *("max_connections_per_address", "loop_factory"),
 }
-ORDER = ["workers", "auth", "view_auth", "tls", "timeout", "idle_timeout", "backoff", "limits"]
-ORDER += ["max_sent", "max_connections", "max_connections_per_address", "loop_factory"]
 # What a protocol does not have: PERLERT goes over UDP, the rewarder's and RFB's servers
 # have one event loop, RLlink's a thread for each client.
 LACKS = {
@@ -139,32 +127,6 @@ def test_constructors_accept_only_urls_of_their_protocol(kind: type[Any]) -> Non
     if scheme != "perlert" and kind in SERVERS:
         with pytest.raises(ValueError, match=r"\+tls needs a certificate"):
             kind(*EXAMPLES.get(kind, ()), f"{scheme}+tls://localhost:{plus}7", *others)
-
-
-@pytest.mark.parametrize("scheme", PROTOCOLS)
-def test_defaults_of_options_are_those_of_their_constructors(scheme: str) -> None:
-    room = importlib.import_module(PROTOCOLS[scheme].front.rpartition(".")[0])
-    taking = {"server": getattr(room, "Server", None), "client": getattr(room, "Client", None)}
-    for side, kind in taking.items():
-        parameters = inspect.signature(kind).parameters if kind and scheme != "rlx-ws" else {}
-        for option in options_of(PROTOCOLS[scheme].options.get(side)).values():
-            taken = parameters.get(option.keyword)
-            own = option.name in (option.keyword, "keep_abandoned")  # which only `serve` has off
-            if taken is not None and own and option.read is not None:
-                assert option.default in (None, (), taken.default, False), option.name
-
-
-@pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS, *ENDPOINTS, *CALLS])
-def test_common_options_have_one_order(kind: Any) -> None:
-    bases = [vars(base)["__init__"] for base in getattr(kind, "__mro__", ()) if base is not object
-             if "__init__" in vars(base)] or [kind]  # fmt: skip
-    for made in bases:
-        parameters = inspect.signature(made).parameters.values()
-        names = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
-        common = [name for name in names if name in ORDER]
-        assert common == sorted(common, key=ORDER.index)
-        own = [name for name in names if name not in (*ORDER, "server_hostname", "initializer")]
-        assert not common or not own or names.index(own[0]) > names.index(common[-1]), own
 
 
 @pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])

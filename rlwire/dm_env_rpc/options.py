@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from rlwire import _options
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DmEnvRpcServerOptions(
     _options.MakingOptions, _options.SecretOptions, _options.StreamServerOptions
 ):
@@ -48,7 +48,7 @@ class DmEnvRpcServerOptions(
     extensions: Any = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DmEnvRpcClientOptions(_options.SecretOptions, _options.StreamClientOptions):
     """Options of an agent.
 
@@ -67,7 +67,7 @@ class DmEnvRpcClientOptions(_options.SecretOptions, _options.StreamClientOptions
     copy: Any = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DmEnvRpcEnvironmentOptions(DmEnvRpcClientOptions):
     """Options of `rlwire.make`.
 

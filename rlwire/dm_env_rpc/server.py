@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from rlwire._options import StreamServerOptions
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Settings
 from rlwire.dm_env_rpc.channel import (
@@ -120,7 +121,7 @@ class Server(StreamServer):
             max_sent=max_sent,
             check_bounds=check_bounds,
         )
-        super().__init__(address, service, workers=workers, **options)
+        super().__init__(service, StreamServerOptions(address, **options), workers=workers)
         service.session()  # raises for invalid options
         if auth is not None:
             self._guarded = True

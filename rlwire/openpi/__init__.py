@@ -11,13 +11,13 @@ import functools
 from rlwire import msgpack_numpy
 from rlwire.msgpack_numpy import Unpacker, unpackb
 from rlwire.openpi.client import AsyncClient, Client
-from rlwire.openpi.server import PolicyStatistics, Server, api_key_check
+from rlwire.openpi.options import api_key_check
+from rlwire.openpi.server import Server
 
 __all__ = [
     "AsyncClient",
     "Client",
     "Packer",
-    "PolicyStatistics",
     "Server",
     "Unpacker",
     "api_key_check",

@@ -14,7 +14,7 @@ from rlwire.serving.serving import BackgroundServer
 
 def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:
     whole = served(policy, url, options)
-    return whole or Server(thing_of(policy, "'module:policy'"), str(url), **options)
+    return whole or Server(thing_of(policy, "'module:policy'"), url, **options)
 
 
 client, async_client = clients(Client, AsyncClient)

@@ -6,31 +6,18 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from rlwire import websocket
+from rlwire._options import with_options
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, without_secret
-from rlwire.limits import Limits
+from rlwire.openpi.options import OpenPIClientOptions
 from rlwire.registry import located
-from rlwire.sessions.openpi import Dialect, Failure, OpenPIClientSession
+from rlwire.sessions.openpi import Failure, OpenPIClientSession
 from rlwire.transports import waits
-from rlwire.transports.address import AddressLike
 from rlwire.transports.connecting import close_and_wait
-from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
 
 class OpenPIClientBase(waits.Counting):
     """Base class of `Client` and `AsyncClient`.
-
-    Args:
-        address: ``"host:port"``, ``"unix:/path"``, or a URL: ``ws://host:port/path``, or ``wss``
-            for TLS.
-        auth: the key to send as ``Authorization: Api-Key``.
-        tls: an SSL context or a `ClientTLS`; ``wss`` trusts the system's authorities by default.
-        timeout: by default `Timeouts()`; its `idle` bounds the wait for an action.
-        reconnect: whether `infer` on a closed connection reconnects and sends the observation
-            again, once. Servers close the connection after a policy error, and after long silence.
-            The policy may see an observation twice.
-        other arguments: see `rlwire.openpi.options.OpenPIClientOptions`.
 
     Attributes:
         metadata: the dict that the server sent when connecting.
@@ -38,30 +25,21 @@ class OpenPIClientBase(waits.Counting):
 
     _open: Callable[..., Any]
 
-    def __init__(
-        self,
-        address: AddressLike,
-        *,
-        auth: str | None = None,
-        tls: ClientSide = None,
-        timeout: Timeouts | float | None = None,
-        backoff: Backoff | None = None,
-        limits: Limits | None = None,
-        arrays: Dialect = "openpi",
-        reconnect: bool = True,
-    ) -> None:
-        address, tls, _ = located("openpi", address, tls)
+    @with_options(OpenPIClientOptions)
+    def __init__(self, options: OpenPIClientOptions) -> None:
+        address, tls, _ = located("openpi", options.address, options.tls)
         self._url = websocket.url_of(address, tls)
-        self._dialect: dict[str, Any] = {"arrays": arrays, "limits": limits}
+        self._dialect: dict[str, Any] = {"arrays": options.arrays, "limits": options.limits}
+        key = options.auth
         self._options: dict[str, Any] = {
             "record": getattr(address, "record", None),
-            "timeout": timeout,
-            "backoff": backoff,
+            "timeout": options.timeout,
+            "backoff": options.backoff,
             "tls": tls,
-            "limits": limits,
-            "headers": [] if auth is None else [("Authorization", f"Api-Key {auth}")],
+            "limits": options.limits,
+            "headers": [] if key is None else [("Authorization", f"Api-Key {key}")],
         }
-        self._reconnect = reconnect
+        self._reconnect = options.reconnect
         self._session: Any = None
         self._closed = False
         self.metadata: dict[str, Any] = {}

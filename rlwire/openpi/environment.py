@@ -6,9 +6,8 @@ observation. An observation that is not a dict is sent as the entry `observation
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,38 +15,28 @@ from rlwire.environments.callers import ActionRequest, Caller, Callers, total_re
 from rlwire.environments.driver import opened
 from rlwire.environments.trees import tree_of
 from rlwire.errors import EncodeError, RemoteProtocolError, describe, optional, quoted
-from rlwire.limits import DEFAULT, Limits
+from rlwire.limits import DEFAULT
 from rlwire.openpi.client import Client
-from rlwire.openpi.server import PORT, api_key_check
-from rlwire.serving.listening import Listener
-from rlwire.sessions import websocket
-from rlwire.sessions.openpi import Dialect, Failure, OpenPIServerSession
-from rlwire.transports.address import AddressLike
+from rlwire.openpi.options import OpenPIListenerOptions
+from rlwire.registry import URL
+from rlwire.serving.listening import CallerService, Listener
+from rlwire.sessions.openpi import Failure, OpenPIServerSession
+from rlwire.sessions.websocket import WebSocketServerSession
 from rlwire.transports.connection import Connection
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from rlwire.serving.serving import StreamOptions
 
 OBSERVATION = "observation"
 ABOUT = ("reward", "terminated", "truncated")
 
 
 def listen(
-    address: AddressLike = f"localhost:{PORT}",
-    num_envs: int = 1,
+    url: URL,
+    num_envs: int,
     *,
     observation_space: Any = None,
     action_space: Any = None,
-    horizon: int | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    auth: str | None = None,
-    arrays: Dialect = "openpi",
-    origins: Any = (),
-    limits: Limits = DEFAULT,
-    **options: Unpack[StreamOptions],
+    **options: Any,
 ) -> Callers:
+    chosen = OpenPIListenerOptions(url, **options)
     if action_space is None:
         raise ValueError("openpi has no messages for spaces: pass action_space= or like=")
     actions = tree_of(action_space, "the action", "which openpi's actions cannot carry")
@@ -56,23 +45,16 @@ def listen(
             f"openpi encodes an action as one array, but the action space is {action_space}; wrap "
             f"the environment so that it is a Box, Discrete, MultiDiscrete, MultiBinary or Text"
         )
-    if horizon is not None:
+    if chosen.horizon is not None:
         with optional("gymnasium", "gym"):
             from gymnasium.vector.utils import batch_space
-        action_space = batch_space(action_space, horizon)
-    session = partial(
-        websocket.WebSocketServerSession,
-        lambda request: OpenPIServerSession(arrays=arrays, limits=limits),
-        pages=websocket.health,
-        check=None if auth is None else api_key_check(auth),
-        origins=origins,
-        limits=limits,
-    )
-    caller = partial(OpenpiCaller, dict(metadata or {}), horizon is None)
+        action_space = batch_space(action_space, chosen.horizon)
+    speech = partial(OpenPIServerSession, arrays=chosen.arrays, limits=chosen.limits or DEFAULT)
+    session = partial(WebSocketServerSession, lambda request: speech(), **chosen.socket)
+    caller = partial(OpenpiCaller, dict(chosen.metadata or {}), chosen.horizon is None)
     callers = Callers(num_envs, observation_space, action_space)
-    return callers.open(
-        Listener("openpi", address, callers, session, caller, guarded=auth is not None, **options)
-    )
+    service = CallerService(callers, session, caller)
+    return callers.open(Listener("openpi", service, chosen, guarded=chosen.auth is not None))
 
 
 class OpenpiCaller(Caller):
@@ -116,19 +98,14 @@ class OpenpiCaller(Caller):
 
 
 def play(
-    environment: Any,
-    where: AddressLike,
-    *,
-    episodes: int = 1,
-    seed: int | None = None,
-    **options: Any,
+    environment: Any, url: URL, *, episodes: int = 1, seed: int | None = None, **options: Any
 ) -> list[float]:
     """Play an environment with a policy on a server; return the sum of rewards of each episode.
 
     The environment steps through the actions of a chunk, up to the end of the episode.
     """
     totals = []
-    with opened(environment, seed, "openpi") as game, Client(where, **options) as policy:
+    with opened(environment, seed, "openpi") as game, Client(url, **options) as policy:
         for _ in range(episodes):
             observation = game.reset()
             about: dict[str, Any] = {}

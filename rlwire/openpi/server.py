@@ -14,70 +14,28 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias
 
-from rlwire.codecs.websocket.handshake import UpgradeRequest, same_secret
+from rlwire._options import with_options
 from rlwire.errors import describe, on_error
-from rlwire.limits import DEFAULT, Limits
-from rlwire.serving.serving import Service, StreamOptions, StreamServer
+from rlwire.limits import DEFAULT
+from rlwire.openpi.options import OpenPIServerOptions
+from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions import websocket
-from rlwire.sessions.openpi import Dialect, Failure, OpenPIServerSession, Undecoded
+from rlwire.sessions.openpi import Failure, OpenPIServerSession, Undecoded
 from rlwire.sessions.passwords import PasswordCheck
-from rlwire.transports.address import AddressLike
 from rlwire.transports.connection import Connection
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.tcp_asyncio import AsyncConnection
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 logger = logging.getLogger(__name__)
-
-PORT = 8000  # openpi's
 
 Infer: TypeAlias = Callable[[Any], Any]
 
 # Observations of this many bytes are decoded in a thread: without arrays it takes up to 0.1 s.
 _LARGE = 512 * 1024
-
-
-@dataclasses.dataclass(frozen=True)
-class PolicyStatistics:
-    """Counters of a `Server`.
-
-    Attributes:
-        clients: connected clients.
-        actions: actions sent.
-        failures: error texts sent instead of an action.
-    """
-
-    clients: int = 0
-    actions: int = 0
-    failures: int = 0
-
-
-def api_key_check(key: str) -> websocket.Check:
-    """Return a check for ``Authorization: Api-Key`` with this key.
-
-    Raises:
-        ValueError: the key is empty.
-    """
-    if not key:
-        raise ValueError("the API key is empty: it would accept clients without one")
-
-    def check(request: UpgradeRequest) -> websocket.HttpRefusal | None:
-        scheme, _, given = (request.headers.get("Authorization") or "").partition(" ")
-        # Always compared: the time must not reveal whether scheme or key is wrong.
-        same = same_secret(given.strip(), key)
-        sent = scheme.lower() == "api-key"
-        if sent and same:
-            return None
-        why = "the API key is wrong" if sent else "an API key is needed, and none was sent"
-        return websocket.HttpRefusal(401, why, (("WWW-Authenticate", "Api-Key"),))
-
-    return check
 
 
 class Server(StreamServer):
@@ -93,20 +51,7 @@ class Server(StreamServer):
     or its dict cannot be sent, the client receives an error text and is disconnected, and the
     traceback is logged. ``GET /healthz`` returns 200. The policy may keep and change arrays.
 
-    Args:
-        policy: an object with a method ``infer(observation)``, or a function of an observation.
-        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0
-            chooses a free port.
-        workers: ``"asyncio"``, one event loop for all clients; or ``"threads"``, a thread per
-            client, which calls the policy under a lock: the fastest for few clients. Pings wait for
-            the policy then, and openpi's own client leaves 20 s after one that is not answered.
-        threads: threads that call the policy, beside the event loop. With 1 all calls come from
-            the same thread, as accelerator libraries need. 0 calls it on the event loop, for
-            policies that take microseconds: other clients wait meanwhile.
-        timing: whether to add openpi's ``server_timing`` to actions: the milliseconds of the
-            policy and of the previous exchange.
-        options: `rlwire.serving.serving.StreamOptions`. Other arguments:
-            `rlwire.openpi.options.OpenPIServerOptions`.
+    The policy is an object with a method ``infer(observation)``, or a function of an observation.
 
     Raises:
         TypeError: the policy has no `infer` and is not callable.
@@ -118,51 +63,39 @@ class Server(StreamServer):
     guards: ClassVar[str] = "TLS or an API key"
     handlers: ClassVar[str] = "a policy"
 
-    def __init__(
-        self,
-        policy: Any,
-        address: AddressLike = f"localhost:{PORT}",
-        *,
-        workers: Literal["threads", "asyncio"] = "asyncio",
-        auth: str | None = None,
-        limits: Limits = DEFAULT,
-        metadata: Mapping[str, Any] | None = None,
-        threads: int = 1,
-        timing: bool = True,
-        origins: Collection[str] = (),
-        arrays: Dialect = "openpi",
-        **options: Unpack[StreamOptions],
-    ) -> None:
-        if workers not in ("threads", "asyncio"):
-            raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")
-        if type(threads) is not int or threads < 0:
-            raise ValueError(f"threads must be an integer of at least 0, not {threads!r}")
-        each = workers == "threads"
+    @with_options(OpenPIServerOptions)
+    def __init__(self, policy: Any, options: OpenPIServerOptions) -> None:
+        each = options.workers == "threads"
+        metadata = options.metadata
         if metadata is None:
             metadata = getattr(policy, "metadata", None) or {}
         self._policy = _PolicyService(
             resolve_policy(policy),
             dict(metadata),
-            None if each else threads,
-            timing=timing,
+            None if each else options.threads,
+            timing=options.timing,
             speech=functools.partial(
-                OpenPIServerSession, arrays=arrays, limits=limits, large=None if each else _LARGE
+                OpenPIServerSession,
+                arrays=options.arrays,
+                limits=options.limits or DEFAULT,
+                large=None if each else _LARGE,
             ),
-            socket={
-                "check": None if auth is None else api_key_check(auth),
-                "origins": origins,
-                "limits": limits,
-            },
+            socket=options.socket,
         )
         # Invalid options raise here, not when a client connects.
         self._policy.session()
         self._policy.speech().send(self._policy.metadata)
-        super().__init__(address, self._policy, workers=workers, **options)
-        self._guarded = self._guarded or auth is not None
+        super().__init__(self._policy, options, workers=options.workers)
+        self._guarded = self._guarded or options.auth is not None
 
-    def statistics(self) -> PolicyStatistics:
+    def statistics(self) -> dict[str, int]:
+        """Return the connections' counts, and ``clients``, ``actions`` and ``failures``.
+
+        Failures are error texts that were sent instead of an action.
+        """
         service = self._policy
-        return PolicyStatistics(service.clients, service.actions, service.failures)
+        own = {"clients": service.clients, "actions": service.actions}
+        return {**super().statistics(), **own, "failures": service.failures}
 
     def _details(self) -> str:
         count = self._policy.count
@@ -199,7 +132,6 @@ class _PolicyService(Service):
     def session(self) -> websocket.WebSocketServerSession:
         return websocket.WebSocketServerSession(
             lambda request: self.speech(),
-            pages=websocket.health,
             guess=None if self.socket["check"] is None else PasswordCheck(),
             **self.socket,
         )

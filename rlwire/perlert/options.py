@@ -10,10 +10,10 @@ from rlwire.perlert.cipher import load_key
 from rlwire.sessions.perlert.lobby import IDLE
 from rlwire.sessions.perlert.server import UNHEARD
 
-_KeyFile = Annotated[bytes, _options.Reads(load_key, "FILE")]
+_KeyFile = Annotated[bytes, _options.Parser(load_key, "FILE")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _KeyOptions(_options.LimitOptions):
     """Options of both sides.
 
@@ -24,10 +24,10 @@ class _KeyOptions(_options.LimitOptions):
     """
 
     auth: Any = None
-    auth_file: Annotated[_KeyFile | None, _options.Into("auth")] = None
+    auth_file: Annotated[_KeyFile | None, _options.Sets("auth")] = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PerlertServerOptions(_options.MakingOptions, _KeyOptions):
     """Options of a real-time server of an environment.
 
@@ -77,7 +77,7 @@ class PerlertServerOptions(_options.MakingOptions, _KeyOptions):
     loop_factory: Any = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PerlertClientOptions(_KeyOptions):
     """Options of an agent.
 
@@ -88,7 +88,7 @@ class PerlertClientOptions(_KeyOptions):
     tag: _options.Name | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PerlertEnvironmentOptions(PerlertClientOptions):
     """Options of `rlwire.make` over PERLERT.
 

@@ -24,6 +24,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from rlwire import registry
+from rlwire._options import StreamServerOptions
 from rlwire.codecs.rllink import Ping, Pong
 from rlwire.errors import (
     ConnectionClosed,
@@ -337,7 +338,8 @@ class _Call:
 def _as_server(url: registry.URL, player: _Player, timeout: float) -> int:
     kind: Any = type("Player", (StreamServer,), {"scheme": url.scheme})
     left, count = len(player.keys), 0
-    with kind(url.replace(options=()), player, workers="threads") as server:
+    options = StreamServerOptions(url.replace(options=()))
+    with kind(player, options, workers="threads") as server:
         while left:
             try:
                 result = player.played.get(timeout=timeout)

@@ -15,7 +15,7 @@ from rlwire.codecs.rllink import SetConfig, SetState
 from rlwire.errors import optional
 from rlwire.registry import parse_url
 from rlwire.rllib.directory import reachable, register
-from rlwire.rllink.client import PORT
+from rlwire.rllink.options import PORT
 from rlwire.rllink.server import Server
 
 with optional("ray", "rllib"):
@@ -105,7 +105,7 @@ class RLlinkEnvRunner(EnvRunnerServerForExternalInference):
         """Return received episodes; wait for the first at most the config's `sample_timeout_s`."""
         if self.server is None:
             return []
-        clients, url = self.server.statistics().clients, self.url
+        clients, url = self.server.statistics()["clients"], self.url
         batch = self.server.sample(self.config.sample_timeout_s)
         if not batch and self.server is not None:  # else `stop` was called
             logger.warning(

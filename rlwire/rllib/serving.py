@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
 from rlwire.rllib.directory import reachable
 
-__all__ = ["CallersEnvRunner", "RLlibServer", "RLlibStatistics"]
+__all__ = ["CallersEnvRunner", "RLlibServer"]
 
 logger = logging.getLogger(__name__)
 
@@ -74,23 +73,6 @@ class CallersEnvRunner(SingleAgentEnvRunner):
         makes = [partial(RemoteEnvironment, place) for place in self.callers.endpoints]
         self.env = DictInfoToList(vector.remote(makes))
         self._needs_initial_reset = True
-
-
-@dataclass(frozen=True)
-class RLlibStatistics:
-    """Counters of an `RLlibServer` since its start.
-
-    Attributes:
-        iterations: RLlib's training iterations.
-        steps: sampled steps.
-        episodes: episodes that have ended.
-        episode_return_mean: RLlib's metric; None before the first episode has ended.
-    """
-
-    iterations: int = 0
-    steps: int = 0
-    episodes: int = 0
-    episode_return_mean: float | None = None
 
 
 def server(name: str, url: URL, **options: Any) -> RLlibServer:
@@ -224,17 +206,23 @@ class RLlibServer(BackgroundServer):
         self._save_every = save_every
         self._metrics = metrics
         self._owns_ray = False
-        self._statistics = RLlibStatistics()
+        self._statistics: dict[str, Any] = {}
 
     @property
     def urls(self) -> list[str]:
         return getattr(self._running, "urls", [])
 
-    def statistics(self) -> RLlibStatistics:
-        return self._statistics
+    def statistics(self) -> dict[str, Any]:
+        """Return RLlib's counts since the start.
+
+        ``iterations`` of training, sampled ``steps``, ``episodes`` that have ended, and
+        ``episode_return_mean``, None before the first episode has ended.
+        """
+        empty = {"iterations": 0, "steps": 0, "episodes": 0, "episode_return_mean": None}
+        return {**empty, **self._statistics}
 
     def _run(self) -> Running:
-        self._statistics = RLlibStatistics()
+        self._statistics = {}
         if not ray.is_initialized():
             more: dict[str, Any] = {}
             if self._ray_address is None:  # each runner and learner reserves a CPU
@@ -264,16 +252,16 @@ class RLlibServer(BackgroundServer):
         of = results.get("env_runners", {})
         mean = of.get("episode_return_mean")
         steps = int(of.get("num_env_steps_sampled_lifetime", 0))
-        self._statistics = RLlibStatistics(
-            int(results["training_iteration"]),
-            steps,
-            int(of.get("num_episodes_lifetime", 0)),
-            None if mean is None or mean != mean else float(mean),
-        )
+        self._statistics = {
+            "iterations": int(results["training_iteration"]),
+            "steps": steps,
+            "episodes": int(of.get("num_episodes_lifetime", 0)),
+            "episode_return_mean": None if mean is None or mean != mean else float(mean),
+        }
         logger.info(
-            "iteration %d: %d steps, episode_return_mean %s",
-            self._statistics.iterations, steps, self._statistics.episode_return_mean,
-        )  # fmt: skip
+            "iteration %(iterations)d: %(steps)d steps, mean return %(episode_return_mean)s",
+            self._statistics,
+        )
         if self._metrics is not None:
             for key in ("episode_return_mean", "episode_len_mean"):
                 value = of.get(key)
@@ -335,7 +323,7 @@ class _Training:
                 if restarts != self._restarts:  # a runner may have moved to another node
                     self._restarts, self.urls = restarts, self._found()
                     self._actors = self._group.foreach_env_runner(_actor_of, local_env_runner=False)
-                done = server.statistics().iterations
+                done = server.statistics()["iterations"]
                 if done % server._save_every == 0:
                     self._save()
                 if server._iterations is not None and done >= server._iterations:

@@ -3,14 +3,13 @@
 from rlwire.codecs.rllink import Episode, SetConfig, SetState
 from rlwire.rllink.client import AsyncClient, Client
 from rlwire.rllink.collector import EpisodeCollector
-from rlwire.rllink.server import RLlinkStatistics, Server
+from rlwire.rllink.server import Server
 
 __all__ = [
     "AsyncClient",
     "Client",
     "Episode",
     "EpisodeCollector",
-    "RLlinkStatistics",
     "Server",
     "SetConfig",
     "SetState",

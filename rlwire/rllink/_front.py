@@ -13,7 +13,7 @@ from rlwire.serving.fronts import check_no_environment, clients, thing_of
 
 def server(learner: Any, url: URL, **options: Any) -> LearnerServer:
     check_no_environment(learner, url)
-    return LearnerServer(thing_of(learner, "'module:learner'"), str(url), **options)
+    return LearnerServer(thing_of(learner, "'module:learner'"), url, **options)
 
 
 client, async_client = clients(Client, AsyncClient)

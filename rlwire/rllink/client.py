@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rlwire._options import with_options
 from rlwire.codecs.rllink import (
     Episode,
     Episodes,
     EpisodesAndGetState,
-    Form,
     GetConfig,
     GetState,
     Message,
@@ -20,29 +20,17 @@ from rlwire.codecs.rllink import (
     SetConfig,
     SetState,
 )
-from rlwire.codecs.rllink.messages import Compression
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RemoteProtocolError
-from rlwire.limits import Limits
 from rlwire.registry import located
+from rlwire.rllink.options import RLlinkClientOptions
 from rlwire.sessions.rllink import RLlinkClientSession
 from rlwire.transports import tcp, tcp_asyncio, waits
-from rlwire.transports.address import AddressLike
 from rlwire.transports.connecting import close_and_wait
-from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
-
-PORT = 5555
-"""The default port; Ray's server adds the runner's number."""
 
 
 class RLlinkClientBase(waits.Counting):
     """Base class of `Client` and `AsyncClient`.
-
-    Args:
-        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
-        timeout: by default `Timeouts()`; its `idle` bounds the wait for new weights.
-        other arguments: see `rlwire.rllink.options.RLlinkClientOptions`.
 
     Attributes:
         config: the last reply to `get_config`, or None.
@@ -51,24 +39,15 @@ class RLlinkClientBase(waits.Counting):
 
     _open: Callable[..., Any]
 
-    def __init__(
-        self,
-        address: AddressLike = f"localhost:{PORT}",
-        *,
-        auth: str | None = None,
-        tls: ClientSide = None,
-        timeout: Timeouts | float | None = None,
-        backoff: Backoff | None = None,
-        limits: Limits | None = None,
-        form: Form = "msgpack",
-        compression: Compression | None = None,
-    ) -> None:
-        address, tls, _ = located("rllink", address, tls)
-        self.address: AddressLike = address
+    @with_options(RLlinkClientOptions)
+    def __init__(self, options: RLlinkClientOptions) -> None:
+        self.address, tls, _ = located("rllink", options.address, options.tls)
         self._session_options: dict[str, Any] = {
-            "form": form, "token": auth, "compression": compression, "limits": limits,
+            "form": options.form, "token": options.auth, "compression": options.compression,
+            "limits": options.limits,
         }  # fmt: skip
-        self._options: dict[str, Any] = {"timeout": timeout, "tls": tls, "backoff": backoff}
+        connecting = {"timeout": options.timeout, "tls": tls, "backoff": options.backoff}
+        self._options: dict[str, Any] = connecting
         self.config: SetConfig | None = None
         self.weights: SetState | None = None
 

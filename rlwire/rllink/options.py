@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, Final
 
 from rlwire import _options
+from rlwire.codecs.rllink import Form, SetConfig
+from rlwire.codecs.rllink.messages import Compression
+from rlwire.registry import URL
+from rlwire.transports.address import AddressLike
+
+PORT: Final = 5555
+"""The default port; Ray's server adds the runner's number."""
 
 
 @dataclass(frozen=True)
-class RLlinkServerOptions(_options.SecretOptions, _options.StreamServerOptions):
+class BacklogOptions(_options.SecretOptions, _options.StreamServerOptions):
+    """Options of servers.
+
+    Attributes:
+        auth: a token that clients must send. Ray's client sends none, so it is then rejected.
+        backlog: maximum number of steps queued for the learner; clients that exceed it wait.
+    """
+
+    address: AddressLike | URL = f"localhost:{PORT}"
+    _: KW_ONLY
+    backlog: _options.Positive = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLlinkServerOptions(BacklogOptions):
+    """Options of `rlwire.rllink.Server`.
+
+    Attributes:
+        config: the reply to `GetConfig` (default: an empty one).
+    """
+
+    config: SetConfig | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLlinkLearnerOptions(BacklogOptions):
     """Options of a learner's server.
 
     Attributes:
         steps: environment steps per batch of episodes.
         on_policy: clients wait for new weights after each batch.
-        backlog: maximum number of steps queued for the learner; clients that exceed it wait.
     """
 
     steps: _options.Positive = 500
     on_policy: bool = True
-    backlog: _options.Positive = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -32,11 +62,13 @@ class RLlinkClientOptions(_options.SecretOptions, _options.StreamClientOptions):
         compression: compress messages, if the trainer supports it; needs the extra compression.
     """
 
-    form: Literal["msgpack", "json"] = "msgpack"
-    compression: Literal["zstd"] | None = None
+    address: AddressLike | URL = f"localhost:{PORT}"
+    _: KW_ONLY
+    form: Form = "msgpack"
+    compression: Compression | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RLlinkPlayerOptions(_options.PlayerOptions, RLlinkClientOptions):
     """Options of `rlwire.play`.
 
@@ -45,12 +77,12 @@ class RLlinkPlayerOptions(_options.PlayerOptions, RLlinkClientOptions):
         steps: environment steps per batch, if the trainer does not set it.
     """
 
-    policy: Annotated[Any, _options.Reads(str, "MODULE:POLICY")] = None
+    policy: Annotated[Any, _options.Parser(str, "MODULE:POLICY")] = None
     steps: _options.Positive | None = None
 
 
 OPTIONS: Final[_options.Kinds] = {
-    "server": RLlinkServerOptions,
+    "server": RLlinkLearnerOptions,
     "client": RLlinkClientOptions,
     "player": RLlinkPlayerOptions,
 }

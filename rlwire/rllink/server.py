@@ -7,11 +7,11 @@ reply detects within a second that the client has disconnected.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
+from rlwire._options import given, with_options
 from rlwire.codecs.rllink import (
     Episodes,
     EpisodesAndGetState,
@@ -23,44 +23,16 @@ from rlwire.codecs.rllink import (
     SetConfig,
     SetState,
 )
-from rlwire.limits import DEFAULT, Limits
-from rlwire.rllink.client import PORT
-from rlwire.serving.serving import Running, Service, StreamOptions, StreamServer
+from rlwire.limits import DEFAULT
+from rlwire.rllink.options import BacklogOptions, RLlinkLearnerOptions, RLlinkServerOptions
+from rlwire.serving.serving import Running, Service, StreamServer
 from rlwire.serving.threads import Worker
 from rlwire.sessions.rllink import RLlinkServerSession
-from rlwire.transports.address import AddressLike
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.rate_limited_log import RateLimitedLog
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-
 logger = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class RLlinkStatistics:
-    """Counters of a `Server`.
-
-    Attributes:
-        clients: connected clients.
-        waiting: clients waiting for weights.
-        episodes: received pieces of episodes.
-        steps: steps in these pieces.
-        queued: received steps that `sample` has not returned yet.
-        weights_seq_no: number of the newest weights.
-        stale: steps that were left out, because older weights chose their actions.
-    """
-
-    clients: int = 0
-    waiting: int = 0
-    episodes: int = 0
-    steps: int = 0
-    queued: int = 0
-    weights_seq_no: int = 0
-    stale: int = 0
 
 
 class Server(StreamServer):
@@ -80,44 +52,21 @@ class Server(StreamServer):
     `sample` finds its queue empty, it sends these clients the current weights, so that they send
     more. With `force_on_policy` in the config, episodes that name older weights than the newest are
     left out and counted, and their clients get the newest at once.
-
-    Args:
-        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port
-            0 the system chooses one.
-        auth: a token that clients must send. Ray's client sends none, so it is then rejected.
-        limits: maxima for messages.
-        config: the reply to `GetConfig`.
-        backlog: maximum number of steps queued for `sample`; clients that exceed it wait for the
-            next `sample`.
-        options: `rlwire.serving.serving.StreamOptions`.
-
-    Raises:
-        ValueError: an argument is out of range.
     """
 
     scheme = "rllink"
     guards: ClassVar[str] = "TLS or a token"
     handlers: ClassVar[str] = "a client"
 
-    def __init__(
-        self,
-        address: AddressLike = f"localhost:{PORT}",
-        *,
-        auth: str | None = None,
-        limits: Limits = DEFAULT,
-        config: SetConfig | None = None,
-        backlog: int = 1_000_000,
-        **options: Unpack[StreamOptions],
-    ) -> None:
-        if auth == "":
+    @with_options(RLlinkServerOptions)
+    def __init__(self, options: RLlinkServerOptions) -> None:
+        if options.auth == "":
             raise ValueError("auth= is empty: it would accept clients without a token")
-        if backlog < 1:
-            raise ValueError(f"backlog must be at least one step, not {backlog}")
-        self._exchange = _RLlinkService(
-            {"token": auth, "limits": limits}, SetConfig() if config is None else config, backlog
-        )
-        super().__init__(address, self._exchange, workers="threads", **options)
-        self._guarded = self._guarded or auth is not None
+        session = {"token": options.auth, "limits": options.limits or DEFAULT}
+        config = SetConfig() if options.config is None else options.config
+        self._exchange = _RLlinkService(session, config, options.backlog)
+        super().__init__(self._exchange, options, workers="threads")
+        self._guarded = self._guarded or options.auth is not None
 
     def sample(self, timeout: float | None = None) -> list[Any]:
         """Return the received pieces of episodes (`Episode`), in order; wait if there are none.
@@ -131,9 +80,14 @@ class Server(StreamServer):
         """Set the weights, and send them to the clients whose episodes were sampled."""
         self._exchange.set_state(state)
 
-    def statistics(self) -> RLlinkStatistics:
-        """Return the counters; from any thread."""
-        return self._exchange.statistics()
+    def statistics(self) -> dict[str, int]:
+        """Return the connections' counts, and further ones; from any thread.
+
+        ``clients`` are connected, of which ``waiting`` wait for weights. ``episodes`` are received
+        pieces, with ``steps`` in all, of which ``queued`` wait for `sample`, and ``stale`` were
+        left out, because older weights than ``weights_seq_no``, the newest, chose their actions.
+        """
+        return {**super().statistics(), **self._exchange.statistics()}
 
     def stop(self, grace: float = 5.0) -> None:
         """Stop listening, and cancel all waits for weights or episodes."""
@@ -146,7 +100,7 @@ class Server(StreamServer):
     def _after_stop(self) -> None:
         super()._after_stop()
         done = self._exchange.statistics()
-        logger.info("%d steps in %d pieces of episodes", done.steps, done.episodes)
+        logger.info("%d steps in %d pieces of episodes", done["steps"], done["episodes"])
 
 
 class _Weights(DeferredReply):
@@ -201,14 +155,17 @@ class _RLlinkService(Service):
         with self._changed:
             self._clients -= 1
 
-    def statistics(self) -> RLlinkStatistics:
+    def statistics(self) -> dict[str, int]:
         with self._changed:
-            number = 0 if self._state is None else self._state.weights_seq_no
-            waiting = [one for one in self._waiting if not one.cancelled()]
-            return RLlinkStatistics(
-                self._clients, len(waiting), self._episodes, self._steps, self._queued, number,
-                self._stale,
-            )  # fmt: skip
+            return {
+                "clients": self._clients,
+                "waiting": sum(not one.cancelled() for one in self._waiting),
+                "episodes": self._episodes,
+                "steps": self._steps,
+                "queued": self._queued,
+                "weights_seq_no": 0 if self._state is None else self._state.weights_seq_no,
+                "stale": self._stale,
+            }
 
     def sample(self, timeout: float | None) -> list[Any]:
         with self._changed:
@@ -345,33 +302,18 @@ class Learner(Protocol):
 class LearnerServer(Server):
     """A `Server` that trains a `Learner` with the received episodes.
 
-    Args:
-        learner: the algorithm.
-        address: where to listen.
-        steps: environment steps per batch of episodes.
-        on_policy: whether clients wait for new weights after each batch.
-        options: arguments of `Server`.
-
     Raises:
         TypeError: the learner has no `get_state` or no `learn`.
         ValueError: another argument is out of range.
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        address: AddressLike = f"localhost:{PORT}",
-        *,
-        steps: int = 500,
-        on_policy: bool = True,
-        **options: Any,
-    ) -> None:
+    @with_options(RLlinkLearnerOptions)
+    def __init__(self, learner: Learner, options: RLlinkLearnerOptions) -> None:
         for name in ("get_state", "learn"):
             if not callable(getattr(learner, name, None)):
                 raise TypeError(f"a learner needs {name}(); {type(learner).__name__} has none")
-        if steps < 1:
-            raise ValueError(f"steps must be at least 1, not {steps}")
-        super().__init__(address, config=SetConfig(steps, on_policy), **options)
+        config = SetConfig(options.steps, options.on_policy)
+        super().__init__(config=config, **given(options, BacklogOptions))
         self._learner = learner
         self._worker: Worker | None = None
 

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, cast
 
+from rlwire._options import with_options
 from rlwire.codecs import rlx as codec
 from rlwire.errors import (
     DecodeError,
@@ -24,15 +25,14 @@ from rlwire.errors import (
     RemoteProtocolError,
     RlwireError,
 )
-from rlwire.limits import DEFAULT, Limits
-from rlwire.registry import located
+from rlwire.registry import URL, located
 from rlwire.rlx.config import options as settings
+from rlwire.rlx.options import RLXClientOptions
 from rlwire.sessions.rlx import RLXClientSession, RLXState
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connecting import close_and_wait
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
 
 logger = logging.getLogger(__name__)
@@ -78,12 +78,6 @@ class AgentProxyException(RlwireError):
 class ProxyBase(waits.Counting):
     """Base class of `AgentProxy` and `AsyncAgentProxy`.
 
-    Args:
-        rlx_server_url: ``"host:port"``, ``"[::1]:port"``, ``"unix:/path"`` or ``(host, port)``.
-        timeout: seconds for connecting, a read, a write and a reply; or a `Timeouts`.
-        backoff: delays between attempts to connect; `connect` sets the number of attempts.
-        other arguments: see `rlwire.rlx.options.RLXClientOptions`.
-
     Attributes:
         address: the server's address; a change takes effect at the next `connect`.
         metrics: `scalar(name, y, x=None)` and `histogram(name, y, x=None)` send measurements;
@@ -92,25 +86,14 @@ class ProxyBase(waits.Counting):
 
     _open: Callable[..., Any]
 
-    def __init__(
-        self,
-        rlx_server_url: AddressLike,
-        *,
-        tls: ClientSide = None,
-        timeout: Timeouts | float | None = None,
-        backoff: Backoff | None = None,
-        limits: Limits = DEFAULT,
-        images: Literal["array", "float32"] = "float32",
-        dialect: Literal["program", "readme"] = "program",
-        dtype: Any = None,
-    ) -> None:
-        located("rlx", rlx_server_url)  # rejects the URL of another protocol
-        self.address: AddressLike = rlx_server_url
-        self.backoff = _BACKOFF if backoff is None else backoff
-        self._timeouts = Timeouts.of(timeout)
-        self._tls = tls
-        self._session_options: dict[str, Any] = {"limits": limits, "images": images}
-        self._session_options |= {"dialect": dialect, "dtype": dtype}
+    @with_options(RLXClientOptions)
+    def __init__(self, options: RLXClientOptions) -> None:
+        located("rlx", options.address)  # rejects the URL of another protocol
+        self.address: AddressLike | URL = options.address
+        self.backoff = options.backoff or _BACKOFF
+        self._timeouts = Timeouts.of(options.timeout)
+        self._tls = options.tls
+        self._session_options = options.session
         RLXClientSession(**self._session_options)  # raises for invalid options
         self.metrics: Any = SimpleNamespace(
             scalar=partial(self._report, "scalar"), histogram=partial(self._report, "histogram")

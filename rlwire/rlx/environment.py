@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,49 +17,34 @@ from rlwire.environments.callers import ActionRequest, Caller, Callers, total_re
 from rlwire.environments.driver import Game, opened
 from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.errors import EncodeError, RemoteProtocolError
-from rlwire.limits import DEFAULT, Limits
+from rlwire.registry import URL
 from rlwire.rlx.client import AgentProxy, TrainingBase
 from rlwire.rlx.hosting import AgentFactory, AgentHandler
-from rlwire.rlx.metrics import LoggingMetrics, Metrics
-from rlwire.serving.listening import Listener
+from rlwire.rlx.metrics import Metrics, sink_of
+from rlwire.rlx.options import RLXListenerOptions
+from rlwire.serving.listening import CallerService, Listener
 from rlwire.sessions import rlx
-from rlwire.transports.address import AddressLike
 from rlwire.transports.connection import Connection
 from rlwire.transports.waits import drive
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from rlwire.serving.serving import StreamOptions
 
 logger = logging.getLogger(__name__)
 
 
 def listen(
-    address: AddressLike,
-    num_envs: int = 1,
+    url: URL,
+    num_envs: int,
     *,
     observation_space: Any = None,
     action_space: Any = None,
-    metrics: Metrics | None = None,
-    limits: Limits = DEFAULT,
-    images: Any = "array",
-    dialect: Any = "program",
-    dtype: Any = None,
-    **options: Unpack[StreamOptions],
+    **options: Any,
 ) -> Callers:
-    """Listen for RLX environments; without spaces, wait until the first one sends them.
-
-    Other arguments: `Server`.
-    """
-    sink = LoggingMetrics() if metrics is None else metrics
-    coding = {"images": images, "dialect": dialect, "dtype": dtype}
-    session = partial(rlx.RLXServerSession, limits=limits, **coding)
+    """Listen for RLX environments; without spaces, wait until the first one sends them."""
+    chosen = RLXListenerOptions(url, **options)
+    session = partial(rlx.RLXServerSession, **chosen.session)
     session()  # raises for invalid options
     callers = Callers(num_envs, observation_space, action_space)
-    return callers.open(
-        Listener("rlx", address, callers, session, partial(RLXCaller, sink), **options)
-    )
+    service = CallerService(callers, session, partial(RLXCaller, sink_of(chosen.metrics)))
+    return callers.open(Listener("rlx", service, chosen, guarded=False))
 
 
 class RLXCaller(Caller):
@@ -136,7 +121,7 @@ class _CallerAgent:
 
 def play(
     environment: Any,
-    address: AddressLike,
+    url: URL,
     *,
     episodes: int = 1,
     seed: int | None = None,
@@ -148,7 +133,7 @@ def play(
     If the connection is lost, the episode is restarted. `options` are `AgentProxy`'s.
     """
     with opened(environment, seed, "RLX") as game:
-        playing = _Playing(game, address, max_episodes=episodes, exploit=exploit, **options)
+        playing = _Playing(game, url, max_episodes=episodes, exploit=exploit, **options)
         playing.run()
     return playing.totals
 
@@ -173,8 +158,8 @@ class _Playing(TrainingBase):
     proxy = _PlayingProxy
     agent: _PlayingProxy
 
-    def __init__(self, game: Game, address: AddressLike, **options: Any) -> None:
-        super().__init__(address, **options)
+    def __init__(self, game: Game, url: URL, **options: Any) -> None:
+        super().__init__(url, **options)
         self.totals: list[float] = []
         self._game = game
         given = game.environment

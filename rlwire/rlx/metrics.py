@@ -10,7 +10,7 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,6 +151,16 @@ class MultiMetrics(Metrics):
     def close(self) -> None:
         for sink in self._sinks:
             sink.close()
+
+
+def sink_of(metrics: Metrics | Sequence[tuple[str, str]] | None) -> Metrics:
+    """Return the sink of an option: pairs ("tensorboard", folder) or ("logging", ""), or a sink."""
+    if not metrics:
+        return LoggingMetrics()
+    if not isinstance(metrics, Sequence):
+        return metrics
+    sinks = [TensorBoardMetrics(x) if n == "tensorboard" else LoggingMetrics() for n, x in metrics]
+    return sinks[0] if len(sinks) == 1 else MultiMetrics(sinks)
 
 
 class StepMetrics(MultiMetrics):

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Final, Literal
 
 from rlwire import _options
+from rlwire.codecs.websocket.handshake import UpgradeRequest
+from rlwire.limits import DEFAULT
+from rlwire.registry import URL
+from rlwire.rlx.metrics import Metrics
+from rlwire.sessions.websocket import HttpRefusal
+from rlwire.transports.address import AddressLike
+from rlwire.transports.tls import ClientSide
 
 
 def _metric(written: str) -> tuple[str, str]:
@@ -15,24 +23,29 @@ def _metric(written: str) -> tuple[str, str]:
     return name, where
 
 
-_Metric = Annotated[Any, _options.Reads(_metric, "logging|tensorboard:DIR")]
-_Home = Annotated[Any, _options.Reads(str, "server|ray[:NAME]|MODULE:FACTORY")]
+_Metric = Annotated[Any, _options.Parser(_metric, "logging|tensorboard:DIR")]
+_Home = Annotated[Any, _options.Parser(str, "server|ray[:NAME]|MODULE:FACTORY")]
 
 
-@dataclass(frozen=True)
-class _CodecOptions:
+@dataclass(frozen=True, kw_only=True)
+class _CodecOptions(_options.LimitOptions):
     """Options of clients and servers.
 
     Attributes:
-        images: decode images to arrays of their own dtype, or to float32 (default: float32; array
-            for a trainer).
+        images: decode images to arrays of their own dtype, or to float32.
         dialect: readme for peers that send arrays without a dtype, as RELAAX's README has them.
         dtype: with dialect readme, the dtype of all arrays, such as float32.
     """
 
-    images: Literal["array", "float32"] | None = None
+    images: Literal["array", "float32"] = "float32"
     dialect: Literal["program", "readme"] = "program"
-    dtype: Annotated[Any, _options.Reads(str, "DTYPE")] = None
+    dtype: Annotated[Any, _options.Parser(str, "DTYPE")] = None
+
+    @property
+    def session(self) -> dict[str, Any]:
+        """Arguments of a session."""
+        coding = {"images": self.images, "dialect": self.dialect, "dtype": self.dtype}
+        return {"limits": self.limits or DEFAULT, **coding}
 
 
 @dataclass(frozen=True)
@@ -40,34 +53,46 @@ class RLXListenerOptions(_CodecOptions, _options.StreamServerOptions):
     """Options of a trainer that environments connect to.
 
     Attributes:
-        metrics: write metrics to the log or to TensorBoard event files (default: logging).
+        images: decode images to arrays of their own dtype, or to float32.
+        metrics: write metrics to the log or to TensorBoard event files; or a `Metrics`, which is
+            closed when the server stops (default: logging).
     """
 
-    metrics: tuple[_Metric, ...] = ()
+    address: AddressLike | URL = "localhost:7001"
+    _: KW_ONLY
+    images: Literal["array", "float32"] = "array"
+    metrics: Metrics | tuple[_Metric, ...] | None = None
 
 
-@dataclass(frozen=True)
-class RLXServerOptions(_options.LearningOptions, RLXListenerOptions):
-    """Options of an agent server.
+@dataclass(frozen=True, kw_only=True)
+class RLXServerOptions(RLXListenerOptions):
+    """Options of `rlwire.rlx.Server`.
 
     Attributes:
         workers: a thread per connection, one event loop for all connections (agents that reply at
-            once), or N processes with threads.
+            once), or N processes with threads (agents that compute in Python), which receive
+            pickled arguments.
         parameter_server: for algorithm:NAME, run it in this process (server) or on Ray, shared by
-            all servers with the same NAME (default: server); for other agents, the factory that
-            each process calls once.
+            all servers with the same NAME (default: server); for other agents, passed to every
+            agent, or the factory that each process calls once.
     """
 
+    images: Literal["array", "float32"] = "float32"
     workers: Literal["threads", "asyncio"] | _options.Positive = "threads"
     parameter_server: _Home = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class RLXServeOptions(_options.LearningOptions, RLXServerOptions):
+    """Options of an agent server."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RLXClientOptions(_CodecOptions, _options.StreamClientOptions):
     """Options of `rlwire.connect`, for environments."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RLXPlayerOptions(_options.PlayerOptions, RLXClientOptions):
     """Options of `rlwire.play`.
 
@@ -80,7 +105,7 @@ class RLXPlayerOptions(_options.PlayerOptions, RLXClientOptions):
 
 @dataclass(frozen=True)
 class RLXPageOptions(_options.OriginOptions, _options.StreamServerOptions):
-    """Options of an agent server for web pages.
+    """Options of an agent server for web pages; by default a message has at most 4 MiB.
 
     Attributes:
         parameter_server: passed to every agent; "module:factory" is called once.
@@ -88,19 +113,22 @@ class RLXPageOptions(_options.OriginOptions, _options.StreamServerOptions):
         arrays: decode lists of numbers in a state to lists, or to arrays of this dtype.
         max_sids: maximum number of environments per WebSocket.
         rlx_tls: TLS to the RLX server that is served by its URL.
-        check: function that accepts or rejects a page's handshake.
+        check: function that accepts or rejects a page's handshake request, such as
+            `rlwire.sessions.websocket.basic_authorization`.
     """
 
+    address: AddressLike | URL = "localhost:9000"
+    _: KW_ONLY
     parameter_server: Any = None
-    metrics: Any = None
+    metrics: Metrics | None = None
     arrays: Literal["lists", "float32", "float64"] = "lists"
     max_sids: _options.Positive = 256
-    rlx_tls: Any = None
-    check: Any = None
+    rlx_tls: ClientSide = None
+    check: Callable[[UpgradeRequest], HttpRefusal | None] | None = None
 
 
 OPTIONS: Final[_options.Kinds] = {
-    "server": RLXServerOptions,
+    "server": RLXServeOptions,
     "listener": RLXListenerOptions,
     "client": RLXClientOptions,
     "player": RLXPlayerOptions,

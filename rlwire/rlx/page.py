@@ -7,33 +7,29 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from rlwire._options import with_options
 from rlwire.errors import EncodeError, LimitExceeded, RlwireError, for_peer
-from rlwire.limits import DEFAULT, Limits
+from rlwire.limits import DEFAULT
 from rlwire.registry import URL, client_tls, parse_url
 from rlwire.rlx.client import AgentProxy
 from rlwire.rlx.hosting import AgentHandler, resolve_agent
-from rlwire.rlx.metrics import LoggingMetrics, Metrics
+from rlwire.rlx.metrics import sink_of
 from rlwire.rlx.options import PAGE_OPTIONS as OPTIONS
+from rlwire.rlx.options import RLXPageOptions
 from rlwire.rlx.server import _AgentService
 from rlwire.serving.fronts import SERVED, check_no_environment
-from rlwire.serving.serving import StreamOptions, StreamServer
+from rlwire.serving.serving import StreamServer
 from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
 from rlwire.sessions.rlx import PageRules
 from rlwire.sessions.rlx.page import Arrays, PageCommand, PageReply, PageSession, Sid, arrays_of
-from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.tls import ClientSide
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 __all__ = ["OPTIONS", "RLXPageServer", "server"]
 
@@ -53,46 +49,19 @@ class RLXPageServer(StreamServer):
 
     Each environment of a page, identified by its ``sid``, has its own agent and thread.
 
-    Args:
-        agent: as in `Server`, or the URL of an RLX server to forward to. That server need not be
-            running yet.
-        address: as in `Server`, like `parameter_server` and `metrics`.
-        limits: maxima for messages; by default a message has at most 4 MiB.
-        origins: origins accepted from browsers, such as ``"http://localhost:8000"``, or ``"*"``
-            for all; none by default. ``"null"``, the origin of pages from files, does not protect:
-            any site can have it. Clients other than browsers send no origin and are accepted.
-        check: called with each handshake request, to accept or reject it; see
-            `rlwire.sessions.websocket.basic_authorization`.
-        options: `rlwire.serving.serving.StreamOptions`. Other arguments:
-            `rlwire.rlx.options.RLXPageOptions`.
-
-    Raises:
-        ValueError: an argument is invalid.
+    The agent is one as for `Server`, or the URL of an RLX server to forward to, which need not be
+    running yet. By default no page may connect (`origins`). ``"null"``, the origin of pages from
+    files, does not protect: any site can have it. Clients other than browsers send no origin and
+    are accepted.
     """
 
     scheme = "rlx-ws"
     guards: ClassVar[str] = "TLS or a check"
     handlers: ClassVar[str] = "a page's handler"
 
-    def __init__(
-        self,
-        agent: Any,
-        address: AddressLike = "localhost:9000",
-        *,
-        limits: Limits = _LIMITS,
-        parameter_server: Any = None,
-        metrics: Metrics | None = None,
-        origins: Collection[str] = (),
-        check: websocket.Check | None = None,
-        arrays: Arrays = "lists",
-        max_sids: int = 256,
-        rlx_tls: ClientSide = None,
-        **options: Unpack[StreamOptions],
-    ) -> None:
-        if arrays not in ("lists", "float32", "float64"):
-            raise ValueError(f"arrays must be 'lists', 'float32' or 'float64', not {arrays!r}")
-        if type(max_sids) is not int or max_sids < 1:
-            raise ValueError(f"max_sids must be at least 1, not {max_sids!r}")
+    @with_options(RLXPageOptions)
+    def __init__(self, agent: Any, options: RLXPageOptions) -> None:
+        limits = options.limits or _LIMITS
         self._remote = ""
         if isinstance(agent, URL) or (isinstance(agent, str) and "://" in agent):
             url = parse_url(agent)
@@ -101,21 +70,21 @@ class RLXPageServer(StreamServer):
                     f"expected the URL of an RLX server, rlx://host:port, not {url.shown}"
                 )
             self._remote = f", agents of {url}"
-            proxy = {"tls": client_tls(url, rlx_tls), "limits": limits}
+            proxy = {"tls": client_tls(url, options.rlx_tls), "limits": limits}
             agent = partial(_RemoteAgent, url, proxy)
         resolve_agent(agent)
+        socket = {"kind": "text", "origins": options.origins, "check": options.check, **_PINGS}
         self._pages = _PageService(
             agent,
-            parameter_server,
-            LoggingMetrics() if metrics is None else metrics,
-            {"kind": "text", "origins": origins, "check": check, "limits": limits, **_PINGS},
-            arrays=arrays,
-            max_sids=max_sids,
+            options.parameter_server,
+            sink_of(options.metrics),
+            {"limits": limits, **socket},
+            arrays=options.arrays,
+            max_sids=options.max_sids,
         )
         self._pages.session()  # raises for invalid options, which would only be logged later
-        PageSession()
-        super().__init__(address, self._pages, **options)
-        self._guarded = self._guarded or check is not None
+        super().__init__(self._pages, options)
+        self._guarded = self._guarded or options.check is not None
 
     def check(self) -> None:
         if not self._remote:
@@ -273,7 +242,7 @@ class _PageAgent:
 
 class _RemoteAgent(AgentProxy):
     def __init__(self, url: URL, options: dict[str, Any], parameter_server: Any) -> None:
-        super().__init__(url.address, **options)
+        super().__init__(url, **options)
         self.connect(retry=1)
 
     def init(self, exploit: bool = False) -> Any:
@@ -296,4 +265,4 @@ def server(agent: Any, url: URL, **options: Any) -> RLXPageServer:
         if name.partition(":")[0] in SERVED:
             raise ValueError(f"serve {name} at rlx://host:port, then serve that URL at {url}")
         check_no_environment(agent, url)
-    return RLXPageServer(agent, url.address, **options)
+    return RLXPageServer(agent, url, **options)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from rlwire._options import StreamServerOptions
 from rlwire.environments.callers import Caller, Callers
-from rlwire.serving.serving import Service, StreamOptions, StreamServer
-from rlwire.transports.address import AddressLike
+from rlwire.serving.serving import Service, StreamServer
 from rlwire.transports.connection import Connection
 from rlwire.transports.interface import StreamSession
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class Listener(StreamServer):
@@ -22,25 +18,17 @@ class Listener(StreamServer):
     handlers = "a caller"
 
     def __init__(
-        self,
-        scheme: str,
-        address: AddressLike,
-        callers: Callers,
-        session: Callable[[], StreamSession],
-        caller: Callable[[Connection, Callers], Caller],
-        *,
-        guarded: bool = False,
-        **options: Unpack[StreamOptions],
+        self, scheme: str, service: CallerService, options: StreamServerOptions, guarded: bool
     ) -> None:
         self.scheme = scheme
-        super().__init__(
-            address, _CallerService(callers, session, caller), workers="threads", **options
-        )
+        super().__init__(service, options, workers="threads")
         self._guarded = self._guarded or guarded
 
 
 @dataclass
-class _CallerService(Service):
+class CallerService(Service):
+    """Makes the session and the `Caller` of each environment that connects."""
+
     callers: Callers
     make_session: Callable[[], StreamSession]
     make_caller: Callable[[Connection, Callers], Caller]

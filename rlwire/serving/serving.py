@@ -14,13 +14,13 @@ from collections.abc import Callable
 from types import EllipsisType
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
+from rlwire._options import StreamServerOptions
 from rlwire.errors import RlwireError, describe, on_error
 from rlwire.registry import URL, served_at
 from rlwire.serving.stopping import Stopping, stop_signals
 from rlwire.serving.threads import LoopThread, run_in_thread
 from rlwire.serving.workers import Stop, Workers
-from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
+from rlwire.transports.address import Address, parse
 from rlwire.transports.interface import Handler, StreamSession
 from rlwire.transports.server import TLS, BaseServer, ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
@@ -271,12 +271,10 @@ class StreamServer(BackgroundServer):
     """Serves a stream protocol in threads, on an event loop or in worker processes.
 
     Args:
-        address: where to listen, ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; with port 0
-            the system chooses one.
         service: makes sessions and handlers.
+        options: address, TLS, timeouts and maxima.
         workers: ``"threads"`` (one per connection), ``"asyncio"``, or a number of processes, each
             with a thread per connection.
-        tls: see `StreamOptions` for this and the following arguments.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
@@ -286,40 +284,26 @@ class StreamServer(BackgroundServer):
     """The name in the log of a handler that does not finish in time on an event loop."""
 
     def __init__(
-        self,
-        address: AddressLike,
-        service: Service,
-        *,
-        workers: WorkersOption = "asyncio",
-        tls: TLS = None,
-        timeout: Timeouts | float | None = None,
-        idle_timeout: float | EllipsisType | None = ...,
-        max_connections: int = MAX_CONNECTIONS,
-        max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS,
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        self, service: Service, options: StreamServerOptions, workers: WorkersOption = "asyncio"
     ) -> None:
-        if workers not in ("threads", "asyncio") and not (type(workers) is int and workers > 0):
-            raise ValueError(
-                f"workers must be 'threads', 'asyncio' or a number of processes, not {workers!r}"
-            )
+        tls = options.tls
         if isinstance(workers, int) and isinstance(tls, ssl.SSLContext):
             raise TypeError(
                 "an SSL context cannot be sent to worker processes; pass a callable that makes "
                 "one, such as rlwire.transports.tls.ServerTLS('cert.pem', 'key.pem')"
             )
-        super().__init__(parse(served_at(self.scheme, address, tls)))
-        timeout = Timeouts.of(timeout)
-        if not isinstance(idle_timeout, EllipsisType):
-            timeout = dataclasses.replace(timeout, idle=idle_timeout)
+        super().__init__(parse(served_at(self.scheme, options.address, tls)))
+        timeout = Timeouts.of(options.timeout)
+        if not isinstance(options.idle_timeout, EllipsisType):
+            timeout = dataclasses.replace(timeout, idle=options.idle_timeout)
         self._service = service
         self._workers = workers
-        self._loop_factory = loop_factory
+        self._loop_factory = options.loop_factory
         self._guarded = self._encrypted = tls is not None
         self._settings = ServerSettings(
-            tls, timeout, max_connections, max_connections_per_address,
+            tls, timeout, options.max_connections, options.max_connections_per_address,
             self._where.shm, self._where.record,
         )  # fmt: skip
-        self._settings.admission()  # raises for an invalid limit
         self._server: BaseServer[Any] | None = None
 
     def statistics(self) -> Any:

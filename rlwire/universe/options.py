@@ -19,10 +19,10 @@ def _key_action(written: str) -> tuple[str, Any]:
         raise ValueError(f"expected KEYS=ACTION, the action in JSON, not {written!r}") from None
 
 
-_Keys = Annotated[dict[str, Any], _options.Reads(_key_action, "KEYS=ACTION")]
+_Keys = Annotated[dict[str, Any], _options.Parser(_key_action, "KEYS=ACTION")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _PasswordOptions(_options.SecretOptions):
     """Options of both sides.
 
@@ -32,12 +32,12 @@ class _PasswordOptions(_options.SecretOptions):
         ping_timeout: time to wait for a pong.
     """
 
-    password: Annotated[str | None, _options.Into("auth")] = None
+    password: Annotated[str | None, _options.Sets("auth")] = None
     ping_interval: float | None = 20.0
     ping_timeout: float | None = 20.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UniverseServerOptions(
     _options.MakingOptions, _options.OriginOptions, _PasswordOptions, _options.StreamServerOptions
 ):
@@ -66,10 +66,10 @@ class UniverseServerOptions(
     rate: _options.Hz = 60.0
     keys: _Keys | None = None
     frames: Literal["observation", "render"] | None = None
-    page: Annotated[Any, _options.Reads(_options.flag, None)] = None
-    page_port: Annotated[_options.Natural | None, _options.Into("page")] = None
+    page: Annotated[Any, _options.Parser(_options.flag, None)] = None
+    page_port: Annotated[_options.Natural | None, _options.Sets("page")] = None
     view_auth: Any = None
-    view_auth_file: Annotated[_options.SecretFile | None, _options.Into("view_auth")] = None
+    view_auth_file: Annotated[_options.SecretFile | None, _options.Sets("view_auth")] = None
     lockstep: bool = False
     name: _options.Name | None = None
     seed: int | None = None
@@ -79,7 +79,7 @@ class UniverseServerOptions(
     pixels: Any = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UniverseClientOptions(_PasswordOptions, _options.StreamClientOptions):
     """Options of a client of the rewarder.
 
@@ -92,7 +92,7 @@ class UniverseClientOptions(_PasswordOptions, _options.StreamClientOptions):
     attach: bool | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UniverseEnvironmentOptions(UniverseClientOptions):
     """Options of `rlwire.make` over Universe.
 

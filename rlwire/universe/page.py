@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from PIL import Image
 
+from rlwire._options import StreamServerOptions
 from rlwire.codecs.websocket.handshake import (
     HeaderLines,
     UpgradeRequest,
@@ -101,7 +102,7 @@ class PageServer(StreamServer):
             place = Address(host, PORT if place is None or place is True else place)
         service = _PageService(self, remote, auth, about, origins)
         options["timeout"] = Timeouts.of(options.get("timeout") or _TIMEOUTS)
-        super().__init__(parse(place), service, **options)
+        super().__init__(service, StreamServerOptions(parse(place), **options))
         self._guarded = self._guarded or auth is not None
 
     @property

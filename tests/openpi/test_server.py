@@ -31,7 +31,7 @@ from rlwire.codecs import msgpack
 from rlwire.codecs.websocket.handshake import accept_of
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, PeerError, RemoteProtocolError
 from rlwire.limits import Limits
-from rlwire.openpi import Client, PolicyStatistics, Server
+from rlwire.openpi import Client, Server
 from rlwire.sessions.openpi import OpenPIClientSession, Undecoded
 from rlwire.sessions.websocket import Closed, RawMessages, Refused
 from rlwire.transports.sockets import Timeouts
@@ -141,7 +141,8 @@ def test_observations_and_actions(policy: Policy, workers: Any, arrays: Any) -> 
             check_seen(action, sent)
             np.testing.assert_array_equal(action["actions"], np.full((50, 7), len(sent["prompt"])))
         client.reset()
-        assert server.statistics() == PolicyStatistics(clients=1, actions=5, failures=0)
+        counts = server.statistics()
+        assert [counts[name] for name in ("open", "clients", "actions", "failures")] == [1, 1, 5, 0]
 
 
 @pytest.mark.parametrize("numbers", [3, 500, 5000, 100_000])
@@ -191,7 +192,7 @@ def test_error_is_sent_as_text_and_ends_the_connection(
             with pytest.raises(Closed) as closed:
                 client.infer({})
             assert closed.value.code == 1011
-        assert server.statistics().failures == 1
+        assert server.statistics()["failures"] == 1
     assert "Traceback" in caplog.text  # in the log, not on the wire
 
 
@@ -222,8 +223,8 @@ def test_a_policy_is_called_once_at_a_time(policy: Policy, workers: Any, threads
             robot.start()
         for robot in robots:
             robot.join(20)
-        assert server.statistics().actions == 18
-        eventually(lambda: server.statistics().clients == 0)
+        assert server.statistics()["actions"] == 18
+        eventually(lambda: server.statistics()["clients"] == 0)
     assert policy.most == 1
     assert len(policy.threads) == threads
 
@@ -266,11 +267,11 @@ def test_lost_client_is_detected_while_the_policy_runs(policy: Policy, server: S
     waiting.send({"prompt": "keep"})
     client.close()
     waiting.close()
-    eventually(lambda: server.statistics().clients == 0)
+    eventually(lambda: server.statistics()["clients"] == 0)
     policy.go_on.set()
     with client_of(server) as last:
         assert "actions" in last.infer({})
-    assert server.statistics().actions == 1
+    assert server.statistics()["actions"] == 1
 
 
 def test_observations_sent_ahead_are_answered_in_order(server: Server) -> None:
@@ -431,7 +432,7 @@ def test_an_api_key(policy: Policy) -> None:
                 OpenPIClientSession(),
                 headers=[("Authorization", "Bearer s3cret")],
             )
-        assert server.statistics().clients == 0
+        assert server.statistics()["clients"] == 0
 
 
 def test_health(policy: Policy, caplog: pytest.LogCaptureFixture) -> None:
@@ -443,7 +444,7 @@ def test_health(policy: Policy, caplog: pytest.LogCaptureFixture) -> None:
             answer = asking.getresponse()
             assert (answer.status, answer.read()) == (200, b"OK\n")
             asking.close()
-        assert server.statistics().clients == 0
+        assert server.statistics()["clients"] == 0
     # Who watches asks every few seconds: that is not worth a line.
     assert "health" not in caplog.text
 
@@ -491,7 +492,7 @@ def test_late_action_is_not_used_for_the_next_request(policy: Policy, server: Se
     ],
 )
 def test_wrong_arguments(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises((TypeError, ValueError), match=r"."):
         Server(Policy(), **options)
     for policy in (Policy, 3, "my_policies:Policy"):
         with pytest.raises(TypeError):

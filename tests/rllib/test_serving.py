@@ -97,18 +97,18 @@ def test_ppo_trains_and_resumes_from_its_checkpoint(
                 "vf_loss_coeff": 0.01, "num_envs_per_env_runner": 2},
     )  # fmt: skip
     with server, environments(server.urls * 2):
-        assert wait(lambda: (server.statistics().episode_return_mean or 0.0) >= 60)  # chance: 22
-        assert server.statistics().iterations < 60
+        assert wait(lambda: (server.statistics()["episode_return_mean"] or 0.0) >= 60)  # chance: 22
+        assert server.statistics()["iterations"] < 60
     assert max(y for _, y in kept.scalars["episode_return_mean"]) >= 60
     [checkpoint] = saved(tmp_path)
-    done = server.statistics().iterations
+    done = server.statistics()["iterations"]
     again = RLlibServer(
         "PPO", where, like="CartPole-v1", runners=0, checkpoints=tmp_path,
         config={"train_batch_size_per_learner": 200, "num_epochs": 1},
     )  # fmt: skip
     with again, environments(again.urls):
-        assert wait(lambda: again.statistics().iterations > 0)
-        assert again.statistics().iterations > done
+        assert wait(lambda: again.statistics()["iterations"] > 0)
+        assert again.statistics()["iterations"] > done
     assert saved(tmp_path)[0] == checkpoint
     logging.getLogger("ray").removeHandler(caplog.handler)
     assert "died" not in caplog.text  # the runners, which were ended
@@ -122,12 +122,12 @@ def test_clients_go_on_when_a_runner_is_killed() -> None:
         config={"train_batch_size_per_learner": 200, "num_epochs": 1, "num_envs_per_env_runner": 2},
     )  # fmt: skip
     with server, environments(server.urls * 2) as processes:
-        assert wait(lambda: server.statistics().iterations >= 1)
+        assert wait(lambda: server.statistics()["iterations"] >= 1)
         group = server._running.algorithm.env_runner_group
         [pid] = group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
         os.kill(pid, signal.SIGKILL)
-        before = server.statistics().steps
-        assert wait(lambda: server.statistics().steps > before + 400)
+        before = server.statistics()["steps"]
+        assert wait(lambda: server.statistics()["steps"] > before + 400)
         assert all(process.poll() is None for process in processes)
 
 
@@ -153,7 +153,7 @@ def test_algorithms(algorithm: str) -> None:
         algorithm, "rlx://localhost:0", like=environment, runners=several, config=SMALL[algorithm]
     )
     with server, environments(server.urls * 2, environment):
-        assert wait(lambda: server.statistics().steps > 300)
+        assert wait(lambda: server.statistics()["steps"] > 300)
         assert server.wait(0) is False  # it has not failed
 
 
@@ -194,10 +194,10 @@ def test_slot_of_a_lost_openpi_caller_is_reused() -> None:
     )  # fmt: skip
     with server:
         for _ in range(2):
-            before = server.statistics().steps
+            before = server.statistics()["steps"]
             with rlwire.connect(server.url) as policy:
                 policy.infer({"observation": [0.0] * 4})
                 policy.infer({"observation": [0.0] * 4, "reward": 1.0})
             totals = rlwire.play("gym:CartPole-v1", server.url, episodes=20)
-            assert wait(lambda before=before: server.statistics().steps > before)
+            assert wait(lambda before=before: server.statistics()["steps"] > before)
             assert len(totals) == 20

@@ -428,7 +428,7 @@ class TestWebSocket:
             assert caught.value.status == 403
         with pytest.raises(Refused):
             Page(serve(), origin="http://localhost:9000")
-        with Page(serve(origins="*"), origin="http://any.example").init(0):
+        with Page(serve(origins=["*"]), origin="http://any.example").init(0):
             pass
 
     def test_tls_on_both_sides(self, serve):

@@ -12,7 +12,7 @@ from rlwire.openpi import AsyncClient as AsyncPolicyClient
 from rlwire.openpi import Client as PolicyClient
 from rlwire.perlert import AsyncClient as AsyncAgent
 from rlwire.perlert import Client as Agent
-from rlwire.rlx import AgentProxy, AsyncAgentProxy
+from rlwire.rlx import AgentProxy, AsyncAgentProxy, Server
 from rlwire.sessions.perlert.client import Frame
 from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient
@@ -57,3 +57,10 @@ async def asyncio(
     assert_type(await agent.frame(timeout=1.0), Frame)
     assert_type(await rewarder.reset(seed=3), str)
     assert_type(await rewarder.step(0.5), RewarderStep)
+
+
+def options(agent: type) -> None:
+    Server(agent, "localhost:0", workers="asyncio", images="array", max_connections=3)
+    Server(agent, workers="fibres")  # type: ignore[arg-type]
+    Server(agent, worker=3)  # type: ignore[call-arg]
+    AgentProxy("localhost:1", limits=3)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from rlwire._options import StreamServerOptions
 from rlwire.codecs.rewarder import (
     AgentAction,
     ConnectionClose,
@@ -208,7 +209,7 @@ class RewarderServer(StreamServer):
         )
         self._connections.session()  # raises now if an argument is invalid
         options["timeout"] = Timeouts.of(options.get("timeout") or TIMEOUTS)
-        super().__init__(address, self._connections, **options)
+        super().__init__(self._connections, StreamServerOptions(address, **options))
         self._guarded = self._guarded or self.auth not in (None, _PUBLIC_PASSWORD)
         self._on_reset = on_reset
         self.limits, self.log = self._runtime.limits, self._connections.log

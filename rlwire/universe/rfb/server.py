@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
+from rlwire._options import StreamServerOptions
 from rlwire.limits import Limits, checked
 from rlwire.registry import URL
 from rlwire.serving.serving import Service, StreamOptions, StreamServer
@@ -247,7 +248,7 @@ class RfbServer(StreamServer):
         self.display = display
         self._viewers = _ViewerService(display, auth, view_auth, limits or Limits(string=1 << 20))
         options["timeout"] = Timeouts.of(options.get("timeout") or TIMEOUTS)
-        super().__init__(address, self._viewers, **options)
+        super().__init__(self._viewers, StreamServerOptions(address, **options))
         self._guarded = self._guarded or auth is not None
 
     @property
