@@ -40,8 +40,6 @@ from typing import (
 
 from rlwire.errors import quoted
 from rlwire.limits import Limits
-from rlwire.registry import URL
-from rlwire.transports.address import AddressLike
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
 
@@ -163,6 +161,9 @@ def _either(reads: Iterable[Callable[[str], Any]], names: str, written: str) -> 
             error = str(reason) if written[-1:].isdecimal() else error
     raise ValueError(error)
 
+
+Where: TypeAlias = Any
+"""An address, or a URL."""
 
 Positive: TypeAlias = Annotated[int, Parser(positive, "N")]
 Natural: TypeAlias = Annotated[int, Parser(natural, "N")]
@@ -540,7 +541,7 @@ class StreamServerOptions(LimitOptions):
             effect for a listener, which has threads.
     """
 
-    address: AddressLike | URL = "localhost:0"
+    address: Where = "localhost:0"
     _: KW_ONLY
     tls: ServerTLS | ssl.SSLContext | Callable[[], Any] | None = None
     timeout: Timeouts | Seconds | None = None
@@ -562,7 +563,7 @@ class StreamClientOptions(LimitOptions):
         backoff: the waits between attempts to connect (default: one attempt; rlx: 6).
     """
 
-    address: AddressLike | URL
+    address: Where
     _: KW_ONLY
     tls: ClientTLS | ssl.SSLContext | Callable[[], Any] | None = None
     timeout: Timeouts | Seconds | None = None

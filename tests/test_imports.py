@@ -35,7 +35,7 @@ ALLOWED = {
     "sessions": BASE | {"sessions", "codecs"},
     "streams": {"buffers", "errors"},
     "transports": (BASE - {"kernels"}) | {"transports", "streams"},
-    "_options": {"errors", "limits", "registry", "transports"},
+    "_options": {"errors", "limits", "transports"},
     "registry": {"errors", "_options", "recording", "transports"},
     "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "registry"},
     "websocket": {"errors", "sessions", "transports"},

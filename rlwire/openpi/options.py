@@ -8,10 +8,8 @@ from typing import Any, Final, Literal
 from rlwire import _options
 from rlwire.codecs.websocket.handshake import UpgradeRequest, same_secret
 from rlwire.limits import DEFAULT
-from rlwire.registry import URL
 from rlwire.sessions.openpi import Dialect
 from rlwire.sessions.websocket import Check, HttpRefusal, health
-from rlwire.transports.address import AddressLike
 
 PORT: Final = 8000
 """openpi's port."""
@@ -59,7 +57,7 @@ class _PolicyOptions(_options.OriginOptions, _ArrayOptions, _options.StreamServe
         metadata: dict for clients that connect (default: the policy's own).
     """
 
-    address: AddressLike | URL = f"localhost:{PORT}"
+    address: _options.Where = f"localhost:{PORT}"
     _: KW_ONLY
     metadata: Any = None
 

@@ -8,8 +8,6 @@ from typing import Annotated, Any, Final
 from rlwire import _options
 from rlwire.codecs.rllink import Form, SetConfig
 from rlwire.codecs.rllink.messages import Compression
-from rlwire.registry import URL
-from rlwire.transports.address import AddressLike
 
 PORT: Final = 5555
 """The default port; Ray's server adds the runner's number."""
@@ -24,7 +22,7 @@ class BacklogOptions(_options.SecretOptions, _options.StreamServerOptions):
         backlog: maximum number of steps queued for the learner; clients that exceed it wait.
     """
 
-    address: AddressLike | URL = f"localhost:{PORT}"
+    address: _options.Where = f"localhost:{PORT}"
     _: KW_ONLY
     backlog: _options.Positive = 1_000_000
 
@@ -62,7 +60,7 @@ class RLlinkClientOptions(_options.SecretOptions, _options.StreamClientOptions):
         compression: compress messages, if the trainer supports it; needs the extra compression.
     """
 
-    address: AddressLike | URL = f"localhost:{PORT}"
+    address: _options.Where = f"localhost:{PORT}"
     _: KW_ONLY
     form: Form = "msgpack"
     compression: Compression | None = None

@@ -9,10 +9,8 @@ from typing import Annotated, Any, Final, Literal
 from rlwire import _options
 from rlwire.codecs.websocket.handshake import UpgradeRequest
 from rlwire.limits import DEFAULT
-from rlwire.registry import URL
 from rlwire.rlx.metrics import Metrics
 from rlwire.sessions.websocket import HttpRefusal
-from rlwire.transports.address import AddressLike
 from rlwire.transports.tls import ClientSide
 
 
@@ -58,7 +56,7 @@ class RLXListenerOptions(_CodecOptions, _options.StreamServerOptions):
             closed when the server stops (default: logging).
     """
 
-    address: AddressLike | URL = "localhost:7001"
+    address: _options.Where = "localhost:7001"
     _: KW_ONLY
     images: Literal["array", "float32"] = "array"
     metrics: Metrics | tuple[_Metric, ...] | None = None
@@ -117,7 +115,7 @@ class RLXPageOptions(_options.OriginOptions, _options.StreamServerOptions):
             `rlwire.sessions.websocket.basic_authorization`.
     """
 
-    address: AddressLike | URL = "localhost:9000"
+    address: _options.Where = "localhost:9000"
     _: KW_ONLY
     parameter_server: Any = None
     metrics: Metrics | None = None
