@@ -417,6 +417,24 @@ class Client(Blocking, _DmEnvRpcClient):
         request = self._sent.popleft()
         return reply if type(reply) is StepResult else self._checked(request, reply)
 
+    def receive_all(self) -> list[Any]:
+        """Return the replies to all pending requests, a `StatusError` for one that failed.
+
+        Any other error closes the connection: the next request would receive a reply of these.
+        """
+        replies: list[Any] = []
+        try:
+            while True:
+                try:
+                    replies.append(self.receive())
+                except StatusError as error:
+                    replies.append(error)
+                if not self._sent:
+                    return replies
+        except BaseException as error:
+            self._failed(error)
+            raise
+
     def release(self) -> None:
         """Release the client: the next thread that uses it owns it."""
         connection = self._connection

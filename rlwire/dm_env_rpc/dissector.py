@@ -8,8 +8,8 @@ from typing import Any
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import EnvironmentStateType
 from rlwire.codecs.msgpack import Decoder
-from rlwire.dm_env_rpc.environment import Signal, check_sizes, matching_structure, space_of_specs
-from rlwire.dm_env_rpc.spaces import INFO, TRUNCATED, spaces_in
+from rlwire.dm_env_rpc.agent_spaces import AgentSpaces
+from rlwire.dm_env_rpc.spaces import INFO, TRUNCATED
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
 from rlwire.recording.dissecting import FAULTS, GrpcDissector, Remembered, plain
@@ -109,24 +109,23 @@ class _Call:
         self._specs, self._managers = specs, None
         self._parts, self._apart, self._reward = (), (), None
         try:
-            acts = codec.SpecManager(specs.actions, limits=self._limits)
-            sights = codec.SpecManager(specs.observations, limits=self._limits)
-            self._managers, done, seen = (acts, sights), acts.specs_by_name, sights.specs_by_name
-            check_sizes([*seen.values(), *done.values()], self._limits)
-            reward, discount = Signal("reward", seen), Signal("discount", seen)
-            told = next((name for name in seen if name.startswith(INFO)), "")
-            self._apart, self._reward = {told, *reward.names, *discount.names}, reward.alone
-            shown = {name: spec for name, spec in seen.items() if name not in self._apart}
-            spaces: Any = spaces_in(told, self._limits) if told else None
-            if spaces is None:
-                spaces = space_of_specs(shown, "observation"), space_of_specs(done, "action")
-            self._parts = (
-                matching_structure(spaces[0], shown, "observation", partial=True),
-                matching_structure(spaces[1], done, "action", partial=False),
+            self._managers = (
+                codec.SpecManager(specs.actions, limits=self._limits),
+                codec.SpecManager(specs.observations, limits=self._limits),
             )
+            spaces = AgentSpaces(specs, self._limits)
+            self._apart, self._reward = spaces.apart, spaces.reward.scalar
+            spaces.derive()
         except FAULTS:  # no space, such as a variable size
             return []
-        return [EnvStep(self._name, observation_space=spaces[0], action_space=spaces[1])]
+        self._parts = spaces.observations, spaces.actions
+        return [
+            EnvStep(
+                self._name,
+                observation_space=spaces.observation_space,
+                action_space=spaces.action_space,
+            )
+        ]
 
     def _built(self, which: int, tensors: dict[str, Any]) -> Any:
         try:

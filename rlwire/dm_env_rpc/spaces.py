@@ -56,10 +56,9 @@ _settings = InfoCodec(dataclasses.replace(DEFAULT, expanded=1 << 24, items=1 << 
 
 
 def info_spec(driven: Driven) -> TensorSpec:
-    told = describe_both(driven.observation_space, driven.action_space, driven.environment)
-    return codec.make_spec(
-        INFO + json.dumps(told, separators=(",", ":")), (-1,), np.dtype(np.uint8)
-    )
+    spaces = describe_both(driven.observation_space, driven.action_space, driven.environment)
+    name = INFO + json.dumps(spaces, separators=(",", ":"))
+    return codec.make_spec(name, (-1,), np.dtype(np.uint8))
 
 
 def spaces_in(name: str, limits: Limits) -> DescribedSpaces | None:

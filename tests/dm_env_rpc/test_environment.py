@@ -12,7 +12,8 @@ from gymnasium import spaces
 
 from rlwire.codecs.dm_env_rpc import DataType, make_spec
 from rlwire.dm_env_rpc import EnvironmentWorlds, Server, StatusError
-from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint, check_sizes, space_of_specs
+from rlwire.dm_env_rpc.agent_spaces import check_sizes, space_of_specs
+from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.environments.remote import RemoteEnvironment
 from rlwire.errors import EncodeError, LimitExceeded, LocalProtocolError, RemoteProtocolError
 from rlwire.limits import DEFAULT
