@@ -37,7 +37,7 @@ from rlwire.sessions.perlert import lobby
 from rlwire.sessions.perlert.client import EpisodeStarted, PerlertClientSession, SlotGranted
 from rlwire.transports import udp
 from rlwire.transports.address import parse
-from rlwire.transports.udp_sockets import SERVER_BUFFER
+from rlwire.transports.udp import SERVER_BUFFER
 
 NUMBERS = 18  # an agent's observation among three in mpe2's simple_spread
 LAYOUTS = ((2, 2), (4, 1)) if TINY else ((50, 20), (250, 4), (1000, 1))  # instances, agents

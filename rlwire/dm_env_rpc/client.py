@@ -26,10 +26,9 @@ from rlwire.sessions.dm_env_rpc import Code
 from rlwire.sessions.grpc import Metadata
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.connecting import close_and_wait, retry
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientSide
-from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
+from rlwire.transports.waits import Asyncio, Blocking, Waits, close_and_wait, driven, retry
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ from rlwire.openpi.options import OpenPIClientOptions
 from rlwire.registry import located
 from rlwire.sessions.openpi import Failure, OpenPIClientSession
 from rlwire.transports import waits
-from rlwire.transports.connecting import close_and_wait
-from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
+from rlwire.transports.waits import Asyncio, Blocking, Waits, close_and_wait, driven
 
 
 class OpenPIClientBase(waits.Counting):

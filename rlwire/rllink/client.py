@@ -25,8 +25,7 @@ from rlwire.registry import located
 from rlwire.rllink.options import RLlinkClientOptions
 from rlwire.sessions.rllink import RLlinkClientSession
 from rlwire.transports import tcp, tcp_asyncio, waits
-from rlwire.transports.connecting import close_and_wait
-from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
+from rlwire.transports.waits import Asyncio, Blocking, Waits, close_and_wait, driven
 
 
 class RLlinkClientBase(waits.Counting):

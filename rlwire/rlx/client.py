@@ -31,9 +31,16 @@ from rlwire.rlx.options import RLXClientOptions
 from rlwire.sessions.rlx import RLXClientSession, RLXState
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
-from rlwire.transports.connecting import close_and_wait
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, drive_async, driven
+from rlwire.transports.waits import (
+    Asyncio,
+    Blocking,
+    Waits,
+    close_and_wait,
+    drive,
+    drive_async,
+    driven,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -319,6 +319,9 @@ class Connection(Owned):
                 self._replies.close()
             self._close()
 
+    def wait_closed(self) -> None:
+        """Do nothing: `close` has waited; clients for both drivers call it."""
+
     def close_inherited(self) -> None:
         self._owner = INHERITED
         if isinstance(self._sock, ShmSocket):

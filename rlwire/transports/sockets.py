@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import random
@@ -18,7 +17,7 @@ from math import ceil, inf
 from numbers import Real
 from typing import Any
 
-from rlwire.errors import DeadlineExceeded, on_error
+from rlwire.errors import on_error
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.shm import check_available
 
@@ -150,27 +149,9 @@ def prepare(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def check_not_self(sock: socket.socket) -> None:
-    """Reject a TCP socket that is connected to itself, by a simultaneous open on loopback."""
-    if (
-        sock.family in (socket.AF_INET, socket.AF_INET6)
-        and sock.getsockname() == sock.getpeername()
-    ):
-        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-
-
 def is_permanent(error: OSError) -> bool:
     """Return whether a retry would fail too."""
     return isinstance(error, (ssl.SSLCertVerificationError, PermissionError))
-
-
-def connect_error(where: Address, attempts: int, seconds: float, error: OSError) -> OSError:
-    """Return the last error with the address and the number of attempts."""
-    tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-    text = f"cannot connect to {where} ({tries} in {seconds:.1f} s): {error.strerror or error}"
-    if isinstance(error, TimeoutError):
-        return DeadlineExceeded(text)
-    return type(error)(text) if error.errno is None else type(error)(error.errno, text)
 
 
 def listen(address: AddressLike) -> socket.socket:

@@ -1,20 +1,22 @@
-"""Blocking connections over TCP, TLS, unix sockets and shared memory."""
+"""Connecting over TCP, TLS, unix sockets and shared memory; the blocking `connect`."""
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
-import ssl
-from time import sleep
+from math import inf
+from time import monotonic, sleep
 from typing import Any
 
-from rlwire.transports import connecting
-from rlwire.transports.address import Address, AddressLike, parse, tap_of
+from rlwire.errors import DeadlineExceeded
+from rlwire.transports.address import AddressLike, parse, tap_of
 from rlwire.transports.connection import Connection
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.shm import ShmSocket, check_carrier
-from rlwire.transports.sockets import Backoff, Timeouts, listen
+from rlwire.transports.sockets import Backoff, Timeouts, is_permanent, listen, prepare
 from rlwire.transports.tls import ClientSide, context_of
-from rlwire.transports.waits import drive
+from rlwire.transports.waits import Waits, close_and_wait, drive, retry
 
 __all__ = ["Backoff", "Connection", "Timeouts", "connect", "listen"]
 
@@ -46,51 +48,143 @@ def connect(
         OSError: the last attempt failed; the text has the address and the number of attempts.
         RlwireError: the session's handshake failed; this is not retried.
     """
-    where = parse(address)
-    timeout = Timeouts.of(timeout)
-    hostname = server_hostname or getattr(tls, "server_hostname", None) or where.host
-    dialer = _BlockingDialer(
-        where, (session, str(where), timeout), context_of(tls), hostname or None
-    )
-    connection: Connection = drive(connecting.connect(where, dialer, timeout, backoff))
+    dialer = _BlockingDialer(address, session, tls, server_hostname, timeout)
+    connection: Connection = drive(dialer.steps(backoff))
     return connection
 
 
-class _BlockingDialer:
-    """Connects sockets in blocking mode."""
+class Dialer:
+    """The steps of connecting, for both drivers.
 
-    sleep = staticmethod(sleep)
+    `sleep` and the methods of a driver return a value or an awaitable; they raise an OSError after
+    the time `until`.
+    """
+
+    sleep: Any
 
     def __init__(
-        self, where: Address, made_with: Any, tls: ssl.SSLContext | None, hostname: str | None
+        self,
+        address: AddressLike,
+        session: StreamSession,
+        tls: ClientSide,
+        server_hostname: str | None,
+        timeout: Timeouts | float | None,
     ) -> None:
-        check_carrier(where, tls)
-        self._shm = where.shm
-        self._where = where
-        self._made_with = made_with
-        self._tls = tls
-        self._hostname = hostname
+        self.where = parse(address)
+        self.session = session
+        self.tls = context_of(tls)
+        self.timeout = Timeouts.of(timeout)
+        self.hostname = (
+            server_hostname or getattr(tls, "server_hostname", None) or self.where.host or None
+        )
+        check_carrier(self.where, self.tls)
 
-    @staticmethod
-    def resolve(where: Address, until: float) -> list[tuple[int, Any]]:
-        return where.resolve()  # the system's resolver has its own timeouts
+    def resolve(self, until: float) -> Any:
+        """Return the server's socket addresses."""
+        raise NotImplementedError
 
-    @staticmethod
-    def connect(sock: socket.socket, sockaddr: Any, until: float) -> None:
-        sock.settimeout(connecting.time_left(until))
+    def connect(self, sock: socket.socket, sockaddr: Any, until: float) -> Any:
+        raise NotImplementedError
+
+    def open(self, sock: socket.socket, until: float) -> Any:
+        """Return the connection over a connected socket, after the handshake of TLS or the like."""
+        raise NotImplementedError
+
+    def steps(self, backoff: Backoff | None) -> Waits[Any]:
+        """Connect, run the session's handshake, and return the connection."""
+        seconds = self.timeout.connect
+        connection = yield from retry(
+            lambda until: self._dial(
+                until if seconds is None else min(until, monotonic() + seconds)
+            ),
+            backoff or Backoff(),
+            self.sleep,
+            what=self.where,
+            errors=OSError,
+            passing=lambda error: not is_permanent(error),
+            failed=self._error,
+        )
+        try:
+            yield connection.open(seconds)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # cancelled: the second `close` does not linger
+                connection.close()
+            if not isinstance(error, GeneratorExit):
+                yield from close_and_wait(connection)
+            raise
+        return connection
+
+    def _dial(self, until: float) -> Waits[Any]:
+        """Return a connection to the first address that accepts one."""
+        failure: OSError | None = OSError(f"{self.where} has no address")
+        for family, sockaddr in (yield self.resolve(until)):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                yield self.connect(sock, sockaddr, until)
+                check_not_self(sock)
+                prepare(sock)
+                return (yield self.open(sock, until))
+            except BaseException as error:
+                sock.close()
+                if not isinstance(error, OSError):
+                    raise
+                failure = error
+        try:
+            assert failure is not None
+            raise failure
+        finally:
+            failure = None  # its traceback refers to this frame
+
+    def _error(self, error: OSError, attempts: int, seconds: float) -> OSError:
+        """Return the last error with the address and the number of attempts."""
+        tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        reason = error.strerror or error
+        text = f"cannot connect to {self.where} ({tries} in {seconds:.1f} s): {reason}"
+        if isinstance(error, TimeoutError):
+            return DeadlineExceeded(text)
+        return type(error)(text) if error.errno is None else type(error)(error.errno, text)
+
+
+class _BlockingDialer(Dialer):
+    sleep = staticmethod(sleep)
+
+    def resolve(self, until: float) -> list[tuple[int, Any]]:
+        return self.where.resolve()  # the system's resolver has its own timeouts
+
+    def connect(self, sock: socket.socket, sockaddr: Any, until: float) -> None:
+        sock.settimeout(time_left(until))
         sock.connect(sockaddr)
 
-    def finish(self, sock: socket.socket, until: float) -> Connection:
-        if self._shm:
+    def open(self, sock: socket.socket, until: float) -> Connection:
+        if self.where.shm:
             sock = ShmSocket(sock)
             try:
-                sock.handshake(connecting.time_left(until))
+                sock.handshake(time_left(until))
             except BaseException:
                 sock.close()
                 raise
-        elif self._tls is None:
+        elif self.tls is None:
             sock.settimeout(None)
         else:
-            sock.settimeout(connecting.time_left(until))
-            sock = self._tls.wrap_socket(sock, server_hostname=self._hostname)
-        return Connection(sock, *self._made_with, tap=tap_of(self._where))
+            sock.settimeout(time_left(until))
+            sock = self.tls.wrap_socket(sock, server_hostname=self.hostname)
+        return Connection(sock, self.session, str(self.where), self.timeout, tap=tap_of(self.where))
+
+
+def check_not_self(sock: socket.socket) -> None:
+    """Reject a TCP socket that is connected to itself, by a simultaneous open on loopback."""
+    if (
+        sock.family in (socket.AF_INET, socket.AF_INET6)
+        and sock.getsockname() == sock.getpeername()
+    ):
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+
+
+def time_left(until: float) -> float | None:
+    """Return the seconds left, None for no limit; raise TimeoutError after `until`."""
+    if until == inf:
+        return None
+    left = until - monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    return left

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rlwire.transports import connecting
-from rlwire.transports.address import Address, AddressLike, parse, tap_of
+from rlwire.transports.address import AddressLike, tap_of
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import StreamSession
-from rlwire.transports.shm import check_carrier
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import open_stream
+from rlwire.transports.tcp import Dialer, time_left
 from rlwire.transports.timers_asyncio import TimeoutTimer
-from rlwire.transports.tls import ClientSide, context_of
+from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import drive_async
 
 __all__ = ["AsyncConnection", "Backoff", "Timeouts", "connect"]
@@ -33,52 +31,47 @@ async def connect(
     backoff: Backoff | None = None,
 ) -> AsyncConnection:
     """Connect to a server; arguments and errors as for `rlwire.transports.tcp.connect`."""
-    where = parse(address)
-    timeout = Timeouts.of(timeout)
-    hostname = server_hostname or getattr(tls, "server_hostname", None) or where.host
-    dialer = _AsyncDialer(where, (session, str(where), timeout), context_of(tls), hostname)
-    connection: AsyncConnection = await drive_async(
-        connecting.connect(where, dialer, timeout, backoff)
-    )
+    dialer = _AsyncDialer(address, session, tls, server_hostname, timeout)
+    connection: AsyncConnection = await drive_async(dialer.steps(backoff))
     if not connection.closed:
-        dialer.timer.add(connection, timeout)
+        dialer.timer.add(connection, dialer.timeout)
     return connection
 
 
-class _AsyncDialer:
+class _AsyncDialer(Dialer):
     """Connects sockets on the running event loop."""
 
     sleep = staticmethod(asyncio.sleep)
 
-    def __init__(
-        self, where: Address, made_with: Any, tls: ssl.SSLContext | None, hostname: str
-    ) -> None:
-        check_carrier(where, tls)
-        self._loop = loop = asyncio.get_running_loop()
-        self.timer = TimeoutTimer.of(loop)
-        self._made_with = made_with
-        self._where = where
-        self._open = functools.partial(
-            open_stream, tls=tls, server_hostname=hostname, shm=where.shm
-        )
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._loop = asyncio.get_running_loop()
+        self.timer = TimeoutTimer.of(self._loop)
 
-    def resolve(self, where: Address, until: float) -> Awaitable[Any]:
-        return _within(until, self._loop.run_in_executor, None, where.resolve)
+    def resolve(self, until: float) -> Awaitable[Any]:
+        return _within(until, self._loop.run_in_executor, None, self.where.resolve)
 
     def connect(self, sock: socket.socket, sockaddr: Any, until: float) -> Awaitable[Any]:
         sock.setblocking(False)
         return _within(until, self._loop.sock_connect, sock, sockaddr)
 
-    async def finish(self, sock: socket.socket, until: float) -> AsyncConnection:
+    async def open(self, sock: socket.socket, until: float) -> AsyncConnection:
         connection = AsyncConnection(
-            *self._made_with, on_end=self.timer.discard, tap=tap_of(self._where)
+            self.session,
+            str(self.where),
+            self.timeout,
+            on_end=self.timer.discard,
+            tap=tap_of(self.where),
         )
-        await _within(until, self._open, connection, sock)
+        opening = functools.partial(
+            open_stream, tls=self.tls, server_hostname=self.hostname or "", shm=self.where.shm
+        )
+        await _within(until, opening, connection, sock)
         return connection
 
 
 async def _within(until: float, do: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-    left = connecting.time_left(until)
+    left = time_left(until)
     try:
         return await asyncio.wait_for(do(*arguments), left)
     except asyncio.TimeoutError as error:

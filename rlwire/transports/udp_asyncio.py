@@ -10,11 +10,11 @@ from threading import get_ident
 from time import monotonic
 from typing import Any
 
-from rlwire.errors import ConnectionClosed, LocalProtocolError
+from rlwire.errors import ConnectionClosed, LocalProtocolError, on_error
 from rlwire.transports.address import AddressLike
 from rlwire.transports.interface import DatagramSession, Peer
 from rlwire.transports.rate_limited_log import RateLimitedLog
-from rlwire.transports.udp_sockets import DatagramDriver, DatagramSocket, bind, dial
+from rlwire.transports.udp import DatagramDriver, DatagramSocket, bind, dial
 
 logger = logging.getLogger(__name__)
 
@@ -195,8 +195,5 @@ def _start(
     make_session: Callable[[Peer], DatagramSession],
     on_events: Callable[[list[Any]], object] | None,
 ) -> DatagramEndpoint:
-    try:
+    with on_error(sock.close):
         return DatagramEndpoint(make_session(sock.remote), sock, on_events=on_events)
-    except BaseException:
-        sock.close()
-        raise

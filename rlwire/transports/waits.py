@@ -15,14 +15,22 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from itertools import count
+from math import inf
+from time import monotonic
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from rlwire.streams import Moved
+from rlwire.transports.sockets import Backoff
+
+logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+_Error = TypeVar("_Error", bound=Exception)
 _P = ParamSpec("_P")
 _Self = TypeVar("_Self")
 
@@ -66,6 +74,47 @@ async def drive_async(steps: Waits[_T]) -> _T:
             if inspect.getgeneratorstate(steps) not in _WAITING:
                 raise  # by the generator itself
             errors.append(error)
+
+
+def retry(
+    attempt: Callable[[float], Waits[_T]],
+    backoff: Backoff,
+    sleep: Callable[[float], Any],
+    *,
+    what: object,
+    errors: type[_Error],
+    passing: Callable[[_Error], bool],
+    failed: Callable[[_Error, int, float], Exception] | None = None,
+) -> Waits[_T]:
+    """Call `attempt` with the retries of `backoff`, and return its result.
+
+    An error that is not `passing` is raised at once. `failed` makes the final error from the last
+    one, the number of attempts and the seconds that they took.
+    """
+    begun = monotonic()
+    until = inf if backoff.deadline is None else begun + backoff.deadline
+    delays = backoff.delays()
+    for number in count(1):
+        try:
+            return (yield from attempt(until))
+        except errors as error:
+            delay = next(delays, None) if passing(error) else None
+            if delay is None or monotonic() + delay >= until:
+                if failed is None:
+                    raise
+                raise failed(error, number, monotonic() - begun) from error
+            logger.info(
+                "%s: attempt %d of %d failed (%s), retrying in %.2f s",
+                what, number, backoff.attempts, error, delay,
+            )  # fmt: skip
+        yield sleep(delay)
+    raise AssertionError
+
+
+def close_and_wait(connection: Any) -> Waits[None]:
+    """Close a blocking or asyncio connection, and wait until it is closed."""
+    connection.close()
+    yield connection.wait_closed()
 
 
 class driven(Generic[_P, _T]):

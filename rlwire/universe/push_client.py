@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded
-from rlwire.transports.connecting import close_and_wait
 from rlwire.transports.interface import NOTHING
-from rlwire.transports.waits import Waits, driven
+from rlwire.transports.waits import Waits, close_and_wait, driven
 
 
 class PushClient:

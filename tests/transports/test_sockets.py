@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from rlwire.transports import sockets
+from rlwire.transports import sockets, tcp
 from rlwire.transports.address import parse
 from rlwire.transports.sockets import Backoff, Timeouts
 
@@ -78,4 +78,4 @@ def test_a_socket_connected_to_itself_is_refused():
         sock.bind(("127.0.0.1", 0))
         sock.connect(sock.getsockname())  # TCP's simultaneous open, with itself
         with pytest.raises(ConnectionRefusedError):
-            sockets.check_not_self(sock)
+            tcp.check_not_self(sock)

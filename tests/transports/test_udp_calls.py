@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from rlwire.transports.udp import bind
 from rlwire.transports.udp_calls import DatagramCalls
-from rlwire.transports.udp_sockets import bind
 
 MOST_PEERS = 4096
 

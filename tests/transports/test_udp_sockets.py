@@ -10,7 +10,7 @@ import pytest
 
 from rlwire.errors import LimitExceeded
 from rlwire.perlert.cipher import DatagramCipher
-from rlwire.transports.udp_sockets import bind, dial
+from rlwire.transports.udp import bind, dial
 
 LINUX = sys.platform.startswith("linux")
 KEY = bytes(32)
