@@ -17,17 +17,17 @@ from rlwire.codecs.perlert import AgentSlot, LobbyMessage
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError, quoted
 from rlwire.limits import DEFAULT, Limits
 from rlwire.perlert.cipher import DatagramCipher
-from rlwire.perlert.spaces import OURS, ToldSpaces
+from rlwire.perlert.spaces import OWN_TAG, SpaceDescription
 from rlwire.registry import located
 from rlwire.sessions.perlert.client import (
     HOLDING,
     RUNNING,
     EpisodeStarted,
     Frame,
-    GaveUp,
     LobbyChanged,
     PerlertClientSession,
     PerlertState,
+    RequestFailed,
     SlotGranted,
     SlotTaken,
 )
@@ -41,7 +41,7 @@ _MESSAGES = 100
 _RETRY = 0.5  # seconds between two registrations while no slot is free
 
 
-def _missing(slots: tuple[AgentSlot, ...]) -> str:
+def _why_not_started(slots: tuple[AgentSlot, ...]) -> str:
     if not slots:
         return "the server sent no lobby information"
     parts = []
@@ -65,7 +65,7 @@ class PerlertClientBase(waits.Counting):
 
     Attributes:
         messages: the last 100 texts that the server sent to the lobby's clients.
-        told: the description of the slot's spaces, which rlwire's servers send.
+        description: of the slot's spaces of the slot's spaces, which rlwire's servers send.
     """
 
     _dial: ClassVar[Callable[..., Any]]
@@ -92,18 +92,18 @@ class PerlertClientBase(waits.Counting):
         if colon and not (number.isascii() and number.isdecimal()):
             raise ValueError(f"expected an instance such as 'city' or 'city:7', not {instance!r}")
         self._number = int(number or 0)
-        self.tag = f"{OURS}{secrets.token_hex(4)}" if tag is None else tag
+        self.tag = f"{OWN_TAG}{secrets.token_hex(4)}" if tag is None else tag
         self._limits = limits or DEFAULT
         self._options: dict[str, Any] = {
             "limit": self._limits.datagram,
             "cipher": None if auth is None else DatagramCipher(auth, "client"),
         }
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
-        self.told = ToldSpaces()
+        self.description = SpaceDescription()
         self._open_session: PerlertClientSession | None = None
         self._frames: deque[Frame] = deque()
         self._seen: dict[type, Any] = {}  # the newest event of each type
-        self._over = True  # whether the run's last frame, or an error, reached the caller
+        self._needs_reset = True  # whether the run's last frame, or an error, reached the caller
 
     def __str__(self) -> str:
         return f"{self._name}:{self._number} at {self._address}"
@@ -175,7 +175,7 @@ class PerlertClientBase(waits.Counting):
         if not isinstance(action, str):
             action = perlert.value_to_text(action)
         session = self._session
-        if self._over or session.state in RUNNING:
+        if self._needs_reset or session.state in RUNNING:
             session.act(action, monotonic())
             self._opened().flush()
 
@@ -202,7 +202,7 @@ class PerlertClientBase(waits.Counting):
     def _forget(self, *kinds: type) -> Waits[None]:
         """Discard the events that arrived before the next request."""
         yield from self._wait(0.0)
-        for kind in (*kinds, GaveUp):
+        for kind in (*kinds, RequestFailed):
             self._seen.pop(kind, None)
 
     def _expect(
@@ -239,7 +239,7 @@ class PerlertClientBase(waits.Counting):
                 holders = ", ".join(f"{slot.key} is held by {slot.tag}" for slot in slots)
                 error = PeerError(f"{self}: no slot is open: {holders}")
             for each in wanted:
-                answer = yield from self._ask_for(each, timeout)
+                answer = yield from self._request_slot(each, timeout)
                 if isinstance(answer, SlotGranted):
                     return answer.key
                 error = PeerError(f"{self}: slot {each!r} is held by {quoted(answer.tag)}")
@@ -254,7 +254,7 @@ class PerlertClientBase(waits.Counting):
             while (left := pause - monotonic()) > 0:
                 yield from self._wait(left)
 
-    def _ask_for(self, key: str, timeout: float | None) -> Waits[SlotGranted | SlotTaken]:
+    def _request_slot(self, key: str, timeout: float | None) -> Waits[SlotGranted | SlotTaken]:
         session = self._session
         kinds = SlotGranted, SlotTaken, EpisodeStarted
         yield from self._forget(*kinds)
@@ -283,12 +283,12 @@ class PerlertClientBase(waits.Counting):
             yield from self._wait(0.0)
         if EpisodeStarted not in self._seen and session.state not in HOLDING:
             raise LocalProtocolError(f"{self}: no slot is held: call register() and ready() first")
-        for kind in (SlotGranted, SlotTaken, GaveUp):
+        for kind in (SlotGranted, SlotTaken, RequestFailed):
             self._seen.pop(kind, None)
         event = yield from self._expect(
             (SlotTaken, EpisodeStarted),
             timeout,
-            lambda: f"the run did not start ({_missing(session.slots)})",
+            lambda: f"the run did not start ({_why_not_started(session.slots)})",
         )
         if isinstance(event, SlotTaken):
             raise PeerError(f"{self}: the server gave slot {event.key!r} to {quoted(event.tag)}")
@@ -300,7 +300,7 @@ class PerlertClientBase(waits.Counting):
 
         With ``timeout=0`` the list may be empty.
         """
-        yield from self._playing()
+        yield from self._check_running()
         session, frames = self._session, self._frames
         known = -1
         while len(frames) > known:
@@ -312,23 +312,23 @@ class PerlertClientBase(waits.Counting):
             )
         taken = list(frames)
         frames.clear()
-        self._over = self._over or any(frame.done for frame in taken)
+        self._needs_reset = self._needs_reset or any(frame.done for frame in taken)
         return taken
 
     def _next_frame(self, timeout: float | None, since: float | None = None) -> Waits[Frame]:
-        yield from self._playing()
+        yield from self._check_running()
         yield from self._until(lambda: self._frames, timeout, lambda: "no frame", since)
         frame = self._frames.popleft()
-        self._over = self._over or frame.done
+        self._needs_reset = self._needs_reset or frame.done
         return frame
 
-    def _playing(self) -> Waits[None]:
+    def _check_running(self) -> Waits[None]:
         state = self._session.state
         if self._frames or state in RUNNING:
             return
         yield from self._wait(0.0)
         if not self._frames:
-            self._raise_given_up()
+            self._raise_failure()
             raise LocalProtocolError(
                 f"{self}: the run is over: call register() for the next one"
                 if state is PerlertState.DONE
@@ -345,7 +345,7 @@ class PerlertClientBase(waits.Counting):
         """Wait until `there` is true; `timeout` counts from `since`, by default from now."""
         since = monotonic() if since is None else since
         while not there():
-            self._raise_given_up()
+            self._raise_failure()
             left = None if timeout is None else since + timeout - monotonic()
             if left is not None and left <= 0:
                 raise DeadlineExceeded(f"{self}: {what()} within {timeout:g} s")
@@ -354,30 +354,30 @@ class PerlertClientBase(waits.Counting):
     def _wait(self, timeout: float | None) -> Waits[None]:
         connection = self._opened()
         try:
-            self._take((yield connection.wait(timeout)))
+            self._process((yield connection.wait(timeout)))
         finally:
             if connection.closed:  # by another thread; the owner's next call frees the socket
                 with contextlib.suppress(ConnectionClosed):
                     connection.flush()
 
-    def _take(self, events: list[Any]) -> None:
+    def _process(self, events: list[Any]) -> None:
         for event in events:
             kind = type(event)
             if kind is Frame:
                 self._frames.append(event)
             elif kind is LobbyMessage:
-                if not self.told.take(event.text):
+                if not self.description.add(event.text):
                     self.messages.append(event.text)
             else:
                 self._seen[kind] = event
                 if kind is EpisodeStarted:
-                    self._over = False
+                    self._needs_reset = False
                     self._frames.clear()
 
-    def _raise_given_up(self) -> None:
-        gave_up = self._seen.pop(GaveUp, None)
+    def _raise_failure(self) -> None:
+        gave_up = self._seen.pop(RequestFailed, None)
         if gave_up is not None:
-            self._over = True
+            self._needs_reset = True
             raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")
 
 
@@ -416,12 +416,12 @@ class Client(Blocking, PerlertClientBase):
         if not frames and session is not None and session.state in RUNNING:
             # The common case, without a generator.
             since = monotonic()
-            self._take(self._opened().wait(timeout))
+            self._process(self._opened().wait(timeout))
         if not frames:
             return drive(self._next_frame(timeout, since))
         frame = frames.popleft()
         if frame.done:
-            self._over = True
+            self._needs_reset = True
         return frame
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from rlwire.codecs import perlert
 from rlwire.limits import Limits
-from rlwire.perlert.environment import end_of
-from rlwire.perlert.spaces import SpaceText, ToldSpaces
+from rlwire.perlert.environment import flags_of
+from rlwire.perlert.spaces import SpaceDescription, SpaceText
 from rlwire.recording.dissecting import FAULTS, StreamDissector, plain
 from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
 
@@ -23,7 +23,7 @@ class PerlertDissector(StreamDissector):
 
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
-        self._told = ToldSpaces()
+        self._told = SpaceDescription()
         self._spaces: Any = None
         self._texts: tuple[SpaceText | None, SpaceText | None] = None, None
         self._action: Any = UNKNOWN
@@ -44,7 +44,7 @@ class PerlertDissector(StreamDissector):
             self._action = value["action"] = self._read(self._texts[1], read.action)
         elif isinstance(read, perlert.RolloutStep):
             found.steps = self._steps(read, value)
-        elif isinstance(read, perlert.LobbyMessage) and self._told.take(read.text):
+        elif isinstance(read, perlert.LobbyMessage) and self._told.add(read.text):
             found.steps = self._learn()
         for step in found.steps:
             step.environment = f"{read.name}:{read.number}"
@@ -88,6 +88,6 @@ class PerlertDissector(StreamDissector):
         self._newest, self._over = order, frame.done
         if frame.done:
             self._action = UNKNOWN
-        ends = end_of(frame.done, value["extra"])
+        ends = flags_of(frame.done, value["extra"])
         result = EnvStep("", begins, UNKNOWN, observation, reward, *ends)
         return [result] if action is UNKNOWN else [EnvStep(action=action), result]

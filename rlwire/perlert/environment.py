@@ -37,7 +37,7 @@ from rlwire.transports.address import AddressLike
 
 logger = logging.getLogger(__name__)
 
-_ASKED = 3  # registrations per part of a space description, since datagrams get lost
+_REGISTRATIONS = 3  # for each part of a space description, since datagrams get lost
 
 
 class PerlertEndpoint(Endpoint):
@@ -86,17 +86,17 @@ class PerlertEndpoint(Endpoint):
         self._frame: Frame | None = None
         self._seen: tuple[Any, dict[str, Any]] = None, {}
         self._total: float | None = None
-        self._owed = 0.0
+        self._unreported_reward = 0.0
         self._fastest = math.inf
-        self._over = True
+        self._needs_reset = True
         self._stepping = False
         self._refused: set[str] = set()  # arguments of `begin_reset` that a warning has named
         with on_error(self.client.close):
             if observation_space is None or action_space is None:
-                told = self._told_spaces(limits)
-                self.episode = told.episode
-                observation_space = told[0] if observation_space is None else observation_space
-                action_space = told[1] if action_space is None else action_space
+                found = self._described_spaces(limits)
+                self.episode = found.episode
+                observation_space = found[0] if observation_space is None else observation_space
+                action_space = found[1] if action_space is None else action_space
             self._observations = SpaceText(
                 observation_space, "the observation", named=True, limits=limits
             )
@@ -106,16 +106,16 @@ class PerlertEndpoint(Endpoint):
         self.observation_space = observation_space
         self.action_space = action_space
 
-    def _told_spaces(self, limits: Limits) -> DescribedSpaces:
+    def _described_spaces(self, limits: Limits) -> DescribedSpaces:
         """Register, and return the spaces that the server sends to the slot's holder."""
-        client, told = self.client, self.client.told
-        asked = 0
-        while asked < _ASKED * max(told.count, 1):  # each registration brings one part
+        client, description = self.client, self.client.description
+        tries = 0
+        while tries < _REGISTRATIONS * max(description.count, 1):  # each brings one part
             self._key = self._register()
             client.lobby(self._timeout)  # the part arrives before its reply
-            if (spaces := told.spaces(limits)) is not None:
+            if (spaces := description.spaces(limits)) is not None:
                 return spaces
-            asked += 1
+            tries += 1
         raise TypeError(
             f"{client}: the server does not describe its spaces: pass observation_space= and "
             f"action_space=, or like="
@@ -155,7 +155,7 @@ class PerlertEndpoint(Endpoint):
 
     def begin_step(self, action: Any) -> None:
         self._stepping = True
-        if self._over:
+        if self._needs_reset:
             raise LocalProtocolError(f"{self.client}: call reset() first")
         text = self._actions.to_text(action)
         if not self._actions.contains(self._actions.from_text(text)):  # as the server checks
@@ -174,16 +174,16 @@ class PerlertEndpoint(Endpoint):
             except DeadlineExceeded as error:
                 if client.state in RUNNING:
                     raise
-                self._over = True
+                self._needs_reset = True
                 observation, info = self._seen
                 return observation, 0.0, False, True, {**info, "lost": str(error)}
             return self._step_of(frames)
         client.wait_start(self._start_timeout)
-        self._frame, self._total, self._owed = None, None, 0.0
+        self._frame, self._total, self._unreported_reward = None, None, 0.0
         self._fastest = math.inf
-        self._over = False
+        self._needs_reset = False
         observation, reward, _, _, info = self._step_of(client.frames(self._timeout))
-        self._owed = reward  # of steps before the first observation; the next step returns it
+        self._unreported_reward = reward  # of steps before the first observation
         return observation, info
 
     def close(self) -> None:
@@ -203,12 +203,12 @@ class PerlertEndpoint(Endpoint):
         before = self._frame
         for frame in frames:
             self._fastest = min(self._fastest, frame.received - frame.timestamp / 1000)
-        reward, self._owed = self._owed, 0.0
+        reward, self._unreported_reward = self._unreported_reward, 0.0
         if not frames:
             assert before is not None
             observation, info = self._seen
-            self._over = before.done
-            return observation, reward, *end_of(before.done, info.get("extra")), info
+            self._needs_reset = before.done
+            return observation, reward, *flags_of(before.done, info.get("extra")), info
         frame = self._frame = frames[-1]
         extra = _extra(frame)
         reward += self._reward(frames, before, extra)
@@ -224,8 +224,8 @@ class PerlertEndpoint(Endpoint):
         if extra is not None:
             info["extra"] = extra
         self._seen = observation, info
-        self._over = frame.done and before is not None
-        return observation, reward, *end_of(frame.done, extra), info
+        self._needs_reset = frame.done and before is not None
+        return observation, reward, *flags_of(frame.done, extra), info
 
     def _reward(self, frames: list[Frame], before: Frame | None, extra: Any) -> float:
         total = extra.get("total") if isinstance(extra, dict) else None
@@ -256,11 +256,11 @@ def _extra(frame: Frame) -> Any:
         return frame.extra
 
 
-def end_of(done: bool, extra: Any) -> tuple[bool, bool]:
+def flags_of(done: bool, extra: Any) -> tuple[bool, bool]:
     """Return terminated and truncated of a frame."""
-    told = extra if isinstance(extra, dict) else {}
-    truncated = done and told.get("truncated") is True
-    return done and (not truncated or told.get("terminated") is True), truncated
+    flags = extra if isinstance(extra, dict) else {}
+    truncated = done and flags.get("truncated") is True
+    return done and (not truncated or flags.get("terminated") is True), truncated
 
 
 def _number(reward: float | str) -> float:
@@ -312,7 +312,7 @@ class _AgentText:
         self.action = SpaceText(
             action_space, f"the action{what}", named=False, limits=limits, words=words
         )
-        self.told = deque(write_spaces(observation_space, action_space, limits, environment))
+        self.description = deque(write_spaces(observation_space, action_space, limits, environment))
 
 
 class Simulation:
@@ -387,11 +387,11 @@ class Simulation:
             )
         return outcomes
 
-    def told(self, key: str) -> str | None:
+    def space_description(self, key: str) -> str | None:
         """Return the next part of the description of an agent's spaces, in turn, if any."""
-        told = self._texts[key].told
-        told.rotate(-1)
-        return told[-1] if told else None
+        parts = self._texts[key].description
+        parts.rotate(-1)
+        return parts[-1] if parts else None
 
     def parse(self, key: str, text: str) -> Any:
         space = self._texts[key].action

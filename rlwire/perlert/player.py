@@ -19,7 +19,7 @@ import numpy as np
 from rlwire.environments.pacing import Pacer
 from rlwire.errors import RlwireError
 from rlwire.perlert.environment import Default, Outcome, Simulation, close
-from rlwire.perlert.spaces import OURS
+from rlwire.perlert.spaces import OWN_TAG
 from rlwire.sessions.perlert.server import Instance
 from rlwire.transports.interface import DatagramSession
 from rlwire.transports.rate_limited_log import RateLimitedLog
@@ -47,7 +47,7 @@ class TickTimer:
         self._due: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
         self.log = RateLimitedLog(logger, _LOG_INTERVAL, lines=1)
-        self.said: set[str] = set()  # the warnings that were logged
+        self.warned: set[str] = set()  # the warnings that were logged
 
     @property
     def closed(self) -> bool:
@@ -119,13 +119,13 @@ class PacedPlayer:
     def __str__(self) -> str:
         return str(self.instance)
 
-    def told(self, key: str) -> str | None:
-        return self.simulation.told(key)
+    def space_description(self, key: str) -> str | None:
+        return self.simulation.space_description(key)
 
     async def open(self) -> None:
-        await self._elsewhere(self._open)
+        await self._in_thread(self._open)
 
-    def _elsewhere(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+    def _in_thread(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
         """Call in the environment's thread."""
         loop = self.timer.loop
         if self.executor is not None:
@@ -155,7 +155,7 @@ class PacedPlayer:
         self._last = {}
         self._texts, self._parsed = {}, {}
         self._tags = {lease.key: lease.tag for lease in instance.lobby.leases.values()}
-        asked = (key for key, tag in self._tags.items() if self.totals or tag.startswith(OURS))
+        asked = (key for key, tag in self._tags.items() if self.totals or tag.startswith(OWN_TAG))
         self._summed = set(asked if self.totals is not False else ())
         logger.debug("%s: run %d started, clients %s", self, self._counts["runs"], self._tags)
         if self._failures:
@@ -166,18 +166,18 @@ class PacedPlayer:
         self.timer.send()
 
     def _call_reset(self, now: float) -> None:
-        self._call(self._reset, self._has_begun, now)
+        self._call(self._reset, self._on_reset, now)
 
     def _reset(self) -> _Outcomes:
         return self._open().reset(self._seed)
 
-    def _has_begun(self, outcomes: _Outcomes, now: float) -> None:
+    def _on_reset(self, outcomes: _Outcomes, now: float) -> None:
         self._live = set(outcomes)
         self._publish(outcomes, now)
         self._pacer.restart(at=time.monotonic() + (1.0 + self.phase) / self.rate)
-        self._go_on(now)
+        self._continue(now)
 
-    def _go_on(self, now: float) -> None:
+    def _continue(self, now: float) -> None:
         instance = self.instance
         if instance.rollout is not None and not self._step % max(1, int(self.rate)):
             for key in instance.drop_silent(now):  # checked once per second
@@ -210,7 +210,7 @@ class PacedPlayer:
                 self.rate,
             )
         actions = self._actions()
-        self._call(lambda: self._advance(actions), self._has_stepped, now)
+        self._call(lambda: self._advance(actions), self._on_step, now)
 
     def _advance(self, actions: dict[str, Any]) -> _Outcomes:
         simulation = self._open()
@@ -226,11 +226,11 @@ class PacedPlayer:
                     actions[key] = default
         return simulation.step(actions)
 
-    def _has_stepped(self, outcomes: _Outcomes, now: float) -> None:
+    def _on_step(self, outcomes: _Outcomes, now: float) -> None:
         self._step += 1
         self._counts["steps"] += 1
         self._publish(outcomes, now)
-        self._go_on(now)
+        self._continue(now)
 
     def _call(
         self, work: Callable[[], _Outcomes], then: Callable[[_Outcomes, float], None], now: float
@@ -238,17 +238,17 @@ class PacedPlayer:
         if self._stopped:
             return
         if self.executor is None:
-            self._then(work, then, now)
+            self._finish_call(work, then, now)
             return
 
         def done(busy: asyncio.Future[_Outcomes]) -> None:
             if not self._stopped:
-                self._then(busy.result, then, time.monotonic())
+                self._finish_call(busy.result, then, time.monotonic())
                 self.timer.send()
 
-        self._elsewhere(work).add_done_callback(done)
+        self._in_thread(work).add_done_callback(done)
 
-    def _then(
+    def _finish_call(
         self, result: Callable[[], _Outcomes], then: Callable[[_Outcomes, float], None], now: float
     ) -> None:
         try:
@@ -282,7 +282,7 @@ class PacedPlayer:
                 self._totals[key] += reward
             extra = self._extra(key, terminated, truncated)
             if info or self.extra is not None:
-                extra = {**self._given(key, info), **extra}
+                extra = {**self._user_extra(key, info), **extra}
             steps[key] = observation, reward, done, extra or None
             if done:
                 self._live.discard(key)
@@ -309,7 +309,7 @@ class PacedPlayer:
                 extra["terminated"] = True
         return extra
 
-    def _given(self, key: str, info: Mapping[Any, Any]) -> Mapping[str, Any]:
+    def _user_extra(self, key: str, info: Mapping[Any, Any]) -> Mapping[str, Any]:
         if self.extra is not None:
             try:
                 return dict(self.extra(key, info) or {})
@@ -325,8 +325,8 @@ class PacedPlayer:
 
     def _warn(self, line: str, value: object) -> None:
         """Log a warning once per server."""
-        if line not in self.timer.said:
-            self.timer.said.add(line)
+        if line not in self.timer.warned:
+            self.timer.warned.add(line)
             logger.warning("%s: %s", self, line % value)
 
     def _milliseconds(self, now: float) -> int:
@@ -354,7 +354,7 @@ class PacedPlayer:
                 self.instance.publish(steps, self._step + 1, self._milliseconds(now), now)
             except RlwireError:  # the last observation cannot be encoded
                 self.instance.finish(now)
-        self._elsewhere(self._close)
+        self._in_thread(self._close)
 
     def _close(self) -> None:
         if self.make is not None and self._played is not None:  # not the caller's environment
@@ -368,6 +368,6 @@ class PacedPlayer:
             now = time.monotonic()
             self.instance.finish(now, self._milliseconds(now))
             self.timer.send()
-        done, _ = await asyncio.wait([self._elsewhere(self._close)], timeout=grace)
+        done, _ = await asyncio.wait([self._in_thread(self._close)], timeout=grace)
         if not done:
             logger.warning("%s: a step did not end within %.1f s: not closed", self, grace)

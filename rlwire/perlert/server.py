@@ -21,7 +21,7 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.perlert.cipher import DatagramCipher
 from rlwire.perlert.environment import Default, Simulation, close, simulations_of
 from rlwire.perlert.player import Extra, PacedPlayer, TickTimer
-from rlwire.perlert.spaces import OURS
+from rlwire.perlert.spaces import OWN_TAG
 from rlwire.registry import located
 from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.serving.threads import LoopThread
@@ -356,8 +356,7 @@ class _PerlertLoop:
             elif isinstance(event, SlotLeased):
                 player = self._players[event.instance]
                 # Other programs would show the description to people.
-                text = player.told(event.key) if event.tag.startswith(OURS) else None
-                if text is not None:
+                if event.tag.startswith(OWN_TAG) and (text := player.space_description(event.key)):
                     event.instance.lobby.message(text, event.peer)
                 if event.previous is None:
                     where = parse(event.peer)  # type: ignore[arg-type]

@@ -32,14 +32,14 @@ from rlwire.environments.trees import Leaf, tree_of
 from rlwire.errors import DecodeError, EncodeError, RlwireError, quoted
 from rlwire.limits import DEFAULT, Limits
 
-OURS = "rlwire-"
+OWN_TAG = "rlwire-"
 """Prefix of the default tags of rlwire's clients. Servers describe the spaces to such tags."""
 
-TOLD = "rlwire.spaces "
+DESCRIPTION = "rlwire.spaces "
 """Prefix of a space description: ``rlwire.spaces 1/2 ...`` is the first of two parts."""
 
 _PARTS = 16  # of a description; one per registration, since source addresses can be forged
-_PART = re.compile(f"{re.escape(TOLD)}([0-9]{{1,2}})/([0-9]{{1,2}}) (.*)", re.DOTALL).fullmatch
+_PART = re.compile(f"{DESCRIPTION}([0-9]{{1,2}})/([0-9]{{1,2}}) (.*)", re.DOTALL).fullmatch
 _HEADER = 256  # bytes of a datagram that are reserved for the text before the description
 _FORBIDDEN = frozenset(":;,=")
 _CANNOT = "which has no text in PERLERT"
@@ -51,10 +51,10 @@ def write_spaces(
     observation_space: Any, action_space: Any, limits: Limits = DEFAULT, environment: Any = None
 ) -> list[str]:
     """Return the lobby messages that describe spaces; none for specs without an equal space."""
-    told = describe_both(observation_space, action_space, environment)
-    if told is None:
+    spaces = describe_both(observation_space, action_space, environment)
+    if spaces is None:
         return []
-    text = json.dumps(told, separators=(",", ":"))
+    text = json.dumps(spaces, separators=(",", ":"))
     size = max(limits.datagram - _HEADER, limits.datagram // 2)
     parts = [text[start : start + size] for start in range(0, len(text), size)]
     if len(parts) > _PARTS:
@@ -64,17 +64,18 @@ def write_spaces(
             f"datagram={limits.datagram} at both ends: observation space {observation_space}, "
             f"action space {action_space}"
         )
-    return [f"{TOLD}{number}/{len(parts)} {part}" for number, part in enumerate(parts, 1)]
+    return [f"{DESCRIPTION}{number}/{len(parts)} {part}" for number, part in enumerate(parts, 1)]
 
 
-class ToldSpaces:
+class SpaceDescription:
     """Collects the parts of a space description, in any order."""
 
     def __init__(self) -> None:
         self.count = 0  # of parts; 0 before the first has arrived
         self._parts: dict[int, str] = {}
 
-    def take(self, text: str) -> bool:
+    def add(self, text: str) -> bool:
+        """Add a part; return whether the text is one."""
         found = _PART(text)
         if found is None:
             return False

@@ -11,7 +11,7 @@ from gymnasium import spaces
 import rlwire
 from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
 from rlwire.limits import Limits
-from rlwire.perlert.spaces import ToldSpaces
+from rlwire.perlert.spaces import SpaceDescription
 
 
 @pytest.fixture
@@ -154,33 +154,35 @@ def test_spaces_that_take_too_many_parts_are_refused(worlds, serving, monkeypatc
 
 
 def test_server_that_sends_no_spaces_is_named(worlds, serving, remote, monkeypatch):
-    monkeypatch.setattr("rlwire.perlert.player.PacedPlayer.told", lambda player, key: None)
+    monkeypatch.setattr(
+        "rlwire.perlert.player.PacedPlayer.space_description", lambda player, key: None
+    )
     with pytest.raises(TypeError, match=r"Walk:0 at 127.*observation_space=.*like="):
         remote(serving(worlds.Walk, env_kwargs={"fail": 0}), "Walk")
 
 
 def test_parts_of_spaces_in_any_order():
-    told = ToldSpaces()
-    assert not told.take("hello")
-    assert told.spaces() is None
+    description = SpaceDescription()
+    assert not description.add("hello")
+    assert description.spaces() is None
     parts = ['{"observation":{"discrete":2},', '"action":{"text":3', "}}"]
     for number in (3, 1, 1, 2):
-        assert told.spaces() is None
-        assert told.take(f"rlwire.spaces {number}/3 {parts[number - 1]}")
-    assert told.spaces() == (spaces.Discrete(2), spaces.Text(3), {})
+        assert description.spaces() is None
+        assert description.add(f"rlwire.spaces {number}/3 {parts[number - 1]}")
+    assert description.spaces() == (spaces.Discrete(2), spaces.Text(3), {})
     for wrong in ("0/2", "3/2", "17/17"):
-        assert told.take(f"rlwire.spaces {wrong} {{")
-    assert told.spaces() is not None  # these were no parts of anything
-    assert told.take("rlwire.spaces 1/2 {")  # others have begun
-    assert told.spaces() is None
+        assert description.add(f"rlwire.spaces {wrong} {{")
+    assert description.spaces() is not None  # these were no parts of anything
+    assert description.add("rlwire.spaces 1/2 {")  # others have begun
+    assert description.spaces() is None
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"action":{},"observation":{}}', "[" * 100_000])
 def test_invalid_space_descriptions_are_rejected(text):
-    told = ToldSpaces()
-    assert told.take(f"rlwire.spaces 1/1 {text}")
+    description = SpaceDescription()
+    assert description.add(f"rlwire.spaces 1/1 {text}")
     with pytest.raises(DecodeError):
-        told.spaces()
+        description.spaces()
 
 
 def test_seed_and_options_of_a_reset_are_refused_once(worlds, serving, remote, caplog):

@@ -29,7 +29,7 @@ Address: TypeAlias = tuple[Any, ...]
 # Unexpected lobby information needs a confirmation at least `FIRST_WAIT` later.
 FIRST_WAIT: Final = 0.25
 LONGEST_WAIT: Final = 1.0
-TIMEOUT: Final = 30.0  # for any reply, and for a step of a rollout; then `GaveUp`
+TIMEOUT: Final = 30.0  # for any reply, and for a step of a rollout; then `RequestFailed`
 
 # Between lobby requests while a slot is held: servers free the slots of silent clients, and resend
 # a lost ``start`` for 5 s (section 6), but only in reply to a datagram.
@@ -47,7 +47,7 @@ SILENCE: Final = 1.0
 LOST: Final = 10.0
 STALE: Final = 15.0
 
-GOODBYES: Final = 3  # copies, since nothing confirms them
+LEAVE_COPIES: Final = 3  # copies, since nothing confirms them
 
 _NEVER: Final = float("inf")
 _DROPPED: Final = ("stale", "foreign", "malformed")
@@ -132,7 +132,7 @@ class EpisodeFinished:
 
 
 @dataclass(frozen=True)
-class GaveUp:
+class RequestFailed:
     """No reply arrived in time: to ``lobby``, ``register``, ``ready`` or in a ``rollout``."""
 
     what: str
@@ -163,7 +163,7 @@ class _Episode:
         self.address = address  # of the rollout port
         self.horizon = -1  # steps of the rollout before have timestamps up to this one
         self.ended = -_NEVER  # when that rollout ended
-        self.heard = 0.0  # when the newest step arrived, or the rollout started
+        self.last_step_at = 0.0  # when the newest step arrived, or the rollout started
         self.step = self.timestamp = -1  # of the newest step
         self.frames = self.skipped = self.duplicates = self.late = 0
         self.forget()
@@ -171,7 +171,7 @@ class _Episode:
     def begin(self, address: Address, now: float) -> None:
         self.on = True
         self.address = address
-        self.heard = self.speak_due = now  # send at once, to show the server that we are here
+        self.last_step_at = self.send_due = now  # send at once, to show the server that we are here
         self.step = self.timestamp = -1
         if now >= self.ended + STALE:
             self.horizon = -1  # else all steps are dropped if the server's clock was set back
@@ -183,10 +183,10 @@ class _Episode:
 
     def forget(self) -> None:
         self.on = False  # whether the state is one of `RUNNING`
-        self.hot: Hashable = _NO_PEER  # `address` after the first step of this rollout
+        self.fast_peer: Hashable = _NO_PEER  # `address` after the first step of this rollout
         self.action = b""  # the datagram of the current action
         self.pending = b""  # the same until it is sent
-        self.speak_due = _NEVER  # when to send to the rollout port
+        self.send_due = _NEVER  # when to send to the rollout port
 
     def accept(self, fields: tuple[Any, ...], now: float) -> Frame | None:
         timestamp, step, observation, reward, done, extra = fields
@@ -208,7 +208,7 @@ class _Episode:
                 gap = 0
         self.step = step
         self.timestamp = timestamp
-        self.heard = now
+        self.last_step_at = now
         self.frames += 1
         # Frame() without the call of a Python function.
         return tuple.__new__(Frame, (step, timestamp, observation, reward, done, extra, gap, now))
@@ -245,14 +245,14 @@ class PerlertClientSession:
         self._lobby_request = _Request("lobby", self._encode(perlert.LobbyRequest(name, number)))
         self._register_request = _Request("register")
         self._ready_request = _Request("ready")
-        self._informed = -_NEVER  # when the last lobby information arrived
+        self._last_information = -_NEVER  # when the last lobby information arrived
         # Key and tag that were reported ready, which a start refers to; and of the last rollout.
         self._ready_as: tuple[str, str] | None = None
         self._played: tuple[str, str] | None = None
-        self._wanted = False  # the agent waits for lobby information, changed or not
+        self._lobby_requested = False  # the agent waits for lobby information, changed or not
         self._held: tuple[str, str] | None = None  # key and tag of the last confirmed registration
         self._want_ready: bool | None = None  # None before `set_ready`
-        self._doubt: tuple[str, float] | None = None  # unexpected information, since when
+        self._unconfirmed: tuple[str, float] | None = None  # unexpected information, since when
         self._read = perlert.StepReader(name, number, limits=self._limits).read
         self._episode = _Episode(server)
 
@@ -271,30 +271,30 @@ class PerlertClientSession:
         return {**counts, **{name: getattr(self, name) for name in _DROPPED}}
 
     def request_lobby(self, now: float) -> None:
-        """Request the lobby's slots: `LobbyChanged` follows, or `GaveUp`."""
+        """Request the lobby's slots: `LobbyChanged` follows, or `RequestFailed`."""
         self._require("request_lobby")
-        self._wanted = True
+        self._lobby_requested = True
         self._lobby_request.begin(now)
-        self._ask(self._lobby_request, now)
+        self._send_request(self._lobby_request, now)
 
     def register(self, key: str, tag: str, now: float) -> None:
-        """Request a slot, or a move to it: `SlotGranted`, `SlotTaken` or `GaveUp` follows."""
+        """Request a slot, or a move: `SlotGranted`, `SlotTaken` or `RequestFailed` follows."""
         self._require("register")
         datagram = self._encode(perlert.Register(self._name, self._number, key, tag))
         self.state = PerlertState.REGISTERING
         self.key, self._tag = key, tag
         self._want_ready = None if self._want_ready is None else False
-        self._doubt = None
-        self._settle()
+        self._unconfirmed = None
+        self._end_requests()
         self._register_request.datagram = datagram
         self._register_request.begin(now)
-        self._ask(self._register_request, now)
+        self._send_request(self._register_request, now)
 
     def set_ready(self, ready: bool, now: float) -> None:
         """Send the ready status until lobby information shows it; `EpisodeStarted` follows."""
         self._require("set_ready")
-        self._say_ready(ready, now)
-        self._ask(self._ready_request, now)
+        self._send_ready(ready, now)
+        self._send_request(self._ready_request, now)
 
     def act(self, action: str, now: float) -> None:
         """Set the current action; if it cannot be encoded, the action before stays."""
@@ -304,32 +304,32 @@ class PerlertClientSession:
         # Action() without the call of a Python function.
         message = tuple.__new__(Action, (self._name, self._number, action))
         episode.action = episode.pending = encode(message, limits=self._limits)
-        if now - episode.heard < SILENCE:
-            episode.speak_due = now + REPEAT
+        if now - episode.last_step_at < SILENCE:
+            episode.send_due = now + REPEAT
 
     def leave(self) -> None:
         """Say goodbye: an rlwire server frees the slot, another one sees that we are not ready."""
         if self.state is PerlertState.READY and self.key is not None:
             self._send(self._encode(perlert.Ready(self._name, self._number, self.key, False)))
         if self._tag:
-            for _ in range(GOODBYES):
-                self._send(self._goodbye(self._tag))
+            for _ in range(LEAVE_COPIES):
+                self._send(self._leave_message(self._tag))
 
-    def _goodbye(self, tag: str) -> bytes:
+    def _leave_message(self, tag: str) -> bytes:
         return self._encode(perlert.Register(self._name, self._number, LEAVE, tag))
 
     def close(self) -> None:
         """Stop sending; the server frees the slot when it is idle."""
         self.state = PerlertState.CLOSED
-        self._forget()
-        self._wanted = False
+        self._clear()
+        self._lobby_requested = False
         self._lobby_request.end()
         self._out.clear()
 
     def receive(self, datagram: Buffer, peer: Hashable, now: float) -> list[Any]:
         """Process one datagram and return its events; invalid ones are counted and dropped."""
         episode = self._episode
-        if peer is not episode.hot and peer != episode.hot:
+        if peer is not episode.fast_peer and peer != episode.fast_peer:
             return self._receive(datagram, peer, now)
         try:
             fields = self._read(datagram)
@@ -344,22 +344,24 @@ class PerlertClientSession:
         frame = episode.accept(fields, now)
         if frame is None:
             return []
-        return self._finish(frame, now) if fields[4] else [frame]
+        return self._on_done(frame, now) if fields[4] else [frame]
 
     def advance(self, now: float) -> list[Any]:
         episode = self._episode
         if episode.on:
-            if now >= episode.heard + TIMEOUT:
+            if now >= episode.last_step_at + TIMEOUT:
                 what = "first step" if self.state is PerlertState.STARTING else "further step"
-                reason = f"no {what} from {episode.address} within {TIMEOUT:g} s{self._oddities()}"
-                return self._give_up("rollout", reason, now)
-            if now >= episode.speak_due:
-                self._speak(now)
+                reason = (
+                    f"no {what} from {episode.address} within {TIMEOUT:g} s{self._dropped_so_far()}"
+                )
+                return self._fail("rollout", reason, now)
+            if now >= episode.send_due:
+                self._send_to_rollout(now)
         for request in (self._register_request, self._ready_request, self._lobby_request):
             if now >= request.expires:
-                return self._give_up(request.what, self._no_answer(request), now)
+                return self._fail(request.what, self._no_answer(request), now)
             if now >= request.due:
-                self._ask(request, now)
+                self._send_request(request, now)
                 if request is not self._lobby_request:
                     # Shows the outcome of a request that was rejected, or whose reply was lost.
                     self._send(self._lobby_request.datagram)
@@ -368,7 +370,7 @@ class PerlertClientSession:
     def next_deadline(self) -> float | None:
         episode = self._episode
         if episode.on:  # only information is requested then
-            return min(episode.heard + TIMEOUT, episode.speak_due, self._lobby_request.due)
+            return min(episode.last_step_at + TIMEOUT, episode.send_due, self._lobby_request.due)
         due = min(self._register_request.due, self._ready_request.due, self._lobby_request.due)
         return None if due == _NEVER else due
 
@@ -391,7 +393,7 @@ class PerlertClientSession:
         try:
             fields = self._read(datagram)
             if fields is not None:
-                return self._first_step(fields, peer, now)
+                return self._on_step_outside(fields, peer, now)
             message = perlert.decode_server_message(datagram, limits=self._limits)
         except RlwireError:
             self.malformed += 1
@@ -412,30 +414,30 @@ class PerlertClientSession:
 
     def _on_lobby(self, slots: tuple[AgentSlot, ...], now: float) -> list[Any]:
         events: list[Any] = []
-        if self._wanted or slots != self.slots:
+        if self._lobby_requested or slots != self.slots:
             events.append(LobbyChanged(slots))
-        self._wanted, self._informed, self.slots = False, now, slots
+        self._lobby_requested, self._last_information, self.slots = False, now, slots
         self._lobby_request.end()
         holding = self.state in HOLDING
         if holding:
             self._lobby_request.begin(now + KEEP_ALIVE)
         slot = next((slot for slot in slots if slot.key == self.key), None)
         ours = slot is not None and not slot.open and slot.tag == self._tag
-        if self._episode.on and now - self._episode.heard >= LOST:
+        if self._episode.on and now - self._episode.last_step_at >= LOST:
             if ours and slot is not None and slot.ready:  # the rollout still runs
-                self._doubt = None
+                self._unconfirmed = None
             elif self._confirmed("over", now):
                 reason = "the rollout has ended or the server has restarted; the last step is lost"
-                events += self._give_up("rollout", reason, now)
+                events += self._fail("rollout", reason, now)
         if not holding and self.state is not PerlertState.REGISTERING:
             return events
         if slot is None:
             if self._confirmed("missing", now):
                 keys = ", ".join(each.key for each in slots)
                 reason = f"there is no slot {self.key!r}, only {keys}"
-                events += self._give_up("register", reason, now)
+                events += self._fail("register", reason, now)
         elif ours:
-            self._doubt = None
+            self._unconfirmed = None
             if not holding:
                 if slot.ready and (self.key, self._tag) == self._played:
                     # Not ready for the next rollout yet, so this is the one before, in which other
@@ -446,17 +448,17 @@ class PerlertClientSession:
             elif slot.ready == self._want_ready:
                 self._ready_request.end()
             elif self._want_ready is not None and self._ready_request.due == _NEVER:
-                self._say_ready(self._want_ready, now)
+                self._send_ready(self._want_ready, now)
         elif not slot.open:
             if self._confirmed("taken", now):
-                events.append(self._taken(slot.tag, now))
+                events.append(self._on_taken(slot.tag, now))
         elif not holding:
-            self._doubt = None
+            self._unconfirmed = None
         elif self._confirmed("open", now):
             # The server has received nothing for too long, or has restarted: register again.
             self.state = PerlertState.REGISTERING
             self._held = self._ready_as = None
-            self._settle()
+            self._end_requests()
             self._register_request.begin(now)
         return events
 
@@ -467,7 +469,7 @@ class PerlertClientSession:
             if key != self.key:
                 self._recheck_soon(now)
             elif self._want_ready:
-                self._say_ready(True, now)
+                self._send_ready(True, now)
         if self.state is not PerlertState.REGISTERING:
             return []
         self._held = key, self._tag
@@ -475,11 +477,11 @@ class PerlertClientSession:
             return []
         self.state = PerlertState.REGISTERED
         self._register_request.end()
-        self._doubt = self._ready_as = None
-        if not self._wanted:
+        self._unconfirmed = self._ready_as = None
+        if not self._lobby_requested:
             self._lobby_request.begin(now + KEEP_ALIVE)
         if self._want_ready:  # set before the slot was freed
-            self._say_ready(True, now)
+            self._send_ready(True, now)
         return [SlotGranted(key)]
 
     def _on_start(self, port: int, now: float) -> list[Any]:
@@ -490,14 +492,14 @@ class PerlertClientSession:
             return []
         rollout = (self._server[0], port, *self._server[2:])
         if now >= self._episode.ended + STALE:
-            return self._begin(rollout, PerlertState.STARTING, now)
+            return self._start_rollout(rollout, PerlertState.STARTING, now)
         # It may be a copy of the last rollout's start. Ask the rollout port: it replies with a step
         # of a new rollout or with a stale one. Without a reply, lobby information causes a start.
         self._out.append((self._lobby_request.datagram, rollout))
         self._recheck_soon(now)
         return []
 
-    def _first_step(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Any]:
+    def _on_step_outside(self, fields: tuple[Any, ...], peer: Address, now: float) -> list[Any]:
         """Process a step outside of a rollout: it replaces a lost start, and shows the port."""
         episode, state = self._episode, self.state
         timestamp, step = fields[:2]
@@ -521,11 +523,11 @@ class PerlertClientSession:
             episode.horizon, episode.ended = timestamp, now
             return []
         else:
-            events = self._begin(peer, PerlertState.ROLLOUT, now)
-        episode.hot = peer
+            events = self._start_rollout(peer, PerlertState.ROLLOUT, now)
+        episode.fast_peer = peer
         frame = episode.accept(fields, now)
         assert frame is not None  # the first one is always newer
-        return events + (self._finish(frame, now) if frame.done else [frame])
+        return events + (self._on_done(frame, now) if frame.done else [frame])
 
     def _require(self, call: str) -> None:
         if self.state not in ALLOWED[call]:
@@ -534,27 +536,27 @@ class PerlertClientSession:
                 f"{call} is not allowed in the state {self.state.name}, only in {allowed}"
             )
 
-    def _begin(self, rollout: Address, state: PerlertState, now: float) -> list[Any]:
+    def _start_rollout(self, rollout: Address, state: PerlertState, now: float) -> list[Any]:
         assert self._ready_as is not None
         self.key, self._tag = self._ready_as
-        self._settle()
-        self._doubt = None
+        self._end_requests()
+        self._unconfirmed = None
         self.state = state
         self._episode.begin(rollout, now)
         return [EpisodeStarted(self.key, rollout[1])]
 
-    def _finish(self, frame: Frame, now: float) -> list[Any]:
+    def _on_done(self, frame: Frame, now: float) -> list[Any]:
         assert self.key is not None
         self.state = PerlertState.DONE
         self._played = self.key, self._tag
         finished = EpisodeFinished(self.key)
-        confirmed = self._goodbye(str(frame.timestamp))
+        confirmed = self._leave_message(str(frame.timestamp))
         self._out.append((confirmed, self._episode.address))
         self._episode.leave(now)
-        self._forget()
+        self._clear()
         return [frame, finished]
 
-    def _taken(self, tag: str, now: float) -> SlotTaken:
+    def _on_taken(self, tag: str, now: float) -> SlotTaken:
         key = self.key
         assert key is not None
         registering = self.state is PerlertState.REGISTERING
@@ -566,39 +568,39 @@ class PerlertClientSession:
             self._lobby_request.begin(now)
         else:
             self.state = PerlertState.IDLE
-            self._forget()
+            self._clear()
         return SlotTaken(key, tag)
 
-    def _give_up(self, what: str, reason: str, now: float) -> list[Any]:
+    def _fail(self, what: str, reason: str, now: float) -> list[Any]:
         if what != "lobby" or self.state in HOLDING:
             self.state = PerlertState.IDLE
             if self._ready_as is not None:
                 self._episode.leave(now)
-            self._forget()
-        self._wanted = False
+            self._clear()
+        self._lobby_requested = False
         self._lobby_request.end()
-        return [GaveUp(what, reason)]
+        return [RequestFailed(what, reason)]
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         """Leave slot and rollout, and expect only lobby information that the agent requested."""
-        self._settle()
+        self._end_requests()
         self.key = self._ready_as = None
-        self._held = self._want_ready = self._doubt = None
+        self._held = self._want_ready = self._unconfirmed = None
         self._episode.forget()
 
-    def _settle(self) -> None:
+    def _end_requests(self) -> None:
         """End all requests, except the agent's request for lobby information."""
         self._register_request.end()
         self._ready_request.end()
-        if not self._wanted:
+        if not self._lobby_requested:
             self._lobby_request.end()
 
     def _confirmed(self, what: str, now: float) -> bool:
         """Return whether the same unexpected information already arrived `FIRST_WAIT` ago."""
-        if self._doubt is None or self._doubt[0] != what:
-            self._doubt = what, now
-        elif now - self._doubt[1] >= FIRST_WAIT:
-            self._doubt = None
+        if self._unconfirmed is None or self._unconfirmed[0] != what:
+            self._unconfirmed = what, now
+        elif now - self._unconfirmed[1] >= FIRST_WAIT:
+            self._unconfirmed = None
             return True
         self._recheck_soon(now)
         return False
@@ -609,7 +611,7 @@ class PerlertClientSession:
     def _send(self, datagram: bytes) -> None:
         self._out.append((datagram, self._server))
 
-    def _ask(self, request: _Request, now: float) -> None:
+    def _send_request(self, request: _Request, now: float) -> None:
         self._send(request.datagram)
         wait = request.wait
         if self._jitter is not None:
@@ -621,10 +623,10 @@ class PerlertClientSession:
         if self.state is PerlertState.REGISTERING:  # its requests also cause lobby information
             self._register_request.wait = FIRST_WAIT
             self._register_request.due = min(self._register_request.due, now + FIRST_WAIT)
-        elif self.state in HOLDING:  # in a rollout, `_speak` requests it at this rate anyway
+        elif self.state in HOLDING:  # in a rollout, `advance` requests it at this rate
             self._lobby_request.begin(now + FIRST_WAIT)
 
-    def _say_ready(self, ready: bool, now: float) -> None:
+    def _send_ready(self, ready: bool, now: float) -> None:
         assert self.key is not None
         self.state = PerlertState.READY if ready else PerlertState.REGISTERED
         self._want_ready = ready
@@ -634,30 +636,30 @@ class PerlertClientSession:
         self._ready_request.datagram = self._encode(message)
         self._ready_request.begin(now)
 
-    def _speak(self, now: float) -> None:
+    def _send_to_rollout(self, now: float) -> None:
         """Send to the rollout port, because any client message requests a lost ``done``."""
         episode = self._episode
         information = self._lobby_request.datagram
         if not episode.pending:
             # Before the first action, a lobby request: a made-up action could be valid.
             self._out.append((episode.action or information, episode.address))
-        silent = now - episode.heard
+        silent = now - episode.last_step_at
         waiting = silent >= SILENCE or self.state is PerlertState.STARTING
-        episode.speak_due = now + (FIRST_WAIT if waiting else REPEAT)
+        episode.send_due = now + (FIRST_WAIT if waiting else REPEAT)
         if silent >= LOST:
             self._send(information)
 
     def _no_answer(self, request: _Request) -> str:
         within = f"within {TIMEOUT:g} s"
-        if request is self._lobby_request or self._informed < request.expires - TIMEOUT:
+        if request is self._lobby_request or self._last_information < request.expires - TIMEOUT:
             instance = f"{self._name}:{self._number}"
             hint = f"check that a server with instance {instance} runs there"
-            return f"no reply from {self._server} {within}: {hint}{self._oddities()}"
+            return f"no reply from {self._server} {within}: {hint}{self._dropped_so_far()}"
         if request is self._register_request:
             why = "but lobby information arrives: a rollout may be running"
             return f"no reply to the registration for {self.key!r} {within}, {why}"
         return f"lobby information did not show our ready status of {self.key!r} {within}"
 
-    def _oddities(self) -> str:
+    def _dropped_so_far(self) -> str:
         seen = [f"{getattr(self, name)} {name}" for name in _DROPPED if getattr(self, name)]
         return f" (dropped so far: {', '.join(seen)})" if seen else ""

@@ -56,7 +56,7 @@ _OPEN = len("=open,,,ready") + len(SERVER_TAG)
 class SlotLease:
     peer: Hashable
     key: str
-    heard: float  # when it last sent to the lobby port
+    last_received: float  # when it last sent to the lobby port
     requests: TokenBucket
     starts: TokenBucket
     tag: str = ""
@@ -209,13 +209,13 @@ class Lobby:
         """Resend ``start`` to a client; return False if it is too late for that."""
         if self.started is None or now >= self.started + START_RESEND:
             return False
-        if self.leases[peer].starts.take(1, now):
+        if self.leases[peer].starts.consume(1, now):
             self._send((self._start, peer))
         return True
 
     def drop_idle(self, now: float, timeout: float) -> list[SlotLease]:
         """Free the slots of clients that were silent for `timeout` seconds; return their leases."""
-        idle = [lease for lease in self.leases.values() if lease.heard <= now - timeout]
+        idle = [lease for lease in self.leases.values() if lease.last_received <= now - timeout]
         for lease in idle:
             self.leave(lease, now)
         return idle
@@ -270,7 +270,7 @@ def _size(text: str) -> int:
 class TokenBucket:
     """A rate limit: fills with `rate` units per second up to `burst`.
 
-    `take` also accepts more than `burst` from a full bucket, whose level is then negative.
+    `consume` also accepts more than `burst` from a full bucket, whose level is then negative.
     """
 
     __slots__ = ("_burst", "_filled", "_level", "_rate")
@@ -280,7 +280,7 @@ class TokenBucket:
         self._burst = self._level = burst
         self._filled = 0.0
 
-    def take(self, amount: float, now: float) -> bool:
+    def consume(self, amount: float, now: float) -> bool:
         if not self.holds(amount, now):
             return False
         self._level -= amount
@@ -306,17 +306,17 @@ class StrangersBudget:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def take(self, host: Hashable, size: int, now: float) -> bool:
+    def consume(self, host: Hashable, size: int, now: float) -> bool:
         """Take `size` bytes to `host` from both buckets, or from neither."""
-        if not self._all.holds(size, now) or not self.take_own(host, size, now):
+        if not self._all.holds(size, now) or not self.consume_own(host, size, now):
             return False
-        return self._all.take(size, now)
+        return self._all.consume(size, now)
 
-    def take_own(self, host: Hashable, size: int, now: float) -> bool:
+    def consume_own(self, host: Hashable, size: int, now: float) -> bool:
         """Take from the host's own bucket only, for replies that the number of slots limits."""
         if host not in self._buckets:
             if len(self._buckets) >= HOSTS:
                 self._buckets.popitem(last=False)
             self._buckets[host] = TokenBucket(STRANGER_RATE, STRANGER_BURST)
         self._buckets.move_to_end(host)
-        return self._buckets[host].take(size, now)
+        return self._buckets[host].consume(size, now)

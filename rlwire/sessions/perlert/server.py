@@ -227,13 +227,14 @@ class RolloutClient:
     due: float  # when the next step may be sent
     interval: float  # between two steps
     started: float
-    heard: float | None = None  # when it last sent anything since the start
+    last_received: float | None = None  # when it last sent anything since the start
     done: bool = False
     confirmed: bool = False  # whether it has its ``done``, or is gone
     last: bytes | None = None  # the last step sent, while it may be resent
 
     def silent_since(self, before: float) -> bool:
-        return not self.done and (self.started if self.heard is None else self.heard) <= before
+        last = self.started if self.last_received is None else self.last_received
+        return not self.done and last <= before
 
 
 class Rollout:
@@ -258,14 +259,14 @@ class Rollout:
         self.step = -1  # the newest published
         self.timestamp = timestamp
 
-    def hear(self, client: RolloutClient, now: float) -> None:
-        if client.heard is None:
+    def mark_received(self, client: RolloutClient, now: float) -> None:
+        if client.last_received is None:
             client.interval = self._interval
             client.due = min(client.due, now)
-        client.heard = now
+        client.last_received = now
 
     def act(self, client: RolloutClient, text: str, now: float) -> None:
-        self.hear(client, now)
+        self.mark_received(client, now)
         self._counts["actions"] += 1
         self._actions[client.key] = text
 
@@ -287,7 +288,7 @@ class Rollout:
         if now >= self._unheard_until:
             self._unheard_until = float("inf")
             for client in self.clients.values():
-                if client.heard is None:
+                if client.last_received is None:
                     client.interval = 1.0 / UNHEARD_RATE
                     client.due = now
         clients, write = self.clients, self._write
@@ -339,7 +340,7 @@ class Rollout:
         """Resend the last step to a client that is done; return whether it may still be resent."""
         if client.last is None:
             return False
-        self.hear(client, now)
+        self.mark_received(client, now)
         if now >= client.due:
             client.due = now + 1.0 / RESENDS
             self._out.append((client.last, client.peer))
@@ -395,10 +396,10 @@ class _LobbyPort(_ServerPort):
         lease = lobby.leases.get(peer)
         started: Lobby | None = None  # the lobby of the sender's rollout, which may have ended
         if lease is not None:
-            lease.heard = now
+            lease.last_received = now
             if instance.rollout is not None:
                 started = lobby
-                instance.rollout.hear(instance.rollout.by_peer[peer], now)
+                instance.rollout.mark_received(instance.rollout.by_peer[peer], now)
         elif instance.former is not None and peer in instance.former.leases:
             started = instance.former
         if kind is perlert.LobbyRequest:
@@ -444,9 +445,9 @@ class _LobbyPort(_ServerPort):
 
     def _inform(self, lobby: Lobby, lease: SlotLease | None, peer: Hashable, now: float) -> None:
         if lease is not None:
-            paid = lease.requests.take(1, now)
+            paid = lease.requests.consume(1, now)
         else:
-            paid = self._session.budget.take(_host_of(peer), len(lobby.information()), now)
+            paid = self._session.budget.consume(_host_of(peer), len(lobby.information()), now)
         if paid:
             lobby.inform(peer)
         else:
@@ -460,7 +461,7 @@ class _LobbyPort(_ServerPort):
         reason: str | None
         if instance.rollout is not None:
             reason = "running"
-        elif lease is not None and not lease.requests.take(1, now):
+        elif lease is not None and not lease.requests.consume(1, now):
             reason = "over_budget"
         else:
             reason = lobby.refusal(peer, key, tag)
@@ -468,7 +469,7 @@ class _LobbyPort(_ServerPort):
             # Not from the bucket for all: the slots limit the successes, and a flood of forged
             # requests for information must not prevent registrations.
             size = len(lobby.slots[key].registered)
-            if not self._session.budget.take_own(_host_of(peer), size, now):
+            if not self._session.budget.consume_own(_host_of(peer), size, now):
                 reason = "over_budget"
         if reason is not None:
             self._session.drop(reason, peer, now)
@@ -482,7 +483,7 @@ class _LobbyPort(_ServerPort):
         self, instance: Instance, lease: SlotLease, message: perlert.Ready, now: float
     ) -> list[Any]:
         lobby, key = instance.lobby, message.key
-        if not lease.requests.take(1, now):
+        if not lease.requests.consume(1, now):
             self._session.drop("over_budget", lease.peer, now)
         elif lease.key != key:
             reason = "not_your_slot" if key in lobby.slots else "unknown_slot"
@@ -520,7 +521,7 @@ class _RolloutPort(_ServerPort):
             if type(message) is Action:
                 rollout.act(client, message.action, now)
                 return []
-            rollout.hear(client, now)
+            rollout.mark_received(client, now)
             if type(message) is not perlert.LobbyRequest:
                 self._session.drop("wrong_port", peer, now)
             return []

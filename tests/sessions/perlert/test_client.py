@@ -10,10 +10,10 @@ from rlwire.sessions.perlert.client import (
     EpisodeFinished,
     EpisodeStarted,
     Frame,
-    GaveUp,
     LobbyChanged,
     PerlertClientSession,
     PerlertState,
+    RequestFailed,
     SlotGranted,
     SlotTaken,
 )
@@ -243,13 +243,13 @@ def test_an_unknown_slot_is_given_up():
     player.hears(OPEN)
     player.now = 0.3
     [event] = player.hears(OPEN)
-    assert event == GaveUp("register", "there is no slot 'z', only a")
+    assert event == RequestFailed("register", "there is no slot 'z', only a")
     assert player.state is PerlertState.IDLE
     player = ready()
     player.hears("city:7;b=open,citizen,cpu,ready")
     player.now = 0.3
     [event] = player.hears("city:7;b=open,citizen,cpu,ready")
-    assert event == GaveUp("register", "there is no slot 'a', only b")
+    assert event == RequestFailed("register", "there is no slot 'a', only b")
     assert player.state is PerlertState.IDLE
 
 

@@ -91,9 +91,9 @@ def one(monkeypatch):
 
 def test_request_larger_than_the_bucket_is_paid_later():
     bucket = TokenBucket(10, 100)
-    assert bucket.take(300, 0.0)
-    assert not bucket.take(1, 20.0)  # 200 owed
-    assert bucket.take(1, 20.2)
+    assert bucket.consume(300, 0.0)
+    assert not bucket.consume(1, 20.0)  # 200 owed
+    assert bucket.consume(1, 20.2)
 
 
 @given(
@@ -105,28 +105,28 @@ def test_never_more_than_the_burst_and_the_rate(asked, rate):
     now, taken = 0.0, 0
     for pause, amount in asked:
         now += pause
-        if bucket.take(amount, now):
+        if bucket.consume(amount, now):
             taken += amount
         assert taken <= 50 + rate * now + 1e-6
 
 
 def test_buckets_of_all_hosts_share_a_total(one):
-    assert one.take("a", 100, 0.0)
+    assert one.consume("a", 100, 0.0)
     for _ in range(100):
-        assert not one.take("a", 100, 0.0)  # which costs the others nothing
-    assert one.take("b", 100, 0.0)
-    assert not one.take("c", 100, 0.0)
+        assert not one.consume("a", 100, 0.0)  # which costs the others nothing
+    assert one.consume("b", 100, 0.0)
+    assert not one.consume("c", 100, 0.0)
     # Refused by the bucket for all, so the host's own is still full.
-    assert one.take_own("c", 100, 0.0)
-    assert one.take("d", 50, 0.0)
+    assert one.consume_own("c", 100, 0.0)
+    assert one.consume("d", 50, 0.0)
 
 
 def test_the_table_of_hosts_is_bounded_and_forgets_the_oldest(one):
     for number in range(1000):
-        one.take_own(number, 100, 0.0)
+        one.consume_own(number, 100, 0.0)
         assert len(one) <= 8
-    assert not one.take_own(999, 1, 0.0)  # remembered
-    assert not one.take_own(992, 1, 0.0)  # moved to the end by this
-    assert one.take_own("new", 100, 0.0)
-    assert not one.take_own(992, 1, 0.0)
-    assert one.take_own(993, 100, 0.0)  # forgotten
+    assert not one.consume_own(999, 1, 0.0)  # remembered
+    assert not one.consume_own(992, 1, 0.0)  # moved to the end by this
+    assert one.consume_own("new", 100, 0.0)
+    assert not one.consume_own(992, 1, 0.0)
+    assert one.consume_own(993, 100, 0.0)  # forgotten

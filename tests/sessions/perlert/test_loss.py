@@ -19,10 +19,10 @@ from rlwire.sessions.perlert.client import (
     EpisodeFinished,
     EpisodeStarted,
     Frame,
-    GaveUp,
     LobbyChanged,
     PerlertClientSession,
     PerlertState,
+    RequestFailed,
     SlotGranted,
     SlotTaken,
 )
@@ -175,8 +175,8 @@ class Player:
                     session.set_ready(True, now)
                     session.set_ready(False, now)
                 self.soon(0.3, self.move)
-        elif isinstance(event, LobbyChanged | SlotTaken | GaveUp):
-            if isinstance(event, GaveUp):
+        elif isinstance(event, LobbyChanged | SlotTaken | RequestFailed):
+            if isinstance(event, RequestFailed):
                 self.errors.append(event)
             if isinstance(event, SlotTaken) and session.state is PerlertState.REGISTERED:
                 self.moves = 0
