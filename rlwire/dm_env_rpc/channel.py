@@ -43,8 +43,8 @@ def most_sent(limits: Limits, max_sent: int | None) -> int:
     """Return the maximum size of a sent message, by default that of a received one."""
     if max_sent is None:
         return min(limits.received, limits.message)
-    if isinstance(max_sent, bool) or not 0 < max_sent < 2**31:
-        raise ValueError(f"max_sent must be a positive int of less than 2**31, not {max_sent!r}")
+    if max_sent >= 2**31:
+        raise ValueError(f"max_sent must be less than 2**31, not {max_sent}")
     return max_sent
 
 

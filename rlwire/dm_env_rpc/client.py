@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
+from rlwire._options import with_options
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Settings, Status, Step, StepResult
 from rlwire.dm_env_rpc.channel import (
@@ -17,17 +18,16 @@ from rlwire.dm_env_rpc.channel import (
     most_sent,
     warn_of_plain_token,
 )
+from rlwire.dm_env_rpc.options import DmEnvRpcClientOptions
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.errors import ConnectionClosed, LocalProtocolError
-from rlwire.limits import DEFAULT, Limits
+from rlwire.limits import DEFAULT
 from rlwire.registry import located
 from rlwire.sessions import dm_env_rpc, grpc
 from rlwire.sessions.dm_env_rpc import Code
-from rlwire.sessions.grpc import Metadata
 from rlwire.transports import tcp, tcp_asyncio, waits
-from rlwire.transports.address import Address, AddressLike, parse
-from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import ClientSide
+from rlwire.transports.address import Address, parse
+from rlwire.transports.sockets import Backoff
 from rlwire.transports.waits import Asyncio, Blocking, Waits, close_and_wait, driven, retry
 
 logger = logging.getLogger(__name__)
@@ -45,31 +45,20 @@ def _settings_of(settings: Mapping[str, Any] | None) -> Settings:
 
 
 class _DmEnvRpcClient(waits.Counting):
-    def __init__(
-        self,
-        address: AddressLike,
-        *,
-        auth: str | None = None,
-        tls: ClientSide = None,
-        timeout: Timeouts | float | None = None,
-        backoff: Backoff | None = None,
-        limits: Limits | None = None,
-        max_sent: int | None = None,
-        metadata: Metadata = (),
-        copy: bool | None = True,
-        max_pending: int = 64,
-        check_bounds: bool = True,
-    ) -> None:
-        address, tls, self._world = located("dm-env-rpc", address, tls)
+    @with_options(DmEnvRpcClientOptions)
+    def __init__(self, options: DmEnvRpcClientOptions) -> None:
+        address, tls, self._world = located("dm-env-rpc", options.address, options.tls)
         self.address: Address = parse(address)
-        self._backoff = backoff or Backoff()
-        self.limits = limits or DEFAULT
-        self._rules: Any = {"limits": self.limits, "copy": copy, "check_bounds": check_bounds}
-        self._max_pending = max_pending
+        self._backoff = options.backoff or Backoff()
+        self.limits = options.limits or DEFAULT
+        self._session_options: dict[str, Any] = {
+            "limits": self.limits, "copy": options.copy, "check_bounds": options.check_bounds,
+        }  # fmt: skip
+        self._max_pending = options.max_pending
         self._sent: deque[codec.Request | Step] = deque()  # whose replies `receive` returns
-        metadata = tuple(metadata)
-        if auth is not None:
-            metadata += (authorization(auth),)
+        metadata = tuple(options.metadata)
+        if options.auth is not None:
+            metadata += (authorization(options.auth),)
             if tls is None:
                 warn_of_plain_token(self.address)
         self._call_options: dict[str, Any] = {
@@ -77,10 +66,10 @@ class _DmEnvRpcClient(waits.Counting):
             "secure": tls is not None,
             "metadata": metadata,
             "limits": self.limits,
-            "max_sent": most_sent(self.limits, max_sent),
+            "max_sent": most_sent(self.limits, options.max_sent),
             **KEEP_ALIVE,
         }
-        self._connect_options: dict[str, Any] = {"timeout": timeout}
+        self._connect_options: dict[str, Any] = {"timeout": options.timeout}
         if tls is not None:
             self._connect_options["tls"] = http2_context(tls)
             self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)
@@ -270,7 +259,7 @@ class _DmEnvRpcClient(waits.Counting):
     _sleep: Any
 
     def _open(self, backoff: Backoff) -> Waits[None]:
-        session = dm_env_rpc.DmEnvRpcClientSession(**self._rules)
+        session = dm_env_rpc.DmEnvRpcClientSession(**self._session_options)
         call = grpc.GrpcClientSession(session, METHOD, **self._call_options)
         connection = yield self._dial(self.address, call, backoff=backoff, **self._connect_options)
         self._connection = self._count(connection)
@@ -341,14 +330,6 @@ class Client(Blocking, _DmEnvRpcClient):
     joins the world again.
 
     The first thread that sends a request owns the client. Any thread may call `cancel` and `close`.
-
-    Args:
-        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``.
-        timeout: seconds, or a `Timeouts`, whose `idle` bounds the wait for a response.
-        copy: True returns observations that own their memory; False read-only views of the message
-            where possible; None views only where they are aligned. Without True, a broadcast (one
-            element that fills a shape) is a read-only view of that element.
-        other arguments: see `rlwire.dm_env_rpc.options.DmEnvRpcClientOptions`.
     """
 
     _dial = staticmethod(tcp.connect)

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from rlwire._options import given, with_options
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Step
 from rlwire.dm_env_rpc.agent_spaces import AgentSpaces
 from rlwire.dm_env_rpc.client import Client
+from rlwire.dm_env_rpc.options import DmEnvRpcClientOptions, DmEnvRpcEndpointOptions
 from rlwire.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
 from rlwire.dm_env_rpc.spaces import REQUEST_SPACES, TRUNCATED, reset_settings
 from rlwire.dm_env_rpc.status import StatusError
@@ -29,8 +31,6 @@ from rlwire.errors import (
 )
 from rlwire.registry import located
 from rlwire.sessions.dm_env_rpc import DmEnvRpcState
-from rlwire.transports.address import AddressLike
-from rlwire.transports.sockets import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -53,26 +53,15 @@ class DmEnvRpcEndpoint(Endpoint):
 
     nondeterministic = False
 
-    def __init__(
-        self,
-        address: AddressLike,
-        *,
-        world: str = "",
-        settings: Mapping[str, Any] | None = None,
-        join_settings: Mapping[str, Any] | None = None,
-        agent: str | None = None,
-        observation_space: Any = None,
-        action_space: Any = None,
-        reward: str = "reward",
-        discount: str = "discount",
-        copy: bool = True,
-        reconnect: Backoff | None = None,
-        **options: Any,
-    ) -> None:
-        options["metadata"] = (*options.get("metadata", ()), REQUEST_SPACES)
-        self.client = Client(address, copy=copy or None, **options)
-        world = world or located("dm-env-rpc", address)[2]
-        self._backoff = reconnect
+    @with_options(DmEnvRpcEndpointOptions)
+    def __init__(self, options: DmEnvRpcEndpointOptions) -> None:
+        changed = {
+            **given(options, DmEnvRpcClientOptions),
+            "metadata": (*options.metadata, REQUEST_SPACES),
+            "copy": options.copy or None,
+        }
+        self.client = Client(**changed)
+        self._backoff = options.reconnect
         self._created = False
         self._running = False
         self._lost: str | None = None
@@ -81,14 +70,12 @@ class DmEnvRpcEndpoint(Endpoint):
         self._info_dropped = False  # whether the log has said that an info cannot be decoded
         self._resetting = False  # whether a ResetRequest was sent before the pending step
         self.client.connect()
-        if agent is not None:
-            join_settings = {**(join_settings or {}), "agent": agent}
         with on_error(self.close):
-            self._join(world, settings, join_settings)
+            self._join(options)
             self._specs = self.client.specs
             assert self._specs is not None
-            spaces = AgentSpaces(self._specs, self.client.limits, reward, discount)
-            spaces.derive(observation_space, action_space)
+            spaces = AgentSpaces(self._specs, self.client.limits, options.reward, options.discount)
+            spaces.derive(options.observation_space, options.action_space)
             seen = self._specs.observations
             self._ranges = codec.SpecManager(seen, limits=self.client.limits)
         self._info_name, self._only = spaces.info_name, spaces.only_observation
@@ -109,16 +96,14 @@ class DmEnvRpcEndpoint(Endpoint):
         self.episode = spaces.episode
         self.client.release()  # for the thread that steps
 
-    def _join(
-        self,
-        world: str,
-        settings: Mapping[str, Any] | None,
-        join_settings: Mapping[str, Any] | None,
-    ) -> None:
-        client = self.client
-        if settings is None:
+    def _join(self, options: DmEnvRpcEndpointOptions) -> None:
+        client, settings = self.client, options.join_settings
+        world = options.world or located("dm-env-rpc", options.address)[2]
+        if options.agent is not None:
+            settings = {**(settings or {}), "agent": options.agent}
+        if options.settings is None:
             try:
-                client.join_world(world, join_settings)
+                client.join_world(world, settings)
                 return
             except StatusError as error:
                 if world:
@@ -131,9 +116,9 @@ class DmEnvRpcEndpoint(Endpoint):
         elif world:
             raise ValueError("settings= creates a world: remove the name, or pass join_settings=")
         else:
-            name = client.create_world(settings)
+            name = client.create_world(options.settings)
         self._created = True
-        client.join_world(name, join_settings)
+        client.join_world(name, settings)
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         settings = reset_settings(seed, options, self._info_name is not None)

@@ -9,25 +9,29 @@ from rlwire import _options
 
 
 @dataclass(frozen=True, kw_only=True)
-class DmEnvRpcServerOptions(
-    _options.MakingOptions, _options.SecretOptions, _options.StreamServerOptions
-):
-    """Options of a server of an environment, or of worlds.
+class _CallOptions(_options.SecretOptions):
+    """Options of clients and servers.
+
+    Attributes:
+        auth: the bearer token, which clients send and servers check.
+        max_sent: maximum size of a sent message (default: limits.received).
+        check_bounds: reject actions outside their bounds; a client before it sends them.
+    """
+
+    max_sent: _options.Bytes | None = None
+    check_bounds: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DmEnvRpcServerOptions(_CallOptions, _options.StreamServerOptions):
+    """Options of `rlwire.dm_env_rpc.Server`.
 
     Attributes:
         workers: a thread per connection, or one event loop for all connections (environments that
             step fast).
+        max_connections: concurrent calls; twice as many TCP connections may be open.
         max_worlds: maximum number of worlds at once; further ones are rejected.
-        reward: name of the observation that carries the reward; '' omits it.
-        discount: name of the observation that carries the discount; '' omits it.
-        accepts: argument of the environment's class or function that clients may set, or 'options'
-            for the options of a Gymnasium reset (default: only the seed).
-        infos: send info dicts to rlwire's clients.
         keep_abandoned: keep a world after its creator has disconnected and all agents have left.
-        check_bounds: reject actions outside their bounds.
-        max_sent: maximum size of a sent message (default: limits.received).
-        names: see `rlwire.dm_env_rpc.EnvironmentWorlds`.
-        default_actions: as `names`.
         properties: the server's, for the properties extension; a world has its own as an attribute
             ``properties``.
         extensions: handlers of other extensions' requests, by type URL.
@@ -35,34 +39,47 @@ class DmEnvRpcServerOptions(
 
     workers: Literal["threads", "asyncio"] = "threads"
     max_worlds: _options.Positive = 1000
-    reward: _options.Name = "reward"
-    discount: _options.Name = "discount"
-    accepts: tuple[_options.Name, ...] = ()
-    infos: bool = True
-    keep_abandoned: bool = False
-    check_bounds: bool = True
-    max_sent: _options.Bytes | None = None
-    names: Any = None
-    default_actions: Any = None
+    keep_abandoned: bool = True
     properties: Any = None
     extensions: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class DmEnvRpcClientOptions(_options.SecretOptions, _options.StreamClientOptions):
+class DmEnvRpcServeOptions(_options.MakingOptions, DmEnvRpcServerOptions):
+    """Options of a server of an environment, or of worlds.
+
+    Attributes:
+        reward: name of the observation that carries the reward; '' omits it.
+        discount: name of the observation that carries the discount; '' omits it.
+        accepts: argument of the environment's class or function that clients may set, or 'options'
+            for the options of a Gymnasium reset (default: only the seed).
+        infos: send info dicts to rlwire's clients.
+        names: see `rlwire.dm_env_rpc.EnvironmentWorlds`.
+        default_actions: as `names`.
+    """
+
+    keep_abandoned: bool = False
+    reward: _options.Name = "reward"
+    discount: _options.Name = "discount"
+    accepts: tuple[_options.Name, ...] = ()
+    infos: bool = True
+    names: Any = None
+    default_actions: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DmEnvRpcClientOptions(_CallOptions, _options.StreamClientOptions):
     """Options of an agent.
 
     Attributes:
-        max_sent: maximum size of a sent message (default: limits.received).
         max_pending: requests sent without waiting for their replies, at most.
-        check_bounds: reject actions outside their bounds before they are sent.
         metadata: pairs of names and values, sent as gRPC metadata.
-        copy: False for read-only views of received messages, None for aligned views.
+        copy: True for observations that own their memory, False for read-only views of received
+            messages where possible, None for views only where they are aligned. Without True, a
+            broadcast (one element that fills a shape) is a read-only view of that element.
     """
 
-    max_sent: _options.Bytes | None = None
     max_pending: _options.Positive = 64
-    check_bounds: bool = True
     metadata: Any = ()
     copy: Any = True
 
@@ -88,8 +105,23 @@ class DmEnvRpcEnvironmentOptions(DmEnvRpcClientOptions):
     reconnect: Any = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class DmEnvRpcEndpointOptions(DmEnvRpcEnvironmentOptions):
+    """Options of a `DmEnvRpcEndpoint`.
+
+    Attributes:
+        world: name of the world to join (default: the URL's, or a new one).
+        observation_space: overrides the server's.
+        action_space: overrides the server's.
+    """
+
+    world: str = ""
+    observation_space: Any = None
+    action_space: Any = None
+
+
 OPTIONS: Final[_options.Kinds] = {
-    "server": DmEnvRpcServerOptions,
+    "server": DmEnvRpcServeOptions,
     "client": DmEnvRpcClientOptions,
     "environment": DmEnvRpcEnvironmentOptions,
 }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final
 
-from rlwire._options import StreamServerOptions
+from rlwire._options import with_options
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Settings
 from rlwire.dm_env_rpc.channel import (
@@ -21,23 +21,20 @@ from rlwire.dm_env_rpc.channel import (
 from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.dm_env_rpc.handler import DmEnvRpcHandler
-from rlwire.dm_env_rpc.properties import Properties, PropertyService
+from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
+from rlwire.dm_env_rpc.properties import PropertyService
 from rlwire.dm_env_rpc.spaces import REQUEST_SPACES
 from rlwire.dm_env_rpc.status import StatusError
-from rlwire.dm_env_rpc.world import Extension, World, WorldFactory, is_world
+from rlwire.dm_env_rpc.world import World, WorldFactory, is_world
 from rlwire.dm_env_rpc.world_registry import WorldRegistry
 from rlwire.environments.driver import is_environment
 from rlwire.errors import LimitExceeded, for_peer
-from rlwire.limits import DEFAULT, Limits
-from rlwire.serving.serving import Service, StreamOptions, StreamServer
+from rlwire.limits import DEFAULT
+from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions.dm_env_rpc import DmEnvRpcServerSession
 from rlwire.sessions.grpc import CallStatus
 from rlwire.sessions.grpc.server import GrpcServerSession, ServedCall
-from rlwire.transports.address import AddressLike
-from rlwire.transports.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Admission
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from rlwire.transports.admission import Admission
 
 logger = logging.getLogger(__name__)
 
@@ -57,15 +54,10 @@ class Server(StreamServer):
     If a request fails, the client receives an error status, whatever the environment raises, and
     the connection stays open.
 
-    Args:
-        worlds: a `World` class or another `WorldFactory`, called with the settings of
-            ``create_world``; or one `World`, which clients join by the name ``""``; or a dm_env,
-            Gymnasium or PettingZoo environment, or its class. For a function that makes
-            environments, and for options, pass `EnvironmentWorlds`.
-        address: ``"host:port"``, ``"unix:/path"`` or ``(host, port)``; port 0 chooses a free port.
-        options: `rlwire.serving.serving.StreamOptions`; `max_connections` counts calls, and twice
-            as many TCP connections may be open. Other arguments:
-            `rlwire.dm_env_rpc.options.DmEnvRpcServerOptions`.
+    `worlds` is a `World` class or another `WorldFactory`, called with the settings of
+    ``create_world``; or one `World`, which clients join by the name ``""``; or a dm_env, Gymnasium
+    or PettingZoo environment, or its class. For a function that makes environments, and for
+    options, pass `EnvironmentWorlds`.
 
     Attributes:
         accepts: the settings that clients may give; None if `worlds` checks them itself.
@@ -75,57 +67,34 @@ class Server(StreamServer):
     guards = "TLS or a token"
     handlers = "a world"
 
-    def __init__(
-        self,
-        worlds: Any,
-        address: AddressLike = "localhost:0",
-        *,
-        workers: Literal["threads", "asyncio"] = "threads",
-        auth: str | None = None,
-        limits: Limits | None = None,
-        max_sent: int | None = None,
-        max_worlds: int = 1000,
-        keep_abandoned: bool = True,
-        properties: Properties | None = None,
-        extensions: Mapping[str, Extension] | None = None,
-        check_bounds: bool = True,
-        **options: Unpack[StreamOptions],
-    ) -> None:
-        if workers not in ("threads", "asyncio"):
-            raise ValueError(f"workers must be 'threads' or 'asyncio', not {workers!r}")
+    @with_options(DmEnvRpcServerOptions)
+    def __init__(self, worlds: Any, options: DmEnvRpcServerOptions) -> None:
         one = is_world(worlds) and not isinstance(worlds, type)
         if is_environment(worlds):
             worlds = EnvironmentWorlds(worlds)
         self.accepts: frozenset[str] | None = getattr(worlds, "accepts", None)
         self._sampled = getattr(worlds, "sampled", False)
-        most = options.get("max_connections", MAX_CONNECTIONS)
-        most_each = options.get("max_connections_per_address", MAX_CONNECTIONS_PER_ADDRESS)
-        # A call over the limit needs an open connection to receive its status.
-        options |= {"max_connections": 2 * most, "max_connections_per_address": 2 * most_each}
-        tls = options["tls"] = http2_context(options.get("tls"))
+        properties = {codec.PROPERTY_REQUEST_URL: PropertyService(options.properties)}
         self._worlds = WorldRegistry(
             None if one else _factory(worlds),
             worlds if one else None,
-            max_worlds=max_worlds,
-            keep_abandoned=keep_abandoned,
-            extensions={
-                **(extensions or {}),
-                codec.PROPERTY_REQUEST_URL: PropertyService(properties),
-            },
+            max_worlds=options.max_worlds,
+            keep_abandoned=options.keep_abandoned,
+            extensions={**(options.extensions or {}), **properties},
         )
-        service = DmEnvRpcService(
-            self._worlds,
-            Admission(most, most_each),
-            auth=auth,
-            limits=limits or DEFAULT,
-            max_sent=max_sent,
-            check_bounds=check_bounds,
-        )
-        super().__init__(service, StreamServerOptions(address, **options), workers=workers)
+        service = DmEnvRpcService(self._worlds, options)
         service.session()  # raises for invalid options
-        if auth is not None:
+        # A call over the limit needs an open connection to receive its status.
+        connections = replace(
+            options,
+            tls=http2_context(options.tls),
+            max_connections=2 * options.max_connections,
+            max_connections_per_address=2 * options.max_connections_per_address,
+        )
+        super().__init__(service, connections, workers=options.workers)
+        if options.auth is not None:
             self._guarded = True
-            if tls is None:
+            if options.tls is None:
                 warn_of_plain_token(self._where)
 
     @property
@@ -154,31 +123,16 @@ class Server(StreamServer):
 
 
 class DmEnvRpcService(Service):
-    """Makes the sessions and handlers of calls.
+    """Makes the sessions and handlers of calls; counts and limits these."""
 
-    Args:
-        worlds: the server's.
-        admission: counts and limits calls.
-
-    Other arguments: `Server`.
-    """
-
-    def __init__(
-        self,
-        worlds: WorldRegistry,
-        admission: Admission,
-        *,
-        auth: str | None = None,
-        limits: Limits = DEFAULT,
-        max_sent: int | None = None,
-        check_bounds: bool = True,
-    ) -> None:
+    def __init__(self, worlds: WorldRegistry, options: DmEnvRpcServerOptions) -> None:
         self.worlds = worlds
-        self._admission = admission
-        self._authorization = None if auth is None else authorization(auth)
-        self._max_sent = most_sent(limits, max_sent)
+        self._admission = Admission(options.max_connections, options.max_connections_per_address)
+        self._authorization = None if options.auth is None else authorization(options.auth)
+        limits = options.limits or DEFAULT
+        self._max_sent = most_sent(limits, options.max_sent)
         self._calls = {"limits": limits, "max_sent": self._max_sent, **KEEP_ALIVE}
-        self._sessions: dict[str, Any] = {"limits": limits, "check_bounds": check_bounds}
+        self._sessions: dict[str, Any] = {"limits": limits, "check_bounds": options.check_bounds}
 
     def session(self) -> GrpcServerSession:
         return GrpcServerSession(**self._calls)

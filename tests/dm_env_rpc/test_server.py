@@ -230,7 +230,7 @@ def test_actions_of_another_kind(workers):
 def test_invalid_server_arguments_are_rejected():
     with pytest.raises(TypeError, match="a factory of worlds"):
         Server(5)
-    with pytest.raises(ValueError, match="workers"):
+    with pytest.raises(TypeError, match="workers"):
         Server(Counter, workers=3)
     with pytest.raises(ValueError, match="max_connections"):
         Server(Counter, max_connections=0)
