@@ -1,6 +1,6 @@
 """rlwire: compiled codecs and thin transports for the wire protocols of reinforcement learning.
 
-Each function accepts a URL (`rlwire.registry.URL`) and the options of its protocol, as keywords or
+Each function accepts a URL (`rlwire.urls.URL`) and the options of its protocol, as keywords or
 in the URL's query; keywords win. `rlwire.aio` has the same functions for asyncio. Importing rlwire
 imports no protocol.
 """
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rlwire.environments.remote import RemoteEnvironment
     from rlwire.environments.vector import VectorEnvironment
     from rlwire.limits import Limits
-    from rlwire.registry import URL
     from rlwire.serving.serving import BackgroundServer
     from rlwire.transports.sockets import Backoff, Timeouts
+    from rlwire.urls import URL
 
     __version__: str
 
@@ -136,7 +136,7 @@ def serve(
         ImportError, AttributeError: `thing` names nothing; `MissingExtra` if an extra is missing.
         Exception: the factory's own.
     """
-    from rlwire.registry import resolve
+    from rlwire._options import resolve
 
     more = {"timeout": timeout, "limits": limits, "workers": workers, "tls": tls, "auth": auth}
     more |= {"idle_timeout": idle_timeout, "max_connections": max_connections}
@@ -181,11 +181,12 @@ def connect(
         RlwireError: the server speaks another protocol, or rejects the client.
         TypeError, ValueError: the URL or an option is invalid.
     """
-    from rlwire.registry import resolve, spoken
+    from rlwire._options import resolve
+    from rlwire.urls import naming_protocol
 
     more = {"auth": auth, "tls": tls, "timeout": timeout, "backoff": backoff, "limits": limits}
     begin, where, keywords = resolve(url, "client", _given(options, **more))
-    with spoken(where):
+    with naming_protocol(where):
         return begin(where, **keywords)
 
 
@@ -230,7 +231,8 @@ def make(
             fit the server's.
         MissingExtra: Gymnasium is not installed.
     """
-    from rlwire.registry import parse_url, resolve, spoken
+    from rlwire._options import resolve
+    from rlwire.urls import naming_protocol, parse_url
 
     if render_mode not in (None, "rgb_array"):
         raise ValueError(
@@ -250,7 +252,7 @@ def make(
         url = url.replace(options=tuple(each for each in url.options if each[0] not in named))
     agent = keywords.get("agent")
     spaces, episode = given_spaces(like, observation_space, action_space, agent)
-    with spoken(where):
+    with naming_protocol(where):
         endpoint = begin(where, copy=copy, **spaces, **keywords)
     arguments = {"url": str(url), "copy": copy, **spaces, **options}
     return RemoteEnvironment(endpoint, arguments, render_mode, episode)
@@ -303,7 +305,7 @@ def make_vec(
 
     from rlwire._options import check_count, natural
     from rlwire.environments import vector
-    from rlwire.registry import URL
+    from rlwire.urls import URL
 
     several = isinstance(environment, Sequence) and not isinstance(environment, str)
     count = len(environment) if several and num_envs is None else num_envs
@@ -440,8 +442,7 @@ def listen_vec(
 def _called(
     url: str | URL, num_envs: int, like: Any, seen: Any, done: Any, options: dict[str, Any]
 ) -> tuple[list[RemoteEnvironment], Any]:
-    from rlwire._options import check_count
-    from rlwire.registry import resolve
+    from rlwire._options import check_count, resolve
 
     check_count("num_envs", num_envs)
     begin, where, keywords = resolve(url, "listener", options)
@@ -473,12 +474,12 @@ def play(
         OSError, RlwireError, TypeError, ValueError: as `connect`, or an action does not fit.
         MissingExtra: Gymnasium is not installed.
     """
-    from rlwire._options import check_count, natural
-    from rlwire.registry import resolve, spoken
+    from rlwire._options import check_count, natural, resolve
+    from rlwire.urls import naming_protocol
 
     check_count("episodes", episodes, natural)
     begin, where, keywords = resolve(url, "player", _given(options, seed=seed))
-    with spoken(where):
+    with naming_protocol(where):
         totals: list[float] = begin(environment, where, episodes=episodes, **keywords)
     return totals
 

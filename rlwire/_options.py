@@ -40,11 +40,10 @@ from typing import (
 
 from rlwire.errors import quoted
 from rlwire.limits import Limits
+from rlwire.registry import Side
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
-
-Side: TypeAlias = Literal["server", "client", "environment", "listener", "player"]
-"""Whose options: those of `rlwire.serve`, `connect`, `make`, `listen` and `play`."""
+from rlwire.urls import URL, Where, check_server_tls, parse_url
 
 Kinds: TypeAlias = Mapping[Side, type]
 """A protocol's dataclasses of options, by side."""
@@ -161,9 +160,6 @@ def _either(reads: Iterable[Callable[[str], Any]], names: str, written: str) -> 
             error = str(reason) if written[-1:].isdecimal() else error
     raise ValueError(error)
 
-
-Where: TypeAlias = Any
-"""An address, or a URL."""
 
 Positive: TypeAlias = Annotated[int, Parser(positive, "N")]
 Natural: TypeAlias = Annotated[int, Parser(natural, "N")]
@@ -383,6 +379,28 @@ def keywords(
         option = next(each for each in known.values() if each.name.startswith(f"{name}."))
         own[name] = _made(option, name, entries)
     return own
+
+
+_ENTRIES: Final = {"environment": "endpoint", "listener": "listen", "player": "play"}
+
+
+def resolve(
+    url: str | URL, side: Side, options: Mapping[str, Any], prefix: str = ""
+) -> tuple[Callable[..., Any], URL, dict[str, Any]]:
+    """Return the function of `side`, the URL without its query, and all options as keywords."""
+    parsed = parse_url(url)
+    record = parsed.protocol
+    entry = record.entry(prefix + _ENTRIES.get(side, side))
+    whole = keywords(record.options, side, record.scheme, parsed.options, options)
+    file = whole.pop("record", None) or parsed.record
+    parsed = parsed.replace(options=(), record=file and os.fspath(file))
+    if parsed.record is not None:
+        from rlwire.recording.recorder import check
+
+        check(parsed.record)
+    if side in ("server", "listener"):
+        check_server_tls(parsed, whole.get("tls"))
+    return entry, parsed, whole
 
 
 def _put(values: dict[str, Any], option: Option, value: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 import rlwire
-from rlwire.registry import URL, resolve, spoken
+from rlwire.urls import URL, naming_protocol
 
 if TYPE_CHECKING:
     from rlwire.serving.serving import BackgroundServer
@@ -66,10 +66,12 @@ def connect(url: str | URL, **options: Any) -> Connecting:
     Arguments, options and errors are those of `rlwire.connect`. The clients are the Async variants.
     An invalid URL or option raises before the first ``await``.
     """
+    from rlwire._options import resolve  # imports asyncio and ssl
+
     begin, where, keywords = resolve(url, "client", options, "async_")
 
     async def connected() -> Any:
-        with spoken(where):
+        with naming_protocol(where):
             return await begin(where, **keywords)
 
     return Connecting(connected)

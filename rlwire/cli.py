@@ -26,8 +26,8 @@ from rlwire import _options
 from rlwire.errors import RlwireError
 
 if TYPE_CHECKING:
-    from rlwire._options import Side
-    from rlwire.registry import URL, Protocol
+    from rlwire.registry import Protocol, Side
+    from rlwire.urls import URL
 
 __all__ = ["main"]
 
@@ -222,7 +222,7 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
 
 def _unknown(given: argparse.Namespace, word: str) -> str:
     """Return the error text for an unknown option, or for an invalid URL."""
-    from rlwire.registry import parse_url
+    from rlwire.urls import parse_url
 
     if "url" in given:
         try:
@@ -304,7 +304,8 @@ def _begin(
     given: argparse.Namespace, side: Side
 ) -> tuple[Callable[..., Any], URL, dict[str, Any], dict[str, Any]]:
     """Set up the log and ``sys.path``; return function, URL, its options and the command's own."""
-    from rlwire.registry import parse_url, resolve
+    from rlwire._options import resolve
+    from rlwire.urls import parse_url
 
     # For agents in the current folder; last, since a `copy.py` there must not replace Python's own.
     if os.getcwd() not in sys.path and "" not in sys.path:

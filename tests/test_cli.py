@@ -13,8 +13,9 @@ import pytest
 import rlwire
 from rlwire._options import options_of
 from rlwire.cli import main
-from rlwire.registry import PROTOCOLS, parse_url
+from rlwire.registry import PROTOCOLS
 from rlwire.rlx import AgentProxy
+from rlwire.urls import parse_url
 from tests.agents import Agent
 
 AGENT = """

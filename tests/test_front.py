@@ -24,11 +24,12 @@ import rlwire
 import rlwire.aio
 from rlwire._options import options_of
 from rlwire.errors import ConnectionClosed, RemoteProtocolError, RlwireError
-from rlwire.registry import PROTOCOLS, parse_url
+from rlwire.registry import PROTOCOLS
 from rlwire.rlx import AgentProxyException
 from rlwire.transports import shm
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
+from rlwire.urls import parse_url
 from tests import agents
 
 gymnasium = pytest.importorskip("gymnasium")

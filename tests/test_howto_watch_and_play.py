@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import rlwire
-from rlwire.registry import parse_url
 from rlwire.universe.rfb.client import RfbClient
+from rlwire.urls import parse_url
 
 pytest.importorskip("ale_py")
 

@@ -21,12 +21,11 @@ CHECKOUT = Path(__file__).parents[1] / "rlwire"
 # What each room of the package may import of the others. Rooms not named as keys are refused.
 BASE = {"errors", "limits", "buffers", "kernels"}
 SHARED = (BASE - {"kernels"}) | {"environments", "registry", "serving", "sessions", "transports"}
-SHARED |= {"codecs", "_options", "recording", "web", "websocket"}  # by the rooms of all protocols
+SHARED |= {"codecs", "_options", "recording", "urls", "web", "websocket"}  # by all protocols' rooms
 ROOMS = {"rlx", "dm_env_rpc", "perlert", "universe", "rllink", "openpi", "rllib", "relaax"}
 ALLOWED = {
-    "__init__": BASE
-    | {"_options", "environments", "installing", "registry", "serving", "transports"},
-    "aio": {"__init__", "registry", "serving"},
+    "__init__": BASE | {"_options", "environments", "installing", "serving", "transports", "urls"},
+    "aio": {"__init__", "_options", "serving", "urls"},
     "errors": {"limits"},
     "limits": set(),
     "kernels": set(),
@@ -35,9 +34,10 @@ ALLOWED = {
     "sessions": BASE | {"sessions", "codecs"},
     "streams": {"buffers", "errors"},
     "transports": (BASE - {"kernels"}) | {"transports", "streams"},
-    "_options": {"errors", "limits", "transports"},
-    "registry": {"errors", "_options", "recording", "transports"},
-    "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "registry"},
+    "_options": {"errors", "limits", "recording", "registry", "transports", "urls"},
+    "registry": set(),
+    "urls": {"errors", "recording", "registry", "transports"},
+    "environments": (BASE - {"kernels"}) | {"environments", "transports", "codecs", "urls"},
     "websocket": {"errors", "sessions", "transports"},
     "serving": SHARED,
     "recording": SHARED | {"recording"},
@@ -226,7 +226,7 @@ EXTRAS = {"matplotlib", "gymnasium", "ale_py", "tensorboardX", "rich", "torch", 
 @pytest.mark.parametrize(
     ("modules", "rooms", "packages"),
     [
-        ("rlwire", {*PROTOCOL_ROOMS, "registry", "buffers", "transports"}, {"numpy"}),
+        ("rlwire", {*PROTOCOL_ROOMS, "registry", "urls", "buffers", "transports"}, {"numpy"}),
         (
             "rlwire.errors, rlwire.limits, rlwire.buffers",
             PROTOCOL_ROOMS | {"transports"},
@@ -234,7 +234,7 @@ EXTRAS = {"matplotlib", "gymnasium", "ale_py", "tensorboardX", "rich", "torch", 
         ),
         ("rlwire.codecs.rlx", {*ROOMS, "transports", "serving", "bench"}, EXTRAS),
         ("rlwire.sessions.rlx", {*ROOMS, "transports", "serving", "bench"}, EXTRAS),
-        ("rlwire.registry, rlwire.aio", PROTOCOL_ROOMS, {"numpy", "ssl", "asyncio"}),
+        ("rlwire.urls, rlwire.aio", PROTOCOL_ROOMS, {"numpy", "ssl", "asyncio"}),
         ("rlwire.transports.tcp", {"codecs", "sessions", *ROOMS}, EXTRAS),
         ("rlwire.rlx", set(), (EXTRAS - {"PIL"}) | {"pettingzoo", "grpc", "dm_env"}),
         ("rlwire.perlert", set(), (EXTRAS - {"PIL"}) | {"pettingzoo", "cryptography", "grpc"}),

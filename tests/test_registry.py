@@ -8,17 +8,18 @@ import pytest
 
 import rlwire
 from rlwire import registry, websocket
-from rlwire._options import options_of
+from rlwire._options import options_of, resolve
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 from rlwire.recording.tapping import tap
-from rlwire.registry import PROTOCOLS, URL, parse_url, protocol, resolve
+from rlwire.registry import PROTOCOLS, protocol
 from rlwire.rlx import AgentProxy
 from rlwire.transports.address import parse
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.universe.remotes import remotes_of
 from rlwire.universe.rewarder.client import RewarderClient
+from rlwire.urls import URL, parse_url
 
 
 class TestURL:
@@ -292,15 +293,15 @@ class TestRegistry:
         record = protocol(scheme)
         assert record.scheme == scheme
         record.load()
-        assert callable(record.part("server"))
+        assert callable(record.entry("server"))
 
     def test_missing_role_of_a_protocol_names_the_alternative(self):
         with pytest.raises(ValueError, match="rlx-ws:// has no client in Python"):
-            protocol("rlx-ws").part("client")
+            protocol("rlx-ws").entry("client")
         with pytest.raises(ValueError, match=r"rlwire.make\(url\)"):
-            protocol("dm-env-rpc").part("listen")
+            protocol("dm-env-rpc").entry("listen")
         with pytest.raises(ValueError, match=r"rlwire.listen\(url\)"):
-            protocol("rlx").part("endpoint")
+            protocol("rlx").entry("endpoint")
 
     @pytest.fixture
     def register(self, monkeypatch):
@@ -343,10 +344,10 @@ class TestRegistry:
         assert protocol("rlx") is PROTOCOLS["rlx"]
 
     def test_invalid_entry_points_are_refused(self, register, caplog):
-        register(("theirs", "rlwire.registry:parse_url"), ("missing", "no_such_module_at_all:X"))
+        register(("theirs", "rlwire.urls:parse_url"), ("missing", "no_such_module_at_all:X"))
         assert registry.protocols() == PROTOCOLS
         assert "'missing' of no_such_module_at_all:X" in caplog.text
-        with pytest.raises(TypeError, match=r"rlwire\.registry:parse_url"):
+        with pytest.raises(TypeError, match=r"rlwire\.urls:parse_url"):
             parse_url("theirs://localhost")
         with pytest.raises(ValueError, match="'others'"):
             parse_url("others://localhost")

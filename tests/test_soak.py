@@ -18,8 +18,8 @@ import rlwire
 from rlwire.bench.payloads import BenchStep, Payload
 from rlwire.bench.processes import Cores, ServerProcess
 from rlwire.bench.rows import PROVIDERS, Exchange
-from rlwire.registry import parse_url
 from rlwire.universe.rfb import Display, RfbClient, RfbServer
+from rlwire.urls import parse_url
 
 pytest.importorskip("gymnasium")
 pytest.importorskip("hpack")

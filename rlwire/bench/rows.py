@@ -22,7 +22,8 @@ from rlwire.bench.payloads import BenchStep, Payload, replaying
 from rlwire.bench.processes import ANSWER_SECONDS, BenchError, Cores, Mismatch, ServerProcess, Unfit
 from rlwire.bench.raw import Relay, Sizes, mean_size
 from rlwire.errors import EncodeError, LimitExceeded, RlwireError
-from rlwire.registry import parse_url, protocol
+from rlwire.registry import protocol
+from rlwire.urls import parse_url
 
 
 class Exchange(NamedTuple):

@@ -14,8 +14,8 @@ from rlwire.dm_env_rpc.server import Server
 from rlwire.dm_env_rpc.step_converter import Names
 from rlwire.dm_env_rpc.world import is_world
 from rlwire.environments.loading import load_environment
-from rlwire.registry import URL
 from rlwire.serving.fronts import clients, rendering
+from rlwire.urls import URL
 
 
 def server(environment: Any, url: URL, **given_options: Any) -> Server:

@@ -22,13 +22,13 @@ from rlwire.dm_env_rpc.options import DmEnvRpcClientOptions
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.limits import DEFAULT
-from rlwire.registry import located
 from rlwire.sessions import dm_env_rpc, grpc
 from rlwire.sessions.dm_env_rpc import Code
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import Address, parse
 from rlwire.transports.sockets import Backoff
 from rlwire.transports.waits import Asyncio, Blocking, Waits, close_and_wait, driven, retry
+from rlwire.urls import located
 
 logger = logging.getLogger(__name__)
 

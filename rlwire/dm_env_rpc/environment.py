@@ -29,8 +29,8 @@ from rlwire.errors import (
     on_error,
     quoted,
 )
-from rlwire.registry import located
 from rlwire.sessions.dm_env_rpc import DmEnvRpcState
+from rlwire.urls import located
 
 logger = logging.getLogger(__name__)
 

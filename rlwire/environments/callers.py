@@ -33,8 +33,8 @@ from rlwire.errors import (
     on_error,
     quoted,
 )
-from rlwire.registry import parse_url, spoken
 from rlwire.transports.connection import Connection
+from rlwire.urls import naming_protocol, parse_url
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Caller(ABC):
         """Return the next request; errors before the first valid message name the protocol."""
         if self.handshake_done:
             return self.receive_request()
-        with spoken(parse_url(self.callers.url), self.connection.peer):
+        with naming_protocol(parse_url(self.callers.url), self.connection.peer):
             request = self.receive_request()
         self.handshake_done = True
         return request

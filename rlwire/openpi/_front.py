@@ -7,9 +7,9 @@ from typing import Any
 from rlwire.openpi.client import AsyncClient, Client
 from rlwire.openpi.options import OPTIONS as OPTIONS
 from rlwire.openpi.server import Server
-from rlwire.registry import URL
 from rlwire.serving.fronts import clients, served, thing_of
 from rlwire.serving.serving import BackgroundServer
+from rlwire.urls import URL
 
 
 def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:

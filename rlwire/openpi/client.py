@@ -9,10 +9,10 @@ from rlwire import websocket
 from rlwire._options import with_options
 from rlwire.errors import ConnectionClosed, LocalProtocolError, PeerError, without_secret
 from rlwire.openpi.options import OpenPIClientOptions
-from rlwire.registry import located
 from rlwire.sessions.openpi import Failure, OpenPIClientSession
 from rlwire.transports import waits
 from rlwire.transports.waits import Asyncio, Blocking, Waits, close_and_wait, driven
+from rlwire.urls import located
 
 
 class OpenPIClientBase(waits.Counting):

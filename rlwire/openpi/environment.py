@@ -18,11 +18,11 @@ from rlwire.errors import EncodeError, RemoteProtocolError, describe, optional, 
 from rlwire.limits import DEFAULT
 from rlwire.openpi.client import Client
 from rlwire.openpi.options import OpenPIListenerOptions
-from rlwire.registry import URL
 from rlwire.serving.listening import CallerService, Listener
 from rlwire.sessions.openpi import Failure, OpenPIServerSession
 from rlwire.sessions.websocket import WebSocketServerSession
 from rlwire.transports.connection import Connection
+from rlwire.urls import URL
 
 OBSERVATION = "observation"
 ABOUT = ("reward", "terminated", "truncated")

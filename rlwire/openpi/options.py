@@ -10,6 +10,7 @@ from rlwire.codecs.websocket.handshake import UpgradeRequest, same_secret
 from rlwire.limits import DEFAULT
 from rlwire.sessions.openpi import Dialect
 from rlwire.sessions.websocket import Check, HttpRefusal, health
+from rlwire.urls import Where
 
 PORT: Final = 8000
 """openpi's port."""
@@ -57,7 +58,7 @@ class _PolicyOptions(_options.OriginOptions, _ArrayOptions, _options.StreamServe
         metadata: dict for clients that connect (default: the policy's own).
     """
 
-    address: _options.Where = f"localhost:{PORT}"
+    address: Where = f"localhost:{PORT}"
     _: KW_ONLY
     metadata: Any = None
 

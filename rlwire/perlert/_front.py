@@ -8,8 +8,8 @@ from rlwire.perlert.client import AsyncClient, Client
 from rlwire.perlert.environment import PerlertEndpoint
 from rlwire.perlert.options import OPTIONS as OPTIONS
 from rlwire.perlert.server import Server
-from rlwire.registry import URL
 from rlwire.serving.fronts import clients
+from rlwire.urls import URL
 
 
 def server(environment: Any, url: URL, **options: Any) -> Server:

@@ -18,7 +18,6 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
 from rlwire.limits import DEFAULT, Limits
 from rlwire.perlert.cipher import DatagramCipher
 from rlwire.perlert.spaces import OWN_TAG, SpaceDescription
-from rlwire.registry import located
 from rlwire.sessions.perlert.client import (
     HOLDING,
     RUNNING,
@@ -34,6 +33,7 @@ from rlwire.sessions.perlert.client import (
 from rlwire.transports import udp, udp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, driven
+from rlwire.urls import located
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,6 @@ from rlwire.perlert.cipher import DatagramCipher
 from rlwire.perlert.environment import Default, Simulation, close, simulations_of
 from rlwire.perlert.player import Extra, PacedPlayer, TickTimer
 from rlwire.perlert.spaces import OWN_TAG
-from rlwire.registry import located
 from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.serving.threads import LoopThread
 from rlwire.sessions.perlert.lobby import IDLE
@@ -38,6 +37,7 @@ from rlwire.sessions.perlert.server import (
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.server import DRAINING
 from rlwire.transports.udp_asyncio import DatagramEndpoint, serve
+from rlwire.urls import located
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ _TABLE: Final = 65_536  # bytes of the largest dynamic table of HPACK
 def dissector(label: str, limits: Limits | None = None) -> Dissector:
     """Return a new dissector for a connection with this `RecordedConnection.protocol`."""
     name, part = ("universe", "pixels_dissector") if label == "rfb" else (label, "dissector")
-    made: Dissector = registry.protocol(name).part(part)(limits)
+    made: Dissector = registry.protocol(name).entry(part)(limits)
     return made
 
 

@@ -23,8 +23,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rlwire import registry
-from rlwire._options import StreamServerOptions
+from rlwire._options import StreamServerOptions, resolve
 from rlwire.codecs.rllink import Ping, Pong
 from rlwire.errors import (
     ConnectionClosed,
@@ -44,6 +43,7 @@ from rlwire.sessions.grpc import GrpcServerSession
 from rlwire.sessions.grpc.calls import metadata_of
 from rlwire.sessions.grpc.server import BEGUN, CallEvent
 from rlwire.sessions.websocket import WebSocketServerSession
+from rlwire.urls import URL, naming_protocol, parse_url
 
 logger = logging.getLogger(__name__)
 
@@ -227,9 +227,9 @@ def _kind(event: Any) -> str:
 
 
 async def _as_client(
-    messages: Iterator[_Message], url: registry.URL, compare: _Compare, speed: float, given: Any
+    messages: Iterator[_Message], url: URL, compare: _Compare, speed: float, given: Any
 ) -> int:
-    begin, where, keywords = registry.resolve(url, "client", given, "async_")
+    begin, where, keywords = resolve(url, "client", given, "async_")
     start, count = time.monotonic(), 0
     clients: dict[_Conversation, Any] = {}
     replies: dict[_Conversation, asyncio.Task[Any]] = {}
@@ -244,7 +244,7 @@ async def _as_client(
                     await clients.pop(talk).__aexit__(None, None, None)
                 continue
             try:
-                with registry.spoken(where):
+                with naming_protocol(where):
                     if talk not in clients:
                         clients[talk] = await begin(where, **talk.options, **keywords)
                     connection = clients[talk]._connection
@@ -335,7 +335,7 @@ class _Call:
         self._connection.send((self._call, self._session.send(event)))
 
 
-def _as_server(url: registry.URL, player: _Player, timeout: float) -> int:
+def _as_server(url: URL, player: _Player, timeout: float) -> int:
     kind: Any = type("Player", (StreamServer,), {"scheme": url.scheme})
     left, count = len(player.keys), 0
     options = StreamServerOptions(url.replace(options=()))
@@ -357,7 +357,7 @@ def _as_server(url: registry.URL, player: _Player, timeout: float) -> int:
 
 def replay(
     path: str,
-    url: str | registry.URL,
+    url: str | URL,
     *,
     side: Literal["client", "server"] = "client",
     speed: float = 0.0,
@@ -384,7 +384,7 @@ def replay(
         ValueError: the protocol has no reply to each request.
         RlwireError, OSError: the file is invalid; the peer is not there, closes or is silent.
     """
-    where = registry.parse_url(url)
+    where = parse_url(url)
     if where.scheme not in _SESSIONS:
         known = ", ".join(_SESSIONS)
         raise ValueError(f"replay needs requests with replies, as in {known}; not {where.scheme}")

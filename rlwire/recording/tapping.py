@@ -16,7 +16,6 @@ from typing import Final
 
 from rlwire.errors import RlwireError, without_secret
 from rlwire.recording.messages import Packet, RecordedConnection
-from rlwire.registry import parse_url
 from rlwire.serving.stopping import keep_signals
 from rlwire.serving.threads import run_in_thread
 from rlwire.transports.address import Address
@@ -28,6 +27,7 @@ from rlwire.transports.sockets import (
     prepare,
     unlink,
 )
+from rlwire.urls import parse_url
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from rlwire.serving.serving import Running
 from rlwire.transports.address import AddressLike
 
 if TYPE_CHECKING:
-    from rlwire.registry import URL
+    from rlwire.urls import URL
 
 
 def open_parameter_server(

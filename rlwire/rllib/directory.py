@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlwire.errors import optional
-from rlwire.registry import parse_url
+from rlwire.urls import parse_url
 
 with optional("ray", "rllib"):
     import ray

@@ -13,10 +13,10 @@ import numpy as np
 
 from rlwire.codecs.rllink import SetConfig, SetState
 from rlwire.errors import optional
-from rlwire.registry import parse_url
 from rlwire.rllib.directory import reachable, register
 from rlwire.rllink.options import PORT
 from rlwire.rllink.server import Server
+from rlwire.urls import parse_url
 
 with optional("ray", "rllib"):
     import ray

@@ -17,18 +17,19 @@ from typing import Any
 
 from gymnasium.wrappers.vector import DictInfoToList
 
+from rlwire._options import resolve
 from rlwire.environments import vector
 from rlwire.environments.loading import load
 from rlwire.environments.remote import RemoteEnvironment, given_spaces
 from rlwire.environments.spaces import named_space
 from rlwire.errors import on_error, optional
-from rlwire.registry import URL, check_server_tls, parse_url, resolve
 from rlwire.rlx.config import Options, section
 from rlwire.rlx.metrics import Metrics
 from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.serving.stopping import keep_signals
 from rlwire.serving.threads import Worker
 from rlwire.transports.address import Address
+from rlwire.urls import URL, check_server_tls, parse_url
 
 with optional("ray", "rllib"):
     import ray

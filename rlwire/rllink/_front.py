@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlwire.registry import URL
 from rlwire.rllink.client import AsyncClient, Client
 from rlwire.rllink.options import OPTIONS as OPTIONS
 from rlwire.rllink.server import LearnerServer
 from rlwire.serving.fronts import check_no_environment, clients, thing_of
+from rlwire.urls import URL
 
 
 def server(learner: Any, url: URL, **options: Any) -> LearnerServer:

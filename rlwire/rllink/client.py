@@ -21,11 +21,11 @@ from rlwire.codecs.rllink import (
     SetState,
 )
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RemoteProtocolError
-from rlwire.registry import located
 from rlwire.rllink.options import RLlinkClientOptions
 from rlwire.sessions.rllink import RLlinkClientSession
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.waits import Asyncio, Blocking, Waits, close_and_wait, driven
+from rlwire.urls import located
 
 
 class RLlinkClientBase(waits.Counting):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from rlwire import _options
 from rlwire.codecs.rllink import Form, SetConfig
 from rlwire.codecs.rllink.messages import Compression
+from rlwire.urls import Where
 
 PORT: Final = 5555
 """The default port; Ray's server adds the runner's number."""
@@ -22,7 +23,7 @@ class BacklogOptions(_options.SecretOptions, _options.StreamServerOptions):
         backlog: maximum number of steps queued for the learner; clients that exceed it wait.
     """
 
-    address: _options.Where = f"localhost:{PORT}"
+    address: Where = f"localhost:{PORT}"
     _: KW_ONLY
     backlog: _options.Positive = 1_000_000
 
@@ -60,7 +61,7 @@ class RLlinkClientOptions(_options.SecretOptions, _options.StreamClientOptions):
         compression: compress messages, if the trainer supports it; needs the extra compression.
     """
 
-    address: _options.Where = f"localhost:{PORT}"
+    address: Where = f"localhost:{PORT}"
     _: KW_ONLY
     form: Form = "msgpack"
     compression: Compression | None = None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlwire.registry import URL
 from rlwire.rlx.client import AgentProxy, AsyncAgentProxy
 from rlwire.rlx.options import OPTIONS as OPTIONS
 from rlwire.rlx.server import Server
 from rlwire.serving.fronts import clients, served
 from rlwire.serving.serving import BackgroundServer
+from rlwire.urls import URL
 
 
 def server(agent: Any, url: URL, **options: Any) -> BackgroundServer:

@@ -25,7 +25,6 @@ from rlwire.errors import (
     RemoteProtocolError,
     RlwireError,
 )
-from rlwire.registry import URL, located
 from rlwire.rlx.config import options as settings
 from rlwire.rlx.options import RLXClientOptions
 from rlwire.sessions.rlx import RLXClientSession, RLXState
@@ -41,6 +40,7 @@ from rlwire.transports.waits import (
     drive_async,
     driven,
 )
+from rlwire.urls import URL, located
 
 logger = logging.getLogger(__name__)
 

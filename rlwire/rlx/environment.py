@@ -17,7 +17,6 @@ from rlwire.environments.callers import ActionRequest, Caller, Callers, total_re
 from rlwire.environments.driver import Game, opened
 from rlwire.environments.spaces import describe_both, spaces_of
 from rlwire.errors import EncodeError, RemoteProtocolError
-from rlwire.registry import URL
 from rlwire.rlx.client import AgentProxy, TrainingBase
 from rlwire.rlx.hosting import AgentFactory, AgentHandler
 from rlwire.rlx.metrics import Metrics, sink_of
@@ -26,6 +25,7 @@ from rlwire.serving.listening import CallerService, Listener
 from rlwire.sessions import rlx
 from rlwire.transports.connection import Connection
 from rlwire.transports.waits import drive
+from rlwire.urls import URL
 
 logger = logging.getLogger(__name__)
 

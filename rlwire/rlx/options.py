@@ -12,6 +12,7 @@ from rlwire.limits import DEFAULT
 from rlwire.rlx.metrics import Metrics
 from rlwire.sessions.websocket import HttpRefusal
 from rlwire.transports.tls import ClientSide
+from rlwire.urls import Where
 
 
 def _metric(written: str) -> tuple[str, str]:
@@ -56,7 +57,7 @@ class RLXListenerOptions(_CodecOptions, _options.StreamServerOptions):
             closed when the server stops (default: logging).
     """
 
-    address: _options.Where = "localhost:7001"
+    address: Where = "localhost:7001"
     _: KW_ONLY
     images: Literal["array", "float32"] = "array"
     metrics: Metrics | tuple[_Metric, ...] | None = None
@@ -115,7 +116,7 @@ class RLXPageOptions(_options.OriginOptions, _options.StreamServerOptions):
             `rlwire.sessions.websocket.basic_authorization`.
     """
 
-    address: _options.Where = "localhost:9000"
+    address: Where = "localhost:9000"
     _: KW_ONLY
     parameter_server: Any = None
     metrics: Metrics | None = None

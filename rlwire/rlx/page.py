@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from rlwire._options import with_options
 from rlwire.errors import EncodeError, LimitExceeded, RlwireError, for_peer
 from rlwire.limits import DEFAULT
-from rlwire.registry import URL, client_tls, parse_url
 from rlwire.rlx.client import AgentProxy
 from rlwire.rlx.hosting import AgentHandler, resolve_agent
 from rlwire.rlx.metrics import sink_of
@@ -30,6 +29,7 @@ from rlwire.sessions.rlx import PageRules
 from rlwire.sessions.rlx.page import Arrays, PageCommand, PageReply, PageSession, Sid, arrays_of
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.deferred import DeferredReply
+from rlwire.urls import URL, client_tls, parse_url
 
 __all__ = ["OPTIONS", "RLXPageServer", "server"]
 

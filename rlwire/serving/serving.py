@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict, TypeV
 
 from rlwire._options import StreamServerOptions
 from rlwire.errors import RlwireError, describe, on_error
-from rlwire.registry import URL, served_at
 from rlwire.serving.stopping import Stopping, stop_signals
 from rlwire.serving.threads import LoopThread, run_in_thread
 from rlwire.serving.workers import Stop, Workers
@@ -26,6 +25,7 @@ from rlwire.transports.server import TLS, BaseServer, ServerSettings, ThreadServ
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, warn_if_exposed
 from rlwire.transports.tls import context_of
+from rlwire.urls import URL, served_at
 
 __all__ = ["BackgroundServer", "Service", "StreamOptions", "StreamServer"]
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlwire.environments.loading import load_environment
-from rlwire.registry import URL, client_tls
 from rlwire.serving.fronts import clients, rendering, with_settings
 from rlwire.serving.serving import BackgroundServer
 from rlwire.universe.options import OPTIONS as OPTIONS
@@ -16,6 +15,7 @@ from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
 from rlwire.universe.rewarder.environment import RewarderEndpoint
 from rlwire.universe.rewarder.player import EnvironmentRewarder
 from rlwire.universe.server import UniverseServer
+from rlwire.urls import URL, client_tls
 
 if TYPE_CHECKING:
     from rlwire.universe.environment import UniverseEndpoint

@@ -26,7 +26,6 @@ from rlwire.codecs.websocket.handshake import (
     same_secret,
 )
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, DecodeError, RlwireError, quoted
-from rlwire.registry import URL, client_tls
 from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions import websocket
 from rlwire.sessions.passwords import PasswordCheck
@@ -36,6 +35,7 @@ from rlwire.transports.interface import StreamSession
 from rlwire.transports.sockets import Timeouts
 from rlwire.universe.input import key, pointer
 from rlwire.universe.rfb.client import AsyncRfbClient
+from rlwire.urls import URL, client_tls
 from rlwire.web import folder
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from rlwire.errors import without_secret
-from rlwire.registry import URL, parse_url
 from rlwire.transports.address import AddressLike, parse
+from rlwire.urls import URL, parse_url
 
 PASSWORD = "openai"
 """The password in Universe's document, for both connections."""

@@ -15,7 +15,6 @@ from rlwire.codecs.rewarder.infos import SIZE
 from rlwire.environments.driver import Driven
 from rlwire.errors import on_error
 from rlwire.limits import Limits
-from rlwire.registry import URL, parse_url
 from rlwire.serving.serving import BackgroundServer, Running, StreamOptions
 from rlwire.sessions.passwords import new_password
 from rlwire.transports.address import Address
@@ -24,6 +23,7 @@ from rlwire.universe.page import PagePlace, PageServer
 from rlwire.universe.rewarder.player import EnvironmentPlayer
 from rlwire.universe.rewarder.server import RewarderServer, number
 from rlwire.universe.rfb.server import Display, RfbServer
+from rlwire.urls import URL, parse_url
 
 PIXELS = "rlwire.pixels"
 """rlwire's field of ``v0.env.describe``'s body: the frames' `Source`."""

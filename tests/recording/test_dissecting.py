@@ -21,8 +21,9 @@ from rlwire.limits import Limits
 from rlwire.recording.dissecting import dissector
 from rlwire.recording.messages import UNKNOWN, Packet, RecordedConnection
 from rlwire.recording.reading import messages
-from rlwire.registry import PROTOCOLS, parse_url
+from rlwire.registry import PROTOCOLS
 from rlwire.rllink import SetState
+from rlwire.urls import parse_url
 from rlwire.websocket import connect
 from tests.conftest import _same
 from tests.recording.captures import damage, dissected, relay

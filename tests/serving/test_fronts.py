@@ -6,9 +6,9 @@ from types import ModuleType
 import pytest
 
 import rlwire
-from rlwire.registry import parse_url
 from rlwire.serving import fronts
 from rlwire.serving.fronts import served
+from rlwire.urls import parse_url
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from rlwire.registry import parse_url
 from rlwire.transports.sockets import Timeouts
+from rlwire.urls import parse_url
 
 LONG = 3000.0
 FOREVER = Timeouts(connect=LONG, read=LONG, write=LONG, idle=LONG)

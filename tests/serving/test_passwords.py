@@ -11,11 +11,11 @@ import pytest
 
 from rlwire.codecs.rfb.handshake import respond
 from rlwire.openpi.server import Server
-from rlwire.registry import URL
 from rlwire.sessions import passwords
 from rlwire.universe.page import PageServer
 from rlwire.universe.rewarder import RewarderServer
 from rlwire.universe.rfb.server import Display, RfbServer
+from rlwire.urls import URL
 
 FREE, EACH = 10, 0.1
 """Wrong passwords of an address that wait for nothing, and seconds for each further one."""

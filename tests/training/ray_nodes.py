@@ -114,11 +114,11 @@ def main(folder):
     import rlwire
     from rlwire.environments.remote import spaces_like
     from rlwire.errors import RlwireError
-    from rlwire.registry import parse_url
     from rlwire.relaax import load_algorithm, open_parameter_server
     from rlwire.rllib.directory import runners
     from rlwire.rllib.rllink import RLlinkEnvRunner
     from rlwire.rlx import Metrics
+    from rlwire.urls import parse_url
 
     def count():
         return sum(node["Alive"] for node in ray.nodes())

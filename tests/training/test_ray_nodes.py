@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlwire.registry import parse_url
+from rlwire.urls import parse_url
 
 pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
 

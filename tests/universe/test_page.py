@@ -12,10 +12,10 @@ from PIL import Image
 
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import ConnectionClosed
-from rlwire.registry import URL
 from rlwire.sessions.websocket import Closed, Refused
 from rlwire.universe.page import PageServer
 from rlwire.universe.rfb import Display, RfbServer
+from rlwire.urls import URL
 from rlwire.websocket import connect
 from tests.waiting import eventually
 

@@ -12,10 +12,10 @@ from gymnasium.utils.env_checker import check_env
 import rlwire
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
-from rlwire.registry import URL
 from rlwire.universe import BlockingReset, Remote, UniverseEnv, key, pointer
 from rlwire.universe.rewarder import RewarderServer
 from rlwire.universe.rfb import Display, RfbServer
+from rlwire.urls import URL
 
 
 class Game:

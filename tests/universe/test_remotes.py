@@ -2,8 +2,8 @@
 
 import pytest
 
-from rlwire.registry import parse_url
 from rlwire.universe.remotes import Remote, remotes_of
+from rlwire.urls import parse_url
 
 
 def places(given):

@@ -16,7 +16,6 @@ from rlwire.codecs.rfb.messages import KeyEvent
 from rlwire.codecs.websocket.handshake import basic_header
 from rlwire.environments.driver import drive
 from rlwire.errors import EncodeError, PeerError, RlwireError
-from rlwire.registry import parse_url
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.universe.rewarder import EnvironmentRewarder, RewarderClient
 from rlwire.universe.rfb import Display, RfbClient
@@ -28,6 +27,7 @@ from rlwire.universe.server import (
     frames_of,
     is_picture,
 )
+from rlwire.urls import parse_url
 from rlwire.websocket import connect
 from tests.waiting import eventually
 

@@ -29,7 +29,6 @@ from rlwire.errors import (
     without_secret,
 )
 from rlwire.limits import Limits
-from rlwire.registry import located
 from rlwire.sessions.rewarder.client import (
     PING_TIMEOUT,
     RESET_TIMEOUT,
@@ -45,6 +44,7 @@ from rlwire.transports.waiter_asyncio import Waiter
 from rlwire.transports.waits import Asyncio, Blocking, Counting, Waits, driven
 from rlwire.universe.push_client import PushClient
 from rlwire.universe.rewarder._reader import Reader
+from rlwire.urls import located
 
 logger = logging.getLogger(__name__)
 

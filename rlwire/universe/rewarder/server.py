@@ -44,7 +44,6 @@ from rlwire.errors import (
     on_error,
 )
 from rlwire.limits import Limits
-from rlwire.registry import parse_url
 from rlwire.serving.serving import Running, Service, StreamOptions, StreamServer
 from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
@@ -56,6 +55,7 @@ from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
 from rlwire.universe.push_client import PushHandler
+from rlwire.urls import parse_url
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -15,7 +15,6 @@ from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import Bell, ClientMessage, KeyEvent, PointerEvent
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
 from rlwire.limits import Limits
-from rlwire.registry import located
 from rlwire.sessions.rfb.client import LOSSLESS, RfbClientSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import AddressLike, parse
@@ -24,6 +23,7 @@ from rlwire.transports.sockets import Backoff, Timeouts, ready
 from rlwire.transports.tls import ClientSide
 from rlwire.transports.waits import Asyncio, Blocking, Counting, Waits, driven
 from rlwire.universe.push_client import PushClient
+from rlwire.urls import located
 
 _Self = TypeVar("_Self", bound="_RfbClientBase")
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from rlwire._options import StreamServerOptions
 from rlwire.limits import Limits, checked
-from rlwire.registry import URL
 from rlwire.serving.serving import Service, StreamOptions, StreamServer
 from rlwire.sessions.passwords import PasswordCheck
 from rlwire.sessions.rfb.frames import FrameEncoder, NumberedFrame
@@ -26,6 +25,7 @@ from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.sockets import Timeouts
 from rlwire.universe.push_client import PushHandler
+from rlwire.urls import URL
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

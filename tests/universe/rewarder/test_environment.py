@@ -19,9 +19,9 @@ from dm_env import specs
 from rlwire.codecs.rewarder.infos import SPACES
 from rlwire.environments.spaces import space_of
 from rlwire.errors import EncodeError, PeerError
-from rlwire.registry import parse_url
 from rlwire.universe.rewarder import RewarderClient
 from rlwire.universe.rewarder.player import EnvironmentRewarder
+from rlwire.urls import parse_url
 
 gymnasium = pytest.importorskip("gymnasium")
 
