@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib.util
 import inspect
@@ -112,11 +113,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Call a test with the mark `each` for each of its cases; all that fail are told at the end."""
-    if not pyfuncitem.get_closest_marker("each"):
-        return None
+    """Run a coroutine, and call a test with the mark `each` for each of its cases."""
     wanted = inspect.signature(pyfuncitem.obj).parameters
     given = {name: pyfuncitem.funcargs[name] for name in wanted}
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        pyfuncitem.funcargs.get("run", asyncio.run)(pyfuncitem.obj(**given))
+        return True
+    if not pyfuncitem.get_closest_marker("each"):
+        return None
     cases = next(value for value in given.values() if isinstance(value, Cases))
     failed = []
     for case, arguments in cases:

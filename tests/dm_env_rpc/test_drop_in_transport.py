@@ -1,6 +1,5 @@
 """The package's connections over rlwire's HTTP/2: what a program sees is the same."""
 
-import asyncio
 import gc
 import socket
 
@@ -134,26 +133,23 @@ def test_garbage_collected_connection_is_closed(voyage):
 
 
 @pytest.mark.usefixtures("no_grpcio")
-def test_asyncio(address, voyage):
-    async def talk():
-        made = await async_connection.create_secure_async_channel_and_connect(address)
-        with made as their:
-            name = (await their.send(dm_env_rpc_pb2.CreateWorldRequest())).world_name
-            joined = await their.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
-            actions = spec_manager.SpecManager(joined.specs.actions)
-            for day in range(-1, 20):
-                request = dm_env_rpc_pb2.StepRequest(actions=actions.pack(voyage.actions(0, day)))
-                assert (await their.send(request)).state
-            with pytest.raises(error.DmEnvRpcError, match="code: 9"):
-                await their.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
-        async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
-            with pytest.raises(grpc.aio.AioRpcError) as raised:
-                await async_connection.AsyncConnection(channel).send(
-                    dm_env_rpc_pb2.CreateWorldRequest()
-                )
-            assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
-
-    asyncio.run(talk())
+async def test_asyncio(address, voyage):
+    made = await async_connection.create_secure_async_channel_and_connect(address)
+    with made as their:
+        name = (await their.send(dm_env_rpc_pb2.CreateWorldRequest())).world_name
+        joined = await their.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
+        actions = spec_manager.SpecManager(joined.specs.actions)
+        for day in range(-1, 20):
+            request = dm_env_rpc_pb2.StepRequest(actions=actions.pack(voyage.actions(0, day)))
+            assert (await their.send(request)).state
+        with pytest.raises(error.DmEnvRpcError, match="code: 9"):
+            await their.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
+    async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await async_connection.AsyncConnection(channel).send(
+                dm_env_rpc_pb2.CreateWorldRequest()
+            )
+        assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
 def test_other_methods_are_sent_by_grpcio(reference_server):

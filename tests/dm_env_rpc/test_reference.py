@@ -288,30 +288,27 @@ async def play_with_coroutines(address, voyage, episodes):
                 seen, theirs = await client.step(action), local.step(action)
 
 
-def test_their_async_connection_with_our_server(our_server, voyage):
-    async def talk():
-        channel = grpc.aio.insecure_channel(our_server)
-        with async_connection.AsyncConnection(channel) as their:
-            name = (await their.send(dm_env_rpc_pb2.CreateWorldRequest())).world_name
-            joined = await their.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
-            actions = spec_manager.SpecManager(joined.specs.actions)
-            observations = spec_manager.SpecManager(joined.specs.observations)
-            local = voyage.Voyage()
-            for day in range(-1, 30):
-                action = voyage.actions(0, day)
-                theirs = local.step(action)
-                response = await their.send(
-                    dm_env_rpc_pb2.StepRequest(
-                        actions=actions.pack(action), requested_observations=observations.uids()
-                    )
+async def test_their_async_connection_with_our_server(our_server, voyage):
+    channel = grpc.aio.insecure_channel(our_server)
+    with async_connection.AsyncConnection(channel) as their:
+        name = (await their.send(dm_env_rpc_pb2.CreateWorldRequest())).world_name
+        joined = await their.send(dm_env_rpc_pb2.JoinWorldRequest(world_name=name))
+        actions = spec_manager.SpecManager(joined.specs.actions)
+        observations = spec_manager.SpecManager(joined.specs.observations)
+        local = voyage.Voyage()
+        for day in range(-1, 30):
+            action = voyage.actions(0, day)
+            theirs = local.step(action)
+            response = await their.send(
+                dm_env_rpc_pb2.StepRequest(
+                    actions=actions.pack(action), requested_observations=observations.uids()
                 )
-                seen = observations.unpack(response.observations)
-                for key, value in voyage.flat(theirs.observation).items():
-                    assert np.asarray(seen[key]).tobytes() == value.tobytes()
-            with pytest.raises(error.DmEnvRpcError, match="leave_world first"):
-                await their.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
-            await their.send(dm_env_rpc_pb2.LeaveWorldRequest())
+            )
+            seen = observations.unpack(response.observations)
+            for key, value in voyage.flat(theirs.observation).items():
+                assert np.asarray(seen[key]).tobytes() == value.tobytes()
+        with pytest.raises(error.DmEnvRpcError, match="leave_world first"):
             await their.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
-        await channel.close()
-
-    asyncio.run(talk())
+        await their.send(dm_env_rpc_pb2.LeaveWorldRequest())
+        await their.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
+    await channel.close()

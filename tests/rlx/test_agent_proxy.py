@@ -220,16 +220,13 @@ class TestErrors:
 
 
 class TestAsync:
-    def test_a_conversation(self, server):
-        async def talk():
-            async with AsyncAgentProxy(server.address) as agent:
-                assert await agent.init(exploit=True) == "ready"
-                assert await agent.update(0.5, [1], True) == [0.5, [1], True, True]
-                state = np.arange(84 * 84 * 4, dtype=np.float32)
-                assert np.array_equal((await agent.update(state=state))[1], state)
-                assert await agent.reset() == "done"
-
-        asyncio.run(talk())
+    async def test_a_conversation(self, server):
+        async with AsyncAgentProxy(server.address) as agent:
+            assert await agent.init(exploit=True) == "ready"
+            assert await agent.update(0.5, [1], True) == [0.5, [1], True, True]
+            state = np.arange(84 * 84 * 4, dtype=np.float32)
+            assert np.array_equal((await agent.update(state=state))[1], state)
+            assert await agent.reset() == "done"
 
     def test_metrics(self):
         async def talk(address):

@@ -54,6 +54,18 @@ async def read_frame(sock):
     return data[HEADER:]
 
 
+@contextlib.asynccontextmanager
+async def connected(blobs):
+    """Connect to a plain socket."""
+    with sockets.listen("127.0.0.1:0") as listener:
+        connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+        peer, _ = listener.accept()
+        with peer:
+            yield connection, peer
+        connection.close()
+        await connection.wait_closed()
+
+
 def test_closed_connection_is_freed(run, blobs):
     kept = []
 
@@ -86,44 +98,37 @@ def test_closed_connection_is_freed(run, blobs):
 # --- connecting ---
 
 
-def test_a_resolver_that_hangs_has_the_attempt_s_time(run, blobs, monkeypatch):
+async def test_a_resolver_that_hangs_has_the_attempt_s_time(run, blobs, monkeypatch):
     go_on = threading.Event()
 
     def resolve(self, **options):
         go_on.wait(30)
         return []
 
-    async def main():
-        monkeypatch.setattr(Address, "resolve", resolve)
-        try:
-            with pytest.raises(DeadlineExceeded, match=r"cannot connect to .*timed out"):
-                await tcp_asyncio.connect("h.example:7", blobs(), timeout=Timeouts(connect=0.1))
-        finally:
-            go_on.set()
-
-    run(main())
+    monkeypatch.setattr(Address, "resolve", resolve)
+    try:
+        with pytest.raises(DeadlineExceeded, match=r"cannot connect to .*timed out"):
+            await tcp_asyncio.connect("h.example:7", blobs(), timeout=Timeouts(connect=0.1))
+    finally:
+        go_on.set()
 
 
 # --- peers ---
 
 
-def test_an_exchange_with_a_server_that_left_meanwhile(run, blobs, kind):
-
-    async def main():
-        server = await LoopServer("127.0.0.1:0", blobs, **kind).start()
-        async with await tcp_asyncio.connect(server.address, blobs()) as connection:
-            assert await connection.exchange(b"one") == b"one"
-            await server.stop()
-            await asyncio.sleep(0.05)
-            with pytest.raises(ConnectionClosed):
-                await asyncio.wait_for(connection.exchange(b""), 5)
-
-    run(main())
+async def test_an_exchange_with_a_server_that_left_meanwhile(run, blobs, kind):
+    server = await LoopServer("127.0.0.1:0", blobs, **kind).start()
+    async with await tcp_asyncio.connect(server.address, blobs()) as connection:
+        assert await connection.exchange(b"one") == b"one"
+        await server.stop()
+        await asyncio.sleep(0.05)
+        with pytest.raises(ConnectionClosed):
+            await asyncio.wait_for(connection.exchange(b""), 5)
 
 
 @pytest.mark.parametrize("kind", ["handler", "responder"])
 @pytest.mark.parametrize("word", [b"", b"nothing"])
-def test_flood_of_one_connection_lets_others_run(run, blobs, kind, word):
+async def test_flood_of_one_connection_lets_others_run(run, blobs, kind, word):
     heard = []
 
     class Session(blobs):
@@ -132,166 +137,134 @@ def test_flood_of_one_connection_lets_others_run(run, blobs, kind, word):
             return list(super().receive(message))
 
     served = {"converse": echo} if kind == "handler" else {"make_handler": Echo}
-
-    async def main():
-        async with (
-            LoopServer("127.0.0.1:0", Session, **served) as server,
-            plain(server.address) as flood,
-            plain(server.address) as good,
-        ):
-            await eventually_async(lambda: server.connections == 2)
-            await asyncio.sleep(0)
-            flood.send(blobs.frame(word) * 2000)
-            good.send(blobs.frame(b"good"))
-            assert await read_frame(good) == b"good"
-            assert heard.index(b"good") <= 4 * TURN
-            await eventually_async(lambda: len(heard) == 2001)
-
-    run(main())
+    async with (
+        LoopServer("127.0.0.1:0", Session, **served) as server,
+        plain(server.address) as flood,
+        plain(server.address) as good,
+    ):
+        await eventually_async(lambda: server.connections == 2)
+        await asyncio.sleep(0)
+        flood.send(blobs.frame(word) * 2000)
+        good.send(blobs.frame(b"good"))
+        assert await read_frame(good) == b"good"
+        assert heard.index(b"good") <= 4 * TURN
+        await eventually_async(lambda: len(heard) == 2001)
 
 
 # --- tasks ---
 
 
-def test_one_task_receives_and_one_sends(run, blobs):
-    async def main():
-        with sockets.listen("127.0.0.1:0") as listener:
-            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
-            receiving = asyncio.create_task(connection.receive())
-            sending = asyncio.create_task(connection.send(bytes(50_000_000)))
-            await asyncio.sleep(0.05)
-            with pytest.raises(LocalProtocolError, match="another task is receiving"):
-                await connection.receive()
-            with pytest.raises(LocalProtocolError, match="another task is sending"):
-                await connection.send(b"x")
-            connection.close()
-            for task in (receiving, sending):
-                with pytest.raises(ConnectionClosed, match="closed on this side"):
-                    await task
-            await connection.wait_closed()
-
-    run(main())
+async def test_one_task_receives_and_one_sends(run, blobs):
+    async with connected(blobs) as (connection, _):
+        receiving = asyncio.create_task(connection.receive())
+        sending = asyncio.create_task(connection.send(bytes(50_000_000)))
+        await asyncio.sleep(0.05)
+        with pytest.raises(LocalProtocolError, match="another task is receiving"):
+            await connection.receive()
+        with pytest.raises(LocalProtocolError, match="another task is sending"):
+            await connection.send(b"x")
+        connection.close()
+        for task in (receiving, sending):
+            with pytest.raises(ConnectionClosed, match="closed on this side"):
+                await task
 
 
-def test_a_cancelled_receive_loses_nothing(run, blobs):
-    async def main():
-        with sockets.listen("127.0.0.1:0") as listener:
-            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
-            peer, _ = listener.accept()
-            with peer:
-                receiving = asyncio.create_task(connection.receive())
-                await asyncio.sleep(0.01)
-                receiving.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await receiving
-                receiving = asyncio.create_task(connection.receive())
-                await asyncio.sleep(0.01)
-                # The message comes and the task is cancelled before it can go on.
-                peer.sendall(blobs.frame(b"precious"))
-                connection.on_readable()
-                receiving.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await receiving
-                peer.sendall(blobs.frame(b"next"))
-                assert await connection.receive() == b"precious"
-                assert await connection.receive() == b"next"
-            connection.close()
-            await connection.wait_closed()
-
-    run(main())
+async def test_a_cancelled_receive_loses_nothing(run, blobs):
+    async with connected(blobs) as (connection, peer):
+        receiving = asyncio.create_task(connection.receive())
+        await asyncio.sleep(0.01)
+        receiving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
+        receiving = asyncio.create_task(connection.receive())
+        await asyncio.sleep(0.01)
+        # The message comes and the task is cancelled before it can go on.
+        peer.sendall(blobs.frame(b"precious"))
+        connection.on_readable()
+        receiving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
+        peer.sendall(blobs.frame(b"next"))
+        assert await connection.receive() == b"precious"
+        assert await connection.receive() == b"next"
 
 
 @pytest.mark.parametrize("sent", [b"small", [b"in", b"parts"]])
-def test_reply_of_a_cancelled_exchange_is_discarded(run, blobs, sent):
-    async def main():
-        with sockets.listen("127.0.0.1:0") as listener:
-            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
-            peer, _ = listener.accept()
-            with peer:
-                # The answer has come, and the task is cancelled before it can go on.
-                peer.settimeout(10)
-                for _ in range(2):
-                    exchange = asyncio.create_task(connection.exchange(sent))
-                    await asyncio.sleep(0)
-                    assert peer.recv(1000)
-                    peer.sendall(blobs.frame(b"previous"))
-                    connection.on_readable()
-                    exchange.cancel()
-                    with pytest.raises(asyncio.CancelledError):
-                        await exchange
-                    exchange = asyncio.create_task(connection.exchange(sent))
-                    await asyncio.sleep(0)
-                    assert peer.recv(1000)
-                    peer.sendall(blobs.frame(b"own"))
-                    assert await exchange == b"own"
-                # It has not come; nobody could tell it from the next one.
-                exchange = asyncio.create_task(connection.exchange(sent))
-                await asyncio.sleep(0)
-                exchange.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await exchange
-                with contextlib.suppress(OSError):
-                    peer.sendall(blobs.frame(b"previous"))
-                assert connection.closed
-                for call in (connection.exchange(sent), connection.receive()):
-                    with pytest.raises(ConnectionClosed, match="an exchange was cancelled"):
-                        await call
-            await connection.wait_closed()
-
-    run(main())
-
-
-def test_a_cancelled_send_closes(run, blobs):
-    async def main():
-        with sockets.listen("127.0.0.1:0") as listener:
-            connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
-            sending = asyncio.create_task(connection.send(bytes(50_000_000)))
-            await asyncio.sleep(0.05)
-            sending.cancel()
+async def test_reply_of_a_cancelled_exchange_is_discarded(run, blobs, sent):
+    async with connected(blobs) as (connection, peer):
+        # The answer has come, and the task is cancelled before it can go on.
+        peer.settimeout(10)
+        for _ in range(2):
+            exchange = asyncio.create_task(connection.exchange(sent))
+            await asyncio.sleep(0)
+            assert peer.recv(1000)
+            peer.sendall(blobs.frame(b"previous"))
+            connection.on_readable()
+            exchange.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await sending
-            with pytest.raises(ConnectionClosed, match="inside a message"):
-                await connection.receive()
-            await connection.wait_closed()
+                await exchange
+            exchange = asyncio.create_task(connection.exchange(sent))
+            await asyncio.sleep(0)
+            assert peer.recv(1000)
+            peer.sendall(blobs.frame(b"own"))
+            assert await exchange == b"own"
+        # It has not come; nobody could tell it from the next one.
+        exchange = asyncio.create_task(connection.exchange(sent))
+        await asyncio.sleep(0)
+        exchange.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await exchange
+        with contextlib.suppress(OSError):
+            peer.sendall(blobs.frame(b"previous"))
+        assert connection.closed
+        for call in (connection.exchange(sent), connection.receive()):
+            with pytest.raises(ConnectionClosed, match="an exchange was cancelled"):
+                await call
 
-    run(main())
+
+async def test_a_cancelled_send_closes(run, blobs):
+    async with connected(blobs) as (connection, _):
+        sending = asyncio.create_task(connection.send(bytes(50_000_000)))
+        await asyncio.sleep(0.05)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        with pytest.raises(ConnectionClosed, match="inside a message"):
+            await connection.receive()
 
 
 # --- the server ---
 
 
 @pytest.mark.parametrize("admitted", [True, False])
-def test_flood_of_connections_lets_other_tasks_run(run, blobs, kind, admitted):
+async def test_flood_of_connections_lets_other_tasks_run(run, blobs, kind, admitted):
     came = [0]
 
     def make_session():
         came[0] += 1
         return blobs()
 
-    async def main():
-        storm = 200
-        settings = ServerSettings(max_connections=2 * storm if admitted else 1)
-        async with (
-            LoopServer("127.0.0.1:0", make_session, settings=settings, **kind) as server,
-            await tcp_asyncio.connect(server.address, blobs()) as good,
-        ):
-            assert await good.exchange(b"x") == b"x"
-            with contextlib.ExitStack() as stack:
-                # The loop does not run meanwhile: all wait in the listener's queue.
-                for _ in range(storm):
-                    where = (server.address.host, server.address.port)
-                    sock = stack.enter_context(socket.create_connection(where, timeout=10))
-                    sock.sendall(b"\xff garbage")
-                between = []
-                until = time.monotonic() + 60
-                while came[0] <= storm and time.monotonic() < until:
-                    before = came[0]
-                    assert await good.exchange(b"x") == b"x"
-                    between.append(came[0] - before)
-                assert sum(between) >= storm, "the storm is over"
-                assert max(between) <= 8, between
-
-    run(main())
+    storm = 200
+    settings = ServerSettings(max_connections=2 * storm if admitted else 1)
+    async with (
+        LoopServer("127.0.0.1:0", make_session, settings=settings, **kind) as server,
+        await tcp_asyncio.connect(server.address, blobs()) as good,
+    ):
+        assert await good.exchange(b"x") == b"x"
+        with contextlib.ExitStack() as stack:
+            # The loop does not run meanwhile: all wait in the listener's queue.
+            for _ in range(storm):
+                where = (server.address.host, server.address.port)
+                sock = stack.enter_context(socket.create_connection(where, timeout=10))
+                sock.sendall(b"\xff garbage")
+            between = []
+            until = time.monotonic() + 60
+            while came[0] <= storm and time.monotonic() < until:
+                before = came[0]
+                assert await good.exchange(b"x") == b"x"
+                between.append(came[0] - before)
+            assert sum(between) >= storm, "the storm is over"
+            assert max(between) <= 8, between
 
 
 def test_closed_connection_does_not_read_a_reused_descriptor(run, blobs):

@@ -54,48 +54,42 @@ def times(seconds):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts Linux's descriptors")
-def test_no_descriptor_stays_open(run):
-    async def main():
-        loop = asyncio.get_running_loop()
-        mine, watched = TimeoutTimer(loop), Watched()
-        for _ in range(3):
-            before = len(os.listdir("/proc/self/fd"))
-            mine.add(watched, times(60))
-            mine.add(watched, times(1))
-            mine.discard(watched)
-            mine.discard(watched)
-            assert len(os.listdir("/proc/self/fd")) == before
-
-    run(main())
+async def test_no_descriptor_stays_open(run):
+    loop = asyncio.get_running_loop()
+    mine, watched = TimeoutTimer(loop), Watched()
+    for _ in range(3):
+        before = len(os.listdir("/proc/self/fd"))
+        mine.add(watched, times(60))
+        mine.add(watched, times(1))
+        mine.discard(watched)
+        mine.discard(watched)
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_one_timer_a_loop_as_fine_as_its_finest(run):
-    async def main():
-        loop = asyncio.get_running_loop()
-        mine = TimeoutTimer.of(loop)
-        assert TimeoutTimer.of(loop) is mine
-        coarse, fine, untimed = Watched(), Watched(), Watched()
-        mine.add(untimed, times(None))
-        await asyncio.sleep(0.05)
-        assert not untimed.looks
-        mine.add(coarse, times(60))
-        await asyncio.sleep(0.05)
-        assert not coarse.looks
-        mine.add(fine, times(0.1))
-        await eventually_async(lambda: len(fine.looks) > 2)
-        assert coarse.looks == fine.looks == untimed.looks
-        for watched in (coarse, fine, untimed):
-            mine.discard(watched)
-        count = len(fine.looks)
-        await asyncio.sleep(0.05)
-        assert len(fine.looks) == count
-        # Having been empty, it is not as fine as before.
-        mine.add(coarse, times(60))
-        await asyncio.sleep(0.05)
-        assert len(coarse.looks) == count
-        mine.discard(coarse)
-
-    run(main())
+async def test_one_timer_a_loop_as_fine_as_its_finest(run):
+    loop = asyncio.get_running_loop()
+    mine = TimeoutTimer.of(loop)
+    assert TimeoutTimer.of(loop) is mine
+    coarse, fine, untimed = Watched(), Watched(), Watched()
+    mine.add(untimed, times(None))
+    await asyncio.sleep(0.05)
+    assert not untimed.looks
+    mine.add(coarse, times(60))
+    await asyncio.sleep(0.05)
+    assert not coarse.looks
+    mine.add(fine, times(0.1))
+    await eventually_async(lambda: len(fine.looks) > 2)
+    assert coarse.looks == fine.looks == untimed.looks
+    for watched in (coarse, fine, untimed):
+        mine.discard(watched)
+    count = len(fine.looks)
+    await asyncio.sleep(0.05)
+    assert len(fine.looks) == count
+    # Having been empty, it is not as fine as before.
+    mine.add(coarse, times(60))
+    await asyncio.sleep(0.05)
+    assert len(coarse.looks) == count
+    mine.discard(coarse)
 
 
 def test_closed_loop_frees_its_timer(run):

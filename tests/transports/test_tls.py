@@ -180,7 +180,7 @@ def test_client_without_tls_does_not_disturb_others(start, connect, blobs, raw, 
 # --- on a loop ---
 
 
-def test_large_messages_both_ways_at_once(run, blobs, contexts):
+async def test_large_messages_both_ways_at_once(run, blobs, contexts):
     theirs, ours = contexts
     body = os.urandom(3_000_000)
 
@@ -199,14 +199,11 @@ def test_large_messages_both_ways_at_once(run, blobs, contexts):
         with pytest.raises(ConnectionClosed):
             await connection.receive()
 
-    async def main():
-        async with (
-            LoopServer("127.0.0.1:0", blobs, handler, settings=ServerSettings(theirs)) as server,
-            await tcp_asyncio.connect(server.address, blobs(), tls=ours) as connection,
-        ):
-            await both(connection)
-
-    run(main())
+    async with (
+        LoopServer("127.0.0.1:0", blobs, handler, settings=ServerSettings(theirs)) as server,
+        await tcp_asyncio.connect(server.address, blobs(), tls=ours) as connection,
+    ):
+        await both(connection)
 
 
 def client_hello():

@@ -88,113 +88,95 @@ async def all_of(endpoint):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
-def test_endpoint_answers_datagrams(run, host):
-    async def main():
-        events = []
-        async with serving(address=f"{host}:0", on_events=lambda found: events.extend(found)) as (
-            endpoint,
-            session,
-            plain,
-        ):
-            for text in (b"1 x", b"2 " + b"\xff" * 1198, b"3 "):
-                assert await plain.ask(text) == text
-            assert list(session.peers) == [plain.name]
-            assert [text for _, text in events] == session.peers[plain.name]
-            counted = endpoint.statistics()
-            assert (counted["received"], counted["sent"]) == (3, 3)
-            assert counted["failures"] == 0
-            assert not endpoint.closed
-        assert endpoint.closed
-        assert endpoint.sock.raw.fileno() == -1
-
-    run(main())
+async def test_endpoint_answers_datagrams(run, host):
+    events = []
+    async with serving(address=f"{host}:0", on_events=lambda found: events.extend(found)) as (
+        endpoint,
+        session,
+        plain,
+    ):
+        for text in (b"1 x", b"2 " + b"\xff" * 1198, b"3 "):
+            assert await plain.ask(text) == text
+        assert list(session.peers) == [plain.name]
+        assert [text for _, text in events] == session.peers[plain.name]
+        counted = endpoint.statistics()
+        assert (counted["received"], counted["sent"]) == (3, 3)
+        assert counted["failures"] == 0
+        assert not endpoint.closed
+    assert endpoint.closed
+    assert endpoint.sock.raw.fileno() == -1
 
 
-def test_deadlines(run):
-    async def main():
-        events = []
-        async with serving(on_events=lambda found: events.extend(found)) as (_, session, plain):
-            # The second is due before the first: the timer is set anew.
-            begun = time.monotonic()
-            plain.send(b"1 later 0.1", b"2 later 0.03", b"3 now")
-            answers = [await plain.receive() for _ in range(3)]
-            assert answers == [b"3 now", b"2 later 0.03", b"1 later 0.1"]
-            assert time.monotonic() - begun >= 0.099
-            assert [event for event in events if event[0] == "later"] == [
-                ("later", b"2 later 0.03"),
-                ("later", b"1 later 0.1"),
-            ]
-            assert session.next_deadline() is None
-            assert await plain.ask(b"4 later 0.01") == b"4 later 0.01"
-
-    run(main())
+async def test_deadlines(run):
+    events = []
+    async with serving(on_events=lambda found: events.extend(found)) as (_, session, plain):
+        # The second is due before the first: the timer is set anew.
+        begun = time.monotonic()
+        plain.send(b"1 later 0.1", b"2 later 0.03", b"3 now")
+        answers = [await plain.receive() for _ in range(3)]
+        assert answers == [b"3 now", b"2 later 0.03", b"1 later 0.1"]
+        assert time.monotonic() - begun >= 0.099
+        assert [event for event in events if event[0] == "later"] == [
+            ("later", b"2 later 0.03"),
+            ("later", b"1 later 0.1"),
+        ]
+        assert session.next_deadline() is None
+        assert await plain.ask(b"4 later 0.01") == b"4 later 0.01"
 
 
 class TestFailures:
-    def test_a_session_that_raises(self, run, caplog):
-        async def main():
-            async with serving() as (endpoint, _, plain):
-                plain.send(b"1 x", *[b"2 raise"] * 50, b"3 y")
-                assert [await plain.receive(), await plain.receive()] == [b"1 x", b"3 y"]
-                assert endpoint.failures == 50
-                assert caplog.text.count("Traceback") == 1
-                assert f"{endpoint.address}: " in caplog.text
-
-        run(main())
+    async def test_a_session_that_raises(self, run, caplog):
+        async with serving() as (endpoint, _, plain):
+            plain.send(b"1 x", *[b"2 raise"] * 50, b"3 y")
+            assert [await plain.receive(), await plain.receive()] == [b"1 x", b"3 y"]
+            assert endpoint.failures == 50
+            assert caplog.text.count("Traceback") == 1
+            assert f"{endpoint.address}: " in caplog.text
 
 
 class TestWaiting:
-    def test_only_one_task(self, run):
-        async def main():
-            with await udp_asyncio.connect("127.0.0.1:1", asks(b"a")) as client:
-                first = asyncio.ensure_future(client.wait())
-                await asyncio.sleep(0)
-                with pytest.raises(LocalProtocolError, match="another task"):
-                    await client.wait()
-                first.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await first
-                assert await client.wait(0.01) == []
-
-        run(main())
+    async def test_only_one_task(self, run):
+        with await udp_asyncio.connect("127.0.0.1:1", asks(b"a")) as client:
+            first = asyncio.ensure_future(client.wait())
+            await asyncio.sleep(0)
+            with pytest.raises(LocalProtocolError, match="another task"):
+                await client.wait()
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            assert await client.wait(0.01) == []
 
 
-def test_ending_session_sends_its_last_datagram(run):
-    async def main():
-        async with serving(on_events=None) as (endpoint, _, plain):
-            assert await plain.ask(b"1 end") == b"1 end"
-            assert endpoint.closed
-            assert await endpoint.wait() == [(plain.name, b"1 end")]
-            with pytest.raises(ConnectionClosed):
-                await endpoint.wait()
-
-    run(main())
+async def test_ending_session_sends_its_last_datagram(run):
+    async with serving(on_events=None) as (endpoint, _, plain):
+        assert await plain.ask(b"1 end") == b"1 end"
+        assert endpoint.closed
+        assert await endpoint.wait() == [(plain.name, b"1 end")]
+        with pytest.raises(ConnectionClosed):
+            await endpoint.wait()
 
 
-def test_calls_from_other_threads_are_refused(run):
-    async def main():
-        async with serving() as (endpoint, session, plain):
-            await plain.ask(b"1 x")
-            errors = []
+async def test_calls_from_other_threads_are_refused(run):
+    async with serving() as (endpoint, session, plain):
+        await plain.ask(b"1 x")
+        errors = []
 
-            def misuse():
-                try:
-                    endpoint.flush()
-                except LocalProtocolError as error:
-                    errors.append(error)
+        def misuse():
+            try:
+                endpoint.flush()
+            except LocalProtocolError as error:
+                errors.append(error)
 
-            thread = threading.Thread(target=misuse)
-            thread.start()
-            thread.join(10)
-            assert "call_soon_threadsafe" in str(errors[0])
-            session.say(b"y")
-            asyncio.get_running_loop().call_soon_threadsafe(endpoint.flush)
-            assert await plain.receive() == b"y"
-
-    run(main())
+        thread = threading.Thread(target=misuse)
+        thread.start()
+        thread.join(10)
+        assert "call_soon_threadsafe" in str(errors[0])
+        session.say(b"y")
+        asyncio.get_running_loop().call_soon_threadsafe(endpoint.flush)
+        assert await plain.receive() == b"y"
 
 
-def test_flood_of_datagrams_lets_other_tasks_run(run):
+async def test_flood_of_datagrams_lets_other_tasks_run(run):
     class Slow(sessions.Answers):
         def receive(self, datagram, peer, now):
             turns.append("datagram")
@@ -202,19 +184,16 @@ def test_flood_of_datagrams_lets_other_tasks_run(run):
 
     turns = []
 
-    async def main():
-        async with serving(Slow()) as (endpoint, _, plain):
-            plain.send(*[b"x"] * 400)
+    async with serving(Slow()) as (endpoint, _, plain):
+        plain.send(*[b"x"] * 400)
 
-            def other():
-                turns.append("other")
-                if turns.count("datagram") < 400:
-                    asyncio.get_running_loop().call_soon(other)
+        def other():
+            turns.append("other")
+            if turns.count("datagram") < 400:
+                asyncio.get_running_loop().call_soon(other)
 
-            other()
-            await eventually_async(lambda: turns.count("datagram") == 400)
-            runs = "".join("d" if turn == "datagram" else " " for turn in turns).split()
-            assert max(map(len, runs)) <= 64
-            assert endpoint.statistics()["received"] == 400
-
-    run(main())
+        other()
+        await eventually_async(lambda: turns.count("datagram") == 400)
+        runs = "".join("d" if turn == "datagram" else " " for turn in turns).split()
+        assert max(map(len, runs)) <= 64
+        assert endpoint.statistics()["received"] == 400

@@ -144,19 +144,16 @@ class Tasks(Asyncio, Base):
     pass
 
 
-def test_methods_are_of_the_class_kind() -> None:
+async def test_methods_are_of_the_class_kind() -> None:
     with Plain(Echo()) as plain:
         assert plain.ask(1, times=2) == [["reply", 1]] * 2
         assert plain.ask_twice("x") == [["reply", "x"]] * 2
     assert plain.echo.log == [1, 1, "x", "x", "closed"]
 
-    async def main() -> None:
-        async with Tasks(AsyncEcho()) as tasks:
-            assert await tasks.ask(1, times=2) == [["reply", 1]] * 2
-            assert await tasks.ask_twice("x") == [["reply", "x"]] * 2
-        assert tasks.echo.log == [1, 1, "x", "x", "closed"]
-
-    asyncio.run(main())
+    async with Tasks(AsyncEcho()) as tasks:
+        assert await tasks.ask(1, times=2) == [["reply", 1]] * 2
+        assert await tasks.ask_twice("x") == [["reply", "x"]] * 2
+    assert tasks.echo.log == [1, 1, "x", "x", "closed"]
 
 
 @pytest.mark.parametrize("kind", [Plain, Tasks])
