@@ -306,7 +306,7 @@ class StreamServer(BackgroundServer):
         )  # fmt: skip
         self._server: BaseServer[Any] | None = None
 
-    def statistics(self) -> Any:
+    def statistics(self) -> dict[str, Any]:
         """Return counts of connections since the start, from any thread; {} with worker processes.
 
         ``open``, ``rejected`` (over a limit), and by the reason of the end: ``closed`` (by either

@@ -11,7 +11,6 @@ import socket
 import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
@@ -143,7 +142,7 @@ class BaseServer(ABC, Generic[_C]):
         self._listener.setblocking(False)
         self.address: Address = dataclasses.replace(local_address(self._listener), shm=self._shm)
         self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter(rejected=0)
+        self._counts = dict.fromkeys(("rejected", "closed", "lost", "invalid", "late", "failed"), 0)
         self._bad = 0  # failed connections since the last one was accepted
         self._failures = 0  # of accept(), in a row
         self._started = False
@@ -163,7 +162,7 @@ class BaseServer(ABC, Generic[_C]):
     def statistics(self) -> dict[str, int]:
         """Return counts of connections, from any thread; see `StreamServer.statistics`."""
         with self._lock:
-            return {**self._counts, "open": len(self._open)}
+            return {"open": len(self._open), **self._counts}
 
     def close_inherited(self) -> None:
         """See `Forked.close_inherited`; a server that has not started may start in the child."""

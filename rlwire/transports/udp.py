@@ -60,6 +60,7 @@ class DatagramCounters:
         truncated: dropped because they are over the limit.
         unsent: dropped because the system's buffer was full.
         errors: failed with another error, which is logged.
+        failures: exceptions of the session and of `on_events`, which are logged.
     """
 
     received: int = 0
@@ -67,6 +68,7 @@ class DatagramCounters:
     truncated: int = 0
     unsent: int = 0
     errors: int = 0
+    failures: int = 0
 
 
 class _Closing:

@@ -27,7 +27,7 @@ class DatagramEndpoint(DatagramDriver):
 
     Call `flush` after calling the session's methods. `on_events` is called with each list of
     events; without it the newest 65,536 events are kept for `wait`. Exceptions of `on_events` and
-    of the session are logged and counted in `failures`.
+    of the session are logged and counted.
     """
 
     def __init__(
@@ -38,7 +38,6 @@ class DatagramEndpoint(DatagramDriver):
         on_events: Callable[[list[Any]], object] | None = None,
     ) -> None:
         super().__init__(session, sock)
-        self.failures = 0
         self._on_events = on_events or self._keep
         self._events: deque[Any] = deque(maxlen=_MOST_EVENTS)
         self._loop = loop = asyncio.get_running_loop()
@@ -55,10 +54,6 @@ class DatagramEndpoint(DatagramDriver):
     @property
     def closed(self) -> bool:
         return self._closed
-
-    def statistics(self) -> dict[str, int]:
-        """Return the socket's counts, and `failures`."""
-        return super().statistics() | {"failures": self.failures}
 
     def flush(self) -> None:
         """Send what the session has queued, and set the timer for its deadline."""
@@ -165,7 +160,7 @@ class DatagramEndpoint(DatagramDriver):
             self._waiter.set_result(None)
 
     def _failed(self, what: str) -> None:
-        self.failures += 1
+        self.sock.counters.failures += 1
         self._log.exception(f"%s: {what} failed", self.address)
 
 

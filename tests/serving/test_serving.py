@@ -169,11 +169,12 @@ class TestStreams:
     def test_connections_are_counted_until_the_next_start(self, server: RLXServer) -> None:
         with connect(server.address, rlx.RLXClientSession()) as client:
             assert client.exchange({"command": "init"}) == {"response": "ready"}
-            assert server.statistics() == {"open": 1, "rejected": 0}
+            counts = dict.fromkeys(("rejected", "closed", "lost", "invalid", "late", "failed"), 0)
+            assert server.statistics() == {"open": 1, **counts}
         server.stop()
-        assert server.statistics() == {"open": 0, "rejected": 0, "closed": 1}
+        assert server.statistics() == {"open": 0, **counts, "closed": 1}
         with server:
-            assert server.statistics() == {"open": 0, "rejected": 0}
+            assert server.statistics() == {"open": 0, **counts}
 
     @pytest.mark.parametrize(
         ("options", "idle"),

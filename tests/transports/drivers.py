@@ -120,7 +120,7 @@ SERVERS = ("threads", *LOOPS)
 def ended(server):
     """How often connections to a server have ended, by why."""
     counts = server.statistics()
-    return {why: count for why, count in counts.items() if why not in ("open", "rejected")}
+    return {why: n for why, n in counts.items() if n and why not in ("open", "rejected")}
 
 
 def with_settings(options):

@@ -107,7 +107,7 @@ def test_why_connections_ended(server, raw, blobs, read_frame, log, eventually):
         eventually(lambda: ended(server) == expected)
         eventually(lambda: server.connections == 0)
         assert max(record.levelno for record in log.records) == level
-    assert server.statistics() == {**expected, "open": 0, "rejected": 0}
+    assert server.statistics() == {**expected, "open": 0, "rejected": 0, "late": 0}
     with connect(hello) as sock:
         assert read_frame(sock) == b"x"
         assert server.statistics()["open"] == 1
