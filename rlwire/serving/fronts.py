@@ -22,20 +22,15 @@ from rlwire.urls import URL
 
 
 def clients(
-    blocking: type, looped: type
+    blocking: type[Any], looped: type[Any]
 ) -> tuple[Callable[..., Any], Callable[..., Awaitable[Any]]]:
     """Return a front module's ``client`` and ``async_client``, which create and connect one."""
 
-    def begin(kind: type, url: URL, options: dict[str, Any]) -> Waits[Any]:
-        client = kind(url, **options)
-        yield from client._enter()
-        return client
-
     def client(url: URL, **options: Any) -> Any:
-        return drive(begin(blocking, url, options))
+        return blocking(url, **options).__enter__()
 
     async def async_client(url: URL, **options: Any) -> Any:
-        return await drive_async(begin(looped, url, options))
+        return await looped(url, **options).__aenter__()
 
     return client, async_client
 

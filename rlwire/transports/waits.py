@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _Error = TypeVar("_Error", bound=Exception)
 _P = ParamSpec("_P")
-_Self = TypeVar("_Self")
+_B = TypeVar("_B", bound="Blocking")
+_A = TypeVar("_A", bound="Asyncio")
 
 Waits: TypeAlias = Generator[Any, Any, _T]
 """A generator that yields values or awaitables, is sent their results, and returns a value."""
@@ -146,7 +147,7 @@ class driven(Generic[_P, _T]):
             raise TypeError(
                 f"{kind.__name__}.{self.steps.__name__} needs a subclass of Blocking or Asyncio"
             )
-        return MethodType(client._make_method(self.steps), client)
+        return MethodType(client.make_method(self.steps), client)
 
 
 class SharedClient:
@@ -156,13 +157,13 @@ class SharedClient:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        make: Any = getattr(cls, "_make_method", None)
+        make: Any = getattr(cls, "make_method", None)
         if make is None:
             return
         for name in {name: None for base in cls.__mro__ for name in vars(base)}:
             method = inspect.getattr_static(cls, name)
             if isinstance(method, driven):
-                setattr(cls, name, _dressed(make(method.steps), method.steps, cls, name))
+                setattr(cls, name, _with_signature(make(method.steps), method.steps, cls, name))
 
     def _enter(self) -> Waits[None]:
         """Enter a ``with`` block; by default do nothing."""
@@ -213,14 +214,14 @@ class Blocking(SharedClient):
     _sleep = staticmethod(time.sleep)
 
     @staticmethod
-    def _make_method(steps: Callable[..., Waits[_T]]) -> Callable[..., _T]:
+    def make_method(steps: Callable[..., Waits[_T]]) -> Callable[..., _T]:
         def method(self: Any, /, *arguments: Any, **options: Any) -> _T:
             return drive(steps(self, *arguments, **options))
 
         return method
 
-    def __enter__(self: _Self) -> _Self:
-        drive(cast(SharedClient, self)._enter())
+    def __enter__(self: _B) -> _B:
+        drive(self._enter())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -239,21 +240,23 @@ class Asyncio(SharedClient):
         return asyncio.sleep(seconds)
 
     @staticmethod
-    def _make_method(steps: Callable[..., Waits[_T]]) -> Callable[..., Coroutine[Any, Any, _T]]:
+    def make_method(steps: Callable[..., Waits[_T]]) -> Callable[..., Coroutine[Any, Any, _T]]:
         async def method(self: Any, /, *arguments: Any, **options: Any) -> _T:
             return await drive_async(steps(self, *arguments, **options))
 
         return method
 
-    async def __aenter__(self: _Self) -> _Self:
-        await drive_async(cast(SharedClient, self)._enter())
+    async def __aenter__(self: _A) -> _A:
+        await drive_async(self._enter())
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await drive_async(self._leave())
 
 
-def _dressed(method: Any, steps: Callable[..., Waits[Any]], kind: type[Any], name: str) -> Any:
+def _with_signature(
+    method: Any, steps: Callable[..., Waits[Any]], kind: type[Any], name: str
+) -> Any:
     """Return a method with the generator's name, documentation and signature."""
     functools.update_wrapper(method, steps)
     method.__module__, method.__qualname__ = kind.__module__, f"{kind.__qualname__}.{name}"
