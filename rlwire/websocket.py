@@ -10,7 +10,7 @@ from rlwire.sessions.websocket import RawMessages, WebSocketClientSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import ClientSide, ClientTLS
+from rlwire.transports.tls import TLS, ClientTLS
 
 if TYPE_CHECKING:
     from rlwire.transports.interface import Recording
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["connect", "connect_asyncio", "url_of"]
 
 
-def url_of(address: AddressLike, tls: ClientSide = None, resource: str = "") -> str:
+def url_of(address: AddressLike, tls: TLS = None, resource: str = "") -> str:
     """Return the WebSocket URL of an address, with `resource` as path and query.
 
     An address is ``"host:port"``, ``"unix:/path"``, ``"shm:/path"`` or ``(host, port)``. A URL is
@@ -37,7 +37,7 @@ def connect(
     url: str,
     inner: Any = None,
     *,
-    tls: ClientSide = None,
+    tls: TLS = None,
     timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,
     record: Recording | None = None,
@@ -69,7 +69,7 @@ async def connect_asyncio(
     url: str,
     inner: Any = None,
     *,
-    tls: ClientSide = None,
+    tls: TLS = None,
     timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,
     record: Recording | None = None,
@@ -81,8 +81,8 @@ async def connect_asyncio(
 
 
 def _dialed(
-    url: str, inner: Any, tls: ClientSide, record: Recording | None, options: dict[str, Any]
-) -> tuple[Address, WebSocketClientSession, ClientSide]:
+    url: str, inner: Any, tls: TLS, record: Recording | None, options: dict[str, Any]
+) -> tuple[Address, WebSocketClientSession, TLS]:
     client = WebSocketClientSession(RawMessages() if inner is None else inner, url, **options)
     target = client.target
     if target.unix is not None:

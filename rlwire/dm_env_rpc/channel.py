@@ -11,8 +11,7 @@ from typing import Final
 
 from rlwire.limits import Limits
 from rlwire.transports.address import Address
-from rlwire.transports.server import TLS
-from rlwire.transports.tls import ClientSide, context_of
+from rlwire.transports.tls import TLS, context_of
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +19,7 @@ METHOD: Final = "/dm_env_rpc.v1.Environment/Process"
 """The only method of the protocol's gRPC service."""
 
 
-def http2_context(tls: ClientSide | TLS) -> ssl.SSLContext | None:
+def http2_context(tls: TLS) -> ssl.SSLContext | None:
     context = context_of(tls)
     if context is not None:
         context.set_alpn_protocols(["h2"])

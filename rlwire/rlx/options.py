@@ -122,7 +122,7 @@ class RLXPageOptions(_options.OriginOptions, _options.StreamServerOptions):
     metrics: Metrics | None = None
     arrays: Literal["lists", "float32", "float64"] = "lists"
     max_sids: _options.Positive = 256
-    rlx_tls: ClientSide = None
+    rlx_tls: TLS = None
     check: Callable[[UpgradeRequest], HttpRefusal | None] | None = None
 
 

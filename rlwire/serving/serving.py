@@ -21,7 +21,7 @@ from rlwire.serving.threads import LoopThread, run_in_thread
 from rlwire.serving.workers import Stop, Workers
 from rlwire.transports.address import Address, parse
 from rlwire.transports.interface import Handler, StreamSession
-from rlwire.transports.server import TLS, BaseServer, ServerSettings, ThreadServer
+from rlwire.transports.server import BaseServer, ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, warn_if_exposed
 from rlwire.transports.tls import context_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlwire.errors import ConnectionClosed
 from rlwire.streams import NOTHING, StreamCore, StreamPhase
-from rlwire.transports.sockets import hung_up
+from rlwire.transports.sockets import peer_closed
 
 __all__ = ["DeferredReply"]
 
@@ -98,7 +98,7 @@ class DeferredReply:
 def wait_for(reply: DeferredReply, core: StreamCore, file: int) -> Any:
     """Wait for a reply; raise ConnectionClosed if the peer at socket `file` closes."""
     while not reply.wait(_PEER_CHECK):
-        if core.closed or (core.phase != StreamPhase.DEAF and hung_up(file)):
+        if core.closed or (core.phase != StreamPhase.DEAF and peer_closed(file)):
             reply.cancel()
             raise ConnectionClosed("the peer closed the connection before its reply was set")
     return reply.result()

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rlwire.errors import (
     ConnectionClosed,
@@ -47,17 +47,14 @@ from rlwire.transports.sockets import (
     unlink,
 )
 from rlwire.transports.takeover import Monitor
-from rlwire.transports.tls import context_of
+from rlwire.transports.tls import TLS, context_of
 
 if TYPE_CHECKING:
     from rlwire.transports.connection_asyncio import AsyncConnection
 
-__all__ = ["TLS", "BaseServer", "ServerSettings", "ThreadServer"]
+__all__ = ["BaseServer", "ServerSettings", "ThreadServer"]
 
 logger = logging.getLogger(__name__)
-
-TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
-"""A server's context, a callable that returns one, or None for no encryption."""
 
 _C = TypeVar("_C", "Connection", "AsyncConnection")
 
@@ -143,7 +140,7 @@ class BaseServer(ABC, Generic[_C]):
         self.address: Address = dataclasses.replace(local_address(self._listener), shm=self._shm)
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(("rejected", "closed", "lost", "invalid", "late", "failed"), 0)
-        self._bad = 0  # failed connections since the last one was accepted
+        self._failed_in_a_row = 0  # failed connections since the last one was accepted
         self._failures = 0  # of accept(), in a row
         self._started = False
         self._open: dict[Any, _C | None] = {}  # by thread or task; None during TLS's handshake
@@ -169,12 +166,12 @@ class BaseServer(ABC, Generic[_C]):
         if self._started:
             self._lock = threading.Lock()
             self._open.clear()
-            self._forget()
+            self._close_own_inherited()
             if self._owns_listener:
                 self._listener.close()
 
     @abstractmethod
-    def _forget(self) -> None:
+    def _close_own_inherited(self) -> None:
         """Close the parent's resources in a forked child."""
 
     def _start_once(self) -> None:
@@ -183,7 +180,7 @@ class BaseServer(ABC, Generic[_C]):
         self._started = True
         logger.debug("listening on %s", self.address)
 
-    def _leave_behind(self, me: object, grace: float) -> None:
+    def _log_abandoned(self, me: object, grace: float) -> None:
         """Log the handlers that still run, except the one in `me`, which stops the server."""
         for runs, connection in self._open.copy().items():
             if runs is not me and connection is not None:
@@ -202,10 +199,10 @@ class BaseServer(ABC, Generic[_C]):
     def _pause(self) -> float:
         """Return the seconds without accepting after bad connections, so that others are served."""
         with self._lock:
-            bad, self._bad = self._bad, 0
+            bad, self._failed_in_a_row = self._failed_in_a_row, 0
         return min(bad, _PAUSES) * _PAUSE
 
-    def _not_accepted(self, error: OSError) -> float | None:
+    def _accept_failed(self, error: OSError) -> float | None:
         """Return the seconds to wait after accept() failed; None if the listener is closed."""
         if error.errno in (errno.EBADF, errno.EINVAL, errno.ENOTSOCK):
             logger.error("%s: stopped accepting connections: %s", self.address, error)
@@ -248,9 +245,9 @@ class BaseServer(ABC, Generic[_C]):
     def _tap(self, peer: str) -> ConnectionTap | None:
         return None if self._record is None else self._record.tap("server", peer)
 
-    def _over(self, connection: _C, error: Exception | None) -> None:
+    def _ended(self, connection: _C, error: Exception | None) -> None:
         """Log and count why a connection ended; send the error to a peer that caused it."""
-        peer, log, why = connection.peer, self._log, why_over(connection, error)
+        peer, log, why = connection.peer, self._log, end_reason(connection, error)
         if why == "invalid":
             log.warning("%s: connection closed after an invalid message: %s", peer, error)
         elif why == "late":
@@ -273,10 +270,10 @@ class BaseServer(ABC, Generic[_C]):
     def _count(self, why: str, *, bad: bool) -> None:
         with self._lock:
             self._counts[why] += 1
-            self._bad += bad
+            self._failed_in_a_row += bad
 
 
-def why_over(connection: Connection | AsyncConnection, error: BaseException | None) -> str:
+def end_reason(connection: Connection | AsyncConnection, error: BaseException | None) -> str:
     """Return why a connection ended, as a key of the statistics."""
     if isinstance(error, (DecodeError, LimitExceeded, RemoteProtocolError)):
         return "invalid"
@@ -292,7 +289,7 @@ class ThreadServer(BaseServer[Connection]):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._full = threading.Event()  # set: accepts no more connections
+        self._accepting_ended = threading.Event()  # set: accepts no more connections
         self._stopping = threading.Event()
         self._stopped = threading.Event()
         with on_error(self.close_listener):
@@ -351,22 +348,22 @@ class ThreadServer(BaseServer[Connection]):
         for connection in self.open_connections:
             connection.close()
         self._join(until)
-        self._leave_behind(threading.current_thread(), grace)
+        self._log_abandoned(threading.current_thread(), grace)
         self._wake.close()
         self._waker.close()
         self._stopped.set()
 
     def stop_accepting(self, seconds: float) -> None:
         """Stop accepting; wait up to `seconds` for the accepting thread."""
-        self._full.set()
+        self._accepting_ended.set()
         with contextlib.suppress(OSError):  # already stopped
             self._waker.send(b"\0")
         if self._acceptor not in (None, threading.current_thread()):
             self._acceptor.join(seconds)
         self.close_listener()
 
-    def _forget(self) -> None:
-        self._full.set()
+    def _close_own_inherited(self) -> None:
+        self._accepting_ended.set()
         self._stopping.set()
         self._stopped.set()
         self._wake.close()
@@ -384,9 +381,9 @@ class ThreadServer(BaseServer[Connection]):
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
             delay: float | None = 0.0
-            while delay is not None and not self._full.wait(delay):
+            while delay is not None and not self._accepting_ended.wait(delay):
                 selector.select()
-                if not self._full.is_set():
+                if not self._accepting_ended.is_set():
                     delay = self._accept_one()
 
     def _accept_one(self) -> float | None:
@@ -396,19 +393,19 @@ class ThreadServer(BaseServer[Connection]):
         except BlockingIOError:
             return 0.0  # another process that shares the listener accepted it
         except OSError as error:
-            return self._not_accepted(error)
+            return self._accept_failed(error)
         try:
             # Before Python 3.13 the socket may inherit the listener's non-blocking mode.
             sock.setblocking(True)
             names = self._admit(sock, sockaddr)
             if names is not None:
-                self._attend(sock, *names)
+                self._open_connection(sock, *names)
         except Exception:
             self._log.exception("%s: a session failed", self.address)
             sock.close()
         return self._pause()
 
-    def _attend(self, sock: socket.socket, peer: str, host: str) -> None:
+    def _open_connection(self, sock: socket.socket, peer: str, host: str) -> None:
         try:
             prepare(sock)
             if self._tls is not None:
@@ -419,7 +416,7 @@ class ThreadServer(BaseServer[Connection]):
             connection = Connection(
                 sock, session, peer, self._timeouts, accepted=True, tap=self._tap(peer)
             )
-            self._begin(connection, host, None)
+            self._start_thread(connection, host, None)
         except BaseException as error:
             self._admission.leave(host)
             if isinstance(error, OSError):
@@ -429,7 +426,7 @@ class ThreadServer(BaseServer[Connection]):
                 raise
             sock.close()  # last, because the peer may then read the statistics
 
-    def _begin(self, connection: Connection, host: str, handler: Handler | None) -> None:
+    def _start_thread(self, connection: Connection, host: str, handler: Handler | None) -> None:
         thread = threading.Thread(
             target=self._serve,
             args=(connection, host, handler),
@@ -458,10 +455,10 @@ class ThreadServer(BaseServer[Connection]):
             else:
                 self._answer(connection, host, handler)
             if me in self._open:
-                self._over(connection, None)
+                self._ended(connection, None)
         except Exception as error:
             if me in self._open:
-                self._over(connection, error)
+                self._ended(connection, error)
             else:  # another thread owns the connection
                 self._log.exception("%s: the handler failed after a takeover", connection.peer)
         finally:
@@ -480,7 +477,7 @@ class ThreadServer(BaseServer[Connection]):
             with self._lock:
                 del self._open[me]
             try:
-                self._begin(connection, host, handler)
+                self._start_thread(connection, host, handler)
             except _NoThread:
                 handler.close()
                 connection.close()

@@ -11,7 +11,7 @@ import socket
 from typing import Any
 
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.server import DRAINING, BaseServer, why_over
+from rlwire.transports.server import DRAINING, BaseServer, end_reason
 from rlwire.transports.sockets import prepare
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.timers_asyncio import TimeoutTimer
@@ -27,7 +27,7 @@ class LoopServer(BaseServer[AsyncConnection]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._acceptor: asyncio.Task[None] | None = None
-        self._full = False  # accepts no more connections
+        self._accepting_ended = False  # accepts no more connections
         self._stopped: asyncio.Event | None = None
 
     async def __aenter__(self) -> LoopServer:
@@ -75,7 +75,7 @@ class LoopServer(BaseServer[AsyncConnection]):
             if connection is not None:
                 connection.abort()
         await self._join(grace / 2)
-        self._leave_behind(asyncio.current_task(), grace)
+        self._log_abandoned(asyncio.current_task(), grace)
         if self._stopped is not None:
             self._stopped.set()
 
@@ -83,7 +83,7 @@ class LoopServer(BaseServer[AsyncConnection]):
         acceptor, self._acceptor = self._acceptor, None
         if acceptor is not None:
             # Cancelling asyncio's accept could lose a socket that it has accepted.
-            self._full = True
+            self._accepting_ended = True
             with contextlib.suppress(ValueError):  # the listener is closed
                 asyncio.get_running_loop().remove_reader(self._listener)
             await asyncio.sleep(0)
@@ -92,7 +92,7 @@ class LoopServer(BaseServer[AsyncConnection]):
                 await acceptor
         self.close_listener()
 
-    def _forget(self) -> None:
+    def _close_own_inherited(self) -> None:
         self._acceptor = None
 
     async def _join(self, seconds: float) -> None:
@@ -105,32 +105,32 @@ class LoopServer(BaseServer[AsyncConnection]):
             try:
                 sock, sockaddr = await loop.sock_accept(self._listener)
             except ValueError:  # raised by uvloop if the listener is closed
-                self._not_accepted(OSError(errno.EBADF, "the listener is closed"))
+                self._accept_failed(OSError(errno.EBADF, "the listener is closed"))
                 return
             except OSError as error:
-                delay = self._not_accepted(error)
+                delay = self._accept_failed(error)
                 if delay is None:
                     return
                 await asyncio.sleep(delay)
                 continue
-            if self._full:
+            if self._accepting_ended:
                 sock.close()
                 return
             names = self._admit(sock, sockaddr)
             if names is not None:
                 task = loop.create_task(self._serve(sock, *names))
                 self._open[task] = None
-                task.add_done_callback(functools.partial(self._left, names[1]))
+                task.add_done_callback(functools.partial(self._on_served, names[1]))
             # At most one per iteration of the loop, so that connections are served in between.
             await asyncio.sleep(self._pause())
 
-    def _left(self, host: str, task: asyncio.Task[None]) -> None:
+    def _on_served(self, host: str, task: asyncio.Task[None]) -> None:
         del self._open[task]
         self._admission.leave(host)
 
     async def _serve(self, sock: socket.socket, peer: str, host: str) -> None:
         try:
-            connection = await self._adopt(sock, peer, host)
+            connection = await self._open_connection(sock, peer, host)
         except (OSError, asyncio.TimeoutError) as error:
             # The peer closed before TLS, which is normal (some systems then reject socket options),
             # or TLS failed.
@@ -160,21 +160,21 @@ class LoopServer(BaseServer[AsyncConnection]):
             logger.debug("%s: connected", peer)
             if self._converse is not None:
                 await self._converse(connection)
-                self._over(connection, None)
+                self._ended(connection, None)
             else:
                 assert self._make_handler is not None
                 connection.serve(self._make_handler(connection))
                 await connection.wait_closed()
-                why = why_over(connection, connection.fault)
+                why = end_reason(connection, connection.fault)
                 self._count(why, bad=why == "invalid" or connection.core.silent)
         except Exception as error:
-            self._over(connection, error)
+            self._ended(connection, error)
         finally:
             connection.close_soon()
             await connection.wait_closed()
             TimeoutTimer.of(loop).discard(connection)
 
-    async def _adopt(self, sock: socket.socket, peer: str, host: str) -> AsyncConnection:
+    async def _open_connection(self, sock: socket.socket, peer: str, host: str) -> AsyncConnection:
         sock.setblocking(False)
         prepare(sock)
         session, tap = self._session_for(host), self._tap(peer)

@@ -12,7 +12,7 @@ cdef extern from *:
 cdef class Rings:
     cdef rlw_shm *_shm
     cdef bint _mapped
-    cdef bint _over
+    cdef bint _closed
     cdef int _users
     cdef public double reading
     cdef public double writing

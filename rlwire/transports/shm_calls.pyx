@@ -114,7 +114,7 @@ cdef class Rings:
         self._shm = <rlw_shm *> PyMem_Calloc(1, sizeof(rlw_shm))
         if self._shm == NULL:
             raise MemoryError
-        self._mapped = self._over = False
+        self._mapped = self._closed = False
         self._users = 0
         self.reading = self.writing = -1
 
@@ -149,7 +149,7 @@ cdef class Rings:
     cdef Py_ssize_t recv(self, char *data, Py_ssize_t size, bint whole, double spin, bint wait):
         cdef Py_ssize_t got = 0
         cdef Py_ssize_t rest
-        if not self._mapped or self._over:
+        if not self._mapped or self._closed:
             return -EBADF
         if size <= RLW_SHM_SMALL:
             got = rlw_shm_recv(self._shm, data, size, False, 0, 0)
@@ -169,7 +169,7 @@ cdef class Rings:
 
     cdef Py_ssize_t send(self, Py_buffer *parts, int count, Py_ssize_t offset, bint wait):
         cdef Py_ssize_t sent
-        if not self._mapped or self._over:
+        if not self._mapped or self._closed:
             return -EBADF
         if count == 1 and parts[0].len - offset <= RLW_SHM_SMALL:
             sent = rlw_shm_send_parts(self._shm, parts, count, offset, 0)
@@ -222,32 +222,32 @@ cdef class Rings:
 
     def readable(self) -> bool:
         """Whether a read would return at once, also with the end or an error."""
-        return self._over or not self._mapped or bool(rlw_shm_readable(self._shm))
+        return self._closed or not self._mapped or bool(rlw_shm_readable(self._shm))
 
     def poll_in(self) -> bool:
         """Clear the socket, and request a wake-up for bytes; return whether `readable`."""
-        return self._over or not self._mapped or bool(rlw_shm_poll_in(self._shm))
+        return self._closed or not self._mapped or bool(rlw_shm_poll_in(self._shm))
 
     def poll_out(self) -> bool:
         """Request a wake-up for room to write; return whether there is some."""
-        return self._over or not self._mapped or bool(rlw_shm_poll_out(self._shm))
+        return self._closed or not self._mapped or bool(rlw_shm_poll_out(self._shm))
 
     # Ends.
 
     def end(self) -> None:
         """Send the end of the stream."""
-        if self._mapped and not self._over:
+        if self._mapped and not self._closed:
             rlw_shm_end(self._shm)
 
     def stop(self) -> None:
         """Stop receiving, from any thread, and wake a thread that receives."""
-        if self._mapped and not self._over:
+        if self._mapped and not self._closed:
             rlw_shm_stop(self._shm)
 
     def close(self) -> None:
         """Close both directions, and free the memory when no call uses it."""
-        if self._mapped and not self._over:
-            self._over = True
+        if self._mapped and not self._closed:
+            self._closed = True
             if self._users == 0:
                 self._mapped = False
                 rlw_shm_close(self._shm)

@@ -14,7 +14,7 @@ cdef class SocketCalls:
     cdef bint _filled
     cdef public str doing
     cdef public object lasted
-    cdef tuple _left
+    cdef tuple _unanswered
 
     cdef int _raise(self, Py_ssize_t error) except -1
     cdef Py_ssize_t _send_rings(self, Py_buffer *parts, int count) except? -1

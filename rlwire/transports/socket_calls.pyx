@@ -168,7 +168,7 @@ cdef class SocketCalls:
         self._spin = spin
         self.doing = ""
         self.lasted = None
-        self._left = _NONE_LEFT
+        self._unanswered = _NONE_LEFT
 
     cdef int _raise(self, Py_ssize_t error) except -1:
         """Raise the OSError of a negative errno."""
@@ -364,12 +364,12 @@ cdef class SocketCalls:
         try:
             reply = answer(event)
             if isinstance(reply, deferred):
-                self._left = event, reply, None
+                self._unanswered = event, reply, None
                 return False
             if reply is not _NOTHING:
                 core.put(reply)
         except Exception as error:
-            self._left = event, reply, error
+            self._unanswered = event, reply, error
             return False
         event = reply = None
         return self.write() and core.fresh
@@ -380,7 +380,7 @@ cdef class SocketCalls:
 
     def unanswered(self) -> tuple[object, object, object]:
         """Return and forget what `respond` left: an event and its reply, or `NOTHING`; an error."""
-        left, self._left = self._left, _NONE_LEFT
+        left, self._unanswered = self._unanswered, _NONE_LEFT
         return left
 
 
@@ -396,7 +396,7 @@ cdef class PlainCalls(SocketCalls):
         self._recv_into = io.recv_into
         self._sendmsg = io.sendmsg
         self.doing = ""
-        self._left = _NONE_LEFT
+        self._unanswered = _NONE_LEFT
 
     cpdef object read(self):
         """See `SocketCalls.read`."""

@@ -244,7 +244,7 @@ def ready(
         return True, write
 
 
-def hung_up(file: int) -> bool:
+def peer_closed(file: int) -> bool:
     """Return whether the peer has closed its side, without reading."""
     poll = select.poll()
     poll.register(file, getattr(select, "POLLRDHUP", 0))  # POLLHUP and POLLERR come by themselves

@@ -160,7 +160,7 @@ class TLSStream(SocketStream):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, owner: Any) -> None:
         self._retry: Buffer = b""  # what OpenSSL could not write, and expects again
-        self._ringing = self._over = self._draining = False
+        self._ringing = self._peer_ended = self._draining = False
         self._goodbye: asyncio.TimerHandle | None = None
         super().__init__(loop, sock, owner)
 
@@ -191,7 +191,7 @@ class TLSStream(SocketStream):
             got = self._sock.recv_into(buffer)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
-        self._over = not got  # also without close_notify, as is common
+        self._peer_ended = not got  # also without close_notify, as is common
         self._ring_again()
         return got
 
@@ -236,7 +236,7 @@ class TLSStream(SocketStream):
         except (OSError, ValueError):  # such as SSLWantReadError, before the peer's close_notify
             pass
         self._call_when_writable(None)
-        if self._over:
+        if self._peer_ended:
             self.abort()
             return
         with contextlib.suppress(OSError):

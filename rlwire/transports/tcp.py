@@ -15,7 +15,7 @@ from rlwire.transports.connection import Connection
 from rlwire.transports.interface import StreamSession
 from rlwire.transports.shm import ShmSocket, check_carrier
 from rlwire.transports.sockets import Backoff, Timeouts, is_permanent, listen, prepare
-from rlwire.transports.tls import ClientSide, context_of
+from rlwire.transports.tls import TLS, context_of
 from rlwire.transports.waits import Waits, close_and_wait, drive, retry
 
 __all__ = ["Backoff", "Connection", "Timeouts", "connect", "listen"]
@@ -25,7 +25,7 @@ def connect(
     address: AddressLike,
     session: StreamSession,
     *,
-    tls: ClientSide = None,
+    tls: TLS = None,
     server_hostname: str | None = None,
     timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,
@@ -66,7 +66,7 @@ class Dialer:
         self,
         address: AddressLike,
         session: StreamSession,
-        tls: ClientSide,
+        tls: TLS,
         server_hostname: str | None,
         timeout: Timeouts | float | None,
     ) -> None:

@@ -15,7 +15,7 @@ from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.tcp import Dialer, time_left
 from rlwire.transports.timers_asyncio import TimeoutTimer
-from rlwire.transports.tls import ClientSide
+from rlwire.transports.tls import TLS
 from rlwire.transports.waits import drive_async
 
 __all__ = ["AsyncConnection", "Backoff", "Timeouts", "connect"]
@@ -25,7 +25,7 @@ async def connect(
     address: AddressLike,
     session: StreamSession,
     *,
-    tls: ClientSide = None,
+    tls: TLS = None,
     server_hostname: str | None = None,
     timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,

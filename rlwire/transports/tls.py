@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 from rlwire.transports.interface import Buffer
 
-__all__ = ["ClientSide", "ClientTLS", "ServerTLS"]
+__all__ = ["TLS", "ClientTLS", "ServerTLS"]
 
 _Path: TypeAlias = str | os.PathLike[str]
 
-ClientSide: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
-"""A client's context, a callable that returns one such as `ClientTLS`, or None."""
+TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
+"""A context, a callable that returns one such as `ClientTLS`, or None for no encryption."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ServerTLS:
         return context
 
 
-def context_of(tls: ClientSide) -> ssl.SSLContext | None:
+def context_of(tls: TLS) -> ssl.SSLContext | None:
     return tls() if callable(tls) else tls
 
 

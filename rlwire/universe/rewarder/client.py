@@ -39,7 +39,7 @@ from rlwire.sessions.rewarder.client import (
 from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.transports.forking import not_ours, track
 from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import ClientSide
+from rlwire.transports.tls import TLS
 from rlwire.transports.waiter_asyncio import Waiter
 from rlwire.transports.waits import Asyncio, Blocking, Counting, Waits, driven
 from rlwire.universe.push_client import PushClient
@@ -79,7 +79,7 @@ class RewarderClientBase(PushClient, Counting):
         address: Any,
         *,
         auth: str = "openai",
-        tls: ClientSide = None,
+        tls: TLS = None,
         timeout: Timeouts | float | None = None,
         backoff: Backoff | None = None,
         limits: Limits | None = None,

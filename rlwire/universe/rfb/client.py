@@ -20,7 +20,7 @@ from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connection import Connection
 from rlwire.transports.sockets import Backoff, Timeouts, ready
-from rlwire.transports.tls import ClientSide
+from rlwire.transports.tls import TLS
 from rlwire.transports.waits import Asyncio, Blocking, Counting, Waits, driven
 from rlwire.universe.push_client import PushClient
 from rlwire.urls import located
@@ -40,7 +40,7 @@ class _RfbClientBase(PushClient, Counting):
         address: AddressLike,
         *,
         auth: str | None = None,
-        tls: ClientSide = None,
+        tls: TLS = None,
         timeout: Timeouts | float | None = None,
         backoff: Backoff | None = None,
         limits: Limits | None = None,
