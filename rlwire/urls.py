@@ -16,7 +16,7 @@ from rlwire.transports.address import Address, AddressLike, parse
 
 if TYPE_CHECKING:
     from rlwire.transports.interface import Recording
-    from rlwire.transports.tls import ClientSide
+    from rlwire.transports.tls import TLS
 
 __all__ = ["URL", "Where", "parse_url"]
 
@@ -242,8 +242,8 @@ def check_server_tls(url: URL, tls: Any) -> None:
 
 
 def located(
-    scheme: str, where: Where, tls: ClientSide = None, *, pixels: bool = False
-) -> tuple[AddressLike, ClientSide, str]:
+    scheme: str, where: Where, tls: TLS = None, *, pixels: bool = False
+) -> tuple[AddressLike, TLS, str]:
     """Return the address, TLS and path of a URL of this protocol; with `pixels`, their address.
 
     An address or a WebSocket URL is returned unchanged. A URL of another protocol, or with options,
@@ -277,7 +277,7 @@ def served_at(scheme: str, where: Where, tls: Any) -> AddressLike:
     return where
 
 
-def client_tls(url: URL, tls: ClientSide) -> ClientSide:
+def client_tls(url: URL, tls: TLS) -> TLS:
     """Return a client's TLS; ``+tls`` without `tls` trusts the system's authorities."""
     if tls is None and url.tls:
         from rlwire.transports.tls import ClientTLS

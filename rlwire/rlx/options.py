@@ -11,7 +11,7 @@ from rlwire.codecs.websocket.handshake import UpgradeRequest
 from rlwire.limits import DEFAULT
 from rlwire.rlx.metrics import Metrics
 from rlwire.sessions.websocket import HttpRefusal
-from rlwire.transports.tls import ClientSide
+from rlwire.transports.tls import TLS
 from rlwire.urls import Where
 
 

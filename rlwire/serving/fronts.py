@@ -17,7 +17,6 @@ from rlwire.environments.driver import is_environment, maker
 from rlwire.environments.loading import load, load_environment
 from rlwire.errors import without_secret
 from rlwire.serving.serving import BackgroundServer
-from rlwire.transports.waits import Waits, drive, drive_async
 from rlwire.urls import URL
 
 

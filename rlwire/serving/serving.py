@@ -24,7 +24,7 @@ from rlwire.transports.interface import Handler, StreamSession
 from rlwire.transports.server import BaseServer, ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, warn_if_exposed
-from rlwire.transports.tls import context_of
+from rlwire.transports.tls import TLS, context_of
 from rlwire.urls import URL, served_at
 
 __all__ = ["BackgroundServer", "Service", "StreamOptions", "StreamServer"]
