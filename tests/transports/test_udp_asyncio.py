@@ -129,7 +129,7 @@ class TestFailures:
         async with serving() as (endpoint, _, plain):
             plain.send(b"1 x", *[b"2 raise"] * 50, b"3 y")
             assert [await plain.receive(), await plain.receive()] == [b"1 x", b"3 y"]
-            assert endpoint.failures == 50
+            assert endpoint.statistics()["failures"] == 50
             assert caplog.text.count("Traceback") == 1
             assert f"{endpoint.address}: " in caplog.text
 
