@@ -80,12 +80,12 @@ class LoopThread:
     def drain(self, seconds: float) -> None:
         done = threading.Event()
 
-        def begin() -> None:
+        def start_draining() -> None:
             self._draining = self.loop.create_task(self._server.drain(seconds))
             self._draining.add_done_callback(lambda _: done.set())
 
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self.loop.call_soon_threadsafe(begin)
+            self.loop.call_soon_threadsafe(start_draining)
             done.wait(seconds + 1.0)
 
     def stop(self, grace: float) -> None:

@@ -45,12 +45,12 @@ class Admission:
         with self._lock:
             if self._count >= self._in_all:
                 raise LimitExceeded("max_connections", self._in_all, self._count + 1)
-            there = self._open[network]
-            if network and there >= self._per_address:
+            count = self._open[network]
+            if network and count >= self._per_address:
                 raise LimitExceeded(
                     "max_connections_per_address",
                     self._per_address,
-                    there + 1,
+                    count + 1,
                     path=host if host.startswith("user ") else f"address {host}",
                 )
             self._count += 1

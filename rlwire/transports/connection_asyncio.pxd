@@ -14,9 +14,9 @@ cdef class AsyncConnection:
     cdef public bint blocked
     cdef public HandlerRunner _runner
     cdef SocketCalls _calls
-    cdef public object _gone
+    cdef public object _closed
     cdef bint _paused
-    cdef object _last_words
+    cdef object _close_timer
     cdef object _loop
     cdef object _on_end
     cdef bint _receiving

@@ -62,8 +62,8 @@ class AsyncConnection:
         self.blocked = False
         self._paused = False  # reading is paused until everything is written
         self._yielding = False  # reading is paused for one iteration of the loop
-        self._last_words: asyncio.TimerHandle | None = None
-        self._gone = self._loop.create_future()
+        self._close_timer: asyncio.TimerHandle | None = None
+        self._closed = self._loop.create_future()
         track(self)
 
     async def __aenter__(self) -> AsyncConnection:
@@ -183,7 +183,7 @@ class AsyncConnection:
             raise
 
     async def wait_closed(self) -> None:
-        await asyncio.shield(self._gone)
+        await asyncio.shield(self._closed)
 
     def drain(self) -> None:
         """Close when nothing is in progress; called repeatedly, from the loop."""
@@ -391,10 +391,10 @@ class AsyncConnection:
     def on_lost(self, error: Exception | None) -> None:
         self.core.lost(error)
         self._wake()
-        if self._last_words is not None:
-            self._last_words.cancel()
-        if not self._gone.done():
-            self._gone.set_result(None)
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        if not self._closed.done():
+            self._closed.set_result(None)
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.end()
@@ -408,10 +408,10 @@ class AsyncConnection:
         self.core.abort(instead=not_ours(self.peer))
         # The tasks that wait for these belong to the parent's loop.
         self._waiter = Waiter(self._loop)
-        self._sender = self._last_words = self._runner = None
+        self._sender = self._close_timer = self._runner = None
         self._receiving = self.blocked = False
-        if not self._gone.done():
-            self._gone.set_result(None)
+        if not self._closed.done():
+            self._closed.set_result(None)
 
     # Listening and writing.
 
@@ -497,8 +497,8 @@ class AsyncConnection:
             if core.phase == StreamPhase.LINGERING and core.half_close and not stream.shutdown():
                 return
             stream.set_reading(True)
-        if self._last_words is None:
-            self._last_words = self._loop.call_later(LAST_WORDS, self.abort)
+        if self._close_timer is None:
+            self._close_timer = self._loop.call_later(LAST_WORDS, self.abort)
 
     def _lose(self, error: OSError) -> None:
         """Handle a system call that failed because the stream is lost."""
@@ -519,10 +519,10 @@ class AsyncConnection:
         try:
             self.core.check(now, self._waiter.waiting if runner is None else runner.waiting)
         except RlwireError as error:
-            self._late(error)
+            self._on_timeout(error)
         self._follow()
 
-    def _late(self, error: RlwireError) -> None:
+    def _on_timeout(self, error: RlwireError) -> None:
         late, runner = self.core.late, self._runner
         if late == "write" and self._sender is not None:
             with contextlib.suppress(asyncio.InvalidStateError):

@@ -41,20 +41,20 @@ class RateLimitedLog(logging.LoggerAdapter):  # type: ignore[type-arg]  # before
         with self._lock:
             key = str(msg)
             lines = self._formats.setdefault(key, [now, 0, 0])
-            begun, count, left_out = lines
-            if now - begun >= self._interval:
+            start, count, left_out = lines
+            if now - start >= self._interval:
                 lines[:] = [now, 1, 0]
             elif count < self._lines:
                 lines[1] += 1
             else:
                 lines[2] += 1
                 return
-        more = f" (and {left_out:.0f} times in the last {now - begun:.0f} s)" if left_out else ""
-        said = [
+        more = f" (and {left_out:.0f} times in the last {now - start:.0f} s)" if left_out else ""
+        shortened = [
             shown(str(one), _ARGUMENT) if isinstance(one, (str, BaseException)) else one
             for one in args
         ]
-        self.logger.log(level, f"{msg}%s", *said, more, stacklevel=2, **kwargs)
+        self.logger.log(level, f"{msg}%s", *shortened, more, stacklevel=2, **kwargs)
 
     def flush(self, about: str = "peers") -> None:
         """Log how many lines were left out."""

@@ -10,7 +10,7 @@ cdef class SocketCalls:
     cdef Rings _rings
     cdef bint _blocking
     cdef double _spin
-    cdef Py_ssize_t _came
+    cdef Py_ssize_t _received
     cdef bint _filled
     cdef public str doing
     cdef public object lasted

@@ -189,7 +189,7 @@ cdef class SocketCalls:
             data = core._space(&size)
             whole = core.direct and self._blocking
             began = rlw_seconds() if whole else 0.0
-        self._came = 0
+        self._received = 0
         self._filled = False
         self.doing = "reading"
         while True:
@@ -220,7 +220,7 @@ cdef class SocketCalls:
             self.lasted = rlw_seconds() - began
             rlw_raise(EAGAIN)
         self.doing = ""
-        self._came = got
+        self._received = got
         self._filled = got == size
         if not got and not self._blocking:
             core.eof()
@@ -304,9 +304,9 @@ cdef class SocketCalls:
             event = self.read()
             # On a loop, read again after a read that filled its room, within the limits.
             reads = 1 if self._blocking else READS
-            while event is _NOTHING and self._came and (core.direct or self._filled):
+            while event is _NOTHING and self._received and (core.direct or self._filled):
                 reads -= 1
-                left -= self._came
+                left -= self._received
                 if not (core.direct or (reads > 0 and core._out is None)):
                     break
                 if not self._blocking and (left <= 0 or core.count >= turn):
@@ -405,7 +405,7 @@ cdef class PlainCalls(SocketCalls):
         cdef Py_ssize_t got
         room = core.room()
         size = len(room)
-        self._came = 0
+        self._received = 0
         self._filled = False
         self.doing = "reading"
         self.lasted = None
@@ -420,7 +420,7 @@ cdef class PlainCalls(SocketCalls):
         self.doing = ""
         if self._blocking:
             return core.take(got)
-        self._came = got
+        self._received = got
         self._filled = got == size
         if not got:
             core.eof()

@@ -17,8 +17,8 @@ from rlwire.transports.shm import ShmSocket
 from rlwire.transports.socket_calls import PlainCalls, SocketCalls
 
 _RECORD = 16384  # bytes, the longest record of TLS
-_AT_ONCE = 4 * _RECORD  # bytes that one call encrypts or receives
-_GOODBYE = 1.0  # seconds for the peer's close_notify
+_CHUNK = 4 * _RECORD  # bytes that one call encrypts or receives
+_CLOSE_NOTIFY_TIMEOUT = 1.0  # seconds for the peer's close_notify
 
 
 class SocketStream:
@@ -34,7 +34,7 @@ class SocketStream:
         # Not the socket: asyncio would format it, in two system calls, for an exception that it
         # suppresses, whenever the socket has no reader or writer yet. Valid until `abort`.
         self._file = sock.fileno()
-        self.reading = self._has_writer = self._closing = self._gone = False
+        self.reading = self._has_writer = self._closing = self._aborted = False
         self.calls = self._make_calls(owner.core)
         owner.on_stream(self)
 
@@ -51,7 +51,7 @@ class SocketStream:
             self._loop.remove_reader(self._file)
 
     def await_writable(self, wanted: bool) -> None:
-        if wanted != self._has_writer and not self._gone:
+        if wanted != self._has_writer and not self._aborted:
             self._call_when_writable(self._owner.on_writable if wanted else None)
 
     def shutdown(self) -> bool:
@@ -65,10 +65,10 @@ class SocketStream:
         self.abort()
 
     def abort(self) -> None:
-        if self._gone:
+        if self._aborted:
             return
         self.set_reading(False)
-        self._closing = self._gone = True
+        self._closing = self._aborted = True
         self._call_when_writable(None)
         self.calls.forget()
         self._sock.close()
@@ -77,9 +77,9 @@ class SocketStream:
 
     def close_inherited(self) -> None:
         """Close this process's descriptor only, without notifying the loop or the owner."""
-        if not self._gone:
+        if not self._aborted:
             self.calls.forget()
-        self._closing = self._gone = True
+        self._closing = self._aborted = True
         self._sock.close()
 
     def _call_when_writable(self, call: Callable[[], None] | None) -> None:
@@ -100,7 +100,7 @@ class ShmStream(SocketStream):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: ShmSocket, owner: Any) -> None:
         self._rings = sock.rings
-        self._watched = self._ringing = False
+        self._watched = self._scheduled = False
         super().__init__(loop, sock, owner)
 
     def _make_calls(self, core: StreamCore) -> SocketCalls:
@@ -129,7 +129,7 @@ class ShmStream(SocketStream):
         if wanted != self._watched:
             self._watched = wanted
             if wanted:
-                self._loop.add_reader(self._file, self._react)
+                self._loop.add_reader(self._file, self._on_ready)
             else:
                 self._loop.remove_reader(self._file)
         if wanted:
@@ -138,13 +138,13 @@ class ShmStream(SocketStream):
     def _poll(self) -> None:
         """Ask the peer for wake-ups; for bytes that have already arrived, there is none."""
         readable, writable = self._rings.poll_in(), self._has_writer and self._rings.poll_out()
-        if ((readable and self.reading) or writable) and not self._ringing:
-            self._ringing = True
-            self._loop.call_soon(self._react)
+        if ((readable and self.reading) or writable) and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._on_ready)
 
-    def _react(self) -> None:
+    def _on_ready(self) -> None:
         """Let the owner read and write what is possible."""
-        self._ringing = False
+        self._scheduled = False
         if self._has_writer:
             self._owner.on_writable()
         if self.reading:
@@ -160,8 +160,8 @@ class TLSStream(SocketStream):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, owner: Any) -> None:
         self._retry: Buffer = b""  # what OpenSSL could not write, and expects again
-        self._ringing = self._peer_ended = self._draining = False
-        self._goodbye: asyncio.TimerHandle | None = None
+        self._scheduled = self._peer_ended = self._draining = False
+        self._close_timer: asyncio.TimerHandle | None = None
         super().__init__(loop, sock, owner)
 
     def _make_calls(self, core: StreamCore) -> SocketCalls:
@@ -169,7 +169,7 @@ class TLSStream(SocketStream):
 
     def set_reading(self, wanted: bool) -> None:
         super().set_reading(wanted)
-        self._ring_again()
+        self._schedule_read()
 
     def sendmsg(self, buffers: list[Buffer]) -> int:
         data = self._retry
@@ -177,7 +177,7 @@ class TLSStream(SocketStream):
             # Small parts share a record; TLS copies what it encrypts in any case.
             small = sum(map(len, buffers)) <= _RECORD
             data = b"".join(buffers) if small else next(filter(len, buffers))
-        data = memoryview(data)[:_AT_ONCE]
+        data = memoryview(data)[:_CHUNK]
         try:
             sent = self._sock.send(data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -192,7 +192,7 @@ class TLSStream(SocketStream):
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
         self._peer_ended = not got  # also without close_notify, as is common
-        self._ring_again()
+        self._schedule_read()
         return got
 
     def shutdown(self) -> bool:
@@ -205,24 +205,24 @@ class TLSStream(SocketStream):
             return
         self.set_reading(False)
         self._closing = True
-        self._goodbye = self._loop.call_later(_GOODBYE, self.abort)
+        self._close_timer = self._loop.call_later(_CLOSE_NOTIFY_TIMEOUT, self.abort)
         self._send_close_notify()
 
     def abort(self) -> None:
-        if self._draining and not self._gone:
+        if self._draining and not self._aborted:
             self._loop.remove_reader(self._file)
-        if self._goodbye is not None:
-            self._goodbye.cancel()
+        if self._close_timer is not None:
+            self._close_timer.cancel()
         super().abort()
 
-    def _ring_again(self) -> None:
+    def _schedule_read(self) -> None:
         """Schedule `on_readable` for bytes that are already decrypted."""
-        if self.reading and not self._ringing and self._sock.pending():
-            self._ringing = True
-            self._loop.call_soon(self._ring)
+        if self.reading and not self._scheduled and self._sock.pending():
+            self._scheduled = True
+            self._loop.call_soon(self._on_scheduled)
 
-    def _ring(self) -> None:
-        self._ringing = False
+    def _on_scheduled(self) -> None:
+        self._scheduled = False
         if self.reading:
             self._owner.on_readable()
 
@@ -247,7 +247,7 @@ class TLSStream(SocketStream):
     def _drain(self) -> None:
         """Read and discard bytes until the peer closes."""
         try:
-            if socket.socket.recv(self._sock, _AT_ONCE):
+            if socket.socket.recv(self._sock, _CHUNK):
                 return
         except (BlockingIOError, InterruptedError):
             return
@@ -271,12 +271,12 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def _share(loop: asyncio.AbstractEventLoop, sock: ShmSocket) -> None:
+async def _shm_handshake(loop: asyncio.AbstractEventLoop, sock: ShmSocket) -> None:
     for _ in sock.handshake_steps():
         await _wait(loop.add_reader, loop.remove_reader, sock.fileno())
 
 
-async def _shake_hands(loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket) -> None:
+async def _tls_handshake(loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket) -> None:
     while True:
         try:
             sock.do_handshake()
@@ -316,7 +316,7 @@ async def open_stream(
     stream: type[SocketStream]
     if shm:
         made = ShmSocket(sock, server_side=server_hostname is None)
-        stream, what, handshake = ShmStream, "shared memory", _share(loop, made)
+        stream, what, handshake = ShmStream, "shared memory", _shm_handshake(loop, made)
     else:
         assert tls is not None
         made = tls.wrap_socket(
@@ -325,7 +325,7 @@ async def open_stream(
             do_handshake_on_connect=False,
             server_hostname=server_hostname or None,
         )
-        stream, what, handshake = TLSStream, "TLS", _shake_hands(loop, made)
+        stream, what, handshake = TLSStream, "TLS", _tls_handshake(loop, made)
     with on_error(made.close), on_error(owner.core.abort):
         try:
             await asyncio.wait_for(handshake, handshake_timeout)

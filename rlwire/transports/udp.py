@@ -358,9 +358,9 @@ class DatagramConnection(DatagramDriver, Owned):
             with contextlib.suppress(OSError):
                 self._waker.send(b"\0")
         else:
-            self._free()
+            self._close_sockets()
 
-    def _free(self) -> None:
+    def _close_sockets(self) -> None:
         if self._owner != INHERITED and (rest := self.session.datagrams()):
             self.sock.send_batch(rest)
         self.sock.close()
@@ -371,7 +371,7 @@ class DatagramConnection(DatagramDriver, Owned):
         if self._owner != get_ident():
             self._claim()
         if self._closed:
-            self._free()
+            self._close_sockets()
             raise ConnectionClosed(f"{self.peer}: connection closed on this side")
 
 

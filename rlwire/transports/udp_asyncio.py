@@ -38,7 +38,7 @@ class DatagramEndpoint(DatagramDriver):
         on_events: Callable[[list[Any]], object] | None = None,
     ) -> None:
         super().__init__(session, sock)
-        self._on_events = on_events or self._keep
+        self._on_events = on_events or self._queue_events
         self._events: deque[Any] = deque(maxlen=_MOST_EVENTS)
         self._loop = loop = asyncio.get_running_loop()
         self._thread = get_ident()
@@ -131,7 +131,7 @@ class DatagramEndpoint(DatagramDriver):
                     events += found
             except Exception:
                 self._failed("processing a received datagram")
-        self._react(events)
+        self._handle_events(events)
 
     def _advance(self) -> None:
         self._timer = None
@@ -141,9 +141,9 @@ class DatagramEndpoint(DatagramDriver):
             events = self.session.advance(monotonic())
         except Exception:
             self._failed("processing a deadline")
-        self._react(events)
+        self._handle_events(events)
 
-    def _react(self, events: list[Any]) -> None:
+    def _handle_events(self, events: list[Any]) -> None:
         if events:
             try:
                 self._on_events(events)
@@ -151,7 +151,7 @@ class DatagramEndpoint(DatagramDriver):
                 self._failed("on_events")
         self._send()
 
-    def _keep(self, events: list[Any]) -> None:
+    def _queue_events(self, events: list[Any]) -> None:
         self._events += events
         self._wake_waiter()
 

@@ -63,7 +63,7 @@ cdef class DatagramCalls:
             address = (<char *> &where)[:length]
             peer = self._peers.get(address)
             if peer is None:
-                peer = self._learn(address)
+                peer = self._add_peer(address)
             if got > limit:
                 longer.append(peer)
             else:
@@ -83,7 +83,7 @@ cdef class DatagramCalls:
             PyErr_SetFromErrno(OSError)
         return sent
 
-    cdef _learn(self, bytes address):
+    cdef _add_peer(self, bytes address):
         # In sockaddr_in and sockaddr_in6 the port is at 2; all but the scope are big-endian.
         cdef tuple peer
         port, flow = unpack("!2xHI", address[:8])

@@ -92,8 +92,8 @@ def retry(
     An error that is not `passing` is raised at once. `failed` makes the final error from the last
     one, the number of attempts and the seconds that they took.
     """
-    begun = monotonic()
-    until = inf if backoff.deadline is None else begun + backoff.deadline
+    started = monotonic()
+    until = inf if backoff.deadline is None else started + backoff.deadline
     delays = backoff.delays()
     for number in count(1):
         try:
@@ -103,7 +103,7 @@ def retry(
             if delay is None or monotonic() + delay >= until:
                 if failed is None:
                     raise
-                raise failed(error, number, monotonic() - begun) from error
+                raise failed(error, number, monotonic() - started) from error
             logger.info(
                 "%s: attempt %d of %d failed (%s), retrying in %.2f s",
                 what, number, backoff.attempts, error, delay,
