@@ -1,8 +1,8 @@
 """Counts of the package's structure: `python -m tests.structure` prints them, with each place.
 
 - parameters: functions with more than `PARAMETERS` parameters, apart from `self`.
-- depth: classes with more than `DEPTH` classes of rlwire in a line of inheritance, themselves
-  included. Errors and dataclasses are left out: a tree of errors and added fields are no calls.
+- depth: classes with more than `DEPTH` classes of rlwire above them. Errors and dataclasses are
+  left out: a tree of errors and added fields are no calls.
 - reach-ins: private attributes of an object of another class.
 - probes: `hasattr` and `getattr` of a session or a layer, by which a caller asks what it has.
 - circles: modules that import each other when they are loaded.
@@ -88,7 +88,7 @@ def deep_classes():
 
     for name, (where, _, data) in known.items():
         path = line(name)
-        if len(path) > DEPTH and not data and not path[-1].endswith(("Error", "Exception")):
+        if len(path) - 1 > DEPTH and not data and not path[-1].endswith(("Error", "Exception")):
             yield f"{where} {' < '.join(path)}"
 
 

@@ -44,7 +44,7 @@ def _settings_of(settings: Mapping[str, Any] | None) -> Settings:
     return codec.flatten(settings, strict=False) if settings else {}
 
 
-class _DmEnvRpcClient(waits.Counting):
+class _DmEnvRpcClient(waits.ClientBase):
     @with_options(DmEnvRpcClientOptions)
     def __init__(self, options: DmEnvRpcClientOptions) -> None:
         address, tls, self._world = located("dm-env-rpc", options.address, options.tls)
@@ -111,7 +111,7 @@ class _DmEnvRpcClient(waits.Counting):
         yield self.close()
         yield from self._open(self._backoff)
 
-    def _enter(self) -> Waits[None]:
+    def enter(self) -> Waits[None]:
         """Connect unless connected, and join the URL's world, if any."""
         if self._connection is not None:
             return

@@ -22,7 +22,7 @@ from rlwire.environments.driver import Driven
 from rlwire.errors import EncodeError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT
 from rlwire.sessions.dm_env_rpc import Code, without_spec
-from rlwire.transports.waits import Asyncio, Blocking, SharedClient, Waits, driven
+from rlwire.transports.waits import Asyncio, Blocking, Waits, driven
 
 PICTURE = "rlwire.render"
 RENDER_FPS = "rlwire.render_fps"
@@ -206,7 +206,7 @@ def _fit(entry: _Entry, value: Any) -> Any:
     return array if spec.shape else array[()]
 
 
-class _PropertiesExtension(SharedClient):
+class _PropertiesExtension:
     def __init__(self, client: Any) -> None:
         self._client = client
 

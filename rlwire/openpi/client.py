@@ -15,7 +15,7 @@ from rlwire.transports.waits import Asyncio, Blocking, Waits, close_and_wait, dr
 from rlwire.urls import located
 
 
-class OpenPIClientBase(waits.Counting):
+class OpenPIClientBase(waits.ClientBase):
     """Base class of `Client` and `AsyncClient`.
 
     Attributes:

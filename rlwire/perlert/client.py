@@ -52,7 +52,7 @@ def _why_not_started(slots: tuple[AgentSlot, ...]) -> str:
     return "; ".join(parts) or "all clients are ready"
 
 
-class PerlertClientBase(waits.Counting):
+class PerlertClientBase(waits.ClientBase):
     """The base class of `Client` and `AsyncClient`.
 
     Args:

@@ -28,7 +28,7 @@ from rlwire.transports.waits import Asyncio, Blocking, Waits, close_and_wait, dr
 from rlwire.urls import located
 
 
-class RLlinkClientBase(waits.Counting):
+class RLlinkClientBase(waits.ClientBase):
     """Base class of `Client` and `AsyncClient`.
 
     Attributes:

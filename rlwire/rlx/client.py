@@ -82,7 +82,7 @@ class AgentProxyException(RlwireError):
     """
 
 
-class ProxyBase(waits.Counting):
+class ProxyBase(waits.ClientBase):
     """Base class of `AgentProxy` and `AsyncAgentProxy`.
 
     Attributes:
@@ -112,7 +112,7 @@ class ProxyBase(waits.Counting):
         self._round_trip: Callable[[Any], Any]
         self._round_trip = self._no_connection if connection is None else connection.exchange
 
-    def _leave(self) -> Waits[None]:
+    def leave(self) -> Waits[None]:
         yield self.disconnect()
 
     @driven

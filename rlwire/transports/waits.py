@@ -8,7 +8,7 @@
 
 Over a blocking connection the call has already waited, and `drive` sends its value back. Over
 asyncio the call returns an awaitable, which `drive_async` awaits. `driven` marks the public methods
-of a `SharedClient`; `Blocking` and `Asyncio` make two classes of it.
+of a class of generators; `Blocking` and `Asyncio` make two classes of it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _Error = TypeVar("_Error", bound=Exception)
 _P = ParamSpec("_P")
-_B = TypeVar("_B", bound="Blocking")
-_A = TypeVar("_A", bound="Asyncio")
+_Self = TypeVar("_Self")
 
 Waits: TypeAlias = Generator[Any, Any, _T]
 """A generator that yields values or awaitables, is sent their results, and returns a value."""
@@ -150,41 +149,22 @@ class driven(Generic[_P, _T]):
         return MethodType(client.make_method(self.steps), client)
 
 
-class SharedClient:
-    """Base of clients that are written once, for `Blocking` and `Asyncio`."""
-
-    __slots__ = ()
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        make: Any = getattr(cls, "make_method", None)
-        if make is None:
-            return
-        for name in {name: None for base in cls.__mro__ for name in vars(base)}:
-            method = inspect.getattr_static(cls, name)
-            if isinstance(method, driven):
-                setattr(cls, name, _with_signature(make(method.steps), method.steps, cls, name))
-
-    def _enter(self) -> Waits[None]:
-        """Enter a ``with`` block; by default do nothing."""
-        yield None
-
-    def _leave(self) -> Waits[None]:
-        """Leave a ``with`` block; by default `close`."""
-        yield cast(Any, self).close()
-
-
-class Counting(SharedClient):
-    """A client that counts its connections and their messages."""
+class ClientBase:
+    """Base of the protocols' clients: connects, closes, and counts connections and messages."""
 
     _connection: Any = None
     _connections = 0
     _before = (0, 0)
     _moved: Moved | None = None
 
-    def _enter(self) -> Waits[None]:
+    def enter(self) -> Waits[None]:
+        """Enter a ``with`` block: connect."""
         if self._connection is None:
             yield cast(Any, self).connect()
+
+    def leave(self) -> Waits[None]:
+        """Leave a ``with`` block: close."""
+        yield cast(Any, self).close()
 
     def _count(self, connection: Any) -> Any:
         """Count a new connection and its messages; return the connection."""
@@ -206,8 +186,27 @@ class Counting(SharedClient):
         return {"connections": self._connections, "sent": sent, "received": received}
 
 
-class Blocking(SharedClient):
-    """Makes a blocking client; list it before the `SharedClient` among the bases."""
+class _Driver:
+    """Makes methods of the generators that `driven` marks in the classes of a subclass."""
+
+    __slots__ = ()
+
+    make_method: Callable[[Callable[..., Waits[Any]]], Callable[..., Any]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in {name: None for base in cls.__mro__ for name in vars(base)}:
+            method = inspect.getattr_static(cls, name)
+            if isinstance(method, driven):
+                setattr(
+                    cls,
+                    name,
+                    _with_signature(cls.make_method(method.steps), method.steps, cls, name),
+                )
+
+
+class Blocking(_Driver):
+    """Makes a blocking client; list it before the class with the generators."""
 
     __slots__ = ()
 
@@ -220,16 +219,16 @@ class Blocking(SharedClient):
 
         return method
 
-    def __enter__(self: _B) -> _B:
-        drive(self._enter())
+    def __enter__(self: _Self) -> _Self:
+        drive(cast(Any, self).enter())
         return self
 
     def __exit__(self, *error: object) -> None:
-        drive(self._leave())
+        drive(cast(Any, self).leave())
 
 
-class Asyncio(SharedClient):
-    """Makes an asyncio client; list it before the `SharedClient` among the bases."""
+class Asyncio(_Driver):
+    """Makes an asyncio client; list it before the class with the generators."""
 
     __slots__ = ()
 
@@ -246,12 +245,12 @@ class Asyncio(SharedClient):
 
         return method
 
-    async def __aenter__(self: _A) -> _A:
-        await drive_async(self._enter())
+    async def __aenter__(self: _Self) -> _Self:
+        await drive_async(cast(Any, self).enter())
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await drive_async(self._leave())
+        await drive_async(cast(Any, self).leave())
 
 
 def _with_signature(

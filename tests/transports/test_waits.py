@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.transports.waits import (
-    Asyncio,
-    Blocking,
-    SharedClient,
-    Waits,
-    drive,
-    drive_async,
-    driven,
-)
+from rlwire.transports.waits import Asyncio, Blocking, ClientBase, Waits, drive, drive_async, driven
 
 
 class Echo:
@@ -108,9 +100,9 @@ def test_errors_come_out_as_they_are(both: Any, kind: type[BaseException]) -> No
 # --- classes of both kinds ---
 
 
-class Base(SharedClient):
+class Base(ClientBase):
     def __init__(self, echo: Any) -> None:
-        self.echo = echo
+        self.echo = self._connection = echo
 
     @driven
     def ask(self, event: Any, *, times: int = 1) -> Waits[list[Any]]:

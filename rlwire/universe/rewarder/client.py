@@ -41,7 +41,7 @@ from rlwire.transports.forking import not_ours, track
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import TLS
 from rlwire.transports.waiter_asyncio import Waiter
-from rlwire.transports.waits import Asyncio, Blocking, Counting, Waits, driven
+from rlwire.transports.waits import Asyncio, Blocking, ClientBase, Waits, driven
 from rlwire.universe.push_client import PushClient
 from rlwire.universe.rewarder._reader import Reader
 from rlwire.urls import located
@@ -53,7 +53,7 @@ _Self = TypeVar("_Self", bound="RewarderClientBase")
 _KEPT = 256  # rejections that `step` has not raised yet; and unknown messages
 
 
-class RewarderClientBase(PushClient, Counting):
+class RewarderClientBase(PushClient, ClientBase):
     """The base class of `RewarderClient` and `AsyncRewarderClient`.
 
     Args:

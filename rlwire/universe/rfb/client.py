@@ -21,7 +21,7 @@ from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connection import Connection
 from rlwire.transports.sockets import Backoff, Timeouts, ready
 from rlwire.transports.tls import TLS
-from rlwire.transports.waits import Asyncio, Blocking, Counting, Waits, driven
+from rlwire.transports.waits import Asyncio, Blocking, ClientBase, Waits, driven
 from rlwire.universe.push_client import PushClient
 from rlwire.urls import located
 
@@ -31,7 +31,7 @@ _READS = 1024  # maximum of reads in one `poll`
 _SLICE = 0.25  # maximum seconds of one read
 
 
-class _RfbClientBase(PushClient, Counting):
+class _RfbClientBase(PushClient, ClientBase):
     painting: AbstractContextManager[Any] | None = None
     _connect: Callable[..., Any]
 
