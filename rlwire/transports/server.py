@@ -99,7 +99,7 @@ class BaseServer(ABC, Generic[_C]):
             connection only; an error caused by the peer (DecodeError, LimitExceeded,
             RemoteProtocolError) is sent to the peer first.
         make_handler: instead of `converse`: returns the handler of a connection.
-        on_stop: called before the server stops, on its event loop if it has one.
+        on_stop: called on an event loop before the server stops.
         settings: by default `ServerSettings()`.
 
     Raises:
@@ -332,7 +332,6 @@ class ThreadServer(BaseServer[Connection]):
 
         Running handlers have half of the grace time to reply. Threads that do not end are logged.
         """
-        self._on_stop()
         with self._lock:
             first = not self._stopping.is_set()
             self._stopping.set()

@@ -172,7 +172,9 @@ async def serve(
     **options: Any,
 ) -> DatagramEndpoint:
     """Start an endpoint at an address, with a socket of `bind`."""
-    return _start(bind(address, **options), lambda _: session, on_events)
+    sock = bind(address, **options)
+    with on_error(sock.close):
+        return DatagramEndpoint(session, sock, on_events=on_events)
 
 
 async def connect(
@@ -182,13 +184,5 @@ async def connect(
     loop = asyncio.get_running_loop()
     # In a thread, because resolving the name may block.
     sock = await loop.run_in_executor(None, lambda: dial(address, **options))
-    return _start(sock, make_session, None)
-
-
-def _start(
-    sock: DatagramSocket,
-    make_session: Callable[[Peer], DatagramSession],
-    on_events: Callable[[list[Any]], object] | None,
-) -> DatagramEndpoint:
     with on_error(sock.close):
-        return DatagramEndpoint(make_session(sock.remote), sock, on_events=on_events)
+        return DatagramEndpoint(make_session(sock.remote), sock)
