@@ -37,6 +37,7 @@ class AgentSpaces:
     Attributes:
         reward, discount: which observations these are.
         info_name: name of the observation with rlwire's spaces and infos, or None.
+        signals: names of these, which are no part of the observation.
         observation_space, action_space: given, sent by rlwire's server, or derived.
         observations, actions: the spaces as tensors.
         episode: fields of the environment's `spec`, from rlwire's server.
@@ -50,25 +51,25 @@ class AgentSpaces:
         discount: str = "discount",
     ) -> None:
         self._limits = limits
-        self._seen = {spec.name: spec for spec in specs.observations.values()}
-        self._taken = {spec.name: spec for spec in specs.actions.values()}
-        check_sizes([*self._seen.values(), *self._taken.values()], limits)
-        self.reward, self.discount = Signal(reward, self._seen), Signal(discount, self._seen)
-        self.info_name = next((name for name in self._seen if name.startswith(INFO)), None)
-        self.apart = {self.info_name, *self.reward.names, *self.discount.names}
+        seen = {spec.name: spec for spec in specs.observations.values()}
+        self._actions = {spec.name: spec for spec in specs.actions.values()}
+        check_sizes([*seen.values(), *self._actions.values()], limits)
+        self.reward, self.discount = Signal(reward, seen), Signal(discount, seen)
+        self.info_name = next((name for name in seen if name.startswith(INFO)), None)
+        self.signals = {self.info_name, *self.reward.names, *self.discount.names}
+        self._parts = {name: spec for name, spec in seen.items() if name not in self.signals}
 
     def derive(self, observation_space: Any = None, action_space: Any = None) -> None:
         """Set the spaces; EncodeError if one does not fit its specs, or cannot be derived."""
-        seen = {name: spec for name, spec in self._seen.items() if name not in self.apart}
         sent = spaces_in(self.info_name, self._limits) if self.info_name else None
         self.episode = sent.episode if sent else {}
         if observation_space is None:
-            observation_space = sent[0] if sent else space_of_specs(seen, "observation")
+            observation_space = sent[0] if sent else space_of_specs(self._parts, "observation")
         if action_space is None:
-            action_space = sent[1] if sent else space_of_specs(self._taken, "action")
+            action_space = sent[1] if sent else space_of_specs(self._actions, "action")
         self.observation_space, self.action_space = observation_space, action_space
-        self.observations = _matching_structure(observation_space, seen, "observation", True)
-        self.actions = _matching_structure(action_space, self._taken, "action", False)
+        self.observations = _matching(observation_space, self._parts, "observation", True)
+        self.actions = _matching(action_space, self._actions, "action", False)
 
     @property
     def only_observation(self) -> str | None:
@@ -105,9 +106,7 @@ class Signal:
         )
 
 
-def _matching_structure(
-    space: Any, specs: Mapping[str, TensorSpec], what: str, partial: bool
-) -> Structure:
+def _matching(space: Any, specs: Mapping[str, TensorSpec], what: str, partial: bool) -> Structure:
     tops = {name.split(".")[0] for name in specs}
     name = tops.pop() if len(tops) == 1 else what
     structure = structure_of(space, what, name, checked=not partial, sequences=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -76,7 +77,6 @@ class _DmEnvRpcClient(waits.ClientBase):
         self._created: dict[str, Settings] = {}  # by name, for `reconnect`
         self._joined: tuple[str, Settings] | None = None
         self._session: dm_env_rpc.DmEnvRpcClientSession | None = None
-        self._lock = self._make_lock()
 
     @property
     def closed(self) -> bool:
@@ -250,9 +250,6 @@ class _DmEnvRpcClient(waits.ClientBase):
             self._joined = None
         elif isinstance(request, codec.DestroyWorldRequest):
             self._created.pop(request.world_name, None)
-
-    @staticmethod
-    def _make_lock() -> Any: ...
 
     _dial: Any
     _exchange: Any
@@ -429,7 +426,7 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
     reply closes the connection; in `receive` the reply stays pending.
     """
 
-    _make_lock = asyncio.Lock
+    _lock = functools.cached_property(lambda self: asyncio.Lock())
 
     _dial = staticmethod(tcp_asyncio.connect)
 
@@ -437,13 +434,7 @@ class AsyncClient(Asyncio, _DmEnvRpcClient):
         self, actions: Mapping[str, Any] | None = None, requested: Iterable[str] | None = None
     ) -> StepResult:
         """Take a step, as `Client.step`."""
-        step = self._step(actions, requested)
-        async with self._lock:  # hot path: no further coroutine
-            try:
-                reply = await self._connected().exchange(step)
-            except BaseException as error:
-                self._failed(error)
-                raise
+        reply = await self._exchange(self._step(actions, requested))
         if type(reply) is StepResult:
             return reply
         raise StatusError.of(reply)

@@ -50,7 +50,7 @@ class _Call:
     _specs: Any = None
     _managers: tuple[codec.SpecManager, codec.SpecManager] | None = None
     _parts: Any = ()  # structures of the observation and the action
-    _apart: Any = ()  # observations that are signals
+    _signals: Any = ()  # observations that are signals
     _reward: str | None = None  # its name
 
     def __init__(self, name: str, limits: Limits) -> None:
@@ -69,12 +69,12 @@ class _Call:
             return None
         actions, observations = self._managers
         with contextlib.suppress(ValueError):
-            if from_client and (asked := codec.decode_step_request(actions, message)) is not None:
-                given, wanted = asked
-                value: Any = {"actions": given, "requested_observations": wanted}
+            if from_client and (request := codec.decode_step_request(actions, message)) is not None:
+                taken, requested = request
+                value: Any = {"actions": taken, "requested_observations": requested}
                 with contextlib.suppress(DecodeError):
-                    value["requested_observations"] = list(observations.names_of(wanted))
-                steps = [EnvStep(self._name, action=self._built(1, given))] if self._running else []
+                    value["requested_observations"] = list(observations.names_of(requested))
+                steps = [EnvStep(self._name, action=self._built(1, taken))] if self._running else []
                 self._running = True
                 return Dissected("StepRequest", {"step": value}, steps=steps)
             if not from_client and (done := codec.decode_step_response(observations, message)):
@@ -107,14 +107,14 @@ class _Call:
         if specs == self._specs:
             return []
         self._specs, self._managers = specs, None
-        self._parts, self._apart, self._reward = (), (), None
+        self._parts, self._signals, self._reward = (), (), None
         try:
             self._managers = (
                 codec.SpecManager(specs.actions, limits=self._limits),
                 codec.SpecManager(specs.observations, limits=self._limits),
             )
             spaces = AgentSpaces(specs, self._limits)
-            self._apart, self._reward = spaces.apart, spaces.reward.scalar
+            self._signals, self._reward = spaces.signals, spaces.reward.scalar
             spaces.derive()
         except FAULTS:  # no space, such as a variable size
             return []
@@ -131,7 +131,7 @@ class _Call:
         try:
             return self._parts[which].build(tensors)
         except FAULTS:  # no space, or not all were requested
-            return {name: tensors[name] for name in tensors if name not in self._apart} or UNKNOWN
+            return {name: tensors[name] for name in tensors if name not in self._signals} or UNKNOWN
 
     def _info(self, seen: dict[str, Any]) -> dict[str, Any]:
         name = next((name for name in seen if name.startswith(INFO)), None)

@@ -29,7 +29,9 @@ RENDER_FPS = "rlwire.render_fps"
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Property:
+    """A property; None for `read` or `write` if clients may not."""
+
     spec: codec.TensorSpec
     read: Callable[[], Any] | None
     write: Callable[[Any], None] | None
@@ -49,10 +51,13 @@ class Properties:
     equal keys the world's. Callbacks run in the requesting connection's thread: a world's one at a
     time, a server's in several threads at once. Raise ValueError in a callback to reject a value,
     PermissionError to deny access.
+
+    Attributes:
+        entries: the properties by key.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
+        self.entries: dict[str, Property] = {}
 
     def add(
         self,
@@ -86,9 +91,9 @@ class Properties:
         spec = codec.make_spec(key, shape, dtype, minimum, maximum)
         if not all(key.split(".")):
             raise ValueError(f"property key {key!r} has an empty part between periods")
-        if key in self._entries:
+        if key in self.entries:
             raise ValueError(f"property {key!r} exists already")
-        self._entries[key] = _Entry(spec, read, write, description)
+        self.entries[key] = Property(spec, read, write, description)
 
 
 def pictures_of(driven: Driven) -> Properties | None:
@@ -123,33 +128,33 @@ class PropertyService:
         request = codec.decode_property_request(message, limits=limits)
         if request is None:
             raise StatusError(Code.INVALID_ARGUMENT, "the property request has no payload")
-        entries = dict(self._own._entries)
+        entries = dict(self._own.entries)
         for of_world in (getattr(world, "pictures", None), getattr(world, "properties", None)):
             if of_world is not None:
-                entries |= of_world._entries
+                entries |= of_world.entries
         return codec.encode_property_response(_answer(request, entries))
 
 
-def _answer(request: codec.PropertyRequest, entries: dict[str, _Entry]) -> codec.PropertyResponse:
+def _answer(request: codec.PropertyRequest, entries: dict[str, Property]) -> codec.PropertyResponse:
     key = request.key
     entry, below = entries.get(key), _below(key, entries)
     if entry is None and not below and (key or not isinstance(request, codec.ListPropertyRequest)):
         names = ", ".join(list(_below("", entries))[:20]) or "none"
-        raise StatusError(Code.NOT_FOUND, f"there is no {_shown(key)}; top level: {names}")
+        raise StatusError(Code.NOT_FOUND, f"there is no {_label(key)}; top level: {names}")
     if isinstance(request, codec.ListPropertyRequest):
         if not below and key:
-            raise StatusError(Code.INVALID_ARGUMENT, f"{_shown(key)} has no properties below it")
+            raise StatusError(Code.INVALID_ARGUMENT, f"{_label(key)} has no properties below it")
         return codec.ListPropertyResponse(tuple(below.values()))
     if entry is None:
         raise StatusError(
-            Code.PERMISSION_DENIED, f"{_shown(key)} has no value, only properties below it"
+            Code.PERMISSION_DENIED, f"{_label(key)} has no value, only properties below it"
         )
     if isinstance(request, codec.ReadPropertyRequest):
         if entry.read is None:
-            raise StatusError(Code.PERMISSION_DENIED, f"{_shown(key)} cannot be read")
+            raise StatusError(Code.PERMISSION_DENIED, f"{_label(key)} cannot be read")
         return codec.ReadPropertyResponse(_fit(entry, entry.read()))
     if entry.write is None:
-        raise StatusError(Code.PERMISSION_DENIED, f"{_shown(key)} cannot be written")
+        raise StatusError(Code.PERMISSION_DENIED, f"{_label(key)} cannot be written")
     try:
         value = _fit(entry, request.value)
         codec.check_bounds(entry.spec, value)
@@ -159,7 +164,7 @@ def _answer(request: codec.PropertyRequest, entries: dict[str, _Entry]) -> codec
     return codec.WritePropertyResponse()
 
 
-def _below(key: str, entries: dict[str, _Entry]) -> dict[str, codec.PropertySpec]:
+def _below(key: str, entries: dict[str, Property]) -> dict[str, codec.PropertySpec]:
     prefix = key + "." if key else ""
     found: dict[str, codec.PropertySpec] = {}
     for name, entry in entries.items():
@@ -179,11 +184,11 @@ def _below(key: str, entries: dict[str, _Entry]) -> dict[str, codec.PropertySpec
     return found
 
 
-def _shown(key: str) -> str:
+def _label(key: str) -> str:
     return f"property {quoted(key, 200)}"
 
 
-def _fit(entry: _Entry, value: Any) -> Any:
+def _fit(entry: Property, value: Any) -> Any:
     """Convert a value to its spec's dtype; EncodeError if its shape differs."""
     spec = entry.spec
     if spec.dtype == codec.DataType.PROTO:
@@ -191,18 +196,18 @@ def _fit(entry: _Entry, value: Any) -> Any:
     try:
         array = np.asarray(value)
     except ValueError:  # a jagged list
-        raise EncodeError(f"the value of {_shown(spec.name)} is not an array") from None
+        raise EncodeError(f"the value of {_label(spec.name)} is not an array") from None
     if len(array.shape) != len(spec.shape) or any(
         size != wanted for size, wanted in zip(array.shape, spec.shape, strict=True) if wanted >= 0
     ):
         raise EncodeError(
-            f"the value of {_shown(spec.name)} must have the shape {spec.shape}, not {array.shape}"
+            f"the value of {_label(spec.name)} must have the shape {spec.shape}, not {array.shape}"
         )
     if spec.dtype == codec.DataType.STRING:
         if array.dtype.kind != "U":
-            raise EncodeError(f"the value of {_shown(spec.name)} must be text, not {array.dtype}")
+            raise EncodeError(f"the value of {_label(spec.name)} must be text, not {array.dtype}")
         return array if spec.shape else str(array.item())
-    array = cast(array, codec.numpy_dtype(spec.dtype), f"the value of {_shown(spec.name)}")
+    array = cast(array, codec.numpy_dtype(spec.dtype), f"the value of {_label(spec.name)}")
     return array if spec.shape else array[()]
 
 
@@ -219,14 +224,14 @@ class _PropertiesExtension:
             PermissionError: it cannot be read.
             StatusError: the server answers with another error.
         """
-        return (
-            yield from self._ask(codec.ReadPropertyRequest(key), codec.ReadPropertyResponse)
-        ).value
+        request = codec.ReadPropertyRequest(key)
+        return (yield from self._request(request, codec.ReadPropertyResponse)).value
 
     @driven
     def write(self, key: str, value: Any) -> Waits[None]:
         """Set a value; errors as in `read`, and ValueError if the server rejects the value."""
-        yield from self._ask(codec.WritePropertyRequest(key, value), codec.WritePropertyResponse)
+        request = codec.WritePropertyRequest(key, value)
+        yield from self._request(request, codec.WritePropertyResponse)
 
     @driven
     def list(self, key: str = "") -> Waits[tuple[codec.PropertySpec, ...]]:
@@ -234,11 +239,10 @@ class _PropertiesExtension:
 
         Errors as in `read`, and ValueError if there is none below `key`.
         """
-        return (
-            yield from self._ask(codec.ListPropertyRequest(key), codec.ListPropertyResponse)
-        ).values
+        request = codec.ListPropertyRequest(key)
+        return (yield from self._request(request, codec.ListPropertyResponse)).values
 
-    def _ask(self, request: codec.PropertyRequest, awaited: type) -> Waits[Any]:
+    def _request(self, request: codec.PropertyRequest, expected: type) -> Waits[Any]:
         message = codec.encode_property_request(request)
         try:
             response = codec.decode_property_response((yield self._client.extension(message)))
@@ -247,9 +251,9 @@ class _PropertiesExtension:
             if kind is None:
                 raise
             raise kind(error.message) from error
-        if not isinstance(response, awaited):
-            came = "nothing" if response is None else f"a {type(response).__name__}"
-            raise RemoteProtocolError(f"expected a {awaited.__name__}, not {came}")
+        if not isinstance(response, expected):
+            got = "nothing" if response is None else f"a {type(response).__name__}"
+            raise RemoteProtocolError(f"expected a {expected.__name__}, not {got}")
         return response
 
 

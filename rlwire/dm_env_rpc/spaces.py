@@ -100,7 +100,7 @@ class Structure:
             )
             for leaf in tree.leaves
         ]
-        self._lone = self.leaves[0] if tree.is_leaf else None
+        self._single = self.leaves[0] if tree.is_leaf else None
         self.specs = [leaf.spec for leaf in self.leaves]
         self.names = [spec.name for spec in self.specs]
         if len(set(self.names)) != len(self.names):
@@ -109,17 +109,17 @@ class Structure:
         codec.unflatten(dict.fromkeys(self.names))  # rejects "a" beside "a.b"
 
     def flatten(self, value: Any) -> dict[str, Any]:
-        lone = self._lone
-        if lone is not None:
-            return {lone.spec.name: lone.to_wire(value)}
+        single = self._single
+        if single is not None:
+            return {single.spec.name: single.to_wire(value)}
         pairs = zip(self.leaves, self._tree.parts(value), strict=True)
         return {leaf.spec.name: leaf.to_wire(part) for leaf, part in pairs}
 
     def build(self, tensors: Mapping[str, Any]) -> Any:
         """Return the value of these tensors; all names are required."""
-        lone = self._lone
-        if lone is not None:
-            return lone.to_native(tensors[lone.spec.name])
+        single = self._single
+        if single is not None:
+            return single.to_native(tensors[single.spec.name])
         return self._tree.build(leaf.to_native(tensors[leaf.spec.name]) for leaf in self.leaves)
 
     def fill(self, number: float) -> dict[str, Any]:
@@ -137,21 +137,21 @@ def _full(spec: TensorSpec, number: float) -> Any:
     return np.clip(np.full(shape, number, np.asarray(low).dtype), low, high)
 
 
-def reset_settings(seed: int | None, options: Mapping[str, Any] | None, ours: bool) -> Settings:
+def reset_settings(seed: int | None, options: Mapping[str, Any] | None, rlwire: bool) -> Settings:
     """Return the settings of a reset; EncodeError for what cannot be sent unchanged.
 
-    `ours`: whether the server is rlwire's, whose `plain_setting` decodes what no tensor carries.
+    `rlwire`: whether the server is, whose `plain_setting` decodes what no tensor carries.
     """
     settings: Settings = {}
     if seed is not None:
         settings["seed"] = int(seed)
-    if options and ours:
+    if options and rlwire:
         _add_options("options", dict(options), settings)
     elif options:
         settings |= codec.flatten({"options": dict(options)}, strict=False)
     for name, value in settings.items():
         if type(value) is int and not -(2**63) <= value < 2**64:
-            if not ours or value.bit_length() >= _BITS:
+            if not rlwire or value.bit_length() >= _BITS:
                 raise EncodeError(f"{name}: expected an integer of 64 bits, got {quoted(value)}")
             data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
             settings[name] = codec.AnyMessage(_INTEGER, data)
@@ -226,8 +226,8 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
     wire = np.dtype(code)
     low, high = _bound(leaf.low, shape, wire), _bound(leaf.high, shape, wire)
     spec = codec.make_spec(name, shape, wire, low, high)
-    lone = leaf.is_scalar and not shape
-    if lone and wire == native:
+    single = leaf.is_scalar and not shape
+    if single and wire == native:
         return Tensor(spec, _number_to_wire(name, wire, leaf.space is not None), native.type)
 
     stacked = getattr(leaf.space, "stack", None)  # of a Sequence
@@ -238,7 +238,7 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
         if stacked is not None:  # no copy: a broadcast may be longer than memory
             return value if stacked else tuple(value)
         # A copy: the received array may be a read-only view.
-        return native.type(value) if lone else np.array(value, dtype=native)
+        return native.type(value) if single else np.array(value, dtype=native)
 
     return Tensor(spec, _number_to_wire(name, wire), to_native)
 

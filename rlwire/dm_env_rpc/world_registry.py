@@ -109,12 +109,13 @@ class WorldRegistry:
             worlds = list(self._all)
         until = time.monotonic() + 1.0  # after the grace of `stop`
         for served in worlds:
+            served.destroy_when_empty = True
             if served.call_lock.acquire(timeout=max(0.0, until - time.monotonic())):
                 served.call_lock.release()
-                self._destroy_now(served)
+                self._reap(served, only_if_empty=False)
             else:
                 self.log.warning("%s: a call did not end; the world is closed when it does", served)
-                run_in_thread(f"rlwire {served}", self._destroy_now, served)
+                run_in_thread(f"rlwire {served}", self._reap, served, False)
         if self._world is not None:
             with self._lock:
                 self._register(ServedWorld("", self._world, self.log), named=True)
@@ -185,15 +186,11 @@ class WorldRegistry:
         served.close_world()
         raise StatusError(Code.UNAVAILABLE, "the server is closing")
 
-    def _reap(self, served: ServedWorld) -> None:
-        """Destroy a world without agents that nobody needs any more."""
+    def _reap(self, served: ServedWorld, only_if_empty: bool = True) -> None:
+        """Destroy a world that is not needed any more."""
         if served.destroy_when_empty:
-            with contextlib.suppress(StatusError):
-                self._destroy(served, only_if_empty=True)
-
-    def _destroy_now(self, served: ServedWorld) -> None:
-        with contextlib.suppress(StatusError):  # another thread was faster
-            self._destroy(served, only_if_empty=False)
+            with contextlib.suppress(StatusError):  # another thread was faster
+                self._destroy(served, only_if_empty)
 
     def _destroy(self, served: ServedWorld, only_if_empty: bool) -> int:
         """Destroy a world; or, if `only_if_empty`, return the number of its agents."""
