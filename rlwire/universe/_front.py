@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 
 def server(
-    environment: Any,
-    url: URL,
-    *,
-    env_kwargs: Mapping[str, Any] | None = None,
-    name: str | None = None,
-    rate: float = 60,
-    **options: Any,
+    environment: Any, url: URL, *, env_kwargs: Mapping[str, Any] | None = None, **options: Any
 ) -> BackgroundServer:
     """Return an `EnvironmentRewarder`, or a `UniverseServer` if the URL has pixels; not started."""
     if url.pixels is None:
@@ -43,9 +37,10 @@ def server(
                 f"{url.shown}: {', '.join(needs)} need a URL with pixels, such as {pixels}"
             )
         made = _each(environment, lambda thing: with_settings(thing, env_kwargs))
-        return EnvironmentRewarder(made, url.address, env_id=url.path or name, rate=rate, **options)
+        name = url.path or options.pop("name", None)
+        return EnvironmentRewarder(made, url.address, name=name, **options)
     made = _each(environment, lambda thing: rendering(thing, env_kwargs))
-    return UniverseServer(made, url, env_id=name, rate=rate, **options)
+    return UniverseServer(made, url, **options)
 
 
 def _each(environment: Any, prepare: Callable[[Any], Any]) -> Any:

@@ -74,7 +74,7 @@ def run(given: argparse.Namespace) -> None:
         auth=password,
         keys=_KEYS.get(name),
         page=place,
-        env_id=name,
+        name=name,
         rate=given.rate or (60 if atari else min(30, make.metadata.get("render_fps", 30))),
     )
     if not server.player.controls.keys:

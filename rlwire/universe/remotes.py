@@ -9,10 +9,8 @@ from typing import TypeAlias
 
 from rlwire.errors import without_secret
 from rlwire.transports.address import AddressLike, parse
+from rlwire.universe.options import PASSWORD
 from rlwire.urls import URL, parse_url
-
-PASSWORD = "openai"
-"""The password in Universe's document, for both connections."""
 
 
 @dataclass(frozen=True)

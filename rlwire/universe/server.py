@@ -5,25 +5,25 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
-from types import EllipsisType
+from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from rlwire._options import StreamServerOptions, given, with_options
 from rlwire.codecs.rewarder.infos import SIZE
 from rlwire.environments.driver import Driven
 from rlwire.errors import on_error
-from rlwire.limits import Limits
-from rlwire.serving.serving import BackgroundServer, Running, StreamOptions
-from rlwire.sessions.passwords import new_password
+from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.transports.address import Address
-from rlwire.universe.input import Controls, Keys, Play, buttons_of, keys_of
-from rlwire.universe.page import PagePlace, PageServer
+from rlwire.universe.input import Controls, buttons_of, keys_of
+from rlwire.universe.options import UniverseServerOptions
+from rlwire.universe.page import PageServer
 from rlwire.universe.rewarder.player import EnvironmentPlayer
 from rlwire.universe.rewarder.server import RewarderServer, number
 from rlwire.universe.rfb.server import Display, RfbServer
-from rlwire.urls import URL, parse_url
+from rlwire.urls import parse_url
 
 PIXELS = "rlwire.pixels"
 """rlwire's field of ``v0.env.describe``'s body: the frames' `Source`."""
@@ -33,6 +33,7 @@ Frame: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Source: TypeAlias = Literal["observation", "render"]
 
 _SIDE = 16_384  # pixels
+_SHARED = [field.name for field in fields(StreamServerOptions) if field.name != "address"]
 
 
 class ScreenPlayer(EnvironmentPlayer):
@@ -40,16 +41,9 @@ class ScreenPlayer(EnvironmentPlayer):
 
     controls: Controls
 
-    def __init__(
-        self,
-        environment: Any,
-        keys: Keys | None,
-        play: Play | None,
-        frames: Source | None,
-        **options: Any,
-    ) -> None:
-        self._keys, self._play_function, self._frames = keys, play, frames
-        super().__init__(environment, **options)
+    def __init__(self, environment: Any, options: UniverseServerOptions) -> None:
+        self._keys, self._play_function, self._frames = options.keys, options.play, options.frames
+        super().__init__(environment, options)
         with on_error(self.end):
             shape = self.driven.observation_space.shape
             height, width = shape[:2] if self._source == "observation" else (480, 640)
@@ -108,21 +102,10 @@ class UniverseServer(RewarderServer):
         player: steps the environment; `controls` map viewers' keys to its actions.
         page: the `PageServer`, if any.
 
-    Args:
-        environment: as for `EnvironmentRewarder`. `rlwire.serve` makes ``"gym:ID"`` with
-            ``render_mode="rgb_array"``.
-        url: both addresses, ``universe://host:5900+15900``; ``host:5900`` has no rewarder. The
-            path is the environment's id.
-        auth: the password of both connections, of which VNC compares 8 bytes; None accepts all
-            clients. By default a random one, which `url` and the log show. Universe's clients send
-            ``"openai"``.
-        keys: maps keys and buttons to actions, see `rlwire.universe.input.Keys`; by default
-            Gymnasium's ``get_keys_to_action``.
-        play: a function that returns the action instead, see `rlwire.universe.input.Play`.
-        page: the port, or the address, of a browser page to watch and play on, see
-            `rlwire.universe.page.PageServer`; True for port 6080.
-        options: of the `EnvironmentRewarder`; `rlwire.serving.serving.StreamOptions` are for both.
-            Other arguments: see `rlwire.universe.options.UniverseServerOptions`.
+    The environment is as for `EnvironmentRewarder`. `rlwire.serve` makes ``"gym:ID"`` with
+    ``render_mode="rgb_array"``. `keys` are as in `rlwire.universe.input.Keys`, `play` as in
+    `rlwire.universe.input.Play`, and `page` is a port, an address, or True for port 6080, see
+    `rlwire.universe.page.PageServer`.
 
     Raises:
         TypeError: the environment has no pictures.
@@ -132,74 +115,33 @@ class UniverseServer(RewarderServer):
 
     player: ScreenPlayer
 
-    def __init__(
-        self,
-        environment: Any,
-        url: URL | str = "universe://127.0.0.1:5900+15900",
-        *,
-        auth: str | EllipsisType | None = ...,
-        view_auth: str | None = None,
-        keys: Keys | None = None,
-        play: Play | None = None,
-        frames: Source | None = None,
-        page: PagePlace = None,
-        limits: Limits | None = None,
-        pixels: Mapping[str, Any] | None = None,
-        lockstep: bool = False,
-        seed: int | None = None,
-        env_id: str | None = None,
-        about: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> None:
-        self._password = new_password() if isinstance(auth, EllipsisType) else None
-        auth = self._password if isinstance(auth, EllipsisType) else auth
-        self._url = url = parse_url(url)
+    @with_options(UniverseServerOptions)
+    def __init__(self, environment: Any, options: UniverseServerOptions) -> None:
+        self._url = url = parse_url(options.address)
         self._score: dict[str, Any] = {"episode": 0, "score": 0.0, "best": None, "last": None}
         if url.pixels_address is None:
             raise ValueError(f"{url.shown}: pixels need a port, such as {url.host}:5900+{url.port}")
-        env_id = url.path or env_id
-        self.player = player = ScreenPlayer(
-            environment,
-            keys,
-            play,
-            frames,
-            lockstep=lockstep,
-            seed=seed,
-            env_id=env_id,
-            about=about,
-        )
+        options = replace(options, name=url.path or options.name)
+        self.player = player = ScreenPlayer(environment, options)
         self.display = player.display
         with on_error(player.end):
-            super().__init__(
-                player.env_id,
-                url.address,
-                auth=auth,
-                limits=limits,
-                env_state="loading",
-                about=player.description,
-                **options,
-            )
+            served = {**player.served(options), "address": url.address}
+            super().__init__(player.env_id, **served)
             player.server = self
-            shared = {
-                name: options[name] for name in StreamOptions.__annotations__ if name in options
-            }
-            self._pixels = RfbServer(
-                self.display,
-                url.pixels_address,
-                auth=auth,
-                view_auth=view_auth,
-                limits=limits,
-                **{**shared, **(pixels or {})},
-            )
+            own = given(options)
+            shared = {name: own[name] for name in _SHARED if name in own}
+            pixels = {"limits": options.limits, "view_auth": options.view_auth, **shared}
+            pixels = {"auth": self.auth, **pixels, **(options.pixels or {})}
+            self._pixels = RfbServer(self.display, url.pixels_address, **pixels)
             self.page: PageServer | None = None
-            if page is not None:
+            if options.page is not None:
                 self.page = PageServer(
                     lambda: parse_url(self.url),
-                    page,
+                    options.page,
                     host=url.host or "localhost",
-                    auth=auth,
+                    auth=self.auth,
                     about=self._about,
-                    origins=options.get("origins", ()),
+                    origins=options.origins,
                     **shared,
                 )
         self._pixels.log_level = logging.DEBUG  # this server logs both addresses
@@ -214,7 +156,7 @@ class UniverseServer(RewarderServer):
     def url(self) -> str:
         """The URL for agents and viewers, with the bound ports and a random password."""
         url = self._url
-        made = () if self._password is None else (("password", self._password),)
+        made = (("password", self.auth),) if self._random else ()
         changes: dict[str, Any] = {"tls": self._encrypted, "options": made, "record": None}
         if url.unix is None:
             changes["pixels"] = self._pixels.address.port

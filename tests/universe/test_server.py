@@ -281,7 +281,7 @@ def test_reset_selects_one_of_several_environments(url):
             assert agent.session.env_id == "corridor"
     assert closed == made == ["corridor", "wide", "corridor", "wide", "corridor"]
     with pytest.raises(ValueError, match="llama"):
-        EnvironmentRewarder(things, env_id="llama")
+        EnvironmentRewarder(things, name="llama")
 
 
 @pytest.mark.parametrize("pixels", [False, True])

@@ -13,10 +13,9 @@ from rlwire.codecs.rewarder import AgentAction, UnknownMessage
 from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
 from rlwire.universe.rewarder.player import EnvironmentRewarder
-from rlwire.universe.rewarder.server import PORT, EnvResetRequest, RewarderServer
+from rlwire.universe.rewarder.server import EnvResetRequest, RewarderServer
 
 __all__ = [
-    "PORT",
     "AgentAction",
     "AsyncRewarderClient",
     "EnvResetRequest",

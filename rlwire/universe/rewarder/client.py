@@ -13,6 +13,7 @@ from math import inf
 from typing import Any, TypeVar
 
 from rlwire import websocket
+from rlwire._options import with_options
 from rlwire.codecs.rewarder import (
     AgentAction,
     ConnectionClose,
@@ -28,7 +29,6 @@ from rlwire.errors import (
     PeerError,
     without_secret,
 )
-from rlwire.limits import Limits
 from rlwire.sessions.rewarder.client import (
     PING_TIMEOUT,
     RESET_TIMEOUT,
@@ -38,10 +38,10 @@ from rlwire.sessions.rewarder.client import (
 )
 from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.transports.forking import not_ours, track
-from rlwire.transports.sockets import Backoff, Timeouts
-from rlwire.transports.tls import TLS
+from rlwire.transports.sockets import Timeouts
 from rlwire.transports.waiter_asyncio import Waiter
 from rlwire.transports.waits import Asyncio, Blocking, ClientBase, Waits, driven
+from rlwire.universe.options import PASSWORD, UniverseClientOptions
 from rlwire.universe.push_client import PushClient
 from rlwire.universe.rewarder._reader import Reader
 from rlwire.urls import located
@@ -56,11 +56,8 @@ _KEPT = 256  # rejections that `step` has not raised yet; and unknown messages
 class RewarderClientBase(PushClient, ClientBase):
     """The base class of `RewarderClient` and `AsyncRewarderClient`.
 
-    Args:
-        address: ``"host:port"``, ``"unix:/path"``, ``"ws://host:port/path"`` or ``"wss://..."``.
-        tls: for ``wss``; by default a context that trusts the system's authorities.
-        timeout: `connect` applies to the handshake and the server's first message.
-        other arguments: see `rlwire.universe.options.UniverseClientOptions`.
+    The address may also be ``"ws://host:port/path"`` or ``"wss://..."``. `timeout.connect` applies
+    to the handshake and the server's first message.
 
     Attributes:
         session: the last connection's session: `env_id`, `env_state`, `fps`, `about`, `episode_id`
@@ -74,42 +71,31 @@ class RewarderClientBase(PushClient, ClientBase):
     _connect: Callable[..., Any]
     _lock: AbstractContextManager[Any] = nullcontext()  # of the session
 
-    def __init__(
-        self,
-        address: Any,
-        *,
-        auth: str = "openai",
-        tls: TLS = None,
-        timeout: Timeouts | float | None = None,
-        backoff: Backoff | None = None,
-        limits: Limits | None = None,
-        observer: bool = False,
-        attach: bool | None = None,
-        ping_interval: float | None = 20.0,
-        ping_timeout: float | None = 20.0,
-    ) -> None:
-        address, tls, path = located("universe", address, tls)
+    @with_options(UniverseClientOptions)
+    def __init__(self, options: UniverseClientOptions) -> None:
+        address, tls, path = located("universe", options.address, options.tls)
         self.url = websocket.url_of(address, tls, f"/{path}")
-        self.observer = observer
-        self._timeouts = Timeouts.of(timeout, idle=None)
+        self.observer = options.observer
+        self._timeouts = Timeouts.of(options.timeout, idle=None)
+        auth = PASSWORD if options.auth is None else options.auth
         self._options: dict[str, Any] = {
-            "headers": handshake_headers(auth, observer),
+            "headers": handshake_headers(auth, self.observer),
             "record": getattr(address, "record", None),
             "kind": "text",
             "tls": tls,
             "timeout": self._timeouts,
-            "backoff": backoff,
-            "ping_interval": ping_interval,
-            "ping_timeout": ping_timeout,
-            "limits": limits,
+            "backoff": options.backoff,
+            "ping_interval": options.ping_interval,
+            "ping_timeout": options.ping_timeout,
+            "limits": options.limits,
         }
         self._make_session = partial(
             RewarderClientSession,
             clock=time.monotonic,
             wall=time.time,
-            observer=observer,
-            attach=attach,
-            limits=limits,
+            observer=self.observer,
+            attach=options.attach,
+            limits=options.limits,
         )
         self.session = self._make_session()
         self._transmit: Callable[[Any], None]  # sends a message
@@ -117,6 +103,9 @@ class RewarderClientBase(PushClient, ClientBase):
         self._replies: dict[int, float | Exception | None] = {}
         self._refused: list[Exception] = []
         self._unknown: list[UnknownMessage] = []
+        self._set_up()
+
+    def _set_up(self) -> None: ...
 
     def _peer(self) -> str:
         return without_secret(self.url)
@@ -345,8 +334,7 @@ class RewarderClient(Blocking, RewarderClientBase):
 
     _connect = staticmethod(websocket.connect)
 
-    def __init__(self, address: Any, **options: Any) -> None:
-        super().__init__(address, **options)
+    def _set_up(self) -> None:
         self._lock: Any = threading.RLock()
         self._woken = threading.Condition(threading.Lock())
         self._reader: Reader | None = None
@@ -436,8 +424,7 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
 
     _connect = staticmethod(websocket.connect_asyncio)
 
-    def __init__(self, address: Any, **options: Any) -> None:
-        super().__init__(address, **options)
+    def _set_up(self) -> None:
         self._stepping: Waiter | None = None  # of a task that waits for a step
         self._due = 0.0  # when its wait ends
         self._timer: asyncio.TimerHandle | None = None  # one for many steps

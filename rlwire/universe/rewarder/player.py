@@ -12,6 +12,7 @@ from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any
 
+from rlwire._options import given, with_options
 from rlwire.codecs.rewarder import AgentAction, EnvDescribe, EnvReward, encode
 from rlwire.codecs.rewarder.infos import ERROR, SPACES, TERMINATED, TRUNCATED, mark_arrays
 from rlwire.environments.driver import Driven, drive, maker
@@ -22,9 +23,9 @@ from rlwire.environments.trees import tree_of
 from rlwire.errors import EncodeError, LimitExceeded, describe, on_error
 from rlwire.serving.threads import Worker
 from rlwire.sessions.rewarder.rules import Push
-from rlwire.transports.address import AddressLike
+from rlwire.universe.options import EnvironmentRewarderOptions, PushOptions
 from rlwire.universe.rewarder.environment import ACTION
-from rlwire.universe.rewarder.server import PORT, EnvResetRequest, RewarderServer, number
+from rlwire.universe.rewarder.server import EnvResetRequest, RewarderServer, number
 
 logger = logging.getLogger(__name__)
 
@@ -45,39 +46,36 @@ class EnvironmentPlayer:
         server: receives the steps; set before `begin`.
         driven: the environment.
         env_id: the first environment's id.
-        description: of the first environment, for `RewarderServer`'s `about`.
     """
 
     server: RewarderServer
 
-    def __init__(
-        self,
-        environment: Any,
-        *,
-        lockstep: bool,
-        seed: int | None,
-        env_id: str | None,
-        about: Mapping[str, Any] | None,
-    ) -> None:
+    def __init__(self, environment: Any, options: EnvironmentRewarderOptions) -> None:
+        env_id = options.name
         made, make = maker(environment)
         self._environments: Mapping[str, Any] = made if isinstance(made, Mapping) else {}
         if self._environments:
             env_id = env_id or next(iter(self._environments))
             if env_id not in self._environments:
-                raise ValueError(f"env_id={env_id!r} is none of {', '.join(self._environments)}")
+                raise ValueError(f"name={env_id!r} is none of {', '.join(self._environments)}")
             made, make = self._environments[env_id], None
         self._environment = make or made
-        self._about = about or {}
+        self._about = options.about or {}
         self._changes: dict[str, Any] = {}  # to describe with the next episode
-        self.lockstep = lockstep
-        self._seed = seed
+        self.lockstep = options.lockstep
+        self._seed = options.seed
         self._action: Any = None
         self._failure = ""  # why no episode is running
         self._has_dropped = False
         self._start_thread()
         with on_error(self.end):
-            self.description = {**self._use(self.driven), **self._about}
+            self._description = {**self._use(self.driven), **self._about}
         self.env_id = env_id or self.driven.name
+
+    def served(self, options: PushOptions) -> dict[str, Any]:
+        """Return the keywords of a `RewarderServer` of this environment."""
+        own = {"env_state": "loading", "about": self._description}
+        return {**given(options, PushOptions), **own}
 
     def _start_thread(self) -> None:
         made: Future[None] = Future()
@@ -297,18 +295,10 @@ class EnvironmentPlayer:
 class EnvironmentRewarder(RewarderServer):
     """A `RewarderServer` whose `player` steps an environment while a client is connected.
 
-    Args:
-        environment: an environment of Gymnasium or dm_env, which is not closed; a class or function
-            that makes one; or a name, such as ``"gym:CartPole-v1"`` or
-            ``"my_module:MyEnvironment"``. A dictionary has several by env_id, or a name of one: a
-            reset selects, which makes its environment and closes the last.
-        address: the listening address.
-        rate: steps per second.
-        lockstep: whether to step once per action instead.
-        seed: of the first episode, unless a client sends one.
-        env_id: by default the environment's name, or the dictionary's first. Resets that request
-            an unknown one are rejected.
-        options: of `RewarderServer`, except `on_reset` and `on_action`.
+    The environment is one of Gymnasium or dm_env, which is not closed; a class or function that
+    makes one; or a name, such as ``"gym:CartPole-v1"`` or ``"my_module:MyEnvironment"``. A
+    dictionary has several by id, or a name of one: a reset selects, which makes its environment
+    and closes the last.
 
     Raises:
         TypeError: not an environment, or a vector of them.
@@ -316,34 +306,11 @@ class EnvironmentRewarder(RewarderServer):
         ImportError, AttributeError: there is no environment of that name.
     """
 
-    def __init__(
-        self,
-        environment: Any,
-        address: AddressLike = f"127.0.0.1:{PORT}",
-        *,
-        rate: float = 60,
-        lockstep: bool = False,
-        seed: int | None = None,
-        env_id: str | None = None,
-        **options: Any,
-    ) -> None:
-        for name in ("on_reset", "on_action"):
-            if name in options:
-                raise TypeError(f"EnvironmentRewarder has no option {name}: use RewarderServer")
-        about = options.pop("about", None)
-        player = EnvironmentPlayer(
-            environment, lockstep=lockstep, seed=seed, env_id=env_id, about=about
-        )
+    @with_options(EnvironmentRewarderOptions)
+    def __init__(self, environment: Any, options: EnvironmentRewarderOptions) -> None:
+        self.player = player = EnvironmentPlayer(environment, options)
         with on_error(player.end):
-            super().__init__(
-                player.env_id,
-                address,
-                rate=rate,
-                env_state="loading",
-                about=player.description,
-                **options,
-            )
-        self.player = player
+            super().__init__(player.env_id, **player.served(options))
         player.server = self
 
 

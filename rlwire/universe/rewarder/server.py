@@ -9,17 +9,17 @@ import queue
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from rlwire._options import StreamServerOptions
+from rlwire._options import with_options
 from rlwire.codecs.rewarder import (
     AgentAction,
     ConnectionClose,
@@ -43,32 +43,20 @@ from rlwire.errors import (
     describe,
     on_error,
 )
-from rlwire.limits import Limits
-from rlwire.serving.serving import Running, Service, StreamOptions, StreamServer
+from rlwire.serving.serving import Running, Service, StreamServer
 from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
 from rlwire.sessions.passwords import PasswordCheck, new_password
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
-from rlwire.transports.address import AddressLike
 from rlwire.transports.rate_limited_log import RateLimitedLog
-from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp_asyncio import AsyncConnection
+from rlwire.universe.options import PASSWORD, RewarderServerOptions
 from rlwire.universe.push_client import PushHandler
 from rlwire.urls import parse_url
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 logger = logging.getLogger(__name__)
 
-PORT: Final = 15900
-"""The rewarder's port in the document."""
-
-TIMEOUTS: Final = Timeouts(idle=None, write=30.0)
-"""Clients are pinged, so they may be silent."""
-
-_PUBLIC_PASSWORD = "openai"  # the document's password
 _ACTIONS = 1024  # in the queue of `actions`; the oldest are dropped
 _RESETS = 64  # in the queue of `next_reset`; the oldest are rejected
 _TEXT = 1000  # maximum characters of an error
@@ -129,21 +117,8 @@ class RewarderServer(StreamServer):
     keep their order and do not wait for slow clients. ``GET /healthz`` returns 200 without a
     password.
 
-    Args:
-        env_id: the environment's id; None for none yet.
-        address: the listening address, ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or
-            ``"unix:/path"``; with port 0 the system chooses one.
-        rate: frames per second, for the description.
-        env_state: the initial state, for the description.
-        about: more fields of the description that clients receive, with names that the protocol
-            does not define.
-        on_reset: called with each `EnvResetRequest`, one after another in a thread of its own. It
-            may reply later; an exception is sent as the reply. Without it, call `next_reset`.
-        on_action: called with each `AgentAction` on the event loop, which it must not block.
-            Without it, call `actions`.
-        options: `rlwire.serving.serving.StreamOptions`; in `timeout`, `connect` applies to
-            handshakes, and `write` to a client that does not read. Other arguments:
-            `rlwire.universe.options.UniverseServerOptions`.
+    `env_id` is the environment's id, None for none yet. In `timeout`, `connect` applies to
+    handshakes, and `write` to a client that does not read.
 
     Attributes:
         auth: the password that clients must send.
@@ -160,58 +135,40 @@ class RewarderServer(StreamServer):
     handlers = "a client's handler"
     player: Player | None = None
 
-    def __init__(
-        self,
-        env_id: str | None = None,
-        address: AddressLike = f"127.0.0.1:{PORT}",
-        *,
-        auth: str | EllipsisType | None = ...,
-        limits: Limits | None = None,
-        rate: float = 60,
-        env_state: str = "running",
-        about: Mapping[str, Any] | None = None,
-        on_reset: Callable[[EnvResetRequest], object] | None = None,
-        on_action: Callable[[AgentAction], object] | None = None,
-        backlog: int = 1 << 20,
-        origins: Collection[str] = (),
-        ping_interval: float | None = 20.0,
-        ping_timeout: float | None = 20.0,
-        **options: Unpack[StreamOptions],
-    ) -> None:
-        if backlog < 1:
-            raise ValueError(f"backlog must be at least 1, not {backlog}")
+    @with_options(RewarderServerOptions)
+    def __init__(self, env_id: str | None, options: RewarderServerOptions) -> None:
+        auth, self._random = options.auth, options.auth is ...
         self.auth: str | None = new_password() if isinstance(auth, EllipsisType) else auth
-        self._random = isinstance(auth, EllipsisType)
+        limits = options.limits
         self._runtime = Runtime(
             env_id,
             clock=time.monotonic,
             wall=time.time,
             password=self.auth,
-            env_state=env_state,
-            fps=rate,
-            about=about,
+            env_state=options.env_state,
+            fps=options.rate,
+            about=options.about,
             limits=limits,
         )
         self._connections = RewarderService(
             self,
-            on_action,
+            options.on_action,
             self._receive,
             self._runtime,
-            backlog,
+            options.backlog,
             {
-                "origins": origins,
-                "ping_interval": ping_interval,
-                "ping_timeout": ping_timeout,
+                "origins": options.origins,
+                "ping_interval": options.ping_interval,
+                "ping_timeout": options.ping_timeout,
                 "limits": limits,
                 "kind": "text",
                 "pages": websocket.health,
             },
         )
         self._connections.session()  # raises now if an argument is invalid
-        options["timeout"] = Timeouts.of(options.get("timeout") or TIMEOUTS)
-        super().__init__(self._connections, StreamServerOptions(address, **options))
-        self._guarded = self._guarded or self.auth not in (None, _PUBLIC_PASSWORD)
-        self._on_reset = on_reset
+        super().__init__(self._connections, options)
+        self._guarded = self._guarded or self.auth not in (None, PASSWORD)
+        self._on_reset = options.on_reset
         self.limits, self.log = self._runtime.limits, self._connections.log
         self._order = threading.Lock()  # clients receive episodes in the order of their starts
         self._lock = threading.Lock()  # guards the following

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlwire._options import with_options
 from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle
 from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import Bell, ClientMessage, KeyEvent, PointerEvent
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
-from rlwire.limits import Limits
-from rlwire.sessions.rfb.client import LOSSLESS, RfbClientSession
+from rlwire.sessions.rfb.client import RfbClientSession
 from rlwire.transports import tcp, tcp_asyncio
-from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.address import parse
 from rlwire.transports.connection import Connection
-from rlwire.transports.sockets import Backoff, Timeouts, ready
-from rlwire.transports.tls import TLS
+from rlwire.transports.sockets import Timeouts, ready
 from rlwire.transports.waits import Asyncio, Blocking, ClientBase, Waits, driven
+from rlwire.universe.options import RfbClientOptions
 from rlwire.universe.push_client import PushClient
 from rlwire.urls import located
 
 _Self = TypeVar("_Self", bound="_RfbClientBase")
 
+_SESSION = ("shared", "encodings", "quality", "compression", "continuous")
 _READS = 1024  # maximum of reads in one `poll`
 _SLICE = 0.25  # maximum seconds of one read
 
@@ -35,36 +36,19 @@ class _RfbClientBase(PushClient, ClientBase):
     painting: AbstractContextManager[Any] | None = None
     _connect: Callable[..., Any]
 
-    def __init__(
-        self,
-        address: AddressLike,
-        *,
-        auth: str | None = None,
-        tls: TLS = None,
-        timeout: Timeouts | float | None = None,
-        backoff: Backoff | None = None,
-        limits: Limits | None = None,
-        shared: bool = True,
-        encodings: Iterable[int] = LOSSLESS,
-        quality: int | None = None,
-        compression: int | None = None,
-        continuous: bool = True,
-    ) -> None:
-        address, tls, _ = located("universe", address, tls, pixels=True)
+    @with_options(RfbClientOptions)
+    def __init__(self, options: RfbClientOptions) -> None:
+        address, tls, _ = located("universe", options.address, options.tls, pixels=True)
         self.address = parse(address)
-        self._timeouts = Timeouts.of(timeout, idle=None)
+        self._timeouts = Timeouts.of(options.timeout, idle=None)
         self._session_options: dict[str, Any] = {
-            "password": auth,
-            "shared": shared,
-            "encodings": tuple(encodings),
-            "quality": quality,
-            "compression": compression,
-            "continuous": continuous,
+            "password": options.auth,
             "update_timeout": self._timeouts.read,
-            "limits": limits,
+            "limits": options.limits,
+            **{name: getattr(options, name) for name in _SESSION},
         }
         self._options: dict[str, Any] = {
-            "timeout": self._timeouts, "tls": tls, "backoff": backoff
+            "timeout": self._timeouts, "tls": tls, "backoff": options.backoff
         }  # fmt: skip
         self.session = self._make_session()
         self._transmit: Callable[[Any], Any]
@@ -200,19 +184,6 @@ class RfbClient(Blocking, _RfbClientBase):
             image = screen.snapshot()
 
     Only `update` and `poll` read.
-
-    Args:
-        address: ``"host:port"`` (VNC's display 0 is port 5900), or ``"unix:/path"``.
-        auth: the password for VNC authentication, if any.
-        tls: an SSL context, or a function that makes one; None for no encryption.
-        timeout: `connect` includes the handshake; `read` applies to a started update; no `idle`.
-        backoff: retries of `connect`; by default none.
-        limits: maxima for received messages.
-        shared: whether other viewers may stay.
-        encodings: to request, the preferred first.
-        quality: 0 to 9 allows JPEG in Tight; None for exact pixels.
-        compression: the level, 0 to 9; None for the server's choice.
-        continuous: whether to enable ContinuousUpdates, if the server supports them.
 
     Attributes:
         session: the newest connection's: `version`, `continuous`, `fences`.

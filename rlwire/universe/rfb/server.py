@@ -8,35 +8,24 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from rlwire._options import StreamServerOptions
+from rlwire._options import with_options
 from rlwire.limits import Limits, checked
-from rlwire.serving.serving import Service, StreamOptions, StreamServer
+from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions.passwords import PasswordCheck
 from rlwire.sessions.rfb.frames import FrameEncoder, NumberedFrame
 from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import Input, RfbServerSession
-from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.rate_limited_log import RateLimitedLog
-from rlwire.transports.sockets import Timeouts
+from rlwire.universe.options import RfbServerOptions
 from rlwire.universe.push_client import PushHandler
 from rlwire.urls import URL
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 logger = logging.getLogger(__name__)
-
-PORT: Final = 5900
-"""The port of VNC's display 0."""
-
-TIMEOUTS: Final = Timeouts(idle=None)
-"""Viewers are silent while nothing changes."""
 
 
 class Viewer:
@@ -219,36 +208,20 @@ class RfbServer(StreamServer):
                 display.show(game.frame())
 
     Slow viewers skip frames, and always get the newest.
-
-    Args:
-        display: what viewers see.
-        address: ``"host:port"``, ``"[ipv6]:port"``, ``(host, port)`` or ``"unix:/path"``; with
-            port 0 the system chooses one.
-        auth: the password, of which VNC uses eight characters; None accepts all viewers.
-        view_auth: a second password; keys and pointer of viewers that use it are ignored.
-        limits: maxima for received messages; ``string``, for cut texts, is 1 MiB by default.
-        options: `rlwire.serving.serving.StreamOptions`; by default without an idle timeout.
     """
 
     scheme = "universe"
     guards = "TLS or a password"
     handlers = "a viewer's connection"
 
-    def __init__(
-        self,
-        display: Display,
-        address: AddressLike = f"127.0.0.1:{PORT}",
-        *,
-        auth: str | None = None,
-        view_auth: str | None = None,
-        limits: Limits | None = None,
-        **options: Unpack[StreamOptions],
-    ) -> None:
+    @with_options(RfbServerOptions)
+    def __init__(self, display: Display, options: RfbServerOptions) -> None:
+        auth, view_auth = options.auth, options.view_auth
         check_passwords(auth, view_auth)
         self.display = display
-        self._viewers = _ViewerService(display, auth, view_auth, limits or Limits(string=1 << 20))
-        options["timeout"] = Timeouts.of(options.get("timeout") or TIMEOUTS)
-        super().__init__(self._viewers, StreamServerOptions(address, **options))
+        limits = options.limits or Limits(string=1 << 20)
+        self._viewers = _ViewerService(display, auth, view_auth, limits)
+        super().__init__(self._viewers, options)
         self._guarded = self._guarded or auth is not None
 
     @property

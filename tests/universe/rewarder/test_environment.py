@@ -190,7 +190,7 @@ class Strange(gymnasium.Env):
 
 def test_odd_values_of_an_environment_are_sent():
     with (
-        EnvironmentRewarder(Strange(), "127.0.0.1:0", lockstep=True, env_id="strange") as server,
+        EnvironmentRewarder(Strange(), "127.0.0.1:0", lockstep=True, name="strange") as server,
         RewarderClient(str(server.address), auth=server.auth or "") as client,
     ):
         client.reset()
