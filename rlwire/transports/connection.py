@@ -5,20 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import select
 import socket
 import ssl
-import threading
-from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
 from threading import get_ident
 from time import monotonic, sleep
 from typing import Any, NoReturn
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.streams import NOTHING, StreamCore, StreamPhase
-from rlwire.transports.deferred import DeferredReply
+from rlwire.transports.deferred import DeferredReply, ReplyQueue
 from rlwire.transports.forking import INHERITED, Owned, track
 from rlwire.transports.interface import ConnectionTap, StreamSession
 from rlwire.transports.shm import ShmSocket, default_spin
@@ -122,8 +118,7 @@ class Connection(Owned):
 
     def speak(self) -> None:
         """Send what the session has queued by itself."""
-        if get_ident() != self._owner:
-            self._claim()
+        self._claim()
         self.core.speak()
         self._flush()
 
@@ -157,8 +152,7 @@ class Connection(Owned):
         self, on_event: Callable[[Any], object], received: int | OSError | None = None
     ) -> None:
         """Pass the events that are available without waiting to `on_event`."""
-        if get_ident() != self._owner:
-            self._claim()
+        self._claim()
         core = self.core
         try:
             if isinstance(received, int):
@@ -179,8 +173,7 @@ class Connection(Owned):
 
     def poll_events(self, on_event: Callable[[Any], object]) -> None:
         """Receive without waiting: answer pings, and pass events to `on_event`."""
-        if get_ident() != self._owner:
-            self._claim()
+        self._claim()
         self.deliver(on_event, self._fetch(False))
 
     def exchange(self, event: Any) -> Any:
@@ -254,16 +247,18 @@ class Connection(Owned):
 
     def defer(self, reply: DeferredReply) -> DeferredReply:
         """Send a reply out of order once it is set; called within `serve`. Returns it."""
-        if self._replies is None:
-            self._replies = ReplyQueue(self.peer)
-        self._replies.pending += 1
-        reply.add_done_callback(self._replies.put)
+        replies = self._reply_queue()
+        replies.pending += 1
+        reply.add_done_callback(replies.put)
         return reply
 
     def run_in_thread(self, work: Callable[[], None]) -> None:
+        self._reply_queue().run(work)
+
+    def _reply_queue(self) -> ReplyQueue:
         if self._replies is None:
             self._replies = ReplyQueue(self.peer)
-        self._replies.run(work)
+        return self._replies
 
     def on_takeover(self, monitor: Monitor, take_over: Callable[[], None]) -> None:
         """Set `take_over`, with which another thread serves while a handler is slow in this one."""
@@ -621,82 +616,3 @@ class Connection(Owned):
             setattr(self._shm.rings, name, -1.0 if seconds is None else seconds)
         elif self._tls is None:
             set_kernel_timeout(self._sock, option, seconds)
-
-
-class ReplyQueue:
-    """Deferred replies, set by other threads; `pending` counts those not yet popped."""
-
-    def __init__(self, name: str) -> None:
-        self.pending = 0
-        self._closed = False
-        self._name = name
-        self._done: deque[DeferredReply] = deque()
-        self._wake, self._waker = socket.socketpair()
-        self._wake.setblocking(False)
-        self._waker.setblocking(False)
-        self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
-
-    def put(self, reply: DeferredReply) -> None:
-        """Queue a reply that is done, and wake the connection's thread."""
-        self._done.append(reply)
-        with contextlib.suppress(OSError):  # full, or closed
-            self._waker.send(b"\0")
-
-    def wait(self, file: int, seconds: float | None) -> bool:
-        """Wait for a reply or for `file` to be readable; return whether the latter is."""
-        if self._done:
-            seconds = 0.0
-        files = [file, self._wake.fileno()]
-        poll = select.poll()
-        for each in files:
-            poll.register(each, select.POLLIN)
-        ready = [found for found, _ in poll.poll(None if seconds is None else 1e3 * seconds)]
-        if files[1] in ready:
-            with contextlib.suppress(BlockingIOError):
-                self._wake.recv(4096)
-        return file in ready
-
-    def pop(self) -> DeferredReply | None:
-        """Return the first reply in the queue, or None."""
-        if not self._done:
-            return None
-        self.pending -= 1
-        return self._done.popleft()
-
-    def run(self, work: Callable[[], None]) -> None:
-        if self._idle:
-            self._idle.pop().put(work)
-            return
-        todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        todo.put(work)
-        threading.Thread(
-            target=self._work, args=(todo,), name=f"{self._name} helper", daemon=True
-        ).start()
-
-    def _work(self, todo: SimpleQueue[Callable[[], None] | None]) -> None:
-        while True:
-            work = todo.get()
-            if work is None:
-                return
-            try:
-                work()
-            except Exception:
-                logger.exception("%s: a helper thread failed", self._name)
-            work = None  # it may refer to a message
-            if self._closed:
-                return
-            self._idle.append(todo)
-            if self._closed:
-                self._end_idle()
-
-    def close(self) -> None:
-        """End the idle threads now, and the others when their work is done."""
-        self._closed = True
-        self._end_idle()
-        self._wake.close()
-        self._waker.close()
-
-    def _end_idle(self) -> None:
-        while self._idle:
-            with contextlib.suppress(IndexError):
-                self._idle.pop().put(None)

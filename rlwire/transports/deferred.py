@@ -1,9 +1,15 @@
-"""`DeferredReply`: a reply that a handler returns now and sets later."""
+"""Replies that a handler returns now and sets later: `DeferredReply`, and a queue of those set."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import select
+import socket
+import threading
+from collections import deque
 from collections.abc import Callable
-from threading import Lock
+from queue import SimpleQueue
 from typing import Any
 
 from rlwire.errors import ConnectionClosed
@@ -11,6 +17,8 @@ from rlwire.streams import NOTHING, StreamCore, StreamPhase
 from rlwire.transports.sockets import peer_closed
 
 __all__ = ["DeferredReply"]
+
+logger = logging.getLogger(__name__)
 
 _PEER_CHECK = 0.5  # seconds between two checks whether the peer has closed
 
@@ -71,7 +79,7 @@ class DeferredReply:
     def wait(self, seconds: float | None = None) -> bool:
         """Wait up to `seconds` until it is done; return whether it is. For one thread only."""
         if not self._done:
-            lock = Lock()
+            lock = threading.Lock()
             lock.acquire()
             self.add_done_callback(lambda _: lock.release())
             lock.acquire(timeout=-1 if seconds is None else seconds)
@@ -102,3 +110,82 @@ def wait_for(reply: DeferredReply, core: StreamCore, file: int) -> Any:
             reply.cancel()
             raise ConnectionClosed("the peer closed the connection before its reply was set")
     return reply.result()
+
+
+class ReplyQueue:
+    """Deferred replies, set by other threads; `pending` counts those not yet popped."""
+
+    def __init__(self, name: str) -> None:
+        self.pending = 0
+        self._closed = False
+        self._name = name
+        self._done: deque[DeferredReply] = deque()
+        self._wake, self._waker = socket.socketpair()
+        self._wake.setblocking(False)
+        self._waker.setblocking(False)
+        self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
+
+    def put(self, reply: DeferredReply) -> None:
+        """Queue a reply that is done, and wake the connection's thread."""
+        self._done.append(reply)
+        with contextlib.suppress(OSError):  # full, or closed
+            self._waker.send(b"\0")
+
+    def wait(self, file: int, seconds: float | None) -> bool:
+        """Wait for a reply or for `file` to be readable; return whether the latter is."""
+        if self._done:
+            seconds = 0.0
+        files = [file, self._wake.fileno()]
+        poll = select.poll()
+        for each in files:
+            poll.register(each, select.POLLIN)
+        ready = [found for found, _ in poll.poll(None if seconds is None else 1e3 * seconds)]
+        if files[1] in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._wake.recv(4096)
+        return file in ready
+
+    def pop(self) -> DeferredReply | None:
+        """Return the first reply in the queue, or None."""
+        if not self._done:
+            return None
+        self.pending -= 1
+        return self._done.popleft()
+
+    def run(self, work: Callable[[], None]) -> None:
+        if self._idle:
+            self._idle.pop().put(work)
+            return
+        todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        todo.put(work)
+        threading.Thread(
+            target=self._work, args=(todo,), name=f"{self._name} helper", daemon=True
+        ).start()
+
+    def _work(self, todo: SimpleQueue[Callable[[], None] | None]) -> None:
+        while True:
+            work = todo.get()
+            if work is None:
+                return
+            try:
+                work()
+            except Exception:
+                logger.exception("%s: a helper thread failed", self._name)
+            work = None  # it may refer to a message
+            if self._closed:
+                return
+            self._idle.append(todo)
+            if self._closed:
+                self._end_idle()
+
+    def close(self) -> None:
+        """End the idle threads now, and the others when their work is done."""
+        self._closed = True
+        self._end_idle()
+        self._wake.close()
+        self._waker.close()
+
+    def _end_idle(self) -> None:
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                self._idle.pop().put(None)

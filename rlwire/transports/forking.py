@@ -64,6 +64,8 @@ class Owned:
 
     def _claim(self) -> None:
         """Make this thread the owner, or raise."""
+        if self._owner == get_ident():
+            return
         if self._owner == INHERITED:
             raise not_ours(self.peer)
         if self._owner != 0:
