@@ -39,7 +39,7 @@ class Protocol:
             ``play(environment, url, ...)``. A function may be missing, or be a name,
             ``"package.module:name"``, which is imported on its first call. ``OPTIONS`` maps each
             side (server, client, environment, listener, player) to its dataclass of options.
-            ``dissector`` is a `rlwire.recording.messages.Dissector`, for `rlwire inspect`.
+            ``dissector`` is a `rlwire.recording.dissecting.Dissector`, for `rlwire inspect`.
         summary: one line of help.
         served: what a server serves, for help and errors.
         path: what a URL's path names, such as ``"world"``; "" if URLs have no path.

@@ -8,14 +8,14 @@ from rlwire.codecs import perlert
 from rlwire.limits import Limits
 from rlwire.perlert.environment import flags_of
 from rlwire.perlert.spaces import SpaceDescription, SpaceText
-from rlwire.recording.dissecting import FAULTS, StreamDissector, plain
+from rlwire.recording.dissecting import FAULTS, Dissector, plain
 from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
 
 _LOBBY = perlert.LobbyRequest, perlert.Ready, perlert.LobbyInformation
 _REGISTER = perlert.Register, perlert.Registered
 
 
-class PerlertDissector(StreamDissector):
+class PerlertDissector(Dissector):
     """Without spaces from the lobby, a text of numbers becomes an array, and a mapping a dict.
 
     An action is a step of the frames after it, not of its own datagrams: these are resent.

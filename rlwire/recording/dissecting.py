@@ -22,7 +22,7 @@ from rlwire.environments.fitting import fitting
 from rlwire.environments.spaces import spaces_of
 from rlwire.errors import DecodeError, LimitExceeded, is_secret
 from rlwire.limits import Limits, checked
-from rlwire.recording.messages import Budget, Buffer, Dissected, Dissector, EnvStep
+from rlwire.recording.messages import Budget, Buffer, Dissected, EnvStep
 
 FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionError)
 """What codecs and spaces raise for bytes from anywhere; not `MissingExtra`."""
@@ -129,12 +129,14 @@ class _Input:
     begun: bool = False  # whether a frame was found, or may be missing
 
 
-class StreamDissector:
-    """Cuts each direction into frames, each of which is a message.
+class Dissector:
+    """Cuts each direction of one connection into frames, each of which is a message.
 
-    A subclass has `frame_size` and `decode`; one that handles another layer has `side` and `open`.
+    A protocol's front module names a subclass, which has `frame_size` and `decode`; one that
+    handles another layer has `side` and `open`. It raises nothing for invalid bytes.
 
     Attributes:
+        budget: that of all connections.
         received: limit on the bytes of a message.
         sides: for each direction, whether it is the client's, what `side` returned.
     """
@@ -163,11 +165,14 @@ class StreamDissector:
 
     @property
     def held(self) -> int:
-        """Bytes of messages that are not complete; see `rlwire.recording.messages.Dissector`."""
+        """Bytes of memory that it holds for messages to come."""
         return sum(len(each.data) for each in self._inputs.values())
 
     def dissect(self, data: Buffer, from_client: bool, gap: int = 0) -> Iterator[Dissected]:
-        """Decode the next bytes of one direction; see `rlwire.recording.messages.Dissector`."""
+        """Decode the next bytes of one direction, however they are cut.
+
+        After damaged bytes, or a `gap` in the recording, it goes on with the next call.
+        """
         given = self._inputs[from_client]
         if gap:
             given.begun = True
@@ -215,7 +220,7 @@ class _Fragments:
     compressed: bool = False
 
 
-class BytesDissector(StreamDissector):
+class BytesDissector(Dissector):
     """A protocol without a dissector."""
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
@@ -225,7 +230,7 @@ class BytesDissector(StreamDissector):
         return Dissected("bytes", message)
 
 
-class WebSocketDissector(StreamDissector):
+class WebSocketDissector(Dissector):
     """HTTP heads, control frames, and messages in any number of fragments.
 
     Messages that are compressed by permessage-deflate, which rlwire never uses, stay compressed.
@@ -373,7 +378,7 @@ class _GrpcSide(http2.Http2Endpoint):
         return [Dissected("damaged", {"stream": number}, error=str(error))]
 
 
-class GrpcDissector(StreamDissector):
+class GrpcDissector(Dissector):
     """Headers, trailers, control frames, and the messages of all calls."""
 
     def side(self, from_client: bool, begun: bool) -> _GrpcSide:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -128,23 +127,3 @@ class Dissected:
         """Make it the request with this key, or its reply."""
         self.request_key, self.reply_key = (key, None) if is_request else (None, key)
         return self
-
-
-class Dissector(Protocol):
-    """Decodes both directions of one connection. A protocol's front module names its class.
-
-    It is made with a `rlwire.limits.Limits`. It raises nothing for invalid bytes. `budget` is set
-    to that of all connections.
-    """
-
-    budget: Budget
-
-    @property
-    def held(self) -> int:
-        """Bytes of memory that it holds for messages to come."""
-
-    def dissect(self, data: Buffer, from_client: bool, gap: int = 0) -> Iterator[Dissected]:
-        """Decode the next bytes of one direction, however they are cut.
-
-        After damaged bytes, or a `gap` in the recording, it goes on with the next call.
-        """

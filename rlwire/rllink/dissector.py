@@ -8,14 +8,14 @@ from rlwire.codecs.rllink import Codec, Episode, Episodes, Ping, frame_size
 from rlwire.codecs.rllink.episodes import mapped
 from rlwire.codecs.rllink.messages import NAMES
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import FAULTS, RequestPairs, StreamDissector, plain
+from rlwire.recording.dissecting import FAULTS, Dissector, RequestPairs, plain
 from rlwire.recording.messages import Dissected, EnvStep
 from rlwire.sessions.rllink import REPLIES
 
 _STEP = 1024  # bytes that the steps of one time step may take
 
 
-class RLlinkDissector(StreamDissector):
+class RLlinkDissector(Dissector):
     """Dissects RLlink in both forms; compressed bodies by their first bytes.
 
     The steps of an episode have its ID as their environment, in RLlib's documented form "". Those

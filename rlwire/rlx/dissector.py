@@ -53,7 +53,7 @@ class _Environment:
         return step
 
 
-class RLXDissector(dissecting.StreamDissector):
+class RLXDissector(dissecting.Dissector):
     """Dissects RLX: images are arrays."""
 
     def __init__(self, limits: Limits | None = None) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
-from rlwire.recording.messages import Dissected, Dissector
+from rlwire.recording.dissecting import Dissector
+from rlwire.recording.messages import Dissected
 
 Chunks = list[tuple[bool, bytes]]  # whether the client sent it, and what
 

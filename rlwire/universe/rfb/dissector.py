@@ -15,7 +15,7 @@ from rlwire.codecs.rfb.keysyms import name_of
 from rlwire.codecs.rfb.messages import Encoding
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import StreamDissector, attempted, plain
+from rlwire.recording.dissecting import Dissector, attempted, plain
 from rlwire.recording.messages import Dissected
 
 _Stage: TypeAlias = tuple["int | Callable[[bytearray], int]", str]  # size, kind
@@ -26,7 +26,7 @@ _OTHERS = {6: "ClientCutText", 251: "SetDesktopSize"}  # which the codec does no
 _OTHERS |= {1: "SetColourMapEntries", 3: "ServerCutText"}
 
 
-class RfbDissector(StreamDissector):
+class RfbDissector(Dissector):
     """Dissects RFB, with the pixels of viewers that ask for 32 bits.
 
     The ``screen`` of a FramebufferUpdate is a view of the pixels, which the next update changes. It
