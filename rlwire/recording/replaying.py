@@ -59,7 +59,7 @@ class Difference(AssertionError):
     """The live peer's first message that differs from the recorded one."""
 
 
-class _Conversation:
+class _RecordedCall:
     """Both recorded sides of one connection or call, as sessions."""
 
     def __init__(self, scheme: str, key: _Key, limits: Limits | None) -> None:
@@ -67,7 +67,7 @@ class _Conversation:
         self.key, self.count = key, 0
         self.options: dict[str, Any] = {}  # of the client that plays it
         self._waiting: deque[Any] = deque()  # requests before the reply to the one before
-        self._asked = False
+        self._pending = False
 
     def messages(self, data: Any, from_client: bool, when: float) -> Iterator[_Message]:
         if from_client:
@@ -75,21 +75,21 @@ class _Conversation:
         else:
             (event,) = self.client.receive(data)
             self.server.send(event)
-            self._asked = False
+            self._pending = False
             self.count += 1
             yield _Message(self, when, False, event, False, self.count)
-        while self._waiting and not self._asked:
+        while self._waiting and not self._pending:
             (event,) = self.server.receive(self._waiting.popleft())
             self.client.send(event)
-            self._asked = bool(getattr(self.server, "pending", True))
+            self._pending = bool(getattr(self.server, "pending", True))
             self.count += 1
-            yield _Message(self, when, True, event, self._asked, self.count)
+            yield _Message(self, when, True, event, self._pending, self.count)
 
 
 class _Message(NamedTuple):
     """A recorded message, or with the event None the end of its conversation."""
 
-    talk: _Conversation
+    call: _RecordedCall
     when: float  # seconds since the protocol's first packet
     from_client: bool = True
     event: Any = None
@@ -97,7 +97,7 @@ class _Message(NamedTuple):
     number: int = 0
 
     def __str__(self) -> str:
-        return f"connection {self.talk.key[0]}, message {self.number} ({_kind(self.event)})"
+        return f"connection {self.call.key[0]}, message {self.number} ({_kind(self.event)})"
 
 
 def _session(scheme: str, side: str, limits: Limits | None) -> Any:
@@ -117,7 +117,7 @@ def _recorded(
 ) -> Iterator[_Message]:
     """Yield the messages of a recording's connections of one protocol, in its order."""
     dissectors: dict[int, Any] = {}
-    talks: dict[_Key, _Conversation] = {}
+    calls: dict[_Key, _RecordedCall] = {}
     metadata: dict[int, Any] = {}  # of the last call of a connection
     labels: set[str] = set()
     broken: set[int] = set()  # connections
@@ -147,24 +147,24 @@ def _recorded(
                 metadata[number] = [
                     pair for pair in pairs if pair[1] != "(secret)" and str(pair[1]).strip("*")
                 ]
-            elif found.kind in ("trailers", "RST_STREAM") and (number, value["stream"]) in talks:
-                yield _Message(talks.pop((number, value["stream"])), when)
+            elif found.kind in ("trailers", "RST_STREAM") and (number, value["stream"]) in calls:
+                yield _Message(calls.pop((number, value["stream"])), when)
             elif found.kind == "captured":
                 key = number, value[1] if scheme == "dm-env-rpc" else 0
                 if only not in (None, key):
                     continue
-                if key not in talks:
-                    talks[key] = _Conversation(scheme, key, limits)
-                    talks[key].options = (
+                if key not in calls:
+                    calls[key] = _RecordedCall(scheme, key, limits)
+                    calls[key].options = (
                         {"metadata": metadata[number]} if number in metadata else {}
                     )
                 try:
-                    yield from talks[key].messages(value[0], packet.from_client, when)
+                    yield from calls[key].messages(value[0], packet.from_client, when)
                 except RlwireError as error:
-                    where += f": message {talks[key].count + 1} cannot be replayed"
+                    where += f": message {calls[key].count + 1} cannot be replayed"
                     raise DecodeError(f"{where}: {error}", offset=found.offset) from error
-        for key in [key for key in talks if packet.ended and key[0] == number]:
-            yield _Message(talks.pop(key), when)
+        for key in [key for key in calls if packet.ended and key[0] == number]:
+            yield _Message(calls.pop(key), when)
     if not dissectors:
         has = ", ".join(sorted(labels)) or "nothing"
         raise RemoteProtocolError(f"{path}: expected a connection of {scheme}, the file has {has}")
@@ -231,26 +231,26 @@ async def _as_client(
 ) -> int:
     begin, where, keywords = resolve(url, "client", given, "async_")
     start, count = time.monotonic(), 0
-    clients: dict[_Conversation, Any] = {}
-    replies: dict[_Conversation, asyncio.Task[Any]] = {}
+    clients: dict[_RecordedCall, Any] = {}
+    replies: dict[_RecordedCall, asyncio.Task[Any]] = {}
     worlds: dict[str, str] = {}  # of dm_env_rpc: live names by recorded ones
     try:
         for message in messages:
-            talk, event = message.talk, message.event
+            call, event = message.call, message.event
             due = message.when / speed if speed and message.from_client else 0.0
             await asyncio.sleep(start + due - time.monotonic())
             if event is None:
-                if talk in clients:
-                    await clients.pop(talk).__aexit__(None, None, None)
+                if call in clients:
+                    await clients.pop(call).__aexit__(None, None, None)
                 continue
             try:
                 with naming_protocol(where):
-                    if talk not in clients:
-                        clients[talk] = await begin(where, **talk.options, **keywords)
-                    connection = clients[talk]._connection
+                    if call not in clients:
+                        clients[call] = await begin(where, **call.options, **keywords)
+                    connection = clients[call].connection
                     if not message.from_client:
-                        reply = replies.pop(talk, None)
-                        live = clients[talk].metadata if reply is None else await reply
+                        reply = replies.pop(call, None)
+                        live = clients[call].metadata if reply is None else await reply
                         if hasattr(event, "world_name") and hasattr(live, "world_name"):
                             worlds[event.world_name] = live.world_name  # which the server chooses
                             live = event
@@ -260,7 +260,7 @@ async def _as_client(
                     if getattr(event, "world_name", None) in worlds:
                         event = dataclasses.replace(event, world_name=worlds[event.world_name])
                     if message.asks:
-                        replies[talk] = asyncio.create_task(connection.exchange(event))
+                        replies[call] = asyncio.create_task(connection.exchange(event))
                     else:
                         await connection.send(event)
             except RlwireError as error:
@@ -281,7 +281,7 @@ class _Player(Service):
         self, scheme: str, read: Callable[..., Iterator[_Message]], compare: _Compare, speed: float
     ) -> None:
         self._scheme, self._read, self._compare, self._speed = scheme, read, compare, speed
-        self.keys = list(dict.fromkeys(message.talk.key for message in read()))
+        self.keys = list(dict.fromkeys(message.call.key for message in read()))
         self._turns = iter(self.keys)
         # Whether a message was compared; None: the end of a connection.
         self.played: queue.SimpleQueue[bool | Exception | None] = queue.SimpleQueue()
@@ -294,7 +294,7 @@ class _Player(Service):
         return _session(self._scheme, "Server", None)
 
     def converse(self, connection: Any) -> None:
-        peer = _Call(connection) if self._scheme == "dm-env-rpc" else connection
+        peer = _LiveCall(connection) if self._scheme == "dm-env-rpc" else connection
         asked, message = 0.0, None
         key = next(self._turns, None)
         if key is None:
@@ -317,8 +317,8 @@ class _Player(Service):
             self.played.put(error)
 
 
-class _Call:
-    """A gRPC connection as that of its only call."""
+class _LiveCall:
+    """A live gRPC connection as that of its only call."""
 
     def __init__(self, connection: Any) -> None:
         self._connection, self._session = connection, _session("dm-env-rpc", "Server", None)

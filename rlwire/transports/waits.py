@@ -22,10 +22,24 @@ from itertools import count
 from math import inf
 from time import monotonic
 from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from rlwire.streams import Moved
 from rlwire.transports.sockets import Backoff
+
+if TYPE_CHECKING:
+    from rlwire.transports.connection import Connection
+    from rlwire.transports.connection_asyncio import AsyncConnection
 
 logger = logging.getLogger(__name__)
 
@@ -156,6 +170,11 @@ class ClientBase:
     _connections = 0
     _before = (0, 0)
     _moved: Moved | None = None
+
+    @property
+    def connection(self) -> Connection | AsyncConnection | None:
+        """The open connection."""
+        return self._connection
 
     def enter(self) -> Waits[None]:
         """Enter a ``with`` block: connect."""
