@@ -240,8 +240,10 @@ class _DmEnvRpcClient(waits.ClientBase):
         logger.info("%s: reconnected, joined world %r", self.address, world)
         return specs
 
-    def _note(self, request: codec.Request | Step, reply: Any) -> None:
-        """Record the worlds that `reconnect` creates or joins again."""
+    def _checked(self, request: codec.Request | Step, reply: Any) -> Any:
+        """Return a reply; note the worlds that `reconnect` creates or joins again."""
+        if isinstance(reply, Status):
+            raise StatusError.of(reply)
         if isinstance(request, codec.CreateWorldRequest):
             self._created[reply.world_name] = request.settings
         elif isinstance(request, codec.JoinWorldRequest):
@@ -250,6 +252,7 @@ class _DmEnvRpcClient(waits.ClientBase):
             self._joined = None
         elif isinstance(request, codec.DestroyWorldRequest):
             self._created.pop(request.world_name, None)
+        return reply
 
     _dial: Any
     _exchange: Any
@@ -290,12 +293,6 @@ class _DmEnvRpcClient(waits.ClientBase):
         session = self._session
         if session is not None and session.pending > len(self._sent):
             self._sent.append(request)
-
-    def _checked(self, request: codec.Request | Step, reply: Any) -> Any:
-        if isinstance(reply, Status):
-            raise StatusError.of(reply)
-        self._note(request, reply)
-        return reply
 
     def _step(self, actions: Mapping[str, Any] | None, requested: Iterable[str] | None) -> Step:
         if requested is None:

@@ -240,14 +240,11 @@ class _Stream:
             )
             self._connection = yield self.connect(self._where, session, timeout=_NO_TIMEOUT)
         connection, waiting = self._connection, self._waiting
-        self._own(connection)
         while len(waiting) > 1:
             yield connection.send(waiting.pop(0))
         if waiting:
             return (yield connection.exchange(waiting.pop()))
         return (yield connection.receive())
-
-    def _own(self, connection: Any) -> None: ...
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -264,12 +261,6 @@ class _BlockingStream(_Stream):
 
     connect = staticmethod(tcp.connect)
     _make_lock = threading.Lock
-    _thread = 0
-
-    def _own(self, connection: Any) -> None:
-        if self._thread != threading.get_ident():
-            connection.release()
-            self._thread = threading.get_ident()
 
     def write(self, request: Any) -> None:
         with self._lock:
@@ -277,6 +268,8 @@ class _BlockingStream(_Stream):
 
     def read(self) -> Any:
         with self._lock:
+            if self._connection is not None:
+                self._connection.release()
             found = drive(self._read())
         if not isinstance(found, calls.CallStatus):
             return found

@@ -145,7 +145,7 @@ class DmEnvRpcHandler:
         extensions = self._worlds.extensions
         extension = extensions.get(request.type_url.rpartition("/")[2])
         if extension is None:
-            known = ", ".join(sorted(extensions)) or "none"
+            known = ", ".join(sorted(extensions))
             raise StatusError(
                 Code.UNIMPLEMENTED, f"{quoted(request.type_url)} is not known here; known: {known}"
             )

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 from rlwire._options import with_options
-from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Settings
 from rlwire.dm_env_rpc.channel import (
     METHOD,
@@ -22,7 +21,6 @@ from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.dm_env_rpc.handler import DmEnvRpcHandler
 from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
-from rlwire.dm_env_rpc.properties import PropertyService
 from rlwire.dm_env_rpc.spaces import REQUEST_SPACES
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.world import World, WorldFactory, is_world
@@ -35,6 +33,8 @@ from rlwire.sessions.dm_env_rpc import DmEnvRpcServerSession
 from rlwire.sessions.grpc import CallStatus
 from rlwire.sessions.grpc.server import GrpcServerSession, ServedCall
 from rlwire.transports.admission import Admission
+from rlwire.transports.connection import Connection
+from rlwire.transports.connection_asyncio import AsyncConnection
 
 logger = logging.getLogger(__name__)
 
@@ -74,14 +74,8 @@ class Server(StreamServer):
             worlds = EnvironmentWorlds(worlds)
         self.accepts: frozenset[str] | None = getattr(worlds, "accepts", None)
         self._sampled = getattr(worlds, "sampled", False)
-        properties = {codec.PROPERTY_REQUEST_URL: PropertyService(options.properties)}
-        self._worlds = WorldRegistry(
-            None if one else _factory(worlds),
-            worlds if one else None,
-            max_worlds=options.max_worlds,
-            keep_abandoned=options.keep_abandoned,
-            extensions={**(options.extensions or {}), **properties},
-        )
+        factory, world = (None, worlds) if one else (_factory(worlds), None)
+        self._worlds = WorldRegistry(factory, world, options)
         service = DmEnvRpcService(self._worlds, options)
         service.session()  # raises for invalid options
         # A call over the limit needs an open connection to receive its status.
@@ -137,7 +131,7 @@ class DmEnvRpcService(Service):
     def session(self) -> GrpcServerSession:
         return GrpcServerSession(**self._calls)
 
-    def handler(self, connection: Any) -> GrpcHandler:
+    def handler(self, connection: Connection | AsyncConnection) -> GrpcHandler:
         return GrpcHandler(connection, partial(self._admit, connection.peer), self.worlds.log)
 
     def set_up_process(self) -> None:

@@ -7,10 +7,12 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Mapping
 
+from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import Settings
 from rlwire.codecs.grpc import Code
+from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
+from rlwire.dm_env_rpc.properties import PropertyService
 from rlwire.dm_env_rpc.served_world import ServedAgent, ServedWorld
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.world import Extension, World, WorldFactory
@@ -19,6 +21,8 @@ from rlwire.serving.threads import run_in_thread
 from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
+
+_DEFAULT = DmEnvRpcServerOptions()
 
 
 class WorldRegistry:
@@ -29,30 +33,27 @@ class WorldRegistry:
             world has it, creates a world without settings, which is destroyed when its agent
             leaves.
         world: a world to serve under the name ``""``, also after a restart.
-        max_worlds: maximum number of worlds at once.
-        keep_abandoned: keep a world after its creator has disconnected and all agents have left.
-        extensions: handlers of extensions' requests, by type URL.
+        options: the server's.
+
+    Attributes:
+        extensions: handlers of extensions' requests, by the name of their type.
     """
 
     def __init__(
         self,
         factory: WorldFactory | None = None,
         world: World | None = None,
-        *,
-        max_worlds: int = 1000,
-        keep_abandoned: bool = True,
-        extensions: Mapping[str, Extension] | None = None,
+        options: DmEnvRpcServerOptions = _DEFAULT,
     ) -> None:
-        if max_worlds < 1:
-            raise ValueError(f"max_worlds must be at least 1, not {max_worlds}")
         self.factory = factory
         self.log = RateLimitedLog(logger)
-        self.extensions = {
-            url.rpartition("/")[2]: extension for url, extension in (extensions or {}).items()
+        own = {codec.PROPERTY_REQUEST_URL: PropertyService(options.properties)}
+        self.extensions: dict[str, Extension] = {
+            url.rpartition("/")[2]: extension
+            for url, extension in {**(options.extensions or {}), **own}.items()
         }
         self._world = world
-        self._max_worlds = max_worlds
-        self._keep_abandoned = keep_abandoned
+        self._options = options
         self._lock = threading.Lock()
         self._named: dict[str, ServedWorld] = {}
         self._all: dict[ServedWorld, None] = {}
@@ -123,7 +124,7 @@ class WorldRegistry:
     def abandon(self, name: str) -> None:
         """Record that the creator of a world has disconnected."""
         with self._lock:
-            served = None if self._keep_abandoned else self._named.get(name)
+            served = None if self._options.keep_abandoned else self._named.get(name)
         if served is not None:
             served.destroy_when_empty = True
             self._reap(served)
@@ -163,7 +164,7 @@ class WorldRegistry:
             if self._closed:
                 raise StatusError(Code.UNAVAILABLE, "the server is closing")
             count = len(self._all) + self._creating
-            if count >= self._max_worlds:
+            if count >= self._options.max_worlds:
                 raise StatusError(
                     Code.RESOURCE_EXHAUSTED,
                     f"there are {count} worlds, as many as this server allows; destroy one",
