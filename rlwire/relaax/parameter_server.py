@@ -121,16 +121,16 @@ class ParameterServerHandle:
     def __init__(self, config: Options, metrics: Metrics) -> None:
         self.config = config
         self.metrics = metrics
-        self.session: Any = _OpPath(self._call, ())
+        self.session: Any = _OpPath(self.call_op, ())
 
     def n_step(self) -> int:
         """Return the number of steps of all agents."""
-        return int(self._call((), (), {}))
+        return int(self.call_op((), (), {}))
 
     def close(self) -> None:
         """Disconnect; in the program that opened it, save a checkpoint and end the server."""
 
-    def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def call_op(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call an op, or `n_step` if `names` is empty; return its result."""
         raise NotImplementedError
 
@@ -153,15 +153,15 @@ class _OpPath:
         return self._call(self._names, args, kwargs)
 
 
-def op(session: Any, names: Sequence[str]) -> Any:
+def op(model: Any, names: Sequence[str]) -> Any:
     path = ".".join(["session", *names])
     if not names or not names[-1].startswith("op_") or any(n.startswith("_") for n in names):
         raise AttributeError(f"{quoted(path)[1:-1]} is not an op: its name must begin with op_")
     for name in names:
-        session = getattr(session, name, None)
-    if not callable(session):
+        model = getattr(model, name, None)
+    if not callable(model):
         raise AttributeError(f"the model has no {quoted(path)[1:-1]}")
-    return session
+    return model
 
 
 def path_of(names: Sequence[str]) -> str:
@@ -206,7 +206,7 @@ class LocalParameterServer(ParameterServerHandle):
             except Exception:
                 logger.exception("%s: closing the parameter server failed", self._algorithm)
 
-    def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def call_op(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         with self._lock:
             server = self._server
             if server is None:

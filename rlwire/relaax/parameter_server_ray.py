@@ -54,7 +54,7 @@ class _Actor:
         if isinstance(self._server, ParameterServerError):
             raise self._server
         try:
-            return self._server._call(names, args, kwargs)
+            return self._server.call_op(names, args, kwargs)
         except SystemExit as error:  # it would end the actor
             raise RuntimeError("the op raised SystemExit") from error
 
@@ -102,7 +102,7 @@ class RayParameterServer(ParameterServerHandle):
         if self._owns_ray:
             ray.shutdown()
 
-    def _call(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def call_op(self, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call an op; if the actor dies, call it again, until the deadline."""
         if self._closed:
             raise LocalProtocolError(f"{path_of(names)}: the parameter server has been closed")

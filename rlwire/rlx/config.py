@@ -74,11 +74,51 @@ class EnvironmentOptions(Options):
             ValueError: the file is not YAML, or a setting in it is invalid.
             MissingExtra: ruamel.yaml is not installed.
         """
-        self._values, unknown = _settings(list(sys.argv[1:] if argv is None else argv))
+        self._values, unknown = self._settings(list(sys.argv[1:] if argv is None else argv))
         self._loaded = True
         if unknown:
             logger.warning("unknown arguments, ignored by rlwire: %s", quoted(" ".join(unknown)))
         return self
+
+    @staticmethod
+    def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+        """Return all settings by name, and unknown arguments."""
+        flags, unknown = _parser().parse_known_args(argv)
+        given = vars(flags)
+        path = given.get("config")
+        found = Options(None if path is None else read(path))._values
+        environment = found.get("environment")
+        if environment is None:
+            environment = Options()
+        if not isinstance(environment, Options):
+            raise ValueError(f"{path}: environment must be a section, not {environment!r:.60}")
+        inside = environment._values
+        for name, kind in (("max_episodes", "int"), ("infinite_run", "bool")):
+            if name in given:
+                inside[name] = given.pop(name)
+            elif name in inside:
+                inside[name] = _checked(path, f"environment/{name}", kind, inside[name])
+        if inside:
+            found["environment"] = environment
+        for name in ("exploit", "show_ui", "short_log_messages"):
+            if name in found:
+                found[name] = _checked(path, name, "bool", found[name])
+        defaults = {
+            "config": None,
+            "exploit": False,
+            "show_ui": False,
+            "short_log_messages": True,
+            "log_level": "DEBUG",
+        }
+        found = {**defaults, **found, **given}
+        if path is not None:
+            _set_up_log(path, found)
+            version = found.get("version")
+            if version not in (None, VERSION):
+                logger.warning("%s has version %s and is read as %s", path, version, VERSION)
+        if "rlx_server_address" not in found:
+            found["rlx_server_address"] = _address(path, found)
+        return found, unknown
 
     def _known(self) -> dict[str, Any]:
         if not self._loaded:
@@ -88,46 +128,6 @@ class EnvironmentOptions(Options):
 
 options = EnvironmentOptions()
 """The settings of this program, read at the first access."""
-
-
-def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return all settings by name, and unknown arguments."""
-    flags, unknown = _parser().parse_known_args(argv)
-    given = vars(flags)
-    path = given.get("config")
-    found = Options(None if path is None else read(path))._values
-    environment = found.get("environment")
-    if environment is None:
-        environment = Options()
-    if not isinstance(environment, Options):
-        raise ValueError(f"{path}: environment must be a section, not {environment!r:.60}")
-    inside = environment._values
-    for name, kind in (("max_episodes", "int"), ("infinite_run", "bool")):
-        if name in given:
-            inside[name] = given.pop(name)
-        elif name in inside:
-            inside[name] = _checked(path, f"environment/{name}", kind, inside[name])
-    if inside:
-        found["environment"] = environment
-    for name in ("exploit", "show_ui", "short_log_messages"):
-        if name in found:
-            found[name] = _checked(path, name, "bool", found[name])
-    defaults = {
-        "config": None,
-        "exploit": False,
-        "show_ui": False,
-        "short_log_messages": True,
-        "log_level": "DEBUG",
-    }
-    found = {**defaults, **found, **given}
-    if path is not None:
-        _set_up_log(path, found)
-        version = found.get("version")
-        if version not in (None, VERSION):
-            logger.warning("%s has version %s and is read as %s", path, version, VERSION)
-    if "rlx_server_address" not in found:
-        found["rlx_server_address"] = _address(path, found)
-    return found, unknown
 
 
 def read(path: str) -> Mapping[Any, Any]:
