@@ -28,7 +28,7 @@ from rlwire.dm_env_rpc.world_registry import WorldRegistry
 from rlwire.environments.driver import is_environment
 from rlwire.errors import LimitExceeded, for_peer
 from rlwire.limits import DEFAULT
-from rlwire.serving.serving import Service, StreamServer
+from rlwire.serving.serving import AnyConnection, Service, StreamServer
 from rlwire.sessions.dm_env_rpc import DmEnvRpcServerSession
 from rlwire.sessions.grpc import CallStatus
 from rlwire.sessions.grpc.server import GrpcServerSession, ServedCall
@@ -116,7 +116,7 @@ class Server(StreamServer):
         self._worlds.close()
 
 
-class DmEnvRpcService(Service):
+class DmEnvRpcService(Service[AnyConnection]):
     """Makes the sessions and handlers of calls; counts and limits these."""
 
     def __init__(self, worlds: WorldRegistry, options: DmEnvRpcServerOptions) -> None:

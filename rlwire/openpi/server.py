@@ -21,11 +21,10 @@ from rlwire._options import with_options
 from rlwire.errors import describe, on_error
 from rlwire.limits import DEFAULT
 from rlwire.openpi.options import OpenPIServerOptions
-from rlwire.serving.serving import Service, StreamServer
+from rlwire.serving.serving import AnyConnection, Service, StreamServer
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Failure, OpenPIServerSession, Undecoded
 from rlwire.sessions.passwords import PasswordCheck
-from rlwire.transports.connection import Connection
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.tcp_asyncio import AsyncConnection
@@ -112,7 +111,7 @@ _Reply: TypeAlias = dict[str, Any] | Failure
 
 
 @dataclasses.dataclass
-class _PolicyService(Service):
+class _PolicyService(Service[AnyConnection]):
     infer: Infer
     metadata: dict[str, Any]
     count: int | None  # None: a thread per client
@@ -136,7 +135,7 @@ class _PolicyService(Service):
             **self.socket,
         )
 
-    def handler(self, connection: Connection | AsyncConnection) -> _PolicyHandler:
+    def handler(self, connection: AnyConnection) -> _PolicyHandler:
         conversation = _PolicyHandler(self, connection.peer)
         with on_error(conversation.close):
             greet = connection.post if isinstance(connection, AsyncConnection) else connection.send

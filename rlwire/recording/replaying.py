@@ -43,6 +43,7 @@ from rlwire.sessions.grpc import GrpcServerSession
 from rlwire.sessions.grpc.calls import metadata_of
 from rlwire.sessions.grpc.server import BEGUN, CallEvent
 from rlwire.sessions.websocket import WebSocketServerSession
+from rlwire.transports.connection import Connection
 from rlwire.urls import URL, naming_protocol, parse_url
 
 logger = logging.getLogger(__name__)
@@ -274,7 +275,7 @@ async def _as_client(
     return count
 
 
-class _Player(Service):
+class _Player(Service[Connection]):
     """Plays the recorded server: each live connection gets the next recorded one."""
 
     def __init__(
@@ -293,7 +294,7 @@ class _Player(Service):
             return GrpcServerSession()
         return _session(self._scheme, "Server", None)
 
-    def converse(self, connection: Any) -> None:
+    def converse(self, connection: Connection) -> None:
         peer = _LiveCall(connection) if self._scheme == "dm-env-rpc" else connection
         asked, message = 0.0, None
         key = next(self._turns, None)

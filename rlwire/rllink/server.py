@@ -28,6 +28,7 @@ from rlwire.rllink.options import BacklogOptions, RLlinkLearnerOptions, RLlinkSe
 from rlwire.serving.serving import Running, Service, StreamServer
 from rlwire.serving.threads import Worker
 from rlwire.sessions.rllink import RLlinkServerSession
+from rlwire.transports.connection import Connection
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.interface import NOTHING
 from rlwire.transports.rate_limited_log import RateLimitedLog
@@ -113,7 +114,7 @@ class _Weights(DeferredReply):
     taken = False
 
 
-class _RLlinkService(Service):
+class _RLlinkService(Service[Connection]):
     """Exchanges clients' episodes for the trainer's weights; thread-safe."""
 
     def __init__(self, session_options: dict[str, Any], config: SetConfig, backlog: int) -> None:
@@ -133,7 +134,7 @@ class _RLlinkService(Service):
     def session(self) -> RLlinkServerSession:
         return RLlinkServerSession(**self._session_options)
 
-    def handler(self, connection: Any) -> _RLlinkHandler:
+    def handler(self, connection: Connection) -> _RLlinkHandler:
         with self._changed:
             self._clients += 1
         return _RLlinkHandler(self, connection)

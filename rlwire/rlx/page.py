@@ -22,7 +22,7 @@ from rlwire.rlx.options import PAGE_OPTIONS as OPTIONS
 from rlwire.rlx.options import RLXPageOptions
 from rlwire.rlx.server import _AgentService
 from rlwire.serving.fronts import SERVED, check_no_environment
-from rlwire.serving.serving import StreamServer
+from rlwire.serving.serving import AnyConnection, StreamServer
 from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
 from rlwire.sessions.rlx import PageRules
@@ -105,7 +105,8 @@ class _PageService(_AgentService):
             lambda request: PageSession(limits), **self.session_options
         )
 
-    async def converse(self, connection: AsyncConnection) -> None:
+    async def converse(self, connection: AnyConnection) -> None:
+        assert isinstance(connection, AsyncConnection)  # a page has many agents: it needs a loop
         await _PageHandler(connection, self).serve()
 
 

@@ -12,9 +12,8 @@ from rlwire.environments.loading import load
 from rlwire.rlx.hosting import AgentFactory, AgentHandler, close_agent, resolve_agent
 from rlwire.rlx.metrics import Metrics, sink_of
 from rlwire.rlx.options import RLXServerOptions
-from rlwire.serving.serving import Service, StreamServer
+from rlwire.serving.serving import AnyConnection, Service, StreamServer
 from rlwire.sessions import rlx
-from rlwire.transports.connection import Connection
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import StreamSession
 
@@ -50,7 +49,7 @@ class Server(StreamServer):
 
 
 @dataclass
-class _AgentService(Service):
+class _AgentService(Service[AnyConnection]):
     agent: Any
     parameter_server: Any
     metrics: Metrics
@@ -63,7 +62,7 @@ class _AgentService(Service):
     def session(self) -> StreamSession:
         return rlx.RLXServerSession(**self.session_options)
 
-    def handler(self, connection: Connection | AsyncConnection) -> AgentHandler:
+    def handler(self, connection: AnyConnection) -> AgentHandler:
         assert self.factory is not None
         return AgentHandler(self.factory, connection.peer, partial(_hang_up, connection))
 
@@ -81,7 +80,7 @@ class _AgentService(Service):
         self.metrics.close()
 
 
-def _hang_up(connection: Connection | AsyncConnection) -> None:
+def _hang_up(connection: AnyConnection) -> None:
     if isinstance(connection, AsyncConnection):
         asyncio.get_running_loop().call_soon(connection.close)
     else:

@@ -26,7 +26,7 @@ class Listener(StreamServer):
 
 
 @dataclass
-class CallerService(Service):
+class CallerService(Service[Connection]):
     """Makes the session and the `Caller` of each environment that connects."""
 
     callers: Callers

@@ -12,7 +12,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import EllipsisType
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from rlwire._options import StreamServerOptions
 from rlwire.errors import RlwireError, describe, on_error
@@ -20,6 +20,8 @@ from rlwire.serving.stopping import Stopping, stop_signals
 from rlwire.serving.threads import LoopThread, run_in_thread
 from rlwire.serving.workers import Stop, Workers
 from rlwire.transports.address import Address, parse
+from rlwire.transports.connection import Connection
+from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import Handler, StreamSession
 from rlwire.transports.server import BaseServer, ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
@@ -27,14 +29,18 @@ from rlwire.transports.sockets import Timeouts, warn_if_exposed
 from rlwire.transports.tls import TLS, context_of
 from rlwire.urls import URL, served_at
 
-__all__ = ["BackgroundServer", "Service", "StreamOptions", "StreamServer"]
+__all__ = ["AnyConnection", "BackgroundServer", "Service", "StreamOptions", "StreamServer"]
 
 WorkersOption: TypeAlias = Literal["threads", "asyncio"] | int
 """A thread per connection, one event loop for all, or a number of processes."""
 
 logger = logging.getLogger(__name__)
 
+AnyConnection: TypeAlias = Connection | AsyncConnection
+"""A blocking connection or asyncio's."""
+
 _Self = TypeVar("_Self", bound="BackgroundServer")
+_C = TypeVar("_C", bound=AnyConnection)
 
 
 class Running(Protocol):
@@ -231,17 +237,17 @@ class StreamOptions(TypedDict, total=False):
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
 
 
-class Service:
+class Service(Generic[_C]):
     """Makes the sessions and handlers of a `StreamServer`; picklable for worker processes."""
 
-    converse: Callable[[Any], Any] | None = None
+    converse: Callable[[_C], Any] | None = None
     """Instead of `handler`: serves a whole connection; on an event loop a coroutine function."""
 
     def session(self) -> StreamSession:
         """Return a new server session."""
         raise NotImplementedError
 
-    def handler(self, connection: Any) -> Handler:
+    def handler(self, connection: _C) -> Handler:
         """Return the handler of a connection."""
         raise NotImplementedError
 
@@ -284,7 +290,10 @@ class StreamServer(BackgroundServer):
     """The name in the log of a handler that does not finish in time on an event loop."""
 
     def __init__(
-        self, service: Service, options: StreamServerOptions, workers: WorkersOption = "asyncio"
+        self,
+        service: Service[Any],
+        options: StreamServerOptions,
+        workers: WorkersOption = "asyncio",
     ) -> None:
         tls = options.tls
         if isinstance(workers, int) and isinstance(tls, ssl.SSLContext):
@@ -348,7 +357,7 @@ class StreamServer(BackgroundServer):
 def _work(
     listener: socket.socket,
     stop: Stop,
-    service: Service,
+    service: Service[Any],
     settings: ServerSettings,
     initializer: Callable[[], None] | None,
 ) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
 from rlwire.transports.socket_calls import open_timer
 from rlwire.transports.sockets import Timeouts
+
+if TYPE_CHECKING:
+    from rlwire.transports.connection_asyncio import AsyncConnection
 
 _FINEST, _COARSEST = 0.01, 1.0  # seconds between two checks
 _NEVER = float("inf")
@@ -21,7 +24,7 @@ class TimeoutTimer:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         # `_all` keeps this object, which must not keep the loop or its connections alive.
         self._loop = ref(loop)
-        self._ticks: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+        self._ticks: WeakKeyDictionary[AsyncConnection, float] = WeakKeyDictionary()
         self._tick = _NEVER  # seconds between two checks
         self._file = -1
         self._handle: ref[asyncio.TimerHandle] | None = None  # it refers to the loop
@@ -37,7 +40,7 @@ class TimeoutTimer:
             timer = _all[loop] = TimeoutTimer(loop)
         return timer
 
-    def add(self, connection: Any, timeout: Timeouts) -> None:
+    def add(self, connection: AsyncConnection, timeout: Timeouts) -> None:
         loop = self._loop()
         assert loop is not None
         times = [
@@ -50,7 +53,7 @@ class TimeoutTimer:
         self._ticks[connection] = tick
         self._check_every(min(tick, self._tick))
 
-    def discard(self, connection: Any) -> None:
+    def discard(self, connection: AsyncConnection) -> None:
         self._ticks.pop(connection, None)
         if not self._ticks:
             self._check_every(_NEVER)

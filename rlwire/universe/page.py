@@ -120,7 +120,7 @@ class PageServer(StreamServer):
         return "a page for browsers"
 
 
-class _PageService(Service):
+class _PageService(Service[AsyncConnection]):
     def __init__(
         self,
         server: PageServer,

@@ -49,8 +49,8 @@ from rlwire.sessions import websocket
 from rlwire.sessions.passwords import PasswordCheck, new_password
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
+from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.rate_limited_log import RateLimitedLog
-from rlwire.transports.tcp_asyncio import AsyncConnection
 from rlwire.universe.options import PASSWORD, RewarderServerOptions
 from rlwire.universe.push_client import PushHandler
 from rlwire.urls import parse_url
@@ -411,7 +411,7 @@ def number(value: Any) -> int | float:
     return float(np.asarray(value, np.float64).item())
 
 
-class RewarderService(Service):
+class RewarderService(Service[AsyncConnection]):
     """Serves the connections of a server, on its event loop.
 
     A push is written to all connections. If one does not accept it, the rest is queued for that

@@ -127,7 +127,7 @@ class Display:
             self._services = tuple(one for one in self._services if one is not service)
 
 
-class _ViewerService(Service):
+class _ViewerService(Service[AsyncConnection]):
     def __init__(
         self, display: Display, auth: str | None, view_auth: str | None, limits: Limits | None
     ) -> None:
