@@ -279,11 +279,13 @@ def _derived(options: type) -> Iterator[Option]:
         if metadata and isinstance(metadata[0], Sets):
             hint, keyword = _bare(hint.__origin__), metadata[0].keyword
         many: type | None = None
-        repeated = [x for x in (hint, *typing.get_args(hint)) if typing.get_origin(x) is tuple]
-        if repeated:
-            many, hint = list, typing.get_args(repeated[0])[0]
-        elif typing.get_origin(getattr(hint, "__origin__", None)) is dict:
-            many = dict
+        forms = hint, *typing.get_args(hint)
+        tuples = [x for x in forms if typing.get_origin(x) is tuple]
+        dicts = [x for x in forms if typing.get_origin(getattr(x, "__origin__", None)) is dict]
+        if tuples:
+            many, hint = list, typing.get_args(tuples[0])[0]
+        elif dicts:
+            many, hint = dict, dicts[0]
         read, metavar = _reader(hint)
         if read is flag and field.default is True:
             metavar = "true|false"

@@ -90,7 +90,7 @@ class DatagramCipher:
         self._aead, self._derive, self._invalid = _primitives()
         self._known: dict[bytes, _CipherSender] = {}
         self._counter = 0
-        self._begin()
+        self.begin()
         _ciphers.add(self)
 
     def seal(self, data: Buffer) -> bytes:
@@ -146,7 +146,7 @@ class DatagramCipher:
         sender.accept(count, self.WINDOW)
         return message
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Make a new sender id, and a new lock: a fork may have left the old one locked."""
         name = secrets.token_bytes(16)
         self._lock = threading.Lock()
@@ -198,7 +198,7 @@ _ciphers: weakref.WeakSet[DatagramCipher] = weakref.WeakSet()
 def _after_fork() -> None:
     # Parent and child have the same key and counters: the same nonces twice.
     for cipher in list(_ciphers):
-        cipher._begin()
+        cipher.begin()
 
 
 if hasattr(os, "register_at_fork"):

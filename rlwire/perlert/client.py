@@ -12,11 +12,13 @@ from math import inf
 from time import monotonic
 from typing import Any, ClassVar, cast
 
+from rlwire._options import with_options
 from rlwire.codecs import perlert
 from rlwire.codecs.perlert import AgentSlot, LobbyMessage
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError, PeerError, quoted
-from rlwire.limits import DEFAULT, Limits
+from rlwire.limits import DEFAULT
 from rlwire.perlert.cipher import DatagramCipher
+from rlwire.perlert.options import PerlertClientOptions
 from rlwire.perlert.spaces import OWN_TAG, SpaceDescription
 from rlwire.sessions.perlert.client import (
     HOLDING,
@@ -31,7 +33,7 @@ from rlwire.sessions.perlert.client import (
     SlotTaken,
 )
 from rlwire.transports import udp, udp_asyncio, waits
-from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.address import parse
 from rlwire.transports.waits import Asyncio, Blocking, Waits, drive, driven
 from rlwire.urls import located
 
@@ -55,35 +57,21 @@ def _why_not_started(slots: tuple[AgentSlot, ...]) -> str:
 class PerlertClientBase(waits.ClientBase):
     """The base class of `Client` and `AsyncClient`.
 
-    Args:
-        address: the server's lobby, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``.
-        instance: ``"name"`` or ``"name:number"``, with number 0 by default. By default the path of
-            the URL.
-        auth: the server's key, 32 bytes; None for no encryption.
-        limits: `Limits.datagram` is the size of the largest datagram.
-        tag: the agent's name in the lobby. It must be unique; by default it is random.
-
     Attributes:
         messages: the last 100 texts that the server sent to the lobby's clients.
-        description: of the slot's spaces of the slot's spaces, which rlwire's servers send.
+        description: of the slot's spaces, which rlwire's servers send.
     """
 
     _dial: ClassVar[Callable[..., Any]]
 
-    def __init__(
-        self,
-        address: AddressLike,
-        instance: str = "",
-        *,
-        auth: bytes | None = None,
-        limits: Limits | None = None,
-        tag: str | None = None,
-    ) -> None:
-        where, _, path = located("perlert", address)
-        instance = instance or path
+    @with_options(PerlertClientOptions)
+    def __init__(self, options: PerlertClientOptions) -> None:
+        where, _, path = located("perlert", options.address)
+        instance = options.instance or path
         if not instance:
             raise ValueError(
-                f"{address}: no instance is given; expected such as perlert://{where}/CartPole-v1:0"
+                f"{options.address}: no instance is given; expected such as "
+                f"perlert://{where}/CartPole-v1:0"
             )
         self._address = parse(where)
         if not self._address.host:
@@ -92,11 +80,11 @@ class PerlertClientBase(waits.ClientBase):
         if colon and not (number.isascii() and number.isdecimal()):
             raise ValueError(f"expected an instance such as 'city' or 'city:7', not {instance!r}")
         self._number = int(number or 0)
-        self.tag = f"{OWN_TAG}{secrets.token_hex(4)}" if tag is None else tag
-        self._limits = limits or DEFAULT
+        self.tag = f"{OWN_TAG}{secrets.token_hex(4)}" if options.tag is None else options.tag
+        self._limits, key = options.limits or DEFAULT, options.auth
         self._options: dict[str, Any] = {
             "limit": self._limits.datagram,
-            "cipher": None if auth is None else DatagramCipher(auth, "client"),
+            "cipher": None if key is None else DatagramCipher(key, "client"),
         }
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
         self.description = SpaceDescription()

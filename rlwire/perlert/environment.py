@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlwire._options import given, with_options
 from rlwire.codecs import perlert
 from rlwire.environments.driver import driver_of, maker
 from rlwire.environments.endpoint import Endpoint
@@ -31,9 +32,9 @@ from rlwire.errors import (
 )
 from rlwire.limits import DEFAULT, Limits
 from rlwire.perlert.client import Client
+from rlwire.perlert.options import PerlertClientOptions, PerlertEndpointOptions
 from rlwire.perlert.spaces import SpaceText, write_spaces
 from rlwire.sessions.perlert.client import RUNNING, Frame
-from rlwire.transports.address import AddressLike
 
 logger = logging.getLogger(__name__)
 
@@ -59,29 +60,15 @@ class PerlertEndpoint(Endpoint):
     - ``extra``: EXTRA as a dictionary, or as text if it cannot be parsed; absent without EXTRA.
 
     Without given spaces the endpoint registers at once, since rlwire's server sends them to the
-    slot's holder. `agent` is the slot; None for the first open one. `timeout` applies to frames and
-    replies, `start_timeout` to registering, to the end of a run, and to the start of the next.
+    slot's holder.
     """
 
-    def __init__(
-        self,
-        address: AddressLike,
-        instance: str = "",
-        *,
-        timeout: float = 10.0,
-        limits: Limits = DEFAULT,
-        observation_space: Any = None,
-        action_space: Any = None,
-        agent: str | None = None,
-        actions: Sequence[str] = (),
-        start_timeout: float | None = 60.0,
-        **options: Any,
-    ) -> None:
-        self._timeout = timeout
-        self._start_timeout = start_timeout
-        self.client = Client(address, instance, limits=limits, **options)
+    @with_options(PerlertEndpointOptions)
+    def __init__(self, options: PerlertEndpointOptions) -> None:
+        self._timeout, self._start_timeout = options.timeout, options.start_timeout
+        self.client = Client(**given(options, PerlertClientOptions))
         self.client.connect()
-        self._agent = agent
+        self._agent = options.agent
         self._key: str | None = None
         self._frame: Frame | None = None
         self._seen: tuple[Any, dict[str, Any]] = None, {}
@@ -91,20 +78,18 @@ class PerlertEndpoint(Endpoint):
         self._needs_reset = True
         self._stepping = False
         self._refused: set[str] = set()  # arguments of `begin_reset` that a warning has named
+        limits = options.limits or DEFAULT
         with on_error(self.client.close):
-            if observation_space is None or action_space is None:
+            seen, done = options.observation_space, options.action_space
+            if seen is None or done is None:
                 found = self._described_spaces(limits)
                 self.episode = found.episode
-                observation_space = found[0] if observation_space is None else observation_space
-                action_space = found[1] if action_space is None else action_space
-            self._observations = SpaceText(
-                observation_space, "the observation", named=True, limits=limits
-            )
-            self._actions = SpaceText(
-                action_space, "the action", named=False, limits=limits, words=actions
-            )
-        self.observation_space = observation_space
-        self.action_space = action_space
+                seen = found[0] if seen is None else seen
+                done = found[1] if done is None else done
+            self._observations = SpaceText(seen, "the observation", named=True, limits=limits)
+            words = options.actions
+            self._actions = SpaceText(done, "the action", named=False, limits=limits, words=words)
+        self.observation_space, self.action_space = seen, done
 
     def _described_spaces(self, limits: Limits) -> DescribedSpaces:
         """Register, and return the spaces that the server sends to the slot's holder."""
@@ -269,9 +254,6 @@ def _number(reward: float | str) -> float:
     return float(reward)
 
 
-Default: TypeAlias = Any
-"""An action, or a function that returns one for an agent's key and last observation."""
-
 _NUMBERED = re.compile(r"[_-]?[0-9]+$")
 _SEPARATORS = re.compile("[:;,=]")
 
@@ -320,7 +302,7 @@ class Simulation:
 
     A single agent's key is ``"agent0"``. Other keys are the agents' names, with underscores for the
     characters ``:;,=``. An agent's kind is its key without the trailing number. `keys`, `kinds` and
-    `actions`, as in `rlwire.perlert.Server.add`, replace them.
+    `actions`, as in `rlwire.perlert.options.PerlertInstanceOptions`, replace them.
     """
 
     def __init__(

@@ -18,16 +18,14 @@ import numpy as np
 
 from rlwire.environments.pacing import Pacer
 from rlwire.errors import RlwireError
-from rlwire.perlert.environment import Default, Outcome, Simulation, close
+from rlwire.perlert.environment import Outcome, Simulation, close
+from rlwire.perlert.options import PerlertInstanceOptions
 from rlwire.perlert.spaces import OWN_TAG
 from rlwire.sessions.perlert.server import Instance
 from rlwire.transports.interface import DatagramSession
 from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
-
-Extra: TypeAlias = Callable[[str, Mapping[Any, Any]], Mapping[str, Any] | None]
-"""Returns entries of EXTRA for an agent's key and the environment's info."""
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 10.0
@@ -79,24 +77,20 @@ class PacedPlayer:
 
     That is the event loop's, or the `executor`'s only one. If the environment raises, the run ends
     with ``done``. The next run starts after a back-off of 1 to 10 s, in a new environment if `make`
-    is given. `phase` shifts the ticks by a fraction of a period. The other arguments are those of
-    `Server.add`.
+    is given. `phase` shifts the ticks by a fraction of a period.
     """
 
     instance: Instance
     simulation: Simulation  # the caller's; that of a class is made anew, of its spaces
     make: Callable[[], Simulation] | None
     timer: TickTimer
+    options: PerlertInstanceOptions
     _: KW_ONLY
-    rate: float
-    default_action: Default = None
-    extra: Extra | None = None
-    totals: bool | None = None
-    seed: int | None = None
     executor: Executor | None = None
     phase: float = 0.0
 
     def __post_init__(self) -> None:
+        self.rate, self.extra = self.options.rate, self.options.extra
         self._keys = list(self.simulation.agents)
         self._played = self.simulation if self.make is None else None
         self._pacer = Pacer(self.rate)
@@ -149,14 +143,15 @@ class PacedPlayer:
         instance = self.instance
         # Each run of each instance has a seed of its own.
         which = (zlib.crc32(instance.name.encode()), instance.number, self._counts["runs"])
-        sequence = np.random.SeedSequence(self.seed, spawn_key=which)
+        sequence = np.random.SeedSequence(self.options.seed, spawn_key=which)
         self._seed = int(sequence.generate_state(1)[0]) >> 1  # many environments accept 31 bits
         self._totals = dict.fromkeys(self._keys, 0.0)
         self._last = {}
         self._texts, self._parsed = {}, {}
         self._tags = {lease.key: lease.tag for lease in instance.lobby.leases.values()}
-        asked = (key for key, tag in self._tags.items() if self.totals or tag.startswith(OWN_TAG))
-        self._summed = set(asked if self.totals is not False else ())
+        totals = self.options.totals
+        asked = (key for key, tag in self._tags.items() if totals or tag.startswith(OWN_TAG))
+        self._summed = set(asked if totals is not False else ())
         logger.debug("%s: run %d started, clients %s", self, self._counts["runs"], self._tags)
         if self._failures:
             pause = min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE)
@@ -214,7 +209,7 @@ class PacedPlayer:
 
     def _advance(self, actions: dict[str, Any]) -> _Outcomes:
         simulation = self._open()
-        default = self.default_action
+        default = self.options.default_action
         for key in self._keys:
             if key not in actions:
                 if default is None:

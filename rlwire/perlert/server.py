@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import get_ident
@@ -16,33 +16,29 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.environments.pacing import Pacer
-from rlwire.limits import DEFAULT, Limits
+from rlwire._options import given, with_options
+from rlwire.limits import DEFAULT
 from rlwire.perlert.cipher import DatagramCipher
-from rlwire.perlert.environment import Default, Simulation, close, simulations_of
-from rlwire.perlert.player import Extra, PacedPlayer, TickTimer
+from rlwire.perlert.environment import Simulation, close, simulations_of
+from rlwire.perlert.options import PerlertInstanceOptions, PerlertServerOptions
+from rlwire.perlert.player import PacedPlayer, TickTimer
 from rlwire.perlert.spaces import OWN_TAG
 from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.serving.threads import LoopThread
-from rlwire.sessions.perlert.lobby import IDLE
 from rlwire.sessions.perlert.server import (
     DONE_RESEND,
-    FRAMES,
-    UNHEARD,
+    Instance,
     LeaseExpired,
     PerlertServerSession,
     RolloutStarted,
     SlotLeased,
 )
-from rlwire.transports.address import Address, AddressLike, parse
+from rlwire.transports.address import Address, parse
 from rlwire.transports.server import DRAINING
 from rlwire.transports.udp_asyncio import DatagramEndpoint, serve
 from rlwire.urls import located
 
 logger = logging.getLogger(__name__)
-
-PORT = 32322
-"""The lobby port of the draft's example; no port is assigned to PERLERT."""
 
 
 class Server(BackgroundServer):
@@ -52,7 +48,7 @@ class Server(BackgroundServer):
 
         with Server("gym:CartPole-v1", "127.0.0.1:32322", instances=2) as server:
             ...
-        server = Server(address="127.0.0.1:32322")
+        server = Server(None, "127.0.0.1:32322")
         server.add("mpe2.simple_spread_v3:parallel_env", name="spread")
         server.add(MyEnvironment, name="mine", rate=10, instances=4)
         server.serve_forever()                                    # until SIGINT or SIGTERM
@@ -65,132 +61,62 @@ class Server(BackgroundServer):
     Without `auth` anyone on the network path can read and forge datagrams. On a host with several
     addresses, bind the one that clients use: a server bound to ``0.0.0.0`` may reply from another.
 
-    Args:
-        environment: see `add`. None to add environments later.
-        address: the lobby's, ``"host:port"``, ``"[ipv6]:port"`` or ``(host, port)``; with port 0
-            the system chooses one.
-        auth: the clients' key, 32 bytes; None for no encryption.
-        limits: `Limits.datagram` is the size of the largest datagram.
-        threads: the number of threads that step environments. With 0 they step one after another
-            on the event loop, which suits steps that take well under a period.
-        options: those of `add`. Other arguments: see `rlwire.perlert.options.PerlertServerOptions`.
+    `environment` is as for `add`, or None to add environments later; other arguments are then the
+    server's own.
     """
 
     scheme = "perlert"
 
-    def __init__(
-        self,
-        environment: Any = None,
-        address: AddressLike = f"127.0.0.1:{PORT}",
-        *,
-        auth: bytes | None = None,
-        idle_timeout: float | None = IDLE,
-        limits: Limits | None = None,
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
-        rollout_port: int | None = None,
-        threads: int = 0,
-        frames: float = FRAMES,
-        unheard_timeout: float | None = UNHEARD,
-        **options: Any,
-    ) -> None:
-        at, _, path = located("perlert", address)
-        where = parse(at)
-        if path:
-            options["name"] = path
+    @with_options(PerlertServerOptions)
+    def __init__(self, environment: Any, options: PerlertServerOptions) -> None:
+        address, _, path = located("perlert", options.address)
+        where, rollout_port = parse(address), options.rollout_port
         if not where.host:
             raise ValueError(f"PERLERT uses UDP: expected host:port, not {where}")
-        if not isinstance(threads, int) or isinstance(threads, bool) or threads < 0:
-            raise ValueError(f"threads must be an integer, 0 for none, not {threads!r}")
         if rollout_port is None:
             rollout_port = where.port and where.port + 1
         super().__init__(where)
         self._rollout = dataclasses.replace(where, port=rollout_port)
-        self._threads = threads
         self._guarded = True  # the UDP sockets log the warning
-        self._limits = limits or DEFAULT
-        self._times: dict[str, Any] = {
-            "frames": frames, "idle_timeout": idle_timeout, "unheard_timeout": unheard_timeout,
-        }  # fmt: skip
-        self._cipher = None if auth is None else DatagramCipher(auth, "server")
-        self._loop_factory = loop_factory
+        self._options = options
+        self._cipher = None if options.auth is None else DatagramCipher(options.auth, "server")
         self._served: list[_ServedEnvironment] = []
         self._service: _PerlertLoop | None = None
         self._statistics: dict[str, Any] = {}
+        own = given(options, PerlertInstanceOptions) | ({"name": path} if path else {})
         if environment is not None:
-            self.add(environment, **options)
-        elif options:
-            raise TypeError(f"{next(iter(options))!r} needs an environment; pass it to add()")
+            self.add(environment, **own)
+        elif own:
+            raise TypeError(f"{next(iter(own))!r} needs an environment; pass it to add()")
 
-    def add(
-        self,
-        environment: Any,
-        *,
-        name: str | None = None,
-        number: int = 0,
-        instances: int = 1,
-        players: int | None = None,
-        rate: float = 30.0,
-        decimals: int | None = None,
-        env_kwargs: Mapping[str, Any] | None = None,
-        default_action: Default = None,
-        extra: Extra | None = None,
-        totals: bool | None = None,
-        seed: int | None = None,
-        keys: Mapping[Any, str] | str | None = None,
-        kinds: Mapping[Any, str] | str | None = None,
-        actions: Sequence[str] = (),
-    ) -> Server:
+    @with_options(PerlertInstanceOptions)
+    def add(self, environment: Any, options: PerlertInstanceOptions) -> Server:
         """Add an environment, to be served from the next start on.
 
-        Args:
-            environment: a class or function that makes environments of Gymnasium, dm_env or
-                PettingZoo (parallel), or its name, such as ``"gym:CartPole-v1"``; or an
-                environment, for one instance, which is not closed.
-            name: SERVER_INSTANCE_NAME; by default the environment's name.
-            number: SERVER_INSTANCE_NUMBER of the first instance; the others follow.
-            instances: the number of concurrent runs, each in an environment of its own.
-            players: the number of ready clients that starts a run; by default one for each agent.
-            rate: steps per second.
-            decimals: decimal places of numbers; by default enough to restore the same number.
-            env_kwargs: keyword arguments for the class or function.
-            default_action: the action of agents whose client is absent or has sent none, or a
-                function that returns it for the agent's key and last observation. By default the
-                action nearest to zero.
-            extra: called with an agent's key and the environment's info; returns entries for EXTRA.
-            totals: whether EXTRA has the sum of rewards in each step, ``total``; by default for
-                rlwire's clients, whose tags begin with ``rlwire-``.
-            seed: the number from which each run's seed is derived; None for a random one.
-            keys: AGENT_KEY by the agents' names; a text for a single agent. Others keep theirs.
-            kinds: AGENT_KIND by AGENT_KEY; a text for all.
-            actions: names of a Discrete space's actions, in order. Numbers are accepted too.
+        It is a class or function that makes environments of Gymnasium, dm_env or PettingZoo
+        (parallel), or its name, such as ``"gym:CartPole-v1"``; or an environment, for one instance,
+        which is not closed.
         """
         if self._running is not None:
             raise RuntimeError("the server is running; add environments before it starts")
-        Pacer(rate)  # checks it
-        if instances < 1:
-            raise ValueError(f"instances must be at least 1, not {instances}")
-        np.random.SeedSequence(seed)  # checks it
-        names = {"keys": keys, "kinds": kinds, "actions": actions}
-        first, make = simulations_of(environment, env_kwargs, self._limits, names)
-        session = {"players": players, "decimals": decimals}
-        player = {"rate": rate, "default_action": default_action, "extra": extra}
-        player |= {"seed": seed, "totals": totals}
-        served = _ServedEnvironment(
-            name or first.name, range(number, number + instances), session, player, make, first
-        )
+        np.random.SeedSequence(options.seed)  # checks it
+        names = {name: getattr(options, name) for name in ("keys", "kinds", "actions")}
+        limits = self._options.limits or DEFAULT
+        first, make = simulations_of(environment, options.env_kwargs, limits, names)
+        served = _ServedEnvironment(options, make, first)
         with contextlib.ExitStack() as stack:
             if make is not None:
                 stack.callback(close, first)
-            if instances > 1 and make is None:
+            if options.instances > 1 and make is None:
                 raise ValueError(
-                    f"one environment for {instances} instances is not enough: pass a class or "
-                    f"function that makes environments"
+                    f"one environment for {options.instances} instances is not enough: pass a "
+                    f"class or function that makes environments"
                 )
             # An invalid argument raises here, not when the server starts.
-            served.join(PerlertServerSession(**self._times, limits=self._limits))
-            taken = {header for other in self._served for header in other.headers}
+            served.join(_session_of(self._options))
+            existing = self.instances
             for header in served.headers:
-                if header in taken:
+                if header in existing:
                     raise ValueError(f"instance {header} already exists; pass another name=")
         self._served.append(served)
         return self
@@ -255,8 +181,10 @@ class Server(BackgroundServer):
     def _run(self) -> Running:
         if not self._served:
             raise ValueError("no environment to serve: call add() first")
-        service = _PerlertLoop(self)
-        thread = LoopThread(lambda: service, self._loop_factory, "an environment")
+        service = _PerlertLoop(
+            self._where, self._rollout, self._served, self._options, self._cipher
+        )
+        thread = LoopThread(lambda: service, self._options.loop_factory, "an environment")
         self._service = service
         return thread
 
@@ -275,37 +203,57 @@ class Server(BackgroundServer):
             logger.info("played: %s", ", ".join(f"{name} {n}" for name, n in played.items()))
 
 
+def _session_of(options: PerlertServerOptions) -> PerlertServerSession:
+    return PerlertServerSession(
+        limits=options.limits or DEFAULT,
+        frames=options.frames,
+        idle_timeout=options.idle_timeout,
+        unheard_timeout=options.unheard_timeout,
+    )
+
+
 @dataclass(frozen=True)
 class _ServedEnvironment:
-    name: str
-    numbers: range
-    session: dict[str, Any]
-    player: dict[str, Any]
+    options: PerlertInstanceOptions
     make: Callable[[], Simulation] | None
     first: Simulation  # of a class it is closed, and has only the spaces
 
     def __str__(self) -> str:
-        numbers = self.numbers
-        last = f" to {numbers[-1]}" if len(numbers) > 1 else ""
-        return f"{self.name}:{numbers[0]}{last} at {self.player['rate']:g} Hz"
+        first, count = self.options.number, self.options.instances
+        last = f" to {first + count - 1}" if count > 1 else ""
+        return f"{self.headers[0]}{last} at {self.options.rate:g} Hz"
 
     @property
     def headers(self) -> list[str]:
-        return [f"{self.name}:{number}" for number in self.numbers]
+        name = self.options.name or self.first.name
+        return [f"{name}:{self.options.number + each}" for each in range(self.options.instances)]
 
-    def join(self, session: PerlertServerSession) -> list[Any]:
-        add, slots = session.add_instance, self.first.agents
-        return [add(self.name, number, slots, **self.session) for number in self.numbers]
+    def join(self, session: PerlertServerSession) -> list[Instance]:
+        """Add the instances to a session."""
+        options, slots = self.options, self.first.agents
+        headers = [header.rpartition(":") for header in self.headers]
+        return [
+            session.add_instance(
+                name, int(number), slots, players=options.players, decimals=options.decimals
+            )
+            for name, _, number in headers
+        ]
 
 
 class _PerlertLoop:
     """The server on its event loop, which a `LoopThread` runs."""
 
-    def __init__(self, server: Server) -> None:
-        self.address = server._where
-        self.rollout_address = server._rollout
-        self._server = server
-        self._session = PerlertServerSession(**server._times, limits=server._limits)
+    def __init__(
+        self,
+        address: Address,
+        rollout_address: Address,
+        served: Sequence[_ServedEnvironment],
+        options: PerlertServerOptions,
+        cipher: DatagramCipher | None,
+    ) -> None:
+        self.address, self.rollout_address = address, rollout_address
+        self._served, self._options, self._cipher = served, options, cipher
+        self._session = _session_of(options)
         self._players: dict[Any, PacedPlayer] = {}
         self._ports: dict[str, DatagramEndpoint] = {}
         self._pools: list[ThreadPoolExecutor | None] = [None]
@@ -319,15 +267,14 @@ class _PerlertLoop:
             raise
 
     async def _start(self) -> None:
-        session, server = self._session, self._server
+        session, threads = self._session, self._options.threads
         timer = TickTimer(session.rollout)
         self.address = await self._listen("lobby", self.address, session.lobby)
         self.rollout_address = await self._listen("rollout", self.rollout_address, timer)
         timer.send = self._ports["rollout"].flush
-        if server._threads:  # of one worker each, because environments belong to a thread
-            pools = range(server._threads)
-            self._pools = [ThreadPoolExecutor(1, "rlwire environment") for _ in pools]
-        for served in server._served:
+        if threads:  # of one worker each, because environments belong to a thread
+            self._pools = [ThreadPoolExecutor(1, "rlwire environment") for _ in range(threads)]
+        for served in self._served:
             instances = served.join(session)
             for place, instance in enumerate(instances):
                 player = self._players[instance] = PacedPlayer(
@@ -335,7 +282,7 @@ class _PerlertLoop:
                     served.first,
                     served.make,
                     timer,
-                    **served.player,
+                    served.options,
                     executor=self._pools[len(self._players) % len(self._pools)],
                     phase=place / len(instances),
                 )
@@ -343,8 +290,8 @@ class _PerlertLoop:
         session.rollout_port = self.rollout_address.port
 
     async def _listen(self, name: str, where: Address, session: Any) -> Address:
-        limit, cipher = self._server._limits.datagram, self._server._cipher
-        port = await serve(where, session, on_events=self._react, limit=limit, cipher=cipher)
+        limit = self._session.limits.datagram
+        port = await serve(where, session, on_events=self._react, limit=limit, cipher=self._cipher)
         self._ports[name] = port
         return port.address
 
@@ -394,18 +341,19 @@ class _PerlertLoop:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def statistics(self) -> dict[str, Any]:
-        cipher = self._server._cipher
         return {
             "instances": {str(player): player.statistics() for player in self._players.values()},
             "session": self._session.statistics(),
             **{name: port.statistics() for name, port in self._ports.items()},
-            "cipher": {} if cipher is None else dict(cipher.dropped),
+            "cipher": {} if self._cipher is None else dict(self._cipher.dropped),
         }
 
     def _instances(self, header: str | None) -> list[Any]:
         found = [each for each in self._players if header in (None, str(each))]
         if not found:
-            raise ValueError(f"no instance {header}; there are {', '.join(self._server.instances)}")
+            raise ValueError(
+                f"no instance {header}; there are {', '.join(map(str, self._players))}"
+            )
         return found
 
     def message(self, text: str, header: str | None = None) -> None:

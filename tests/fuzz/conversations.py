@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from rlwire.codecs.rewarder import EnvDescribe
 from rlwire.codecs.websocket import frames
 from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.limits import Limits
@@ -42,7 +43,9 @@ def _websocket(client: Any, server: Any, kind: websocket.Kind = "any") -> tuple[
 
 
 def _rewarder() -> tuple[Any, Any]:
-    runtime = rewarder_server.Runtime("env", clock=still, wall=still, password=None, limits=LIMITS)
+    runtime = rewarder_server.Runtime(
+        EnvDescribe("env", "running", 60), clock=still, wall=still, password=None, limits=LIMITS
+    )
     client = rewarder_client.RewarderClientSession(clock=still, wall=still, limits=LIMITS)
     return _websocket(client, runtime.connect(), "text")
 

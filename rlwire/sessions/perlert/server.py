@@ -100,7 +100,7 @@ class Instance:
     ) -> None:
         self.name = name
         self.number = number
-        self._session = session
+        self.session = session
         self._new_lobby = partial(
             Lobby,
             name,
@@ -112,8 +112,8 @@ class Instance:
             wake=session.lobby.wakes.append,
         )
         self.lobby = self._new_lobby()
-        self._writer = perlert.StepWriter(name, number, decimals=decimals, limits=session.limits)
-        self._reader = perlert.StepReader(name, number, limits=session.limits)
+        self.writer = perlert.StepWriter(name, number, decimals=decimals, limits=session.limits)
+        self.reader = perlert.StepReader(name, number, limits=session.limits)
         self.rollout: Rollout | None = None
         self.former: Lobby | None = None
         self.past: dict[Hashable, tuple[Rollout, RolloutClient]] = {}
@@ -129,7 +129,7 @@ class Instance:
 
     def start(self, now: float) -> None:
         self._in_lobby("start")
-        lobby, session = self.lobby, self._session
+        lobby, session = self.lobby, self.session
         if not lobby.leases:
             raise LocalProtocolError(f"{self} cannot start: no client is registered")
         if lobby.not_ready:
@@ -149,7 +149,7 @@ class Instance:
         return self._running().actions()
 
     def reject_action(self) -> None:
-        self._session.dropped["invalid_action"] += 1
+        self.session.dropped["invalid_action"] += 1
 
     def publish(
         self, steps: Mapping[str, AgentStep], step: int, timestamp: int, now: float
@@ -166,7 +166,7 @@ class Instance:
     def drop_silent(self, now: float) -> list[str]:
         """End the rollout for clients that were silent for `idle_timeout`; return their keys."""
         rollout = self._running()
-        before = now - self._session.idle_timeout
+        before = now - self.session.idle_timeout
         silent = [client for client in rollout.clients.values() if client.silent_since(before)]
         if silent:
             self._finished(rollout, rollout.finish(now, None, silent), now)
@@ -190,7 +190,7 @@ class Instance:
         running = None if self.rollout is None else self.rollout.by_peer.get(peer)
         for client in (running, self.past.get(peer, (None, None))[1]):
             if client is not None and client.done and client.last is not None:
-                last = self._reader.read(client.last)
+                last = self.reader.read(client.last)
                 if timestamp is None or timestamp == str(last and last[0]):
                     client.confirmed = True
 
@@ -205,7 +205,7 @@ class Instance:
 
     def _finished(self, rollout: Rollout, finished: list[RolloutClient], now: float) -> None:
         for client in finished:
-            self._session.rollout.expiries.append((now + DONE_RESEND, self, client))
+            self.session.rollout.expiries.append((now + DONE_RESEND, self, client))
         if rollout.playing:
             return
         for client in rollout.clients.values():
@@ -241,11 +241,11 @@ class Rollout:
     """One rollout of an instance, from ``start`` until all clients are done."""
 
     def __init__(self, instance: Instance, now: float, timestamp: int) -> None:
-        session = instance._session
+        session = instance.session
         self._out = session.rollout.out
         self._counts = session.counts
-        self._write = instance._writer.write
-        self._read = instance._reader.read
+        self._write = instance.writer.write
+        self._read = instance.reader.read
         self._interval = interval = 1.0 / session.frames
         self._unheard_until = now + session.unheard_timeout
         # One step may be sent an interval early, so that a late tick does not drop the next one.
@@ -607,11 +607,7 @@ class PerlertServerSession:
         return any(client.last is not None and not client.confirmed for client in clients)
 
     def close(self) -> None:
-        for port in (self.lobby, self.rollout):
-            port.closed = True
-        self.lobby.wakes.clear()
-        self.lobby._check_at = None
-        self.rollout.expiries.clear()
+        self.lobby.closed = self.rollout.closed = True
 
     def statistics(self) -> dict[str, Any]:
         instances = self.instances.values()

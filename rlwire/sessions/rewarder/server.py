@@ -59,7 +59,7 @@ class Runtime:
     `begin` return to all connections.
 
     Args:
-        env_id, env_state, fps, episode_id, about: of the first `EnvDescribe`.
+        status: the first description; by default of episode 1.
         clock, wall: see the module.
         password: the user name of clients' Basic credentials; None accepts all clients.
         limits: limits of messages.
@@ -73,15 +73,11 @@ class Runtime:
 
     def __init__(
         self,
-        env_id: str | None = None,
+        status: EnvDescribe,
         *,
         clock: Clock,
         wall: Clock,
         password: str | None,
-        env_state: str = "running",
-        fps: Number = 60,
-        episode_id: str = "1",
-        about: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.clock = clock
@@ -92,13 +88,11 @@ class Runtime:
         self._lock = threading.Lock()
         self.active: RewarderServerSession | None = None
         self.stale = 0
-        _own_key(episode_id)
-        _check_fps(fps)
-        self._about = dict(about or {})
+        self.status = status.with_headers(episode_id=status.episode_id or "1")
+        _own_key(self.status.episode_id)
+        _check_fps(status.fps)
+        self._about = dict(status.extra_body)
         self._begun: dict[str, Any] = {}
-        self.status = EnvDescribe(
-            env_id, env_state, fps, episode_id=episode_id, extra_body=self._about
-        )
 
     @property
     def episode_id(self) -> str:
@@ -171,13 +165,19 @@ class Runtime:
                 refusal = "Invalid password: it is the user name of the Basic credentials."
         return RewarderServerSession(self, refusal, (observer or "").strip().lower() == "true")
 
-    def _claim(self, session: RewarderServerSession) -> bool:
+    def count_stale(self) -> None:
+        with self._lock:
+            self.stale += 1
+
+    def claim(self, session: RewarderServerSession) -> bool:
+        """Make a session the active one unless there is another; return whether it is active."""
         with self._lock:
             if self.active is None:
                 self.active = session
             return self.active is session
 
-    def _release(self, session: RewarderServerSession) -> None:
+    def release(self, session: RewarderServerSession) -> None:
+        """Let another session become the active one."""
         with self._lock:
             if self.active is session:
                 self.active = None
@@ -222,8 +222,7 @@ class RewarderServerSession(RewarderSession):
             self._check_open()
         if isinstance(event, Push):
             if event.episode_id != self._episode and not self._set_episode(event.episode_id):
-                with self.runtime._lock:
-                    self.runtime.stale += 1
+                self.runtime.count_stale()
                 raise LocalProtocolError(
                     f"episode {event.episode_id} is over: the client is in {self._episode}"
                 )
@@ -318,7 +317,7 @@ class RewarderServerSession(RewarderSession):
     def release(self) -> None:
         """Drop pending requests, and let another client become the active one."""
         self._pending.clear()
-        self.runtime._release(self)
+        self.runtime.release(self)
 
     def receive(self, message: Buffer) -> list[AgentAction | EnvReset]:
         """Return the events of one message: `AgentAction`, or `EnvReset`.
@@ -335,7 +334,7 @@ class RewarderServerSession(RewarderSession):
             self.release()
             raise
         runtime = self.runtime
-        if not (self.observer or runtime.active is self or runtime._claim(self)):
+        if not (self.observer or runtime.active is self or runtime.claim(self)):
             self._close(_TAKEN)
             return []
         kind = type(decoded)
@@ -413,8 +412,8 @@ class RewarderServerSession(RewarderSession):
         """Do nothing."""
 
 
-def _check_fps(fps: Number) -> None:
-    if isinstance(fps, bool) or not (math.isfinite(fps) and fps > 0):
+def _check_fps(fps: Number | None) -> None:
+    if fps is None or isinstance(fps, bool) or not (math.isfinite(fps) and fps > 0):
         raise ValueError(f"fps must be a number over 0, not {fps!r}")
 
 

@@ -119,7 +119,6 @@ class RfbClientSession:
         quality: int | None = None,
         compression: int | None = None,
         continuous: bool = True,
-        painting: AbstractContextManager[Any] | None = None,
         update_timeout: float | None = 60.0,
         limits: Limits | None = None,
     ) -> None:
@@ -127,7 +126,7 @@ class RfbClientSession:
         self._handshake = ClientHandshake(password, shared, self._limits)
         self._encodings = _all_encodings(encodings, quality, compression, continuous)
         self._wants_continuous = continuous
-        self._painting = nullcontext() if painting is None else painting
+        self.painting: AbstractContextManager[Any] = nullcontext()
         self._update_timeout = update_timeout
         self._due: float | None = None  # deadline of the update
         self._rate = max(_FRAMES * self._limits.pixels, _LEAST)
@@ -267,7 +266,7 @@ class RfbClientSession:
         if not unpainted:
             return
         paint = self._decoder.paint
-        with self._painting:
+        with self.painting:
             for message, offset, count in unpainted:
                 painted = paint(message, offset, count, self._spent)
                 self._pay(self._decoder.painted - self._spent)
@@ -287,7 +286,7 @@ class RfbClientSession:
         self._check_size(width, height)
         self._pay(_ALLOCATED * width * height)
         most = self._decoder.most
-        with self._painting:
+        with self.painting:
             framebuffer.resize(width, height)
             # Keep the used share of what the update may paint, and add the new size.
             self._spent = self._spent * self._decoder.most // most + width * height

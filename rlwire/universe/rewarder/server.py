@@ -140,14 +140,12 @@ class RewarderServer(StreamServer):
         auth, self._random = options.auth, options.auth is ...
         self.auth: str | None = new_password() if isinstance(auth, EllipsisType) else auth
         limits = options.limits
+        about = dict(options.about or {})
         self._runtime = Runtime(
-            env_id,
+            EnvDescribe(env_id, options.env_state, options.rate, extra_body=about),
             clock=time.monotonic,
             wall=time.time,
             password=self.auth,
-            env_state=options.env_state,
-            fps=options.rate,
-            about=options.about,
             limits=limits,
         )
         self._connections = RewarderService(

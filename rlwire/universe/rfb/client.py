@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,7 +33,7 @@ _SLICE = 0.25  # maximum seconds of one read
 
 
 class _RfbClientBase(PushClient, ClientBase):
-    painting: AbstractContextManager[Any] | None = None
+    painting: AbstractContextManager[Any] = nullcontext()
     _connect: Callable[..., Any]
 
     @with_options(RfbClientOptions)
@@ -59,7 +59,9 @@ class _RfbClientBase(PushClient, ClientBase):
         return self.address
 
     def _make_session(self) -> RfbClientSession:
-        return RfbClientSession(painting=self.painting, **self._session_options)
+        session = RfbClientSession(**self._session_options)
+        session.painting = self.painting
+        return session
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.address}>"

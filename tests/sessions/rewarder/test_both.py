@@ -44,7 +44,7 @@ class World:
         self._agenda: list[tuple[float, int, Do]] = []
         self.links: list[Link] = []
         self.runtime = Runtime(
-            ENV,
+            EnvDescribe(ENV, "running", 60),
             clock=lambda: self.now + 1e6,
             wall=lambda: 1.7e9 + AHEAD + self.now,
             password="openai",

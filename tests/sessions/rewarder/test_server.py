@@ -56,11 +56,17 @@ EXAMPLES: dict[type, RewarderMessage] = {
 class Served:
     """A runtime with two clocks that stand still unless they are told to go."""
 
-    def __init__(self, password: str | None = "openai", **arguments: Any) -> None:
+    def __init__(
+        self, password: str | None = "openai", limits: Any = None, **arguments: Any
+    ) -> None:
         self.now = 50.0
         self.date = 1_000_000.0
         self.runtime = Runtime(
-            ENV, clock=lambda: self.now, wall=lambda: self.date, password=password, **arguments
+            EnvDescribe(ENV, "running", 60, **arguments),
+            clock=lambda: self.now,
+            wall=lambda: self.date,
+            password=password,
+            limits=limits,
         )
 
     def passes(self, seconds: float) -> None:

@@ -343,7 +343,8 @@ def test_pixels_change_only_inside_the_guard():
         def __exit__(self, *error):
             pass
 
-    talk = opened(painting=Guard())
+    talk = opened()
+    talk.session.painting = Guard()
     talk.hear(update(rectangle()) + update(sign(Encoding.DESKTOP_SIZE, 0, 0, 2, 2)) + update())
     assert entered == 2
 
