@@ -54,13 +54,16 @@ def connect(
 
 
 class Dialer:
-    """The steps of connecting, for both drivers.
+    """The steps of connecting.
 
-    `sleep` and the methods of a driver return a value or an awaitable; they raise an OSError after
-    the time `until`.
+    A driver defines `sleep`, `resolve`, `connect` and `open`, which return a value or an awaitable
+    and raise an OSError after the time `until`; `open` runs the handshake of TLS or the like.
     """
 
     sleep: Any
+    resolve: Any
+    connect: Any
+    open: Any
 
     def __init__(
         self,
@@ -78,17 +81,6 @@ class Dialer:
             server_hostname or getattr(tls, "server_hostname", None) or self.where.host or None
         )
         check_carrier(self.where, self.tls)
-
-    def resolve(self, until: float) -> Any:
-        """Return the server's socket addresses."""
-        raise NotImplementedError
-
-    def connect(self, sock: socket.socket, sockaddr: Any, until: float) -> Any:
-        raise NotImplementedError
-
-    def open(self, sock: socket.socket, until: float) -> Any:
-        """Return the connection over a connected socket, after the handshake of TLS or the like."""
-        raise NotImplementedError
 
     def steps(self, backoff: Backoff | None) -> Waits[Any]:
         """Connect, run the session's handshake, and return the connection."""
