@@ -5,12 +5,14 @@
   left out: a tree of errors and added fields are no calls.
 - reach-ins: private attributes of an object of another class.
 - probes: `hasattr` and `getattr` of a session or a layer, by which a caller asks what it has.
-- circles: modules that import each other when they are loaded.
+- circles: modules that import each other, also for types only or within a function.
 """
 
 import ast
 import re
 from pathlib import Path
+
+from tests import test_imports
 
 ROOT = Path(__file__).parents[1] / "rlwire"
 PARAMETERS = 8
@@ -144,54 +146,8 @@ def probes():
                     yield f"{path.relative_to(ROOT.parent)}:{number} {text.strip()}"
 
 
-def _imports(tree, package):
-    """Modules that a module imports when it is loaded, not for types only."""
-    found = set()
-    todo = list(tree.body)
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = ".".join([*package.split(".")[: -(node.level - 1) or None], base]).rstrip(
-                    "."
-                )
-            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            todo += node.orelse
-        elif isinstance(node, (ast.If, ast.Try, ast.With)):
-            todo += node.body
-    return found
-
-
 def circles():
-    trees = modules()
-    edges = {}
-    for name, tree in trees.items():
-        package = (
-            name if (ROOT.parent / name.replace(".", "/")).is_dir() else name.rpartition(".")[0]
-        )
-        edges[name] = {each for each in _imports(tree, package) if each in trees} - {name}
-    seen = set()
-
-    def walk(path):
-        for after in edges[path[-1]]:
-            if after in path:
-                ring = path[path.index(after) :]
-                key = tuple(sorted(ring))
-                if key not in seen:
-                    seen.add(key)
-                    yield " > ".join([*ring, after])
-            elif after not in done:
-                yield from walk([*path, after])
-        done.add(path[-1])
-
-    done = set()
-    for name in edges:
-        if name not in done:
-            yield from walk([name])
+    yield from sorted(test_imports.circles(test_imports.module_imports()))
 
 
 COUNTS = {
