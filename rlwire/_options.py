@@ -621,10 +621,12 @@ class LearningOptions:
         like: (rllib:NAME) environment with the same spaces.
         observation_space: (rllib:NAME) in JSON, such as {"discrete": 2}, or by name.
         action_space: (rllib:NAME) as observation_space.
-        runners: (rllib:NAME) number of runners, on ports from the URL's port on (default: 1).
-        ray_address: (rllib:NAME) the Ray cluster to join (default: a new local one).
+        runners: (rllib:NAME) number of runners, each a Ray actor, on ports from the URL's on; 0
+            for one in this process.
+        ray_address: (rllib:NAME) the Ray cluster to join (default: RAY_ADDRESS, or a local one till
+            the server stops).
         iterations: (rllib:NAME) stop after this number of iterations (default: never).
-        save_every: (rllib:NAME) iterations between two checkpoints (default: 100).
+        save_every: (rllib:NAME) iterations between two checkpoints.
         config: settings, in a section of a YAML file (default section: algorithm).
         checkpoints: folder to save checkpoints to, and to resume from the latest of (default: do
             not save).
@@ -633,10 +635,10 @@ class LearningOptions:
     like: Annotated[Any, Parser(_text, "CartPole-v1|MODULE:NAME")] = None
     observation_space: Annotated[Any, Parser(_text, "JSON|MODULE:NAME")] = None
     action_space: Annotated[Any, Parser(_text, "JSON|MODULE:NAME")] = None
-    runners: Natural | None = None
+    runners: Natural = 1
     ray_address: Annotated[str | None, Parser(_text, "auto|HOST:PORT")] = None
     iterations: Positive | None = None
-    save_every: Positive | None = None
+    save_every: Positive = 100
     config: Annotated[Any, Parser(_text, "FILE[:SECTION]")] = None
     checkpoints: Folder | None = None
 

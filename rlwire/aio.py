@@ -16,7 +16,7 @@ __all__ = ["Connecting", "connect", "serve"]
 
 
 @contextlib.asynccontextmanager
-async def serve(thing: Any, url: str | URL, **options: Any) -> AsyncIterator[BackgroundServer]:
+async def serve(target: Any, url: str | URL, **options: Any) -> AsyncIterator[BackgroundServer]:
     """Serve an environment, an agent or a policy while an ``async with`` block runs.
 
     ::
@@ -29,7 +29,7 @@ async def serve(thing: Any, url: str | URL, **options: Any) -> AsyncIterator[Bac
     """
     import asyncio
 
-    server = await asyncio.to_thread(rlwire.serve, thing, url, **options)
+    server = await asyncio.to_thread(rlwire.serve, target, url, **options)
     try:
         yield server
     finally:

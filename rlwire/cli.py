@@ -96,7 +96,7 @@ def _read(arguments: list[str]) -> argparse.Namespace:
             name,
             help=text,
             description=f"{text[0].upper()}{text[1:]}.",
-            usage=f"rlwire {name} [options] THING URL",
+            usage=f"rlwire {name} [options] TARGET URL",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if command == name:
@@ -178,16 +178,16 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
     from rlwire.registry import protocols
 
     record = _protocol_of(arguments)
-    thing = "an environment, an agent or a policy" if record is None else record.served
+    target = "an environment, an agent or a policy" if record is None else record.served
     where = "where to listen; port 0 lets the system choose"
     if side == "player":
-        thing, where = "an environment", "the server of the agent or policy"
+        target, where = "an environment", "the server of the agent or policy"
     names = "MODULE:NAME of a class, function or instance"
     if side == "player" or record is None or record.caller == "trainer":
         names += ", gym:ID, or the URL of a served environment, which makes a gateway"
     elif issubclass(record.options.get(side, object), _options.LearningOptions):
         names += ", algorithm:NAME, or rllib:NAME"
-    parser.add_argument("thing", metavar="THING", help=f"{thing}: {names}")
+    parser.add_argument("target", metavar="TARGET", help=f"{target}: {names}")
     parser.add_argument("url", metavar="URL", help=f"{where}; its query may have options too")
     scheme = "" if record is None else record.scheme
     own = _options.options_of(None if record is None else record.options.get(side))
@@ -278,7 +278,7 @@ def _use_recording(module: Any, given: argparse.Namespace) -> int | None:
 def _serve(given: argparse.Namespace) -> None:
     make, url, keywords, own = _begin(given, "server")
     with _in_one_line("exec_module"):
-        server = make(given.thing, url, **keywords)
+        server = make(given.target, url, **keywords)
         level = logging.getLevelName(logging.getLogger().level)
         server.initializer = functools.partial(_set_up_log, level)
         server.check()
@@ -291,7 +291,7 @@ def _play(given: argparse.Namespace) -> int:
     play, url, keywords, own = _begin(given, "player")
     try:
         with _in_one_line("reset", "step"), interrupting():
-            totals = play(given.thing, url, **own, **keywords)
+            totals = play(given.target, url, **own, **keywords)
     except KeyboardInterrupt:
         logger.info("stopped by a signal")
         return 128 + signal.SIGINT

@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
-__all__ = ["PROTOCOLS", "Protocol", "Side", "examples", "protocol", "protocols"]
+__all__ = ["LEARNERS", "PROTOCOLS", "Protocol", "Side", "examples", "protocol", "protocols"]
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +95,13 @@ _INSTEAD: Final = {
     ("environment", "endpoint"): "use `rlwire.listen(url)`",
 }
 
+
+LEARNERS: Final[dict[str, str]] = {
+    "algorithm": "rlwire.relaax.server",
+    "rllib": "rlwire.rllib._front",
+}
+"""Each prefix of a name that `rlwire.serve` accepts for an agent, such as ``rllib:PPO``, and the
+module whose ``server(name, url, **options)`` returns an idle server."""
 
 _GROUP: Final = "rlwire.protocols"
 

@@ -148,6 +148,11 @@ _BEFORE_AT: Final = "a URL has no secrets before @: pass auth=, auth_file= or au
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9._-]*)((?:\+[a-z]+)*)://(.*)", re.DOTALL)
 
 
+def is_url(value: object) -> bool:
+    """Return whether a value is a URL, parsed or as text."""
+    return isinstance(value, URL) or (isinstance(value, str) and "://" in value)
+
+
 def parse_url(url: str | URL) -> URL:
     """Parse a URL; ValueError shows an example of a valid one."""
     if isinstance(url, URL):
@@ -249,9 +254,9 @@ def located(
     An address or a WebSocket URL is returned unchanged. A URL of another protocol, or with options,
     raises ValueError.
     """
-    if not isinstance(where, URL) and not (isinstance(where, str) and "://" in where):
+    if isinstance(where, str) and ("://" not in where or re.match(r"wss?[:+]", where)):
         return where, tls, ""
-    if isinstance(where, str) and re.match(r"wss?[:+]", where):
+    if not isinstance(where, (str, URL)):
         return where, tls, ""
     url = parse_url(where)
     if url.scheme != scheme:

@@ -332,8 +332,8 @@ class TestRegistry:
             "class Options:\n"
             "    colour: str = 'red'\n"
             "OPTIONS = {'server': Options}\n"
-            "def server(thing, url, colour='red'):\n"
-            "    return thing, url, colour\n"
+            "def server(target, url, colour='red'):\n"
+            "    return target, url, colour\n"
         )
         monkeypatch.syspath_prepend(str(tmp_path))
         register(("theirs", "their_protocol:PROTOCOL"), ("rlx", "their_protocol:PROTOCOL"))

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from rlwire._options import check_count, resolve
 from rlwire.environments.driver import drive
 from rlwire.environments.endpoint import Endpoint, check_options
 from rlwire.environments.spaces import DescribedSpaces, episode_of, gymnasium_space
 from rlwire.errors import on_error, optional
+from rlwire.urls import URL, naming_protocol, parse_url
 
 with optional("gymnasium", "gym"):
     import gymnasium
@@ -127,6 +129,51 @@ class Secret:
 
     def __repr__(self) -> str:
         return "<secret>"
+
+
+def connected(
+    url: str | URL,
+    spaces: tuple[Any, Any, Any],
+    *,
+    copy: bool,
+    render_mode: str | None,
+    options: dict[str, Any],
+) -> RemoteEnvironment:
+    """Connect for `rlwire.make`; `spaces` are like, observation space and action space."""
+    if render_mode not in (None, "rgb_array"):
+        raise ValueError(
+            f'render_mode must be "rgb_array" or None, not {render_mode!r}; for a window, wrap the '
+            f"environment in gymnasium.wrappers.HumanRendering"
+        )
+    if isinstance(options.get("auth"), Secret):  # in a spec
+        options = {**options, "auth": options["auth"].value}
+    begin, where, keywords = resolve(url, "environment", options)
+    if "auth" in keywords:
+        named = ("auth_file", "auth_env", "password")
+        options = {k: v for k, v in options.items() if k not in named}
+        options["auth"] = Secret(keywords["auth"])
+        url = parse_url(url)
+        url = url.replace(options=tuple(each for each in url.options if each[0] not in named))
+    found, episode = given_spaces(*spaces, keywords.get("agent"))
+    with naming_protocol(where):
+        endpoint = begin(where, copy=copy, **found, **keywords)
+    return RemoteEnvironment(
+        endpoint, {"url": str(url), "copy": copy, **found, **options}, render_mode, episode
+    )
+
+
+def listening(
+    url: str | URL, num_envs: int, spaces: tuple[Any, Any, Any], options: dict[str, Any]
+) -> list[RemoteEnvironment]:
+    """Listen for `rlwire.listen`; return the environments, which share their `callers`."""
+    check_count("num_envs", num_envs)
+    begin, where, keywords = resolve(url, "listener", options)
+    given, episode = given_spaces(*spaces)
+    callers = begin(where, num_envs, **given, **keywords)
+    found = [RemoteEnvironment(each, episode=episode) for each in callers.endpoints]
+    for env in found:
+        env.callers = callers
+    return found
 
 
 def given_spaces(

@@ -13,17 +13,28 @@ import logging
 import multiprocessing
 import operator
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from rlwire._options import check_count, natural
 from rlwire.environments.batch import Arguments, Batch, EndpointBatch, Shared
 from rlwire.environments.columns import Columns
 from rlwire.environments.loading import load_environment
 from rlwire.environments.processes import Make, Memory, WorkerPart
-from rlwire.errors import EncodeError, LocalProtocolError, optional, shown, text_of
+from rlwire.errors import (
+    EncodeError,
+    LocalProtocolError,
+    on_error,
+    optional,
+    shown,
+    text_of,
+    without_secret,
+)
 from rlwire.transports.shm import default_spin
+from rlwire.urls import URL, is_url
 
 with optional("gymnasium", "gym"):
     import gymnasium
@@ -342,6 +353,82 @@ def remote(
 ) -> VectorEnvironment:
     """Return a vector of remote environments; arguments are those of `make_vec`."""
     return _together(EndpointBatch, makes, AutoresetMode(mode), copy)
+
+
+def made(
+    environment: Any,
+    num_envs: int | None,
+    env_kwargs: dict[str, Any] | None,
+    connect: Callable[..., Any],
+    making: dict[str, Any],
+    **modes: Any,
+) -> VectorEnvironment:
+    """Return the vector environment of `rlwire.make_vec`.
+
+    `connect` is `rlwire.make`; `making` are arguments of `local`, and `modes` of `remote` too.
+    """
+    workers = making["workers"]
+    several = isinstance(environment, Sequence) and not isinstance(environment, str)
+    count = len(environment) if several and num_envs is None else num_envs
+    if count is not None:
+        check_count("num_envs", count)
+    if workers is not None:
+        check_count("workers", workers, natural)
+    if count is None or (several and count != len(environment)):
+        raise ValueError(
+            f"num_envs must be the number of environments, not {num_envs}"
+            + (f": got {len(environment)}" if several else "")
+        )
+    many = environment if several else [environment] * count
+    if any(map(is_url, many)):
+        if not all(map(is_url, many)) or workers or making["caller_steps"]:
+            raise ValueError("URLs cannot be combined with factories, workers= or caller_steps=")
+        options = {"copy": False, **(env_kwargs or {})}
+        counts = Counter(map(str, many))
+        makes = [
+            functools.partial(_one_of, counts.pop(str(url), 1), connect, url, options)
+            for url in many
+        ]
+        return remote(makes, **modes)
+    return local([maker(each, env_kwargs) for each in many], **making, **modes)
+
+
+def _same(made: Any) -> Any:
+    return made
+
+
+def listening(
+    url: str | URL,
+    num_envs: int,
+    spaces: tuple[Any, Any, Any],
+    options: dict[str, Any],
+    **modes: Any,
+) -> VectorEnvironment:
+    """Return the vector environment of `rlwire.listen_vec`."""
+    from rlwire.environments import remote as single  # imports this package's spaces
+
+    found = single.listening(url, num_envs, spaces, options)
+    callers = found[0].callers
+    with on_error(callers.close):
+        makes: list[Make] = [functools.partial(_same, each) for each in found]
+        together = remote(makes, **modes)
+    together.callers = callers
+    return together
+
+
+def _one_of(
+    count: int, connect: Callable[..., Any], url: str | URL, options: dict[str, Any]
+) -> Any:
+    """Connect to an environment; ValueError if its server has fewer than `count` slots."""
+    made = connect(url, **options)
+    slots = made.endpoint.places if count > 1 else None
+    if slots is not None and slots < count:
+        made.close()
+        raise ValueError(
+            f"{without_secret(url)} has {slots} slot{'' if slots == 1 else 's'}, but num_envs is "
+            f"{count}: start several servers, and pass make_vec their URLs"
+        )
+    return made
 
 
 def _together(

@@ -7,14 +7,14 @@ from typing import Any
 from rlwire.openpi.client import AsyncClient, Client
 from rlwire.openpi.options import OPTIONS as OPTIONS
 from rlwire.openpi.server import Server
-from rlwire.serving.fronts import clients, served, thing_of
+from rlwire.serving.fronts import clients, load_instance, served
 from rlwire.serving.serving import BackgroundServer
 from rlwire.urls import URL
 
 
 def server(policy: Any, url: URL, **options: Any) -> BackgroundServer:
     whole = served(policy, url, options)
-    return whole or Server(thing_of(policy, "'module:policy'"), url, **options)
+    return whole or Server(load_instance(policy, "'module:policy'"), url, **options)
 
 
 client, async_client = clients(Client, AsyncClient)

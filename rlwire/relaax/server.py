@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlwire._options import given, with_options
 from rlwire.errors import on_error
 from rlwire.relaax.algorithm import Algorithm, load_algorithm
 from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.relaax.parameter_server import LocalParameterServer, ParameterServerHandle
 from rlwire.rlx.config import Options, section
 from rlwire.rlx.metrics import LoggingMetrics, Metrics
+from rlwire.rlx.options import RLXServerOptions
 from rlwire.rlx.server import Server
 from rlwire.serving.serving import Running
-from rlwire.transports.address import AddressLike
 
 if TYPE_CHECKING:
     from rlwire.urls import URL
@@ -62,35 +64,36 @@ def check_home(home: str) -> None:
         raise ValueError(f"parameter_server must be 'server', 'ray' or 'ray:NAME', not {home!r}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmServerOptions(RLXServerOptions):
+    """Options of an `AlgorithmServer`.
+
+    Attributes:
+        parameter_server: the argument `home` of `open_parameter_server`.
+        checkpoints: as for `open_parameter_server`.
+        metrics: a sink, or pairs as for `Server`, also for the parameter server.
+    """
+
+    parameter_server: str = "server"
+    checkpoints: Any = None
+
+
 class AlgorithmServer(Server):
     """An RLX server whose agents share one parameter server.
 
     It restores the latest checkpoint when it starts, and saves one when it stops.
 
-    Args:
-        algorithm: the result of `load_algorithm`.
-        address: where to listen.
-        parameter_server: the argument `home` of `open_parameter_server`.
-        checkpoints: as for `open_parameter_server`.
-        metrics: sink for metrics of environments, agents and the parameter server.
-        options: options of `rlx.Server`.
+    The algorithm is the result of `load_algorithm`.
     """
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        address: AddressLike = "localhost:7001",
-        *,
-        parameter_server: str = "server",
-        checkpoints: Checkpoints | str | os.PathLike[str] | None = None,
-        metrics: Metrics | None = None,
-        **options: Any,
-    ) -> None:
-        check_home(parameter_server)
-        super().__init__(algorithm, address, metrics=metrics, **options)
+    @with_options(AlgorithmServerOptions)
+    def __init__(self, algorithm: Algorithm, options: AlgorithmServerOptions) -> None:
+        check_home(options.parameter_server)
+        fields = given(options, RLXServerOptions)
+        super().__init__(algorithm, **{**fields, "parameter_server": None})
         self.algorithm = algorithm
-        self._home = parameter_server
-        self._checkpoints = checkpoints
+        self._home = options.parameter_server
+        self._checkpoints = options.checkpoints
         self._handle: ParameterServerHandle | None = None
 
     @property
@@ -136,4 +139,4 @@ def server(
 ) -> AlgorithmServer:
     """Make the server of ``algorithm:NAME``; `config` may be ``"FILE"`` or ``"FILE:SECTION"``."""
     settings = section(config) if isinstance(config, str) else config
-    return AlgorithmServer(load_algorithm(name, settings), url.address, **options)
+    return AlgorithmServer(load_algorithm(name, settings), url, **options)

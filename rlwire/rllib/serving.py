@@ -11,20 +11,21 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gymnasium.wrappers.vector import DictInfoToList
 
-from rlwire._options import resolve
+from rlwire._options import LearningOptions, Options, resolve, with_options
 from rlwire.environments import vector
 from rlwire.environments.loading import load
 from rlwire.environments.remote import RemoteEnvironment, given_spaces
 from rlwire.environments.spaces import named_space
 from rlwire.errors import on_error, optional
-from rlwire.rlx.config import Options, section
-from rlwire.rlx.metrics import Metrics
+from rlwire.rlx import config as files
+from rlwire.rlx.metrics import sink_of
 from rlwire.serving.serving import BackgroundServer, Running
 from rlwire.serving.stopping import keep_signals
 from rlwire.serving.threads import Worker
@@ -76,8 +77,26 @@ class CallersEnvRunner(SingleAgentEnvRunner):
         self._needs_initial_reset = True
 
 
-def server(name: str, url: URL, **options: Any) -> RLlibServer:
-    return RLlibServer(name, url, **options)
+@dataclass(frozen=True)
+class RLlibServerOptions(LearningOptions, Options):
+    """Options of an `RLlibServer`.
+
+    Attributes:
+        url: where the first runner listens, over RLX or openpi; each further runner listens at the
+            next port. With port 0 the system chooses all ports.
+        config: settings by RLlib's names, such as ``{"lr": 0.001}``; or those of a YAML file,
+            ``"FILE"`` or ``"FILE:SECTION"`` (default section: ``algorithm``). Each runner waits
+            for ``num_envs_per_env_runner`` environments.
+        checkpoints: a folder. The server restores its newest checkpoint when it starts, and saves
+            one when it stops and every `save_every` iterations.
+        metrics: a sink for ``episode_return_mean`` and ``episode_len_mean``, by steps.
+        listening: picklable options of `rlwire.listen_vec`, such as tls, timeout and limits.
+    """
+
+    url: URL | str
+    _: KW_ONLY
+    metrics: Any = None
+    listening: Any = None
 
 
 def algorithm_config(name: str) -> AlgorithmConfig:
@@ -96,7 +115,7 @@ def algorithm_config(name: str) -> AlgorithmConfig:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Options):
+    if isinstance(value, files.Options):
         return {name: _plain(getattr(value, name)) for name in value}
     return dict(value) if isinstance(value, Mapping) else value
 
@@ -112,81 +131,46 @@ class RLlibServer(BackgroundServer):
 
     Checkpoints are RLlib's and contain pickles: restore only those that you trust.
 
-    Args:
-        name: the algorithm, such as ``"PPO"``, or ``"module:factory"`` of a config.
-        url: where the first runner listens, over RLX or openpi; each further runner listens at the
-            next port. With port 0 the system chooses all ports.
-        config: settings by RLlib's names, such as ``{"lr": 0.001}``; or those of a YAML file,
-            ``"FILE"`` or ``"FILE:SECTION"`` (default section: ``algorithm``). Each runner waits
-            for ``num_envs_per_env_runner`` environments.
-        runners: number of runners, each a Ray actor; 0 for one in this process.
-        ray_address: the cluster to join, such as ``"auto"``; by default the variable
-            ``RAY_ADDRESS``. Without either, a local Ray runs until the server stops; `rlwire.serve`
-            makes it listen at 127.0.0.1 only, if Ray has not been imported yet.
-        checkpoints: a folder. The server restores its newest checkpoint when it starts, and saves
-            one when it stops and every `save_every` iterations.
-        metrics: a sink for ``episode_return_mean`` and ``episode_len_mean``, by steps.
-        options: picklable options of `rlwire.listen_vec`, such as `tls`, `timeout` and `limits`.
-            Other arguments: see `rlwire._options.LearningOptions`.
+    The name is that of the algorithm, such as ``"PPO"``, or ``"module:factory"`` of a config.
     """
 
     scheme = "rlx"
 
-    def __init__(
-        self,
-        name: str,
-        url: URL | str,
-        *,
-        like: Any = None,
-        observation_space: Any = None,
-        action_space: Any = None,
-        config: Mapping[str, Any] | str | None = None,
-        runners: int = 1,
-        ray_address: str | None = None,
-        iterations: int | None = None,
-        checkpoints: str | os.PathLike[str] | None = None,
-        save_every: int = 100,
-        metrics: Metrics | None = None,
-        **options: Any,
-    ) -> None:
-        url = parse_url(url)
+    @with_options(RLlibServerOptions)
+    def __init__(self, name: str, options: RLlibServerOptions) -> None:
+        url, runners, config = parse_url(options.url), options.runners, options.config
+        listening = dict(options.listening or {})
         if url.protocol.caller != "environment" or url.scheme == "rllink":
             raise ValueError(
                 f"{url.shown}: expected rlx:// or openpi://, where environments connect"
             )
-        check_server_tls(url, options.get("tls"))
-        for what, number, least in (
-            ("runners", runners, 0),
-            ("iterations", iterations, 1),
-            ("save_every", save_every, 1),
-        ):
-            if number is not None and number < least:
-                raise ValueError(f"{what} must be {least} or more, not {number}")
+        check_server_tls(url, listening.get("tls"))
         if url.unix is not None and runners > 1:
             raise ValueError(
                 f"{url.shown}: a unix socket serves one runner, not {runners}: use ports"
             )
-        listening = url.protocol.options["listener"]
-        if unknown := sorted(name for name in options if not hasattr(listening, name)):
+        known = url.protocol.options["listener"]
+        if unknown := sorted(name for name in listening if not hasattr(known, name)):
             raise TypeError(f"rllib:{name} has no option {unknown[0]}")
         own = algorithm_config(name)
-        settings = _plain(section(config) if isinstance(config, str) else config or {})
+        settings = _plain(files.section(config) if isinstance(config, str) else config or {})
         settings.pop("name", None)  # of the algorithm, in app.yaml
         if unknown := [setting for setting in settings if not hasattr(own, setting)]:
             raise ValueError(f"RLlib's {type(own).__name__} has no setting {unknown[0]!r}")
         own.update_from_dict(settings)
         if own.is_multi_agent:
             raise ValueError(f"{name} is multi-agent, but environments that connect have one agent")
-        if like is None and observation_space is None and own.observation_space is None:
+        like, seen, done = options.like, options.observation_space, options.action_space
+        if like is None and seen is None and own.observation_space is None:
             like = own.env
         spaces = {
             which: named_space(space) if isinstance(space, str) else space
-            for which, space in given_spaces(like, observation_space, action_space)[0].items()
+            for which, space in given_spaces(like, seen, done)[0].items()
         }
         spaces = {which: given or getattr(own, which) for which, given in spaces.items()}
         if None in spaces.values():
             raise ValueError("RLlib needs like=, or observation_space= and action_space=")
-        own.environment(env=None, env_config={"url": str(url), "server": options}, **spaces)
+        own.environment(env=None, env_config={"url": str(url), "server": listening}, **spaces)
         own.env_runners(
             env_runner_cls=CallersEnvRunner,
             num_env_runners=runners,
@@ -199,13 +183,14 @@ class RLlibServer(BackgroundServer):
         self.scheme = url.scheme
         self.name = name
         self.config = own
-        self._guarded = options.get("tls") is not None or options.get("auth") is not None
+        self._guarded = listening.get("tls") is not None or listening.get("auth") is not None
         self._encrypted = url.tls
-        self._ray_address = ray_address or os.environ.get("RAY_ADDRESS")
-        self._iterations = iterations
-        self._folder = None if checkpoints is None else Path(checkpoints).absolute()
-        self._save_every = save_every
-        self._metrics = metrics
+        self._ray_address = options.ray_address or os.environ.get("RAY_ADDRESS")
+        self._iterations = options.iterations
+        folder = options.checkpoints
+        self._folder = None if folder is None else Path(folder).absolute()
+        self._save_every = options.save_every
+        self._metrics = sink_of(options.metrics) if options.metrics else None
         self._owns_ray = False
         self._statistics: dict[str, Any] = {}
 

@@ -7,13 +7,13 @@ from typing import Any
 from rlwire.rllink.client import AsyncClient, Client
 from rlwire.rllink.options import OPTIONS as OPTIONS
 from rlwire.rllink.server import LearnerServer
-from rlwire.serving.fronts import check_no_environment, clients, thing_of
+from rlwire.serving.fronts import check_no_environment, clients, load_instance
 from rlwire.urls import URL
 
 
 def server(learner: Any, url: URL, **options: Any) -> LearnerServer:
     check_no_environment(learner, url)
-    return LearnerServer(thing_of(learner, "'module:learner'"), url, **options)
+    return LearnerServer(load_instance(learner, "'module:learner'"), url, **options)
 
 
 client, async_client = clients(Client, AsyncClient)

@@ -24,7 +24,7 @@ from rlwire.errors import (
 )
 from rlwire.rllink.client import Client
 from rlwire.rllink.collector import EpisodeCollector
-from rlwire.serving.fronts import thing_of
+from rlwire.serving.fronts import load_instance
 from rlwire.transports.address import AddressLike
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def play(
         RemoteProtocolError: an action is not in the action space.
         ConnectionClosed, OSError: the connection is lost, and reconnecting failed.
     """
-    act: Policy = OnnxPolicy() if policy is None else thing_of(policy, "'module:policy'")
+    act: Policy = OnnxPolicy() if policy is None else load_instance(policy, "'module:policy'")
     if not callable(act):
         raise TypeError(f"policy= must be a function of observation and weights, not {act!r}")
     totals: list[float] = []

@@ -15,13 +15,14 @@ from typing import Any, ClassVar
 from rlwire._options import with_options
 from rlwire.errors import EncodeError, LimitExceeded, RlwireError, for_peer
 from rlwire.limits import DEFAULT
+from rlwire.registry import LEARNERS
 from rlwire.rlx.client import AgentProxy
 from rlwire.rlx.hosting import AgentHandler, resolve_agent
 from rlwire.rlx.metrics import sink_of
 from rlwire.rlx.options import PAGE_OPTIONS as OPTIONS
 from rlwire.rlx.options import RLXPageOptions
 from rlwire.rlx.server import _AgentService
-from rlwire.serving.fronts import SERVED, check_no_environment
+from rlwire.serving.fronts import check_no_environment
 from rlwire.serving.serving import AnyConnection, StreamServer
 from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
@@ -263,7 +264,7 @@ def _error(error: RlwireError, prefix: str = "") -> dict[str, Any]:
 def server(agent: Any, url: URL, **options: Any) -> RLXPageServer:
     name = agent if isinstance(agent, str) else ""
     if "://" not in name:
-        if name.partition(":")[0] in SERVED:
+        if name.partition(":")[0] in LEARNERS:
             raise ValueError(f"serve {name} at rlx://host:port, then serve that URL at {url}")
         check_no_environment(agent, url)
     return RLXPageServer(agent, url, **options)

@@ -7,8 +7,6 @@ import dataclasses
 import functools
 import importlib
 import inspect
-import os
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -16,6 +14,7 @@ from rlwire._options import LearningOptions
 from rlwire.environments.driver import is_environment, maker
 from rlwire.environments.loading import load, load_environment
 from rlwire.errors import without_secret
+from rlwire.registry import LEARNERS
 from rlwire.serving.serving import BackgroundServer
 from rlwire.urls import URL
 
@@ -34,23 +33,23 @@ def clients(
     return client, async_client
 
 
-def with_settings(thing: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
-    """Return `thing`, or a function that passes `env_kwargs` to the environments it makes."""
+def with_settings(target: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
+    """Return `target`, or a function that passes `env_kwargs` to the environments it makes."""
     if not env_kwargs:
-        return thing
-    made, make = maker(thing, env_kwargs)
+        return target
+    made, make = maker(target, env_kwargs)
     return made if make is None else make
 
 
-def rendering(thing: Any, env_kwargs: Mapping[str, Any] | None, *, declared: bool = False) -> Any:
+def rendering(target: Any, env_kwargs: Mapping[str, Any] | None, *, declared: bool = False) -> Any:
     """Return what `with_settings` does, also with ``render_mode="rgb_array"`` if accepted.
 
     With `declared`, metadata without that mode forbid it. A partial of `gymnasium.make` is looked
     up by its id.
     """
-    if not callable(thing) or (is_environment(thing) and not isinstance(thing, type)):
-        return with_settings(thing, env_kwargs)
-    source: Any = thing
+    if not callable(target) or (is_environment(target) and not isinstance(target, type)):
+        return with_settings(target, env_kwargs)
+    source: Any = target
     bound: dict[str, Any] = {}
     while isinstance(source, functools.partial):
         bound = {**source.keywords, **bound}
@@ -66,23 +65,23 @@ def rendering(thing: Any, env_kwargs: Mapping[str, Any] | None, *, declared: boo
         allowed = not declared or (named and modes is None) or "rgb_array" in (modes or ())
         if (named or by_id) and allowed and "render_mode" not in bound:
             env_kwargs = {"render_mode": "rgb_array", **(env_kwargs or {})}
-    return with_settings(thing, env_kwargs)
+    return with_settings(target, env_kwargs)
 
 
-def thing_of(thing: Any, example: str) -> Any:
-    """Return an object that the user passed directly, as a class or by name."""
-    found = load(thing, example) if isinstance(thing, str) else thing
+def load_instance(target: Any, example: str) -> Any:
+    """Return an object that the user passed itself, as a class or by name."""
+    found = load(target, example) if isinstance(target, str) else target
     return found() if isinstance(found, type) else found
 
 
-def check_no_environment(thing: Any, url: URL) -> None:
-    """Raise TypeError if `thing` is an environment: here environments are the clients."""
-    name, found = getattr(thing, "__name__", type(thing).__name__), thing
-    if isinstance(thing, str):
-        name, found = without_secret(thing), None
+def check_no_environment(target: Any, url: URL) -> None:
+    """Raise TypeError if `target` is an environment: here environments are the clients."""
+    name, found = getattr(target, "__name__", type(target).__name__), target
+    if isinstance(target, str):
+        name, found = without_secret(target), None
         with contextlib.suppress(Exception):  # raised again when the server loads it
-            found = load(thing) if ":" in thing else load_environment(thing)
-    by_id = isinstance(thing, str) and ":" not in thing and found is not None
+            found = load(target) if ":" in target else load_environment(target)
+    by_id = isinstance(target, str) and ":" not in target and found is not None
     if is_environment(found) or by_id or name.startswith("gym:") or "://" in name:
         raise TypeError(
             f"{url.scheme}:// serves {url.protocol.served}, but {name} is an environment: "
@@ -90,37 +89,19 @@ def check_no_environment(thing: Any, url: URL) -> None:
         )
 
 
-SERVED: Final[dict[str, str]] = {
-    "algorithm": "rlwire.relaax.server",
-    "rllib": "rlwire.rllib.serving",
-}
-"""Each prefix and its module, whose ``server(name, url, **options)`` returns an idle server."""
-
 _OWN: Final = tuple(field.name for field in dataclasses.fields(LearningOptions))
 
 
-def served(thing: Any, url: URL, options: Mapping[str, Any]) -> BackgroundServer | None:
+def served(target: Any, url: URL, options: Mapping[str, Any]) -> BackgroundServer | None:
     """Return the idle server of a name with a prefix, such as ``rllib:PPO``; None for others."""
-    prefix, colon, name = thing.partition(":") if isinstance(thing, str) else ("", "", "")
-    if not colon or prefix not in SERVED:
-        check_no_environment(thing, url)
+    prefix, colon, name = target.partition(":") if isinstance(target, str) else ("", "", "")
+    if not colon or prefix not in LEARNERS:
+        check_no_environment(target, url)
         if misplaced := [name for name in _OWN if name in options]:
             raise TypeError(
-                f"{misplaced[0]} is an option of {', '.join(f'{each}:NAME' for each in SERVED)}, "
-                f"not of {thing!r}"
+                f"{misplaced[0]} is an option of {', '.join(f'{each}:NAME' for each in LEARNERS)}, "
+                f"not of {target!r}"
             )
         return None
-    if prefix == "rllib":
-        _keep_ray_here(options.get("ray_address"))
-    found: BackgroundServer = importlib.import_module(SERVED[prefix]).server(name, url, **options)
+    found: BackgroundServer = importlib.import_module(LEARNERS[prefix]).server(name, url, **options)
     return found
-
-
-def _keep_ray_here(address: str | None) -> None:
-    """Make a Ray instance that this process starts listen on 127.0.0.1 only.
-
-    By default its ports are open to other machines. Ray reads the variable on import; 0 disables
-    clusters, as on Windows and macOS.
-    """
-    if not (address or os.environ.get("RAY_ADDRESS") or "ray" in sys.modules):
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

@@ -36,10 +36,10 @@ def server(
             raise ValueError(
                 f"{url.shown}: {', '.join(needs)} need a URL with pixels, such as {pixels}"
             )
-        made = _each(environment, lambda thing: with_settings(thing, env_kwargs))
+        made = _each(environment, lambda target: with_settings(target, env_kwargs))
         name = url.path or options.pop("name", None)
         return EnvironmentRewarder(made, url.address, name=name, **options)
-    made = _each(environment, lambda thing: rendering(thing, env_kwargs))
+    made = _each(environment, lambda target: rendering(target, env_kwargs))
     return UniverseServer(made, url, **options)
 
 
@@ -48,7 +48,7 @@ def _each(environment: Any, prepare: Callable[[Any], Any]) -> Any:
     found = load_environment(environment) if isinstance(environment, str) else environment
     if not isinstance(found, Mapping):
         return prepare(found)
-    return {env_id: _each(thing, prepare) for env_id, thing in found.items()}
+    return {env_id: _each(target, prepare) for env_id, target in found.items()}
 
 
 client, async_client = clients(RewarderClient, AsyncRewarderClient)

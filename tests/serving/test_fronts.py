@@ -31,7 +31,7 @@ def made(monkeypatch):
     module = ModuleType("a_module_of_servers")
     module.server = server
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(fronts.SERVED, "learned", module.__name__)
+    monkeypatch.setitem(fronts.LEARNERS, "learned", module.__name__)
     return made
 
 
