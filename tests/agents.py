@@ -12,7 +12,7 @@ __all__ = ["Agent", "CountingAgent", "Recorder"]
 class Agent:
     """Its action is always 1."""
 
-    exploit: Any = None
+    exploit = None
 
     def __init__(self, *_):
         pass

@@ -1,7 +1,5 @@
 """`rlwire.install("msgpack_numpy")`: the library as a program sees it, with and without."""
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,7 @@ import rlwire
 from rlwire import installing
 from rlwire.errors import DecodeError, EncodeError
 from rlwire.msgpack_numpy import msgpack_numpy_drop_in
+from tests.test_msgpack_numpy import ADDRESSES, PICKLED
 
 library = pytest.importorskip("msgpack_numpy")
 msgpack = pytest.importorskip("msgpack")
@@ -174,15 +173,6 @@ def test_values_only_the_library_supports_are_left_to_it(installed):
 
 
 # -- pickles -----------------------------------------------------------------------------------
-
-
-class Trap:
-    def __reduce__(self):
-        return (pytest.fail, ("it was unpickled",))
-
-
-PICKLED = {b"nd": True, b"type": "|O", b"kind": b"O", b"shape": (1,), b"data": pickle.dumps(Trap())}
-ADDRESSES = {b"nd": True, b"type": "|O", b"kind": b"", b"shape": (1,), b"data": b"\x41" * 8}
 
 
 @pytest.mark.parametrize("trap", [PICKLED, ADDRESSES])

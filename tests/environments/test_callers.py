@@ -88,6 +88,16 @@ def aside(work):
         assert not thread.is_alive()
 
 
+@contextlib.contextmanager
+def played(scheme, game, **options):
+    """Listen for an environment that another thread plays."""
+    with (
+        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
+        aside(lambda: rlwire.play(game, env.callers.url, **options)) as came,
+    ):
+        yield env, came
+
+
 def address_of(env):
     return env.callers.url.partition("://")[2]
 
@@ -99,10 +109,7 @@ def scheme(request):
 
 def test_listening_environment_equals_the_local_one(scheme):
     game = Counting()
-    with (
-        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
-        aside(lambda: rlwire.play(game, env.callers.url, episodes=2, seed=7)) as came,
-    ):
+    with played(scheme, game, episodes=2, seed=7) as (env, came):
         assert isinstance(env, gymnasium.Env)
         for first in ([7, 0], [-1, 0]):
             observation, info = env.reset()
@@ -153,25 +160,16 @@ class Scripted(Counting):
 @pytest.mark.parametrize("flags", [(True, False), (False, True), (True, True)])
 def test_terminated_and_truncated_both_arrive(scheme, flags):
     game = Scripted((1.0, *flags, {}))
-    with (
-        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
-        aside(lambda: rlwire.play(game, env.callers.url)) as came,
-    ):
+    with played(scheme, game) as (env, came):
         env.reset()
         assert env.step(0)[2:4] == flags
     assert came == [[1.0]]
 
 
-class Ended:
+class Ended(agents.Agent):
     """An agent that keeps what ended the episode."""
 
     seen: ClassVar[list[Any]] = []
-
-    def __init__(self, parameter_server):
-        pass
-
-    def init(self, exploit):
-        return True
 
     def update(self, reward, state, terminal):
         self.seen.append(terminal)
@@ -199,10 +197,7 @@ def test_both_flags_are_the_end_for_an_agent_of_relaax():
     ],
 )
 def test_any_number_is_a_reward(scheme, reward, number):
-    with (
-        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
-        aside(lambda: rlwire.play(Scripted((reward, True, False, {})), env.callers.url)) as came,
-    ):
+    with played(scheme, Scripted((reward, True, False, {}))) as (env, came):
         env.reset()
         np.testing.assert_equal(env.step(0)[1], number)
     np.testing.assert_equal(came, [[number]])
@@ -210,10 +205,7 @@ def test_any_number_is_a_reward(scheme, reward, number):
 
 @pytest.mark.parametrize("reward", [np.zeros(2), None, "much", 10**400, 1j])
 def test_invalid_reward_truncates_the_episode(scheme, reward):
-    with (
-        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
-        aside(lambda: rlwire.play(Scripted((reward, True, False, {})), env.callers.url)) as came,
-    ):
+    with played(scheme, Scripted((reward, True, False, {}))) as (env, came):
         env.reset()
         truncated, info = env.step(0)[3:]
         assert truncated
@@ -224,10 +216,7 @@ def test_invalid_reward_truncates_the_episode(scheme, reward):
 
 def test_none_is_no_observation(scheme):
     game = Scripted((1.0, False, False, {}))
-    with (
-        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
-        aside(lambda: rlwire.play(game, env.callers.url)) as came,
-    ):
+    with played(scheme, game) as (env, came):
         env.reset()
         game._seen = lambda: None
         assert env.step(0)[3]
@@ -258,10 +247,7 @@ def test_an_exception_of_a_caller_ends_its_episode_alone(scheme, method, error):
 
 def test_a_seed_of_128_bits_reaches_the_environment(scheme):
     seed, game = 2**127 + 1, Counting(1)
-    with (
-        contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
-        aside(lambda: rlwire.play(game, env.callers.url, seed=seed)),
-    ):
+    with played(scheme, game, seed=seed) as (env, _):
         env.reset()
         env.step(0)
     assert game.np_random_seed == seed
@@ -586,10 +572,7 @@ def test_caller_that_restarts_ends_the_episode():
 
 
 def test_reset_within_an_episode_continues_it():
-    with (
-        contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env,
-        aside(lambda: rlwire.play(Counting(3), env.callers.url, seed=1)) as came,
-    ):
+    with played("rlx", Counting(3), seed=1) as (env, came):
         env.reset()
         env.step(0)
         observation, info = env.reset(seed=3)

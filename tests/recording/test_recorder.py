@@ -25,6 +25,7 @@ from rlwire.errors import MissingExtra
 from rlwire.recording import recorder
 from rlwire.recording.files import packets
 from rlwire.recording.recorder import FileRecording, Recorder
+from tests.agents import Agent
 
 pytest.importorskip("mcap")
 
@@ -129,19 +130,6 @@ def test_both_ends_record_the_same(name, tmp_path):
     assert len(ours[0]) == 2
     assert all(ours[0].values())
     assert set(ours[1]) == set(theirs[1]) == {1}
-
-
-class Agent:
-    def __init__(self, *_): ...
-
-    def init(self, exploit=False):
-        return True
-
-    def update(self, reward, state, terminal):
-        return 1
-
-    def reset(self):
-        return True
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio", 2])

@@ -1,7 +1,6 @@
 """Agents behind a connection: how they are made, called, and what their failures become."""
 
 import logging
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from rlwire.rlx.hosting import AgentFactory, AgentHandler, RewardAverage
 from tests import agents
 from tests.agents import Recorder
+from tests.memory import at_most
 
 INIT = {"command": "init", "exploit": False}
 UPDATE = {"command": "update", "reward": None, "state": [1.0], "terminal": False}
@@ -288,12 +288,8 @@ def test_reward_average(rewards, averages):
 
 def test_texts_allocate_no_more_than_their_bytes():
     texts = ["1" * 100_000] + ["1"] * 200  # as an array of texts 80 MB
-    tracemalloc.start()
-    try:
+    with at_most(5_000_000):
         for reward in (texts, [texts]):
             host = host_of(Agent)
             host.answer(INIT)
             assert host.answer({**UPDATE, "reward": reward})["response"] == "action"
-        assert tracemalloc.get_traced_memory()[1] < 5_000_000
-    finally:
-        tracemalloc.stop()

@@ -18,6 +18,7 @@ from rlwire.rlx import Server as RLXServer
 from rlwire.sessions.grpc import CallEnded
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp import connect
+from tests import agents
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
@@ -128,26 +129,17 @@ class TestGrpc:
                 client.step()
 
 
-class Slow:
+class Slow(agents.Agent):
     """An agent that answers when it may."""
 
     at_work = threading.Event()
     gate = threading.Event()
-
-    def __init__(self, parameter_server):
-        pass
-
-    def init(self, exploit=False):
-        return True
 
     def update(self, reward, state, terminal):
         if reward == 1:
             self.at_work.set()
             assert self.gate.wait(30)
         return 5
-
-    def reset(self):
-        return True
 
 
 FILES = """

@@ -2,7 +2,6 @@
 
 import gc
 import sys
-import tracemalloc
 import weakref
 
 import numpy as np
@@ -15,6 +14,7 @@ from rlwire.codecs import dm_env_rpc as tensors
 from rlwire.codecs.dm_env_rpc.values import AnyMessage, DataType, ProtoArray
 from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.limits import Limits
+from tests.memory import at_most
 
 RANDOM = np.random.default_rng(3)
 EDGES = {
@@ -160,11 +160,8 @@ def test_expanded_limit_counts_broadcast_tensors(value, itemsize):
 )
 def test_broadcast_needs_no_memory_without_copies(value, copy):
     wire = broadcast(tensors.encode_tensor(value), 1000, 1000)
-    tracemalloc.start()
-    array = tensors.decode_tensor(wire, copy=copy, limits=Limits(expanded=100))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 4096
+    with at_most(4096):
+        array = tensors.decode_tensor(wire, copy=copy, limits=Limits(expanded=100))
     assert sys.getsizeof(array) < 1000
     assert (array.strides, array.flags.writeable) == ((0, 0), False)
     filled = tensors.decode_tensor(wire)

@@ -2,8 +2,6 @@
 
 import json
 import struct
-import tracemalloc
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 from rlwire.codecs import rlx
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
+from tests.memory import at_most
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rlx.json").read_text("utf-8"))
 WIRES = [bytes.fromhex(case["wire"]) for case in VECTORS["cases"]]
@@ -290,19 +289,6 @@ def test_the_limit_of_a_message_counts_without_its_frame():
 # --- memory -------------------------------------------------------------------------------
 
 
-@contextmanager
-def peak():
-    """The most bytes that were allocated on top of what there was before."""
-    result = []
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        yield result
-        result.append(tracemalloc.get_traced_memory()[1] - before)
-    finally:
-        tracemalloc.stop()
-
-
 LIES = [
     pytest.param(message(b"\x08" + u32(2**32 - 1) + NULL * 1000), id="list"),
     pytest.param(message(b"\x0b" + u32(2**32 - 1) + NULL * 1000), id="dict"),
@@ -318,9 +304,8 @@ LIES = [
 def test_false_sizes_allocate_no_memory(data):
     for images in ("array", "float32"):
         decoder = rlx.RLXDecoder(images=images, framed=data[:1] == b"9")
-        with peak() as result, pytest.raises((DecodeError, LimitExceeded)):
+        with at_most(100_000), pytest.raises((DecodeError, LimitExceeded)):
             decoder.decode(data)
-        assert result[0] < 100_000
 
 
 def test_lists_that_all_claim_the_same_bytes():
@@ -328,9 +313,11 @@ def test_lists_that_all_claim_the_same_bytes():
     rest, opened = 200_000, b""
     for level in range(60):
         opened += b"\x08" + u32(rest + 5 * (59 - level))
-    with peak() as result, pytest.raises((DecodeError, LimitExceeded)):
+    with (
+        at_most(9 * 2**20),
+        pytest.raises((DecodeError, LimitExceeded)),
+    ):  # eight bytes for each of 2**20 items
         rlx.decode(message(opened + NULL * rest))
-    assert result[0] < 9 * 2**20  # eight bytes for each of 2**20 items
 
 
 @pytest.mark.parametrize("item", [NULL, b"\5\1", INT, b"\x08\0\0\0\0", b"\x0b\0\0\0\0"])
@@ -338,9 +325,8 @@ def test_a_message_of_nothing_but_items(item):
     most = 2**20 if item == NULL else 2**16  # the default, and one that takes less time
     limits = Limits(items=most)
     data = message(b"\x08" + u32(most - 1) + item * (most - 1))
-    with peak() as result:
+    with at_most(100 * len(data)):
         assert len(rlx.decode(data, limits=limits)["k"]) == most - 1
-    assert result[0] < 100 * len(data)
     with pytest.raises(LimitExceeded, match=f"items={most}"):
         rlx.decode(message(b"\x08" + u32(most) + item * most), limits=limits)
 
