@@ -133,13 +133,13 @@ class Serving:
 
 def check_refusal(capsys, returned, status, text):
     """One line that says why; the usage with it only if the arguments are wrong."""
-    said = capsys.readouterr().err
-    assert text in said
+    output = capsys.readouterr().err
+    assert text in output
     assert returned == status
-    assert ("usage:" in said) == (status == 2)
+    assert ("usage:" in output) == (status == 2)
     if status == 1:
-        lines = [line for line in said.splitlines() if line.startswith("rlwire: ")]
-        assert len(lines) == 1 == len(said.splitlines())
+        lines = [line for line in output.splitlines() if line.startswith("rlwire: ")]
+        assert len(lines) == 1 == len(output.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -253,9 +253,9 @@ def test_every_protocol_has_its_options_in_its_help(scheme, capsys):
     with pytest.raises(SystemExit) as left:
         main(["serve", f"{scheme}://", "--help"])
     assert left.value.code == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     options = options_of(PROTOCOLS[scheme].options["server"]).values()
-    assert [each.flag for each in options if each.read and each.flag not in said] == []
+    assert [each.flag for each in options if each.read and each.flag not in output] == []
 
 
 def test_a_signal_while_modules_are_imported(tmp_path, monkeypatch, capsys):
@@ -362,10 +362,10 @@ class TestPlay:
                 try:
                     assert process.stdout.readline() == "it steps\n"
                     process.send_signal(number)
-                    said, log = process.communicate(timeout=60)
+                    output, log = process.communicate(timeout=60)
                 finally:
                     process.kill()
-        assert said == "it is closed\n"
+        assert output == "it is closed\n"
         assert "stopped by a signal" in log
         assert "Traceback" not in log
         assert process.returncode == 130  # as of a program that is interrupted in a shell

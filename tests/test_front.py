@@ -511,7 +511,7 @@ def test_connecting_and_closing_clients_are_logged_sparsely(
         for _ in range(30):
             with rlwire.connect(server.url) as client:
                 first_words(scheme, client)
-    said = Counter(record.msg for record in caplog.records if record.name.startswith("rlwire."))
-    assert sum(said.values()) >= 2  # that it serves, and that it has stopped
+    output = Counter(record.msg for record in caplog.records if record.name.startswith("rlwire."))
+    assert sum(output.values()) >= 2  # that it serves, and that it has stopped
     most = 20 * (1 + (time.monotonic() - begin) // 10)
-    assert all(lines <= most for lines in said.values()), said
+    assert all(lines <= most for lines in output.values()), output

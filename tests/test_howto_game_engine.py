@@ -82,11 +82,11 @@ def test_batches_of_the_program(program, on_policy):
                     assert found, player.poll()
                     pieces += [(number, piece) for piece in found]
                 server.set_state(SetState(number + 1, {"rl_module": modules[number + 1]}))
-            said, wrong = player.communicate(timeout=30)
+            output, wrong = player.communicate(timeout=30)
         assert (player.returncode, wrong) == (0, "")
     assert sum(len(piece) for _, piece in pieces) == 4 * 300
     finished = sum(piece.done for _, piece in pieces)
-    assert re.fullmatch(rf"{finished} episodes, weights [1-5]\n", said)
+    assert re.fullmatch(rf"{finished} episodes, weights [1-5]\n", output)
     assert finished > 5
     for number, piece in pieces:
         seen, count = piece.observations, len(piece)

@@ -58,8 +58,8 @@ def test_a_simulator_and_its_trainer(by, tmp_path):
             pytest.importorskip("stable_baselines3")
             train = howtos.code(howtos.PAGES["train"])[0].partition("if __name__")[0]
             train += URLS.sub(str(url), howtos.code(RLX, "")[0])
-            said = subprocess.check_output([sys.executable, "-c", train], env=env, text=True)
-            assert "steps: True" in said
+            output = subprocess.check_output([sys.executable, "-c", train], env=env, text=True)
+            assert "steps: True" in output
         with rlwire.make(str(url)) as far:
             far.reset()
             while not any(far.step(far.action_space.sample())[2:4]):
@@ -72,8 +72,8 @@ def test_gateway_serves_tools_of_dm_env_rpc(tmp_path):
         with rlwire.make(str(url)), pytest.raises(StatusError, match="1 world"):
             rlwire.make(str(url))
         program = howtos.code(TOOL)[0].replace(":9911", f":{url.port}")
-        said = subprocess.check_output([sys.executable, "-c", program], text=True)
-        assert "shape=(210, 160, 3)" in said
+        output = subprocess.check_output([sys.executable, "-c", program], text=True)
+        assert "shape=(210, 160, 3)" in output
 
 
 PAIRS = (

@@ -45,10 +45,10 @@ def heard_by_others(pid):
         for table in ("tcp", "tcp6")
         for row in Path("/proc/net", table).read_text().splitlines()[1:]
     ]
-    heard = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
-    assert heard
+    received = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+    assert received
     here = ("0100007F:", "0000000000000000FFFF00000100007F:", "00000000000000000000000001000000:")
-    return [where for where in heard if not where.startswith(here)]
+    return [where for where in received if not where.startswith(here)]
 
 
 @pytest.mark.parametrize("own", [False, pytest.param(True, marks=pytest.mark.long)])

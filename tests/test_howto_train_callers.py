@@ -54,9 +54,9 @@ def check_that_it_learns(callers, folder, shell):
                 break
             time.sleep(0.05)
         with running(["sh", "-c", callers], cwd=folder, env=shell):
-            said, _ = process.communicate(timeout=100)
-    assert process.returncode == 0, said
-    assert re.search(r"^[2-9]\d\d steps with \[.*\]$", said, re.M), said
+            output, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, output
+    assert re.search(r"^[2-9]\d\d steps with \[.*\]$", output, re.M), output
 
 
 posix = pytest.mark.skipif(os.name != "posix", reason="the page's shell is sh")

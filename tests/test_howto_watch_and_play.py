@@ -39,18 +39,18 @@ def running(line, folder):
         env={**os.environ, "PYTHONPATH": str(Path(rlwire.__path__[0]).parent)},
     )
     assert process.stderr is not None
-    said = []
+    output = []
     try:
         for text in process.stderr:
-            said.append(text)
+            output.append(text)
             if found := SERVED.search(text):
                 yield parse_url(found[1])
                 break
         else:
-            raise AssertionError("".join(said))
+            raise AssertionError("".join(output))
         process.send_signal(signal.SIGTERM)
-        said += process.stderr
-        assert process.wait(30) == 0, "".join(said)
+        output += process.stderr
+        assert process.wait(30) == 0, "".join(output)
     finally:
         process.kill()
         process.wait()

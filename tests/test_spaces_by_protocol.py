@@ -238,12 +238,12 @@ def test_a_mission_travels_as_text(protocol, kind):
     space = spaces.Dict(image=spaces.Box(0, 255, (7, 7, 3), np.uint8), mission=kind())
     mirror = Mirror(space, spaces.Discrete(7))
     with made(protocol, mirror) as env:
-        told = env.observation_space
-        assert isinstance(told, spaces.Dict)
-        assert type(told["mission"]) is spaces.Text
+        reported = env.observation_space
+        assert isinstance(reported, spaces.Dict)
+        assert type(reported["mission"]) is spaces.Text
         observation, _ = env.reset()
         assert equal(mirror.shown, observation)
-        assert told.contains(observation)
+        assert reported.contains(observation)
 
 
 class Brief(Mirror):
@@ -333,8 +333,8 @@ def test_other_clients_of_dm_env_rpc_are_unaffected(caplog):
                 assert names == ["observation", "reward", "discount"]
                 for number in range(4):
                     assert client.step({"action": 0}).observations["observation"] == number
-        said = [record for record in caplog.records if "begun" in record.getMessage()]
-        assert [record.levelno for record in said] == [logging.WARNING]
+        output = [record for record in caplog.records if "begun" in record.getMessage()]
+        assert [record.levelno for record in output] == [logging.WARNING]
         with contextlib.closing(rlwire.make(server.url)) as env:  # beside others, and after them
             assert equal(BEGUN, env.reset()[1])
 
@@ -346,10 +346,10 @@ def test_a_step_without_an_info_has_no_observation_more():
         Client(server.url, metadata=[REQUEST_SPACES]) as client,
     ):
         specs = client.join_world()
-        told = [each.name for each in specs.observations.values() if each.name not in asked]
-        assert [name.startswith(INFO) for name in told] == [True]
+        reported = [each.name for each in specs.observations.values() if each.name not in asked]
+        assert [name.startswith(INFO) for name in reported] == [True]
         seen = [tuple(client.step({"action": 0}, asked).observations) for _ in range(4)]
-        assert seen == [(*asked, *told), (*asked, *told), asked, (*asked, *told)]
+        assert seen == [(*asked, *reported), (*asked, *reported), asked, (*asked, *reported)]
 
 
 def test_infos_that_are_switched_off():
@@ -375,8 +375,8 @@ def test_info_that_cannot_be_sent_is_omitted_and_logged_once(protocol, caplog):
             assert "odd" not in info
             assert info.get("deep", {"even": 2}) == {"even": 2}
         assert equal(np.array([1, 3], np.int8), info["action_mask"])
-    said = [record.getMessage() for record in caplog.records if "info" in record.getMessage()]
-    assert 1 <= len(said) <= 2, said
+    output = [record.getMessage() for record in caplog.records if "info" in record.getMessage()]
+    assert 1 <= len(output) <= 2, output
 
 
 class Meeting(ParallelEnv[str, Any, Any]):
@@ -422,8 +422,8 @@ def test_perlert_warns_that_it_carries_no_info(caplog):
     with caplog.at_level("WARNING"), made("perlert", Informed) as env:
         for _ in range(2):
             assert not {"begun", "map", "action_mask"} & env.reset()[1].keys()
-    said = [each for each in caplog.records if "begun" in each.getMessage()]
-    assert [each.levelno for each in said] == [logging.WARNING]
+    output = [each for each in caplog.records if "begun" in each.getMessage()]
+    assert [each.levelno for each in output] == [logging.WARNING]
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"observation":{},"action":{}}'])
@@ -433,11 +433,11 @@ def test_a_name_that_describes_no_spaces(text):
     assert spaces_in(INFO + "null", DEFAULT) is None
 
 
-@pytest.mark.parametrize("told", [b"\xc1", b"\x01", b""])
-def test_info_that_is_malformed_ends_no_step(told, monkeypatch, caplog):
+@pytest.mark.parametrize("reported", [b"\xc1", b"\x01", b""])
+def test_info_that_is_malformed_ends_no_step(reported, monkeypatch, caplog):
     with made("dm_env_rpc", Informed) as env:
         with monkeypatch.context() as patch:
-            patch.setattr(InfoCodec, "encode", lambda codec, info: told)
+            patch.setattr(InfoCodec, "encode", lambda codec, info: reported)
             assert [env.reset()[1] for _ in range(2)] == [{}] * 2
         assert len([text for text in caplog.messages if "an info is left out" in text]) == 1
         assert equal(BEGUN, env.reset()[1])

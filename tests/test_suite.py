@@ -78,18 +78,18 @@ LEFT_OUT = [f"left out: tests marked '{name}' \\(.+\\); run by -m {name}" for na
 
 def test_partial_run_uses_one_process(suite):
     """And of the cases in one test each is tried, and those that fail are named."""
-    status, said = suite("tests/test_cases.py")
+    status, output = suite("tests/test_cases.py")
     assert status == 1
-    assert not re.search(r"^\d+ workers? \[", said, re.M)
-    assert [line for line in LEFT_OUT if not re.search(f"^{line}$", said, re.M)] == []
-    assert re.search(r"^=+ 3 failed, 2 passed, 2 deselected", said, re.M)
-    assert said.count("\n3 of 6 failed\n") == 2
-    assert said.count("\n2 of 2 failed\n") == 1
-    assert set(re.findall(r"^--- (.*)$", said, re.M)) == {
+    assert not re.search(r"^\d+ workers? \[", output, re.M)
+    assert [line for line in LEFT_OUT if not re.search(f"^{line}$", output, re.M)] == []
+    assert re.search(r"^=+ 3 failed, 2 passed, 2 deselected", output, re.M)
+    assert output.count("\n3 of 6 failed\n") == 2
+    assert output.count("\n2 of 2 failed\n") == 1
+    assert set(re.findall(r"^--- (.*)$", output, re.M)) == {
         "2-3, zero", "1-1, one", "four, one", "1", "2"
     }  # fmt: skip
-    assert "assert (2 + 0) == 3" in said
-    assert "DID NOT RAISE ValueError" in said
+    assert "assert (2 + 0) == 3" in output
+    assert "DID NOT RAISE ValueError" in output
 
 
 def test_a_lane_of_ci_has_each_of_them():

@@ -80,8 +80,8 @@ def swallows():
 failing.CALLS = {{"wrong": lambda: iter([("call", {call}, ())])}}
 failing.main()
 """
-    for call, said in (("leaks", "blocks stay each time"), ("swallows", "request 1: 0")):
+    for call, output in (("leaks", "blocks stay each time"), ("swallows", "request 1: 0")):
         text = program.format(here=str(HERE), call=call)
         done = run(library, "-c", text, "unused", library, "wrong")
         assert done.returncode == 1
-        assert said in done.stderr, done.stderr
+        assert output in done.stderr, done.stderr

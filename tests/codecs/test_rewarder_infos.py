@@ -17,8 +17,8 @@ def test_arrays_come_back_as_arrays():
         "list": [1, 2],
         "text": "x",
     }
-    told = decode(encode(EnvReward(0.0, False, mark_arrays(info))))
-    got = restore_arrays(told.info)
+    reported = decode(encode(EnvReward(0.0, False, mark_arrays(info))))
+    got = restore_arrays(reported.info)
     assert got.keys() == info.keys()
     for name in ("mask", "big", "scalar"):
         np.testing.assert_array_equal(got[name], info[name])

@@ -38,11 +38,11 @@ def build(folder):
         commands = [each for each in commands if not each.startswith("cmake ")]
     words = ["sh", "-ec", "".join(commands).replace("pip install", "true")]
     environment = {**os.environ, "CFLAGS": "-O0 -g0"}
-    said = subprocess.check_output(words, cwd=folder, env=environment, text=True)
-    assert "[[2 4]\n [6 8]]" in said  # tensor
-    made = said.count("city:7:1590853116323:5;obs=1,-2;reward=1.26;done=false")
+    output = subprocess.check_output(words, cwd=folder, env=environment, text=True)
+    assert "[[2 4]\n [6 8]]" in output  # tensor
+    made = output.count("city:7:1590853116323:5;obs=1,-2;reward=1.26;done=false")
     assert made == (1 if shutil.which("cmake") is None else 2)  # perlert, by hand and by CMake
-    assert "{'command': 'reset'}" in said  # outside
+    assert "{'command': 'reset'}" in output  # outside
 
 
 def inspect(folder):

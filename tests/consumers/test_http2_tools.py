@@ -73,24 +73,24 @@ def test_curl_with_prior_knowledge(server, body, tmp_path):
 
 
 def test_curl_in_http1_gets_a_reason(server):
-    told = run("curl", "-sS", "--http1.1", f"http://{server.address}/")
-    assert b"HTTP/2 with prior knowledge" in told
+    reported = run("curl", "-sS", "--http1.1", f"http://{server.address}/")
+    assert b"HTTP/2 with prior knowledge" in reported
 
 
 def test_curl_without_grpc_gets_status_405(server):
     url = f"http://{server.address}{METHOD}"
-    told = run("curl", "-sS", "--http2-prior-knowledge", "-o", "-", "-w", "%{http_code}", url)
-    assert told.endswith(b"405")
+    reported = run("curl", "-sS", "--http2-prior-knowledge", "-o", "-", "-w", "%{http_code}", url)
+    assert reported.endswith(b"405")
 
 
 def test_nghttp(server, body):
     url = f"http://{server.address}{METHOD}"
-    said = run("nghttp", "-v", *heads(), "-d", body, "--window-bits=10", "-m", "5", url)
-    assert said.count(b"grpc-status: 0") == 5
-    assert b"RST_STREAM" not in said.replace(b"NO_ERROR", b"")
+    output = run("nghttp", "-v", *heads(), "-d", body, "--window-bits=10", "-m", "5", url)
+    assert output.count(b"grpc-status: 0") == 5
+    assert b"RST_STREAM" not in output.replace(b"NO_ERROR", b"")
 
 
 def test_h2load(server, body):
     url = f"http://{server.address}{METHOD}"
-    told = run("h2load", "-n", "2000", "-c", "4", "-m", "50", *heads(), "-d", body, url)
-    assert b"2000 succeeded, 0 failed, 0 errored" in told
+    reported = run("h2load", "-n", "2000", "-c", "4", "-m", "50", *heads(), "-d", body, url)
+    assert b"2000 succeeded, 0 failed, 0 errored" in reported

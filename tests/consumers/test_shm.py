@@ -80,8 +80,8 @@ def test_c_server_exchanges_messages_over_shm(program, blobs, tmp_path, end):
             assert server.stdout.read() == "it left\n"
 
 
-@pytest.mark.parametrize(("flags", "said"), [([], ""), (["-U__linux__"], "#error not here")])
-def test_header_reports_whether_the_system_has_shm(tmp_path, flags, said):
+@pytest.mark.parametrize(("flags", "output"), [([], ""), (["-U__linux__"], "#error not here")])
+def test_header_reports_whether_the_system_has_shm(tmp_path, flags, output):
     source = tmp_path / "asks.c"
     source.write_text(
         "#include <rlwire/shm.h>\n#if !RLW_HAS_SHM\n#error not here\n#endif\n"
@@ -95,6 +95,6 @@ def test_header_reports_whether_the_system_has_shm(tmp_path, flags, said):
         capture_output=True,
         text=True,
     )
-    assert (done.returncode == 0) == (not said)
-    assert said in done.stderr
+    assert (done.returncode == 0) == (not output)
+    assert output in done.stderr
     assert "rlwire/shm" not in done.stderr  # the header itself is right

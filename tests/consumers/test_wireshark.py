@@ -101,8 +101,8 @@ def show(tmp_path):
         assert b"alformed" not in done.stdout
         packets = [each["_source"]["layers"] for each in json.loads(done.stdout)]
         for each in packets:
-            said = each.pop("_ws.expert.message", [])
-            if faults := [text for text in said if " at offset " in text]:
+            output = each.pop("_ws.expert.message", [])
+            if faults := [text for text in output if " at offset " in text]:
                 each["fault"] = faults
         return [each for each in packets if each]
 

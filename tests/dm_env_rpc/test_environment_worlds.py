@@ -237,9 +237,9 @@ def test_settings_become_arguments():
     ],
 )
 def test_settings_that_are_refused(given, text):
-    code, told = code_of(lambda: made_world(Walk, given, accepts=["length", "task"]))
+    code, reported = code_of(lambda: made_world(Walk, given, accepts=["length", "task"]))
     assert code == Code.INVALID_ARGUMENT
-    assert told.startswith(text) or text in told
+    assert reported.startswith(text) or text in reported
     assert all(walk.closed for walk in Walk.made)
 
 
@@ -251,8 +251,8 @@ def test_required_settings():
     code, text = code_of(worlds, {"colour": np.str_("blue")})
     assert code == Code.INVALID_ARGUMENT
     assert text == "settings 'size', 'place' must be given when a world is created"
-    told = code_of(worlds, {"shape": np.int32(1)})[1]
-    assert "accepted: colour, place (required), seed, size (required); " in told
+    reported = code_of(worlds, {"shape": np.int32(1)})[1]
+    assert "accepted: colour, place (required), seed, size (required); " in reported
     worlds({"size": np.int32(1), "place": np.int32(1)})
 
 

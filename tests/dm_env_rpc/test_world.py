@@ -137,17 +137,17 @@ def test_an_agent_that_cannot_be_reset_is_reported_to_the_caller():
 
 def test_closing_server_answers_every_pending_request():
     table = Table()
-    caller, told, _other = table.joined(3)
-    step(told)
+    caller, reported, _other = table.joined(3)
+    step(reported)
     answer = reset_world(caller)
-    step(told)
-    held = step(told)
+    step(reported)
+    held = step(reported)
     table.worlds.close()
     assert value(answer).code == Code.UNAVAILABLE
     assert value(held).code == Code.UNAVAILABLE
     assert table.arena.log[-4:] == ["A.close", "B.close", "C.close", "close"]
-    assert step(told).code == Code.ABORTED
-    assert told.answer(LeaveWorldRequest()) == LeaveWorldResponse()
+    assert step(reported).code == Code.ABORTED
+    assert reported.answer(LeaveWorldRequest()) == LeaveWorldResponse()
     assert reset_world(table.handler()).code == Code.NOT_FOUND
 
 

@@ -71,18 +71,18 @@ class Counting(gymnasium.Env):
 @contextlib.contextmanager
 def aside(work):
     """Do work in another thread; what it returned or raised is in the list afterwards."""
-    came = []
+    results = []
 
     def run():
         try:
-            came.append(work())
+            results.append(work())
         except Exception as error:
-            came.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield came
+        yield results
     finally:
         thread.join(60)
         assert not thread.is_alive()
@@ -93,9 +93,9 @@ def played(scheme, game, **options):
     """Listen for an environment that another thread plays."""
     with (
         contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
-        aside(lambda: rlwire.play(game, env.callers.url, **options)) as came,
+        aside(lambda: rlwire.play(game, env.callers.url, **options)) as results,
     ):
-        yield env, came
+        yield env, results
 
 
 def address_of(env):
@@ -109,7 +109,7 @@ def scheme(request):
 
 def test_listening_environment_equals_the_local_one(scheme):
     game = Counting()
-    with played(scheme, game, episodes=2, seed=7) as (env, came):
+    with played(scheme, game, episodes=2, seed=7) as (env, results):
         assert isinstance(env, gymnasium.Env)
         for first in ([7, 0], [-1, 0]):
             observation, info = env.reset()
@@ -120,7 +120,7 @@ def test_listening_environment_equals_the_local_one(scheme):
                 observation, reward, terminated, truncated, info = env.step(np.int64(number - 1))
                 assert observation.tolist() == [first[0], number]
                 assert (reward, terminated, truncated, info) == (0.5, number == 3, False, {})
-    assert came == [[1.5, 1.5]]
+    assert results == [[1.5, 1.5]]
     assert list(map(int, game.actions)) == [0, 1, 2, 0, 1, 2]
     assert all(spaces.Discrete(3).contains(action) for action in game.actions)
     assert not game.closed  # it is the user's
@@ -130,12 +130,12 @@ def test_environments_play_over_rlx_without_dtypes():
     query = "?dialect=readme&dtype=float32"
     with (
         contextlib.closing(rlwire.listen(f"rlx://localhost:0{query}", **SPACES)) as env,
-        aside(lambda: rlwire.play(Counting, f"rlx://{address_of(env)}{query}", seed=7)) as came,
+        aside(lambda: rlwire.play(Counting, f"rlx://{address_of(env)}{query}", seed=7)) as results,
     ):
         assert env.reset()[0].tolist() == [7, 0]
         while not env.step(np.int64(0))[2]:
             pass
-    assert came == [[1.5]]
+    assert results == [[1.5]]
 
 
 class Scripted(Counting):
@@ -160,10 +160,10 @@ class Scripted(Counting):
 @pytest.mark.parametrize("flags", [(True, False), (False, True), (True, True)])
 def test_terminated_and_truncated_both_arrive(scheme, flags):
     game = Scripted((1.0, *flags, {}))
-    with played(scheme, game) as (env, came):
+    with played(scheme, game) as (env, results):
         env.reset()
         assert env.step(0)[2:4] == flags
-    assert came == [[1.0]]
+    assert results == [[1.0]]
 
 
 class Ended(agents.Agent):
@@ -197,31 +197,31 @@ def test_both_flags_are_the_end_for_an_agent_of_relaax():
     ],
 )
 def test_any_number_is_a_reward(scheme, reward, number):
-    with played(scheme, Scripted((reward, True, False, {}))) as (env, came):
+    with played(scheme, Scripted((reward, True, False, {}))) as (env, results):
         env.reset()
         np.testing.assert_equal(env.step(0)[1], number)
-    np.testing.assert_equal(came, [[number]])
+    np.testing.assert_equal(results, [[number]])
 
 
 @pytest.mark.parametrize("reward", [np.zeros(2), None, "much", 10**400, 1j])
 def test_invalid_reward_truncates_the_episode(scheme, reward):
-    with played(scheme, Scripted((reward, True, False, {}))) as (env, came):
+    with played(scheme, Scripted((reward, True, False, {}))) as (env, results):
         env.reset()
         truncated, info = env.step(0)[3:]
         assert truncated
         assert "lost" in info
-    assert isinstance(came[0], EncodeError)
-    assert "reward" in str(came[0])
+    assert isinstance(results[0], EncodeError)
+    assert "reward" in str(results[0])
 
 
 def test_none_is_no_observation(scheme):
     game = Scripted((1.0, False, False, {}))
-    with played(scheme, game) as (env, came):
+    with played(scheme, game) as (env, results):
         env.reset()
         game._seen = lambda: None
         assert env.step(0)[3]
-    assert isinstance(came[0], EncodeError)
-    assert "observation" in str(came[0])
+    assert isinstance(results[0], EncodeError)
+    assert "observation" in str(results[0])
 
 
 @pytest.mark.parametrize("method", ["reset", "step"])
@@ -234,7 +234,7 @@ def test_an_exception_of_a_caller_ends_its_episode_alone(scheme, method, error):
         return rlwire.play(Counting(1), env.callers.url)
 
     with contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env:
-        with aside(play) as came:
+        with aside(play) as results:
             env.reset()
             if method == "step":
                 truncated, info = env.step(0)[3:]
@@ -242,7 +242,7 @@ def test_an_exception_of_a_caller_ends_its_episode_alone(scheme, method, error):
                 assert "lost" in info
                 env.reset()
             assert env.step(0)[2]
-        assert came == [[0.5]]
+        assert results == [[0.5]]
 
 
 def test_a_seed_of_128_bits_reaches_the_environment(scheme):
@@ -284,11 +284,11 @@ def test_openpis_entries_of_another_type_are_refused(entries, named):
             return policy.infer({"observation": observation, **entries})
 
     with contextlib.closing(rlwire.listen("openpi://localhost:0", **SPACES)) as env:
-        with aside(call) as came:
+        with aside(call) as results:
             env.reset()
             assert "lost" in env.step(0)[4]
-        assert isinstance(came[0], PeerError)
-        assert named in came[0].text
+        assert isinstance(results[0], PeerError)
+        assert named in results[0].text
 
 
 def test_several_rewards_are_summed_and_kept(scheme):
@@ -356,7 +356,7 @@ def test_spaces_sent_by_the_caller_need_not_be_given(tmp_path):
     def play():
         return rlwire.play("gym:CartPole-v1", url, backoff=Backoff(8, None, 0.05, 0.5), seed=1)
 
-    with aside(play) as came, contextlib.closing(rlwire.listen(url)) as env:
+    with aside(play) as results, contextlib.closing(rlwire.listen(url)) as env:
         original = gymnasium.make("CartPole-v1")
         assert env.observation_space == original.observation_space
         assert env.action_space == original.action_space
@@ -366,7 +366,7 @@ def test_spaces_sent_by_the_caller_need_not_be_given(tmp_path):
         while not over:
             over = env.step(0)[2]
         original.close()
-    assert came == [[float(env.callers.statistics().steps)]]
+    assert results == [[float(env.callers.statistics().steps)]]
 
 
 def test_a_spec_has_the_time_limit_of_like(scheme):
@@ -382,9 +382,9 @@ def test_missing_spaces_are_named(tmp_path, which):
             return agent.update(None, [1.0])
 
     given = {key: space for key, space in SPACES.items() if key != which}
-    with aside(call) as came, pytest.raises(ValueError, match=f"{which}="):
+    with aside(call) as results, pytest.raises(ValueError, match=f"{which}="):
         rlwire.listen(f"rlx+unix://{tmp_path}/s", **given)
-    assert isinstance(came[0], AgentProxyException)
+    assert isinstance(results[0], AgentProxyException)
 
 
 def test_a_training_of_relaax(caplog):
@@ -400,7 +400,7 @@ def test_a_training_of_relaax(caplog):
 
     with contextlib.closing(rlwire.listen("rlx://localhost:0", metrics=sink, **SPACES)) as env:
         training = Training(address_of(env), max_episodes=2)
-        with aside(training.run) as came:
+        with aside(training.run) as results:
             for number in (0, 1):
                 assert env.reset()[0].tolist() == [0, number]
                 assert env.step(1)[0].tolist() == [1, number]
@@ -412,7 +412,7 @@ def test_a_training_of_relaax(caplog):
                 assert_soon(lambda: len(sink.calls) == 2 and not env.callers.statistics().callers)
                 env.callers.close()
             assert isinstance(ended[0], ConnectionClosed)
-        assert came == [None]
+        assert results == [None]
     assert sink.calls == [("episode_reward", 3.5, None)] * 2
 
 
@@ -506,10 +506,10 @@ def test_a_caller_that_leaves(scheme, caplog):
         with pytest.raises(LocalProtocolError, match="reset"):
             env.step(0)
         # The next one takes its place.
-        with aside(lambda: rlwire.play(Counting(1), env.callers.url, seed=8)) as came:
+        with aside(lambda: rlwire.play(Counting(1), env.callers.url, seed=8)) as results:
             assert env.reset()[0].tolist() == [8, 0]
             assert env.step(0)[2]
-        assert came == [[0.5]]
+        assert results == [[0.5]]
         found = env.callers.statistics()
         assert (found.episodes, found.steps, found.lost) == (2, 1, 1)
 
@@ -554,7 +554,7 @@ def test_caller_that_restarts_ends_the_episode():
                 agent.reset()
                 return [agent.update(9.0, [1, 0]), agent.update(None, [2, 0])]
 
-        with aside(call) as came:
+        with aside(call) as results:
             env.reset()
             assert env.step(0)[1:4] == (1.0, False, False)
             observation, reward, terminated, truncated, info = env.step(0)
@@ -568,11 +568,11 @@ def test_caller_that_restarts_ends_the_episode():
             assert env.step(1)[2:] == (False, True, {"abandoned": True})
             assert env.reset()[0].tolist() == [2, 0]
             env.endpoint.begin_step(2)
-        assert came == [[1, 2]]
+        assert results == [[1, 2]]
 
 
 def test_reset_within_an_episode_continues_it():
-    with played("rlx", Counting(3), seed=1) as (env, came):
+    with played("rlx", Counting(3), seed=1) as (env, results):
         env.reset()
         env.step(0)
         observation, info = env.reset(seed=3)
@@ -580,7 +580,7 @@ def test_reset_within_an_episode_continues_it():
         assert info["continued"]
         env.step(0)
         assert env.step(0)[2]
-        assert came in ([], [[1.5]])
+        assert results in ([], [[1.5]])
 
 
 def test_state_outside_the_space_is_rejected(scheme):
@@ -598,25 +598,25 @@ def test_state_outside_the_space_is_rejected(scheme):
 
     with (
         contextlib.closing(rlwire.listen(f"{scheme}://localhost:0", **SPACES)) as env,
-        aside(call) as came,
+        aside(call) as results,
     ):
         assert env.reset()[0].tolist() == [3, 4]
         env.endpoint.begin_step(0)
-    assert came == ["asked again"]
+    assert results == ["asked again"]
 
 
 def test_a_command_out_of_turn_is_refused():
     with (
         contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env,
         RawClient(address_of(env)) as caller,
-        aside(env.reset) as came,
+        aside(env.reset) as results,
     ):
         assert caller.ask({"command": "update", "state": [1, 2]})["response"] == "error"
         assert caller.ask({"command": "init"}) == {"response": "ready"}
         metric = {"command": "update_metrics", "name": "a", "y": 1.0}
         assert caller.ask(metric) == {"response": "done"}
         caller.send({"command": "update", "state": [1, 2], "reward": None, "terminal": False})
-    assert came[0][0].tolist() == [1, 2]
+    assert results[0][0].tolist() == [1, 2]
 
 
 def test_many_callers(scheme):
@@ -660,9 +660,9 @@ def test_further_callers_wait_for_a_place():
 
 def test_closing_wakes_a_reset_that_waits_for_a_caller(scheme):
     env = rlwire.listen(f"{scheme}://localhost:0", **SPACES)
-    with aside(env.reset) as came:
+    with aside(env.reset) as results:
         env.callers.close()
-    assert isinstance(came[0], ConnectionClosed)
+    assert isinstance(results[0], ConnectionClosed)
     with pytest.raises(ConnectionClosed):
         env.reset()
     env.close()
@@ -673,39 +673,39 @@ def test_closing_wakes_a_waiting_step_and_a_waiting_caller(scheme):
     with ask(scheme, env) as ask_one:
         with aside(lambda: ask_one([1, 2])):
             env.reset()
-            with aside(lambda: env.step(0)) as came:
+            with aside(lambda: env.step(0)) as results:
                 assert_soon(lambda: env.endpoint._request is None)
                 env.callers.close()
-        assert came[0][2:4] == (False, True)
+        assert results[0][2:4] == (False, True)
     env = rlwire.listen(f"{scheme}://localhost:0", **SPACES)
-    with ask(scheme, env) as ask_one, aside(lambda: ask_one([1, 2])) as came:
+    with ask(scheme, env) as ask_one, aside(lambda: ask_one([1, 2])) as results:
         env.reset()
         env.close()
-    assert isinstance(came[0], (AgentProxyException, ConnectionClosed, PeerError))
+    assert isinstance(results[0], (AgentProxyException, ConnectionClosed, PeerError))
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["for a caller", "for a step"])
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no such signals here")
 def test_ctrl_c_ends_a_wait(there):
     with contextlib.closing(rlwire.listen("rlx://localhost:0", **SPACES)) as env:
-        heard = threading.Event()
+        received = threading.Event()
 
         def on_signal(*_):
-            if not heard.is_set():
-                heard.set()
+            if not received.is_set():
+                received.set()
                 raise KeyboardInterrupt
 
         def interrupt():
             assert_soon(env.endpoint._lock.locked)
             # Again and again: one that comes just before a system call does not end that.
-            while not heard.wait(0.05):
+            while not received.wait(0.05):
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
         def call():
             with AgentProxy(address_of(env)) as agent:
                 agent.init()
                 agent.update(None, [1, 2])
-                heard.wait(60)
+                received.wait(60)
                 agent.update(1.0, [3, 4])
 
         with contextlib.ExitStack() as stack:
@@ -734,9 +734,9 @@ def test_gymnasiums_checker_finds_nothing():
                 rlwire.play(game, env.callers.url, episodes=1000, backoff=QUICK)
             return "ended"
 
-        with aside(play) as came, contextlib.closing(env):
+        with aside(play) as results, contextlib.closing(env):
             check_env(env, skip_render_check=True, skip_close_check=True)
-        assert came == ["ended"]
+        assert results == ["ended"]
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,11 @@ class Pair:
 
     def step(self, actions):
         assert set(actions) == set(self.agents), "only those that play act"
-        told = self.agents
+        reported = self.agents
         self.agents = ["b"]  # and no word of a
         return (
-            {"b": 2}, dict.fromkeys(told, 0.5), dict.fromkeys(told, False),
-            dict.fromkeys(told, False), {"b": {"n": 1}},
+            {"b": 2}, dict.fromkeys(reported, 0.5), dict.fromkeys(reported, False),
+            dict.fromkeys(reported, False), {"b": {"n": 1}},
         )  # fmt: skip
 
     def close(self):

@@ -118,7 +118,7 @@ def same(ours, theirs):
 
 
 @pytest.fixture(params=[False, True], ids=["copied", "lent"])
-def lent(request, monkeypatch):
+def borrowed(request, monkeypatch):
     """Whether even small observations are handed out without a copy."""
     if request.param:
         monkeypatch.setattr(vector, "BORROW_SIZE", 0)
@@ -206,7 +206,7 @@ def test_error_of_an_environment_propagates_and_the_vector_recovers(way):
 
 
 @pytest.mark.parametrize("mode", [*MODES, AutoresetMode.DISABLED])
-def test_a_process_that_dies(mode, lent, caplog):
+def test_a_process_that_dies(mode, borrowed, caplog):
     with local(makes(4), workers=2, mode=mode) as envs:
         envs.reset(seed=1)
         envs.step(actions(4, 0))
@@ -312,7 +312,7 @@ class Interrupting(Nested):
         return super().step(action)
 
 
-def test_an_interrupted_step_has_to_be_followed_by_a_reset(lent):
+def test_an_interrupted_step_has_to_be_followed_by_a_reset(borrowed):
     with local([Interrupting] * 3, workers=3) as envs:
         envs.reset(seed=[7, 8, 9])
         envs.set_attr("name", ["nested", "interrupts", "nested"])
@@ -342,7 +342,7 @@ class Dying(Nested):
         return super().step(action)
 
 
-def test_a_process_that_dies_while_it_is_waited_for(lent):
+def test_a_process_that_dies_while_it_is_waited_for(borrowed):
     with local([Dying] * 2, workers=2) as envs:
         envs.reset(seed=1)
         envs.set_attr("name", ["dies", "nested"])
@@ -541,11 +541,11 @@ def test_observations_held_by_a_forked_process_stay():
     with pictures(workers=1) as envs:
         envs.reset()
         held = envs.step(NOTHING)[0]
-        hears, says = os.pipe()
+        reader, writer = os.pipe()
         child = os.fork()
         if not child:
             try:
-                os.read(hears, 1)
+                os.read(reader, 1)
                 os._exit(0 if shows(held, 1) else 1)
             finally:
                 os._exit(2)
@@ -553,10 +553,10 @@ def test_observations_held_by_a_forked_process_stay():
         try:
             assert all(shows(envs.step(NOTHING)[0], steps) for steps in range(2, 12))
         finally:
-            os.write(says, b"x")
+            os.write(writer, b"x")
             assert os.waitpid(child, 0)[1] == 0
-            os.close(hears)
-            os.close(says)
+            os.close(reader)
+            os.close(writer)
 
 
 class Failing(Nested):

@@ -92,8 +92,8 @@ def test_frames_that_are_repeated_late_or_of_an_old_rollout_make_no_step():
 def test_fields_and_replies():
     slot = perlert.AgentSlot("agent0", False, "citizen", "patrick", True)
     ask = perlert.encode(perlert.LobbyRequest("city", 7))
-    told = perlert.encode(perlert.LobbyInformation("city", 7, (slot,)))
-    given = [frame(3, 100, extra="x:4.5"), (True, ask), (False, told)]
+    reported = perlert.encode(perlert.LobbyInformation("city", 7, (slot,)))
+    given = [frame(3, 100, extra="x:4.5"), (True, ask), (False, reported)]
     step, asked, answered = dissected(PerlertDissector(), given)
     assert (step.kind, step.value["timestamp"]) == ("RolloutStep", 100)
     assert step.value["extra"] == {"x": 4.5}

@@ -100,11 +100,11 @@ def test_three_processes(spread, serving, start, decimals, key):
         assert len(steps) > 20
         for step, observation, reward in seen:
             shown, rewards, _ = run[step]
-            told = np.array(observation, np.float32)
+            reported = np.array(observation, np.float32)
             if decimals is None:
-                assert told.tobytes() == shown[agent].tobytes()
+                assert reported.tobytes() == shown[agent].tobytes()
             else:
-                assert np.abs(told - shown[agent]).max() <= 0.5e-3 + 1e-6
+                assert np.abs(reported - shown[agent]).max() <= 0.5e-3 + 1e-6
             if agent != "agent_2" and step:  # whose frames are its steps
                 assert math.isclose(reward, rewards[agent], abs_tol=0 if decimals is None else 6e-4)
         everything = math.fsum(rewards[agent] for _, rewards, _ in run[1:])

@@ -392,9 +392,9 @@ def test_draft_s_figure_1_is_served_from_a_discrete_environment(serving):
         assert hear() == "city:7;registered=agent0"
         assert hear() == "city:7;agent0=close,citizen,patrick,not_ready"
         say("city:7;ready=agent0,true")
-        heard = [hear() for _ in range(3)]
-        assert heard[0] == "city:7;agent0=close,citizen,patrick,ready"
-        assert heard[1:] == [
+        received = [hear() for _ in range(3)]
+        assert received[0] == "city:7;agent0=close,citizen,patrick,ready"
+        assert received[1:] == [
             "city:7;message=Simulation will start...",
             f"city:7;start=port:{server.rollout_address.port}",
         ]

@@ -135,12 +135,12 @@ class Crowd:
             if agent in self.agents and self.steps >= number + 3
         ]
         seen = self._see(actions)
-        told = {agent: agent in dead and not self.silent for agent in self.agents}
+        reported = {agent: agent in dead and not self.silent for agent in self.agents}
         never = dict.fromkeys(self.agents, False)
         rewards = {agent: float(actions[agent]) for agent in self.agents}
         infos = {agent: {} for agent in self.agents}
         self.agents = [agent for agent in self.agents if agent not in dead]
-        ends = (never, told) if self.truncate else (told, never)
+        ends = (never, reported) if self.truncate else (reported, never)
         return seen, rewards, *ends, infos
 
     def close(self):

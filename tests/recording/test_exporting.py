@@ -42,7 +42,7 @@ def test_dataset_has_the_episodes_that_were_played(label, export):
         assert dataset.action_space == Walk.action_space
 
 
-def said(states, actions):
+def recorded_steps(states, actions):
     """An episode of RLX that ends without a terminal, from a client that sends no spaces."""
     sent = []
     for number, (state, action) in enumerate(zip(states, [*actions, actions[0]], strict=True)):
@@ -70,7 +70,7 @@ INFERRED = {
 def test_spaces_of_the_values(name, export, caplog):
     states, actions, observation_space, action_space = INFERRED[name]
     caplog.set_level("INFO")
-    dataset = export(said(states, actions))
+    dataset = export(recorded_steps(states, actions))
     assert dataset.observation_space == observation_space
     assert dataset.action_space == action_space
     (episode,) = dataset
@@ -93,14 +93,16 @@ def test_recordings_without_usable_episodes_are_not_exported(export, capsys):
         assert line.startswith("rlwire: ")
         assert all(fact in line for fact in facts), line
 
-    simple = said([[1.0], [2.0], [3.0]], [1, 1])
+    simple = recorded_steps([[1.0], [2.0], [3.0]], [1, 1])
     both = [*simple, *packets("dm-env-rpc")]
     fails(["connection 2", "--connection"], both)
     fails(["no episode"], both, "--connection", "3")
     assert export(packets("openpi"), to="wire/policy-v0").total_steps == 2
-    fails(["no episode"], said([None, [1.0]], [1]))  # whose first observation is not known
-    fails(["observation"], said([[1.0], [2.0, 3.0], [1.0]], [1, 1]))
-    fails(["action"], said([[1.0], [2.0], [3.0]], [1, "up"]))
+    fails(
+        ["no episode"], recorded_steps([None, [1.0]], [1])
+    )  # whose first observation is not known
+    fails(["observation"], recorded_steps([[1.0], [2.0, 3.0], [1.0]], [1, 1]))
+    fails(["action"], recorded_steps([[1.0], [2.0], [3.0]], [1, "up"]))
     fails(["minari:NAME"], simple, to="")
     assert export(both, "--connection", "2").total_steps == 2
     fails(["walk-v0"], simple)

@@ -72,14 +72,14 @@ def loaded(text):
 def test_a_line_is_a_message(label, inspect):
     found = list(messages(packets(label)))
     lines, objects = inspect(of=packets(label)), inspect("--json", of=packets(label))
-    for line, told, message in zip(lines, objects, found, strict=True):
+    for line, reported, message in zip(lines, objects, found, strict=True):
         assert len(line) <= 160
         assert line.isprintable()
         up, kind, size = message.packet.from_client, message.decoded.kind, message.decoded.size
         facts = [f"{message.seconds:.6f}", "1", "->" if up else "<-", "server", kind, str(size)]
         assert line.split()[:6] == facts
-        assert (told["kind"], told["bytes"]) == (kind, size)
-        assert told["from"] == ("client" if up else "server")
+        assert (reported["kind"], reported["bytes"]) == (kind, size)
+        assert reported["from"] == ("client" if up else "server")
     assert [each["value"] for each in objects if each["kind"] == "closed"] == ["so it was"]
 
 
@@ -114,8 +114,8 @@ def test_filters(words, keep, inspect):
     assert _same(inspect("--json", *words.split(), of=both), expected)
 
 
-def content(told):
-    return told["value"] if isinstance(told["value"], dict) else {}
+def content(reported):
+    return reported["value"] if isinstance(reported["value"], dict) else {}
 
 
 PARTS = {"b": np.array([1.0, -2.0]), "text": "go", "5": "5"}
@@ -208,8 +208,8 @@ def test_json_has_the_whole_value(value):
 
 def test_json_of_odd_values():
     odd = {1: [math.inf, np.float32("nan")], "b": b"\0\1", "o": np.array([None, b"x"], object)}
-    told = json.loads(json.dumps(as_json(odd), allow_nan=False))
-    assert (told["1"], told["b"]) == (["inf", "nan"], {"base64": "AAE="})
+    reported = json.loads(json.dumps(as_json(odd), allow_nan=False))
+    assert (reported["1"], reported["b"]) == (["inf", "nan"], {"base64": "AAE="})
 
 
 def test_texts_of_a_peer_cannot_control_the_terminal():

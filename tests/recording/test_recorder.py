@@ -303,13 +303,13 @@ def test_a_full_file_is_followed_by_the_next_and_the_newest_are_kept(full, tmp_p
     monkeypatch.setattr(recorder, "CHUNK", 500)
     monkeypatch.setattr(recorder, "TOTAL", recorder.FILE + 12_000)
     what = FileRecording(str(tmp_path / "run.mcap"), "rlx", "1")
-    steady = what.tap("server", "steady")
+    other_tap = what.tap("server", "steady")
     for number in range(60):
         tap = what.tap("server", str(number))
-        for each in (steady, tap):
+        for each in (other_tap, tap):
             each.record(True, [random.randbytes(100) + b"%d" % number])
         tap.end("over")
-    steady.end("over")
+    other_tap.end("over")
     finish()
     files = sorted(tmp_path.iterdir(), key=lambda path: int(path.stem[4:] or 1))
     assert len(files) > 1

@@ -153,27 +153,27 @@ while True:
 def test_a_kill_at_any_moment_leaves_a_whole_one(tmp_path):
     """What the writer has said that it saved is there, or something later."""
     chance = random.Random(18)
-    said = 0
+    output = 0
     for _ in range(4):
-        command = [sys.executable, "-c", WRITER, str(tmp_path), str(said)]
+        command = [sys.executable, "-c", WRITER, str(tmp_path), str(output)]
         writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert writer.stdout.readline() == "ready\n"
             for _ in range(chance.randrange(1, 6)):
-                said = int(writer.stdout.readline())
+                output = int(writer.stdout.readline())
             for _ in range(chance.randrange(20_000)):  # a moment, anywhere in the next one
                 pass
         finally:
             os.kill(writer.pid, signal.SIGKILL)
             rest = writer.communicate()[0].split()
-        said = int(rest[-1]) if rest and rest[-1].isdigit() else said
+        output = int(rest[-1]) if rest and rest[-1].isdigit() else output
         step, state = Checkpoints(tmp_path).restore("pg")
-        assert step >= said
+        assert step >= output
         assert state["n"] == step
         assert (state["w"] == step).all()
-        said = step
+        output = step
     left = [name for name in os.listdir(tmp_path) if name.endswith(".writing")]
-    Checkpoints(tmp_path).save(said + 1, {}, algorithm="pg")
+    Checkpoints(tmp_path).save(output + 1, {}, algorithm="pg")
     assert not [name for name in os.listdir(tmp_path) if name in left]
 
 

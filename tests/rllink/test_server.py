@@ -468,9 +468,9 @@ def test_one_bad_client_disturbs_no_other(
         bad.sendall(garbage)
         bad.shutdown(socket.SHUT_WR)
         # A client that has sent a message is told why.
-        told = bad.makefile("rb").read()
-        assert not told or BAD[garbage] in Codec().decode(told).message
-        assert bool(told) == (b"EPISODES" in garbage)
+        reported = bad.makefile("rb").read()
+        assert not reported or BAD[garbage] in Codec().decode(reported).message
+        assert bool(reported) == (b"EPISODES" in garbage)
         eventually(lambda: BAD[garbage] in caplog.text)
         assert server.statistics()["episodes"] == 0
         assert good.get_state().weights_seq_no == 1

@@ -197,12 +197,12 @@ class TestManySids:
                 page.say(sid=sid, command="init")
                 for turn in range(3):
                     page.say(sid=sid, command="update", state=[sid, turn])
-            heard: dict = {sid: [] for sid in sids}
+            received_all: dict = {sid: [] for sid in sids}
             for _ in range(4 * len(sids)):
                 reply = page.hear()
-                heard[reply["sid"]].append(reply.get("data", reply["response"]))
+                received_all[reply["sid"]].append(reply.get("data", reply["response"]))
             for sid in sids:
-                assert heard[sid] == [
+                assert received_all[sid] == [
                     "ready", *([turn + 1, None, [sid, turn], False] for turn in range(3)),
                 ]  # fmt: skip
         freed()
@@ -363,9 +363,11 @@ class TestLimits:
             assert not select.select([page.socket], [], [], 0.3)[0]
             RELEASE.set()
             assert page.hear()["data"] is True
-            heard = [page.hear() for _ in range(41)]
-            assert [reply["data"][2][0] for reply in heard if reply["sid"] == 0] == [*range(40)]
-            assert [reply["data"][0] for reply in heard if reply["sid"] == 1] == [1]
+            received_all = [page.hear() for _ in range(41)]
+            assert [reply["data"][2][0] for reply in received_all if reply["sid"] == 0] == [
+                *range(40)
+            ]
+            assert [reply["data"][0] for reply in received_all if reply["sid"] == 1] == [1]
 
     def test_a_message_that_is_too_long(self, serve):
         with (
@@ -382,11 +384,11 @@ class TestLimits:
         """It costs itself its connection, and others nothing."""
         proxy = serve(timeout=Timeouts(write=0.5))
         with Page(proxy).init(0) as other:
-            deaf = Page(proxy).init(*range(10))
+            silent = Page(proxy).init(*range(10))
             with contextlib.suppress(OSError):
                 for _ in range(15):
                     for sid in range(10):
-                        deaf.say(sid=sid, command="update", state="large")
+                        silent.say(sid=sid, command="update", state="large")
             begun = time.monotonic()
             for _ in range(50):
                 other.act(0, None)
@@ -394,7 +396,7 @@ class TestLimits:
             freed(1)
             eventually(lambda: proxy.statistics()["open"] == 1)
             with contextlib.suppress(OSError):
-                deaf.socket.close()
+                silent.socket.close()
 
 
 class TestWebSocket:

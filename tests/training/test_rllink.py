@@ -164,8 +164,10 @@ def test_runner_without_samples_logs_its_address(caplog):
     runner = RLlinkEnvRunner(config=given, worker_index=2)
     try:
         assert runner.sample() == []
-        said = [record.getMessage() for record in caplog.records if record.name == rllink.__name__]
-        assert f"rllink://localhost:{port + 2}" in said[0]
+        output = [
+            record.getMessage() for record in caplog.records if record.name == rllink.__name__
+        ]
+        assert f"rllink://localhost:{port + 2}" in output[0]
         caplog.clear()
         start_simulators(port + 2, 1, policy=by_chance)
         while not runner.sample():

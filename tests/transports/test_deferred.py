@@ -130,9 +130,9 @@ def test_stopping_server_waits_for_deferred_replies(way, blobs):
 
 
 def test_first_result_of_a_deferred_reply_counts():
-    told = []
+    reported = []
     reply = DeferredReply()
-    reply.add_done_callback(told.append)
+    reply.add_done_callback(reported.append)
     assert not reply.wait(0.0)
     reply.set(1)
     reply.set(2)
@@ -147,7 +147,7 @@ def test_first_result_of_a_deferred_reply_counts():
     failed.set(3)
     with pytest.raises(RuntimeError, match="SystemExit"):
         failed.result()
-    cancelled = DeferredReply().then(lambda *_: told.clear())
+    cancelled = DeferredReply().then(lambda *_: reported.clear())
     cancelled.cancel()
     cancelled.set(3)
     assert cancelled.cancelled()

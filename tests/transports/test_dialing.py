@@ -19,23 +19,23 @@ def connect(request):
 
 
 @pytest.fixture
-def deaf():
+def silent():
     """An address that nobody listens on, nor can, since its port is taken."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield parse(sock.getsockname())
 
 
-def test_refused_connection_is_retried_as_the_backoff_allows(connect, blobs, deaf, log):
-    with pytest.raises(ConnectionRefusedError, match=rf"cannot connect to {deaf} \(1 attempt"):
-        connect(deaf, blobs())
+def test_refused_connection_is_retried_as_the_backoff_allows(connect, blobs, silent, log):
+    with pytest.raises(ConnectionRefusedError, match=rf"cannot connect to {silent} \(1 attempt"):
+        connect(silent, blobs())
     with pytest.raises(ConnectionRefusedError, match="3 attempts"):
-        connect(deaf, blobs(), backoff=Backoff(attempts=3, first=0.02))
+        connect(silent, blobs(), backoff=Backoff(attempts=3, first=0.02))
     assert "attempt 2 of 3 failed" in log.text
     # On a slow machine the last attempt has no time left.
     begun = time.monotonic()
     with pytest.raises((ConnectionRefusedError, DeadlineExceeded)):
-        connect(deaf, blobs(), backoff=Backoff(attempts=100, first=0.05, deadline=0.3))
+        connect(silent, blobs(), backoff=Backoff(attempts=100, first=0.05, deadline=0.3))
     assert time.monotonic() - begun < 10
 
 

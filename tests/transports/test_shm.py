@@ -344,7 +344,7 @@ WORDS = {
 
 def test_flood_of_incomplete_shm_handshakes_does_not_disturb_others(path, blobs, against, caplog):
 
-    def heard(server, count, held=False):
+    def received(server, count, held=False):
         over = sum(ended(server).values())
         return bool(over + (server.connections - 1 if held else 0) == count)
 
@@ -363,8 +363,8 @@ def test_flood_of_incomplete_shm_handshakes_does_not_disturb_others(path, blobs,
                                 sock.sendmsg([words], [(1, socket.SCM_RIGHTS, rights)])
                         assert other.exchange(words) == words
                     met += 20
-                    eventually(functools.partial(heard, server, met, held=True))
-                eventually(functools.partial(heard, server, met))
+                    eventually(functools.partial(received, server, met, held=True))
+                eventually(functools.partial(received, server, met))
             eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
             assert other.exchange(b"after") == b"after"
 

@@ -129,11 +129,11 @@ async def test_an_exchange_with_a_server_that_left_meanwhile(run, blobs, kind):
 @pytest.mark.parametrize("kind", ["handler", "responder"])
 @pytest.mark.parametrize("word", [b"", b"nothing"])
 async def test_flood_of_one_connection_lets_others_run(run, blobs, kind, word):
-    heard = []
+    received = []
 
     class Session(blobs):
         def receive(self, message):
-            heard.append(bytes(message)[HEADER:])
+            received.append(bytes(message)[HEADER:])
             return list(super().receive(message))
 
     served = {"converse": echo} if kind == "handler" else {"make_handler": Echo}
@@ -147,8 +147,8 @@ async def test_flood_of_one_connection_lets_others_run(run, blobs, kind, word):
         flood.send(blobs.frame(word) * 2000)
         good.send(blobs.frame(b"good"))
         assert await read_frame(good) == b"good"
-        assert heard.index(b"good") <= 4 * TURN
-        await eventually_async(lambda: len(heard) == 2001)
+        assert received.index(b"good") <= 4 * TURN
+        await eventually_async(lambda: len(received) == 2001)
 
 
 # --- tasks ---
@@ -238,10 +238,10 @@ async def test_a_cancelled_send_closes(run, blobs):
 
 @pytest.mark.parametrize("admitted", [True, False])
 async def test_flood_of_connections_lets_other_tasks_run(run, blobs, kind, admitted):
-    came = [0]
+    results = [0]
 
     def make_session():
-        came[0] += 1
+        results[0] += 1
         return blobs()
 
     storm = 200
@@ -259,10 +259,10 @@ async def test_flood_of_connections_lets_other_tasks_run(run, blobs, kind, admit
                 sock.sendall(b"\xff garbage")
             between = []
             until = time.monotonic() + 60
-            while came[0] <= storm and time.monotonic() < until:
-                before = came[0]
+            while results[0] <= storm and time.monotonic() < until:
+                before = results[0]
                 assert await good.exchange(b"x") == b"x"
-                between.append(came[0] - before)
+                between.append(results[0] - before)
             assert sum(between) >= storm, "the storm is over"
             assert max(between) <= 8, between
 

@@ -214,12 +214,12 @@ def client_hello():
     return outgoing.read()
 
 
-@pytest.mark.parametrize("said", ["nothing", "half a word", "hello", "all"])
-def test_handshakes_use_little_memory_and_free_it(run, blobs, kind, contexts, said, caplog):
+@pytest.mark.parametrize("output", ["nothing", "half a word", "hello", "all"])
+def test_handshakes_use_little_memory_and_free_it(run, blobs, kind, contexts, output, caplog):
     caplog.set_level(logging.CRITICAL, logger="rlwire")  # pytest keeps records, with their errors
     count = 30
     hello = client_hello()
-    words = {"nothing": b"", "half a word": hello[:40], "hello": hello}.get(said)
+    words = {"nothing": b"", "half a word": hello[:40], "hello": hello}.get(output)
     sizes = []
 
     async def main():

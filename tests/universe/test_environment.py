@@ -125,12 +125,15 @@ def test_final_step_has_the_old_rewards_and_the_new_pixels(started, screen_of):
     play.until(lambda *_: episodes.newest.episode_id == second and episodes.newest.count, [PEEK])
     observations, rewards, dones, info = play.step()
     assert (rewards, dones) == ([1.0], [True])
-    told = info["n"][0]
-    assert told["why"] == "lost"
-    assert told["env_status.complete.episode_id"] == first
-    assert told["env_status.complete.env_state"] == "running"
-    assert (told["env_status.episode_id"], told["env_status.env_state"]) == (second, "running")
-    assert "env_status.artificial.done" not in told
+    reported = info["n"][0]
+    assert reported["why"] == "lost"
+    assert reported["env_status.complete.episode_id"] == first
+    assert reported["env_status.complete.env_state"] == "running"
+    assert (reported["env_status.episode_id"], reported["env_status.env_state"]) == (
+        second,
+        "running",
+    )
+    assert "env_status.artificial.done" not in reported
     assert observations[0]["text"] == ["new"]
     observations, rewards, dones, info = play.step()
     assert (observations[0]["text"], rewards, dones) == ([], [10.0], [False])

@@ -21,13 +21,13 @@ from tests.waiting import eventually
 
 
 @pytest.fixture
-def heard():
+def received():
     return []
 
 
 @pytest.fixture
-def display(heard):
-    return Display(40, 30, on_input=lambda viewer, event: heard.append(event))
+def display(received):
+    return Display(40, 30, on_input=lambda viewer, event: received.append(event))
 
 
 @pytest.fixture
@@ -99,12 +99,12 @@ def test_other_paths_of_the_page_are_404(make, path):
 
 
 def test_page_gets_the_status_whenever_it_changes(make):
-    told = {"name": "Pong", "score": 0}
-    with ws(make(about=told.copy)) as peer:
+    reported = {"name": "Pong", "score": 0}
+    with ws(make(about=reported.copy)) as peer:
         assert json.loads(peer.receive()) == {"name": "Pong", "score": 0}
         assert picture(peer.receive())[0] == (40, 30, 0, 0)
         peer.send('"shown"')
-        told["score"] = 1  # without any new pixels
+        reported["score"] = 1  # without any new pixels
         assert json.loads(peer.receive())["score"] == 1
 
 
@@ -139,25 +139,29 @@ def test_a_large_screen_is_sent_as_jpeg(make, display):
         assert abs(int(picture(message)[1][5, 5, 0]) - 90) < 4
 
 
-def test_keys_and_the_pointer(make, heard):
+def test_keys_and_the_pointer(make, received):
     with ws(make()) as peer:
         for sent in (["Up", True], ["no such key", True], ["ArrowUp", False], ["w", True]):
             peer.send(json.dumps(sent))
         peer.send("[3, 4, 1]")
-        eventually(lambda: len(heard) == 4)
-        assert heard[:3] == [KeyEvent(0xFF52, True), KeyEvent(0xFF52, False), KeyEvent(119, True)]
-        assert heard[3] == PointerEvent(3, 4, 1)
+        eventually(lambda: len(received) == 4)
+        assert received[:3] == [
+            KeyEvent(0xFF52, True),
+            KeyEvent(0xFF52, False),
+            KeyEvent(119, True),
+        ]
+        assert received[3] == PointerEvent(3, 4, 1)
 
 
 @pytest.mark.parametrize(
     "sent", ["", "{", "[1, 2]", '["Up"]', "[-1, 0, 0]", "[70000, 0, 0]", "[" * 9999, b"\0", b"1"]
 )
-def test_anything_else_ends_the_connection(make, sent, heard):
+def test_anything_else_ends_the_connection(make, sent, received):
     with ws(make()) as peer:
         peer.send(sent)
         with pytest.raises(ConnectionClosed):
             read_on(peer)
-    assert heard == []
+    assert received == []
 
 
 @pytest.mark.parametrize(

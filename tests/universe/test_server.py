@@ -348,11 +348,11 @@ def test_page_gets_the_score_of_the_whole_episode():
     with universe(Corridor()) as server, watching(server):
         key(server, "Right", True)
         eventually(lambda: server._about()["episode"] > 1)
-        told = server._about()
-        assert told["last"]["score"] == told["best"] == 100.0
-        assert 1 <= told["last"]["episode"] <= told["episode"]
-        assert told["buttons"] == {"Left": ["Left", "a"], "Right": ["Right", "d"]}
-        assert told["rate"] == 500
+        reported = server._about()
+        assert reported["last"]["score"] == reported["best"] == 100.0
+        assert 1 <= reported["last"]["episode"] <= reported["episode"]
+        assert reported["buttons"] == {"Left": ["Left", "a"], "Right": ["Right", "d"]}
+        assert reported["rate"] == 500
         key(server, "Right", False)
         key(server, "Left", True)
         eventually(lambda: server._about()["last"]["score"] < 0)
@@ -396,8 +396,8 @@ def test_tls_on_both_and_on_the_page(tmp_path):
             assert (viewer.width, viewer.height) == (32, 24)
         # The page reaches the pixels, although their certificate is for others.
         place = server.page.url.replace("https", "wss")
-        told = [("Authorization", basic_header("openai", ""))]
-        with connect(f"{place}pixels", tls=called, headers=told) as socket_:
+        reported = [("Authorization", basic_header("openai", ""))]
+        with connect(f"{place}pixels", tls=called, headers=reported) as socket_:
             assert "Corridor" in socket_.receive()
             assert bytes(socket_.receive())[8:12] == b"\x89PNG"
 

@@ -87,7 +87,7 @@ def serve(metrics):
 
 
 @pytest.fixture(scope="module")
-def nobody():
+def unknown_client():
     """Return the URL of a port on which nobody listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -210,23 +210,23 @@ def check_games(played, metrics):
         assert ("episodes", seen["episodes"], number) in metrics.calls
 
 
-def check_failures(told):
-    assert told["early"].startswith("RLXError: command 'update' is not allowed now")
-    assert told["nan"] == 'TypeError: NaN (at "reward") cannot be sent: JSON has no such number'
-    assert told["infinite"].startswith("TypeError: Infinity")
-    assert told["typed"].startswith("TypeError: NaN")
-    assert told["raised"].startswith("RLXError: ")
-    assert "boom" in told["raised"]
-    assert "cannot be sent" in told["unsayable"]
-    assert told["array"] == told["fine"] == [[0, 0.5], [1, 1.5]]
-    assert told["disconnected"] == "RLXError: the agent has been disconnected"
-    assert told["later"] == told["disconnected"]
-    assert told["order"] == [1, 2, 3]
-    assert told["last"].startswith("RLXError: the proxy's connection is closed")
-    assert told["closed"]["code"] == 1000
-    assert told["after"] == "RLXError: the proxy's connection is closed"
-    assert told["nobody"].startswith("RLXError: cannot connect")
-    assert "Error" in told["bad"]
+def check_failures(reported):
+    assert reported["early"].startswith("RLXError: command 'update' is not allowed now")
+    assert reported["nan"] == 'TypeError: NaN (at "reward") cannot be sent: JSON has no such number'
+    assert reported["infinite"].startswith("TypeError: Infinity")
+    assert reported["typed"].startswith("TypeError: NaN")
+    assert reported["raised"].startswith("RLXError: ")
+    assert "boom" in reported["raised"]
+    assert "cannot be sent" in reported["unsayable"]
+    assert reported["array"] == reported["fine"] == [[0, 0.5], [1, 1.5]]
+    assert reported["disconnected"] == "RLXError: the agent has been disconnected"
+    assert reported["later"] == reported["disconnected"]
+    assert reported["order"] == [1, 2, 3]
+    assert reported["last"].startswith("RLXError: the proxy's connection is closed")
+    assert reported["closed"]["code"] == 1000
+    assert reported["after"] == "RLXError: the proxy's connection is closed"
+    assert reported["nobody"].startswith("RLXError: cannot connect")
+    assert "Error" in reported["bad"]
 
 
 @pytest.fixture(params=["node", "browser"])
@@ -249,9 +249,9 @@ def test_games(play, site, serve, metrics):
         check_games(play("play", f"ws://{server.address}", AGENTS, STEPS), metrics)
 
 
-def test_failures(play, site, serve, nobody):
+def test_failures(play, site, serve, unknown_client):
     with serve(site.origin) as server:
-        check_failures(play("fail", f"ws://{server.address}", nobody))
+        check_failures(play("fail", f"ws://{server.address}", unknown_client))
 
 
 class TestBrowser:
@@ -287,8 +287,8 @@ class TestBrowser:
                     time.sleep(0.02)
                 address = f"cartpole.html?proxy=ws://{proxy.address}&agents=3&speed=0"
                 with browser(f"{site.origin}/{address}", tmp_path):
-                    said, _ = process.communicate(timeout=90)
+                    output, _ = process.communicate(timeout=90)
             finally:
                 process.kill()
         assert process.returncode == 0
-        assert re.search(rb"^[2-9]\d\d steps with", said, re.M)
+        assert re.search(rb"^[2-9]\d\d steps with", output, re.M)

@@ -31,8 +31,8 @@ def _rewarder_cases():
         return lambda: rewarder.decode(data)
 
     def backwards(message):
-        told = json.loads(rewarder.encode(message))
-        data = json.dumps(dict(reversed(told.items()))).encode()
+        reported = json.loads(rewarder.encode(message))
+        data = json.dumps(dict(reversed(reported.items()))).encode()
         return lambda: rewarder.decode(data)
 
     def wrong(message):
@@ -284,8 +284,8 @@ def dm_env_rpc_steps(n):
     def step():
         asked = dm_env_rpc.encode_step_request(manager, values, manager.request(names(n)))
         dm_env_rpc.decode_step_request(manager, asked)
-        told = dm_env_rpc.encode_step_response(manager, state, values, uids)
-        dm_env_rpc.decode_step_response(manager, told)
+        reported = dm_env_rpc.encode_step_response(manager, state, values, uids)
+        dm_env_rpc.decode_step_response(manager, reported)
 
     return step
 

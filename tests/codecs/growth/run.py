@@ -53,7 +53,7 @@ def show(chosen, scale):
     """Print the best of three times; what lies between 4n and 2n, over 2n and n, is last."""
     for name in chosen:
         make, n = (CASES | CONTROL)[name]
-        took = []
+        took_ms = []
         for size in SIZES:
             best = float("inf")
             for _ in range(3):
@@ -64,9 +64,9 @@ def show(chosen, scale):
                 work()
                 best = min(best, time.process_time() - began)
                 gc.enable()
-            took.append(best * 1e3)
-        growth = (took[2] - took[1]) / max(took[1] - took[0], 1e-6)
-        print(f"{name:40} {took[0]:10.3f} {took[1]:10.3f} {took[2]:10.3f} {growth:8.1f}")
+            took_ms.append(best * 1e3)
+        growth = (took_ms[2] - took_ms[1]) / max(took_ms[1] - took_ms[0], 1e-6)
+        print(f"{name:40} {took_ms[0]:10.3f} {took_ms[1]:10.3f} {took_ms[2]:10.3f} {growth:8.1f}")
 
 
 def main():

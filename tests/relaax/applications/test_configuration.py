@@ -95,7 +95,7 @@ def test_a_variable_may_have_the_address(read, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("environment: [", "cannot be read as YAML"),
         ("a text", "must hold sections"),
@@ -115,8 +115,8 @@ def test_a_variable_may_have_the_address(read, monkeypatch):
         ("environment: {max_episodes: many}", "app.yaml:1: environment/max_episodes: expected"),
     ],
 )
-def test_invalid_configuration_is_one_line(read, text, says):
-    with pytest.raises(ApplicationError, match=says) as caught:
+def test_invalid_configuration_is_one_line(read, text, expected):
+    with pytest.raises(ApplicationError, match=expected) as caught:
         read(text)
     assert "\n" not in str(caught.value)
 
@@ -125,8 +125,8 @@ def test_invalid_addresses_and_options_are_named_on_use(read):
     application = read("relaax-rlx-server:\n  bind: nowhere")
     with pytest.raises(ApplicationError, match=r"app.yaml:1: bind: .*nowhere"):
         _ = application.rlx_server.address
-    for options, says in (("workers: many", "workers.*many"), ("bnid: 5", "bnid")):
-        with pytest.raises(ApplicationError, match=rf"app.yaml:1: .*{says}"):
+    for options, expected in (("workers: many", "workers.*many"), ("bnid: 5", "bnid")):
+        with pytest.raises(ApplicationError, match=rf"app.yaml:1: .*{expected}"):
             _ = read(f"relaax-rlx-server: {{{options}}}").rlx_server.options
 
 

@@ -52,18 +52,18 @@ def test_a_fresh_bandit_learns_which_arm_pays_and_ctrl_c_saves_it(tmp_path):
     config = folder / "app.yaml"
     text = config.read_text().replace("localhost:7001", f"unix:{tmp_path}/rlx")
     config.write_text(text.replace("max_episodes: 30", "infinite_run: true"))
-    said, good = [], 0
+    output, good = [], 0
     with running(folder, "all", "-n", "2") as process:
         for line in process.stdout:
-            said.append(line)
+            output.append(line)
             found = re.search(r"environment-\d \| episode \d+: ([-.\d]+) a pull, .* arm 3", line)
             good += found is not None and float(found[1]) > 0.5  # 0.6 is what arm 3 pays
             if good == 10:
                 os.killpg(process.pid, signal.SIGINT)
                 good += 1
-        assert process.wait(60) == 0, "".join(said)
-    assert "Warning" not in "".join(said)
-    started = [int(pid) for pid in re.findall(r"started \(pid=(\d+)\)", "".join(said))]
+        assert process.wait(60) == 0, "".join(output)
+    assert "Warning" not in "".join(output)
+    started = [int(pid) for pid in re.findall(r"started \(pid=(\d+)\)", "".join(output))]
     assert len(started) == 3
     assert not any(map(is_there, started))
     assert steps(folder / "logs" / "checkpoints")[0] >= 200 * 10
@@ -107,11 +107,11 @@ def test_exit_status_is_that_of_a_failed_copy(tmp_path):
     (tmp_path / "play.py").write_text(COPY)
     (tmp_path / "app.yaml").write_text("environment: {run: python play.py}")
     with running(tmp_path, "environment", "-n", "2", "--exploit") as process:
-        said, _ = process.communicate(timeout=60)
-    assert process.returncode == 3, said
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 3, output
     expected = ["--config", str(tmp_path / "app.yaml"), "--exploit", "False", "--show-ui", "False"]
-    assert f"environment-1 | done, with {expected}" in said
-    assert "stopped (rc=3)" in said
+    assert f"environment-1 | done, with {expected}" in output
+    assert "stopped (rc=3)" in output
 
 
 @pytest.fixture
@@ -140,29 +140,29 @@ def test_components(app):
 
 
 @pytest.mark.parametrize(
-    ("section", "components", "says"),
+    ("section", "components", "expected"),
     [
         ("relaax-rlx-server", ["all"], "app.yaml has no section relaax-rlx-server"),
         ("algorithm", ["servers"], "app.yaml has no section algorithm"),
         ("environment", ["all"], "environment/run "),
     ],
 )
-def test_missing_sections_are_named(app, section, components, says):
+def test_missing_sections_are_named(app, section, components, expected):
     app.write_text(re.sub(rf"^{section}:.*\n((  .*)?\n)*", "", app.read_text(), flags=re.M))
-    with pytest.raises(ApplicationError, match=says):
+    with pytest.raises(ApplicationError, match=expected):
         names(app, *components)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected"),
     [
         (["run", "metrics-server"], " metrics-server: expected all,"),
         (["run", "-n", "0"], ", not 0"),
         (["run", "-c", "nowhere.yaml"], "there is no nowhere.yaml"),
     ],
 )
-def test_unrunnable_commands_are_refused(tmp_path, monkeypatch, capsys, arguments, says):
+def test_unrunnable_commands_are_refused(tmp_path, monkeypatch, capsys, arguments, expected):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.yaml").write_text("environment: {}")
     assert cli.main(arguments) == 1
-    assert says in capsys.readouterr().err
+    assert expected in capsys.readouterr().err

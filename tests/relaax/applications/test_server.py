@@ -61,7 +61,7 @@ def test_server_of_an_application_serves_its_algorithm(app, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("environment: {}", "app.yaml has no section relaax-rlx-server"),
         ("relaax-rlx-server: {}", "app.yaml has no section algorithm"),
@@ -72,12 +72,12 @@ def test_server_of_an_application_serves_its_algorithm(app, tmp_path):
         ),
     ],
 )
-def test_invalid_application_is_one_line(app, capsys, text, says):
+def test_invalid_application_is_one_line(app, capsys, text, expected):
     assert environment.main(serve, app(text).path) == 1
-    said = capsys.readouterr().err
-    assert re.search(says, said), said
-    assert said.startswith("rlwire: ")
-    assert said.count("\n") == 1
+    written = capsys.readouterr().err
+    assert re.search(expected, written), written
+    assert written.startswith("rlwire: ")
+    assert written.count("\n") == 1
 
 
 def play(*arguments):

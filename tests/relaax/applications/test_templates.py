@@ -49,9 +49,9 @@ def change(folder, *changes):
 
 def run(folder, *arguments):
     with running(folder, *arguments) as process:
-        said, _ = process.communicate(timeout=100)
-    assert process.returncode == 0, said
-    return said
+        written, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, written
+    return written
 
 
 def rewards(folder):
@@ -69,8 +69,8 @@ def test_gym(make):
     pytest.importorskip("gymnasium")
     folder = make("gym", ("max_episodes: 1000", "max_episodes: 3"))
     play_at_random(folder, 2)
-    said = run(folder, "all", "-n", "2")
-    assert len(re.findall(r"environment-\d \| episode [0-2]: \d+", said)) == 6
+    written = run(folder, "all", "-n", "2")
+    assert len(re.findall(r"environment-\d \| episode [0-2]: \d+", written)) == 6
     assert len(rewards(folder)) == 6
 
 

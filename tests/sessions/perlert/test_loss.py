@@ -284,19 +284,19 @@ class World:
 def exchange(play, seed, story=None):
     def play_once(trace=0):
         world = World(play, seed, trace)
-        told.append(world)
+        reported.append(world)
         if story is not None:
             story(world)
         world.run()
         return world
 
-    told = []
+    reported = []
     try:
         return play_once()
     except (Exception, pytest.fail.Exception) as error:
         with suppress(Exception, pytest.fail.Exception):
             play_once(trace=400)
-        world = told[-1]
+        world = reported[-1]
         lines = [f"{play}, seed {seed}: {error!r}"]
         for player in world.players:
             session = player.session

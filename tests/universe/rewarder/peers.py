@@ -28,21 +28,21 @@ class Speaker:
 
     async def say(self, method, body, **headers):
         number, self.count = self.count, self.count + 1
-        told = {
+        reported = {
             "method": method,
             "headers": {"sent_at": time.time(), "message_id": number, **headers},
             "body": body,
         }
-        await self.peer.send(json.dumps(told))
+        await self.peer.send(json.dumps(reported))
         return number
 
     async def hear(self):
         message = await self.peer.recv()
         assert isinstance(message, str), "text frames only"
-        told = json.loads(message)
-        assert set(told) == {"method", "headers", "body"}
-        assert abs(told["headers"]["sent_at"] - time.time()) < 60
-        return told
+        reported = json.loads(message)
+        assert set(reported) == {"method", "headers", "body"}
+        assert abs(reported["headers"]["sent_at"] - time.time()) < 60
+        return reported
 
 
 async def run_server():
@@ -62,14 +62,14 @@ async def run_server():
             "v0.env.reward", {"reward": 99, "done": False, "info": {}}, episode_id="1.1"
         )
         while True:
-            told = await speaker.hear()
-            parent = str(told["headers"]["message_id"])
-            if told["method"] == "v0.control.ping":
+            reported = await speaker.hear()
+            parent = str(reported["headers"]["message_id"])
+            if reported["method"] == "v0.control.ping":
                 await speaker.say(
                     "v0.reply.control.ping", {}, parent_message_id=parent, parent_runtime=0.0
                 )
-            elif told["method"] == "v0.env.reset":
-                if told["body"]["env_id"] == "llama":
+            elif reported["method"] == "v0.env.reset":
+                if reported["body"]["env_id"] == "llama":
                     await speaker.say(
                         "v0.reply.error",
                         {"message": "No such environment: llama"},
@@ -87,8 +87,8 @@ async def run_server():
                 await speaker.say("v0.env.text", {"text": "this is some text"}, **now)
                 await speaker.say("v0.env.observation", {"observation": [0.12, 0.51, 2, 12]}, **now)
                 await speaker.say("v0.my.own", {"a": [1]}, **now)
-            elif told["method"] == "v0.agent.action":
-                assert told["body"]["action"] == [
+            elif reported["method"] == "v0.agent.action":
+                assert reported["body"]["action"] == [
                     ["JoystickAxisXEvent", 0.1],
                     ["JoystickAxisZEvent", 0.1],
                 ]

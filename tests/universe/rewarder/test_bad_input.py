@@ -25,24 +25,24 @@ TEXT, BINARY = 0x81, 0x82
 FEW = Limits(received=1 << 20, items=10_000)
 
 
-def said(message):
+def frame_of(message):
     """A client's text frame."""
     data = message.encode() if isinstance(message, str) else message
     return b"".join(FRAMER.message(data))
 
 
-def told(method, number=1, body="{}", **headers):
+def message_of(method, number=1, body="{}", **headers):
     """A message; a number may be anything."""
     more = "".join(f',"{name}":{json.dumps(value)}' for name, value in headers.items())
     return f'{{"method":"{method}","headers":{{"message_id":{number}{more}}},"body":{body}}}'
 
 
 def ping(number=1):
-    return told("v0.control.ping", number)
+    return message_of("v0.control.ping", number)
 
 
 def reset(number=1, body='{"env_id":null}'):
-    return told("v0.env.reset", number, body)
+    return message_of("v0.env.reset", number, body)
 
 
 def header(first, second, length=b""):
@@ -53,22 +53,22 @@ def header(first, second, length=b""):
 # What a client sends, the close code, and the words of `v0.connection.close` (None: the WebSocket
 # itself was broken, there is only the code and its reason).
 BAD = {
-    "no JSON": (said("nope"), 1007, "at byte"),
+    "no JSON": (frame_of("nope"), 1007, "at byte"),
     "deep JSON": (
-        said(told("v0.my.own", 1, '{"a":' * 70 + "1" + "}" * 70)),
+        frame_of(message_of("v0.my.own", 1, '{"a":' * 70 + "1" + "}" * 70)),
         1009,
         "over the limit depth=64",
     ),
     "many values": (
-        said(told("v0.my.own", 1, '{"a":[' + "[]," * 10_000 + "[]]}")),
+        frame_of(message_of("v0.my.own", 1, '{"a":[' + "[]," * 10_000 + "[]]}")),
         1009,
         "over the limit items=10000",
     ),
-    "a number out of range": (said(ping("1e999")), 1007, "at byte"),
-    "an id of 5,000 digits": (said(ping("9" * 5000)), 1007, "at byte"),
-    "an id of 65 characters": (said(ping(json.dumps("x" * 65))), 1008, "characters"),
-    "the same id twice": (said(ping()) + said(ping()), 1008, "message_id 1 was used"),
-    "no UTF-8": (said(b'{"method":"\xff"}'), 1007, None),
+    "a number out of range": (frame_of(ping("1e999")), 1007, "at byte"),
+    "an id of 5,000 digits": (frame_of(ping("9" * 5000)), 1007, "at byte"),
+    "an id of 65 characters": (frame_of(ping(json.dumps("x" * 65))), 1008, "characters"),
+    "the same id twice": (frame_of(ping()) + frame_of(ping()), 1008, "message_id 1 was used"),
+    "no UTF-8": (frame_of(b'{"method":"\xff"}'), 1007, None),
     "a binary frame": (header(BINARY, 2) + b"{}", 1003, None),
     "a frame without a mask": (b"\x81\x02{}", 1002, None),
     "more bytes than allowed": (header(TEXT, 127, struct.pack(">Q", (1 << 20) + 1)), 1009, None),
@@ -77,12 +77,12 @@ BAD = {
 # What is answered with `v0.reply.error`, after which the connection goes on; and words of it.
 REFUSED = {
     "a server's reward": (
-        told("v0.env.reward", 1, '{"reward":1,"done":false,"info":{}}', episode_id="1"),
+        message_of("v0.env.reward", 1, '{"reward":1,"done":false,"info":{}}', episode_id="1"),
         "only servers",
     ),
-    "an unknown method": (told("v0.my.own"), "unknown method"),
+    "an unknown method": (message_of("v0.my.own"), "unknown method"),
     "a seed out of range": (reset(1, '{"env_id":null,"seed":' + f"{2**128}}}"), "128 bits"),
-    "no id": (told("v0.env.reset", "null", '{"env_id":null}'), "message_id"),
+    "no id": (message_of("v0.env.reset", "null", '{"env_id":null}'), "message_id"),
 }
 
 
@@ -208,7 +208,7 @@ def test_invalid_messages_end_the_connection(server, others, wait_for, name):
 def test_invalid_requests_get_an_error_reply(server, others, name):
     message, words = REFUSED[name]
     with Raw(server) as bad:
-        bad.sock.sendall(said(message) + said(ping(2)))
+        bad.sock.sendall(frame_of(message) + frame_of(ping(2)))
         answer = bad.message()
         assert answer["method"] == "v0.reply.error"
         assert words in answer["body"]["message"]
@@ -220,7 +220,7 @@ def test_invalid_requests_get_an_error_reply(server, others, name):
 
 def test_resets_without_end_are_refused(server, others):
     with Raw(server) as bad:
-        bad.sock.sendall(b"".join(said(reset(number)) for number in range(1, 31)))
+        bad.sock.sendall(b"".join(frame_of(reset(number)) for number in range(1, 31)))
         errors = [bad.message() for _ in range(30 - 16)]
         assert all("16 resets" in one["body"]["message"] for one in errors)
     others()
@@ -284,7 +284,7 @@ def test_unread_replies_are_bounded(server, others):
         sent = 0
         with contextlib.suppress(OSError):  # it does not take any more
             while sent < 400_000:
-                bad.sock.sendall(b"".join(said(ping(sent + one)) for one in range(1000)))
+                bad.sock.sendall(b"".join(frame_of(ping(sent + one)) for one in range(1000)))
                 sent += 1000
         assert 0 < sent < 400_000
         assert memory() - before < 4 << 20
@@ -309,7 +309,7 @@ def reward(number, value="1", episode='"1"'):
 WRONG = {
     "no JSON": (from_server("nope"), DecodeError, 1007, "at byte"),
     "deep JSON": (
-        from_server(told("v0.my.own", 1, '{"a":' * 70 + "1" + "}" * 70)),
+        from_server(message_of("v0.my.own", 1, '{"a":' * 70 + "1" + "}" * 70)),
         LimitExceeded,
         1009,
         "depth=64",
@@ -351,7 +351,7 @@ class Liar:
                 head += sock.recv(65536)
             sock.sendall(write_response(101, key=read_request(head).key))
             first = '{"env_id":"a","env_state":"b","fps":60}'
-            sock.sendall(from_server(told("v0.env.describe", 0, first, episode_id="1")))
+            sock.sendall(from_server(message_of("v0.env.describe", 0, first, episode_id="1")))
             sock.recv(65536)  # the first ping, which is not answered
             sock.sendall(self._data)
             with contextlib.suppress(OSError):

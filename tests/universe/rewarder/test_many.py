@@ -217,12 +217,12 @@ def test_messages_queued_for_the_loop_keep_their_order(serving, join, factory):
 def test_a_lock_that_both_take_is_no_deadlock(serving, join):
     """A thread pushes under a lock of the user's, which the event loop waits for meanwhile."""
     lock = threading.Lock()
-    heard = 0
+    received = 0
 
     def on_action(action):
-        nonlocal heard
+        nonlocal received
         with lock:
-            heard += 1
+            received += 1
             server.text("heard")
 
     server = serving(on_action=on_action)
@@ -247,7 +247,7 @@ def test_a_lock_that_both_take_is_no_deadlock(serving, join):
         stop.set()
         thread.join(10)
     assert not thread.is_alive()
-    assert heard == 300
+    assert received == 300
 
 
 AGENT = """
@@ -295,11 +295,11 @@ def test_ctrl_c_while_an_agent_waits(serving, wait_for, tmp_path):
 
 def test_an_agent_that_only_acts(serving, join):
     """What comes is taken in meanwhile: neither side waits for the other to read."""
-    told = 0
+    reported = 0
 
     def on_action(action):
-        nonlocal told
-        told += 1
+        nonlocal reported
+        reported += 1
         server.text("x" * 3000)
 
     server = serving(on_action=on_action)
@@ -307,7 +307,7 @@ def test_an_agent_that_only_acts(serving, join):
     for number in range(5000):
         agent.act([("A", number, "y" * 400)])
     assert agent.ping(60) > 0
-    assert told == 5000
+    assert reported == 5000
     texts = dropped = 0
     while texts + dropped < 5000:
         step = agent.step(10)

@@ -94,8 +94,8 @@ def test_its_client(tmp_path, wait_for):
     assert done.returncode == 0, done.stderr
     *seen, end = json.loads(done.stdout)
     assert end == [1000, "Disconnected since the rewarder stops"]
-    assert [told["headers"]["message_id"] for told in seen] == list(range(len(seen)))
-    assert [told["method"] for told in seen] == [
+    assert [reported["headers"]["message_id"] for reported in seen] == list(range(len(seen)))
+    assert [reported["method"] for reported in seen] == [
         "v0.env.describe",
         "v0.reply.control.ping",
         "v0.env.describe",
@@ -110,8 +110,8 @@ def test_its_client(tmp_path, wait_for):
     assert seen[1]["headers"]["parent_message_id"] == 0
     assert seen[1]["headers"]["parent_runtime"] >= 0
     assert seen[3]["headers"]["parent_message_id"] == 1
-    assert {told["headers"]["episode_id"] for told in seen[2:7]} == {"2"}
-    assert [told["body"] for told in seen[4:8]] == [
+    assert {reported["headers"]["episode_id"] for reported in seen[2:7]} == {"2"}
+    assert [reported["body"] for reported in seen[4:8]] == [
         {"reward": -3, "done": False, "info": {"a": 1}},
         {"observation": [0.12, 0.51, 2, 12]},
         {"text": "this is some text"},

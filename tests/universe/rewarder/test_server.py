@@ -178,14 +178,14 @@ def test_the_original_s_observer(answering, join):
             b'{"method":"v0.env.reset","body":{"seed":null,"env_id":"test.Game-v0","fps":60},'
             b'"headers":{"message_id":10,"sent_at":1479493678.1937322617,"episode_id":"0"}}'
         )
-        told = hear()
-        assert (told["method"], told["body"]) == ("v0.reply.env.reset", {})
-        assert told["headers"]["parent_message_id"] == 10
-        assert told["headers"]["episode_id"] == "2"
+        reported = hear()
+        assert (reported["method"], reported["body"]) == ("v0.reply.env.reset", {})
+        assert reported["headers"]["parent_message_id"] == 10
+        assert reported["headers"]["episode_id"] == "2"
         server.reward(5, True)
-        told = hear()
-        assert (told["headers"]["episode_id"], told["body"]["reward"]) == ("2", 5)
-        assert told["body"]["done"] is True
+        reported = hear()
+        assert (reported["headers"]["episode_id"], reported["body"]["reward"]) == ("2", 5)
+        assert reported["body"]["done"] is True
     # The agent's episode ended by that reward alone, and nobody was asked for another.
     step = agent.step(10)
     assert (step.episode_id, step.reward, step.done, step.cut) == ("2", 5, True, False)
@@ -216,9 +216,9 @@ def test_a_wrong_password(answering, join, password):
     with pytest.raises(PeerError, match="Invalid password"):
         join(server, password)
     with connect_websocket(f"ws://{server.address}/", kind="text") as peer:
-        told = json.loads(bytes(peer.receive()))
-        assert told["method"] == "v0.connection.close"
-        assert "No password" in told["body"]["message"]
+        reported = json.loads(bytes(peer.receive()))
+        assert reported["method"] == "v0.connection.close"
+        assert "No password" in reported["body"]["message"]
         with pytest.raises(Closed) as caught:
             peer.receive()
         assert caught.value.code == 1000

@@ -33,17 +33,17 @@ def await_picture(client, frame):
 
 
 def test_a_task_watches_and_plays():
-    heard = []
+    received = []
 
     async def run():
-        display = Display(64, 48, on_input=lambda viewer, message: heard.append(message))
+        display = Display(64, 48, on_input=lambda viewer, message: received.append(message))
         with RfbServer(display, "127.0.0.1:0") as server:
             async with AsyncRfbClient(str(server.address)) as client:
                 display.show(picture(9))
                 while not has(client, picture(9)):
                     await client.update(SOON)
                 await client.key("a", True)
-                while not heard:
+                while not received:
                     await client.poll()
                 waiting = asyncio.create_task(client.update())
                 await asyncio.sleep(0)
@@ -62,7 +62,7 @@ def test_a_task_watches_and_plays():
                 await client.update()
 
     asyncio.run(run())
-    assert heard == [KeyEvent(97, True)]
+    assert received == [KeyEvent(97, True)]
 
 
 def test_the_server_ends():

@@ -29,8 +29,8 @@ HELLO = [
 
 def captured(encoding):
     """The chunks of a viewer that sees all `PICTURES`, presses a key and moves the pointer."""
-    heard = []
-    display = Display(64, 48, on_input=lambda viewer, message: heard.append(message))
+    received_all = []
+    display = Display(64, 48, on_input=lambda viewer, message: received_all.append(message))
     with (
         RfbServer(display, "127.0.0.1:0", auth="secret") as server,
         relay(server.address.port) as relayed,
@@ -43,7 +43,7 @@ def captured(encoding):
                     client.update(20.0)
             client.key("Left", True)
             client.pointer(3, 4)
-            eventually(lambda: len(heard) == 2)
+            eventually(lambda: len(received_all) == 2)
         return relayed.chunks
 
 

@@ -92,20 +92,20 @@ def test_a_server_that_misbehaves_ends_its_own_screen_only(scripted, add):
 
 
 def test_input_arrives_in_order(add):
-    heard = []
-    display = Display(64, 48, on_input=lambda viewer, message: heard.append(message))
-    said = [PointerEvent(number, 1) for number in range(50)]
+    received = []
+    display = Display(64, 48, on_input=lambda viewer, message: received.append(message))
+    output = [PointerEvent(number, 1) for number in range(50)]
     with RfbServer(display, "127.0.0.1:0") as server:
         screen = add(str(server.address))
-        for message in said[:25]:
+        for message in output[:25]:
             screen.post([message])
-        screen.post(said[25:])
+        screen.post(output[25:])
         with pytest.raises(EncodeError):
             screen.post([KeyEvent(97, True), KeyEvent(-1, True)])
         with pytest.raises(LocalProtocolError):
             screen.post([SetEncodings((0,))])
-        eventually(lambda: len(heard) == 50)
-    assert heard == said
+        eventually(lambda: len(received) == 50)
+    assert received == output
 
 
 def test_only_changed_pixels_are_copied(scripted, add):
