@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,3 +136,25 @@ def test_options_are_keyword_only(kind: type[Any]) -> None:
     for name, parameter in inspect.signature(kind).parameters.items():
         positional = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         assert not (positional and name in STREAMS | {"auth"}), name
+
+
+# The field has a term for each: send, receive, report, slot, lease, describe, close, loan.
+EVERYDAY = {
+    "attend", "attention", "bring", "bye", "comes", "disown", "doubt", "doze", "epitaph",
+    "epitaphs", "fleeting", "fulfil", "goodbye", "hot", "hung", "hush", "keeper", "lends", "lent",
+    "looked", "nobody", "somebody", "speaking", "speaks", "spoken", "sweep", "tells", "trouble",
+    "understood", "untold", "whoever",
+}  # fmt: skip
+TEXT = re.compile(r'("""|\'\'\')[\s\S]*?\1|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*')
+
+
+def test_identifiers_are_terms_of_the_field() -> None:
+    root = Path(__file__).parents[1]
+    found = []
+    for file in (*root.glob("rlwire/**/*.py*"), *root.glob("tests/**/*.py")):
+        if file.suffix in (".py", ".pyx", ".pxd", ".pyi"):
+            for name in set(re.findall(r"[A-Za-z_]\w*", TEXT.sub("", file.read_text("utf-8")))):
+                words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+                if EVERYDAY.intersection(map(str.lower, words)):
+                    found.append(f"{file.relative_to(root)}: {name}")
+    assert found == []

@@ -445,7 +445,7 @@ class Rooms(RuleBasedStateMachine):
         self.collect()
 
     @invariant()
-    def nobody_waits_in_vain(self):
+    def every_wait_ends(self):
         room = self.table.worlds._named["w"]
         active = [
             number
