@@ -140,8 +140,8 @@ class BaseServer(ABC, Generic[_C]):
         self.address: Address = dataclasses.replace(local_address(self._listener), shm=self._shm)
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(("rejected", "closed", "lost", "invalid", "late", "failed"), 0)
-        self._failed_in_a_row = 0  # failed connections since the last one was accepted
-        self._failures = 0  # of accept(), in a row
+        self._bad_connections = 0  # failed connections since the last one was accepted
+        self._accept_failures = 0  # of accept(), in a row
         self._started = False
         self._open: dict[Any, _C | None] = {}  # by thread or task; None during TLS's handshake
         track(self)
@@ -199,7 +199,7 @@ class BaseServer(ABC, Generic[_C]):
     def _pause(self) -> float:
         """Return the seconds without accepting after bad connections, so that others are served."""
         with self._lock:
-            bad, self._failed_in_a_row = self._failed_in_a_row, 0
+            bad, self._bad_connections = self._bad_connections, 0
         return min(bad, _PAUSES) * _PAUSE
 
     def _accept_failed(self, error: OSError) -> float | None:
@@ -207,16 +207,16 @@ class BaseServer(ABC, Generic[_C]):
         if error.errno in (errno.EBADF, errno.EINVAL, errno.ENOTSOCK):
             logger.error("%s: stopped accepting connections: %s", self.address, error)
             return None
-        self._failures += 1
+        self._accept_failures += 1
         self._log.warning("%s: cannot accept a connection: %s", self.address, error)
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
             # The connection stays pending: accepting again at once would spin.
-            return float(min(0.05 * 2 ** min(self._failures - 1, 10), 1.0))
+            return float(min(0.05 * 2 ** min(self._accept_failures - 1, 10), 1.0))
         return 0.0
 
     def _admit(self, sock: socket.socket, sockaddr: Any) -> tuple[str, str] | None:
         """Return an accepted peer's name and host; None if it was rejected."""
-        self._failures = 0
+        self._accept_failures = 0
         peer, host = peer_name(sock, sockaddr, self._shm), peer_host(sock, sockaddr)
         try:
             self._admission.enter(host)
@@ -270,7 +270,7 @@ class BaseServer(ABC, Generic[_C]):
     def _count(self, why: str, *, bad: bool) -> None:
         with self._lock:
             self._counts[why] += 1
-            self._failed_in_a_row += bad
+            self._bad_connections += bad
 
 
 def end_reason(connection: Connection | AsyncConnection, error: BaseException | None) -> str:

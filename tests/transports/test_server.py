@@ -173,7 +173,7 @@ def test_responder_replaces_an_unencodable_reply(
 def test_bad_connections_pause_accepting(blobs):
     with ThreadServer(LOOPBACK, blobs, handle) as server:
         for bad, pauses in ((0, 0), (1, 1), (3, 3), (1000, 20)):
-            server._failed_in_a_row = bad
+            server._bad_connections = bad
             assert server._pause() == pytest.approx(pauses * 0.001)
             assert server._pause() == 0.0, "once"
 
