@@ -79,12 +79,15 @@ MODULES = [
     "rlwire.transports.udp_calls",
 ]
 
+LAYER = "rlwire.sessions.layer"  # always compiled: others of MODULES inherit its class
+
 # Python modules that are compiled as they stand, because every step passes through them. What is
 # typed of them is in a .pxd beside the .py; not compiled they do the same, slower.
 PYTHON_MODULES: list[str] = [
     "rlwire.rlx.hosting",
     "rlwire.codecs._json",
     "rlwire.codecs.rewarder.messages",
+    LAYER,
     "rlwire.sessions.openpi",
     "rlwire.sessions.rewarder.rules",
     "rlwire.sessions.websocket.session",
@@ -271,6 +274,6 @@ if __name__ == "__main__":  # Cython's processes may import this file
                 extra_compile_args=[*c_standard, optimize(name), *compile_args],
                 extra_link_args=link_args,
             )
-            for name in MODULES + ([] if PLAIN else PYTHON_MODULES)
+            for name in MODULES + ([LAYER] if PLAIN else PYTHON_MODULES)
         ],
     )

@@ -40,6 +40,7 @@ from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, make_spec
 from rlwire.dm_env_rpc import Client, Server
 from rlwire.rlx import AgentProxy
 from rlwire.rlx import Server as RLXServer
+from rlwire.sessions.layer import Layer
 from rlwire.transports import tcp
 from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.sockets import Timeouts
@@ -54,10 +55,8 @@ LATE = b"later"
 SIDE, TALL, WIDE = (8, 10, 12) if TINY else (84, 210, 160)
 
 
-class Frames:
+class Frames(Layer):
     """A session of frames: four bytes of length, and that many."""
-
-    closed = False
 
     def frame_size(self, buffer: Any, start: int, end: int) -> int:
         return 4 + int.from_bytes(buffer[start : start + 4], "big") if end - start >= 4 else 0
@@ -75,12 +74,6 @@ class Frames:
     def send(self, event: Any) -> list[Any]:
         head = len(event).to_bytes(4, "big")
         return [head + event] if len(event) < 4096 else [head, event]
-
-    def refuse(self, error: Any) -> list[Any]:
-        return []
-
-    def next_deadline(self) -> None:
-        return None
 
 
 class Echo:

@@ -40,7 +40,7 @@ class End(Http2Endpoint):
         return events
 
     def drained(self) -> bytes:
-        return b"".join(iter(lambda: b"".join(self.outgoing()), b""))
+        return b"".join(iter(lambda: b"".join(self.output()), b""))
 
 
 def ours() -> Any:

@@ -1,4 +1,5 @@
 from rlwire.buffers cimport Arena, Block
+from rlwire.sessions.layer cimport Layer
 
 # StreamPhase, for C.
 cdef enum:
@@ -41,15 +42,15 @@ cdef class Moved:
 
 cdef class StreamCore(FrameReader):
     cdef readonly Moved moved
-    cdef readonly object session
+    cdef readonly Layer session
     cdef readonly str peer, ended, late
     cdef readonly bint fresh, broken, over, half_close, more
     cdef readonly Py_ssize_t waiting
     cdef readonly unsigned long long count
-    cdef object _timeouts, _talker
-    cdef object _session_send, _session_receive, _session_receive_whole, _session_rest
-    cdef object _session_refuse, _tap
-    cdef bint _has_inside
+    cdef object _timeouts, _tap
+    cdef object _session_send, _session_receive, _session_receive_whole, _session_receive_rest
+    cdef object _session_output, _session_reject, _session_close_message
+    cdef bint _active
     cdef int _phase
     cdef bint _ending
     cdef list _events

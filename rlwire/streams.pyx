@@ -18,8 +18,10 @@ from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.string cimport memcpy, memmove
 
 from rlwire.buffers cimport Arena, Block
+from rlwire.sessions.layer cimport Layer
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RemoteProtocolError, RlwireError
+from rlwire.sessions.layer import LayerPhase
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +81,9 @@ class StreamPhase(IntEnum):
 
 
 cdef tuple _PHASES = tuple(StreamPhase)
+cdef object _LAYER_OPENING = LayerPhase.OPENING
+cdef object _LAYER_CLOSING = LayerPhase.CLOSING
+cdef object _LAYER_CLOSED = LayerPhase.CLOSED
 
 # What a connection waits for.
 cdef enum:
@@ -295,7 +300,7 @@ cdef class StreamCore(FrameReader):
         fresh: whether the next byte goes to the start of `inbox` and begins a message.
         ended: why nothing more can be received; empty before.
         broken: whether it ended inside a message or without a close. A reset between two messages
-            counts as a close for a session that `pushes`.
+            counts as a close for a session that `ends_by_reset`.
         over: whether the session has ended by itself: close after the last event.
         half_close: whether to shut down the sending side while lingering.
         waiting: bytes that are queued to be sent.
@@ -306,25 +311,25 @@ cdef class StreamCore(FrameReader):
     """
 
     def __init__(
-        self, object session, str peer, object timeouts, bint accepted=False, object tap=None
+        self, Layer session, str peer, object timeouts, bint accepted=False, object tap=None
     ):
+        cdef Layer layer = session if tap is None else tap.recorded(session)
+        FrameReader.__init__(self, layer)
         self.session = session
         self._tap = tap
-        if tap is not None:
-            session = tap.recorded(session)
-        FrameReader.__init__(self, session)
         self.moved = Moved()
         self.peer = peer
         self.ended = self.late = ""
         self._timeouts = timeouts
-        self._talker = session if hasattr(session, "outgoing") else None
-        self._session_send = session.send
-        self._session_receive = session.receive
-        self._session_receive_whole = session.receive_whole
-        self._session_refuse = getattr(session, "refuse", None)
-        self._session_rest = getattr(session, "receive_rest", None)
-        self._has_inside = hasattr(session, "inside")
-        if self._talker is not None:
+        self._active = session.active
+        self._session_send = layer.send
+        self._session_receive = layer.receive
+        self._session_receive_whole = layer.receive_whole
+        self._session_receive_rest = layer.receive_rest
+        self._session_output = layer.output
+        self._session_reject = layer.reject
+        self._session_close_message = layer.close_message
+        if session.phase is _LAYER_OPENING:
             self._phase = OPENING
         elif accepted and timeouts.first_message is not None:
             self._phase = FIRST
@@ -373,12 +378,12 @@ cdef class StreamCore(FrameReader):
     @property
     def talks(self) -> bool:
         """Whether the session also sends by itself."""
-        return self._talker is not None
+        return self._active
 
     def begin(self, object seconds=None) -> None:
         """Start, and queue the session's first buffers; `seconds` limit its handshake."""
         self._handshake_timeout = seconds
-        if self._talker is not None:
+        if self._active:
             self._talk()
 
     # Receiving.
@@ -454,7 +459,7 @@ cdef class StreamCore(FrameReader):
             try:
                 if self._unread:
                     self._unread = False
-                    events = self._session_rest()
+                    events = self._session_receive_rest()
                 else:
                     message = self.frame()
                     if message is None:
@@ -509,10 +514,10 @@ cdef class StreamCore(FrameReader):
         kept = [event for event in events if event is not None]
         if kept:
             self._events, self._event = kept, 0
-        self._unread = self._session_rest is not None and self.session.unread
-        if self._talker is not None:
+        self._unread = self.session.unread
+        if self._active:
             self._talk()
-            if self._phase == OPENING and self._talker.opened:
+            if self._phase == OPENING and self.session.phase is not _LAYER_OPENING:
                 self._phase = OPEN
         self._settle()
         return 0
@@ -552,19 +557,19 @@ cdef class StreamCore(FrameReader):
                 return data
             self._say(buffers)
         else:
-            if self._talker is not None:
+            if self._active:
                 # The session's own buffers come first: messages may be numbered.
-                self._say(self._talker.outgoing())
+                self._say(self._session_output())
             buffers = self._session_send(event)
             self.moved.sent += 1
             self._say(buffers)
-        if not buffers and self._talker is not None:
+        if not buffers and self._active:
             self._talk()
         return None
 
     def speak(self) -> None:
         """Queue what a talking session sends by itself."""
-        if self._talker is not None:
+        if self._active:
             self._talk()
 
     cpdef list output(self):
@@ -599,7 +604,7 @@ cdef class StreamCore(FrameReader):
             count -= size
             self._index += 1
         self._offset = count
-        self._ask_again = self._talker is not None
+        self._ask_again = self._active
         return False
 
     cdef int _say(self, object buffers) except -1:
@@ -629,21 +634,21 @@ cdef class StreamCore(FrameReader):
         if self._out is not None or self._phase >= CLOSING:
             self._ask_again = True
             return 0
-        self._say(self._talker.outgoing())
+        self._say(self._session_output())
         self._ask_again = self._out is not None
-        if self._talker.leaving:
+        if self.session.phase is _LAYER_CLOSING:
             self.over = True
             self.ended = self.ended or "closed, the session has ended"
             self._enter(DEAF)
         return 0
 
-    def refuse(self, object error) -> None:
+    def reject(self, object error) -> None:
         """Queue the session's error message for the peer; linger if the session is then closed."""
-        words = self._session_refuse(error)
+        words = self._session_reject(error)
         if self._phase >= CLOSING:
             return
         self._say(words)
-        if self.session.closed:
+        if self.session.phase is _LAYER_CLOSED:
             self.ended = self.ended or "closed on this side"
             self.half_close = True
             self._enter(LINGERING if self._out is not None else CLOSED)
@@ -669,14 +674,14 @@ cdef class StreamCore(FrameReader):
             if not self.ended:
                 self.broken = not (self._is_close(error) and self.partial[0] == 0)
                 self.ended = "closed by the peer" if error is None else f"lost: {error}"
-            if self._talker is not None:
-                self._talker.lost()
+            if self._active:
+                self.session.stream_ended()
         self._abandon()
         return self.end()
 
     def _is_close(self, object error):
         """Whether the error is a normal end: closing a socket with unread bytes resets it."""
-        return isinstance(error, ConnectionError) and getattr(self.session, "pushes", False)
+        return isinstance(error, ConnectionError) and self.session.ends_by_reset
 
     def stop(self) -> None:
         """Stop receiving, from any thread; replies can still be sent."""
@@ -690,11 +695,11 @@ cdef class StreamCore(FrameReader):
         if phase >= CLOSING:
             return
         self.ended = self.ended or reason
-        if self._talker is not None and (self._out is None or self.over) and phase != DRAINING:
-            words = self._talker.farewell(self._ending)
+        if self._active and (self._out is None or self.over) and phase != DRAINING:
+            words = self._session_close_message(self._ending)
             if words:
                 self._say(words)
-                self.half_close = self._talker.hangs_up
+                self.half_close = self.session.closes_first
                 self._enter(CLOSING)
                 self._await_farewell()
                 return
@@ -726,8 +731,8 @@ cdef class StreamCore(FrameReader):
         if have:
             self.broken = True
             ended += f" after {have} of {want or 'an unknown number of'} message bytes"
-        if self._talker is not None:
-            wrong = self._talker.lost()
+        if self._active:
+            wrong = self.session.stream_ended()
             if wrong:
                 self.broken = True
                 ended += f" ({wrong})"
@@ -736,7 +741,7 @@ cdef class StreamCore(FrameReader):
 
     cdef int _failed(self, object error, bint theirs) except -1:
         """Stop receiving, or skip this message, after the session raised `error`."""
-        cdef bint closed = self.session.closed
+        cdef bint closed = self.session.phase is _LAYER_CLOSED
         cdef bint clean
         if theirs and _HAS_NOTES:
             error.add_note(f"in a message from {self.peer}")
@@ -745,20 +750,20 @@ cdef class StreamCore(FrameReader):
             self._enter(DEAF)
         if self._phase == FIRST:
             self._phase = OPEN
-        if self._talker is None:
+        if not self._active:
             if closed:
                 self._abandon()
             else:
                 self._settle()
             return 0
-        self._say(self._talker.outgoing())
+        self._say(self._session_output())
         if not closed:
             self._settle()
             return 0
         clean = isinstance(error, ConnectionClosed)
         self.half_close = not clean
         if clean:
-            self._enter(CLOSED if self._talker.hangs_up else LINGERING)
+            self._enter(CLOSED if self.session.closes_first else LINGERING)
         else:
             self._enter(CLOSED if self._out is None else LINGERING)
         return 0
@@ -767,7 +772,7 @@ cdef class StreamCore(FrameReader):
         """Pass received frames to the session until the peer's close message."""
         try:
             while self._phase == CLOSING:
-                if self._talker.closed:
+                if self.session.phase is _LAYER_CLOSED:
                     self._enter(LINGERING)
                     return 0
                 message = self.frame()
@@ -776,7 +781,7 @@ cdef class StreamCore(FrameReader):
                 self._session_receive(message)
         except ConnectionClosed:
             self.half_close = False
-            self._enter(CLOSED if self._talker.hangs_up else LINGERING)
+            self._enter(CLOSED if self.session.closes_first else LINGERING)
         except RlwireError as error:
             logger.debug("%s: error after the close message: %s", self.peer, error)
             self._enter(LINGERING)
@@ -798,9 +803,9 @@ cdef class StreamCore(FrameReader):
         """
         cdef unsigned long long serial
         cdef int wait
-        if self._talker is not None and OPENING < self._phase < CLOSING:
+        if self._active and OPENING < self._phase < CLOSING:
             try:
-                self._talker.tick(now)
+                self.session.tick(now)
             except RlwireError as error:
                 self.late = "session"
                 self._failed(error, False)
@@ -831,8 +836,8 @@ cdef class StreamCore(FrameReader):
                 limit = self._since + limit
             else:
                 limit = now + limit
-        if self._talker is not None and OPENING < self._phase < CLOSING:
-            due = self._talker.next_deadline()
+        if self._active and OPENING < self._phase < CLOSING:
+            due = self.session.next_deadline()
             if due is not None and (limit is None or due < limit):
                 limit = due
         return limit
@@ -855,7 +860,7 @@ cdef class StreamCore(FrameReader):
 
     cdef unsigned long long _message(self) except? 0:
         """Return the number of the incomplete message of several frames; 0 for none."""
-        return self.session.inside if self._has_inside else 0
+        return self.session.message_number
 
     cdef unsigned long long _serial_of(self, int wait) except? 0:
         """Return the number of the message that a wait is for."""

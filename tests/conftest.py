@@ -25,6 +25,7 @@ from PIL import Image
 
 from rlwire import buffers
 from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError, RlwireError
+from rlwire.sessions.layer import Layer, LayerPhase
 
 # Ctrl-C is ignored in what a shell script starts in the background, and in what that starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -239,7 +240,7 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-class Blobs:
+class Blobs(Layer):
     """A small session of its own: streams are tested without any real protocol.
 
     Frames have a 4-byte size (of the whole frame), 16 bytes of padding, and a body.
@@ -251,11 +252,7 @@ class Blobs:
     header_size = 20  # so that what follows is not aligned by itself
 
     def __init__(self) -> None:
-        self.closed = False
         self.refused: list[RlwireError] = []
-
-    def next_deadline(self) -> float | None:
-        return None
 
     def frame_size(self, buffer: Any, start: int, end: int) -> int:
         if end > start and buffer[start] == 0xFF:
@@ -287,16 +284,18 @@ class Blobs:
             return []
         if word == b"twice":
             return [b"one", b"two"]
-        self.closed = self.closed or word == b"end"
+        if word == b"end":
+            self.phase = LayerPhase.CLOSED
         return [body]
 
     def send(self, event: Any) -> list[Any]:
         parts = event if isinstance(event, list) else [event]
         return [self.header(sum(map(len, parts))), *parts] if parts != [b""] else [self.header(0)]
 
-    def refuse(self, error: RlwireError) -> list[Any]:
+    def reject(self, error: RlwireError) -> list[Any]:
         self.refused.append(error)
-        self.closed = not isinstance(error, RemoteProtocolError)
+        if not isinstance(error, RemoteProtocolError):
+            self.phase = LayerPhase.CLOSED
         return [self.frame(f"refused: {error}".encode())]
 
     @classmethod

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
-from rlwire.transports.interface import DatagramSession, Peer
+from rlwire.sessions.layer import DatagramLayer, Peer
 
 _HOLD = 0.1  # seconds by which a reordered datagram is late at most
 _STUCK = 100_000  # actions at one moment, after which they will never end
@@ -55,14 +55,14 @@ class LossyNetwork:
         self._loss, self._duplicate, self._delay, self._reorder = loss, duplicate, delay, reorder
         self._cuts: set[Peer] = set()
         self.now = 0.0
-        self._sessions: dict[Peer, tuple[DatagramSession, Callable[[Any], object]]] = {}
+        self._sessions: dict[Peer, tuple[DatagramLayer, Callable[[Any], object]]] = {}
         self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self._last: dict[tuple[Peer, Peer], float] = {}  # latest arrival of those kept in order
         self._trace: deque[tuple[float, str, Peer, Peer, bytes]] = deque(maxlen=trace)
 
     def attach(
-        self, address: Peer, session: DatagramSession, on_event: Callable[[Any], object] = bool
+        self, address: Peer, session: DatagramLayer, on_event: Callable[[Any], object] = bool
     ) -> None:
         """Put a session at an address; `on_event` is called with each of its events."""
         assert address not in self._sessions

@@ -425,7 +425,7 @@ def test_lost_connection_is_broken_unless_it_was_closed(blobs: Any) -> None:
     assert not core.broken
     for begun in (b"", b"\0"):  # between messages, and inside one
         session = blobs()
-        session.pushes = True
+        session.ends_by_reset = True
         core = core_of(session)
         if begun:
             give(core, begun)
@@ -445,7 +445,7 @@ def test_wrong_bytes_end_receiving_and_can_be_refused(blobs: Any) -> None:
     assert core.phase is StreamPhase.DEAF
     with pytest.raises(ConnectionClosed, match="no frame begins with ff"):
         core.next()
-    core.refuse(caught.value)
+    core.reject(caught.value)
     assert core.phase is StreamPhase.LINGERING
     assert core.half_close
     assert b"refused" in b"".join(core.output())
@@ -576,7 +576,7 @@ def test_any_order_of_events_keeps_the_core_consistent(
             elif action == "wrote":
                 core.wrote(min(core.waiting, 7))
             elif action == "refuse":
-                core.refuse(RemoteProtocolError("no"))
+                core.reject(RemoteProtocolError("no"))
             elif action == "lost":
                 core.lost(OSError("lost"))
             else:

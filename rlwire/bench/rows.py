@@ -226,6 +226,7 @@ def _serve_perlert(report: Callable[[str], None], make: Callable[[], Any]) -> No
 
 
 async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
+    from rlwire.sessions.layer import DatagramLayer
     from rlwire.sessions.perlert.server import PerlertServerSession
     from rlwire.transports import udp_asyncio
 
@@ -238,13 +239,11 @@ async def _step_at_once(report: Callable[[str], None], env: Any) -> None:
         shown = (state, float(reward), False, _step_text(number))
         instance.publish({_AGENT: shown}, next(numbers), int(time() * 1000), now)
 
-    class Port:
-        closed = False
+    class Port(DatagramLayer):
         advance, next_deadline = session.rollout.advance, session.rollout.next_deadline
         datagrams = session.rollout.datagrams
 
-        @staticmethod
-        def receive(datagram: Any, peer: Any, now: float) -> list[Any]:
+        def receive(self, datagram: Any, peer: Any, now: float) -> list[Any]:
             events = session.rollout.receive(datagram, peer, now)
             action = instance.actions().get(_AGENT)
             if action is not None:

@@ -233,7 +233,7 @@ class GrpcHandler:
             (event,) = task.inner.receive(message)
         except RlwireError as error:
             self._log.warning("%s: invalid request: %s", self._peer, error)
-            parts = task.inner.refuse(error) or None
+            parts = task.inner.reject(error) or None
             if task.inner.closed:
                 return Last(CallStatus("INVALID_ARGUMENT", for_peer(error, "the server")), parts)
             return parts

@@ -119,16 +119,16 @@ class Caller(ABC):
             connection.poll_events(self._queued.append)
         except RemoteProtocolError as error:
             with contextlib.suppress(RlwireError):
-                self.refuse(error)
+                self.reject(error)
         except RlwireError as error:
             logger.debug("%s: error between two steps: %s", connection.peer, error)
         finally:
             connection.release()
 
-    def refuse(self, error: RemoteProtocolError) -> None:
+    def reject(self, error: RemoteProtocolError) -> None:
         """Reject a message that the protocol does not allow now, and log it."""
         logger.warning("%s: rejected a message: %s", self.connection.peer, error)
-        self.connection.refuse(error)
+        self.connection.reject(error)
         if self.connection.closed:
             raise error
 

@@ -74,7 +74,7 @@ class OpenpiCaller(Caller):
                 given = self.receive()
                 break
             except RemoteProtocolError as error:
-                self.refuse(error)
+                self.reject(error)
         space = self.callers.observation_space
         inside = getattr(space, "spaces", {})
         about = {name: given.pop(name) for name in ABOUT if name in given and name not in inside}

@@ -131,7 +131,7 @@ class _PolicyService(Service[AnyConnection]):
     def session(self) -> websocket.WebSocketServerSession:
         return websocket.WebSocketServerSession(
             lambda request: self.speech(),
-            guess=None if self.socket["check"] is None else PasswordCheck(),
+            password_check=None if self.socket["check"] is None else PasswordCheck(),
             **self.socket,
         )
 

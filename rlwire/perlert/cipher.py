@@ -41,7 +41,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from rlwire.errors import optional
-from rlwire.transports.interface import Buffer
+from rlwire.sessions.layer import Buffer
 
 logger = logging.getLogger(__name__)
 

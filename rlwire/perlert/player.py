@@ -21,8 +21,8 @@ from rlwire.errors import RlwireError
 from rlwire.perlert.environment import Outcome, Simulation, close
 from rlwire.perlert.options import PerlertInstanceOptions
 from rlwire.perlert.spaces import OWN_TAG
+from rlwire.sessions.layer import DatagramLayer
 from rlwire.sessions.perlert.server import Instance
-from rlwire.transports.interface import DatagramSession
 from rlwire.transports.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _Outcomes: TypeAlias = Mapping[str, Outcome]
 class TickTimer:
     """Wraps the rollout port's session, and adds the ticks of all players to its deadlines."""
 
-    def __init__(self, port: DatagramSession) -> None:
+    def __init__(self, port: DatagramLayer) -> None:
         self._port = port
         self.receive, self.datagrams = port.receive, port.datagrams
         self.send: Callable[[], object] = bool  # the endpoint's flush

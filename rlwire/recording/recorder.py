@@ -1,7 +1,7 @@
 """Records connections in an MCAP file: raw bytes, with their direction and times.
 
 A connection's thread copies the bytes into a bounded queue, and a thread of the recorder writes
-them, so that a slow disk delays no peer. Sessions blank their secrets in their method ``blank``.
+them, so that a slow disk delays no peer. Layers remove their secrets in `Layer.redact`.
 
 Source: the MCAP specification, version 0, with the package ``mcap``.
 """
@@ -14,10 +14,9 @@ import os
 import queue
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from io import FileIO
 from itertools import chain, count
 from multiprocessing.util import Finalize
@@ -26,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from rlwire.errors import RlwireError, optional
-from rlwire.transports.interface import Buffer, Peer
+from rlwire.sessions.layer import Buffer, Layer, Peer
 
 logger = logging.getLogger(__name__)
 
@@ -320,9 +319,9 @@ class Tap:
     def _put_event(self, **facts: Any) -> None:
         self.recorder.put(self, "events", json.dumps(facts).encode())
 
-    def recorded(self, session: Any) -> RecordedSession:
-        """Return a session for the `StreamCore` that records the messages of `session`."""
-        return RecordedSession(session, self)
+    def recorded(self, layer: Layer) -> RecordedLayer:
+        """Return a layer for the `StreamCore` that records the messages of `layer`."""
+        return RecordedLayer(layer, self)
 
 
 def unreadable(data: Buffer) -> bytes:
@@ -333,46 +332,50 @@ def unreadable(data: Buffer) -> bytes:
     return bytes(data[:_CLEAR]) + b"*" * max(0, len(data) - _CLEAR)
 
 
-class RecordedSession:
-    """A stream session, for its `StreamCore`, whose messages are recorded."""
+class RecordedLayer(Layer):
+    """Records the messages of a layer; for its state, ask that layer."""
 
-    def __init__(self, session: Any, tap: Tap) -> None:
-        self._session, self._tap = session, tap
-        self._blank: Callable[[Any, bool], Buffer] | None = getattr(session, "blank", None)
-        for name in ("send", "refuse", "outgoing", "farewell"):
-            if hasattr(session, name):
-                setattr(self, name, partial(self._sent, getattr(session, name)))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
+    def __init__(self, layer: Layer, tap: Tap) -> None:
+        self._layer, self._tap = layer, tap
+        self.data_offset = layer.data_offset  # type: ignore[method-assign]
+        self.receive_rest = layer.receive_rest  # type: ignore[method-assign]
 
     def _record(self, sent: bool, parts: Sequence[Buffer]) -> None:
-        if self._blank is not None:
-            parts = [self._blank(part, sent) for part in parts]
-        self._tap.record(sent, parts)
+        self._tap.record(sent, [self._layer.redact(part, sent) for part in parts])
 
-    def _sent(self, method: Callable[..., Sequence[Buffer]], *arguments: Any) -> Sequence[Buffer]:
-        buffers = method(*arguments)
+    def _sent(self, buffers: Sequence[Buffer]) -> Sequence[Buffer]:
         if buffers:
-            small = self._blank is not None and sum(map(len, buffers)) <= _SMALL
+            small = sum(map(len, buffers)) <= _SMALL
             self._record(True, [b"".join(buffers)] if small else buffers)
         return buffers
 
-    def frame_size(self, buffer: Any, start: int, end: int) -> Any:
+    def send(self, event: Any) -> Sequence[Buffer]:
+        return self._sent(self._layer.send(event))
+
+    def output(self) -> Sequence[Buffer]:
+        return self._sent(self._layer.output())
+
+    def reject(self, error: RlwireError) -> Sequence[Buffer]:
+        return self._sent(self._layer.reject(error))
+
+    def close_message(self, stopping: bool = False) -> Sequence[Buffer]:
+        return self._sent(self._layer.close_message(stopping))
+
+    def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         try:
-            return self._session.frame_size(buffer, start, end)
+            return self._layer.frame_size(buffer, start, end)
         except RlwireError:
             self._tap.record(False, [unreadable(buffer[start:end])])
             raise
 
-    def receive(self, message: Any) -> Any:
+    def receive(self, message: Buffer) -> list[Any]:
         self._record(False, [message])
-        return self._session.receive(message)
+        return self._layer.receive(message)
 
-    def receive_whole(self, buffer: Any, size: int) -> Any:
-        came = bytes(buffer[:size])  # which the session may change
+    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
+        came = bytes(buffer[:size])  # which the layer may change
         try:
-            events = self._session.receive_whole(buffer, size)
+            events = self._layer.receive_whole(buffer, size)
         except RlwireError:
             with suppress(RlwireError):  # of `frame_size`, which has recorded it
                 self.frame_size(came, 0, size)

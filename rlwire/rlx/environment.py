@@ -60,7 +60,7 @@ class RLXCaller(Caller):
             try:
                 message = self._receive()
             except RemoteProtocolError as error:
-                self.refuse(error)
+                self.reject(error)
                 continue
             agent.message = message
             reply = self._answer(message)

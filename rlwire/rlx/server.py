@@ -14,8 +14,8 @@ from rlwire.rlx.metrics import Metrics, sink_of
 from rlwire.rlx.options import RLXServerOptions
 from rlwire.serving.serving import AnyConnection, Service, StreamServer
 from rlwire.sessions import rlx
+from rlwire.sessions.layer import Layer
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.interface import StreamSession
 
 
 class Server(StreamServer):
@@ -59,7 +59,7 @@ class _AgentService(Service[AnyConnection]):
     def make_factory(self) -> AgentFactory:
         return AgentFactory(self.agent, self.parameter_server, self.metrics)
 
-    def session(self) -> StreamSession:
+    def session(self) -> Layer:
         return rlx.RLXServerSession(**self.session_options)
 
     def handler(self, connection: AnyConnection) -> AgentHandler:

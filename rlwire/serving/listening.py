@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rlwire._options import StreamServerOptions
 from rlwire.environments.callers import Caller, Callers
 from rlwire.serving.serving import Service, StreamServer
+from rlwire.sessions.layer import Layer
 from rlwire.transports.connection import Connection
-from rlwire.transports.interface import StreamSession
 
 
 class Listener(StreamServer):
@@ -30,10 +30,10 @@ class CallerService(Service[Connection]):
     """Makes the session and the `Caller` of each environment that connects."""
 
     callers: Callers
-    make_session: Callable[[], StreamSession]
+    make_session: Callable[[], Layer]
     make_caller: Callable[[Connection, Callers], Caller]
 
-    def session(self) -> StreamSession:
+    def session(self) -> Layer:
         return self.make_session()
 
     def converse(self, connection: Connection) -> None:

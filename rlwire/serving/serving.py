@@ -19,10 +19,11 @@ from rlwire.errors import RlwireError, describe, on_error
 from rlwire.serving.stopping import Stopping, stop_signals
 from rlwire.serving.threads import LoopThread, run_in_thread
 from rlwire.serving.workers import Stop, Workers
+from rlwire.sessions.layer import Layer
 from rlwire.transports.address import Address, parse
 from rlwire.transports.connection import Connection
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.interface import Handler, StreamSession
+from rlwire.transports.interface import Handler
 from rlwire.transports.server import BaseServer, ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, warn_if_exposed
@@ -243,7 +244,7 @@ class Service(Generic[_C]):
     converse: Callable[[_C], Any] | None = None
     """Instead of `handler`: serves a whole connection; on an event loop a coroutine function."""
 
-    def session(self) -> StreamSession:
+    def session(self) -> Layer:
         """Return a new server session."""
         raise NotImplementedError
 

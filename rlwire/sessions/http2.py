@@ -18,8 +18,8 @@ from rlwire.codecs.http2.frames import Http2Error
 from rlwire.codecs.http2.headers import Headers, SecretBlanker
 from rlwire.errors import DeadlineExceeded, LimitExceeded, RlwireError, for_peer, quoted
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.layer import Buffer, LayerPhase
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Fields: TypeAlias = list[tuple[str, str]]
 
 RESETS_ALLOWED: Final = 1000
@@ -79,19 +79,18 @@ class Http2Session(frames.Http2Endpoint):
         ping_interval: seconds of silence before a ping; None for never.
 
     Attributes:
-        closed: whether nothing more is sent or received.
-        opened: whether the peer's settings have been received.
-        parting: set it from any thread, and the next `send` or `tick` first calls `drain`.
+        parting: whether the next `send` or `tick` first calls `drain`.
     """
 
     # Attributes of the compiled base.
     heard: bool
     mute: str | None
     said: list[Buffer]
-    outgoing: Callable[[], list[Buffer]]
+    output: Callable[[], list[Buffer]]
     message: Callable[[Any, Any], list[Buffer]]
 
-    hangs_up: bool = True
+    active = True
+    closes_first: bool = True
     _make_stream: Callable[[int], Http2Stream] = Http2Stream
 
     def __init__(
@@ -117,7 +116,7 @@ class Http2Session(frames.Http2Endpoint):
         self.max_received = received
         self.max_streams = max_streams
         self._ping_interval = ping_interval
-        self.closed = self.opened = False
+        self.phase = LayerPhase.OPENING
         self.parting = self._draining = False
         self._goaway = False  # sent or received: no new streams
         self._their_last = 0  # the highest stream number of the peer
@@ -137,14 +136,14 @@ class Http2Session(frames.Http2Endpoint):
         if client:
             self.said.append(self.first_words())
 
-    @property
-    def busy(self) -> bool:
-        return bool(self.streams)
+    def drop(self, stream: Any) -> None:
+        super().drop(stream)
+        self._end_if_unused()
 
-    @property
-    def leaving(self) -> bool:
-        """Whether no stream is open, and no stream can be opened."""
-        return self._goaway and self.opened and not self.streams and not self.closed
+    def _end_if_unused(self) -> None:
+        """End the session if no stream is open, and none can be opened."""
+        if self._goaway and self.phase is LayerPhase.OPEN and not self.streams:
+            self.phase = LayerPhase.CLOSING
 
     def frame_size(self, buffer: Any, start: int, end: int) -> int:
         try:
@@ -153,7 +152,7 @@ class Http2Session(frames.Http2Endpoint):
             word = bytes(buffer[start : min(start + 3, end)])
             if self._silent and not self.closed:
                 self.said = [_HTTP1] if word.isalpha() else []
-                self.closed = True
+                self.phase = LayerPhase.CLOSED
             self._fail(error)
             raise
         if self._silent and size:
@@ -181,11 +180,12 @@ class Http2Session(frames.Http2Endpoint):
         if frames.HEADER_TABLE_SIZE in changes:
             self._fields_codec.resize(changes[frames.HEADER_TABLE_SIZE])
         if not self.opened:
-            self.opened = self.listening = True
+            self.phase, self.listening = LayerPhase.OPEN, True
             self.mute = None
             self._on_opened()
             if self._draining:
                 self._begin_to_drain()
+            self._end_if_unused()
         return []
 
     def _headers(self, number: int, block: bytes, end: bool) -> list[Any]:
@@ -276,6 +276,7 @@ class Http2Session(frames.Http2Endpoint):
                     self.drop(stream)
                     text = payload[8:].decode("utf-8", "replace")
                     events += self._on_reset(stream, frames.REFUSED_STREAM, text)
+            self._end_if_unused()
         return events
 
     def _stream_failed(self, number: int, error: Exception) -> list[Any]:
@@ -435,11 +436,17 @@ class Http2Session(frames.Http2Endpoint):
         if self.closed:
             return
         self.said.append(frames.goaway(self._taken, code, text))
-        self._goaway = self.closed = True
+        self._goaway, self.phase = True, LayerPhase.CLOSED
         self.listening = False
         self.mute = "the connection is closed"
 
-    def drain(self) -> None:
+    def request_drain(self) -> bool:
+        if not self.streams:
+            return False
+        self.parting = True
+        return True
+
+    def drain(self) -> bool:
         """Accept no new streams; the session ends after the last one.
 
         The first GOAWAY accepts all streams in flight; the second, after the reply to a ping,
@@ -450,6 +457,7 @@ class Http2Session(frames.Http2Endpoint):
             self._draining = True
             if self.opened:
                 self._begin_to_drain()
+        return True
 
     def _begin_to_drain(self) -> None:
         if not self.closed and not self._goaway:
@@ -459,24 +467,25 @@ class Http2Session(frames.Http2Endpoint):
         if not self._goaway:
             self.said.append(frames.goaway(self._taken))
             self._goaway = True
+            self._end_if_unused()
 
-    def blank(self, data: Buffer, sent: bool) -> Any:
+    def redact(self, data: Buffer, sent: bool) -> Any:
         """Return frames without their secrets, for a recording."""
         if self._blankers is None:
             self._blankers = SecretBlanker(self._limits), SecretBlanker(self._limits)
         return self._blankers[sent].blank(data)
 
-    def refuse(self, error: RlwireError) -> Sequence[Buffer]:
+    def reject(self, error: RlwireError) -> Sequence[Buffer]:
         late = isinstance(error, DeadlineExceeded)
         self._close(frames.NO_ERROR if late else frames.ENHANCE_YOUR_CALM, self._reason(error))
-        return self.outgoing()
+        return self.output()
 
-    def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        self._close(frames.NO_ERROR, "shutting down" if ending else "")
-        return self.outgoing()
+    def close_message(self, stopping: bool = False) -> Sequence[Buffer]:
+        self._close(frames.NO_ERROR, "shutting down" if stopping else "")
+        return self.output()
 
-    def lost(self) -> str:
-        was, self.closed = self.closed, True
+    def stream_ended(self) -> str:
+        was, self.phase = self.closed, LayerPhase.CLOSED
         self.listening = False
         count = len(self.streams)
         return "" if was or not count else f"{count} stream{'s' * (count > 1)} open"

@@ -1,13 +1,13 @@
 # Types for openpi.py, which is compiled.
 from rlwire.codecs.msgpack.decoder cimport Decoder
 from rlwire.codecs.msgpack.encoder cimport Encoder
+from rlwire.sessions.layer cimport Layer
 
 
-cdef class _Session:
+cdef class _Session(Layer):
     cdef Decoder _views
     cdef Decoder _copies
     cdef Encoder _encoder
-    cdef public bint closed
 
     cdef dict _map(self, object message, str what)
 
@@ -15,9 +15,9 @@ cdef class _Session:
 cdef class OpenPIServerSession(_Session):
     cdef Py_ssize_t _large
     cdef bint _greeted
-    cdef public Py_ssize_t pending
-    cdef public str closing
-    cdef public int closing_code
+    cdef Py_ssize_t _pending
+    cdef public str close_reason
+    cdef public int close_code
 
 
 cdef class OpenPIClientSession(_Session):

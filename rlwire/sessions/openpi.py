@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 from rlwire.codecs import msgpack
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 
 __all__ = ["Dialect", "Failure", "OpenPIClientSession", "OpenPIServerSession", "Undecoded"]
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Dialect: TypeAlias = Literal["openpi", "msgpack_numpy"]
 
 
@@ -41,7 +41,7 @@ class Undecoded:
         return self._decode(self._message)
 
 
-class _Session:
+class _Session(Layer):
     """Base of both sides."""
 
     def __init__(self, arrays: Dialect, limits: Limits | None) -> None:
@@ -51,10 +51,6 @@ class _Session:
         self._views = msgpack.Decoder(arrays="bytes", copy=None, limits=limits)
         self._copies = msgpack.Decoder(arrays="bytes", limits=limits)
         self._encoder = msgpack.Encoder(arrays=arrays, limits=limits)
-        self.closed = False
-
-    def next_deadline(self) -> float | None:
-        return None
 
     def _map(self, message: Buffer, what: str) -> dict[str, Any]:
         if type(message) is bytes:
@@ -66,17 +62,12 @@ class _Session:
         return value
 
     def _break(self, reason: str) -> NoReturn:
-        self.closed = True
+        self.phase = LayerPhase.CLOSED
         raise RemoteProtocolError(reason)
 
 
 class OpenPIServerSession(_Session):
-    """The policy's side: sends metadata, then replies to observations with an action or `Failure`.
-
-    Attributes:
-        closed: whether the session has ended, as after a `Failure`.
-        pending: the number of observations without a reply.
-    """
+    """The policy's side: sends metadata, then an action or `Failure` for each observation."""
 
     def __init__(
         self, *, arrays: Dialect = "openpi", limits: Limits | None = None, large: int | None = None
@@ -84,9 +75,13 @@ class OpenPIServerSession(_Session):
         _Session.__init__(self, arrays, limits)
         self._large = sys.maxsize if large is None else large
         self._greeted = False
-        self.pending = 0
+        self._pending = 0
         # Of the close frame (RFC 6455, 7.4.1); openpi's server sends 1011 after an error.
-        self.closing, self.closing_code = "", 1000
+        self.close_reason, self.close_code = "", 1000
+
+    @property
+    def pending(self) -> int:
+        return self._pending
 
     def receive(self, message: Buffer | str) -> list[dict[str, Any] | Undecoded]:
         """Return the observation in a message; `Undecoded` if it is large."""
@@ -97,7 +92,7 @@ class OpenPIServerSession(_Session):
             observation = Undecoded(message, self._observation)
         else:
             observation = self._observation(message)
-        self.pending += 1
+        self._pending += 1
         return [observation]
 
     def _observation(self, message: Buffer) -> dict[str, Any]:
@@ -105,22 +100,22 @@ class OpenPIServerSession(_Session):
 
     def send(self, event: Mapping[str, Any] | Failure) -> list[Any] | str:
         if type(event) is Failure:
-            self.pending = max(0, self.pending - 1)
-            self.closed = True
-            self.closing = "the policy failed, see the text message before"
-            self.closing_code = 1011
+            self._pending = max(0, self._pending - 1)
+            self.phase = LayerPhase.CLOSED
+            self.close_reason = "the policy failed, see the text message before"
+            self.close_code = 1011
             return event.text.encode("utf-8", "backslashreplace").decode()
-        if self._greeted and not self.pending:
+        if self._greeted and not self._pending:
             raise LocalProtocolError("cannot send an action: no observation is pending")
         parts = self._encoder.encode_parts(event)
         if self._greeted:
-            self.pending -= 1
+            self._pending -= 1
         self._greeted = True
         return parts
 
-    def refuse(self, error: RlwireError) -> str:
+    def reject(self, error: RlwireError) -> str:
         """Close the session; return the text for the client."""
-        self.closed = True
+        self.phase = LayerPhase.CLOSED
         return f"{type(error).__name__}: {for_peer(error, 'the server')}"
 
 
@@ -128,7 +123,6 @@ class OpenPIClientSession(_Session):
     """The robot's side: receives metadata, then an action or `Failure` for each observation.
 
     Attributes:
-        closed: whether the session has ended.
         greeted: whether the metadata has been received.
         asked: whether an observation has no reply yet.
     """
@@ -157,8 +151,3 @@ class OpenPIClientSession(_Session):
         self.greeted = True
         self.asked = False
         return [event]
-
-    def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Close the session; the close frame carries the reason."""
-        self.closed = True
-        return []

@@ -55,7 +55,7 @@ class PasswordThrottle:
 
 
 class PasswordCheck:
-    """One connection's attempt, in its handshake; its session has it as `guess`.
+    """One connection's attempt, in its handshake; its session has it as `password_check`.
 
     Attributes:
         address: the peer's.

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 from rlwire.errors import EncodeError, RlwireError
+from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
-
-class RawMessages:
+class RawMessages(Layer):
     """An inner session whose events are the messages; a WebSocket's texts are str."""
-
-    closed = False
 
     def receive(self, message: Any) -> list[Any]:
         return [message]
@@ -20,11 +17,8 @@ class RawMessages:
     def send(self, event: Any) -> Any:
         return event
 
-    def refuse(self, error: RlwireError) -> list[Buffer]:
+    def reject(self, error: RlwireError) -> list[Buffer]:
         return []
-
-    def next_deadline(self) -> float | None:
-        return None
 
 
 class GrpcRawMessages(RawMessages):
@@ -39,6 +33,6 @@ class GrpcRawMessages(RawMessages):
             raise EncodeError(f"expected a buffer or a list of them, got {type(event).__name__}")
         return parts
 
-    def refuse(self, error: RlwireError) -> list[Buffer]:
-        self.closed = True
+    def reject(self, error: RlwireError) -> list[Buffer]:
+        self.phase = LayerPhase.CLOSED
         return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from rlwire.codecs.rllink import (
     Codec,
@@ -38,10 +38,10 @@ from rlwire.errors import (
     for_peer,
 )
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 
 __all__ = ["REPLIES", "RLlinkClientSession", "RLlinkServerSession"]
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 REPLIES: Final[dict[type, type | None]] = {
     Ping: Pong,
@@ -60,11 +60,10 @@ _PING: Final = re.compile(rb"PING|\\u")  # also in JSON with escapes
 _NO_TOKEN: Final = "the server requires a token, but the client sent none"
 
 
-class _Session:
+class _Session(Layer):
     """Base of both sides.
 
     Attributes:
-        closed: whether the session has ended.
         form: the form of sent bodies.
         compression: of sent bodies; received ones may have it.
     """
@@ -76,23 +75,15 @@ class _Session:
         self._views = Codec(limits=limits, copy=None)
         self._copies = Codec(limits=limits, copy=True)
         self._pending: type | None = None
-        self.closed = False
         self.form: Form = form
         self.compression: Compression | None = None
 
     @property
-    def pending(self) -> bool:
-        return self._pending is not None
+    def pending(self) -> int:
+        return int(self._pending is not None)
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         return frame_size(buffer, start, end, *self._bound)
-
-    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return 0: a message has many arrays, and none is aligned."""
-        return 0
-
-    def next_deadline(self) -> float | None:
-        return None
 
     def receive(self, frame: Buffer) -> list[Any]:
         """Return the message in a frame.
@@ -113,7 +104,7 @@ class _Session:
             return None
         return self.receive(bytes(buffer[:size]))
 
-    def blank(self, data: Buffer, sent: bool) -> Buffer:
+    def redact(self, data: Buffer, sent: bool) -> Buffer:
         """Return a frame without its token, for a recording."""
         if sent and not bytes(data[:HEAD]).isdigit():  # a part of a longer frame
             return data
@@ -129,11 +120,6 @@ class _Session:
         # Fields that are not known, as of another program, are left out.
         ping = dataclasses.replace(ping, token=ping.token and "*" * len(ping.token))
         return self._copies.encode(ping, self._copies.form_of(data))
-
-    def refuse(self, error: RlwireError) -> list[Any]:
-        """Close the session; a client has no message for errors."""
-        self.closed = True
-        return []
 
     def _allow(self, kind: type) -> None:
         raise NotImplementedError
@@ -215,7 +201,7 @@ class RLlinkClientSession(_Session):
     def _received(self, message: Message, form: Form) -> Message:
         self._pending = None
         if isinstance(message, Refused):
-            self.closed = True
+            self.phase = LayerPhase.CLOSED
             raise PeerError(f"the server rejected a message: {message.message}")
         if isinstance(message, Pong):
             self.compression = message.compression and self._ping.compression
@@ -277,10 +263,10 @@ class RLlinkServerSession(_Session):
             raise RemoteProtocolError("the client sent a wrong token" if sent else _NO_TOKEN)
         self._greeted, self._bound = True, self._known_bound
 
-    def refuse(self, error: RlwireError) -> list[Any]:
+    def reject(self, error: RlwireError) -> Any:
         if self.closed or not self._greeted:
-            return super().refuse(error)
-        self.closed = True
+            return super().reject(error)
+        self.phase = LayerPhase.CLOSED
         return self._views.encode_parts(
             Refused(for_peer(error, "the server")), self.form, self.compression
         )

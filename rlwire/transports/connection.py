@@ -13,10 +13,11 @@ from time import monotonic, sleep
 from typing import Any, NoReturn
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
+from rlwire.sessions.layer import Layer
 from rlwire.streams import NOTHING, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply, ReplyQueue
 from rlwire.transports.forking import INHERITED, Owned, track
-from rlwire.transports.interface import ConnectionTap, StreamSession
+from rlwire.transports.interface import ConnectionTap
 from rlwire.transports.shm import ShmSocket, default_spin
 from rlwire.transports.socket_calls import PlainCalls, SocketCalls
 from rlwire.transports.sockets import Timeouts, ready, set_kernel_timeout
@@ -45,7 +46,7 @@ class Connection(Owned):
     def __init__(
         self,
         sock: socket.socket,
-        session: StreamSession,
+        session: Layer,
         peer: str,
         timeout: Timeouts,
         *,
@@ -285,11 +286,11 @@ class Connection(Owned):
             raise
         self._take_over()
 
-    def refuse(self, error: RlwireError) -> None:
+    def reject(self, error: RlwireError) -> None:
         """Send the session's error message, if the protocol has one."""
         if self._owner == INHERITED:
             return
-        self.core.refuse(error)
+        self.core.reject(error)
         if self.core.closed:
             self._finish()
             return
@@ -331,10 +332,7 @@ class Connection(Owned):
         A session with a close message sends it with its next message; others close between two
         messages.
         """
-        session: Any = self.session
-        if getattr(session, "busy", False):
-            session.parting = True
-        elif not (self.core.partial[0] or self._readable()):
+        if not (self.session.request_drain() or self.core.partial[0] or self._readable()):
             self.stop_receiving()
 
     def stop_receiving(self) -> None:
@@ -370,10 +368,10 @@ class Connection(Owned):
         now = monotonic()
         core.await_from(now)
         try:
-            guess: Any = getattr(core.session, "guess", None)
+            check = self.session.password_check
             while not core.opened:
-                if guess is not None and guess.due is not None:
-                    sleep(max(guess.due - monotonic(), 0.0))
+                if check is not None and check.due is not None:
+                    sleep(max(check.due - monotonic(), 0.0))
                     core.next()
                 else:
                     self._step()
@@ -382,7 +380,7 @@ class Connection(Owned):
             core.check(now)
         except BaseException as error:
             self._failed(error)
-        due = core.session.next_deadline()
+        due = self.session.next_deadline()
         if due is not None:
             self._tick = due - now if self._tick is None else min(self._tick, due - now)
             self._limit(_READING, self._tick)
@@ -400,7 +398,7 @@ class Connection(Owned):
         except BaseException as error:
             self._failed(error)
         # The received messages may have set a deadline.
-        self._wait_until(core.session.next_deadline() if core.talks else None, monotonic())
+        self._wait_until(self.session.next_deadline() if core.talks else None, monotonic())
         return event
 
     def _fetch(self, wait: bool) -> int | OSError | None:
@@ -549,7 +547,7 @@ class Connection(Owned):
                 core.abort()
         elif isinstance(error, DeadlineExceeded) and core.late in ("read", "write"):
             if core.late == "read" and core.talks:
-                core.refuse(error)
+                core.reject(error)
             self._close()
         if core.closed or (core.over and isinstance(error, ConnectionClosed)):
             self._close()

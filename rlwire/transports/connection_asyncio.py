@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from rlwire.errors import DeadlineExceeded, LimitExceeded, LocalProtocolError, RlwireError
+from rlwire.sessions.layer import Layer
 from rlwire.streams import LAST_WORDS, NOTHING, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.forking import not_ours, track
 from rlwire.transports.handler_asyncio import HandlerRunner
-from rlwire.transports.interface import ConnectionTap, Handler, StreamSession
+from rlwire.transports.interface import ConnectionTap, Handler
 from rlwire.transports.rate_limited_log import Log
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import SocketStream
@@ -38,7 +39,7 @@ class AsyncConnection:
 
     def __init__(
         self,
-        session: StreamSession,
+        session: Layer,
         peer: str,
         timeout: Timeouts,
         *,
@@ -187,9 +188,7 @@ class AsyncConnection:
 
     def drain(self) -> None:
         """Close when nothing is in progress; called repeatedly, from the loop."""
-        session: Any = self.session
-        if hasattr(session, "drain"):
-            session.drain()
+        if self.session.drain():
             self.speak()
         elif not self.core.partial[0]:
             self.stop_receiving()
@@ -337,8 +336,8 @@ class AsyncConnection:
             stream.set_reading(False)  # later bytes stay in the kernel's buffer
             return
         opening = not core.opened
-        guess: Any = getattr(self.session, "guess", None) if opening else None
-        held = guess is not None and guess.due is not None
+        check = self.session.password_check if opening else None
+        held = check is not None and check.due is not None
         event = core.next() if held or core.more else self._calls.read()
         if event is NOTHING and core.phase == StreamPhase.DRAINING:
             stream.set_reading(False)
@@ -350,11 +349,11 @@ class AsyncConnection:
                 waiter.resume(event)
             else:
                 core.put_back(event)
-        elif guess is not None and guess.due is not None:
+        elif check is not None and check.due is not None:
             stream.set_reading(False)
-            self._loop.call_at(guess.due, self._check_guess, stream)
+            self._loop.call_at(check.due, self._continue_handshake, stream)
 
-    def _check_guess(self, stream: SocketStream) -> None:
+    def _continue_handshake(self, stream: SocketStream) -> None:
         """Continue a handshake whose password check was delayed."""
         if self._stream is None or not self._waiter.waiting:
             return
@@ -443,9 +442,9 @@ class AsyncConnection:
 
     # Ends and timeouts.
 
-    def refuse(self, error: RlwireError) -> None:
+    def reject(self, error: RlwireError) -> None:
         if not self.core.closed:
-            self.core.refuse(error)
+            self.core.reject(error)
             if self.core.closed:
                 self.fault = error
         self._follow()
@@ -537,7 +536,7 @@ class AsyncConnection:
         if late == "write":
             self.abort()
         elif runner is not None and late != "session":
-            self.refuse(error)
+            self.reject(error)
         else:
             if self._waiter.waiting:
                 self._waiter.set_exception(error)

@@ -27,7 +27,7 @@ class HandledConnection(Protocol):
     def set_reading(self, wanted: bool = True) -> None: ...
     def yield_to_loop(self) -> None: ...
     def write_aside(self) -> None: ...
-    def refuse(self, error: RlwireError) -> None: ...
+    def reject(self, error: RlwireError) -> None: ...
     def close(self) -> None: ...
     def close_soon(self) -> None: ...
     def abort(self) -> None: ...
@@ -130,7 +130,7 @@ class HandlerRunner:
             return  # `end` reports it
         except RlwireError as failed:
             connection.log.warning("%s: rejected a message: %s", connection.peer, failed)
-            connection.refuse(failed)
+            connection.reject(failed)
         except Exception as failed:
             connection.fault = failed
             connection.log.exception("%s: connection closed, the handler failed", connection.peer)
@@ -150,7 +150,7 @@ class HandlerRunner:
                 self._connection.close_soon()
             return True
         self.report(error, "%s: rejected a message: %s", self._connection.peer, error)
-        self._connection.refuse(error)
+        self._connection.reject(error)
         return False
 
     def report(self, error: RlwireError, text: str, *words: object) -> None:

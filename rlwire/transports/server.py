@@ -25,6 +25,7 @@ from rlwire.errors import (
     RlwireError,
     on_error,
 )
+from rlwire.sessions.layer import Layer
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.admission import (
     MAX_CONNECTIONS,
@@ -34,7 +35,7 @@ from rlwire.transports.admission import (
 )
 from rlwire.transports.connection import Connection
 from rlwire.transports.forking import track
-from rlwire.transports.interface import ConnectionTap, Handler, Recording, StreamSession
+from rlwire.transports.interface import ConnectionTap, Handler, Recording
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.shm import ShmSocket, check_carrier, refused
 from rlwire.transports.sockets import (
@@ -110,7 +111,7 @@ class BaseServer(ABC, Generic[_C]):
     def __init__(
         self,
         listener: AddressLike | socket.socket,
-        make_session: Callable[[], StreamSession],
+        make_session: Callable[[], Layer],
         converse: Callable[[_C], Any] | None = None,
         *,
         make_handler: Callable[[_C], Handler] | None = None,
@@ -227,7 +228,7 @@ class BaseServer(ABC, Generic[_C]):
                 if self._tls is None and not self._shm:
                     sock.setblocking(False)
                     try:
-                        sock.send(b"".join(self._make_session().refuse(error)))
+                        sock.send(b"".join(self._make_session().reject(error)))
                     except OSError:
                         pass
                     except Exception:
@@ -235,11 +236,10 @@ class BaseServer(ABC, Generic[_C]):
             return None
         return peer, host
 
-    def _session_for(self, host: str) -> StreamSession:
+    def _session_for(self, host: str) -> Layer:
         session = self._make_session()
-        guess: Any = getattr(session, "guess", None)
-        if guess is not None:
-            guess.address = network_of(host)
+        if session.password_check is not None:
+            session.password_check.address = network_of(host)
         return session
 
     def _tap(self, peer: str) -> ConnectionTap | None:
@@ -265,7 +265,7 @@ class BaseServer(ABC, Generic[_C]):
         self._count(why, bad=why == "invalid" or connection.core.silent)
         if why in ("invalid", "late"):
             assert isinstance(error, RlwireError)
-            connection.refuse(error)
+            connection.reject(error)
 
     def _count(self, why: str, *, bad: bool) -> None:
         with self._lock:
@@ -492,7 +492,7 @@ class ThreadServer(BaseServer[Connection]):
                     connection.serve(handler.answer, handler.failure)
                 except RemoteProtocolError as error:
                     self._log.warning("%s: rejected a message: %s", connection.peer, error)
-                    connection.refuse(error)
+                    connection.reject(error)
         finally:
             if me in self._open:
                 handler.close()

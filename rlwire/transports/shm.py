@@ -9,8 +9,8 @@ import socket
 from collections.abc import Iterator
 from time import monotonic
 
+from rlwire.sessions.layer import Buffer
 from rlwire.transports.address import Address
-from rlwire.transports.interface import Buffer
 from rlwire.transports.shm_calls import AVAILABLE, WORDS, Rings, ask
 
 SPIN = 50e-6

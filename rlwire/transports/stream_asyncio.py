@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rlwire.errors import on_error
+from rlwire.sessions.layer import Buffer
 from rlwire.streams import StreamCore
-from rlwire.transports.interface import Buffer
 from rlwire.transports.shm import ShmSocket
 from rlwire.transports.socket_calls import PlainCalls, SocketCalls
 

@@ -10,9 +10,9 @@ from time import monotonic, sleep
 from typing import Any
 
 from rlwire.errors import DeadlineExceeded
+from rlwire.sessions.layer import Layer
 from rlwire.transports.address import AddressLike, parse, tap_of
 from rlwire.transports.connection import Connection
-from rlwire.transports.interface import StreamSession
 from rlwire.transports.shm import ShmSocket, check_carrier
 from rlwire.transports.sockets import Backoff, Timeouts, is_permanent, listen, prepare
 from rlwire.transports.tls import TLS, context_of
@@ -23,7 +23,7 @@ __all__ = ["Backoff", "Connection", "Timeouts", "connect", "listen"]
 
 def connect(
     address: AddressLike,
-    session: StreamSession,
+    session: Layer,
     *,
     tls: TLS = None,
     server_hostname: str | None = None,
@@ -68,7 +68,7 @@ class Dialer:
     def __init__(
         self,
         address: AddressLike,
-        session: StreamSession,
+        session: Layer,
         tls: TLS,
         server_hostname: str | None,
         timeout: Timeouts | float | None,

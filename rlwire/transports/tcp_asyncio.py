@@ -8,9 +8,9 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from rlwire.sessions.layer import Layer
 from rlwire.transports.address import AddressLike, tap_of
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.interface import StreamSession
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.tcp import Dialer, time_left
@@ -23,7 +23,7 @@ __all__ = ["AsyncConnection", "Backoff", "Timeouts", "connect"]
 
 async def connect(
     address: AddressLike,
-    session: StreamSession,
+    session: Layer,
     *,
     tls: TLS = None,
     server_hostname: str | None = None,

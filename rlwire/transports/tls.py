@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rlwire.transports.interface import Buffer
+from rlwire.sessions.layer import Buffer
 
 __all__ = ["TLS", "ClientTLS", "ServerTLS"]
 

@@ -22,9 +22,10 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from rlwire.errors import ConnectionClosed, LimitExceeded, on_error
+from rlwire.sessions.layer import DatagramLayer, Peer
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.forking import INHERITED, Owned
-from rlwire.transports.interface import Cipher, DatagramSession, Peer, Recording
+from rlwire.transports.interface import Cipher, Recording
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.sockets import local_address, warn_if_exposed
 from rlwire.transports.udp_calls import DatagramCalls
@@ -199,7 +200,7 @@ class DatagramSocket(_Closing):
 class DatagramDriver(_Closing):
     """The common part of the blocking and the asyncio driver of a session."""
 
-    def __init__(self, session: DatagramSession, sock: DatagramSocket) -> None:
+    def __init__(self, session: DatagramLayer, sock: DatagramSocket) -> None:
         self.session = session
         self.sock = sock
 
@@ -283,7 +284,7 @@ class DatagramConnection(DatagramDriver, Owned):
     has queued. Any thread may call `close`.
     """
 
-    def __init__(self, session: DatagramSession, sock: DatagramSocket) -> None:
+    def __init__(self, session: DatagramLayer, sock: DatagramSocket) -> None:
         DatagramDriver.__init__(self, session, sock)
         Owned.__init__(self, str(parse(sock.remote or sock.address)))  # type: ignore[arg-type]
         self._closed = False
@@ -376,7 +377,7 @@ class DatagramConnection(DatagramDriver, Owned):
 
 
 def connect(
-    address: AddressLike, make_session: Callable[[Peer], DatagramSession], **options: Any
+    address: AddressLike, make_session: Callable[[Peer], DatagramLayer], **options: Any
 ) -> DatagramConnection:
     """Return a connection over a socket of `dial`; `make_session` gets the server's address."""
     sock = dial(address, **options)

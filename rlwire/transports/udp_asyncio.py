@@ -11,8 +11,8 @@ from time import monotonic
 from typing import Any
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError, on_error
+from rlwire.sessions.layer import DatagramLayer, Peer
 from rlwire.transports.address import AddressLike
-from rlwire.transports.interface import DatagramSession, Peer
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.udp import DatagramDriver, DatagramSocket, bind, dial
 
@@ -32,7 +32,7 @@ class DatagramEndpoint(DatagramDriver):
 
     def __init__(
         self,
-        session: DatagramSession,
+        session: DatagramLayer,
         sock: DatagramSocket,
         *,
         on_events: Callable[[list[Any]], object] | None = None,
@@ -166,7 +166,7 @@ class DatagramEndpoint(DatagramDriver):
 
 async def serve(
     address: AddressLike,
-    session: DatagramSession,
+    session: DatagramLayer,
     *,
     on_events: Callable[[list[Any]], object] | None = None,
     **options: Any,
@@ -178,7 +178,7 @@ async def serve(
 
 
 async def connect(
-    address: AddressLike, make_session: Callable[[Peer], DatagramSession], **options: Any
+    address: AddressLike, make_session: Callable[[Peer], DatagramLayer], **options: Any
 ) -> DatagramEndpoint:
     """Start a client's endpoint with a socket of `dial`; `make_session` gets the address."""
     loop = asyncio.get_running_loop()

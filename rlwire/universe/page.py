@@ -28,10 +28,10 @@ from rlwire.codecs.websocket.handshake import (
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, DecodeError, RlwireError, quoted
 from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions import websocket
+from rlwire.sessions.layer import Layer
 from rlwire.sessions.passwords import PasswordCheck
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.interface import StreamSession
 from rlwire.transports.sockets import Timeouts
 from rlwire.universe.input import key, pointer
 from rlwire.universe.rfb.client import AsyncRfbClient
@@ -136,13 +136,13 @@ class _PageService(Service[AsyncConnection]):
         }
         self._ticket = secrets.token_urlsafe()
 
-    def session(self) -> StreamSession:
+    def session(self) -> Layer:
         return websocket.WebSocketServerSession(
             websocket.RawMessages(),
             origins=self._allowed_origins(),
             pages=self._page,
             check=self._check,
-            guess=None if self._secret is None else PasswordCheck(),
+            password_check=None if self._secret is None else PasswordCheck(),
             ping_interval=20.0,
         )
 

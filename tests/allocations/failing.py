@@ -230,7 +230,7 @@ def calls_http2() -> Named:
 
         def sent(parts: Any = parts) -> list[int]:
             peer = begun()
-            buffers = peer.message(peer.streams[1], parts) + peer.outgoing()
+            buffers = peer.message(peer.streams[1], parts) + peer.output()
             return list(map(len, buffers))
 
         yield f"send {sum(map(len, parts))}", sent, (parts,)

@@ -373,7 +373,7 @@ def take_http2(body: bytes, client: bool, limits: Limits, piece: int) -> Any:
                 part = part[count:]
                 while (frame := reader.frame()) is not None:
                     events += [bytes(e) for e in endpoint.receive(frame) if e is not None]
-                    said += b"".join(bytes(buffer) for buffer in endpoint.outgoing())
+                    said += b"".join(bytes(buffer) for buffer in endpoint.output())
                     assert endpoint.receive_window >= 0
                     assert endpoint.assembling <= 2 * limits.received
     except REFUSED as problem:

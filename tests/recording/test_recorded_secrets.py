@@ -128,7 +128,7 @@ def hear(session: Any, tap: Any, pieces: list[bytes]) -> None:
                     core.wrote(sum(map(len, core.output())))
     except RlwireError as error:
         with contextlib.suppress(RlwireError):
-            core.refuse(error)
+            core.reject(error)
     core.abort("over")
 
 
@@ -151,8 +151,8 @@ def test_no_secret_is_recorded_at_any_port(port: str, auth: str | None, tmp_path
                 assert tap is not None
                 names[tap.number] = name, cut
                 session = make()
-                if getattr(session, "guess", None) is not None:
-                    session.guess.address = str(tap.number)
+                if session.password_check is not None:
+                    session.password_check.address = str(tap.number)
                 hear(session, tap, [head[:cut], head[cut:]] if cut else [head])
     for each in list(Recorder._all.values()):
         each.finish()

@@ -204,7 +204,7 @@ def test_every_cell_of_the_server(state: DmEnvRpcState, request_: str) -> None:
         with pytest.raises(RemoteProtocolError) as refused:
             server.receive(message)
         assert request_.partition(" ")[0] in str(refused.value)
-        status = decode_response(joined(server.refuse(refused.value)))
+        status = decode_response(joined(server.reject(refused.value)))
         assert status == Status(Code.FAILED_PRECONDITION, str(refused.value))
         assert server.state is state
         assert not server.pending
@@ -364,7 +364,7 @@ def test_messages_that_are_too_long(by_name: bool) -> None:
         before = side.state
         with pytest.raises(LimitExceeded) as exceeded:
             side.receive(bytes(301))
-        status = decode_response(joined(side.refuse(exceeded.value)))
+        status = decode_response(joined(side.reject(exceeded.value)))
         assert isinstance(status, Status)
         assert status.code == Code.RESOURCE_EXHAUSTED
         assert "received=300" in status.message
@@ -374,7 +374,7 @@ def test_messages_that_are_too_long(by_name: bool) -> None:
 def test_a_client_refuses_by_closing() -> None:
     client = client_in(RUNNING)
     client.send(Step())
-    assert client.refuse(DeadlineExceeded("too late")) == []
+    assert client.reject(DeadlineExceeded("too late")) == []
     assert client.closed
     assert client.state is CLOSED
     assert client.pending == 0
@@ -389,7 +389,7 @@ def refusal(server: DmEnvRpcServerSession, message: bytes) -> Status:
     with pytest.raises((DecodeError, LimitExceeded, RemoteProtocolError)) as refused:
         server.receive(message)
     assert server.pending
-    status = decode_response(joined(server.refuse(refused.value)))
+    status = decode_response(joined(server.reject(refused.value)))
     assert isinstance(status, Status)
     assert not server.pending
     assert server.state is before
@@ -515,9 +515,9 @@ def test_a_reply_that_cannot_be_written_leaves_the_request_pending() -> None:
 
 def test_errors_of_the_transport_close_the_server() -> None:
     server = server_in(RUNNING)
-    assert server.refuse(DeadlineExceeded("idle for 60 s")) == []  # nobody asked
+    assert server.reject(DeadlineExceeded("idle for 60 s")) == []  # nobody asked
     assert server.closed
-    assert server.refuse(DeadlineExceeded("idle for 60 s")) == []
+    assert server.reject(DeadlineExceeded("idle for 60 s")) == []
     with pytest.raises(LocalProtocolError, match="closed"):
         server.receive(encode_request(EVENTS["step"]))
     for error, code in (
@@ -526,7 +526,7 @@ def test_errors_of_the_transport_close_the_server() -> None:
     ):
         server = server_in(RUNNING)
         server.receive(encode_request(EVENTS["step"]))
-        status = decode_response(joined(server.refuse(error)))
+        status = decode_response(joined(server.reject(error)))
         assert status == Status(code, str(error))
         assert server.closed
         assert not server.pending
@@ -538,7 +538,7 @@ def test_the_text_of_a_refusal_is_fit_to_be_sent() -> None:
     with pytest.raises(RemoteProtocolError):
         server.receive(b"")
     error = RemoteProtocolError("\udcff" + "x" * 5000)
-    status = decode_response(joined(server.refuse(error)))
+    status = decode_response(joined(server.reject(error)))
     assert isinstance(status, Status)
     assert status.message == str(error)
     assert status.message.startswith("\\udcffxxx")
@@ -601,7 +601,7 @@ class Conversation(RuleBasedStateMachine):
             (event,) = self.server.receive(message)
         except (RemoteProtocolError, DecodeError) as error:
             reply: Any = Status
-            sent = joined(self.server.refuse(error))
+            sent = joined(self.server.reject(error))
             assert self.server.state is before
         else:
             if choice == 0:

@@ -34,6 +34,7 @@ from rlwire.sessions.grpc import (
 )
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
 from rlwire.sessions.http2 import PING_TIMEOUT, UNUSED_TIMEOUT, WRITE_TIMEOUT
+from rlwire.sessions.layer import LayerPhase
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "http2" / "peers.py")))
 Raw, fields, message = peers.Raw, peers.fields, peers.message
@@ -74,7 +75,7 @@ class H2Client:
     def pump(self) -> None:
         while True:
             there = self.h2.data_to_send()
-            back = b"".join(bytes(part) for part in self.session.outgoing())
+            back = b"".join(bytes(part) for part in self.session.output())
             if not there and not back:
                 return
             if back:
@@ -154,7 +155,7 @@ def test_inner_session_decides_whether_an_error_ends_the_call() -> None:
             if bytes(come) == b"turn":
                 raise RemoteProtocolError("not now")
             if bytes(come) == b"bad":
-                self.closed = True
+                self.phase = LayerPhase.CLOSED
                 raise DecodeError("no word")
             return [bytes(come)]
 
@@ -227,9 +228,9 @@ def test_a_silent_peer_is_asked_and_then_given_up() -> None:
     _one, _two, _call = connected(client=client)
     client.tick(0.0)
     client.tick(9.0)
-    assert not any(kind == frames.PING for kind, *_ in heads(client.outgoing()))
+    assert not any(kind == frames.PING for kind, *_ in heads(client.output()))
     client.tick(10.0)
-    asked = client.outgoing()
+    asked = client.output()
     assert [kind for kind, *_ in heads(asked)] == [frames.PING]
     assert client.next_deadline() == 10.0 + PING_TIMEOUT
     with pytest.raises(DeadlineExceeded, match="ping"):
@@ -242,9 +243,9 @@ def test_a_connection_without_a_call_is_closed_in_time() -> None:
     server = raw.session
     server.tick(0.0)
     server.tick(UNUSED_TIMEOUT - 1)
-    assert not server.leaving
+    assert server.phase is LayerPhase.OPEN
     server.tick(UNUSED_TIMEOUT)
-    assert server.leaving
+    assert server.phase is LayerPhase.CLOSING
     assert frames.GOAWAY in [kind for kind, *_ in raw.hear()]
 
 

@@ -11,6 +11,7 @@ from rlwire.codecs import msgpack
 from rlwire.codecs.websocket.frames import BINARY, FrameEncoder
 from rlwire.errors import DecodeError, EncodeError, LocalProtocolError, RemoteProtocolError
 from rlwire.sessions import websocket
+from rlwire.sessions.layer import LayerPhase
 from rlwire.sessions.openpi import Failure, OpenPIClientSession, OpenPIServerSession
 
 METADATA = {"robot": "aloha", "actions": [50, 14]}
@@ -132,7 +133,7 @@ def test_invalid_observations_are_rejected(message: Any, error: type[Exception])
     with pytest.raises(error) as caught:
         server.receive(message)
     assert server.pending == 0
-    text = server.refuse(caught.value)
+    text = server.reject(caught.value)
     assert text.startswith(error.__name__)
     assert server.closed
 
@@ -145,8 +146,8 @@ def shaken(
 ) -> tuple[websocket.WebSocketClientSession, websocket.WebSocketServerSession]:
     client = websocket.WebSocketClientSession(OpenPIClientSession(), "ws://localhost:8000/")
     server = websocket.WebSocketServerSession(lambda request: OpenPIServerSession(), **options)
-    server.receive(joined(client.outgoing()))
-    client.receive(joined(server.outgoing()))
+    server.receive(joined(client.output()))
+    client.receive(joined(server.output()))
     return client, server
 
 
@@ -156,11 +157,11 @@ def test_a_conversation_over_a_websocket() -> None:
     (seen,) = server.receive(joined(client.send(OBSERVATION)))
     same(OBSERVATION, seen)
     assert server.send(Failure("no such prompt")) == []
-    assert server.leaving
-    (failed,) = client.receive(joined(server.outgoing()))
+    assert server.phase is LayerPhase.CLOSING
+    (failed,) = client.receive(joined(server.output()))
     assert failed == Failure("no such prompt")
     with pytest.raises(websocket.Closed, match="code 1011") as closed:
-        client.receive(joined(server.farewell()))
+        client.receive(joined(server.close_message()))
     assert closed.value.code == 1011
 
 
@@ -182,7 +183,7 @@ def test_error_is_sent_as_text_and_ends_the_session() -> None:
     client.receive(joined(server.send(METADATA)))
     with pytest.raises(DecodeError) as caught:
         server.receive(FrameEncoder(True).frame(BINARY, b"\xc1"))
-    said = joined(server.refuse(caught.value))
+    said = joined(server.reject(caught.value))
     assert server.closed
     client.send(OBSERVATION)  # it was this one, say
     size = client.frame_size(said, 0, len(said))

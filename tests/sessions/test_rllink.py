@@ -113,11 +113,11 @@ def test_ray_s_client_is_answered_in_its_bytes() -> None:
     server = RLlinkServerSession()
     server.receive(b"00000011\x81\xa4type\xa4PING")
     assert joined(server.send(Pong())) == b"00000011\x81\xa4type\xa4PONG"
-    told = Codec().decode(joined(server.refuse(DecodeError("wrong"))))
+    told = Codec().decode(joined(server.reject(DecodeError("wrong"))))
     assert "wrong" in told.message  # rlwire's own message, after the first one only
     assert server.closed
-    assert server.refuse(DecodeError("again")) == []
-    assert RLlinkServerSession().refuse(DecodeError("wrong")) == []
+    assert server.reject(DecodeError("again")) == []
+    assert RLlinkServerSession().reject(DecodeError("wrong")) == []
 
 
 def test_only_ray_gets_empty_infos() -> None:
@@ -141,7 +141,7 @@ def test_tokens() -> None:
         server = RLlinkServerSession(token="s")
         with pytest.raises(RemoteProtocolError, match=words) as caught:
             server.receive(joined(client.send(Ping())))
-        assert joined(server.refuse(caught.value)) == b""  # a stranger hears no reason
+        assert joined(server.reject(caught.value)) == b""  # a stranger hears no reason
     with pytest.raises(RemoteProtocolError, match="token"):
         RLlinkServerSession(token="s").receive(Codec().encode(GetState()))
 

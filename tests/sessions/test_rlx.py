@@ -71,7 +71,7 @@ def joined(buffers: list[Any]) -> bytes:
 def client_in(state: RLXState, **options: Any) -> RLXClientSession:
     client = RLXClientSession(**options)
     if state is RLXState.CLOSED:
-        client.refuse(DecodeError("for the test"))
+        client.reject(DecodeError("for the test"))
         return client
     for name in WAYS[state]:
         if name in ANSWERS:
@@ -85,7 +85,7 @@ def client_in(state: RLXState, **options: Any) -> RLXClientSession:
 def server_in(state: RLXState, **options: Any) -> RLXServerSession:
     server = RLXServerSession(**options)
     if state is RLXState.CLOSED:
-        server.refuse(DecodeError("for the test"))
+        server.reject(DecodeError("for the test"))
         return server
     if state is RLXState.BROKEN:
         with pytest.raises(DecodeError):
@@ -263,7 +263,7 @@ def test_undecodable_message_is_answered_and_the_server_continues(
                 ENTRANCES[entrance](server, data)
             assert text in str(caught.value)
             assert isinstance(caught.value.__cause__, (DecodeError, LimitExceeded))
-            reply = rlx.decode(joined(server.refuse(caught.value)), framed=True)
+            reply = rlx.decode(joined(server.reject(caught.value)), framed=True)
             assert reply["response"] == "error"
             assert reply["message"].startswith("the message cannot be read: ")
             assert text in reply["message"]
@@ -277,7 +277,7 @@ def test_an_unreadable_message_before_an_answer_ends_a_server(entrance: str) -> 
     with pytest.raises(DecodeError) as caught:
         ENTRANCES[entrance](server, b"1:x,")
     assert server.state is RLXState.BROKEN
-    assert server.refuse(caught.value)
+    assert server.reject(caught.value)
     assert server.closed
 
 
@@ -321,10 +321,10 @@ def test_a_broken_length_loses_the_borders(side: type[Any], data: bytes) -> None
 @pytest.mark.parametrize("state", [s for s in ALLOWED if s is not RLXState.CLOSED])
 def test_refuse_closes_the_server_session(state: RLXState, error: Any) -> None:
     server = server_in(state)
-    reply = rlx.decode(joined(server.refuse(error)), framed=True)
+    reply = rlx.decode(joined(server.reject(error)), framed=True)
     assert reply == {"response": "error", "message": for_peer(error, "the server")}
     assert server.closed
-    assert server.refuse(error) == []
+    assert server.reject(error) == []
 
 
 # --- metrics ---
@@ -372,7 +372,7 @@ def test_malformed_metrics_are_refused_and_change_nothing(command: dict[str, Any
     with pytest.raises(RemoteProtocolError, match="can't update metrics") as caught:
         server.receive(frame({"command": "update_metrics", **command}))
     assert server.state is RLXState.NEW
-    assert server.refuse(caught.value)
+    assert server.reject(caught.value)
     assert not server.closed
 
 

@@ -204,7 +204,7 @@ def test_broken_bytes_end_receiving_but_not_a_refusal(
         connection.receive()
     refused: list[bytes] = []
     with meanwhile(lambda: refused.append(read_frame(peer))):
-        connection.refuse(caught.value)
+        connection.reject(caught.value)
     assert connection.closed
     assert refused == [b"refused: no frame begins with ff - at byte 0"]
 
@@ -224,7 +224,7 @@ def test_a_refused_peer_that_still_writes_sees_why(
     with meanwhile(flood):
         with pytest.raises(LimitExceeded, match="received") as caught:
             connection.receive()
-        connection.refuse(caught.value)
+        connection.reject(caught.value)
         connection.close()
     assert b"over the limit received=10000" in seen[0]
 
@@ -480,7 +480,7 @@ def test_an_answer_that_fails_leaves_the_reply_owed(
         peer.sendall(data)
         with pytest.raises(RemoteProtocolError) as caught:
             connection.serve(answer)
-        connection.refuse(caught.value)
+        connection.reject(caught.value)
     assert [read_frame(peer) for _ in range(3)] == [
         b"refused: not now",
         b"fine",

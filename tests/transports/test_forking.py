@@ -130,7 +130,7 @@ def test_blocking(way: Way) -> None:
                 lambda: connection.exchange(b"child"),
             )
             connection.stop_receiving()
-            connection.refuse(ConnectionClosed("the child"))
+            connection.reject(ConnectionClosed("the child"))
             connection.close()
             connection.close()
             return [*texts, str(connection.fileno()), *what_raises(connection.receive)]

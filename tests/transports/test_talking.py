@@ -16,6 +16,7 @@ import pytest
 from rlwire.codecs.websocket import frames
 from rlwire.errors import ConnectionClosed, DecodeError
 from rlwire.limits import Limits
+from rlwire.sessions.layer import Layer, LayerPhase
 from rlwire.sessions.websocket import (
     Closed,
     HttpRefusal,
@@ -35,24 +36,17 @@ REQUEST = (
 Serve = Callable[..., Any]
 
 
-class Over:
+class Over(Layer):
     """A protocol inside WebSocket that says goodbye and ends at once."""
 
-    closed = True
-    closing = "as I said"
+    active = True
+    close_reason = "as I said"
 
     def __init__(self) -> None:
+        self.phase = LayerPhase.CLOSED
         self._said = ["goodbye"]
 
-    def send(self, event: Any) -> Any:
-        return event
-
-    receive = refuse = tick = send
-
-    def next_deadline(self) -> float | None:
-        return None
-
-    def outgoing(self) -> list[Any]:
+    def output(self) -> list[Any]:
         said, self._said = self._said, []
         return said
 

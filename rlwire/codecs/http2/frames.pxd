@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from rlwire.buffers cimport Block
 from rlwire.kernels cimport rlw_cursor, rlw_h2_head
+from rlwire.sessions.layer cimport Layer
 
 
 cdef class Stream:
@@ -25,8 +26,8 @@ cdef class Stream:
     cdef object _then
 
 
-cdef class Http2Endpoint:
-    cdef readonly bint client, unread
+cdef class Http2Endpoint(Layer):
+    cdef readonly bint client
     cdef readonly dict streams
     cdef public bint listening, heard
     cdef public str mute

@@ -7,7 +7,7 @@ together are limited to twice that.
 
 Sent: a small message is copied behind its head and prefix into one buffer. A larger one is sent by
 reference, between heads in one allocated block. Data beyond the peer's windows is queued, and
-`outgoing` returns it when they open, stream by stream.
+`output` returns it when they open, stream by stream.
 
 Source: RFC 9113; gRPC over HTTP/2 (PROTOCOL-HTTP2.md of gRPC), "Length-Prefixed-Message".
 """
@@ -60,7 +60,7 @@ cdef enum:
     JOINED = 16384  # a message up to here is sent as one buffer, copied behind its head
     NEAR = 1024  # a part up to here is copied between two heads: cheaper than two more buffers
     TURN = 262144  # bytes that one stream sends before the next one's turn
-    GIVEN = 4194304  # most bytes that `outgoing` returns
+    GIVEN = 4194304  # most bytes that `output` returns
 
 # What is expected next: any frame, the first frame, or the client's preface.
 cdef enum:
@@ -223,7 +223,7 @@ cdef class Stream:
         return self._have
 
 
-cdef class Http2Endpoint:
+cdef class Http2Endpoint(Layer):
     """One end of a connection: frames, windows, and the messages of its streams.
 
     A session is a subclass with these hooks, which return events:
@@ -240,7 +240,7 @@ cdef class Http2Endpoint:
         streams: open streams by number; `add` and `drop` change it.
         listening: whether `receive_whole` accepts messages.
         heard: set when a message is received.
-        said: buffers that this side sends unprompted; `outgoing` returns them.
+        said: buffers that this side sends unprompted; `output` returns them.
         mute: why `send` raises; None if it does not.
         frame_limit, peer_frame: the largest frame that this side, or the peer, accepts.
         window, peer_window: receive and send window of a new stream.
@@ -293,7 +293,7 @@ cdef class Http2Endpoint:
         return words
 
     @property
-    def inside(self):
+    def message_number(self):
         """Serial number of the oldest incomplete message, header block or unknown frame that the
         peer has started; 0 for none."""
         cdef uint64_t first = self._block_begun if self._block_of or self._skip else <uint64_t> -1
@@ -445,7 +445,7 @@ cdef class Http2Endpoint:
     def receive(self, object frame):
         """Receive one frame, or the preface; return the events of the messages that it completes.
 
-        None among them means that `outgoing` has buffers. The endpoint may keep the frame.
+        None among them means that `output` has buffers. The endpoint may keep the frame.
         """
         cdef Py_buffer view
         self.unread, self._rest = False, None
@@ -875,7 +875,7 @@ cdef class Http2Endpoint:
             return []
         return then()
 
-    def outgoing(self):
+    def output(self):
         """Return the buffers in `said`, and as many queued ones as the windows allow."""
         cdef Stream stream
         cdef uint64_t count
@@ -902,7 +902,7 @@ cdef class Http2Endpoint:
         return out
 
     cdef int _queue(self, Stream stream) except -1:
-        """Queue a stream for `outgoing` if it may send something."""
+        """Queue a stream for `output` if it may send something."""
         if stream.waiting and stream.send_window > 0 and not stream._queued:
             self._ready.append(stream)
             stream._queued = True

@@ -48,8 +48,8 @@ from rlwire.sessions.dm_env_rpc.states import (
     DmEnvRpcStateNode,
     nodes,
 )
+from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = list[bytes | memoryview]
 
 _TEXT = 2000  # characters of an error text that a peer receives
@@ -74,7 +74,7 @@ _STEP: _Asked = ("step", "")
 _STEP_BY_UID: _Asked = ("step", "by UID")  # compared by identity
 
 
-class _DmEnvRpcSession:
+class _DmEnvRpcSession(Layer):
     """Base of both sides.
 
     Attributes:
@@ -113,10 +113,6 @@ class _DmEnvRpcSession:
         return self._node.state
 
     @property
-    def closed(self) -> bool:
-        return self._node.state is DmEnvRpcState.CLOSED
-
-    @property
     def specs(self) -> codec.ActionObservationSpecs | None:
         """The joined agent's specs, None if no world is joined."""
         if self.actions is None or self.observations is None:
@@ -124,10 +120,6 @@ class _DmEnvRpcSession:
         return codec.ActionObservationSpecs(
             dict(self.actions.specs_by_uid), dict(self.observations.specs_by_uid)
         )
-
-    def next_deadline(self) -> float | None:
-        """Return None: dm_env_rpc has no timed rules."""
-        return None
 
     def _managers(
         self, specs: codec.ActionObservationSpecs
@@ -166,7 +158,6 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
 
     @property
     def pending(self) -> int:
-        """The number of requests without a response."""
         return len(self._pending)
 
     def send(self, event: codec.Request | Step) -> Buffers:
@@ -215,7 +206,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         pending.popleft()
         return [StepResult(state, seen)]
 
-    def refuse(self, error: RlwireError) -> Buffers:
+    def reject(self, error: RlwireError) -> Buffers:
         """Close the session; a client cannot send an error."""
         self._close()
         return []
@@ -292,7 +283,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         return selection
 
     def _close(self) -> None:
-        self._node = _CLIENT[DmEnvRpcState.CLOSED]
+        self._node, self.phase = _CLIENT[DmEnvRpcState.CLOSED], LayerPhase.CLOSED
         self._pending.clear()
 
     def _not_now(self, kind: str) -> NoReturn:
@@ -316,7 +307,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
     """The environment's side: receives requests, sends responses, one at a time.
 
     Each request must be answered before the next `receive`, because decoding a step depends on the
-    responses before it. A request that `receive` rejects changes nothing; answer it with `refuse`,
+    responses before it. A request that `receive` rejects changes nothing; answer it with `reject`,
     or with your own `Status`.
     """
 
@@ -333,9 +324,8 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         self._names: tuple[str, ...] = ()
 
     @property
-    def pending(self) -> bool:
-        """Whether a request has no response yet."""
-        return self._asked is not None or self._refusal is not None
+    def pending(self) -> int:
+        return int(self._asked is not None or self._refusal is not None)
 
     def receive(self, message: Buffer) -> list[codec.Request | Step]:
         """Return the request in one message; a step is always a `Step`, by name.
@@ -390,7 +380,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         self._asked = None
         return [buffer]
 
-    def refuse(self, error: RlwireError) -> Buffers:
+    def reject(self, error: RlwireError) -> Buffers:
         """Return the error `Status` for a request that `receive` rejected; the session stays open.
 
         Any other error closes the session, and is sent only if a request is pending.
@@ -398,7 +388,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         code = self._refusal
         waits = code is not None or self._asked is not None
         if code is None:
-            self._node = _SERVER[DmEnvRpcState.CLOSED]
+            self._node, self.phase = _SERVER[DmEnvRpcState.CLOSED], LayerPhase.CLOSED
             late = isinstance(error, DeadlineExceeded)
             code = Code.DEADLINE_EXCEEDED if late else Code.UNAVAILABLE
         self._asked = self._refusal = None

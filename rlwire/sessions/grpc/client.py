@@ -25,7 +25,8 @@ from rlwire.sessions.grpc.calls import (
     limit_in,
     metadata_of,
 )
-from rlwire.sessions.http2 import Buffer, Fields, Http2Session, Http2Stream
+from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream
+from rlwire.sessions.layer import Buffer, Layer
 
 
 class ClientCall(Http2Stream):
@@ -47,7 +48,7 @@ class GrpcClientSession(Http2Session):
     """The client of one call.
 
     Args:
-        inner: the session of the call's messages (`rlwire.transports.interface.Session`).
+        inner: the session of the call's messages (a `Layer`).
         method: the call's name, ``/package.Service/Method``.
         authority: the server's name, ``host:port``.
         secure: whether the transport has TLS.
@@ -61,7 +62,7 @@ class GrpcClientSession(Http2Session):
 
     def __init__(
         self,
-        inner: Any,
+        inner: Layer,
         method: str,
         *,
         authority: str = "localhost",
@@ -185,7 +186,7 @@ class GrpcClientSession(Http2Session):
     # Times and ends.
 
     @property
-    def hangs_up(self) -> bool:  # type: ignore[override]
+    def closes_first(self) -> bool:  # type: ignore[override]
         """Whether this side closes first: while a call is open, some servers would cancel it."""
         return self.main is None or self.main.status is not None
 
@@ -196,14 +197,14 @@ class GrpcClientSession(Http2Session):
     def _on_write_timeout(self, stream: Any, text: str) -> None:
         self._abandon(stream, CallStatus("UNAVAILABLE", text), DeadlineExceeded(text))
 
-    def refuse(self, error: RlwireError) -> Sequence[Buffer]:
+    def reject(self, error: RlwireError) -> Sequence[Buffer]:
         if not self.closed:
-            self.inner.refuse(error)
+            self.inner.reject(error)
             if self.main is not None and self.main.status is None:
                 self._send_reset(self.main.number, frames.CANCEL)
-        return super().refuse(error)
+        return super().reject(error)
 
-    def farewell(self, ending: bool = False) -> Sequence[Buffer]:
+    def close_message(self, stopping: bool = False) -> Sequence[Buffer]:
         """Return the last frames.
 
         An idle call is half-closed, and the session is `closed` once the server has ended it. A
@@ -211,12 +212,12 @@ class GrpcClientSession(Http2Session):
         """
         call = self.main
         if self.closed or call is None or call.status is not None:
-            return super().farewell(ending)
-        if getattr(self.inner, "pending", 0) or call.waiting or call.partial:
+            return super().close_message(stopping)
+        if self.inner.pending or call.waiting or call.partial:
             self._send_reset(call.number, frames.CANCEL)
             call.status = CallStatus("CANCELLED", "closed on this side")
-            return super().farewell(ending)
+            return super().close_message(stopping)
         self.mute = "the call has ended"
         self._send_trailers(call, None)
         self._goaway = True
-        return self.outgoing()
+        return self.output()

@@ -13,7 +13,8 @@ from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import malformed
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError, for_peer, quoted
 from rlwire.sessions.grpc.calls import CONTENT_TYPE, OK, CallStatus, metadata_of, too_long
-from rlwire.sessions.http2 import Buffer, Fields, Http2Session, Http2Stream
+from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream
+from rlwire.sessions.layer import Buffer
 
 _REQUEST = (":method", ":scheme", ":path", ":authority")
 
@@ -200,7 +201,7 @@ class GrpcServerSession(Http2Session):
         if call.handler is not None:
             call.handler.cancelled(call)
 
-    def farewell(self, ending: bool = False) -> Sequence[Buffer]:
+    def close_message(self, stopping: bool = False) -> Sequence[Buffer]:
         """Return the last frames: open calls end with UNAVAILABLE.
 
         After `drain`, a call without a pending reply ends with OK.
@@ -213,11 +214,11 @@ class GrpcServerSession(Http2Session):
                     continue
                 call.why = CallStatus("UNAVAILABLE", "the server is closing the connection")
                 self._abort(call)
-        return super().farewell(ending)
+        return super().close_message(stopping)
 
-    def refuse(self, error: RlwireError) -> Sequence[Buffer]:
+    def reject(self, error: RlwireError) -> Sequence[Buffer]:
         if not self.closed:
             for call in list(self.streams.values()):
                 call.why = CallStatus("UNAVAILABLE", for_peer(error, "the server"))
                 self._abort(call)
-        return super().refuse(error)
+        return super().reject(error)

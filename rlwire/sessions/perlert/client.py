@@ -17,9 +17,8 @@ from rlwire.codecs import perlert
 from rlwire.codecs.perlert import Action, AgentSlot, LobbyMessage, encode
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.layer import Buffer, DatagramLayer
 from rlwire.sessions.perlert.lobby import LEAVE
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 Address: TypeAlias = tuple[Any, ...]
 """A numeric address of the socket module."""
@@ -214,8 +213,8 @@ class _Episode:
         return tuple.__new__(Frame, (step, timestamp, observation, reward, done, extra, gap, now))
 
 
-class PerlertClientSession:
-    """One agent of one server instance; a `rlwire.transports.interface.DatagramSession`.
+class PerlertClientSession(DatagramLayer):
+    """One agent of one server instance.
 
     All its datagrams must leave from one port. Lobby information distinguishes clients by `tag`
     only. `jitter` returns numbers from 0 to 1, which vary the back-off by up to a quarter. `slots`
@@ -255,10 +254,6 @@ class PerlertClientSession:
         self._unconfirmed: tuple[str, float] | None = None  # unexpected information, since when
         self._read = perlert.StepReader(name, number, limits=self._limits).read
         self._episode = _Episode(server)
-
-    @property
-    def closed(self) -> bool:
-        return self.state is PerlertState.CLOSED
 
     def statistics(self) -> dict[str, int]:
         """Return counts of steps: new ``frames``, ``skipped``, ``duplicates`` and ``late`` ones.
@@ -320,7 +315,7 @@ class PerlertClientSession:
 
     def close(self) -> None:
         """Stop sending; the server frees the slot when it is idle."""
-        self.state = PerlertState.CLOSED
+        self.state, self.closed = PerlertState.CLOSED, True
         self._clear()
         self._lobby_requested = False
         self._lobby_request.end()

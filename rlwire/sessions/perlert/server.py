@@ -18,6 +18,7 @@ from rlwire.codecs import perlert
 from rlwire.codecs.perlert import Action, Register, decode_client_message
 from rlwire.errors import LocalProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.layer import DatagramLayer
 from rlwire.sessions.perlert.lobby import IDLE, LEAVE, RESENDS, Lobby, SlotLease, StrangersBudget
 
 _log = logging.getLogger(__name__)
@@ -348,9 +349,8 @@ class Rollout:
         return True
 
 
-class _ServerPort:
+class _ServerPort(DatagramLayer):
     def __init__(self, session: PerlertServerSession) -> None:
-        self.closed = False
         self.out: list[tuple[bytes, Hashable]] = []
         self.received = self.sent = 0
         self._session = session

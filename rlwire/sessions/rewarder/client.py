@@ -32,8 +32,8 @@ from rlwire.codecs.rewarder.infos import BEGUN
 from rlwire.codecs.websocket.handshake import basic_header
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.layer import Buffer, LayerPhase
 from rlwire.sessions.rewarder.rules import (
-    Buffer,
     Clock,
     EpisodeKey,
     RewarderSession,
@@ -251,7 +251,7 @@ class RewarderClientSession(RewarderSession):
             f"{reply.method} with parent_message_id {parent!r}, which is no pending request"
         )
 
-    def outgoing(self) -> list[list[Buffer]]:
+    def output(self) -> list[list[Buffer]]:
         """Return and forget the pings that the session sends by itself."""
         if self._opening:
             self._opening = False
@@ -344,7 +344,7 @@ class RewarderClientSession(RewarderSession):
         return [message]
 
     def _on_close(self, message: ConnectionClose) -> list[Event]:
-        self.closing = message.message
+        self.close_reason = message.message
         self._end()
         return [message]
 
@@ -409,13 +409,14 @@ class RewarderClientSession(RewarderSession):
         return known
 
     def _end(self) -> None:
-        self._over = self.closed = self.owes = True
+        self._over = self.has_output = True
+        self.phase = LayerPhase.CLOSED
         self._waiting.clear()
         self._out.clear()
         self._due = self._ping_due = NEVER
         self._reset = None
 
-    def refuse(self, error: RlwireError) -> list[Buffer]:
+    def reject(self, error: RlwireError) -> list[Buffer]:
         """End the session without a message: the WebSocket's close code gives the reason."""
         self._end()
         return []

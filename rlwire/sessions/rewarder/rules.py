@@ -10,8 +10,8 @@ from rlwire.codecs._json import bounded
 from rlwire.codecs.rewarder import RewarderMessage, decode, encode
 from rlwire.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.layer import Buffer, Layer
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Clock: TypeAlias = Callable[[], float]
 
 _ID: Final = b'"message_id":'
@@ -73,30 +73,29 @@ def name_of(event: Any) -> str:
     return event.method if isinstance(event, RewarderMessage) else f"a {type(event).__name__}"
 
 
-class RewarderSession:
+class RewarderSession(Layer):
     """One end of a connection: numbers sent messages, and checks that received ids are unique.
 
     Attributes:
         last_id: the last sent message id, -1 before the first.
-        closing: the message of ``v0.connection.close``, also the close frame's reason.
-        closed: whether nothing more is sent or received.
-        owes: whether `outgoing` has messages, or the session is closed.
+        close_reason: the message of ``v0.connection.close``.
     """
+
+    active = True
+    has_output = True
 
     def __init__(self, clock: Clock, wall: Clock, limits: Limits) -> None:
         self._clock = clock
         self._wall = wall
         self._limits = limits
         self._out: list[list[Buffer]] = []
-        self._opening = True  # until the first `outgoing`
+        self._opening = True  # until the first `output`
         self._received = -1  # the last message id
         self._runs = [[0, -1]]  # first and last of ids without a gap; the last run goes on
         self._next_run = 2**63  # the next id that is in a run
         self._over = False  # nothing more is received, and only the last message is sent
         self.last_id = -1
-        self.closing: str | None = None
-        self.closed = False
-        self.owes = True
+        self.close_reason: str | None = None  # type: ignore[assignment]
 
     def _write(self, message: RewarderMessage) -> list[Buffer]:
         number = self.last_id + 1
@@ -106,11 +105,11 @@ class RewarderSession:
 
     def _enqueue(self, message: list[Buffer]) -> None:
         self._out.append(message)
-        self.owes = True
+        self.has_output = True
 
     def _flush(self) -> list[list[Buffer]]:
         out, self._out = self._out, []
-        self.owes = self.closed
+        self.has_output = self.closed
         return out
 
     def _decode(self, data: Buffer) -> Any:
@@ -147,7 +146,7 @@ class RewarderSession:
     def _check_open(self) -> None:
         """Raise LocalProtocolError if nothing more can be sent."""
         if self._over:
-            why = "" if self.closing is None else f": {self.closing}"
+            why = "" if self.close_reason is None else f": {self.close_reason}"
             raise LocalProtocolError(f"the rewarder's connection is closed{why}")
 
 

@@ -31,8 +31,8 @@ from rlwire.codecs.rewarder.infos import BEGUN, OPTIONS
 from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer, quoted
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.layer import Buffer, LayerPhase
 from rlwire.sessions.rewarder.rules import (
-    Buffer,
     Clock,
     EpisodeKey,
     Push,
@@ -284,7 +284,7 @@ class RewarderServerSession(RewarderSession):
             del self._pending[parent]
         return buffers
 
-    def outgoing(self) -> list[list[Buffer]]:
+    def output(self) -> list[list[Buffer]]:
         """Return and forget the session's own messages.
 
         First the description or the rejection, then pongs and error replies.
@@ -301,16 +301,17 @@ class RewarderServerSession(RewarderSession):
         return self._flush()
 
     def _flush(self) -> list[list[Buffer]]:
-        self.closed = self.closing is not None
+        if self.close_reason is not None:
+            self.phase = LayerPhase.CLOSED
         return super()._flush()
 
     def _close(self, message: str) -> None:
-        if self.closing is None:
+        if self.close_reason is None:
             self._enqueue(self._write(ConnectionClose(message)))
             self._end(message)
 
     def _end(self, message: str) -> None:
-        self.closing = message
+        self.close_reason = message
         self._over = True
         self.release()
 
@@ -323,7 +324,7 @@ class RewarderServerSession(RewarderSession):
         """Return the events of one message: `AgentAction`, or `EnvReset`.
 
         Reply to an `EnvReset` at any time, with `ReplyEnvReset` or `ReplyError`. After an error
-        the session receives nothing more; `refuse` returns its last message.
+        the session receives nothing more; `reject` returns its last message.
         """
         if self._over:
             return []
@@ -396,20 +397,14 @@ class RewarderServerSession(RewarderSession):
         if name in self._pending:
             raise RemoteProtocolError(f"{message.method} repeats the message_id {quoted(name)}")
 
-    def refuse(self, error: RlwireError) -> list[Buffer]:
+    def reject(self, error: RlwireError) -> list[Buffer]:
         """End the session; return a ``v0.connection.close`` with the error, unless one was sent."""
-        if self.closing is not None:
+        if self.close_reason is not None:
             return []
         self._opening = False
         self._out.clear()
         self._close(for_peer(error, "the server")[:_TEXT])
         return [part for message in self._flush() for part in message]
-
-    def next_deadline(self) -> None:
-        """Return None: the WebSocket pings silent clients."""
-
-    def tick(self, now: float) -> None:
-        """Do nothing."""
 
 
 def _check_fps(fps: Number | None) -> None:

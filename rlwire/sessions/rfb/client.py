@@ -43,6 +43,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.layer import Layer, LayerPhase
 from rlwire.sessions.rfb.handshake import ClientHandshake
 
 LOSSLESS: tuple[Encoding, ...] = (
@@ -99,16 +100,16 @@ Event: TypeAlias = Opened | Painted | Resized | rfb.Bell | Fence
 """What `RfbClientSession.receive` returns; a Fence is a reply."""
 
 
-class RfbClientSession:
-    """A viewer's side of one connection; a `rlwire.transports.interface.TalkingSession`.
+class RfbClientSession(Layer):
+    """A viewer's side of one connection.
 
     `painting` is a context manager, such as a lock, that is entered while pixels change.
     `update_timeout` is in seconds from the start of an update. `limits.pixels` limits the
     framebuffer and what is painted in a second, `received` an update, `string` a cut text.
     """
 
-    hangs_up = True
-    leaving = False
+    active = True
+    closes_first = True
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class RfbClientSession:
         self._rate = max(_FRAMES * self._limits.pixels, _LEAST)
         self._credit = 2.0 * self._rate  # pixels that may be painted now, whatever updates have
         self._refilled = -math.inf
-        self.opened = False
+        self.phase = LayerPhase.OPENING
         self._outgoing: list[Any] = []
         self._decoder: Any = None
         # Of the update that is being received:
@@ -146,7 +147,6 @@ class RfbClientSession:
         self._changed: list[Rectangle] = []  # of all updates since the last `pop_changes`
         self.framebuffer: Framebuffer | None = None
         self.name = ""
-        self.closed = False
         self.fences = False
         self.continuous = False
         self.updates = self.rectangles = self.bytes = 0
@@ -169,7 +169,7 @@ class RfbClientSession:
                 return _UPDATE_HEAD + (size if self._run[1] else 0)
             return server_message_size(buffer, start, end, self._limits)
         except RlwireError:
-            self.closed = True
+            self.phase = LayerPhase.CLOSED
             raise
 
     def _run_size(self, buffer: Buffer, start: int, end: int, most: int) -> int:
@@ -203,7 +203,7 @@ class RfbClientSession:
                 return self._begin_update(message)
             return self._receive_message(rfb.decode_server_message(message, self._limits))
         except RlwireError:
-            self.closed = True
+            self.phase = LayerPhase.CLOSED
             raise
 
     def _continue_handshake(self, message: Buffer) -> list[Any]:
@@ -217,7 +217,7 @@ class RfbClientSession:
         framebuffer = Framebuffer(init.width, init.height)
         self._decoder = RectangleDecoder(framebuffer, limits=self._limits)
         self.framebuffer, self.name = framebuffer, init.name
-        self.opened = True
+        self.phase = LayerPhase.OPEN
         self._outgoing += [rfb.SetPixelFormat(rfb.RGBX), rfb.SetEncodings(self._encodings)]
         self._request(incremental=False)
         return [Opened(init.width, init.height, init.name)]
@@ -258,7 +258,7 @@ class RfbClientSession:
             self._has_resized = False
         if not self.continuous:
             self._request(incremental=True)
-        # None: the transport then calls `outgoing`.
+        # None: the transport then calls `output`.
         return [painted] if self.continuous else [painted, None]
 
     def _paint(self) -> None:
@@ -351,7 +351,7 @@ class RfbClientSession:
         if request not in self._outgoing:
             self._outgoing.append(request)
 
-    def outgoing(self) -> Sequence[Buffer]:
+    def output(self) -> Sequence[Buffer]:
         said, self._outgoing = self._outgoing, []
         if not said:
             return []
@@ -370,13 +370,14 @@ class RfbClientSession:
             raise LocalProtocolError("cannot send: the server has not announced support for Fence")
         return encode(message)
 
-    def blank(self, data: Buffer, sent: bool) -> Buffer:
+    def redact(self, data: Buffer, sent: bool) -> Buffer:
         """Return a message without a challenge or its response, for a recording."""
-        return b"*" * len(data) if not self.opened and len(data) == CHALLENGE_SIZE else data
+        secret = self.framebuffer is None and len(data) == CHALLENGE_SIZE
+        return b"*" * len(data) if secret else data
 
-    def refuse(self, error: RlwireError) -> Sequence[Buffer]:
+    def reject(self, error: RlwireError) -> Sequence[Buffer]:
         if not isinstance(error, RemoteProtocolError):
-            self.closed = True
+            self.phase = LayerPhase.CLOSED
         return []
 
     def next_deadline(self) -> float | None:
@@ -393,18 +394,14 @@ class RfbClientSession:
         elif self._due is None:
             self._due = now + self._update_timeout
         elif now >= self._due:
-            self.closed = True
+            self.phase = LayerPhase.CLOSED
             raise DeadlineExceeded(
                 f"an update was not complete within {self._update_timeout:g} s: {self._missing()}"
             )
 
-    def farewell(self, ending: bool = False) -> Sequence[Buffer]:
-        self.closed = True
-        return []
-
-    def lost(self) -> str:
-        self.closed = True
-        if not self.opened:
+    def stream_ended(self) -> str:
+        opened, self.phase = self.opened, LayerPhase.CLOSED
+        if not opened:
             return f"in the handshake, before {self._handshake.stage.value}"
         return f"inside an update, {self._missing()}" if self._left else ""
 

@@ -140,11 +140,11 @@ class ServerHandshake:
         counts: Counter[str],
         password: str | None,
         view_password: str | None,
-        guess: PasswordCheck | None,
+        password_check: PasswordCheck | None,
     ) -> None:
         self._counts = counts
         self._password, self._view_password = password, view_password
-        self._guess = guess
+        self._password_check = password_check
         self.view_only = False
         self._stage = Stage.VERSION
         self._version = _VERSIONS[-1]
@@ -158,7 +158,8 @@ class ServerHandshake:
             return handshake.VERSION_SIZE
         if self._stage is not Stage.CHALLENGE:
             return 1
-        if have < handshake.CHALLENGE_SIZE or (self._guess is not None and self._guess.must_wait()):
+        check = self._password_check
+        if have < handshake.CHALLENGE_SIZE or (check is not None and check.must_wait()):
             return 0
         return handshake.CHALLENGE_SIZE
 
@@ -210,8 +211,8 @@ class ServerHandshake:
         if not right:
             self._counts["refused"] += 1
             raise RemoteProtocolError("the password is wrong")
-        if self._guess is not None:
-            self._guess.succeeded()
+        if self._password_check is not None:
+            self._password_check.succeeded()
         self._admit()
 
     def _admit(self, has_result: bool = True) -> None:

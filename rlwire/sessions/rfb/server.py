@@ -28,6 +28,7 @@ from rlwire.codecs.rfb.messages import (
     encode,
 )
 from rlwire.errors import LocalProtocolError, RlwireError, for_peer
+from rlwire.sessions.layer import Layer, LayerPhase
 from rlwire.sessions.passwords import PasswordCheck
 from rlwire.sessions.rfb.frames import Area, Frame, FrameEncoder, NumberedFrame, UpdateFormat
 from rlwire.sessions.rfb.handshake import ServerHandshake
@@ -46,15 +47,15 @@ _head = struct.Struct(">HHHHi")
 _screen = struct.Struct(">BxxxIHHHHI")
 
 
-class RfbServerSession:
-    """One viewer's connection; a `rlwire.transports.interface.TalkingSession`.
+class RfbServerSession(Layer):
+    """One viewer's connection.
 
-    Sessions share `frames`. Without a password all viewers are admitted; `guess` delays comparing.
+    Sessions share `frames`. Without a password all viewers are admitted.
     """
 
-    hangs_up = True
-    pushes = True
-    leaving = False
+    active = True
+    closes_first = True
+    ends_by_reset = True
 
     def __init__(
         self,
@@ -62,13 +63,12 @@ class RfbServerSession:
         *,
         password: str | None = None,
         view_password: str | None = None,
-        guess: PasswordCheck | None = None,
+        password_check: PasswordCheck | None = None,
     ) -> None:
         self._frames = frames
-        self._handshake = ServerHandshake(frames.counts, password, view_password, guess)
-        self.guess = guess
-        self.opened = False
-        self.closed = False
+        self._handshake = ServerHandshake(frames.counts, password, view_password, password_check)
+        self.password_check = password_check
+        self.phase = LayerPhase.OPENING
         self.updates = 0
         self._outgoing: list[Buffer] = []
         self._format = UpdateFormat(rfb.RGB888, Encoding.RAW, None, 1)
@@ -85,16 +85,13 @@ class RfbServerSession:
         return self._handshake.view_only
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
-        if not self.opened or self.closed:
+        if self.phase is not LayerPhase.OPEN:
             return self._handshake.frame_size(end - start)
         return client_message_size(buffer, start, end, self._frames.limits)
 
-    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        return 0
-
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
         """Receive the one message that fills ``buffer[:size]``, or return None."""
-        if not self.opened or self.closed:
+        if self.phase is not LayerPhase.OPEN:
             return None
         if client_message_size(buffer, 0, size, self._frames.limits) != size:
             return None
@@ -104,41 +101,35 @@ class RfbServerSession:
         try:
             return self._receive(message)
         except RlwireError as error:
-            self._handshake.outgoing = self.refuse(error)
+            self._handshake.outgoing = self.reject(error)
             raise
 
-    def outgoing(self) -> list[Buffer]:
+    def output(self) -> list[Buffer]:
         out, self._outgoing = self._outgoing, []
-        if not self.opened:
-            out, self._handshake.outgoing = self._handshake.outgoing, []
-        elif not self.closed:
+        if self.phase is LayerPhase.OPEN:
             self._update(out)
+        else:
+            out += self._handshake.outgoing
+            self._handshake.outgoing = []
         return out
 
     def send(self, event: Any) -> list[Buffer]:
         """Raise LocalProtocolError: the session sends updates by itself, and nothing else."""
         raise LocalProtocolError(f"an RFB server cannot send {type(event).__name__}")
 
-    def blank(self, data: Buffer, sent: bool) -> Buffer:
+    def redact(self, data: Buffer, sent: bool) -> Buffer:
         """Return a message without a challenge or its response, for a recording."""
-        return b"*" * len(data) if not self.opened and len(data) == CHALLENGE_SIZE else data
+        secret = self.phase is not LayerPhase.OPEN and len(data) == CHALLENGE_SIZE
+        return b"*" * len(data) if secret else data
 
-    def refuse(self, error: RlwireError) -> list[Buffer]:
-        self.closed = True
-        if self.opened:
+    def reject(self, error: RlwireError) -> list[Buffer]:
+        before, self.phase = self.phase, LayerPhase.CLOSED
+        if before is not LayerPhase.OPENING:
             return []
         return self._handshake.reject(for_peer(error, "the server")[:_REASON])
 
-    def farewell(self, ending: bool = False) -> list[Buffer]:
-        self.closed = True
-        return []
-
-    def lost(self) -> str:
-        return "" if self.opened or self.closed else "in the handshake"
-
-    def tick(self, now: float) -> None: ...
-
-    def next_deadline(self) -> None: ...
+    def stream_ended(self) -> str:
+        return "" if self.opened else "in the handshake"
 
     def _receive(self, message: Buffer) -> list[Input | None]:
         if self.closed:
@@ -177,7 +168,8 @@ class RfbServerSession:
         self._size = (width, height)
         init = ServerInit(width, height, rfb.RGB888, self._frames.name)
         self._outgoing += [*self._handshake.outgoing, encode_server_init(init)]
-        self.opened = True
+        self._handshake.outgoing = []
+        self.phase = LayerPhase.OPEN
 
     def _on_encodings(self, numbers: tuple[int, ...]) -> None:
         before, self._known = self._known, _ENCODINGS.intersection(numbers)

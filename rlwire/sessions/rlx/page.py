@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from rlwire.errors import EncodeError, RemoteProtocolError, RlwireError, optional
+from rlwire.errors import EncodeError, RemoteProtocolError, optional
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Sid: TypeAlias = int | str
 Arrays: TypeAlias = Literal["lists", "float32", "float64"]
 
@@ -29,14 +29,13 @@ class PageReply(NamedTuple):
     message: dict[str, Any]
 
 
-class PageSession:
+class PageSession(Layer):
     """Decodes texts to `PageCommand`, encodes `PageReply`; `PageRules` checks the commands.
 
     A text without a valid sid closes the session, because no reply could name its environment.
     """
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
-        self.closed = False
         self._limits = limits
         with optional("msgspec", "relaax"):
             from rlwire.codecs import _json
@@ -59,16 +58,8 @@ class PageSession:
     def send(self, event: PageReply) -> bytes:
         return self._encode({"sid": event.sid, **event.message}, self._limits)
 
-    def refuse(self, error: RlwireError) -> list[Buffer]:
-        """Return nothing: the close frame carries the reason."""
-        self.closed = True
-        return []
-
-    def next_deadline(self) -> float | None:
-        return None
-
     def _refused(self, what: str) -> RemoteProtocolError:
-        self.closed = True
+        self.phase = LayerPhase.CLOSED
         return RemoteProtocolError(
             "a message must be an object with a sid, an integer or a string of at most "
             f"{SID} printable characters; {what}"

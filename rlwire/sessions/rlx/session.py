@@ -18,6 +18,7 @@ from rlwire.errors import (
     quoted,
 )
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.layer import Buffer, LayerPhase
 from rlwire.sessions.rlx.state_machine import StateMachine, StateNode
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
     "RLXState",
 ]
 
-Buffer = bytes | bytearray | memoryview
 Buffers = list[bytes | memoryview]
 Message = dict[str, Any]
 
@@ -78,7 +78,11 @@ _ERROR_TEXT = 1000  # characters of an error reply
 _UNREADABLE = "the message cannot be read: "
 
 _NODES = {
-    state: StateNode(state, state in (RLXState.REPORTING, RLXState.REPORTING_NEW))
+    state: StateNode(
+        state,
+        LayerPhase.CLOSED if state is RLXState.CLOSED else LayerPhase.OPEN,
+        state in (RLXState.REPORTING, RLXState.REPORTING_NEW),
+    )
     for state in RLXState
 }
 for (_state, _name), _next in TRANSITIONS.items():
@@ -113,21 +117,11 @@ class _RLXSession(StateMachine):
         state: RLXState = self._node.state
         return state
 
-    @property
-    def closed(self) -> bool:
-        """Whether the session is closed."""
-        return self._node is _CLOSED
-
-    def next_deadline(self) -> float | None:
-        """Return None: RLX has no deadlines."""
-        return None
-
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        """Return the offset from `start` of the frame's first large array; 0 if unknown."""
         return rlx.data_offset(buffer, start, end)
 
     def _break(self) -> None:
-        self._node = _CLOSED  # type: ignore[misc]  # a slot of the compiled base
+        self._enter(_CLOSED)
 
     def _is_whole(self, frame: Buffer) -> bool:
         """Whether a rejected frame is one netstring, so that the next message can be found."""
@@ -149,17 +143,17 @@ class RLXClientSession(_RLXSession):
 
     _asks = True
 
-    def refuse(self, error: RlwireError) -> Buffers:
+    def reject(self, error: RlwireError) -> Buffers:
         """Close the session; an RLX client cannot send errors."""
-        self._node = _CLOSED
+        self._enter(_CLOSED)
         return []
 
     def _unreadable(self, error: RlwireError, whole: bool) -> NoReturn:
         after = self._node.replies.get("error")
         if whole and after is not None:
-            self._node = after
+            self._enter(after)
             raise RemoteProtocolError(f"the server's reply cannot be read: {error}") from error
-        self._node = _CLOSED
+        self._enter(_CLOSED)
         raise error
 
     def _cannot_send(self, event: Message) -> NoReturn:
@@ -168,7 +162,8 @@ class RLXClientSession(_RLXSession):
         ) from None
 
     def _unexpected(self, reply: Message) -> NoReturn:
-        before, self._node = self._node, _CLOSED
+        before = self._node
+        self._enter(_CLOSED)
         raise RemoteProtocolError(
             f"the server sent {_called(reply, 'response')}; {_allowed(before, 'be sent')}"
         ) from None
@@ -189,7 +184,7 @@ class RLXServerSession(_RLXSession):
 
     _asks = False
 
-    def refuse(self, error: RlwireError) -> Buffers:
+    def reject(self, error: RlwireError) -> Buffers:
         """Return the error reply for `error`; close the session unless only a message failed."""
         if self._node is _CLOSED:
             return []
@@ -200,12 +195,12 @@ class RLXServerSession(_RLXSession):
         if isinstance(error, RemoteProtocolError) and self._may_refuse:
             self._may_refuse = False
         else:
-            self._node = _CLOSED
+            self._enter(_CLOSED)
         return buffers
 
     def _break(self) -> None:
         if self._node is not _CLOSED:
-            self._node = _BROKEN
+            self._enter(_BROKEN)
 
     def _unreadable(self, error: RlwireError, whole: bool) -> NoReturn:
         if not whole or self._node.replies or self._node is _CLOSED:

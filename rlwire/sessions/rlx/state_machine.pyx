@@ -2,6 +2,8 @@
 
 from cpython.ref cimport PyObject
 
+from rlwire.sessions.layer cimport Layer
+
 from rlwire.codecs.rlx.decoder import frame_size
 from rlwire.errors import RlwireError
 
@@ -12,25 +14,27 @@ cdef extern from "Python.h":
 cdef class StateNode:
     """A state, and the next node for each command and reply that it allows.
 
-    `reports` is true after `update_metrics`.
+    `reports` is true after `update_metrics`. `phase` is that of a layer in this state.
     """
 
     cdef readonly object state
+    cdef readonly object phase
     cdef readonly dict commands
     cdef readonly dict replies
     cdef readonly bint reports
 
-    def __init__(self, object state, bint reports):
+    def __init__(self, object state, object phase, bint reports):
         self.state = state
+        self.phase = phase
         self.commands = {}
         self.replies = {}
         self.reports = reports
 
 
-cdef class StateMachine:
+cdef class StateMachine(Layer):
     """Checks each sent and received message; `asks` is true for a client."""
 
-    cdef public StateNode _node
+    cdef readonly StateNode _node
     cdef readonly object _encode
     cdef object _decode
     cdef object _decode_whole
@@ -47,6 +51,12 @@ cdef class StateMachine:
         self._decode = decoder.decode
         self._decode_whole = decoder.decode_whole
         self._received = received
+
+    def _enter(self, StateNode node):
+        self._set_node(node)
+
+    cdef void _set_node(self, StateNode node) noexcept:
+        self._node, self.phase = node, node.phase
 
     def frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end):
         """Return the bytes of the frame that begins at `start`; 0 if its prefix is incomplete."""
@@ -70,7 +80,7 @@ cdef class StateMachine:
         if not self._asks and not (type(event) is dict and "data" in <dict> event):
             self._check_reply(event)
         buffers = self._encode(event)
-        self._node = after
+        self._set_node(after)
         return buffers
 
     def receive(self, object message):
@@ -96,7 +106,7 @@ cdef class StateMachine:
             self._unexpected(message)
         if after.reports and not self._asks:
             self._gather(message)
-        self._node = after
+        self._set_node(after)
         return [message]
 
 

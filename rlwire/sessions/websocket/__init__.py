@@ -1,9 +1,7 @@
 """WebSocket: client and server sessions around an inner session of whole messages.
 
-The inner session is a `rlwire.transports.interface.Session`. It may have `outgoing` and `tick` as a
-`TalkingSession`, and `owes`: whether `outgoing` has messages, or the session is closed. With
-`RawMessages`, events are the messages: str for text, bytes for binary. Extensions, such as
-compression, and subprotocols are not supported.
+The inner session is a `rlwire.sessions.layer.Layer`. With `RawMessages`, events are the messages:
+str for text, bytes for binary. Extensions, such as compression, and subprotocols are not supported.
 
 Source: RFC 6455.
 """

@@ -18,8 +18,9 @@ from rlwire.errors import (
     for_peer,
     quoted,
 )
+from rlwire.sessions.layer import Buffer, Layer
 from rlwire.sessions.passwords import PasswordCheck
-from rlwire.sessions.websocket.session import Buffer, WebSocketSession
+from rlwire.sessions.websocket.session import WebSocketSession
 
 __all__ = [
     "HEALTH",
@@ -122,7 +123,7 @@ class WebSocketClientSession(WebSocketSession):
 
     def __init__(
         self,
-        inner: Any,
+        inner: Layer,
         url: str,
         *,
         headers: Iterable[tuple[str, str]] = (),
@@ -161,8 +162,8 @@ class WebSocketServerSession(WebSocketSession):
         check: called with each valid request, for permissions; see `basic_authorization`.
         headers: further header lines of the response.
         pages: called first with each GET; a page ends the connection with `PageServed`.
-        guess: delays requests with an Authorization header; None for no delay. The password counts
-            as right unless the response is 401 or the inner session is not ``admitted``.
+        password_check: delays requests with an Authorization header; None for no delay. The
+            password counts as right unless the response is 401 or `inner` is not ``admitted``.
         options: see `WebSocketSession`.
 
     Attributes:
@@ -171,21 +172,21 @@ class WebSocketServerSession(WebSocketSession):
     """
 
     _begins = b"GET "
-    hangs_up = True
+    closes_first = True  # section 7.1.1
 
     def __init__(
         self,
-        inner: Any,
+        inner: Layer | Callable[[UpgradeRequest], Layer],
         *,
         origins: Collection[str] = (),
         check: Check | None = None,
         headers: Iterable[tuple[str, str]] = (),
         pages: Pages | None = None,
-        guess: PasswordCheck | None = None,
+        password_check: PasswordCheck | None = None,
         **options: Any,
     ) -> None:
         super().__init__(False, **options)
-        self.guess = guess
+        self.password_check = password_check
         self._make_inner = inner if callable(inner) else lambda request: inner
         self._origins = (origins,) if isinstance(origins, str) else origins
         self._check = check
@@ -195,9 +196,9 @@ class WebSocketServerSession(WebSocketSession):
         self.request: UpgradeRequest | None = None
 
     def _waits(self, head: Buffer) -> bool:
-        if self.guess is None or b"\nauthorization:" not in bytes(head).lower():
+        if self.password_check is None or b"\nauthorization:" not in bytes(head).lower():
             return False
-        return self.guess.must_wait()
+        return self.password_check.must_wait()
 
     def _shake(self, head: Buffer) -> None:
         asked = handshake.read_get(head) if self._pages else None
@@ -221,12 +222,12 @@ class WebSocketServerSession(WebSocketSession):
         if refusal is not None:
             self._turn_down(refusal, f"{refusal.status} {refusal.text}")
         self.inner = self._make_inner(request)
-        self._tried(getattr(self.inner, "admitted", True))
+        self._tried(self.inner.admitted)
         self._outgoing = [handshake.write_response(101, key=request.key, headers=self._headers)]
 
     def _tried(self, right: bool) -> None:
-        if self.guess is not None and right:
-            self.guess.succeeded()
+        if self.password_check is not None and right:
+            self.password_check.succeeded()
 
     def _turn_down(self, refusal: HttpRefusal, why: str) -> NoReturn:
         self._refusal = refusal

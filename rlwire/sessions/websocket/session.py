@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Final, Literal, NoReturn, TypeAlias
+from typing import Any, Final, Literal, NoReturn, TypeAlias, cast
 
 from rlwire.codecs.websocket import frames, handshake
 from rlwire.codecs.websocket.frames import FrameDecoder, FrameEncoder, Utf8Checker
@@ -19,9 +19,9 @@ from rlwire.errors import (
     for_peer,
 )
 from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 from rlwire.sessions.raw import RawMessages
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Buffers: TypeAlias = list[Buffer]
 Kind: TypeAlias = Literal["any", "binary", "text"]
 
@@ -46,6 +46,7 @@ class WebSocketState(enum.Enum):
 
 
 _CONNECTING, _OPEN, _CLOSING, _CLOSED = WebSocketState
+_PHASES = dict(zip(WebSocketState, LayerPhase, strict=True))
 
 
 class Closed(ConnectionClosed):
@@ -66,7 +67,7 @@ class _WrongKind(RemoteProtocolError):
     """A text message where binary ones are expected, or vice versa."""
 
 
-class WebSocketSession:
+class WebSocketSession(Layer):
     """Base of both sides.
 
     Args:
@@ -80,8 +81,7 @@ class WebSocketSession:
     """
 
     _begins = b""
-    hangs_up = False
-    """Whether this side closes the stream after both close frames (section 7.1.1: the server)."""
+    active = True
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class WebSocketSession:
         self._pong: bytes | None = None
         self._code = NORMAL  # of our close frame
         self._leave = ""  # and its reason
-        self._over = False  # the inner session is closed, and `outgoing` has its last buffers
+        self._over = False  # the inner session is closed, and `output` has its last buffers
         self._utf8 = Utf8Checker()
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
         for name, seconds in (("ping_interval", ping_interval), ("ping_timeout", ping_timeout)):
@@ -112,7 +112,7 @@ class WebSocketSession:
                 raise ValueError(f"{name} must be positive or None, not {seconds!r}")
         self._heard_at: float | None = None
         self._pinged_at: float | None = None
-        self.inner: Any = None
+        self.inner: Layer | None = None
         self._opcode = self._fragments = 0  # of the fragmented message
         self._data = bytearray()  # its payload so far
         self._due: float | None = None  # its deadline
@@ -124,19 +124,6 @@ class WebSocketSession:
     @property
     def state(self) -> WebSocketState:
         return self._state
-
-    @property
-    def opened(self) -> bool:
-        return self._state is not _CONNECTING
-
-    @property
-    def closed(self) -> bool:
-        return self._state is _CLOSED
-
-    @property
-    def leaving(self) -> bool:
-        """Whether the inner session is closed: `farewell` is due after `outgoing`."""
-        return self._over and self._state is _OPEN
 
     def frame_size(self, buffer: Any, start: int, end: int, room: int | None = None) -> int:
         try:
@@ -158,13 +145,13 @@ class WebSocketSession:
         return 0 if self._state is _CONNECTING else self._decoder.data_offset(buffer, start, end)
 
     def send(self, event: Any) -> Buffers:
-        """Return the buffers of one message; none if it is the last, which `outgoing` returns."""
+        """Return the buffers of one message; none if it is the last, which `output` returns."""
         if self._mute is not None:
             raise LocalProtocolError(self._mute)
         if self._write is None:
             return self._encoder.message(event)
         buffers = self._encoder.message(self._write(event))
-        return self._last(buffers) if self.inner.closed else buffers
+        return self._last(buffers) if self._layer.phase is LayerPhase.CLOSED else buffers
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
         """Receive the message of a frame that fills `buffer[:size]`; None for anything else."""
@@ -265,14 +252,13 @@ class WebSocketSession:
         self._end()
         raise Closed(code, reason)
 
-    def blank(self, data: Buffer, sent: bool) -> Buffer:
+    def redact(self, data: Buffer, sent: bool) -> Buffer:
         """Return a message without its secrets, for a recording."""
         if self._state in (_CONNECTING, _CLOSED):  # closed by an invalid handshake
             return handshake.blank(bytes(data))
-        blank = getattr(self.inner, "blank", None)
-        return data if blank is None else blank(data, sent)
+        return self._layer.redact(data, sent)
 
-    def outgoing(self) -> Buffers:
+    def output(self) -> Buffers:
         out, self._outgoing = self._outgoing, []
         if self._pong is not None:
             # Before a close frame.
@@ -300,55 +286,55 @@ class WebSocketSession:
         elif self._ping_interval is not None and now - self._heard_at >= self._ping_interval:
             self._outgoing.append(self._encoder.frame(frames.PING))
             self._pinged_at = now
-        if self._inner_tick is not None:
-            self._inner_tick(now)
+        if self._layer.active:
+            self._layer.tick(now)
             self._listen()
 
     def next_deadline(self) -> float | None:
         if self._state is not _OPEN or self._heard_at is None:
             return None
-        due = [self._due, self.inner.next_deadline()]
+        due = [self._due, self._layer.next_deadline()]
         if self._pinged_at is None:
             due.append(self._ping_interval and self._heard_at + self._ping_interval)
         else:
             due.append(self._ping_timeout and self._pinged_at + self._ping_timeout)
         return min((at for at in due if at is not None), default=None)
 
-    def refuse(self, error: RlwireError) -> Buffers:
+    def reject(self, error: RlwireError) -> Buffers:
         if self._state is _CLOSED or self._state is _CLOSING:
             return []
         if self._state is _CONNECTING:
             self._fail(error)
-            return self.outgoing()
-        words = self.inner.refuse(error)
-        said = [*self.outgoing(), *(self._encoder.message(words) if words else ())]
-        if isinstance(error, RemoteProtocolError) and not self.inner.closed:
+            return self.output()
+        words = self._layer.reject(error)
+        said = [*self.output(), *(self._encoder.message(words) if words else ())]
+        if isinstance(error, RemoteProtocolError) and not self._layer.closed:
             return said
         self._close(_code_of(error), self._reason(error))
-        return [*said, *self.outgoing()]
+        return [*said, *self.output()]
 
     def leave(self, code: int = 1000, reason: str = "") -> None:
         """Set code and reason of the close frame."""
         frames.encode_close(code, reason)
         self._code, self._leave = code, reason
 
-    def farewell(self, ending: bool = False) -> Buffers:
+    def close_message(self, stopping: bool = False) -> Buffers:
         """Return the close frame, if one is due; then only the peer's close frame is received."""
         if self._state is _CONNECTING:
             self._set_state(_CLOSED)
         if self._state is not _OPEN:
-            return self.outgoing()
+            return self.output()
         if self._code == NORMAL and not self._leave:
-            if self.inner.closed:
-                self._leave = getattr(self.inner, "closing", None) or ""
-                self._code = getattr(self.inner, "closing_code", NORMAL)
-            elif ending:
+            if self._layer.closed:
+                self._leave = self._layer.close_reason or ""
+                self._code = self._layer.close_code
+            elif stopping:
                 self._code = GOING_AWAY
         self._close(self._code, self._leave)
         self._set_state(_CLOSING)
-        return self.outgoing()
+        return self.output()
 
-    def lost(self) -> str:
+    def stream_ended(self) -> str:
         before = self._state
         self._set_state(_CLOSED)
         if before is _CONNECTING:
@@ -358,6 +344,7 @@ class WebSocketSession:
 
     def _set_state(self, state: WebSocketState) -> None:
         self._state = state
+        self.phase = _PHASES[state]
         self._listening = state is _OPEN
         self._mute = (
             None if state is _OPEN else f"cannot send a message: the session is {state.value}"
@@ -371,33 +358,27 @@ class WebSocketSession:
         raise NotImplementedError
 
     def _open(self) -> None:
-        inner = self.inner
+        self._layer = inner = cast("Layer", self.inner)
         self._set_state(_OPEN)
-        self._inner_tick = getattr(inner, "tick", None)
-        self._inner_outgoing = getattr(inner, "outgoing", None)
         if type(inner) is not RawMessages:
-            talks = self._inner_outgoing is not None
-            self._read = self._receive_and_listen if talks else inner.receive
+            self._read = self._receive_and_listen if inner.active else inner.receive
             self._write = inner.send
         self._listen()
 
     def _receive_and_listen(self, message: Any) -> list[Any]:
-        inner = self.inner
-        events: list[Any] = inner.receive(message)
-        if not getattr(inner, "owes", True):
+        events = self._layer.receive(message)
+        if not self._layer.has_output:
             return events
-        # None makes the transport call `outgoing`.
+        # None makes the transport call `output`.
         return [*events, None] if self._listen() and len(events) == 1 else events
 
     def _listen(self) -> bool:
         """Queue what the inner session sends by itself; record whether it is closed."""
-        if self._inner_outgoing is None:
+        if not self._layer.active:
             return False
-        said = [
-            part for message in self._inner_outgoing() for part in self._encoder.message(message)
-        ]
+        said = [part for message in self._layer.output() for part in self._encoder.message(message)]
         self._outgoing += said
-        self._over = self.inner.closed
+        self._set_over(self._layer.closed)
         return bool(said) or self._over
 
     def _last(self, buffers: Buffers) -> Buffers:
@@ -405,11 +386,16 @@ class WebSocketSession:
         if self._over:
             return buffers
         self._outgoing += buffers
-        self._over = True
+        self._set_over(True)
         return []
 
+    def _set_over(self, over: bool) -> None:
+        self._over = over
+        if over and self._state is _OPEN:
+            self.phase = LayerPhase.CLOSING
+
     def _inner_failed(self, error: RlwireError) -> None:
-        if isinstance(error, RemoteProtocolError) and not self.inner.closed:
+        if isinstance(error, RemoteProtocolError) and not self._layer.closed:
             return
         self._code, self._leave = _code_of(error), self._reason(error)
         if self.client:
@@ -429,7 +415,7 @@ class WebSocketSession:
         return for_peer(error, "the client" if self.client else "the server")
 
     def _fail_handshake(self, error: RlwireError) -> None:
-        """Put the error response into `outgoing`."""
+        """Put the error response into `output`."""
 
     def _late(self, text: str) -> NoReturn:
         self._close(INTERNAL, text)

@@ -178,7 +178,7 @@ class RewarderClientBase(PushClient, ClientBase):
         self._wake()
 
     def _end(self, error: Exception) -> None:
-        closing = self.session.closing
+        closing = self.session.close_reason
         super()._end(error if closing is None else PeerError(closing))
 
     def _has_errors(self) -> bool:
@@ -284,7 +284,7 @@ class RewarderClientBase(PushClient, ClientBase):
             self._transmit(message)
         except (ConnectionClosed, LocalProtocolError):
             # The server's v0.connection.close may not have been read yet.
-            closing = self.session.closing
+            closing = self.session.close_reason
             if closing is None:
                 raise
             raise PeerError(closing) from None

@@ -447,8 +447,10 @@ class RewarderService(Service[AsyncConnection]):
 
     def session(self) -> websocket.WebSocketServerSession:
         """Return a connection's session, whose inner one is made when its handshake is read."""
-        guess = PasswordCheck() if self._runtime.guarded else None
-        return websocket.WebSocketServerSession(self._connect, guess=guess, **self._websocket)
+        check = PasswordCheck() if self._runtime.guarded else None
+        return websocket.WebSocketServerSession(
+            self._connect, password_check=check, **self._websocket
+        )
 
     def _connect(self, request: UpgradeRequest) -> RewarderServerSession:
         headers = request.headers
@@ -468,7 +470,7 @@ class RewarderService(Service[AsyncConnection]):
         missed = self._opening.pop(session)
         if session.closed:
             self._server.count("refused")
-            self.log.warning("%s: rejected: %s", connection.peer, session.closing)
+            self.log.warning("%s: rejected: %s", connection.peer, session.close_reason)
             return handler
         self.clients[session] = connection
         kind = "observer" if session.observer else "agent"
@@ -489,9 +491,9 @@ class RewarderService(Service[AsyncConnection]):
         self._receive(event, connection)
 
     def _forget(self, connection: AsyncConnection, session: RewarderServerSession) -> None:
-        if self.clients.pop(session, None) and session.closing is not None and self._loop:
+        if self.clients.pop(session, None) and session.close_reason is not None and self._loop:
             self._server.count("refused")
-            self.log.warning("%s: closed: %s", connection.peer, session.closing)
+            self.log.warning("%s: closed: %s", connection.peer, session.close_reason)
         if session.refused:
             self._server.count("messages_refused", session.refused)
         session.release()

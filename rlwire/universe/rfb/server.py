@@ -146,7 +146,7 @@ class _ViewerService(Service[AsyncConnection]):
             self.frames,
             password=self._auth,
             view_password=self._view_auth,
-            guess=None if self._auth is None else PasswordCheck(),
+            password_check=None if self._auth is None else PasswordCheck(),
         )
 
     def handler(self, connection: AsyncConnection) -> PushHandler:

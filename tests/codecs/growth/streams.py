@@ -75,7 +75,7 @@ def netstrings_before_they_are_taken(n: int) -> Work:
 def shaken(limits: Limits | None = None, kind: Any = "any") -> Any:
     client = websocket.WebSocketClientSession(websocket.RawMessages(), "ws://a/")
     server = websocket.WebSocketServerSession(websocket.RawMessages(), limits=limits, kind=kind)
-    for said in client.outgoing():
+    for said in client.output():
         server.receive(said)
     return server
 
@@ -238,7 +238,7 @@ def taking(frames: list[bytes], peer: Any) -> Work:
         for frame in frames:
             peer.receive(frame)
             peer.chaff = 0
-            peer.outgoing()
+            peer.output()
 
     return take
 
@@ -275,7 +275,7 @@ def http2_small_messages_that_wait_and_go_byte_by_byte(n: int) -> Work:
         for _ in range(6 * n):
             peer.receive(update)
             peer.chaff = 0
-            peer.outgoing()
+            peer.output()
 
     return send
 
@@ -290,7 +290,7 @@ def http2_streams_that_wait_in_turn(n: int) -> Work:
         peer.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: 3}))
         peer.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: 100}))
         while peer.unsent:
-            peer.outgoing()
+            peer.output()
 
     return send
 

@@ -234,7 +234,7 @@ def test_a_head_is_in_one_buffer() -> None:
         endpoint.add(stream)
         sizes = [rng.choice((0, 1, 5, 900, 1100, 16375, 16384, 16390, 50_000)) for _ in range(4)]
         parts = [bytes([rng.choice((1, 9, 255))]) * size for size in sizes]
-        buffers = [*endpoint.message(stream, parts), *endpoint.outgoing()]
+        buffers = [*endpoint.message(stream, parts), *endpoint.output()]
         blanker = SecretBlanker()
         assert b"".join(map(bytes, map(blanker.blank, buffers))) == b"".join(buffers)
         assert sum(map(len, buffers)) >= sum(sizes) + 14

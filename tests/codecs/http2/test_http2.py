@@ -71,7 +71,7 @@ def drained(peer: Http2Endpoint, most: int = 10_000) -> bytes:
     """All that it has to say."""
     said = b""
     for _ in range(most):
-        buffers = peer.outgoing()
+        buffers = peer.output()
         if not buffers:
             return said
         said += joined(buffers)
@@ -233,11 +233,11 @@ def test_a_window_that_shrinks_below_nothing() -> None:
     feed(client, http2.settings({http2.INITIAL_WINDOW_SIZE: 500}))
     assert ours.send_window == -400
     assert client.message(ours, [b"y"]) == []
-    assert client.outgoing() == []
+    assert client.output() == []
     feed(client, http2.window_update(1, 400))
-    assert client.outgoing() == []
+    assert client.output() == []
     feed(client, http2.settings({http2.INITIAL_WINDOW_SIZE: 503}))
-    assert len(joined(client.outgoing())) == 9 + 3
+    assert len(joined(client.output())) == 9 + 3
 
 
 def test_streams_share_the_connection_in_turn() -> None:
@@ -253,7 +253,7 @@ def test_streams_share_the_connection_in_turn() -> None:
         assert client.message(stream, [b"x" * size]) == []
     drained(client)
     feed(client, http2.settings({http2.INITIAL_WINDOW_SIZE: 2**30}))
-    wire = joined(client.outgoing())
+    wire = joined(client.output())
     sent, at, order = {1: 0, 3: 0, 5: 0}, 0, []
     while at < len(wire):
         length, _, _, number = http2.frame_head(wire, at)
@@ -281,7 +281,7 @@ def test_dropped_stream_sends_no_more() -> None:
     client.message(ours, [b"abc"])
     client.drop(ours)
     feed(client, http2.settings({http2.INITIAL_WINDOW_SIZE: 1000}))
-    assert client.outgoing() == []
+    assert client.output() == []
     assert ours.waiting == 0
 
 
@@ -429,27 +429,27 @@ def test_a_large_frame_of_an_unknown_type_is_ignored_in_pieces(piece: int) -> No
 def test_inside_counts_unfinished_messages() -> None:
     server, _ = opened(False)
     server.add(http2.Stream(3))
-    seen = [server.inside]
+    seen = [server.message_number]
 
     def after(wire: bytes) -> None:
         feed(server, wire)
-        seen.append(server.inside)
+        seen.append(server.message_number)
 
     after(data(prefixed(b"whole")))
     after(data(prefixed(b"half")[:3]))
     after(data(prefixed(b"half")[3:6]))
     after(data(prefixed(b"another")[:3], number=3))
     server.hold(server.streams[1])
-    seen.append(server.inside)
+    seen.append(server.message_number)
     server.hold(server.streams[1], False)
     after(data(prefixed(b"half")[6:]))
     after(data(prefixed(b"another")[3:], number=3))
     after(f(1, 0, 5, b"fields"))
     after(f(9, 4, 5, b"and more"))
     server.receive(f(77, 0, 0, bytes(5))[:9])
-    seen.append(server.inside)
+    seen.append(server.message_number)
     server.receive(bytes(5))
-    seen.append(server.inside)
+    seen.append(server.message_number)
     one, two, block, unknown = seen[2], seen[5], seen[8], seen[10]
     assert seen == [0, 0, one, one, one, two, two, 0, block, 0, unknown, 0]
     assert len({0, one, two, block, unknown}) == 5

@@ -50,7 +50,7 @@ def exchange(ours: Ours, theirs: h2.connection.H2Connection) -> tuple[list[Any],
     """All that either has to say; the events of both."""
     mine, others, rest = [], [], b""
     while True:
-        said = b"".join(map(bytes, ours.outgoing()))
+        said = b"".join(map(bytes, ours.output()))
         if said:
             others += theirs.receive_data(said)
         rest += theirs.data_to_send()

@@ -23,7 +23,7 @@ class Raw:
 
     def hear(self) -> list[tuple[int, int, int, bytes]]:
         """Frames that the session has said since: type, flags, stream and payload."""
-        data = b"".join(bytes(part) for part in self.session.outgoing())
+        data = b"".join(bytes(part) for part in self.session.output())
         data = data.removeprefix(frames.PREFACE)
         found, at = [], 0
         while at < len(data):

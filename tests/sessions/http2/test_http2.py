@@ -194,7 +194,7 @@ def test_smaller_header_table_is_announced_before_its_use() -> None:
 def test_settings_are_the_first_frame_of_both_sides() -> None:
     """3.4: a client's preface, and SETTINGS of either side, MUST be the first."""
     client = GrpcClientSession(GrpcRawMessages(), METHOD)
-    words = b"".join(map(bytes, client.outgoing()))
+    words = b"".join(map(bytes, client.output()))
     assert words.startswith(frames.PREFACE)
     assert frames.frame_head(words, 24)[1:] == (frames.SETTINGS, 0, 0)
     server = Raw(GrpcServerSession())
@@ -237,7 +237,7 @@ def test_last_stream_of_goaway_never_increases() -> None:
     raw.say(frames.ping(pinged, True))
     said = raw.hear()
     raw.say(begin(5))  # it is refused
-    said += [(frames.GOAWAY, 0, 0, bytes(raw.session.farewell()[-1])[9:])]
+    said += [(frames.GOAWAY, 0, 0, bytes(raw.session.close_message()[-1])[9:])]
     last = [int.from_bytes(payload[:4], "big") for kind, _, _, payload in said if kind == 7]
     assert last[0] == 3
     assert last == sorted(last, reverse=True)

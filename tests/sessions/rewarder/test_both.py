@@ -106,7 +106,7 @@ class Link:
 
     def _flush(self) -> None:
         for session, way in ((self.server, "back"), (self.client, "there")):
-            for message in session.outgoing():
+            for message in session.output():
                 self._carry(way, b"".join(message))
 
     def says(self, message: Any) -> None:

@@ -85,8 +85,8 @@ class Agent:
             return self.hears(ReplyControlPing(parent_message_id=request, sent_at=self.date))
         return self.hears(ReplyEnvReset(parent_message_id=request, episode_id=episode_id))
 
-    def outgoing(self) -> list[dict[str, Any]]:
-        return [json.loads(bytes(data)) for (data,) in self.session.outgoing()]
+    def output(self) -> list[dict[str, Any]]:
+        return [json.loads(bytes(data)) for (data,) in self.session.output()]
 
 
 def kinds(events: list[Any]) -> list[type]:
@@ -242,11 +242,11 @@ def test_abandoned_reset_is_not_answered(described: bool) -> None:
 
 def test_ticks_without_receive_are_bounded() -> None:
     agent = Agent(ping_interval=1, ping_timeout=1)
-    agent.outgoing()
+    agent.output()
     for _ in range(1000):
         agent.passes(1)
         agent.session.tick(agent.now)
-        agent.outgoing()
+        agent.output()
     assert len(agent.session._events) <= 128
     assert len(agent.session._waiting) <= 2
 
@@ -258,16 +258,16 @@ def test_the_first_pings_go_one_after_another() -> None:
     agent = Agent(first_pings=3, ping_interval=10)
     assert agent.session.next_deadline() is None  # not connected yet
     for number in range(3):
-        (ping,) = agent.outgoing()
+        (ping,) = agent.output()
         assert (ping["method"], ping["headers"]["message_id"]) == ("v0.control.ping", number)
-        assert agent.outgoing() == []
+        assert agent.output() == []
         agent.passes(0.125)
         agent.replies(number)
-    assert agent.outgoing() == []
+    assert agent.output() == []
     assert agent.session.next_deadline() == 50.25 + 10
     agent.passes(9.9)
     agent.session.tick(agent.now)
-    assert len(agent.outgoing()) == 1
+    assert len(agent.output()) == 1
     assert agent.session.next_deadline() == agent.now + 10
 
 
@@ -394,10 +394,10 @@ def test_connection_close() -> None:
     events = agent.hears(ConnectionClose("Disconnected since time limit reached"))
     assert kinds(events) == [ConnectionClose]
     assert agent.session.closed
-    assert agent.session.closing == "Disconnected since time limit reached"
+    assert agent.session.close_reason == "Disconnected since time limit reached"
     assert agent.session.next_deadline() is None
     agent.session.tick(1e9)
-    assert agent.outgoing() == []
+    assert agent.output() == []
     assert agent.reward("1") == []
     assert agent.session.receive(b"no json at all") == []
     with pytest.raises(LocalProtocolError, match="time limit reached"):
@@ -447,7 +447,7 @@ def test_bytes_that_are_no_message(data: bytes) -> None:
     with pytest.raises(DecodeError):
         agent.session.receive(data)
     assert agent.session.closed
-    assert agent.session.refuse(DecodeError("x")) == []
+    assert agent.session.reject(DecodeError("x")) == []
 
 
 @pytest.mark.parametrize("wrong", [0, 100, 105, "105", "0105", 107, 108, 109, 2**63 - 1])

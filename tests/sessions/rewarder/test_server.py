@@ -84,11 +84,11 @@ class Peer:
 
     def __init__(self, session: RewarderServerSession) -> None:
         self.session = session
-        self.first = self.outgoing()
+        self.first = self.output()
         self.ids = itertools.count()
 
-    def outgoing(self) -> list[Any]:
-        return [decode(data) for (data,) in self.session.outgoing()]
+    def output(self) -> list[Any]:
+        return [decode(data) for (data,) in self.session.output()]
 
     def says(self, message: RewarderMessage, **headers: Any) -> list[Any]:
         headers = {"message_id": next(self.ids), **headers}
@@ -106,7 +106,7 @@ class Peer:
 def active(served: Served) -> Peer:
     peer = served.connect()
     peer.says(ControlPing())
-    peer.outgoing()
+    peer.output()
     assert served.runtime.active is peer.session
     return peer
 
@@ -119,7 +119,7 @@ def test_the_environment_is_described_at_once() -> None:
     assert peer.first == [
         EnvDescribe(ENV, "running", 60, sent_at=1_000_000.0, message_id=0, episode_id="1")
     ]
-    assert peer.outgoing() == []
+    assert peer.output() == []
     assert not peer.session.closed
 
 
@@ -151,7 +151,7 @@ def test_the_password_is_the_user_name(authorization: str | None, accepted: bool
     assert "assword" in close.message
     assert "openai" not in close.message
     assert peer.session.closed
-    assert peer.session.closing == close.message
+    assert peer.session.close_reason == close.message
     assert peer.says(EnvReset(ENV)) == []
     assert served.runtime.active is None
     with pytest.raises(LocalProtocolError, match="assword"):
@@ -175,7 +175,7 @@ def test_first_client_to_send_is_active() -> None:
     second.says(ControlPing())
     assert served.runtime.active is second.session
     assert first.says(EnvReset(ENV)) == []
-    (close,) = first.outgoing()
+    (close,) = first.output()
     assert isinstance(close, ConnectionClose)
     assert "already has an active client" in close.message
     assert first.session.closed
@@ -191,7 +191,7 @@ def test_ended_active_session_makes_room_for_the_next(end: str) -> None:
     elif end == "close":
         peer.is_told(ConnectionClose("bye"))
     elif end == "refuse":
-        peer.session.refuse(DeadlineExceeded("idle"))
+        peer.session.reject(DeadlineExceeded("idle"))
     else:
         with pytest.raises(DecodeError):
             peer.session.receive(b"{")
@@ -209,7 +209,7 @@ def test_each_message_from_agents_and_observers(observer: bool, kind: type) -> N
     peer = served.connect(observer=observer)
     for number in range(2):  # an agent's first message makes it the active client
         events = peer.says(EXAMPLES[kind])
-        answers = peer.outgoing()
+        answers = peer.output()
         assert (served.runtime.active is peer.session) != observer
         if kind in (AgentAction, EnvReset) and not observer:
             assert (len(events), type(events[0]), answers) == (1, kind, [])
@@ -230,7 +230,7 @@ def test_a_ping_is_answered_at_once() -> None:
     served = Served()
     peer = served.connect()
     peer.says(ControlPing(), message_id="26")
-    (pong,) = peer.outgoing()
+    (pong,) = peer.output()
     assert pong == ReplyControlPing(
         sent_at=1_000_000.0, message_id=1, parent_message_id="26", parent_runtime=0.0
     )
@@ -253,7 +253,7 @@ def test_a_ping_is_answered_at_once() -> None:
 def test_resets_that_are_wrong(request_: EnvReset, words: str) -> None:
     peer = active(Served())
     assert peer.says(request_) == []
-    (error,) = peer.outgoing()
+    (error,) = peer.output()
     assert isinstance(error, ReplyError)
     assert words in error.message
     assert error.parent_message_id == 1
@@ -263,7 +263,7 @@ def test_resets_that_are_wrong(request_: EnvReset, words: str) -> None:
 def test_resets_that_wait_are_bounded() -> None:
     peer = active(Served())
     assert [len(peer.says(EnvReset(ENV))) for _ in range(18)] == [1] * 16 + [0] * 2
-    assert [error.parent_message_id for error in peer.outgoing()] == [17, 18]
+    assert [error.parent_message_id for error in peer.output()] == [17, 18]
     peer.is_told(ReplyEnvReset(parent_message_id=1))
     assert len(peer.says(EnvReset(ENV))) == 1
 
@@ -383,11 +383,11 @@ def test_connection_close_is_the_last_message() -> None:
     told = peer.is_told(ConnectionClose("Disconnected since time limit reached"))
     assert told.message == "Disconnected since time limit reached"
     assert peer.session.closed
-    assert (len(peer.session._pending), peer.outgoing()) == (0, [])
+    assert (len(peer.session._pending), peer.output()) == (0, [])
     with pytest.raises(LocalProtocolError, match="time limit"):
         peer.send(EnvText("x"))
     assert peer.says(ACTION) == []
-    assert peer.session.refuse(DecodeError("x")) == []
+    assert peer.session.reject(DecodeError("x")) == []
 
 
 # --- the runtime
@@ -426,7 +426,7 @@ def test_bytes_that_are_no_message(data: bytes) -> None:
     with pytest.raises(LocalProtocolError, match="closed"):
         peer.send(EnvText("x"))
     assert peer.says(ACTION) == []
-    (said,) = peer.session.refuse(caught.value)
+    (said,) = peer.session.reject(caught.value)
     close = decode(said)
     assert isinstance(close, ConnectionClose)
     assert close.message == str(caught.value)
@@ -439,7 +439,7 @@ def test_repeated_ids_end_the_connection(wrong: Any) -> None:
     peer.says(ACTION)
     with pytest.raises(RemoteProtocolError, match="message_id") as caught:
         peer.says(ACTION, message_id=wrong)
-    assert b"message_id" in peer.session.refuse(caught.value)[0]
+    assert b"message_id" in peer.session.reject(caught.value)[0]
     assert peer.session.closed
 
 
@@ -452,8 +452,8 @@ def test_an_id_that_is_waiting_is_not_used_again() -> None:
 
 def test_close_message_is_short_and_encodable() -> None:
     session = Served().runtime.connect(OPENAI)
-    (said,) = session.refuse(DecodeError("\ud800" + "x" * 5000))
+    (said,) = session.reject(DecodeError("\ud800" + "x" * 5000))
     close = decode(said)
     assert isinstance(close, ConnectionClose)
     assert len(close.message) < 1100
-    assert session.outgoing() == []
+    assert session.output() == []

@@ -96,7 +96,7 @@ class Peer:
             self.say(data)
         self.flush()
         assert self.session.closed
-        assert list(self.session.refuse(caught.value)) == []
+        assert list(self.session.reject(caught.value)) == []
         return self.read(len(self.inbox))
 
     def tell(self) -> None:
@@ -258,7 +258,7 @@ def test_a_password_waits_for_its_turn(desk: Desk) -> None:
     throttle = PasswordThrottle(lambda: desk.now)
     peers = []
     for password in [*["guess"] * 20, "secret"]:
-        peer = Peer(desk, password="secret", guess=PasswordCheck(throttle))
+        peer = Peer(desk, password="secret", password_check=PasswordCheck(throttle))
         peer.read(12)
         peer.say(b"RFB 003.008\n\2")
         assert peer.read(2) == b"\1\2"
@@ -271,7 +271,7 @@ def test_a_password_waits_for_its_turn(desk: Desk) -> None:
             assert not peer.inbox
             assert not peer.session.opened
         peers.append(peer)
-    due = [peer.session.guess.due for peer in peers[10:]]
+    due = [peer.session.password_check.due for peer in peers[10:]]
     assert due == sorted(due)
     assert peers[10].core.next() is NOTHING  # it is too early
     desk.now = due[0]
@@ -310,7 +310,7 @@ def test_invalid_beginning_is_rejected_with_a_reason(
 
 def test_rejected_client_gets_a_reason(desk: Desk) -> None:
     session = RfbServerSession(desk.screen)
-    words = b"".join(session.refuse(LimitExceeded("connections", 4, 5)))
+    words = b"".join(session.reject(LimitExceeded("connections", 4, 5)))
     assert words.startswith(b"RFB 003.008\n\0")
     assert b"connections" in words
     assert session.closed
@@ -582,7 +582,7 @@ def test_bad_messages(said: bytes, error: type[RlwireError], text: str) -> None:
     peer = Peer(desk).open()
     with pytest.raises(error, match=text) as caught:
         peer.say(said)
-    assert b"".join(peer.session.refuse(caught.value)) == b""  # RFB has no words for it
+    assert b"".join(peer.session.reject(caught.value)) == b""  # RFB has no words for it
     other = Peer(desk).open()
     other.request(0)
     assert other.messages() == 1

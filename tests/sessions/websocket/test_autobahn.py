@@ -83,9 +83,9 @@ class Echo:
         server = WebSocketServerSession(
             RawMessages(), kind="any" if side == "client" else kind, limits=limits
         )
-        (request,) = client.outgoing()
+        (request,) = client.output()
         server.receive(request)
-        (response,) = server.outgoing()
+        (response,) = server.output()
         client.receive(response)
         self.session: Any = server if side == "server" else client
         self.masked = side == "client"
@@ -108,10 +108,10 @@ class Echo:
             while (frame := self.reader.frame()) is not None:
                 for event in self.session.receive(frame):
                     self.sent += b"".join(self.session.send(event))
-                self.sent += b"".join(self.session.outgoing())
+                self.sent += b"".join(self.session.output())
         except RlwireError as error:
             self.error = error
-            self.sent += b"".join(self.session.outgoing())
+            self.sent += b"".join(self.session.output())
 
     def frames(self) -> list[Frame]:
         return list(parse(self.sent, self.masked))

@@ -38,7 +38,7 @@ def test_a_health_check_is_answered(head: bytes) -> None:
     with pytest.raises(PageServed) as caught:
         server.receive(head)
     assert isinstance(caught.value, ConnectionClosed)
-    said = joined(server.outgoing())
+    said = joined(server.output())
     response, _, body = said.partition(b"\r\n\r\n")
     assert read_response(response + b"\r\n\r\n").status == 200
     assert body == b"OK\n"
@@ -58,7 +58,7 @@ def test_other_requests_are_none(head: bytes) -> None:
     server = WebSocketServerSession(RawMessages(), pages=health)
     with pytest.raises(DecodeError):
         server.receive(head)
-    assert joined(server.outgoing()).startswith(b"HTTP/1.1 400 ")
+    assert joined(server.output()).startswith(b"HTTP/1.1 400 ")
 
 
 def pages(path: str, headers: Any) -> Page | None:
@@ -73,7 +73,7 @@ def answer(head: bytes) -> tuple[Any, bytes]:
     with pytest.raises(PageServed):
         server.receive(head)
     assert server.closed
-    response, _, body = joined(server.outgoing()).partition(b"\r\n\r\n")
+    response, _, body = joined(server.output()).partition(b"\r\n\r\n")
     return read_response(response + b"\r\n\r\n"), body
 
 
@@ -99,5 +99,5 @@ def test_other_requests_than_get_are_rejected(head: bytes, error: type[Exception
     server = WebSocketServerSession(RawMessages(), pages=pages)
     with pytest.raises(error):
         server.receive(head)
-    assert joined(server.outgoing()).startswith(b"HTTP/1.1 4")
+    assert joined(server.output()).startswith(b"HTTP/1.1 4")
     assert server.closed

@@ -28,6 +28,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
+from rlwire.sessions.layer import Layer, LayerPhase
 from rlwire.sessions.websocket import (
     Closed,
     HttpRefusal,
@@ -43,21 +44,19 @@ from rlwire.streams import FrameReader
 URL = "ws://test/path?query"
 
 
-class Words:
+class Words(Layer):
     def __init__(self, *, talks: bool = True) -> None:
-        self.closed = False
+        self.active = talks
         self.said: list[Any] = []
         self.ticks: list[float] = []
         self.deadline: float | None = None
-        if not talks:
-            self.outgoing = None
 
     def receive(self, message: Any) -> list[Any]:
         text = bytes(message).decode()
         if text == "TURN":
             raise RemoteProtocolError("not now")
         if text == "END":
-            self.closed = True
+            self.phase = LayerPhase.CLOSED
             raise RemoteProtocolError("over")
         if text == "BAD":
             raise DecodeError("no word")
@@ -76,7 +75,7 @@ class Words:
             raise LocalProtocolError("shout")
         return [event.encode()]
 
-    def refuse(self, error: RlwireError) -> list[Any]:
+    def reject(self, error: RlwireError) -> list[Any]:
         return [f"ERROR {error}".encode()]
 
     def next_deadline(self) -> float | None:
@@ -87,7 +86,7 @@ class Words:
         if now >= 100:
             self.said.append([b"TICK"])
 
-    def outgoing(self) -> list[Any]:
+    def output(self) -> list[Any]:
         said, self.said = self.said, []
         return said
 
@@ -98,8 +97,8 @@ def opened(
     """Two sessions after their handshake, without a transport."""
     client = WebSocketClientSession(RawMessages(), URL)
     server = WebSocketServerSession(RawMessages() if inner is None else inner, **options)
-    server.receive(client.outgoing()[0])
-    client.receive(server.outgoing()[0])
+    server.receive(client.output()[0])
+    client.receive(server.output()[0])
     return server, client
 
 
@@ -118,7 +117,7 @@ def test_whole_messages_only_while_it_is_open() -> None:
         last = frames.FrameEncoder(True).frame(frames.CONTINUATION, b"B")
         assert len(server.receive(last)) == 1
         assert receive_whole(data, len(data)) is not None
-        server.farewell()
+        server.close_message()
         assert receive_whole(data, len(data)) is None
         with pytest.raises(LocalProtocolError, match="closing"):
             send("HI")
@@ -129,18 +128,18 @@ def answer(
 ) -> Any:
     """What a server's session says to a client's request."""
     client = client or WebSocketClientSession(RawMessages(), URL, **options)
-    (request,) = client.outgoing()
+    (request,) = client.output()
     try:
         server.receive(request)
     except RlwireError as error:
-        (said,) = server.outgoing()
+        (said,) = server.output()
         assert server.closed
         with pytest.raises(Refused) as caught:
             client.receive(bytes(said[: said.index(b"\r\n\r\n") + 4]))
         assert caught.value.status == int(said[9:12])
         assert client.closed
         return error, bytes(said)
-    (said,) = server.outgoing()
+    (said,) = server.output()
     client.receive(said)
     assert client.opened
     return None, bytes(said)
@@ -229,11 +228,11 @@ def test_requests_that_are_none(data: bytes, status: int) -> None:
     server = WebSocketServerSession(RawMessages())
     with pytest.raises((DecodeError, LimitExceeded)):
         server.frame_size(data, 0, len(data)) and server.receive(data)
-    (said,) = server.outgoing()
+    (said,) = server.output()
     assert said.startswith(b"HTTP/1.1 %d " % status)
     assert read_response(said[: said.index(b"\r\n\r\n") + 4]).headers.get("Connection") == "close"
     assert server.closed
-    assert server.refuse(DecodeError("again")) == []
+    assert server.reject(DecodeError("again")) == []
 
 
 @pytest.mark.parametrize(
@@ -242,19 +241,19 @@ def test_requests_that_are_none(data: bytes, status: int) -> None:
 )
 def test_a_transport_refuses_before_the_handshake(error: RlwireError, status: int) -> None:
     server = WebSocketServerSession(RawMessages())
-    assert server.refuse(error)[0].startswith(b"HTTP/1.1 %d " % status)
+    assert server.reject(error)[0].startswith(b"HTTP/1.1 %d " % status)
     assert server.closed
     client = WebSocketClientSession(RawMessages(), URL)
-    client.outgoing()
-    assert client.refuse(error) == []
+    client.output()
+    assert client.reject(error) == []
     assert client.closed
 
 
 def good_response(client: WebSocketClientSession) -> bytes:
-    (request,) = client.outgoing()
+    (request,) = client.output()
     server = WebSocketServerSession(RawMessages())
     server.receive(request)
-    return bytes(server.outgoing()[0])
+    return bytes(server.output()[0])
 
 
 @pytest.mark.parametrize(
@@ -274,19 +273,19 @@ def test_responses_that_do_not_answer(change: Callable[[bytes], bytes]) -> None:
     with pytest.raises((DecodeError, RemoteProtocolError)):
         client.receive(change(good_response(client)))
     assert client.closed
-    assert client.outgoing() == []
+    assert client.output() == []
 
 
 def test_extensions_are_not_accepted() -> None:
     offer = [("Sec-WebSocket-Extensions", "permessage-deflate")]
     with pytest.raises(EncodeError):
         WebSocketClientSession(RawMessages(), URL, headers=offer)
-    (request,) = WebSocketClientSession(RawMessages(), URL).outgoing()
+    (request,) = WebSocketClientSession(RawMessages(), URL).output()
     server = WebSocketServerSession(RawMessages())
     server.receive(
         bytes(request[:-2]) + b"Sec-WebSocket-Extensions: permessage-deflate; server_no\r\n\r\n"
     )
-    assert b"extensions" not in server.outgoing()[0].lower()
+    assert b"extensions" not in server.output()[0].lower()
 
 
 @pytest.mark.parametrize(("kind", "wrong"), [("text", b"binary"), ("binary", "text")])
@@ -296,7 +295,7 @@ def test_message_of_the_other_kind_is_rejected(kind: Any, wrong: Any) -> None:
     assert server.receive_whole(wire, len(wire)) is None
     with pytest.raises(RemoteProtocolError, match=f"expected {kind}"):
         server.receive(wire)
-    assert server.outgoing()[0][2:4] == (1003).to_bytes(2, "big")
+    assert server.output()[0][2:4] == (1003).to_bytes(2, "big")
     assert server.closed
 
 
@@ -309,7 +308,7 @@ def test_a_message_limit_counts_all_fragments() -> None:
     second = framer.frame(frames.CONTINUATION, bytes(41))
     with pytest.raises(LimitExceeded, match="received=40"):
         server.frame_size(second, 0, 2)  # before any of its payload
-    assert server.outgoing()[0][2:4] == (1009).to_bytes(2, "big")
+    assert server.output()[0][2:4] == (1009).to_bytes(2, "big")
     assert server.closed
 
 
@@ -322,7 +321,7 @@ def test_fragments_without_end() -> None:
         server.receive(empty)
     with pytest.raises(LimitExceeded, match="fragments"):
         server.receive(empty)
-    assert server.outgoing()[0][2:4] == (1009).to_bytes(2, "big")
+    assert server.output()[0][2:4] == (1009).to_bytes(2, "big")
 
 
 def test_only_the_last_of_many_pings_is_answered() -> None:
@@ -330,21 +329,21 @@ def test_only_the_last_of_many_pings_is_answered() -> None:
     framer = frames.FrameEncoder(True)
     for i in range(1000):
         server.receive(framer.frame(frames.PING, b"%d" % i))
-    assert server.outgoing() == [b"\x8a\x03999"]
-    assert server.outgoing() == []
+    assert server.output() == [b"\x8a\x03999"]
+    assert server.output() == []
 
 
 def test_pong_is_sent_before_the_close() -> None:
     server, _ = opened()
     server.receive(frames.FrameEncoder(True).frame(frames.PING, b"x"))
-    assert [bytes(said[:1]) for said in server.farewell()] == [b"\x8a", b"\x88"]
+    assert [bytes(said[:1]) for said in server.close_message()] == [b"\x8a", b"\x88"]
 
 
 def test_codes_of_leaving() -> None:
     for act, expected in (
-        (lambda server: server.farewell(), (1000, "")),
-        (lambda server: server.farewell(ending=True), (1001, "")),
-        (lambda server: (server.leave(4000, "bye"), server.farewell(True))[1], (4000, "bye")),
+        (lambda server: server.close_message(), (1000, "")),
+        (lambda server: server.close_message(stopping=True), (1001, "")),
+        (lambda server: (server.leave(4000, "bye"), server.close_message(True))[1], (4000, "bye")),
     ):
         server, client = opened()
         (said,) = act(server)
@@ -359,18 +358,18 @@ def test_codes_of_leaving() -> None:
 
 def test_the_end_of_the_stream() -> None:
     server, client = opened()
-    assert "1006" in server.lost()
+    assert "1006" in server.stream_ended()
     assert server.closed
-    client.farewell()
-    assert "1006" in client.lost()
-    assert WebSocketClientSession(RawMessages(), URL).lost() == "in the handshake"
+    client.close_message()
+    assert "1006" in client.stream_ended()
+    assert WebSocketClientSession(RawMessages(), URL).stream_ended() == "in the handshake"
     assert (
-        WebSocketServerSession(RawMessages()).lost() == ""
+        WebSocketServerSession(RawMessages()).stream_ended() == ""
     )  # who said nothing has nothing left to say
     server, client = opened()
     with pytest.raises(Closed):
         server.receive(frames.FrameEncoder(True).frame(frames.CLOSE))
-    assert server.lost() == ""
+    assert server.stream_ended() == ""
 
 
 def shouting(**options: Any) -> tuple[WebSocketServerSession, WebSocketClientSession, Words]:
@@ -395,10 +394,10 @@ def test_inner_session_may_send_unprompted(way: str) -> None:
         return server.receive_whole(wire, len(wire))
 
     assert give("PING") == []
-    assert client.receive(server.outgoing()[0]) == ["PONG"]
+    assert client.receive(server.output()[0]) == ["PONG"]
     assert give("BOTH") == ["BOTH", None]  # so that a transport asks
-    assert client.receive(server.outgoing()[0]) == ["OWN"]
-    assert server.outgoing() == []
+    assert client.receive(server.output()[0]) == ["OWN"]
+    assert server.output() == []
 
 
 def test_an_inner_session_has_time() -> None:
@@ -409,7 +408,7 @@ def test_an_inner_session_has_time() -> None:
     assert words.ticks == [1.0]
     assert server.next_deadline() == 7.0
     server.tick(100.0)
-    assert client.receive(server.outgoing()[0]) == ["TICK"]
+    assert client.receive(server.output()[0]) == ["TICK"]
 
 
 def test_errors_of_an_inner_session() -> None:
@@ -422,7 +421,7 @@ def test_errors_of_an_inner_session() -> None:
         with pytest.raises(kind) as caught:
             whole(server, client, text)
         assert not server.closed
-        words, close = server.refuse(caught.value)
+        words, close = server.reject(caught.value)
         assert client.receive(words) == [f"ERROR {caught.value}"]
         with pytest.raises(Closed) as closed:
             client.receive(close)
@@ -431,7 +430,7 @@ def test_errors_of_an_inner_session() -> None:
     server, client, _ = shouting()
     with pytest.raises(RemoteProtocolError, match="not now") as caught:
         whole(server, client, "TURN")
-    (words,) = server.refuse(caught.value)
+    (words,) = server.reject(caught.value)
     assert client.receive(words) == ["ERROR not now"]
     assert whole(server, client, "GO ON") == ["GO", "ON"]
 
@@ -442,13 +441,13 @@ def test_pings_when_it_is_quiet() -> None:
     server.tick(100.0)
     assert server.next_deadline() == 110.0
     server.tick(109.0)
-    assert server.outgoing() == []
+    assert server.output() == []
     server.tick(110.0)
-    (ping,) = server.outgoing()
+    (ping,) = server.output()
     assert ping == b"\x89\x00"
     assert server.next_deadline() == 115.0
     client.receive(ping)
-    server.receive(client.outgoing()[0])
+    server.receive(client.output()[0])
     server.tick(112.0)
     assert server.next_deadline() == 122.0
     (wire,) = client.send("anything is a sign of life")
@@ -461,13 +460,13 @@ def test_unanswered_ping_ends_the_connection() -> None:
     server, client = opened(ping_interval=10.0, ping_timeout=5.0)
     server.tick(0.0)
     server.tick(10.0)
-    server.outgoing()
+    server.output()
     server.tick(14.9)
     with pytest.raises(DeadlineExceeded, match="ping within 5"):
         server.tick(15.0)
     assert server.closed
     with pytest.raises(Closed) as closed:
-        client.receive(server.outgoing()[0])
+        client.receive(server.output()[0])
     assert closed.value.code == 1011
     server.tick(99.0)
     assert server.next_deadline() is None
@@ -492,42 +491,42 @@ def test_a_message_in_fragments_has_its_time() -> None:
 
 
 class Ending(Words):
-    closing = "a reason " + "x" * 200
+    close_reason = "a reason " + "x" * 200
 
     def receive(self, message: Any) -> list[Any]:
         if bytes(message) == b"LAST":
             self.said.append([b"BYE"])
-            self.closed = True
+            self.phase = LayerPhase.CLOSED
         return super().receive(message)
 
     def tick(self, now: float) -> None:
         super().tick(now)
-        self.closed = now >= 100
+        if now >= 100:
+            self.phase = LayerPhase.CLOSED
 
 
 @pytest.mark.parametrize("how", ["receive", "tick", "opening"])
 def test_ending_inner_session_closes_the_websocket(how: str) -> None:
     inner = Ending()
     if how == "opening":
-        inner.said, inner.closed = [[b"BYE"]], True
+        inner.said, inner.phase = [[b"BYE"]], LayerPhase.CLOSED
     server, _client = opened(inner, kind="binary")
     framer = frames.FrameEncoder(True)
     if how == "receive":
-        assert not server.leaving
+        assert server.phase is LayerPhase.OPEN
         assert server.receive(framer.frame(frames.BINARY, b"LAST")) == ["LAST", None]
-        assert server.outgoing() == [b"\x82\x03BYE"]
+        assert server.output() == [b"\x82\x03BYE"]
     elif how == "tick":
         server.tick(1.0)
-        assert not server.leaving
+        assert server.phase is LayerPhase.OPEN
         server.tick(100.0)
-        assert server.outgoing() == [b"\x82\x04TICK"]
-    assert server.leaving
+        assert server.output() == [b"\x82\x04TICK"]
+    assert server.phase is LayerPhase.CLOSING
     assert not server.closed
-    (close,) = server.farewell(ending=True)
+    (close,) = server.close_message(stopping=True)
     code, reason = frames.decode_close(close[2:])
-    assert (code, reason) == (1000, Ending.closing[:123])
+    assert (code, reason) == (1000, Ending.close_reason[:123])
     assert server.state is WebSocketState.CLOSING
-    assert not server.leaving
 
 
 @pytest.mark.parametrize("name", ["ping_interval", "ping_timeout"])
@@ -577,10 +576,10 @@ def test_any_frames_raise_only_our_errors(frames_: Any, edits: Any, kind: Any, s
                 piece = piece[len(room) :]
                 while (frame := reader.frame()) is not None:
                     server.receive(frame)
-                    said += b"".join(server.outgoing())
+                    said += b"".join(server.output())
     except RlwireError:
-        said += b"".join(server.outgoing())
+        said += b"".join(server.output())
         assert server.closed
         assert said
         assert server.receive_whole(b"\x81\x80abcd", 6) is None
-    assert server.outgoing() == []
+    assert server.output() == []
