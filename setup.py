@@ -90,6 +90,7 @@ PYTHON_MODULES: list[str] = [
     LAYER,
     "rlwire.sessions.openpi",
     "rlwire.sessions.rewarder.rules",
+    "rlwire.sessions.stack",
     "rlwire.sessions.websocket.session",
     "rlwire.transports.handler_asyncio",
     "rlwire.transports.connection_asyncio",

@@ -81,7 +81,7 @@ def serve_raw_loop(loop: str) -> None:
 
 def make_session() -> websocket.WebSocketServerSession:
     """Ours; binary messages, as the others send here."""
-    return websocket.WebSocketServerSession(websocket.RawMessages(), kind="binary")
+    return websocket.WebSocketServerSession(kind="binary")
 
 
 def serve_threads(_: str) -> None:
@@ -198,9 +198,7 @@ def ask_raw_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) ->
 
 def new_session(port: int) -> websocket.WebSocketClientSession:
     """Ours."""
-    return websocket.WebSocketClientSession(
-        websocket.RawMessages(), f"ws://127.0.0.1:{port}/", kind="binary"
-    )
+    return websocket.WebSocketClientSession(f"ws://127.0.0.1:{port}/", kind="binary")
 
 
 def ask_blocking(port: int, message: bytes, stack: ExitStack, _: str) -> Exchange:

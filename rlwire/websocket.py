@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rlwire.errors import without_secret
-from rlwire.sessions.websocket import RawMessages, WebSocketClientSession
+from rlwire.sessions.layer import Layer
+from rlwire.sessions.stack import Stack
+from rlwire.sessions.websocket import WebSocketClientSession
 from rlwire.transports import tcp, tcp_asyncio
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.sockets import Backoff, Timeouts
@@ -35,7 +37,7 @@ def url_of(address: AddressLike, tls: TLS = None, resource: str = "") -> str:
 
 def connect(
     url: str,
-    inner: Any = None,
+    inner: Layer | None = None,
     *,
     tls: TLS = None,
     timeout: Timeouts | float | None = None,
@@ -48,7 +50,7 @@ def connect(
     Args:
         url: ``ws://host:port/path`` or ``ws+unix:///socket:/path`` (or ``ws+shm``), or ``wss``
             for TLS.
-        inner: a new session for the messages; None for plain str and bytes.
+        inner: a new layer for the messages; None for plain str and bytes.
         tls: for ``wss``; by default the system's certificate authorities.
         timeout: seconds, or `Timeouts`, whose `connect` applies to TCP with TLS, and again to the
             WebSocket handshake.
@@ -61,13 +63,13 @@ def connect(
         Refused: the server rejected the WebSocket.
         Further errors: see `rlwire.transports.tcp.connect`.
     """
-    where, client, context = _dialed(url, inner, tls, record, options)
-    return tcp.connect(where, client, timeout=timeout, tls=context, backoff=backoff)
+    where, session, context = _dialed(url, inner, tls, record, options)
+    return tcp.connect(where, session, timeout=timeout, tls=context, backoff=backoff)
 
 
 async def connect_asyncio(
     url: str,
-    inner: Any = None,
+    inner: Layer | None = None,
     *,
     tls: TLS = None,
     timeout: Timeouts | float | None = None,
@@ -76,21 +78,22 @@ async def connect_asyncio(
     **options: Any,
 ) -> tcp_asyncio.AsyncConnection:
     """Connect on the running event loop; arguments and errors as for `connect`."""
-    where, client, context = _dialed(url, inner, tls, record, options)
-    return await tcp_asyncio.connect(where, client, timeout=timeout, tls=context, backoff=backoff)
+    where, session, context = _dialed(url, inner, tls, record, options)
+    return await tcp_asyncio.connect(where, session, timeout=timeout, tls=context, backoff=backoff)
 
 
 def _dialed(
-    url: str, inner: Any, tls: TLS, record: Recording | None, options: dict[str, Any]
-) -> tuple[Address, WebSocketClientSession, TLS]:
-    client = WebSocketClientSession(RawMessages() if inner is None else inner, url, **options)
+    url: str, inner: Layer | None, tls: TLS, record: Recording | None, options: dict[str, Any]
+) -> tuple[Address, Layer, TLS]:
+    client = WebSocketClientSession(url, **options)
+    session = client if inner is None else Stack(client, inner)
     target = client.target
     if target.unix is not None:
         where = Address(path=target.unix, shm=target.shm, record=record)
     else:
         where = Address(target.host, target.port, record=record)
     if target.secure:
-        return where, client, ClientTLS()() if tls is None else tls
+        return where, session, ClientTLS()() if tls is None else tls
     if tls is not None:
         raise ValueError(f"tls is given, but {without_secret(url)} is not encrypted: use wss://")
-    return where, client, None
+    return where, session, None

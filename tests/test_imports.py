@@ -42,7 +42,7 @@ ALLOWED = {
     "urls": {"errors", "recording", "registry", "transports"},
     "environments": (BASE - {"kernels"})
     | {"environments", "transports", "codecs", "_options", "urls"},
-    "websocket": {"errors", "sessions", "transports"},
+    "websocket": {"errors", "layer", "sessions", "transports"},
     "serving": SHARED,
     "recording": SHARED | {"recording"},
     "rlx": SHARED | {"rlx"},

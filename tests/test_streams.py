@@ -22,6 +22,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.sessions import openpi, rlx, websocket
+from rlwire.sessions.stack import Stack
 from rlwire.streams import INBOX, NOTHING, TURN, FrameReader, StreamCore, StreamPhase
 
 # The session's frames have a header of 20 bytes; what follows it is to be aligned.
@@ -184,8 +185,8 @@ def websocket_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
     bodies = ["text", b"", b"x" * 125, b"y" * 5000, "z" * 5000, b"y" * 5000, "end"]
     steps = [(side, body) for body in bodies for side in (0, 1, 1, 0)]
     return (
-        websocket.WebSocketClientSession(websocket.RawMessages(), "ws://a/"),
-        websocket.WebSocketServerSession(websocket.RawMessages()),
+        websocket.WebSocketClientSession("ws://a/"),
+        websocket.WebSocketServerSession(),
         same(steps),
     )
 
@@ -195,8 +196,8 @@ def openpi_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
     for image in (LARGE, LARGE[:3], LARGE):
         steps += [(0, {"image": image, "prompt": "up"}), (1, {"actions": image})]
     return (
-        websocket.WebSocketClientSession(openpi.OpenPIClientSession(), "ws://a/", kind="any"),
-        websocket.WebSocketServerSession(lambda request: openpi.OpenPIServerSession()),
+        Stack(websocket.WebSocketClientSession("ws://a/"), openpi.OpenPIClientSession()),
+        Stack(websocket.WebSocketServerSession(), openpi.OpenPIServerSession),
         same(steps),
     )
 
@@ -511,15 +512,13 @@ def test_a_new_peer_has_less_time(blobs: Any) -> None:
 
 def opened() -> Wire:
     return Wire(
-        websocket.WebSocketClientSession(
-            websocket.RawMessages(), "ws://a/", ping_interval=5, ping_timeout=5
-        ),
-        websocket.WebSocketServerSession(websocket.RawMessages()),
+        websocket.WebSocketClientSession("ws://a/", ping_interval=5, ping_timeout=5),
+        websocket.WebSocketServerSession(),
     )
 
 
 def test_a_handshake_has_its_time() -> None:
-    core = core_of(websocket.WebSocketClientSession(websocket.RawMessages(), "ws://a/"))
+    core = core_of(websocket.WebSocketClientSession("ws://a/"))
     core.begin(4.0)
     assert core.phase is StreamPhase.OPENING
     at = Clock(core)

@@ -15,13 +15,7 @@ from typing import Any
 import pytest
 import trustme
 
-from rlwire.sessions.websocket import (
-    Closed,
-    RawMessages,
-    Refused,
-    WebSocketServerSession,
-    basic_authorization,
-)
+from rlwire.sessions.websocket import Closed, Refused, WebSocketServerSession, basic_authorization
 from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.websocket import connect, connect_asyncio
 from tests.transports.drivers import SERVERS, serving
@@ -31,7 +25,7 @@ MESSAGES: list[Any] = ["text", "ünï 𝄞", b"", b"x" * 126, b"y" * 70_000, "z"
 
 
 def make_session() -> WebSocketServerSession:
-    return WebSocketServerSession(RawMessages())
+    return WebSocketServerSession()
 
 
 def answer(peer: Any) -> Callable[[Any], Any]:
@@ -148,7 +142,7 @@ def test_tls_by_url() -> None:
 def test_a_url_s_user_is_asked_for() -> None:
     check = basic_authorization(lambda user, password: (user, password) == ("openai", "pw"))
     with ThreadServer(
-        "127.0.0.1:0", lambda: WebSocketServerSession(RawMessages(), check=check), handler
+        "127.0.0.1:0", lambda: WebSocketServerSession(check=check), handler
     ) as server:
         with connect(f"ws://openai:pw@{server.address}/") as peer:
             assert peer.exchange("a") == "a"

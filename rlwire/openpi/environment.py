@@ -20,6 +20,7 @@ from rlwire.openpi.client import Client
 from rlwire.openpi.options import OpenPIListenerOptions
 from rlwire.serving.listening import CallerService, Listener
 from rlwire.sessions.openpi import Failure, OpenPIServerSession
+from rlwire.sessions.stack import Stack
 from rlwire.sessions.websocket import WebSocketServerSession
 from rlwire.transports.connection import Connection
 from rlwire.urls import URL
@@ -49,8 +50,11 @@ def listen(
         with optional("gymnasium", "gym"):
             from gymnasium.vector.utils import batch_space
         action_space = batch_space(action_space, chosen.horizon)
-    speech = partial(OpenPIServerSession, arrays=chosen.arrays, limits=chosen.limits or DEFAULT)
-    session = partial(WebSocketServerSession, lambda request: speech(), **chosen.socket)
+    policy = partial(OpenPIServerSession, arrays=chosen.arrays, limits=chosen.limits or DEFAULT)
+
+    def session() -> Stack:
+        return Stack(WebSocketServerSession(**chosen.socket), policy)
+
     caller = partial(OpenpiCaller, dict(chosen.metadata or {}), chosen.horizon is None)
     callers = Callers(num_envs, observation_space, action_space)
     service = CallerService(callers, session, caller)

@@ -25,6 +25,7 @@ from rlwire.serving.serving import AnyConnection, Service, StreamServer
 from rlwire.sessions import websocket
 from rlwire.sessions.openpi import Failure, OpenPIServerSession, Undecoded
 from rlwire.sessions.passwords import PasswordCheck
+from rlwire.sessions.stack import Stack
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.transports.tcp_asyncio import AsyncConnection
@@ -128,12 +129,11 @@ class _PolicyService(Service[AnyConnection]):
     turn: threading.Lock = dataclasses.field(default_factory=threading.Lock)
     counting: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
-    def session(self) -> websocket.WebSocketServerSession:
-        return websocket.WebSocketServerSession(
-            lambda request: self.speech(),
-            password_check=None if self.socket["check"] is None else PasswordCheck(),
-            **self.socket,
+    def session(self) -> Stack:
+        outer = websocket.WebSocketServerSession(
+            password_check=None if self.socket["check"] is None else PasswordCheck(), **self.socket
         )
+        return Stack(outer, self.speech)
 
     def handler(self, connection: AnyConnection) -> _PolicyHandler:
         conversation = _PolicyHandler(self, connection.peer)

@@ -42,6 +42,7 @@ from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions.grpc import GrpcServerSession
 from rlwire.sessions.grpc.calls import metadata_of
 from rlwire.sessions.grpc.server import BEGUN, CallEvent
+from rlwire.sessions.stack import Stack
 from rlwire.sessions.websocket import WebSocketServerSession
 from rlwire.transports.connection import Connection
 from rlwire.urls import URL, naming_protocol, parse_url
@@ -65,7 +66,7 @@ class _RecordedCall:
 
     def __init__(self, scheme: str, key: _Key, limits: Limits | None) -> None:
         self.client, self.server = (_session(scheme, side, limits) for side in ("Client", "Server"))
-        self.key, self.count = key, 0
+        self.scheme, self.key, self.count = scheme, key, 0
         self.options: dict[str, Any] = {}  # of the client that plays it
         self._waiting: deque[Any] = deque()  # requests before the reply to the one before
         self._pending = False
@@ -82,7 +83,7 @@ class _RecordedCall:
         while self._waiting and not self._pending:
             (event,) = self.server.receive(self._waiting.popleft())
             self.client.send(event)
-            self._pending = bool(getattr(self.server, "pending", True))
+            self._pending = self.scheme == "rlx" or self.server.pending > 0
             self.count += 1
             yield _Message(self, when, True, event, self._pending, self.count)
 
@@ -289,7 +290,7 @@ class _Player(Service[Connection]):
 
     def session(self) -> Any:
         if self._scheme == "openpi":
-            return WebSocketServerSession(lambda _: _session(self._scheme, "Server", None))
+            return Stack(WebSocketServerSession(), _session(self._scheme, "Server", None))
         if self._scheme == "dm-env-rpc":
             return GrpcServerSession()
         return _session(self._scheme, "Server", None)

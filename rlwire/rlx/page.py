@@ -28,6 +28,7 @@ from rlwire.serving.threads import run_in_thread
 from rlwire.sessions import websocket
 from rlwire.sessions.rlx import PageRules
 from rlwire.sessions.rlx.page import Arrays, PageCommand, PageReply, PageSession, Sid, arrays_of
+from rlwire.sessions.stack import Stack
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.deferred import DeferredReply
 from rlwire.urls import URL, client_tls, parse_url
@@ -100,11 +101,10 @@ class _PageService(_AgentService):
     arrays: Arrays = "lists"
     max_sids: int = 256
 
-    def session(self) -> websocket.WebSocketServerSession:
+    def session(self) -> Stack:
         limits = self.session_options["limits"]
-        return websocket.WebSocketServerSession(
-            lambda request: PageSession(limits), **self.session_options
-        )
+        outer = websocket.WebSocketServerSession(**self.session_options)
+        return Stack(outer, lambda: PageSession(limits))
 
     async def converse(self, connection: AnyConnection) -> None:
         assert isinstance(connection, AsyncConnection)  # a page has many agents: it needs a loop

@@ -151,6 +151,18 @@ class Layer:
         """
         raise NotImplementedError
 
+    def queue(self, message: Any) -> None:
+        """Send a message of the layer inside with the next `output`."""
+        raise NotImplementedError
+
+    def fail(self, error: RlwireError, now: bool = False) -> None:
+        """Give the close message the code and reason of an error of the layer inside.
+
+        A client sends it with the next `output`, a server only `now`: its transport rejects the
+        message first.
+        """
+        raise NotImplementedError
+
     def output(self) -> Sequence[Any]:
         """Return and forget the buffers that the layer sends by itself.
 

@@ -138,7 +138,6 @@ class _PageService(Service[AsyncConnection]):
 
     def session(self) -> Layer:
         return websocket.WebSocketServerSession(
-            websocket.RawMessages(),
             origins=self._allowed_origins(),
             pages=self._page,
             check=self._check,

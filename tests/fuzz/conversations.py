@@ -16,8 +16,10 @@ from rlwire.codecs.websocket import frames
 from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions import openpi, rlx, websocket
+from rlwire.sessions.layer import Layer
 from rlwire.sessions.rewarder import client as rewarder_client
 from rlwire.sessions.rewarder import server as rewarder_server
+from rlwire.sessions.stack import Stack
 from rlwire.streams import NOTHING, StreamCore, StreamPhase
 
 LIMITS = Limits(expanded=2**20, string=2**20, pixels=2**18, message=2**20, received=2**20)
@@ -35,11 +37,10 @@ def still() -> float:
     return 1000.0
 
 
-def _websocket(client: Any, server: Any, kind: websocket.Kind = "any") -> tuple[Any, Any]:
-    return (
-        websocket.WebSocketClientSession(client, "ws://a/", kind=kind, limits=LIMITS),
-        websocket.WebSocketServerSession(server, kind=kind, limits=LIMITS),
-    )
+def _websocket(*inner: Layer, kind: websocket.Kind = "any") -> tuple[Layer, Layer]:
+    client = websocket.WebSocketClientSession("ws://a/", kind=kind, limits=LIMITS)
+    server = websocket.WebSocketServerSession(kind=kind, limits=LIMITS)
+    return (Stack(client, inner[0]), Stack(server, inner[1])) if inner else (client, server)
 
 
 def _rewarder() -> tuple[Any, Any]:
@@ -47,12 +48,12 @@ def _rewarder() -> tuple[Any, Any]:
         EnvDescribe("env", "running", 60), clock=still, wall=still, password=None, limits=LIMITS
     )
     client = rewarder_client.RewarderClientSession(clock=still, wall=still, limits=LIMITS)
-    return _websocket(client, runtime.connect(), "text")
+    return _websocket(client, runtime.connect(), kind="text")
 
 
 PAIRS: tuple[Callable[[], tuple[Any, Any]], ...] = (
     lambda: (rlx.RLXClientSession(limits=LIMITS), rlx.RLXServerSession(limits=LIMITS)),
-    lambda: _websocket(websocket.RawMessages(), websocket.RawMessages()),
+    _websocket,
     lambda: _websocket(
         openpi.OpenPIClientSession(limits=LIMITS), openpi.OpenPIServerSession(limits=LIMITS)
     ),

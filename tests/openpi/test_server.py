@@ -33,7 +33,7 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded, PeerError, RemoteP
 from rlwire.limits import Limits
 from rlwire.openpi import Client, Server
 from rlwire.sessions.openpi import OpenPIClientSession, Undecoded
-from rlwire.sessions.websocket import Closed, RawMessages, Refused
+from rlwire.sessions.websocket import Closed, Refused
 from rlwire.transports.sockets import Timeouts
 from rlwire.websocket import connect
 from tests.waiting import eventually
@@ -621,7 +621,7 @@ def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(
 ) -> None:
     said = []
     for count in (1, 1_000_000):
-        connection = connect(f"ws://{server.address}", RawMessages())
+        connection = connect(f"ws://{server.address}")
         connection.receive()
         connection.send(msgpack.encode([1] * count))
         said.append(connection.receive())

@@ -42,7 +42,7 @@ def page_of(key: str) -> None:
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
         f"Origin: {key}\r\n\r\n"
     )
-    websocket.WebSocketServerSession(None).receive(head.encode("latin-1"))
+    websocket.WebSocketServerSession().receive(head.encode("latin-1"))
 
 
 DECODERS: dict[str, Callable[[str], Any]] = {

@@ -13,6 +13,7 @@ from rlwire.errors import DecodeError, EncodeError, LocalProtocolError, RemotePr
 from rlwire.sessions import websocket
 from rlwire.sessions.layer import LayerPhase
 from rlwire.sessions.openpi import Failure, OpenPIClientSession, OpenPIServerSession
+from rlwire.sessions.stack import Stack
 
 METADATA = {"robot": "aloha", "actions": [50, 14]}
 OBSERVATION = {
@@ -141,11 +142,10 @@ def test_invalid_observations_are_rejected(message: Any, error: type[Exception])
 # Inside a WebSocket.
 
 
-def shaken(
-    **options: Any,
-) -> tuple[websocket.WebSocketClientSession, websocket.WebSocketServerSession]:
-    client = websocket.WebSocketClientSession(OpenPIClientSession(), "ws://localhost:8000/")
-    server = websocket.WebSocketServerSession(lambda request: OpenPIServerSession(), **options)
+def shaken(**options: Any) -> tuple[Stack, Stack]:
+    outer = websocket.WebSocketClientSession("ws://localhost:8000/")
+    client = Stack(outer, OpenPIClientSession())
+    server = Stack(websocket.WebSocketServerSession(**options), OpenPIServerSession)
     server.receive(joined(client.output()))
     client.receive(joined(server.output()))
     return client, server

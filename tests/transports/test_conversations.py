@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlwire.sessions.websocket import RawMessages, WebSocketClientSession, WebSocketServerSession
+from rlwire.sessions.websocket import WebSocketClientSession, WebSocketServerSession
 from rlwire.transports import shm
 from tests.transports.conftest import Echo
 from tests.transports.drivers import LOOPS, SERVERS, drivers, ended, serving
@@ -110,14 +110,10 @@ def test_session_that_sends_unprompted_is_served(
     if carrier == "TLS":
         options["tls"], asked["tls"] = request.getfixturevalue("contexts")
     with (
-        serving(
-            server, "127.0.0.1:0", lambda: WebSocketServerSession(RawMessages()), **options
-        ) as running,
+        serving(server, "127.0.0.1:0", lambda: WebSocketServerSession(), **options) as running,
         drivers(client) as driver,
     ):
-        peer = driver.connect(
-            running.address, WebSocketClientSession(RawMessages(), "ws://localhost/"), **asked
-        )
+        peer = driver.connect(running.address, WebSocketClientSession("ws://localhost/"), **asked)
         for body in bodies * 2:
             assert peer.exchange(body) == body
             peer.send(body)

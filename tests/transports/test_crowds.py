@@ -114,7 +114,7 @@ def test_a_silent_peer_has_a_shorter_time(
 
 def test_websocket_handshake_counts_as_a_first_message(serve: Any, raw: Any) -> None:
     server = serve(
-        lambda: websocket.WebSocketServerSession(None, kind="binary"),
+        lambda: websocket.WebSocketServerSession(kind="binary"),
         timeout=Timeouts(first=0.2, connect=30),
     )
     assert raw(server.address).recv(65536).startswith(b"HTTP/1.1 408 ")

@@ -95,10 +95,10 @@ def way(request: Any, blobs: Any, echo: Any, contexts: Any, tmp_path: Path) -> I
     if request.param == "WebSocket":
 
         def ours() -> Any:
-            return websocket.WebSocketClientSession(websocket.RawMessages(), "ws://127.0.0.1/")
+            return websocket.WebSocketClientSession("ws://127.0.0.1/")
 
         def theirs() -> Any:
-            return websocket.WebSocketServerSession(websocket.RawMessages())
+            return websocket.WebSocketServerSession()
 
     if request.param == "shm":
         if not shm.AVAILABLE:

@@ -17,10 +17,10 @@ from rlwire.codecs.websocket import frames
 from rlwire.errors import ConnectionClosed, DecodeError
 from rlwire.limits import Limits
 from rlwire.sessions.layer import Layer, LayerPhase
+from rlwire.sessions.stack import Stack
 from rlwire.sessions.websocket import (
     Closed,
     HttpRefusal,
-    RawMessages,
     Refused,
     WebSocketClientSession,
     WebSocketServerSession,
@@ -68,7 +68,7 @@ def serve(request: Any) -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(make: Any = None, responder: Any = None, **options: Any) -> Any:
-            make = make or (lambda: WebSocketServerSession(RawMessages()))
+            make = make or (WebSocketServerSession)
             options["make_handler"] = responder or (lambda peer: Echo())
             return stack.enter_context(
                 serving(request.param, "127.0.0.1:0", make, **options)
@@ -84,9 +84,7 @@ def connect(request: Any) -> Iterator[Any]:
 
 
 def client(**options: Any) -> WebSocketClientSession:
-    return WebSocketClientSession(
-        options.pop("inner", None) or RawMessages(), "ws://localhost/", **options
-    )
+    return WebSocketClientSession("ws://localhost/", **options)
 
 
 class Raw:
@@ -183,9 +181,7 @@ def test_messages_that_cross_the_peers_close(server: str, connect: Any) -> None:
             peer.receive()
 
     how: Any = {"converse": handle} if server == "threads" else {"make_handler": Leave}
-    with serving(
-        server, "127.0.0.1:0", lambda: WebSocketServerSession(RawMessages()), **how
-    ) as running:
+    with serving(server, "127.0.0.1:0", lambda: WebSocketServerSession(), **how) as running:
         with pytest.raises(Closed) as caught:
             talk(running.address)
         assert caught.value.code == 1000
@@ -197,7 +193,7 @@ def test_a_server_that_stops_says_so(server: str, connect: Any) -> None:
         running = serving(
             server,
             "127.0.0.1:0",
-            lambda: WebSocketServerSession(RawMessages()),
+            lambda: WebSocketServerSession(),
             make_handler=lambda peer: Echo(),
         )
         peer = connect(stack.enter_context(running).address, client())
@@ -214,9 +210,7 @@ def test_a_server_that_stops_says_so(server: str, connect: Any) -> None:
 
 
 def test_refusals(serve: Serve, connect: Any) -> None:
-    address = serve(
-        lambda: WebSocketServerSession(RawMessages(), check=lambda request: HttpRefusal(403, "no"))
-    )
+    address = serve(lambda: WebSocketServerSession(check=lambda request: HttpRefusal(403, "no")))
     with pytest.raises(Refused) as caught:
         connect(address, client())
     assert caught.value.status == 403
@@ -269,7 +263,7 @@ HOSTILE = {
 
 
 def test_hostile_peers_do_not_disturb_others(serve: Serve) -> None:
-    address = serve(lambda: WebSocketServerSession(RawMessages(), limits=Limits(received=2**20)))
+    address = serve(lambda: WebSocketServerSession(limits=Limits(received=2**20)))
     with tcp.connect(address, client()) as other:
         assert other.exchange("before") == "before"
         for name, (data, code) in HOSTILE.items():
@@ -322,7 +316,7 @@ def test_the_first_messages_may_come_with_the_request(serve: Serve) -> None:
 
 
 def test_close_without_a_reply_ends_in_time(serve: Serve) -> None:
-    with Raw(serve(lambda: WebSocketServerSession(Over()))) as raw:
+    with Raw(serve(lambda: Stack(WebSocketServerSession(), Over()))) as raw:
         begun = time.monotonic()
         assert raw.frame() == (frames.TEXT, b"goodbye")
         assert raw.code() == 1000
@@ -330,9 +324,7 @@ def test_close_without_a_reply_ends_in_time(serve: Serve) -> None:
 
 
 def test_keep_alive_detects_a_lost_peer(serve: Serve) -> None:
-    address = serve(
-        lambda: WebSocketServerSession(RawMessages(), ping_interval=0.2, ping_timeout=2.0)
-    )
+    address = serve(lambda: WebSocketServerSession(ping_interval=0.2, ping_timeout=2.0))
     with Raw(address) as silent, drivers("asyncio") as driver:
         # A peer that waits for a message answers pings by itself, and stays.
         waits = driver.connect(address, client())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rlwire.codecs import grpc as values
 from rlwire.codecs.grpc import Metadata
-from rlwire.errors import ConnectionClosed, LimitExceeded, for_peer
+from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded, RlwireError, for_peer
 from rlwire.sessions.http2 import Fields
+from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 
 CONTENT_TYPE: Final = "application/grpc"
 # Header fields that are not metadata.
@@ -87,3 +88,23 @@ def limit_in(status: CallStatus) -> LimitExceeded | None:
         return None
     name = "received" if match[1] == "Received" else "max_sent"
     return LimitExceeded(name, int(match[3]), int(match[2]), whose="the server")
+
+
+class GrpcRawMessages(Layer):
+    """A layer in a gRPC call, whose events are the messages, as buffers."""
+
+    pending = 0  # sent messages without a reply, in calls with one reply to each message
+
+    def receive(self, message: Buffer) -> list[Buffer]:
+        return [message]
+
+    def send(self, event: Any) -> list[Buffer]:
+        """Return the message's buffers: the event is one, or a list of them."""
+        parts = event if type(event) is list else [event]
+        if not all(isinstance(part, (bytes, bytearray, memoryview)) for part in parts):
+            raise EncodeError(f"expected a buffer or a list of them, got {type(event).__name__}")
+        return parts
+
+    def reject(self, error: RlwireError) -> list[Buffer]:
+        self.phase = LayerPhase.CLOSED
+        return []

@@ -1,6 +1,6 @@
 """The rewarder's client: requests and their replies, pings, and episodes as steps.
 
-The inner session of a WebSocket's client, for one connection and one thread. `clock` is monotonic
+The layer in a WebSocket's client, for one connection and one thread. `clock` is monotonic
 (`time.monotonic`), `wall` is the date (`time.time`) for `sent_at`. docs/protocols/rewarder.md has
 the choices that the protocol's document leaves open.
 """

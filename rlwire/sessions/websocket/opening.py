@@ -107,7 +107,6 @@ class WebSocketClientSession(WebSocketSession):
     """A WebSocket client.
 
     Args:
-        inner: the session of the messages.
         url: ``ws://host:port/path``; ``wss`` over TLS. A user name and a password in it become
             Basic credentials.
         headers: further header lines of the request, such as ``("Authorization", ...)``.
@@ -123,7 +122,6 @@ class WebSocketClientSession(WebSocketSession):
 
     def __init__(
         self,
-        inner: Layer,
         url: str,
         *,
         headers: Iterable[tuple[str, str]] = (),
@@ -131,14 +129,13 @@ class WebSocketClientSession(WebSocketSession):
         **options: Any,
     ) -> None:
         super().__init__(True, **options)
-        self.inner = inner
         self.target = handshake.parse_url(url)
         self.response: handshake.Response | None = None
         self._key = handshake.new_key()
         request = handshake.write_request(self.target, self._key, origin=origin, headers=headers)
         self._outgoing = [request]
 
-    def _shake(self, head: Buffer) -> None:
+    def _handshake(self, head: Buffer) -> None:
         self.response = response = handshake.read_response(head)
         if response.status != 101:
             raise Refused(response.status, response.reason)
@@ -155,19 +152,19 @@ class WebSocketServerSession(WebSocketSession):
     """A WebSocket server.
 
     Args:
-        inner: the session of the messages, or a function that makes one for an `UpgradeRequest`.
         origins: the origins whose web pages may connect, such as ``"https://example.org"``, or
             ``"*"`` for all. By default none: any page could reach a server on its reader's machine.
             Other programs than browsers send no Origin and are accepted.
         check: called with each valid request, for permissions; see `basic_authorization`.
+        accept: called with each accepted request; makes the layer inside, see `accepted`.
         headers: further header lines of the response.
         pages: called first with each GET; a page ends the connection with `PageServed`.
         password_check: delays requests with an Authorization header; None for no delay. The
-            password counts as right unless the response is 401 or `inner` is not ``admitted``.
+            password counts as right unless the response is 401 or `accepted` is not ``admitted``.
         options: see `WebSocketSession`.
 
     Attributes:
-        inner: the inner session; None before the handshake.
+        accepted: the layer of ``accept``; before, and without one, a bare `Layer`.
         request: the client's request; None before it is received.
     """
 
@@ -176,10 +173,10 @@ class WebSocketServerSession(WebSocketSession):
 
     def __init__(
         self,
-        inner: Layer | Callable[[UpgradeRequest], Layer],
         *,
         origins: Collection[str] = (),
         check: Check | None = None,
+        accept: Callable[[UpgradeRequest], Layer] | None = None,
         headers: Iterable[tuple[str, str]] = (),
         pages: Pages | None = None,
         password_check: PasswordCheck | None = None,
@@ -187,7 +184,8 @@ class WebSocketServerSession(WebSocketSession):
     ) -> None:
         super().__init__(False, **options)
         self.password_check = password_check
-        self._make_inner = inner if callable(inner) else lambda request: inner
+        self._accept = accept
+        self.accepted = Layer()
         self._origins = (origins,) if isinstance(origins, str) else origins
         self._check = check
         self._headers = tuple(headers)
@@ -195,16 +193,16 @@ class WebSocketServerSession(WebSocketSession):
         self._refusal: HttpRefusal | None = None
         self.request: UpgradeRequest | None = None
 
-    def _waits(self, head: Buffer) -> bool:
+    def _must_wait(self, head: Buffer) -> bool:
         if self.password_check is None or b"\nauthorization:" not in bytes(head).lower():
             return False
         return self.password_check.must_wait()
 
-    def _shake(self, head: Buffer) -> None:
+    def _handshake(self, head: Buffer) -> None:
         asked = handshake.read_get(head) if self._pages else None
         page = self._pages(*asked) if asked and self._pages else None
         if asked and page is not None:
-            self._tried(page.status != 401)
+            self._count_password(page.status != 401)
             self._outgoing = [
                 handshake.write_response(
                     page.status, page=page.body, kind=page.kind, headers=page.headers
@@ -215,21 +213,22 @@ class WebSocketServerSession(WebSocketSession):
         self.request = request = handshake.read_request(head)
         origin = request.origin
         if origin is not None and "*" not in self._origins and origin not in self._origins:
-            self._turn_down(
+            self._reject_request(
                 HttpRefusal(403, "this page may not connect"), f"origin {quoted(origin)}"
             )
         refusal = None if self._check is None else self._check(request)
         if refusal is not None:
-            self._turn_down(refusal, f"{refusal.status} {refusal.text}")
-        self.inner = self._make_inner(request)
-        self._tried(self.inner.admitted)
+            self._reject_request(refusal, f"{refusal.status} {refusal.text}")
+        if self._accept is not None:
+            self.accepted = self._accept(request)
+        self._count_password(self.accepted.admitted)
         self._outgoing = [handshake.write_response(101, key=request.key, headers=self._headers)]
 
-    def _tried(self, right: bool) -> None:
+    def _count_password(self, right: bool) -> None:
         if self.password_check is not None and right:
             self.password_check.succeeded()
 
-    def _turn_down(self, refusal: HttpRefusal, why: str) -> NoReturn:
+    def _reject_request(self, refusal: HttpRefusal, why: str) -> NoReturn:
         self._refusal = refusal
         raise RemoteProtocolError(f"the WebSocket was rejected: {why}")
 

@@ -1,9 +1,8 @@
-"""An open WebSocket: messages, pings, keep-alive, closing. Source: RFC 6455."""
+"""A WebSocket: messages, pings, keep-alive, closing. Source: RFC 6455."""
 
 from __future__ import annotations
 
-import enum
-from typing import Any, Final, Literal, NoReturn, TypeAlias, cast
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from rlwire.codecs.websocket import frames, handshake
 from rlwire.codecs.websocket.frames import FrameDecoder, FrameEncoder, Utf8Checker
@@ -20,7 +19,6 @@ from rlwire.errors import (
 )
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.layer import Buffer, Layer, LayerPhase
-from rlwire.sessions.raw import RawMessages
 
 Buffers: TypeAlias = list[Buffer]
 Kind: TypeAlias = Literal["any", "binary", "text"]
@@ -36,17 +34,7 @@ NORMAL, GOING_AWAY, BAD_FRAME, BAD_KIND = 1000, 1001, 1002, 1003
 BAD_TEXT, NOT_ALLOWED, TOO_LONG, INTERNAL = 1007, 1008, 1009, 1011
 
 
-class WebSocketState(enum.Enum):
-    """The state of a connection (section 7.1)."""
-
-    CONNECTING = "connecting"
-    OPEN = "open"
-    CLOSING = "closing"  # our close frame is sent, the peer's is missing
-    CLOSED = "closed"
-
-
-_CONNECTING, _OPEN, _CLOSING, _CLOSED = WebSocketState
-_PHASES = dict(zip(WebSocketState, LayerPhase, strict=True))
+_OPENING, _OPEN, _CLOSING, _CLOSED = LayerPhase
 
 
 class Closed(ConnectionClosed):
@@ -68,7 +56,7 @@ class _WrongKind(RemoteProtocolError):
 
 
 class WebSocketSession(Layer):
-    """Base of both sides.
+    """Base of both sides. Its events are the messages: str for text, bytes for binary.
 
     Args:
         client: whether this side is the client.
@@ -102,35 +90,26 @@ class WebSocketSession(Layer):
         self._room = min(limits.received, limits.message)  # for a message in fragments
         self._outgoing: Buffers = []
         self._pong: bytes | None = None
-        self._code = NORMAL  # of our close frame
-        self._leave = ""  # and its reason
-        self._over = False  # the inner session is closed, and `output` has its last buffers
+        self.close_code, self.close_reason = NORMAL, ""
         self._utf8 = Utf8Checker()
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
         for name, seconds in (("ping_interval", ping_interval), ("ping_timeout", ping_timeout)):
             if seconds is not None and not seconds > 0:
                 raise ValueError(f"{name} must be positive or None, not {seconds!r}")
-        self._heard_at: float | None = None
+        self._received_at: float | None = None
         self._pinged_at: float | None = None
-        self.inner: Layer | None = None
         self._opcode = self._fragments = 0  # of the fragmented message
         self._data = bytearray()  # its payload so far
         self._due: float | None = None  # its deadline
-        self._heard = False  # since the last `tick`
-        self._read: Any = None  # of the inner session, as is `_write`; None if messages are events
-        self._write: Any = None
-        self._set_state(_CONNECTING)
-
-    @property
-    def state(self) -> WebSocketState:
-        return self._state
+        self._received_any = False  # since the last `tick`
+        self._set_phase(_OPENING)
 
     def frame_size(self, buffer: Any, start: int, end: int, room: int | None = None) -> int:
         try:
-            if self._state is _CONNECTING:
+            if self.phase is _OPENING:
                 known, self._known = self._known, end - start
                 size = handshake.head_size(buffer, start, end, self._header, self._begins, known)
-                if size and self._waits(buffer[start : start + size]):
+                if size and self._must_wait(buffer[start : start + size]):
                     self._known = 0
                     return 0
                 return size
@@ -142,66 +121,60 @@ class WebSocketSession(Layer):
             raise
 
     def data_offset(self, buffer: Any, start: int, end: int) -> int:
-        return 0 if self._state is _CONNECTING else self._decoder.data_offset(buffer, start, end)
+        return 0 if self.phase is _OPENING else self._decoder.data_offset(buffer, start, end)
 
     def send(self, event: Any) -> Buffers:
-        """Return the buffers of one message; none if it is the last, which `output` returns."""
-        if self._mute is not None:
-            raise LocalProtocolError(self._mute)
-        if self._write is None:
-            return self._encoder.message(event)
-        buffers = self._encoder.message(self._write(event))
-        return self._last(buffers) if self._layer.phase is LayerPhase.CLOSED else buffers
+        """Return the buffers of one message."""
+        if self.phase is not _OPEN:
+            raise LocalProtocolError(f"cannot send a message: the session is {self.phase.value}")
+        return self._encoder.message(event)
+
+    def queue(self, event: Any) -> None:
+        self._outgoing += self._encoder.message(event)
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
         """Receive the message of a frame that fills `buffer[:size]`; None for anything else."""
-        if not self._listening:
+        message = self._decoder.message(buffer, size) if self._whole_only else None
+        if message is None:
             return None
-        message = self._decoder.message(buffer, size)
-        return None if message is None else self._events(message)
+        self._received_any = True
+        return [message]
 
     def receive(self, frame: Buffer) -> list[Any]:
-        """Receive one frame, or the HTTP head; return the events of the message that it completes.
+        """Receive one frame, or the HTTP head; return the message that it completes, if any.
 
         The session may keep and change the buffer.
         """
-        message = self._decoder.message(frame, -1, True) if self._listening else None
-        return self._receive_rest(frame) if message is None else self._events(message)
-
-    def _events(self, message: Any) -> list[Any]:
-        self._heard = True
-        if self._read is None:
-            return [message]
-        try:
-            return self._read(message)
-        except RlwireError as error:
-            self._inner_failed(error)
-            raise
+        message = self._decoder.message(frame, -1, True) if self._whole_only else None
+        if message is None:
+            return self._receive_rest(frame)
+        self._received_any = True
+        return [message]
 
     def _receive_rest(self, frame: Buffer) -> list[Any]:
         """Receive anything but a whole message in an open connection."""
-        if self._state is _CLOSED:
+        if self.phase is _CLOSED:
             return []
         try:
-            if self._state is _CONNECTING:
-                self._shake(frame)
-                self._open()
+            if self.phase is _OPENING:
+                self._handshake(frame)
+                self._set_phase(_OPEN)
                 return []
-            self._heard = True
+            self._received_any = True
             opcode, final, payload = self._decoder.frame(frame)
             if opcode >= frames.CLOSE:
                 self._control(opcode, payload)
                 return []
-            if self._state is _CLOSING:
+            if self.phase is _CLOSING:
                 return []  # ignored (section 5.5.1)
             whole = self._assemble(opcode, final, payload)
-            self._listening = not self._fragments  # fragments need `_assemble`
+            self._whole_only = not self._fragments  # fragments need `_assemble`
         except Closed:
             raise
         except (PeerError, DecodeError, LimitExceeded, RemoteProtocolError) as error:
             self._fail(error)
             raise
-        return [] if whole is None else self._events(whole)
+        return [] if whole is None else [whole]
 
     def _assemble(self, opcode: int, final: bool, payload: Buffer) -> Any:
         """Return the message that this frame ends; None if more fragments follow (section 5.4)."""
@@ -239,24 +212,23 @@ class WebSocketSession(Layer):
 
     def _control(self, opcode: int, payload: Buffer) -> None:
         if opcode == frames.PING:
-            if self._state is _OPEN:
+            if self.phase is _OPEN:
                 # Only the last of several pings is answered (section 5.5.3).
                 self._pong = self._encoder.frame(frames.PONG, payload)
             return
         if opcode == frames.PONG:
             return
         code, reason = frames.decode_close(payload)
-        if self._state is _OPEN:
+        if self.phase is _OPEN:
             self._pong = None
             self._outgoing.append(self._encoder.frame(frames.CLOSE, payload[:2]))
         self._end()
         raise Closed(code, reason)
 
     def redact(self, data: Buffer, sent: bool) -> Buffer:
-        """Return a message without its secrets, for a recording."""
-        if self._state in (_CONNECTING, _CLOSED):  # closed by an invalid handshake
+        if self.phase is _OPENING or self.phase is _CLOSED:  # closed by an invalid handshake
             return handshake.blank(bytes(data))
-        return self._layer.redact(data, sent)
+        return data
 
     def output(self) -> Buffers:
         out, self._outgoing = self._outgoing, []
@@ -267,146 +239,92 @@ class WebSocketSession(Layer):
         return out
 
     def tick(self, now: float) -> None:
-        if self._heard or self._heard_at is None:
-            self._heard = False
-            self._heard_at, self._pinged_at = now, None
-        if self._state is not _OPEN:
+        if self._received_any or self._received_at is None:
+            self._received_any = False
+            self._received_at, self._pinged_at = now, None
+        if self.phase is not _OPEN:
             return
         if self._fragments:
             if self._due is None:
                 self._due = now + MESSAGE_TIMEOUT
             if now >= self._due:
                 count = self._fragments
-                self._late(
+                self._time_out(
                     f"a message in {count} fragments was not complete within {MESSAGE_TIMEOUT:g} s"
                 )
         if self._pinged_at is not None:
             if self._ping_timeout is not None and now - self._pinged_at >= self._ping_timeout:
-                self._late(f"no reply to a ping within {self._ping_timeout} s")
-        elif self._ping_interval is not None and now - self._heard_at >= self._ping_interval:
+                self._time_out(f"no reply to a ping within {self._ping_timeout} s")
+        elif self._ping_interval is not None and now - self._received_at >= self._ping_interval:
             self._outgoing.append(self._encoder.frame(frames.PING))
             self._pinged_at = now
-        if self._layer.active:
-            self._layer.tick(now)
-            self._listen()
 
     def next_deadline(self) -> float | None:
-        if self._state is not _OPEN or self._heard_at is None:
+        if self.phase is not _OPEN or self._received_at is None:
             return None
-        due = [self._due, self._layer.next_deadline()]
+        due = [self._due]
         if self._pinged_at is None:
-            due.append(self._ping_interval and self._heard_at + self._ping_interval)
+            due.append(self._ping_interval and self._received_at + self._ping_interval)
         else:
             due.append(self._ping_timeout and self._pinged_at + self._ping_timeout)
         return min((at for at in due if at is not None), default=None)
 
     def reject(self, error: RlwireError) -> Buffers:
-        if self._state is _CLOSED or self._state is _CLOSING:
+        if self.phase is _CLOSED or self.phase is _CLOSING:
             return []
-        if self._state is _CONNECTING:
+        if self.phase is _OPENING:
             self._fail(error)
-            return self.output()
-        words = self._layer.reject(error)
-        said = [*self.output(), *(self._encoder.message(words) if words else ())]
-        if isinstance(error, RemoteProtocolError) and not self._layer.closed:
-            return said
-        self._close(_code_of(error), self._reason(error))
-        return [*said, *self.output()]
+        elif not isinstance(error, RemoteProtocolError):
+            self.fail(error, True)
+        return self.output()
+
+    def fail(self, error: RlwireError, now: bool = False) -> None:
+        self.close_code, self.close_reason = _code_of(error), self._reason(error)
+        if now or self.client:
+            self._close(self.close_code, self.close_reason)
 
     def leave(self, code: int = 1000, reason: str = "") -> None:
         """Set code and reason of the close frame."""
         frames.encode_close(code, reason)
-        self._code, self._leave = code, reason
+        self.close_code, self.close_reason = code, reason
 
     def close_message(self, stopping: bool = False) -> Buffers:
         """Return the close frame, if one is due; then only the peer's close frame is received."""
-        if self._state is _CONNECTING:
-            self._set_state(_CLOSED)
-        if self._state is not _OPEN:
+        if self.phase is _OPENING:
+            self._set_phase(_CLOSED)
+        if self.phase is not _OPEN:
             return self.output()
-        if self._code == NORMAL and not self._leave:
-            if self._layer.closed:
-                self._leave = self._layer.close_reason or ""
-                self._code = self._layer.close_code
-            elif stopping:
-                self._code = GOING_AWAY
-        self._close(self._code, self._leave)
-        self._set_state(_CLOSING)
+        if stopping and self.close_code == NORMAL and not self.close_reason:
+            self.close_code = GOING_AWAY
+        self._close(self.close_code, self.close_reason)
+        self._set_phase(_CLOSING)
         return self.output()
 
     def stream_ended(self) -> str:
-        before = self._state
-        self._set_state(_CLOSED)
-        if before is _CONNECTING:
+        before = self.phase
+        self._set_phase(_CLOSED)
+        if before is _OPENING:
             # No error: Universe's clients only measure how long it takes to connect.
             return "in the handshake" if self.client else ""
         return "" if before is _CLOSED else "without a close frame, code 1006"
 
-    def _set_state(self, state: WebSocketState) -> None:
-        self._state = state
-        self.phase = _PHASES[state]
-        self._listening = state is _OPEN
-        self._mute = (
-            None if state is _OPEN else f"cannot send a message: the session is {state.value}"
-        )
+    def _set_phase(self, phase: LayerPhase) -> None:
+        self.phase = phase
+        self._whole_only = phase is _OPEN
 
-    def _waits(self, head: Buffer) -> bool:
+    def _must_wait(self, head: Buffer) -> bool:
         """Whether to delay the handshake."""
         return False
 
-    def _shake(self, head: Buffer) -> None:
+    def _handshake(self, head: Buffer) -> None:
         raise NotImplementedError
-
-    def _open(self) -> None:
-        self._layer = inner = cast("Layer", self.inner)
-        self._set_state(_OPEN)
-        if type(inner) is not RawMessages:
-            self._read = self._receive_and_listen if inner.active else inner.receive
-            self._write = inner.send
-        self._listen()
-
-    def _receive_and_listen(self, message: Any) -> list[Any]:
-        events = self._layer.receive(message)
-        if not self._layer.has_output:
-            return events
-        # None makes the transport call `output`.
-        return [*events, None] if self._listen() and len(events) == 1 else events
-
-    def _listen(self) -> bool:
-        """Queue what the inner session sends by itself; record whether it is closed."""
-        if not self._layer.active:
-            return False
-        said = [part for message in self._layer.output() for part in self._encoder.message(message)]
-        self._outgoing += said
-        self._set_over(self._layer.closed)
-        return bool(said) or self._over
-
-    def _last(self, buffers: Buffers) -> Buffers:
-        """Queue the last buffers of a closed inner session; the close frame follows."""
-        if self._over:
-            return buffers
-        self._outgoing += buffers
-        self._set_over(True)
-        return []
-
-    def _set_over(self, over: bool) -> None:
-        self._over = over
-        if over and self._state is _OPEN:
-            self.phase = LayerPhase.CLOSING
-
-    def _inner_failed(self, error: RlwireError) -> None:
-        if isinstance(error, RemoteProtocolError) and not self._layer.closed:
-            return
-        self._code, self._leave = _code_of(error), self._reason(error)
-        if self.client:
-            self._close(self._code, self._leave)
 
     def _fail(self, error: RlwireError) -> None:
         """Close after an error in the WebSocket protocol, with its code."""
-        if self._state is _CONNECTING:
-            self._set_state(_CLOSED)
+        if self.phase is _OPENING:
+            self._set_phase(_CLOSED)
             self._fail_handshake(error)
-        elif self._state is _OPEN:
+        elif self.phase is _OPEN:
             self._close(_code_of_fault(error), self._reason(error))
         else:
             self._end()
@@ -417,7 +335,7 @@ class WebSocketSession(Layer):
     def _fail_handshake(self, error: RlwireError) -> None:
         """Put the error response into `output`."""
 
-    def _late(self, text: str) -> NoReturn:
+    def _time_out(self, text: str) -> NoReturn:
         self._close(INTERNAL, text)
         raise DeadlineExceeded(text)
 
@@ -426,12 +344,12 @@ class WebSocketSession(Layer):
         self._end()
 
     def _end(self) -> None:
-        self._set_state(_CLOSED)
+        self._set_phase(_CLOSED)
         self._forget()
 
 
 def _code_of(error: RlwireError) -> int:
-    """Return the code for an error of the inner session or the transport."""
+    """Return the code for an error of the inner layer or the transport."""
     if isinstance(error, _WrongKind):
         return BAD_KIND
     if isinstance(error, LimitExceeded):

@@ -49,6 +49,7 @@ from rlwire.sessions import websocket
 from rlwire.sessions.passwords import PasswordCheck, new_password
 from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
+from rlwire.sessions.stack import Stack
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.universe.options import PASSWORD, RewarderServerOptions
@@ -445,12 +446,13 @@ class RewarderService(Service[AsyncConnection]):
         self._scheduled = False
         self._changed = threading.Condition(threading.Lock())
 
-    def session(self) -> websocket.WebSocketServerSession:
+    def session(self) -> Stack:
         """Return a connection's session, whose inner one is made when its handshake is read."""
         check = PasswordCheck() if self._runtime.guarded else None
-        return websocket.WebSocketServerSession(
-            self._connect, password_check=check, **self._websocket
+        outer = websocket.WebSocketServerSession(
+            accept=self._connect, password_check=check, **self._websocket
         )
+        return Stack(outer, lambda: outer.accepted)
 
     def _connect(self, request: UpgradeRequest) -> RewarderServerSession:
         headers = request.headers

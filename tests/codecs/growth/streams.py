@@ -73,8 +73,8 @@ def netstrings_before_they_are_taken(n: int) -> Work:
 
 
 def shaken(limits: Limits | None = None, kind: Any = "any") -> Any:
-    client = websocket.WebSocketClientSession(websocket.RawMessages(), "ws://a/")
-    server = websocket.WebSocketServerSession(websocket.RawMessages(), limits=limits, kind=kind)
+    client = websocket.WebSocketClientSession("ws://a/")
+    server = websocket.WebSocketServerSession(limits=limits, kind=kind)
     for said in client.output():
         server.receive(said)
     return server
@@ -115,9 +115,7 @@ def websocket_handshake_byte_by_byte(n: int) -> Work:
         b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     )
-    server = websocket.WebSocketServerSession(
-        websocket.RawMessages(), limits=Limits(header=1 << 20)
-    )
+    server = websocket.WebSocketServerSession(limits=Limits(header=1 << 20))
     return fed(server, head + line + b"\r\n", 1)
 
 
@@ -128,9 +126,7 @@ def websocket_handshake_lines(n: int) -> Work:
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     )
     head += b"a:b\r\n" * n + b"\r\n"
-    server = websocket.WebSocketServerSession(
-        websocket.RawMessages(), limits=Limits(header=1 << 20)
-    )
+    server = websocket.WebSocketServerSession(limits=Limits(header=1 << 20))
     return refused(fed(server, head, 4096))
 
 
@@ -142,9 +138,7 @@ def websocket_handshake_list(n: int) -> Work:
         + b"Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         + b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
-    session = websocket.WebSocketServerSession(
-        websocket.RawMessages(), limits=Limits(header=1 << 20)
-    )
+    session = websocket.WebSocketServerSession(limits=Limits(header=1 << 20))
     return fed(session, head, 4096)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rlwire.errors import RlwireError
-from rlwire.sessions.websocket import RawMessages, WebSocketServerSession
+from rlwire.sessions.websocket import WebSocketServerSession
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.websocket import connect, connect_asyncio
@@ -46,7 +46,7 @@ def ask(url: str) -> None:
 
 
 def make_session() -> WebSocketServerSession:
-    return WebSocketServerSession(RawMessages(), origins="*")
+    return WebSocketServerSession(origins="*")
 
 
 def suite(wstest: list[str], mode: str, folder: Path, **options: Any) -> subprocess.Popen[bytes]:

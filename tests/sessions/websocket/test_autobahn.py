@@ -18,12 +18,7 @@ import pytest
 
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
-from rlwire.sessions.websocket import (
-    Closed,
-    RawMessages,
-    WebSocketClientSession,
-    WebSocketServerSession,
-)
+from rlwire.sessions.websocket import Closed, WebSocketClientSession, WebSocketServerSession
 from rlwire.streams import FrameReader
 
 CONT, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
@@ -77,12 +72,8 @@ def parse(data: bytes, masked: bool) -> Iterator[Frame]:
 
 class Echo:
     def __init__(self, side: str, kind: str = "any", limits: Limits | None = None) -> None:
-        client = WebSocketClientSession(
-            RawMessages(), "ws://test/", kind="any" if side == "server" else kind
-        )
-        server = WebSocketServerSession(
-            RawMessages(), kind="any" if side == "client" else kind, limits=limits
-        )
+        client = WebSocketClientSession("ws://test/", kind="any" if side == "server" else kind)
+        server = WebSocketServerSession(kind="any" if side == "client" else kind, limits=limits)
         (request,) = client.output()
         server.receive(request)
         (response,) = server.output()

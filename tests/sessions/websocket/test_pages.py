@@ -8,14 +8,7 @@ import pytest
 
 from rlwire.codecs.websocket.handshake import read_response
 from rlwire.errors import ConnectionClosed, DecodeError, LimitExceeded
-from rlwire.sessions.websocket import (
-    HttpRefusal,
-    Page,
-    PageServed,
-    RawMessages,
-    WebSocketServerSession,
-    health,
-)
+from rlwire.sessions.websocket import HttpRefusal, Page, PageServed, WebSocketServerSession, health
 
 
 def joined(parts: Any) -> bytes:
@@ -31,9 +24,7 @@ HEALTHY = [
 
 @pytest.mark.parametrize("head", HEALTHY)
 def test_a_health_check_is_answered(head: bytes) -> None:
-    server = WebSocketServerSession(
-        RawMessages(), pages=health, check=lambda request: HttpRefusal(401)
-    )
+    server = WebSocketServerSession(pages=health, check=lambda request: HttpRefusal(401))
     assert server.frame_size(head, 0, len(head)) == len(head)
     with pytest.raises(PageServed) as caught:
         server.receive(head)
@@ -55,7 +46,7 @@ def test_a_health_check_is_answered(head: bytes) -> None:
     ],
 )
 def test_other_requests_are_none(head: bytes) -> None:
-    server = WebSocketServerSession(RawMessages(), pages=health)
+    server = WebSocketServerSession(pages=health)
     with pytest.raises(DecodeError):
         server.receive(head)
     assert joined(server.output()).startswith(b"HTTP/1.1 400 ")
@@ -68,7 +59,7 @@ def pages(path: str, headers: Any) -> Page | None:
 
 
 def answer(head: bytes) -> tuple[Any, bytes]:
-    server = WebSocketServerSession(RawMessages(), pages=pages)
+    server = WebSocketServerSession(pages=pages)
     assert server.frame_size(head, 0, len(head)) == len(head)
     with pytest.raises(PageServed):
         server.receive(head)
@@ -96,7 +87,7 @@ def test_page_is_served_with_its_type_and_length():
     ],
 )
 def test_other_requests_than_get_are_rejected(head: bytes, error: type[Exception]):
-    server = WebSocketServerSession(RawMessages(), pages=pages)
+    server = WebSocketServerSession(pages=pages)
     with pytest.raises(error):
         server.receive(head)
     assert joined(server.output()).startswith(b"HTTP/1.1 4")

@@ -29,14 +29,13 @@ from rlwire.errors import (
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.layer import Layer, LayerPhase
+from rlwire.sessions.stack import Stack
 from rlwire.sessions.websocket import (
     Closed,
     HttpRefusal,
-    RawMessages,
     Refused,
     WebSocketClientSession,
     WebSocketServerSession,
-    WebSocketState,
     basic_authorization,
 )
 from rlwire.streams import FrameReader
@@ -91,12 +90,11 @@ class Words(Layer):
         return said
 
 
-def opened(
-    inner: Any = None, **options: Any
-) -> tuple[WebSocketServerSession, WebSocketClientSession]:
+def opened(inner: Layer | None = None, **options: Any) -> tuple[Any, WebSocketClientSession]:
     """Two sessions after their handshake, without a transport."""
-    client = WebSocketClientSession(RawMessages(), URL)
-    server = WebSocketServerSession(RawMessages() if inner is None else inner, **options)
+    client = WebSocketClientSession(URL)
+    outer = WebSocketServerSession(**options)
+    server = outer if inner is None else Stack(outer, inner)
     server.receive(client.output()[0])
     client.receive(server.output()[0])
     return server, client
@@ -127,7 +125,7 @@ def answer(
     server: WebSocketServerSession, client: WebSocketClientSession | None = None, **options: Any
 ) -> Any:
     """What a server's session says to a client's request."""
-    client = client or WebSocketClientSession(RawMessages(), URL, **options)
+    client = client or WebSocketClientSession(URL, **options)
     (request,) = client.output()
     try:
         server.receive(request)
@@ -162,7 +160,7 @@ def answer(
     ],
 )
 def test_origins(origins: Any, origin: str | None, good: bool) -> None:
-    error, said = answer(WebSocketServerSession(RawMessages(), origins=origins), origin=origin)
+    error, said = answer(WebSocketServerSession(origins=origins), origin=origin)
     assert (error is None) == good
     assert said.startswith(b"HTTP/1.1 101 " if good else b"HTTP/1.1 403 ")
 
@@ -179,8 +177,7 @@ def test_basic_authorization_checks_user_and_password() -> None:
         ("ws://test/", [("Authorization", "Bearer openai")], False),
     ):
         error, said = answer(
-            WebSocketServerSession(RawMessages(), check=check),
-            WebSocketClientSession(RawMessages(), url, headers=headers),
+            WebSocketServerSession(check=check), WebSocketClientSession(url, headers=headers)
         )
         assert (error is None) == good
         if not good:
@@ -196,16 +193,12 @@ def test_check_gets_the_request_and_chooses_the_refusal() -> None:
         return HttpRefusal(404, "no such room") if request.path != "/path" else None
 
     assert (
-        answer(
-            WebSocketServerSession(RawMessages(), check=check),
-            headers=[("openai-observer", "true")],
-        )[0]
+        answer(WebSocketServerSession(check=check), headers=[("openai-observer", "true")])[0]
         is None
     )
     assert seen[0].headers.get("openai-observer") == "true"
     error, said = answer(
-        WebSocketServerSession(RawMessages(), check=check),
-        WebSocketClientSession(RawMessages(), "ws://test/other"),
+        WebSocketServerSession(check=check), WebSocketClientSession("ws://test/other")
     )
     assert "404 no such room" in str(error)
     assert said.endswith(b"no such room\n")
@@ -225,7 +218,7 @@ def test_check_gets_the_request_and_chooses_the_refusal() -> None:
     ],
 )
 def test_requests_that_are_none(data: bytes, status: int) -> None:
-    server = WebSocketServerSession(RawMessages())
+    server = WebSocketServerSession()
     with pytest.raises((DecodeError, LimitExceeded)):
         server.frame_size(data, 0, len(data)) and server.receive(data)
     (said,) = server.output()
@@ -240,10 +233,10 @@ def test_requests_that_are_none(data: bytes, status: int) -> None:
     [(LimitExceeded("max_connections", 1, 2), 503), (DeadlineExceeded("slow"), 408)],
 )
 def test_a_transport_refuses_before_the_handshake(error: RlwireError, status: int) -> None:
-    server = WebSocketServerSession(RawMessages())
+    server = WebSocketServerSession()
     assert server.reject(error)[0].startswith(b"HTTP/1.1 %d " % status)
     assert server.closed
-    client = WebSocketClientSession(RawMessages(), URL)
+    client = WebSocketClientSession(URL)
     client.output()
     assert client.reject(error) == []
     assert client.closed
@@ -251,7 +244,7 @@ def test_a_transport_refuses_before_the_handshake(error: RlwireError, status: in
 
 def good_response(client: WebSocketClientSession) -> bytes:
     (request,) = client.output()
-    server = WebSocketServerSession(RawMessages())
+    server = WebSocketServerSession()
     server.receive(request)
     return bytes(server.output()[0])
 
@@ -269,7 +262,7 @@ def good_response(client: WebSocketClientSession) -> bytes:
     ],
 )
 def test_responses_that_do_not_answer(change: Callable[[bytes], bytes]) -> None:
-    client = WebSocketClientSession(RawMessages(), URL)
+    client = WebSocketClientSession(URL)
     with pytest.raises((DecodeError, RemoteProtocolError)):
         client.receive(change(good_response(client)))
     assert client.closed
@@ -279,9 +272,9 @@ def test_responses_that_do_not_answer(change: Callable[[bytes], bytes]) -> None:
 def test_extensions_are_not_accepted() -> None:
     offer = [("Sec-WebSocket-Extensions", "permessage-deflate")]
     with pytest.raises(EncodeError):
-        WebSocketClientSession(RawMessages(), URL, headers=offer)
-    (request,) = WebSocketClientSession(RawMessages(), URL).output()
-    server = WebSocketServerSession(RawMessages())
+        WebSocketClientSession(URL, headers=offer)
+    (request,) = WebSocketClientSession(URL).output()
+    server = WebSocketServerSession()
     server.receive(
         bytes(request[:-2]) + b"Sec-WebSocket-Extensions: permessage-deflate; server_no\r\n\r\n"
     )
@@ -362,17 +355,15 @@ def test_the_end_of_the_stream() -> None:
     assert server.closed
     client.close_message()
     assert "1006" in client.stream_ended()
-    assert WebSocketClientSession(RawMessages(), URL).stream_ended() == "in the handshake"
-    assert (
-        WebSocketServerSession(RawMessages()).stream_ended() == ""
-    )  # who said nothing has nothing left to say
+    assert WebSocketClientSession(URL).stream_ended() == "in the handshake"
+    assert WebSocketServerSession().stream_ended() == ""  # who said nothing has nothing left to say
     server, client = opened()
     with pytest.raises(Closed):
         server.receive(frames.FrameEncoder(True).frame(frames.CLOSE))
     assert server.stream_ended() == ""
 
 
-def shouting(**options: Any) -> tuple[WebSocketServerSession, WebSocketClientSession, Words]:
+def shouting(**options: Any) -> tuple[Any, WebSocketClientSession, Words]:
     words = Words()
     server, client = opened(words, kind="text", **options)
     return server, client, words
@@ -403,7 +394,6 @@ def test_inner_session_may_send_unprompted(way: str) -> None:
 def test_an_inner_session_has_time() -> None:
     server, client, words = shouting()
     words.deadline = 7.0
-    assert server.next_deadline() is None  # no clock was seen yet
     server.tick(1.0)
     assert words.ticks == [1.0]
     assert server.next_deadline() == 7.0
@@ -526,7 +516,7 @@ def test_ending_inner_session_closes_the_websocket(how: str) -> None:
     (close,) = server.close_message(stopping=True)
     code, reason = frames.decode_close(close[2:])
     assert (code, reason) == (1000, Ending.close_reason[:123])
-    assert server.state is WebSocketState.CLOSING
+    assert server.phase is LayerPhase.CLOSING
 
 
 @pytest.mark.parametrize("name", ["ping_interval", "ping_timeout"])
@@ -534,9 +524,9 @@ def test_ending_inner_session_closes_the_websocket(how: str) -> None:
 def test_times_are_positive(name: str, value: float) -> None:
     options: dict[str, Any] = {name: value}
     with pytest.raises(ValueError, match=name):
-        WebSocketServerSession(RawMessages(), **options)
+        WebSocketServerSession(**options)
     with pytest.raises(ValueError, match=name):
-        WebSocketClientSession(RawMessages(), URL, **options)
+        WebSocketClientSession(URL, **options)
 
 
 @settings(max_examples=3 * settings().max_examples)
