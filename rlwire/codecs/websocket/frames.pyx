@@ -38,6 +38,17 @@ cdef tuple _kinds(str kind):
     return kind != "binary", kind != "text"
 
 
+cdef bytes _copied(const uint8_t *data, const rlw_ws_header *header):
+    """Return a copy of a payload, unmasked."""
+    cdef bytes payload = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> header.size)
+    cdef uint8_t *to = <uint8_t *> PyBytes_AS_STRING(payload)
+    if header.masked:
+        rlw_ws_mask_copy(to, data, <size_t> header.size, header.key, 0)
+    else:
+        memcpy(to, data, <size_t> header.size)
+    return payload
+
+
 cdef class FrameDecoder:
     """Decodes frames, which a client masks (section 5.3).
 
@@ -121,12 +132,8 @@ cdef class FrameDecoder:
                     rlw_ws_mask(to, <size_t> header.size, header.key, 0)
             else:
                 own = False
-                payload = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> header.size)
+                payload = _copied(c.at, &header)
                 to = <uint8_t *> PyBytes_AS_STRING(payload)
-                if header.masked:
-                    rlw_ws_mask_copy(to, c.at, <size_t> header.size, header.key, 0)
-                else:
-                    memcpy(to, c.at, <size_t> header.size)
             if header.opcode == RLW_WS_TEXT:
                 if not rlw_is_ascii(to, <size_t> header.size):
                     good = rlw_utf8_check(to, <size_t> header.size) == header.size
@@ -171,7 +178,6 @@ cdef class FrameDecoder:
         cdef rlw_ws_header header
         cdef rlw_status status
         cdef Py_ssize_t begin
-        cdef bytes small
         cdef bint writable
         PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
         writable = not view.readonly
@@ -186,13 +192,7 @@ cdef class FrameDecoder:
                 )
             begin = c.at - <const uint8_t *> view.buf
             if header.size <= SMALL or (header.masked and not writable):
-                small = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> header.size)
-                if header.masked:
-                    rlw_ws_mask_copy(<uint8_t *> PyBytes_AS_STRING(small), c.at,
-                                     <size_t> header.size, header.key, 0)
-                else:
-                    memcpy(PyBytes_AS_STRING(small), c.at, <size_t> header.size)
-                return header.opcode, bool(header.fin), small
+                return header.opcode, bool(header.fin), _copied(c.at, &header)
             if header.masked:
                 rlw_ws_mask(<uint8_t *> view.buf + begin, <size_t> header.size, header.key, 0)
         finally:

@@ -124,7 +124,6 @@ class WebSocketSession(Layer):
         return 0 if self.phase is _OPENING else self._decoder.data_offset(buffer, start, end)
 
     def send(self, event: Any) -> Buffers:
-        """Return the buffers of one message."""
         if self.phase is not _OPEN:
             raise LocalProtocolError(f"cannot send a message: the session is {self.phase.value}")
         return self._encoder.message(event)
@@ -133,7 +132,6 @@ class WebSocketSession(Layer):
         self._outgoing += self._encoder.message(event)
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        """Receive the message of a frame that fills `buffer[:size]`; None for anything else."""
         message = self._decoder.message(buffer, size) if self._whole_only else None
         if message is None:
             return None
@@ -141,10 +139,7 @@ class WebSocketSession(Layer):
         return [message]
 
     def receive(self, frame: Buffer) -> list[Any]:
-        """Receive one frame, or the HTTP head; return the message that it completes, if any.
-
-        The session may keep and change the buffer.
-        """
+        """Receive one frame, or the HTTP head; return the message that it completes, if any."""
         message = self._decoder.message(frame, -1, True) if self._whole_only else None
         if message is None:
             return self._receive_rest(frame)
@@ -289,7 +284,6 @@ class WebSocketSession(Layer):
         self.close_code, self.close_reason = code, reason
 
     def close_message(self, stopping: bool = False) -> Buffers:
-        """Return the close frame, if one is due; then only the peer's close frame is received."""
         if self.phase is _OPENING:
             self._set_phase(_CLOSED)
         if self.phase is not _OPEN:
