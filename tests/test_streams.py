@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.sessions import openpi, rlx, websocket
+from rlwire.sessions.rlx.page import PageCommand, PageReply, PageSession
 from rlwire.sessions.stack import Stack
 from rlwire.streams import INBOX, NOTHING, TURN, FrameReader, StreamCore, StreamPhase
 
@@ -195,14 +197,36 @@ def openpi_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
     steps: list[tuple[int, Any]] = [(1, {"name": "policy"})]
     for image in (LARGE, LARGE[:3], LARGE):
         steps += [(0, {"image": image, "prompt": "up"}), (1, {"actions": image})]
-    return (
-        Stack(websocket.WebSocketClientSession("ws://a/"), openpi.OpenPIClientSession()),
-        Stack(websocket.WebSocketServerSession(), openpi.OpenPIServerSession),
-        same(steps),
-    )
+    return openpi.OpenPIClientSession(), openpi.OpenPIServerSession(), same(steps)
 
 
-TALKS: dict[str, Make] = {"rlx": rlx_talk, "websocket": websocket_talk, "openpi": openpi_talk}
+def page_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
+    steps: list[tuple[int, Any, Any]] = []
+    for size in (3, 9000):
+        message = {"command": "update", "state": "x" * size}
+        text = json.dumps({"sid": 1, **message})
+        steps.append((0, text, PageCommand(1, message, len(text))))
+    steps.append((1, PageReply("a", {"response": "ready"}), b'{"sid":"a","response":"ready"}'))
+    client = websocket.WebSocketClientSession("ws://a/", kind="text")
+    return client, Stack(websocket.WebSocketServerSession(kind="text"), PageSession()), steps
+
+
+def in_websocket(talk: Make) -> Make:
+    def make() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
+        client, server, steps = talk()
+        inside = Stack(websocket.WebSocketClientSession("ws://a/"), client)
+        return inside, Stack(websocket.WebSocketServerSession(), server), steps
+
+    return make
+
+
+TALKS: dict[str, Make] = {
+    "rlx": rlx_talk,
+    "websocket": websocket_talk,
+    "websocket > rlx": in_websocket(rlx_talk),
+    "websocket > openpi": in_websocket(openpi_talk),
+    "websocket > page": page_talk,
+}
 
 
 class Wire:

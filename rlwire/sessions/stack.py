@@ -31,6 +31,7 @@ class Stack(Layer):
         self.outer = outer
         self.inner = inner if isinstance(inner, Layer) else Layer()
         self._make_inner = inner
+        self._inner_active = False
         self._ended = False  # the inner layer is closed, and `output` has its last message
         self.phase = outer.phase
         self.password_check = outer.password_check
@@ -75,20 +76,22 @@ class Stack(Layer):
         if not isinstance(self._make_inner, Layer):
             self.inner = self._make_inner()
         self._inner_receive, self._inner_send = self.inner.receive, self.inner.send
+        self._inner_active = self.inner.active
         self._queue_output()
 
     def _read(self, messages: list[Any]) -> list[Any]:
-        inner = self.inner
+        events: list[Any]
         try:
-            events: list[Any] = self._inner_receive(messages[0])
-            for message in messages[1:]:
-                events = [*events, *self._inner_receive(message)]
+            if len(messages) == 1:
+                events = self._inner_receive(messages[0])
+            else:
+                events = [event for each in messages for event in self._inner_receive(each)]
         except RlwireError as error:
-            if inner.closed or not isinstance(error, RemoteProtocolError):
+            if self.inner.closed or not isinstance(error, RemoteProtocolError):
                 self.outer.fail(error)
                 self._set_phase()
             raise
-        if not (inner.active and inner.has_output):
+        if not (self._inner_active and self.inner.has_output):
             return events
         # None makes the transport call `output`.
         return [*events, None] if self._queue_output() and len(events) == 1 else events
@@ -97,7 +100,7 @@ class Stack(Layer):
         if self._inner_send is None or self.outer.phase is not _OPEN:
             return self._outer_send(event)  # which raises
         message = self._inner_send(event)
-        if self._ended or not self.inner.closed:
+        if self._ended or self.inner.phase is not _CLOSED:
             return self._outer_send(message)
         # The last message: `output` has it, and the transport closes.
         self.outer.queue(message)
@@ -110,13 +113,12 @@ class Stack(Layer):
 
     def _queue_output(self) -> bool:
         """Queue what the inner layer sends by itself; return whether there is any, or an end."""
-        inner = self.inner
-        if not inner.active:
+        if not self._inner_active:
             return False
-        messages = inner.output()
+        messages = self.inner.output()
         for message in messages:
             self.outer.queue(message)
-        self._ended = inner.closed
+        self._ended = self.inner.closed
         self._set_phase()
         return len(messages) > 0 or self._ended
 
