@@ -191,15 +191,16 @@ class GrpcHandler:
     # ---- a message, in any thread ---------------------------------------------------------------
 
     def _answer(self, task: _Task, message: Any) -> Any:
-        """Answer a message, in this thread if no other call would wait for it."""
+        """Answer a message, in this thread if the call is alone on its connection."""
         if self._watched is None or self._run_in_pool is None:
             return self._send(task, self._result_of(task, message))
         reply = DeferredReply()
-        task.working = True
         if len(self._session.streams) > 1:
             self._on_takeover((task, reply))
+            task.working = True
             self._run_in_pool(lambda: self._resolve(reply, task, self._result_of(task, message)))
             return NOTHING
+        task.working = True
         self._watched.begin((task, reply))
         result = self._result_of(task, message)
         if not self._watched.end():

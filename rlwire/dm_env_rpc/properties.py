@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.casting import cast
 from rlwire.codecs.msgpack import encode
+from rlwire.dm_env_rpc.client import AsyncClient, Client
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.dm_env_rpc.world import World
 from rlwire.environments.driver import Driven
@@ -212,7 +213,7 @@ def _fit(entry: Property, value: Any) -> Any:
 
 
 class _PropertiesExtension:
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client | AsyncClient) -> None:
         self._client = client
 
     @driven
