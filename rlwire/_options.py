@@ -40,7 +40,8 @@ from typing import (
 
 from rlwire.errors import quoted
 from rlwire.limits import Limits
-from rlwire.registry import Side
+from rlwire.registry import Side, protocol
+from rlwire.transports.interface import Recording
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from rlwire.urls import URL, Where, check_server_tls, parse_url
@@ -394,12 +395,7 @@ def resolve(
     record = parsed.protocol
     entry = record.entry(prefix + _ENTRIES.get(side, side))
     whole = keywords(record.options, side, record.scheme, parsed.options, options)
-    file = whole.pop("record", None) or parsed.record
-    parsed = parsed.replace(options=(), record=file and os.fspath(file))
-    if parsed.record is not None:
-        from rlwire.recording.recorder import check
-
-        check(parsed.record)
+    parsed = parsed.replace(options=())
     if side in ("server", "listener"):
         check_server_tls(parsed, whole.get("tls"))
     return entry, parsed, whole
@@ -523,6 +519,15 @@ class LimitOptions(Options):
 
     limits: Limits | None = None
     record: File | None = None
+
+    def recording(self, name: str, version: str = "") -> Recording | None:
+        """Return where connections of a protocol are recorded; OSError if the file cannot be."""
+        if self.record is None:
+            return None
+        from rlwire.recording.recorder import FileRecording, check
+
+        check(os.fspath(self.record))
+        return FileRecording(os.fspath(self.record), name, version or protocol(name).version)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,6 @@ from rlwire.registry import Protocol, examples, protocol
 from rlwire.transports.address import Address, AddressLike, parse
 
 if TYPE_CHECKING:
-    from rlwire.transports.interface import Recording
     from rlwire.transports.tls import TLS
 
 __all__ = ["URL", "Where", "parse_url"]
@@ -40,8 +39,7 @@ class URL:
         shm: whether the connection moves from the unix socket to shared memory.
         path: see `Protocol.path`; with a unix socket, ``?path=``.
         query: options by name; of a repeated option, the last.
-        options: all names and texts of the query, in order, without ``record``.
-        record: file in which connections are recorded (``?record=``); None for no recording.
+        options: all names and texts of the query, in order.
     """
 
     scheme: str
@@ -54,7 +52,6 @@ class URL:
     pixels: int | str | None = None
     only_pixels: bool = False
     shm: bool = False
-    record: str | None = None
     query: dict[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +80,6 @@ class URL:
         if self.unix is not None:
             carriers += "+shm" if self.shm else "+unix"
         options = list(self.options)
-        options += [] if self.record is None else [("record", self.record)]
         if self.unix is not None:
             rest = quote(self.unix, safe="/:")
             if self.path:
@@ -112,29 +108,20 @@ class URL:
     @property
     def address(self) -> Address:
         """The address for transports."""
-        record = self._recording(self.scheme, self.protocol.version)
         if self.unix is not None:
-            return Address(path=self.unix, shm=self.shm, record=record)
+            return Address(path=self.unix, shm=self.shm)
         if self.only_pixels and self.pixels_address is not None:
             return self.pixels_address
-        return Address(self.host, self.port, record=record)
+        return Address(self.host, self.port)
 
     @property
     def pixels_address(self) -> Address | None:
         """The address of the pixels, or None."""
         if self.pixels is None:
             return None
-        record = self._recording("rfb", "3.8")
         if isinstance(self.pixels, str):
-            return Address(path=self.pixels, shm=self.shm, record=record)
-        return Address(self.host, self.pixels, record=record)
-
-    def _recording(self, protocol: str, version: str) -> Recording | None:
-        if self.record is None:
-            return None
-        from rlwire.recording.recorder import FileRecording
-
-        return FileRecording(self.record, protocol, version)
+            return Address(path=self.pixels, shm=self.shm)
+        return Address(self.host, self.pixels)
 
     def replace(self, **changes: Any) -> URL:
         """Return a copy with some attributes changed."""
@@ -182,8 +169,6 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
         raise ValueError("a URL has no #fragment; write # as %23")
     rest, _, query = rest.partition("?")
     options = parse_qsl(query, keep_blank_values=True)
-    file = dict(options).get("record")
-    options = [pair for pair in options if pair[0] != "record"]
     tls = "tls" in carriers
     shm = "shm" in carriers
     if shm or "unix" in carriers:
@@ -202,7 +187,6 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
             options=tuple(pair for pair in options if pair[0] not in own),
             pixels=said.get("pixels"),
             shm=shm,
-            record=file,
         )
     place, _, path = rest.partition("/")
     if "@" in place:
@@ -217,7 +201,6 @@ def _parsed(record: Protocol, suffixes: str, rest: str) -> URL:
         options=tuple(options),
         pixels=pixels,
         only_pixels=port is None,
-        record=file,
     )
 
 

@@ -63,8 +63,8 @@ def connect(
         Refused: the server rejected the WebSocket.
         Further errors: see `rlwire.transports.tcp.connect`.
     """
-    where, session, context = _dialed(url, inner, tls, record, options)
-    return tcp.connect(where, session, timeout=timeout, tls=context, backoff=backoff)
+    where, session, context = _dialed(url, inner, tls, options)
+    return tcp.connect(where, session, timeout=timeout, tls=context, backoff=backoff, record=record)
 
 
 async def connect_asyncio(
@@ -78,20 +78,22 @@ async def connect_asyncio(
     **options: Any,
 ) -> tcp_asyncio.AsyncConnection:
     """Connect on the running event loop; arguments and errors as for `connect`."""
-    where, session, context = _dialed(url, inner, tls, record, options)
-    return await tcp_asyncio.connect(where, session, timeout=timeout, tls=context, backoff=backoff)
+    where, session, context = _dialed(url, inner, tls, options)
+    return await tcp_asyncio.connect(
+        where, session, timeout=timeout, tls=context, backoff=backoff, record=record
+    )
 
 
 def _dialed(
-    url: str, inner: Layer | None, tls: TLS, record: Recording | None, options: dict[str, Any]
+    url: str, inner: Layer | None, tls: TLS, options: dict[str, Any]
 ) -> tuple[Address, Layer, TLS]:
     client = WebSocketClientSession(url, **options)
     session = client if inner is None else Stack(client, inner)
     target = client.target
     if target.unix is not None:
-        where = Address(path=target.unix, shm=target.shm, record=record)
+        where = Address(path=target.unix, shm=target.shm)
     else:
-        where = Address(target.host, target.port, record=record)
+        where = Address(target.host, target.port)
     if target.secure:
         return where, session, ClientTLS()() if tls is None else tls
     if tls is not None:

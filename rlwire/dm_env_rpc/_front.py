@@ -19,7 +19,7 @@ from rlwire.urls import URL
 
 
 def server(environment: Any, url: URL, **given_options: Any) -> Server:
-    options = DmEnvRpcServeOptions(url.address, **given_options)
+    options = DmEnvRpcServeOptions(url, **given_options)
     if url.path:
         raise ValueError(f"{url}: remove the path: the server names worlds when it creates them")
     worlds = load_environment(environment) if isinstance(environment, str) else environment
@@ -48,4 +48,4 @@ dissector = "rlwire.dm_env_rpc.dissector:DmEnvRpcDissector"
 
 def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:
     """Return an agent in the URL's world, or in a new one."""
-    return DmEnvRpcEndpoint(str(url), **options)
+    return DmEnvRpcEndpoint(url, **options)

@@ -70,7 +70,9 @@ class _DmEnvRpcClient(waits.ClientBase):
             "max_sent": most_sent(self.limits, options.max_sent),
             **KEEP_ALIVE,
         }
-        self._connect_options: dict[str, Any] = {"timeout": options.timeout}
+        self._connect_options: dict[str, Any] = {
+            "timeout": options.timeout, "record": options.recording("dm-env-rpc")
+        }  # fmt: skip
         if tls is not None:
             self._connect_options["tls"] = http2_context(tls)
             self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)

@@ -31,7 +31,7 @@ class OpenPIClientBase(waits.ClientBase):
         self._dialect: dict[str, Any] = {"arrays": options.arrays, "limits": options.limits}
         key = options.auth
         self._options: dict[str, Any] = {
-            "record": getattr(address, "record", None),
+            "record": options.recording("openpi"),
             "timeout": options.timeout,
             "backoff": options.backoff,
             "tls": tls,

@@ -14,7 +14,7 @@ from rlwire.urls import URL
 
 def server(environment: Any, url: URL, **options: Any) -> Server:
     """Return a real-time server of an environment; the URL's path names the instance."""
-    return Server(environment, str(url), **options)
+    return Server(environment, url, **options)
 
 
 client, async_client = clients(Client, AsyncClient)
@@ -23,4 +23,4 @@ dissector = "rlwire.perlert.dissector:PerlertDissector"
 
 def endpoint(url: URL, *, copy: bool = True, **options: Any) -> PerlertEndpoint:
     """Return an endpoint for the instance in the URL's path; `copy` is ignored."""
-    return PerlertEndpoint(str(url), **options)
+    return PerlertEndpoint(url, **options)

@@ -85,6 +85,7 @@ class PerlertClientBase(waits.ClientBase):
         self._options: dict[str, Any] = {
             "limit": self._limits.datagram,
             "cipher": None if key is None else DatagramCipher(key, "client"),
+            "record": options.recording("perlert"),
         }
         self.messages: deque[str] = deque(maxlen=_MESSAGES)
         self.description = SpaceDescription()

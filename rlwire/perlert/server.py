@@ -290,8 +290,14 @@ class _PerlertLoop:
         session.rollout_port = self.rollout_address.port
 
     async def _listen(self, name: str, where: Address, session: Any) -> Address:
-        limit = self._session.limits.datagram
-        port = await serve(where, session, on_events=self._react, limit=limit, cipher=self._cipher)
+        port = await serve(
+            where,
+            session,
+            on_events=self._react,
+            limit=self._session.limits.datagram,
+            cipher=self._cipher,
+            record=self._options.recording("perlert"),
+        )
         self._ports[name] = port
         return port.address
 

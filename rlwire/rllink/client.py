@@ -45,8 +45,12 @@ class RLlinkClientBase(waits.ClientBase):
             "form": options.form, "token": options.auth, "compression": options.compression,
             "limits": options.limits,
         }  # fmt: skip
-        connecting = {"timeout": options.timeout, "tls": tls, "backoff": options.backoff}
-        self._options: dict[str, Any] = connecting
+        self._options: dict[str, Any] = {
+            "timeout": options.timeout,
+            "tls": tls,
+            "backoff": options.backoff,
+        }
+        self._options["record"] = options.recording("rllink")
         self.config: SetConfig | None = None
         self.weights: SetState | None = None
 

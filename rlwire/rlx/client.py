@@ -100,6 +100,7 @@ class ProxyBase(waits.ClientBase):
         self.backoff = options.backoff or _BACKOFF
         self._timeouts = Timeouts.of(options.timeout)
         self._tls = options.tls
+        self._recording = options.recording("rlx")
         self._session_options = options.session
         RLXClientSession(**self._session_options)  # raises for invalid options
         self.metrics: Any = SimpleNamespace(
@@ -123,7 +124,8 @@ class ProxyBase(waits.ClientBase):
         session = RLXClientSession(**self._session_options)
         try:
             address, tls, _ = located("rlx", self.address, self._tls)
-            options = {"timeout": self._timeouts, "tls": tls, "backoff": backoff}
+            options: dict[str, Any] = {"timeout": self._timeouts, "tls": tls, "backoff": backoff}
+            options["record"] = self._recording
             connection = yield self._open(address, session, **options)
         except (RlwireError, OSError, ValueError) as error:
             raise self._failed("connect", error) from error

@@ -23,7 +23,7 @@ from rlwire.sessions.layer import Layer
 from rlwire.transports.address import Address, parse
 from rlwire.transports.connection import Connection
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.interface import Handler
+from rlwire.transports.interface import Handler, Recording
 from rlwire.transports.server import BaseServer, ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, warn_if_exposed
@@ -312,9 +312,12 @@ class StreamServer(BackgroundServer):
         self._guarded = self._encrypted = tls is not None
         self._settings = ServerSettings(
             tls, timeout, options.max_connections, options.max_connections_per_address,
-            self._where.shm, self._where.record,
+            self._where.shm, self._recording(options),
         )  # fmt: skip
         self._server: BaseServer[Any] | None = None
+
+    def _recording(self, options: StreamServerOptions) -> Recording | None:
+        return options.recording(self.scheme)
 
     def statistics(self) -> dict[str, Any]:
         """Return counts of connections since the start, from any thread; {} with worker processes.

@@ -6,13 +6,10 @@ import ipaddress
 import os
 import socket
 import sys
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from rlwire.errors import without_secret
-
-if TYPE_CHECKING:
-    from rlwire.transports.interface import ConnectionTap, Recording
 
 __all__ = ["Address", "AddressLike", "parse"]
 
@@ -33,14 +30,12 @@ class Address:
         port: 0 to 65535; 0 lets the system choose one to listen on.
         path: file name of a unix socket; empty otherwise.
         shm: whether the unix socket only sets up a connection over shared memory.
-        record: where its connections are recorded, if at all.
     """
 
     host: str = ""
     port: int = 0
     path: str = ""
     shm: bool = False
-    record: Recording | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if bool(self.host) == bool(self.path):
@@ -105,11 +100,6 @@ class Address:
         if listen or datagram:
             pairs.sort(key=lambda pair: pair[0] != socket.AF_INET)
         return pairs
-
-
-def tap_of(server: Address) -> ConnectionTap | None:
-    """Begin to record a client's connection, if its server's address says so."""
-    return None if server.record is None else server.record.tap("client", str(server))
 
 
 AddressLike: TypeAlias = Address | str | tuple[str, int]

@@ -76,7 +76,7 @@ class ServerSettings:
         max_connections: further connections are rejected and logged.
         max_connections_per_address: the same for connections from one address; see `Admission`.
         shm: whether bytes go through shared memory; always so if the address says it.
-        record: where connections are recorded; by default taken from the address.
+        record: where connections are recorded; by default nowhere.
     """
 
     tls: TLS = None
@@ -135,7 +135,7 @@ class BaseServer(ABC, Generic[_C]):
         else:
             where = parse(listener)
             check_carrier(where, self._tls)
-            self._shm, self._record = self._shm or where.shm, self._record or where.record
+            self._shm = self._shm or where.shm
             self._listener = listen(where)
         self._listener.setblocking(False)
         self.address: Address = dataclasses.replace(local_address(self._listener), shm=self._shm)

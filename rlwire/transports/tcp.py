@@ -11,8 +11,9 @@ from typing import Any
 
 from rlwire.errors import DeadlineExceeded
 from rlwire.sessions.layer import Layer
-from rlwire.transports.address import AddressLike, parse, tap_of
+from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connection import Connection
+from rlwire.transports.interface import ConnectionTap, Recording
 from rlwire.transports.shm import ShmSocket, check_carrier
 from rlwire.transports.sockets import Backoff, Timeouts, is_permanent, listen, prepare
 from rlwire.transports.tls import TLS, context_of
@@ -29,6 +30,7 @@ def connect(
     server_hostname: str | None = None,
     timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,
+    record: Recording | None = None,
 ) -> Connection:
     """Connect to a server.
 
@@ -41,6 +43,7 @@ def connect(
         server_hostname: the name that the server's certificate must have; by default the host.
         timeout: by default `Timeouts()`.
         backoff: retries; by default none.
+        record: where the connection is recorded; by default nowhere.
 
     Raises:
         ValueError: the address is invalid.
@@ -48,7 +51,7 @@ def connect(
         OSError: the last attempt failed; the text has the address and the number of attempts.
         RlwireError: the session's handshake failed; this is not retried.
     """
-    dialer = _BlockingDialer(address, session, tls, server_hostname, timeout)
+    dialer = _BlockingDialer(address, session, tls, server_hostname, timeout, record)
     connection: Connection = drive(dialer.steps(backoff))
     return connection
 
@@ -72,8 +75,10 @@ class Dialer:
         tls: TLS,
         server_hostname: str | None,
         timeout: Timeouts | float | None,
+        record: Recording | None,
     ) -> None:
         self.where = parse(address)
+        self._record = record
         self.session = session
         self.tls = context_of(tls)
         self.timeout = Timeouts.of(timeout)
@@ -81,6 +86,10 @@ class Dialer:
             server_hostname or getattr(tls, "server_hostname", None) or self.where.host or None
         )
         check_carrier(self.where, self.tls)
+
+    def tap(self) -> ConnectionTap | None:
+        """Begin to record the connection, if it is recorded."""
+        return None if self._record is None else self._record.tap("client", str(self.where))
 
     def steps(self, backoff: Backoff | None) -> Waits[Any]:
         """Connect, run the session's handshake, and return the connection."""
@@ -160,7 +169,7 @@ class _BlockingDialer(Dialer):
         else:
             sock.settimeout(time_left(until))
             sock = self.tls.wrap_socket(sock, server_hostname=self.hostname)
-        return Connection(sock, self.session, str(self.where), self.timeout, tap=tap_of(self.where))
+        return Connection(sock, self.session, str(self.where), self.timeout, tap=self.tap())
 
 
 def check_not_self(sock: socket.socket) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rlwire.sessions.layer import Layer
-from rlwire.transports.address import AddressLike, tap_of
+from rlwire.transports.address import AddressLike
 from rlwire.transports.connection_asyncio import AsyncConnection
+from rlwire.transports.interface import Recording
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.tcp import Dialer, time_left
@@ -29,9 +30,10 @@ async def connect(
     server_hostname: str | None = None,
     timeout: Timeouts | float | None = None,
     backoff: Backoff | None = None,
+    record: Recording | None = None,
 ) -> AsyncConnection:
     """Connect to a server; arguments and errors as for `rlwire.transports.tcp.connect`."""
-    dialer = _AsyncDialer(address, session, tls, server_hostname, timeout)
+    dialer = _AsyncDialer(address, session, tls, server_hostname, timeout, record)
     connection: AsyncConnection = await drive_async(dialer.steps(backoff))
     if not connection.closed:
         dialer.timer.add(connection, dialer.timeout)
@@ -57,11 +59,7 @@ class _AsyncDialer(Dialer):
 
     async def open(self, sock: socket.socket, until: float) -> AsyncConnection:
         connection = AsyncConnection(
-            self.session,
-            str(self.where),
-            self.timeout,
-            on_end=self.timer.discard,
-            tap=tap_of(self.where),
+            self.session, str(self.where), self.timeout, on_end=self.timer.discard, tap=self.tap()
         )
         opening = functools.partial(
             open_stream, tls=self.tls, server_hostname=self.hostname or "", shm=self.where.shm

@@ -220,7 +220,11 @@ class DatagramDriver(_Closing):
 
 
 def bind(
-    address: AddressLike, *, limit: int = 1200, cipher: Cipher | None = None
+    address: AddressLike,
+    *,
+    limit: int = 1200,
+    cipher: Cipher | None = None,
+    record: Recording | None = None,
 ) -> DatagramSocket:
     """Return a server's socket; with port 0 the system chooses the port.
 
@@ -228,14 +232,18 @@ def bind(
     """
     where = parse(address)
     family, sockaddr = where.resolve(listen=True, datagram=True)[0]
-    made = _open(family, where, sockaddr, limit=limit, cipher=cipher, record=where.record)
+    made = _open(family, where, sockaddr, limit=limit, cipher=cipher, record=record)
     if cipher is None:
         warn_if_exposed(made.address, "a cipher at both ends")
     return made
 
 
 def dial(
-    address: AddressLike, *, limit: int = 1200, cipher: Cipher | None = None
+    address: AddressLike,
+    *,
+    limit: int = 1200,
+    cipher: Cipher | None = None,
+    record: Recording | None = None,
 ) -> DatagramSocket:
     """Return a client's socket, which receives from all addresses, without sending anything."""
     server = parse(address)
@@ -243,7 +251,7 @@ def dial(
     hosts = ("::1", "::") if family == socket.AF_INET6 else ("127.0.0.1", "0.0.0.0")
     where = Address(hosts[0] if Address(remote[0]).loopback else hosts[1])
     while True:
-        options = {"limit": limit, "cipher": cipher, "remote": remote, "record": server.record}
+        options = {"limit": limit, "cipher": cipher, "remote": remote, "record": record}
         made = _open(family, where, (where.host, 0), **options)
         if made.address.port != remote[1]:
             return made

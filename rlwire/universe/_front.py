@@ -38,7 +38,7 @@ def server(
             )
         made = _each(environment, lambda target: with_settings(target, env_kwargs))
         name = url.path or options.pop("name", None)
-        return EnvironmentRewarder(made, url.address, name=name, **options)
+        return EnvironmentRewarder(made, url, name=name, **options)
     made = _each(environment, lambda target: rendering(target, env_kwargs))
     return UniverseServer(made, url, **options)
 
@@ -61,13 +61,13 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
         from rlwire.universe.environment import UniverseEndpoint
 
         return UniverseEndpoint(_calling_both(url, options), copy=copy, **options)
-    return RewarderEndpoint(str(url), env_id=url.path or None, **options)
+    return RewarderEndpoint(url, env_id=url.path or None, **options)
 
 
 def _calling_both(url: URL, options: dict[str, Any]) -> Remote:
     """Return the URL's remote; move options of both connections to `rewarder` and `pixels`."""
     tls = client_tls(url, options.pop("tls", None))
-    both = {name: options.pop(name) for name in {"timeout", "limits"} & options.keys()}
+    both = {name: options.pop(name) for name in {"timeout", "limits", "record"} & options.keys()}
     if tls is not None:
         both["tls"] = tls
     for connection in ("rewarder", "pixels"):

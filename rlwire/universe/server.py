@@ -33,7 +33,9 @@ Frame: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Source: TypeAlias = Literal["observation", "render"]
 
 _SIDE = 16_384  # pixels
-_SHARED = [field.name for field in fields(StreamServerOptions) if field.name != "address"]
+_SHARED = [
+    field.name for field in fields(StreamServerOptions) if field.name not in ("address", "record")
+]
 
 
 class ScreenPlayer(EnvironmentPlayer):
@@ -130,7 +132,8 @@ class UniverseServer(RewarderServer):
             player.server = self
             own = given(options)
             shared = {name: own[name] for name in _SHARED if name in own}
-            pixels = {"limits": options.limits, "view_auth": options.view_auth, **shared}
+            pixels = {"limits": options.limits, "record": options.record, **shared}
+            pixels["view_auth"] = options.view_auth
             pixels = {"auth": self.auth, **pixels, **(options.pixels or {})}
             self._pixels = RfbServer(self.display, url.pixels_address, **pixels)
             self.page: PageServer | None = None
@@ -157,7 +160,7 @@ class UniverseServer(RewarderServer):
         """The URL for agents and viewers, with the bound ports and a random password."""
         url = self._url
         made = (("password", self.auth),) if self._random else ()
-        changes: dict[str, Any] = {"tls": self._encrypted, "options": made, "record": None}
+        changes: dict[str, Any] = {"tls": self._encrypted, "options": made}
         if url.unix is None:
             changes["pixels"] = self._pixels.address.port
             if not url.only_pixels:

@@ -80,7 +80,7 @@ class RewarderClientBase(PushClient, ClientBase):
         auth = PASSWORD if options.auth is None else options.auth
         self._options: dict[str, Any] = {
             "headers": handshake_headers(auth, self.observer),
-            "record": getattr(address, "record", None),
+            "record": options.recording("universe"),
             "kind": "text",
             "tls": tls,
             "timeout": self._timeouts,

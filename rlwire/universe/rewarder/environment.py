@@ -25,6 +25,7 @@ from rlwire.errors import (
 )
 from rlwire.sessions.rewarder.client import RESET_TIMEOUT
 from rlwire.universe.rewarder.client import RewarderClient
+from rlwire.urls import Where
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class RewarderEndpoint(Endpoint):
 
     def __init__(
         self,
-        where: str,
+        where: Where,
         *,
         observation_space: Any = None,
         action_space: Any = None,

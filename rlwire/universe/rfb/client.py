@@ -48,7 +48,8 @@ class _RfbClientBase(PushClient, ClientBase):
             **{name: getattr(options, name) for name in _SESSION},
         }
         self._options: dict[str, Any] = {
-            "timeout": self._timeouts, "tls": tls, "backoff": options.backoff
+            "timeout": self._timeouts, "tls": tls, "backoff": options.backoff,
+            "record": options.recording("rfb", "3.8"),
         }  # fmt: skip
         self.session = self._make_session()
         self._transmit: Callable[[Any], Any]

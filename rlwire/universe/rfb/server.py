@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from rlwire._options import with_options
+from rlwire._options import StreamServerOptions, with_options
 from rlwire.limits import Limits, checked
 from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions.passwords import PasswordCheck
@@ -20,6 +20,7 @@ from rlwire.sessions.rfb.frames import FrameEncoder, NumberedFrame
 from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import Input, RfbServerSession
 from rlwire.transports.connection_asyncio import AsyncConnection
+from rlwire.transports.interface import Recording
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.universe.options import RfbServerOptions
 from rlwire.universe.push_client import PushHandler
@@ -235,6 +236,9 @@ class RfbServer(StreamServer):
     @property
     def viewers(self) -> int:
         return len(self._viewers.viewers)
+
+    def _recording(self, options: StreamServerOptions) -> Recording | None:
+        return options.recording("rfb", "3.8")
 
     def statistics(self) -> dict[str, int]:
         """Return the number of ``viewers``, and counts since the server was made.
