@@ -1,7 +1,5 @@
 """`rlwire.serve`, `rlwire.connect` and `rlwire.aio.connect`, over each protocol."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools
@@ -14,7 +12,6 @@ import time
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,15 +34,15 @@ pytest.importorskip("hpack")
 
 
 class Agent(agents.Agent):
-    def update(self, reward: Any, state: Any, terminal: bool) -> Any:
+    def update(self, reward, state, terminal):
         return state
 
 
-def policy(observation: dict[str, Any]) -> dict[str, Any]:
+def policy(observation):
     return {"actions": observation["state"]}
 
 
-THINGS: dict[str, Any] = {
+THINGS = {
     "rlx": Agent,
     "dm-env-rpc": "gym:CartPole-v1",
     "perlert": "gym:CartPole-v1",
@@ -57,11 +54,11 @@ SOCKETS = hasattr(socket, "AF_UNIX")
 STREAMS = [scheme for scheme in SCHEMES if scheme != "perlert"]
 
 
-def anywhere(scheme: str, carriers: str = "") -> str:
+def anywhere(scheme, carriers=""):
     return f"{scheme}{carriers}://localhost:{'+' if PROTOCOLS[scheme].plus else ''}0"
 
 
-def first_words(scheme: str, client: Any) -> Any:
+def first_words(scheme, client):
     """What a client says first that has an answer; an asyncio client's is to be awaited."""
     if scheme == "rlx":
         return client.init()
@@ -72,7 +69,7 @@ def first_words(scheme: str, client: Any) -> Any:
     return client.reset() if scheme == "universe" else client.infer({"state": 3})
 
 
-def check(scheme: str, answer: Any) -> None:
+def check(scheme, answer):
     if scheme == "rlx":
         assert answer == "ready"
     elif scheme == "perlert":
@@ -86,9 +83,7 @@ def check(scheme: str, answer: Any) -> None:
 
 @pytest.mark.parametrize("carrier", ["", "+unix", "+shm"])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_client_connects_by_the_url_of_the_server(
-    scheme: str, carrier: str, tmp_path: Path
-) -> None:
+def test_client_connects_by_the_url_of_the_server(scheme, carrier, tmp_path):
     where = f"{scheme}{carrier}://{tmp_path}/a socket" if carrier else anywhere(scheme)
     if carrier and (scheme == "perlert" or not (SOCKETS if carrier == "+unix" else shm.AVAILABLE)):
         pytest.skip("there is no such carrier")
@@ -105,7 +100,7 @@ def test_client_connects_by_the_url_of_the_server(
         check(scheme, first_words(scheme, client))
         client.__exit__(None, None, None)
 
-        async def run() -> None:
+        async def run():
             async with rlwire.aio.connect(server.url) as client:
                 check(scheme, await first_words(scheme, client))
             client = await rlwire.aio.connect(url)
@@ -120,7 +115,7 @@ def test_client_connects_by_the_url_of_the_server(
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_closed_client_and_environment_raise(scheme: str) -> None:
+def test_closed_client_and_environment_raise(scheme):
     closed = (ConnectionClosed, AgentProxyException)
     with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
         with rlwire.connect(server.url) as client:
@@ -128,7 +123,7 @@ def test_closed_client_and_environment_raise(scheme: str) -> None:
         with pytest.raises(closed):
             first_words(scheme, client)
 
-        async def run() -> None:
+        async def run():
             async with rlwire.aio.connect(server.url) as client:
                 check(scheme, await first_words(scheme, client))
             with pytest.raises(closed):
@@ -154,7 +149,7 @@ def test_closed_client_and_environment_raise(scheme: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
-def test_closed_environment_of_a_listener_raises(scheme: str) -> None:
+def test_closed_environment_of_a_listener_raises(scheme):
     with rlwire.listen(anywhere(scheme), like="CartPole-v1") as env:
         url = env.callers.url
     for call in (env.reset, functools.partial(env.step, 1), env.render):
@@ -170,16 +165,14 @@ def test_closed_environment_of_a_listener_raises(scheme: str) -> None:
 @pytest.mark.skipif(not shm.AVAILABLE, reason="this needs Linux")
 @pytest.mark.parametrize(("host", "wildcard"), [("127.0.0.1", "0.0.0.0"), ("[::1]", "[::]")])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_client_reaches_a_local_server_by_a_wildcard_host(
-    scheme: str, host: str, wildcard: str
-) -> None:
+def test_client_reaches_a_local_server_by_a_wildcard_host(scheme, host, wildcard):
     where = anywhere(scheme).replace("localhost", host)
     with rlwire.serve(THINGS[scheme], where) as server:
         url = server.url.replace(host, wildcard)
         with rlwire.connect(url) as client:
             check(scheme, first_words(scheme, client))
 
-        async def run() -> None:
+        async def run():
             async with rlwire.aio.connect(url) as client:
                 check(scheme, await first_words(scheme, client))
 
@@ -188,7 +181,7 @@ def test_client_reaches_a_local_server_by_a_wildcard_host(
 
 @pytest.mark.parametrize("carrier", ["unix", "shm"])
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
-def test_a_caller_over_a_unix_socket(scheme: str, carrier: str, tmp_path: Path) -> None:
+def test_a_caller_over_a_unix_socket(scheme, carrier, tmp_path):
     url = f"{scheme}+{carrier}://{tmp_path}/s"
     env = rlwire.listen(url, like="CartPole-v1")
     with ThreadPoolExecutor(1) as pool:
@@ -204,7 +197,7 @@ def test_a_caller_over_a_unix_socket(scheme: str, carrier: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("scheme", STREAMS)
-def test_over_tls_with_the_files_in_the_query_or_by_name(scheme: str, tmp_path: Path) -> None:
+def test_over_tls_with_the_files_in_the_query_or_by_name(scheme, tmp_path):
     trustme = pytest.importorskip("trustme")
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -229,7 +222,7 @@ def test_over_tls_with_the_files_in_the_query_or_by_name(scheme: str, tmp_path: 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 @pytest.mark.parametrize("scheme", ["dm-env-rpc", "universe", "openpi"])
-def test_with_a_secret_in_a_file(scheme: str, encoding: str, tmp_path: Path) -> None:
+def test_with_a_secret_in_a_file(scheme, encoding, tmp_path):
     (tmp_path / "secret").write_text("sesame\n", encoding)
     query = f"?auth_file={tmp_path / 'secret'}"
     with rlwire.serve(THINGS[scheme], anywhere(scheme) + query) as server:
@@ -246,7 +239,7 @@ def test_with_a_secret_in_a_file(scheme: str, encoding: str, tmp_path: Path) -> 
             first_words(scheme, client)
 
 
-def test_perlert_with_a_key_in_a_file(tmp_path: Path) -> None:
+def test_perlert_with_a_key_in_a_file(tmp_path):
     pytest.importorskip("cryptography")
     from rlwire.perlert import new_key
 
@@ -263,7 +256,7 @@ def test_perlert_with_a_key_in_a_file(tmp_path: Path) -> None:
             rlwire.connect(server.url.removesuffix("/pole:0"))
 
 
-def test_options_of_the_query_and_of_python() -> None:
+def test_options_of_the_query_and_of_python():
     url = anywhere("dm-env-rpc") + "?accepts=render_mode&max_worlds=1&reward=score"
     with (
         rlwire.serve("gym:CartPole-v1", url, max_worlds=2) as server,
@@ -280,7 +273,7 @@ def test_options_of_the_query_and_of_python() -> None:
             rlwire.connect(f"{server.url}/no-such-world")
 
 
-def test_pages_connect_by_the_url_of_the_server() -> None:
+def test_pages_connect_by_the_url_of_the_server():
     from rlwire.websocket import connect
 
     with (
@@ -296,7 +289,7 @@ def test_pages_connect_by_the_url_of_the_server() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["dm-env-rpc", "perlert", "universe"])
-def test_served_environment_can_be_served_again_by_its_url(scheme: str, caplog: Any) -> None:
+def test_served_environment_can_be_served_again_by_its_url(scheme, caplog):
     with (
         rlwire.serve("gym:CartPole-v1", anywhere("dm-env-rpc")) as behind,
         rlwire.serve(behind.url, anywhere(scheme)) as server,
@@ -310,8 +303,8 @@ def test_served_environment_can_be_served_again_by_its_url(scheme: str, caplog: 
     assert "Traceback" not in caplog.text
 
 
-def test_for_asyncio() -> None:
-    async def run() -> Any:
+def test_for_asyncio():
+    async def run():
         async with (
             rlwire.aio.serve(THINGS["openpi"], anywhere("openpi")) as server,
             rlwire.aio.connect(server.url) as client,
@@ -330,11 +323,11 @@ class Failing(gymnasium.Env[Any, Any]):
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,))
     action_space = gymnasium.spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self.steps = 0
         return self.observation_space.sample(), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.steps += 1
         if self.steps == 2:
             raise ValueError("the joint is stuck")
@@ -342,9 +335,7 @@ class Failing(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("url", ["dm-env-rpc://localhost:0", "universe://localhost:+0", "perlert"])
-def test_an_environments_own_exception_has_its_traceback_in_the_log(
-    url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_environments_own_exception_has_its_traceback_in_the_log(url, caplog):
     caplog.set_level("DEBUG")
     with (
         rlwire.serve(Failing, "perlert://localhost:0" if url == "perlert" else url) as server,
@@ -363,7 +354,7 @@ SIDES = dict(environment="make", client="connect", server="serve", listener="lis
 
 
 @pytest.mark.parametrize("scheme", PROTOCOLS)
-def test_help_describes_each_option(scheme: str) -> None:
+def test_help_describes_each_option(scheme):
     for side, kind in PROTOCOLS[scheme].options.items():
         options = [each for each in options_of(kind).values() if each.kind is None]
         described = re.findall(r"^    (\w+): \S.{5}", inspect.getdoc(kind) or "", re.M)
@@ -373,7 +364,7 @@ def test_help_describes_each_option(scheme: str) -> None:
 
 class TestBadInput:
     @pytest.mark.parametrize(("scheme", "other"), [*itertools.permutations(STREAMS, 2)])
-    def test_a_server_of_another_protocol(self, scheme: str, other: str) -> None:
+    def test_a_server_of_another_protocol(self, scheme, other):
         with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
             wrong = parse_url(server.url).replace(scheme=other, options=())
             with pytest.raises(RlwireError) as raised:
@@ -381,7 +372,7 @@ class TestBadInput:
             if isinstance(raised.value, RemoteProtocolError):
                 assert re.search(f"^{re.escape(str(wrong))}: .* {other}", str(raised.value))
 
-            async def call() -> None:
+            async def call():
                 async with rlwire.aio.connect(wrong, timeout=Timeouts(idle=20.0)) as client:
                     await first_words(other, client)
 
@@ -390,13 +381,13 @@ class TestBadInput:
             with rlwire.connect(server.url) as client:
                 check(scheme, first_words(scheme, client))
 
-    def test_a_failed_handshake_leaves_no_socket_open(self) -> None:
-        def answer(listener: socket.socket) -> socket.socket:
+    def test_a_failed_handshake_leaves_no_socket_open(self):
+        def answer(listener):
             sock, _ = listener.accept()
             sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             return sock  # which stays open
 
-        async def call(port: int) -> None:
+        async def call(port):
             with pytest.raises(RemoteProtocolError):
                 await rlwire.aio.connect(f"dm-env-rpc://127.0.0.1:{port}")
 
@@ -413,9 +404,7 @@ class TestBadInput:
         assert not [each for each in caught if each.category is ResourceWarning]
 
     @pytest.mark.parametrize(("scheme", "other"), [("openpi", "rlx"), ("rlx", "openpi")])
-    def test_playing_with_a_server_of_another_protocol_names_both(
-        self, scheme: str, other: str
-    ) -> None:
+    def test_playing_with_a_server_of_another_protocol_names_both(self, scheme, other):
         with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:
             wrong = parse_url(server.url).replace(scheme=other)
             match = f"^{re.escape(str(wrong))}: .* {other}"
@@ -423,16 +412,16 @@ class TestBadInput:
                 rlwire.play("gym:CartPole-v1", wrong)
 
     @staticmethod
-    def call(scheme: str, url: str) -> None:
+    def call(scheme, url):
         with rlwire.connect(url, timeout=Timeouts(idle=20.0)) as client:
             first_words(scheme, client)
 
     @pytest.mark.parametrize("scheme", STREAMS)
-    def test_unreachable_server_is_named(self, scheme: str) -> None:
+    def test_unreachable_server_is_named(self, scheme):
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))  # and nothing listens
             url = parse_url(anywhere(scheme)).replace(host="127.0.0.1", port=sock.getsockname()[1])
-            options: dict[str, Any] = {}
+            options = {}
             if scheme == "rlx":  # which is patient: a server may be starting
                 from rlwire.transports.sockets import Backoff
 
@@ -443,15 +432,13 @@ class TestBadInput:
                 asyncio.run(self.open(url, options))
 
     @staticmethod
-    async def open(url: Any, options: dict[str, Any]) -> None:
+    async def open(url, options):
         await rlwire.aio.connect(url, **options)
 
     @pytest.mark.parametrize("scheme", SCHEMES)
-    def test_failing_constructor_is_reported_before_the_port_opens(
-        self, scheme: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_failing_constructor_is_reported_before_the_port_opens(self, scheme, caplog):
         class Broken:
-            def __init__(self, *_: Any) -> None:
+            def __init__(self, *_):
                 raise RuntimeError("no camera")
 
             init = update = reset = step = infer = lambda self: None
@@ -462,7 +449,7 @@ class TestBadInput:
             rlwire.serve(Broken, anywhere(scheme))
         assert "serving" not in caplog.text
 
-    def test_an_option_that_there_is_not(self) -> None:
+    def test_an_option_that_there_is_not(self):
         with pytest.raises(ValueError, match="a server of rlx:// has no option 'colour'"):
             rlwire.serve(Agent, anywhere("rlx") + "?colour=red")
         with pytest.raises(TypeError, match=r"a server of rlx://.*'limts'; did you mean 'limits'"):
@@ -478,17 +465,17 @@ class TestBadInput:
             rlwire.listen("rlx://localhost:0", backoff=None)
 
     @pytest.mark.parametrize("call", [rlwire.connect, rlwire.aio.connect, rlwire.make])
-    def test_a_url_that_is_none(self, call: Any) -> None:
+    def test_a_url_that_is_none(self, call):
         for url in ("localhost:7001", "http://localhost", "", None):
             with pytest.raises(ValueError, match=r"expected .*rlx://localhost:7001"):
                 call(url)
 
-    def test_port_in_use_is_an_os_error(self) -> None:
+    def test_port_in_use_is_an_os_error(self):
         with rlwire.serve(Agent, anywhere("rlx")) as server, pytest.raises(OSError, match="listen"):
             rlwire.serve(Agent, server.url)
 
 
-def test_a_stopped_server_can_be_started_again() -> None:
+def test_a_stopped_server_can_be_started_again():
     server = rlwire.serve(Agent, anywhere("rlx"))
     with contextlib.ExitStack() as stack:
         stack.callback(server.stop)
@@ -502,9 +489,7 @@ def test_a_stopped_server_can_be_started_again() -> None:
 
 
 @pytest.mark.parametrize("scheme", STREAMS)
-def test_connecting_and_closing_clients_are_logged_sparsely(
-    scheme: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_connecting_and_closing_clients_are_logged_sparsely(scheme, caplog):
     caplog.set_level("INFO")
     begin = time.monotonic()
     with rlwire.serve(THINGS[scheme], anywhere(scheme)) as server:

@@ -1,22 +1,19 @@
 """What is the same about all protocols' servers and clients has the same name everywhere."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rlwire import dm_env_rpc, openpi, perlert, rllink, rlx
-from rlwire.serving.serving import BackgroundServer, StreamOptions
+from rlwire.serving.serving import StreamOptions
 from rlwire.transports import waits
 from rlwire.universe import rewarder, rfb
 from tests import agents
 
-SERVERS: list[type[BackgroundServer]] = [
+SERVERS = [
     dm_env_rpc.Server,
     openpi.Server,
     perlert.Server,
@@ -25,7 +22,7 @@ SERVERS: list[type[BackgroundServer]] = [
     rllink.Server,
     rewarder.RewarderServer,
 ]
-CLIENTS: list[type[Any]] = [
+CLIENTS = [
     dm_env_rpc.Client,
     dm_env_rpc.AsyncClient,
     openpi.Client,
@@ -57,9 +54,9 @@ DROP_INS = {rlx.AgentProxy, rlx.AsyncAgentProxy}  # with the original's names
 NO_SECRET = {rlx.Server, rlx.AgentProxy, rlx.AsyncAgentProxy}
 
 
-def names_of(kind: type[Any]) -> set[str]:
+def names_of(kind):
     """The names of a constructor's arguments, those of its bases with them if it hands them on."""
-    names: set[str] = set()
+    names = set()
     for base in kind.__mro__:
         if "__init__" not in vars(base) or base is object:
             continue
@@ -77,7 +74,7 @@ def names_of(kind: type[Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-def test_servers(kind: type[BackgroundServer]) -> None:
+def test_servers(kind):
     names = names_of(kind)
     expected = STREAMS | (set() if kind in NO_SECRET else {"auth"})
     assert expected - names == LACKS.get(kind, set())
@@ -89,7 +86,7 @@ def test_servers(kind: type[BackgroundServer]) -> None:
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
-def test_clients(kind: type[Any]) -> None:
+def test_clients(kind):
     names = names_of(kind)
     assert "limits" in names
     assert ("auth" in names) == (kind not in NO_SECRET)
@@ -103,7 +100,7 @@ def test_clients(kind: type[Any]) -> None:
 
 
 SCHEMES = {"dm_env_rpc": "dm-env-rpc", "rewarder": "universe", "rfb": "universe"}
-EXAMPLES: dict[type[Any], tuple[Any, ...]] = {
+EXAMPLES = {
     dm_env_rpc.Server: (lambda settings: None,),
     openpi.Server: (lambda observation: {},),
     perlert.Server: (None,),
@@ -114,7 +111,7 @@ EXAMPLES: dict[type[Any], tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])
-def test_constructors_accept_only_urls_of_their_protocol(kind: type[Any]) -> None:
+def test_constructors_accept_only_urls_of_their_protocol(kind):
     room = kind.__module__.split(".")[-2]
     scheme = SCHEMES.get(room, room)
     others = ("an-instance",) if kind in (perlert.Client, perlert.AsyncClient) else ()
@@ -132,7 +129,7 @@ def test_constructors_accept_only_urls_of_their_protocol(kind: type[Any]) -> Non
 
 
 @pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])
-def test_options_are_keyword_only(kind: type[Any]) -> None:
+def test_options_are_keyword_only(kind):
     for name, parameter in inspect.signature(kind).parameters.items():
         positional = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         assert not (positional and name in STREAMS | {"auth"}), name
@@ -148,7 +145,7 @@ EVERYDAY = {
 TEXT = re.compile(r'("""|\'\'\')[\s\S]*?\1|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*')
 
 
-def test_identifiers_are_terms_of_the_field() -> None:
+def test_identifiers_are_terms_of_the_field():
     root = Path(__file__).parents[1]
     found = []
     for file in (*root.glob("rlwire/**/*.py*"), *root.glob("tests/**/*.py")):

@@ -1,8 +1,5 @@
 """Agents of dm_env_rpc's servers as endpoints: spaces, episodes, losses."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import gymnasium
@@ -33,39 +30,36 @@ class Nested(gymnasium.Env):
     observation_space = NESTED
     action_space: Any = ACTIONS
 
-    def __init__(self, ends: int = 4, high: float = 1.0) -> None:
+    def __init__(self, ends=4, high=1.0):
         self.ends = ends
         self.action_space = spaces.Dict(
             {"a": spaces.Box(-high, high, (2,)), "b": spaces.MultiDiscrete([3, 4])}
         )
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0 if options is None else int(options["from"])
         return self._seen(), {}
 
-    def _seen(self) -> Any:
+    def _seen(self):
         return {
             "image": self.np_random.integers(0, 255, (3, 2), np.uint8),
             "pair": (np.int64(self.steps % 5 - 2), np.array([1, 0, 1], np.int8)),
             "deep": {"word": "abc", "low": np.array([0.5, -1])},
         }
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         assert self.action_space.contains(action), action
         self.steps += 1
         over = self.steps >= self.ends
         return self._seen(), float(action["a"][0]), False, over, {}
 
 
-Serve = Callable[..., Server]
-
-
 @pytest.fixture
-def serve() -> Iterator[Serve]:
+def serve():
     servers = []
 
-    def start(make: Any, address: Any = "127.0.0.1:0", **options: Any) -> Server:
+    def start(make, address="127.0.0.1:0", **options):
         worlds = EnvironmentWorlds(make, **options) if callable(make) else make
         server = Server(worlds, address)
         server.start()
@@ -77,11 +71,11 @@ def serve() -> Iterator[Serve]:
         server.stop()
 
 
-def cartpole() -> Any:
+def cartpole():
     return gymnasium.make("CartPole-v1")
 
 
-def same(ours: Any, theirs: Any) -> None:
+def same(ours, theirs):
     if isinstance(theirs, dict):
         assert ours.keys() == theirs.keys()
         for key in ours:
@@ -94,7 +88,7 @@ def same(ours: Any, theirs: Any) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_nested_spaces(serve: Serve) -> None:
+def test_nested_spaces(serve):
     server = serve(Nested, accepts=["options.from"])
     like = {"observation_space": NESTED, "action_space": ACTIONS}
     for given in ({}, like):
@@ -123,7 +117,7 @@ def test_nested_spaces(serve: Serve) -> None:
         ({"action_space": spaces.Dict({})}, "lacks the server's 'action'"),
     ],
 )
-def test_spaces_that_do_not_fit(serve: Serve, given: Any, expected: str) -> None:
+def test_spaces_that_do_not_fit(serve, given, expected):
     server = serve(cartpole)
     with pytest.raises(EncodeError, match=expected):
         DmEnvRpcEndpoint(server.address, **given)
@@ -149,12 +143,12 @@ def test_spaces_that_do_not_fit(serve: Serve, given: Any, expected: str) -> None
         ),
     ],
 )
-def test_spaces_of_specs(specs: Any, space: Any) -> None:
+def test_spaces_of_specs(specs, space):
     made = {name: make_spec(name, *spec) for name, spec in specs.items()}
     assert space_of_specs(made, "observation") == space
 
 
-def test_specs_of_gigabytes_exceed_the_limit() -> None:
+def test_specs_of_gigabytes_exceed_the_limit():
     spec = make_spec("reward", (100_000, 100_000), np.dtype(np.uint8))
     with pytest.raises(LimitExceeded, match="expanded"):
         check_sizes([spec], DEFAULT)
@@ -162,12 +156,12 @@ def test_specs_of_gigabytes_exceed_the_limit() -> None:
 
 
 @pytest.mark.parametrize("spec", [((3, -1), np.float32), ((2, 2), DataType.STRING)])
-def test_specs_that_are_no_space(spec: Any) -> None:
+def test_specs_that_are_no_space(spec):
     with pytest.raises(EncodeError, match=r"'x' has no fixed size.*observation_space="):
         space_of_specs({"x": make_spec("x", *spec)}, "observation")
 
 
-def test_worlds(serve: Serve) -> None:
+def test_worlds(serve):
     server = serve(Nested, accepts=["ends"])
     action = {"a": np.zeros(2, np.float32), "b": np.zeros(2, np.int64)}
     endpoint = DmEnvRpcEndpoint(server.address, settings={"ends": 1})
@@ -182,7 +176,7 @@ def test_worlds(serve: Serve) -> None:
         DmEnvRpcEndpoint(server.address, world=name, settings={"ends": 1})
 
 
-def test_client_reconnects_to_a_restarted_server(serve: Serve) -> None:
+def test_client_reconnects_to_a_restarted_server(serve):
     server = serve(cartpole)
     address = server.address
     with RemoteEnvironment(
@@ -202,7 +196,7 @@ def test_client_reconnects_to_a_restarted_server(serve: Serve) -> None:
         assert env.step(0)[1] == 1.0
 
 
-def test_restarted_server_with_other_spaces_is_rejected(serve: Serve) -> None:
+def test_restarted_server_with_other_spaces_is_rejected(serve):
     server = serve(Nested)
     with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
         env.reset(seed=1)
@@ -213,7 +207,7 @@ def test_restarted_server_with_other_spaces_is_rejected(serve: Serve) -> None:
             env.reset()
 
 
-def test_interrupted_reply_is_not_used_for_the_next_request(serve: Serve) -> None:
+def test_interrupted_reply_is_not_used_for_the_next_request(serve):
     server = serve(cartpole)
     endpoint = DmEnvRpcEndpoint(server.address)
     with RemoteEnvironment(endpoint) as env:
@@ -229,20 +223,20 @@ class Failing(Nested):
 
     given: ClassVar[list[Any]] = []
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         self.given.append((seed, options))
         if options:
             raise ValueError("fail")
         return super().reset(seed=seed)
 
 
-def test_arguments_of_a_failed_reset_are_not_used_again(serve: Serve) -> None:
+def test_arguments_of_a_failed_reset_are_not_used_again(serve):
     Failing.given.clear()
     server = serve(Failing, accepts=["options"])
     with RemoteEnvironment(DmEnvRpcEndpoint(server.address)) as env:
         with pytest.raises(StatusError):
             env.reset(seed=5, options={"fail": 1})
         with pytest.raises(TypeError, match="options"):
-            env.reset(options=[1, 2])  # type: ignore[arg-type]
+            env.reset(options=[1, 2])
         env.reset()
     assert Failing.given == [(5, {"fail": 1}), (None, None)]

@@ -1,43 +1,35 @@
 """A relay on loopback that keeps what a client and a server send, and what tests do with it."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-
-from rlwire.recording.dissecting import Dissector
-from rlwire.recording.messages import Dissected
-
-Chunks = list[tuple[bool, bytes]]  # whether the client sent it, and what
 
 
 class Relay:
     """Carries one connection to the server at `port`; `chunks` is what it carried."""
 
-    def __init__(self, port: int) -> None:
-        self.chunks: Chunks = []
+    def __init__(self, port):
+        self.chunks = []
         self._sockets = [socket.create_server(("127.0.0.1", 0))]
-        self.port: int = self._sockets[0].getsockname()[1]
+        self.port = self._sockets[0].getsockname()[1]
         self._pool = ThreadPoolExecutor()
         self._pool.submit(self._accept, port)
 
-    def _accept(self, port: int) -> None:
+    def _accept(self, port):
         client, server = self._sockets[0].accept()[0], socket.create_connection(("127.0.0.1", port))
         self._sockets += [client, server]
         self._pool.submit(self._carry, client, server, True)
         self._carry(server, client, False)
 
-    def _carry(self, source: socket.socket, sink: socket.socket, from_client: bool) -> None:
+    def _carry(self, source, sink, from_client):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 self.chunks.append((from_client, data))
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
 
-    def close(self) -> None:
+    def close(self):
         for each in self._sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -45,15 +37,15 @@ class Relay:
         self._pool.shutdown()
 
 
-def relay(port: int) -> contextlib.closing[Relay]:
+def relay(port):
     return contextlib.closing(Relay(port))
 
 
-def dissected(made: Dissector, chunks: Chunks) -> list[Dissected]:
+def dissected(made, chunks):
     return [found for side, data in chunks for found in made.dissect(data, side)]
 
 
-def mutated(random: Random, data: bytes) -> bytes:
+def mutated(random, data):
     other, place, change = bytearray(data), random.randrange(len(data)), random.randrange(5)
     if change == 0:
         other[place] ^= 1 << random.randrange(8)
@@ -68,7 +60,7 @@ def mutated(random: Random, data: bytes) -> bytes:
     return bytes(other) or b"\0"
 
 
-def damage(make: Callable[[], Dissector], chunks: Chunks, times: int = 300) -> int:
+def damage(make, chunks, times=300):
     """Dissect mutated conversations; return how many of them had damaged messages."""
     random, damaged = Random(1), 0
     for _ in range(times):

@@ -1,7 +1,5 @@
 """RLlib's algorithms behind RLX: they train with environments that call, whatever happens."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -10,17 +8,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import rlwire
 from rlwire.rlx.metrics import Metrics
 
-ray: Any = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
-gymnasium: Any = pytest.importorskip("gymnasium")
+ray = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
+gymnasium = pytest.importorskip("gymnasium")
 
 from ray.rllib.algorithms.ppo import PPOConfig  # noqa: E402
 
@@ -57,7 +52,7 @@ training.run()
 
 
 @contextlib.contextmanager
-def environments(urls: list[str], name: str = "CartPole-v1") -> Iterator[list[Any]]:
+def environments(urls, name="CartPole-v1"):
     processes = [
         subprocess.Popen([sys.executable, "-c", CLIENT, url, name], stderr=subprocess.DEVNULL)
         for url in urls
@@ -70,7 +65,7 @@ def environments(urls: list[str], name: str = "CartPole-v1") -> Iterator[list[An
             process.wait()
 
 
-def wait(condition: Callable[[], bool], seconds: float = 200.0) -> bool:
+def wait(condition, seconds=200.0):
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
         time.sleep(0.1)
@@ -78,16 +73,14 @@ def wait(condition: Callable[[], bool], seconds: float = 200.0) -> bool:
 
 
 class Kept(Metrics):
-    def __init__(self) -> None:
-        self.scalars: dict[str, list[tuple[Any, Any]]] = {}
+    def __init__(self):
+        self.scalars = {}
 
-    def scalar(self, name: str, y: Any, x: Any = None) -> None:
+    def scalar(self, name, y, x=None):
         self.scalars.setdefault(name, []).append((x, y))
 
 
-def test_ppo_trains_and_resumes_from_its_checkpoint(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_ppo_trains_and_resumes_from_its_checkpoint(tmp_path, caplog):
     kept = Kept()
     logging.getLogger("ray").addHandler(caplog.handler)
     where = "rlx://localhost:0"
@@ -114,7 +107,7 @@ def test_ppo_trains_and_resumes_from_its_checkpoint(
     assert "died" not in caplog.text  # the runners, which were ended
 
 
-def test_clients_go_on_when_a_runner_is_killed() -> None:
+def test_clients_go_on_when_a_runner_is_killed():
     with socket.create_server(("127.0.0.1", 0)) as listener:  # where the new one listens, too
         port = listener.getsockname()[1]
     server = RLlibServer(
@@ -146,7 +139,7 @@ LONG = ("IMPALA", "APPO")  # several processes of their own; test_calling.py has
     "algorithm",
     [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in SMALL],
 )
-def test_algorithms(algorithm: str) -> None:
+def test_algorithms(algorithm):
     environment = "Pendulum-v1" if algorithm == "SAC" else "CartPole-v1"
     several = 1 if algorithm in LONG else 0
     server = RLlibServer(
@@ -169,14 +162,12 @@ def test_algorithms(algorithm: str) -> None:
         ("json:dumps", {"like": "CartPole-v1"}, TypeError, ""),
     ],
 )
-def test_invalid_algorithms_and_options_are_rejected(
-    name: str, options: dict[str, Any], error: type[Exception], why: str
-) -> None:
+def test_invalid_algorithms_and_options_are_rejected(name, options, error, why):
     with pytest.raises(error, match=why):
         rlwire.serve(f"rllib:{name}", "rlx://localhost:0", **options)
 
 
-def test_own_config_is_used() -> None:
+def test_own_config_is_used():
     config = algorithm_config("ray.rllib.algorithms.ppo:PPOConfig")
     assert type(config) is PPOConfig
     server = RLlibServer(
@@ -187,7 +178,7 @@ def test_own_config_is_used() -> None:
     assert server.config.observation_space.shape == (4,)
 
 
-def test_slot_of_a_lost_openpi_caller_is_reused() -> None:
+def test_slot_of_a_lost_openpi_caller_is_reused():
     server = RLlibServer(
         "PPO", "openpi://localhost:0", like="CartPole-v1", runners=0,
         config={"train_batch_size_per_learner": 128, "num_epochs": 1},

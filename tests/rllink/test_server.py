@@ -1,16 +1,12 @@
 """Simulators and a trainer over sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -34,43 +30,43 @@ from tests.waiting import eventually
 WEIGHTS = {"rl_module": {"w": np.ones((10, 10), np.float32)}}
 
 
-def episode(steps: int = 5, started: int = 0) -> Episode:
+def episode(steps=5, started=0):
     return Episode(
         np.zeros((steps + 1, 4), np.float32), np.zeros(steps, int), np.ones(steps), started=started
     )
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server():
     with Server("127.0.0.1:0", config=SetConfig(10, True)) as server:
         server.set_state(SetState(1, WEIGHTS))
         yield server
 
 
-def client_of(server: Server, **options: Any) -> Client:
+def client_of(server, **options):
     return Client(str(server.address), timeout=Timeouts(idle=30), **options)
 
 
 class Apart:
     """A client in a thread of its own, so that the test may go on while it waits."""
 
-    def __init__(self, server: Server, **options: Any) -> None:
+    def __init__(self, server, **options):
         self._pool = ThreadPoolExecutor(1)
         self.client = client_of(server, **options)
 
-    def __enter__(self) -> Apart:
+    def __enter__(self):
         self.do("connect").result(30)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error):
         self.do("close").result(30)
         self._pool.shutdown()
 
-    def do(self, name: str, *arguments: Any, **options: Any) -> Future[Any]:
+    def do(self, name, *arguments, **options):
         return self._pool.submit(getattr(self.client, name), *arguments, **options)
 
 
-def test_client_and_server_exchange_config_weights_and_episodes(server: Server) -> None:
+def test_client_and_server_exchange_config_weights_and_episodes(server):
     with Apart(server) as client:
         assert client.do("get_config").result(30) == SetConfig(10, True)
         assert client.do("get_state").result(30).weights_seq_no == 1
@@ -91,7 +87,7 @@ def test_client_and_server_exchange_config_weights_and_episodes(server: Server) 
         assert [done[name] for name in names] == [1, 1, 0, 2, 8]
 
 
-def test_a_compressed_round(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_compressed_round(caplog):
     """An agreed zstd in both directions; its bomb ends the client's own connection only."""
     zstandard = pytest.importorskip("zstandard")
     limits = Limits(expanded=1_000_000)
@@ -117,12 +113,12 @@ def test_a_compressed_round(caplog: pytest.LogCaptureFixture) -> None:
             for body in (Codec().encode(Ping("s", "zstd")), b"%08d" % len(bomb) + bomb):
                 raw.sendall(body)
                 answer = raw.recv(1000)
-        assert "expanded" in Codec().decode(answer, "zstd").message  # type: ignore[union-attr]
+        assert "expanded" in Codec().decode(answer, "zstd").message
         eventually(lambda: "expanded" in caplog.text)
         assert client.get_state().weights_seq_no == plain.get_state().weights_seq_no == 1
 
 
-def test_new_weights_answer_only_sampled_episodes(server: Server) -> None:
+def test_new_weights_answer_only_sampled_episodes(server):
     with Apart(server) as client:
         answer = client.do("send", [episode()])
         eventually(lambda: server.statistics()["queued"])
@@ -136,7 +132,7 @@ def test_new_weights_answer_only_sampled_episodes(server: Server) -> None:
 
 
 @pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_wrong_count_of_steps_is_an_error_with_numbers(server: Server, form: Any) -> None:
+def test_wrong_count_of_steps_is_an_error_with_numbers(server, form):
     with client_of(server, form=form) as client:
         client._connection.send(Episodes([episode(3)], 128))
         with pytest.raises(PeerError, match=r"128.*3 steps"):
@@ -146,19 +142,19 @@ def test_wrong_count_of_steps_is_an_error_with_numbers(server: Server, form: Any
         assert client.get_state().weights_seq_no == 2
 
 
-def test_weights_that_chose_the_actions_reach_the_trainer(server: Server) -> None:
+def test_weights_that_chose_the_actions_reach_the_trainer(server):
     with client_of(server) as client:
         client.send([episode(3)], wait=False)
         client.get_state()
         client.send([episode(4)], wait=False)
-        sampled: list[Episode] = []
+        sampled = []
         while len(sampled) < 2:
             sampled += server.sample(30)
     assert [(len(each), each.weights_seq_no) for each in sampled] == [(3, None), (4, 1)]
 
 
 @pytest.mark.parametrize("on_policy", [True, False])
-def test_episodes_of_older_weights_are_left_out_on_policy(on_policy: bool) -> None:
+def test_episodes_of_older_weights_are_left_out_on_policy(on_policy):
     with (
         Server("127.0.0.1:0", config=SetConfig(10, on_policy)) as server,
         Apart(server) as queued,
@@ -186,7 +182,7 @@ def test_episodes_of_older_weights_are_left_out_on_policy(on_policy: bool) -> No
         assert server.statistics()["queued"] == 0
 
 
-def test_both_flags_of_an_end_are_carried_between_our_ends(server: Server) -> None:
+def test_both_flags_of_an_end_are_carried_between_our_ends(server):
     both = episode(2)
     both.terminated = both.truncated = True
     for form in ("msgpack", "json"):
@@ -200,13 +196,13 @@ def test_both_flags_of_an_end_are_carried_between_our_ends(server: Server) -> No
 class DocumentServer(threading.Thread):
     """Speaks the document's messages only, and closes connections that send others."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(daemon=True)
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.batches: list[Any] = []
+        self.batches = []
         self.start()
 
-    def run(self) -> None:
+    def run(self):
         codec = Codec()
         while True:
             try:
@@ -217,7 +213,7 @@ class DocumentServer(threading.Thread):
                 while head := stream.read(8):
                     message = json.loads(stream.read(int(head)))
                     if message["type"] == "PING":
-                        reply: Any = Pong()
+                        reply = Pong()
                     elif message["type"] == "GET_CONFIG":
                         reply = SetConfig(10, False)
                     elif message["type"] == "EPISODES_AND_GET_STATE":
@@ -228,12 +224,12 @@ class DocumentServer(threading.Thread):
                     sock.sendall(codec.encode(reply, "json"))
 
 
-def test_play_works_with_a_server_of_the_document_s_messages() -> None:
+def test_play_works_with_a_server_of_the_document_s_messages():
     pytest.importorskip("gymnasium")
     server = DocumentServer()
-    used: list[int] = []
+    used = []
 
-    def policy(observation: Any, weights: SetState) -> int:
+    def policy(observation, weights):
         assert weights.onnx == b"model"
         used.append(weights.weights_seq_no)
         return 1
@@ -251,7 +247,7 @@ def test_play_works_with_a_server_of_the_document_s_messages() -> None:
 
 
 @pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_odd_values_are_carried_or_refused_with_their_place(server: Server, form: Any) -> None:
+def test_odd_values_are_carried_or_refused_with_their_place(server, form):
     odd = Episode(np.array([[np.nan], [np.inf]]), np.zeros(1, int), np.array([-np.inf]))
     with client_of(server, form=form) as client:
         if form == "json":  # which has no such numbers: the error has the place
@@ -266,14 +262,14 @@ def test_odd_values_are_carried_or_refused_with_their_place(server: Server, form
     np.testing.assert_array_equal(got.rewards, odd.rewards)
 
 
-def test_many_clients(server: Server) -> None:
+def test_many_clients(server):
     count = 8
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(Apart(server)) for _ in range(count)]
         answers = [
             client.do("send", [episode(number + 1)]) for number, client in enumerate(clients)
         ]
-        lengths: list[int] = []
+        lengths = []
         while len(lengths) < count:
             # Not all of them may be there yet: those that are go on with the same weights.
             lengths += [len(piece) for piece in server.sample(30)]
@@ -283,8 +279,8 @@ def test_many_clients(server: Server) -> None:
         assert numbers <= {1, 2}
 
 
-def test_asyncio(server: Server) -> None:
-    async def talk() -> int:
+def test_asyncio(server):
+    async def talk():
         async with AsyncClient(str(server.address)) as client:
             assert (await client.get_config()).env_steps_per_sample == 10
             sending = asyncio.create_task(client.send([episode()]))
@@ -297,7 +293,7 @@ def test_asyncio(server: Server) -> None:
     assert asyncio.run(talk()) == 9
 
 
-def test_learner_is_served_by_url(tmp_path: Any) -> None:
+def test_learner_is_served_by_url(tmp_path):
     learner, where = Counting(), f"rllink+unix://{tmp_path / 's'}"
     with rlwire.serve(learner, where, steps=20) as server, rlwire.connect(server.url) as client:
         assert client.get_config() == SetConfig(20, True)
@@ -309,26 +305,26 @@ def test_learner_is_served_by_url(tmp_path: Any) -> None:
 class Counting:
     """A learner whose weights are how many times it has learnt."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.times = 1
         self.steps = 0
-        self.batches: list[list[Episode]] = []
+        self.batches = []
 
-    def get_state(self) -> SetState:
+    def get_state(self):
         return SetState(1, {"times": np.array([1])})
 
-    def learn(self, episodes: list[Episode]) -> SetState:
+    def learn(self, episodes):
         self.times += 1
         self.batches.append(episodes)
         self.steps += sum(map(len, episodes))
         return SetState(self.times, {"times": np.array([self.times])})
 
 
-def test_play_sends_batches_of_exactly_so_many_steps() -> None:
+def test_play_sends_batches_of_exactly_so_many_steps():
     pytest.importorskip("gymnasium")
     learner, used = Counting(), []
 
-    def policy(observation: Any, weights: SetState) -> Any:
+    def policy(observation, weights):
         used.append(weights.weights_seq_no)
         return 1, {"action_logp": np.float32(-0.5)}
 
@@ -346,13 +342,13 @@ def test_play_sends_batches_of_exactly_so_many_steps() -> None:
     assert all(piece.outputs["action_logp"].shape == (len(piece),) for piece in pieces)
 
 
-def test_play_without_new_weights_to_wait_for() -> None:
+def test_play_without_new_weights_to_wait_for():
     pytest.importorskip("gymnasium")
-    used: list[int] = []
+    used = []
     with Server("127.0.0.1:0", config=SetConfig(5, False)) as server:
         server.set_state(SetState(1, WEIGHTS))
 
-        def policy(observation: Any, weights: SetState) -> int:
+        def policy(observation, weights):
             used.append(weights.weights_seq_no)
             server.set_state(SetState(len(used) + 1, WEIGHTS))
             return 1
@@ -361,14 +357,14 @@ def test_play_without_new_weights_to_wait_for() -> None:
     assert used[:10] == [1] * 5 + [6] * 5  # those that there were when a batch was sent
 
 
-def test_play_finds_a_trainer_that_was_started_again() -> None:
+def test_play_finds_a_trainer_that_was_started_again():
     pytest.importorskip("gymnasium")
     first, second = Counting(), Counting()
     server = rlwire.serve(first, "rllink://127.0.0.1:0", steps=8)
     url = server.url
     begun = threading.Event()
 
-    def policy(observation: Any, weights: SetState) -> int:
+    def policy(observation, weights):
         if first.steps >= 16:
             begun.set()
         return 1
@@ -392,14 +388,14 @@ def test_play_finds_a_trainer_that_was_started_again() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no gradient"), SystemExit("no gradient")])
-def test_failed_learner_stops_its_server_with_an_error(error: BaseException, caplog: Any) -> None:
+def test_failed_learner_stops_its_server_with_an_error(error, caplog):
     class Failing(Counting):
-        def learn(self, episodes: list[Episode]) -> SetState:
+        def learn(self, episodes):
             raise error
 
     server = rlwire.serve(Failing(), "rllink://127.0.0.1:0")
 
-    def send() -> None:
+    def send():
         eventually(lambda: server._stopping)
         with rlwire.connect(server.url) as client:
             client.send([episode()])
@@ -412,7 +408,7 @@ def test_failed_learner_stops_its_server_with_an_error(error: BaseException, cap
     assert "no gradient" in caplog.text
 
 
-def test_tokens_over_sockets(caplog: pytest.LogCaptureFixture) -> None:
+def test_tokens_over_sockets(caplog):
     with Server("127.0.0.1:0", auth="secret") as server:
         server.set_state(SetState(1, WEIGHTS))
         with client_of(server, auth="secret") as client:
@@ -420,19 +416,19 @@ def test_tokens_over_sockets(caplog: pytest.LogCaptureFixture) -> None:
         for token, words in (("guess", "wrong token"), (None, "none")):
             with pytest.raises(ConnectionClosed):
                 client_of(server, auth=token).connect()
-            eventually(lambda words=words: words in caplog.text)  # type: ignore[misc]
+            eventually(lambda words=words: words in caplog.text)
     with pytest.raises(ValueError, match="auth= is empty"):
         Server(auth="")
 
 
-def wrong(column: str, entries: int) -> bytes:
+def wrong(column, entries):
     """Two episodes, of which the second has a column of another length."""
     state = episode(3).to_state()
     state[column]["data"] = state[column]["data"][:entries]
     return Codec().encode(EpisodesAndGetState([episode(3).to_state(), state], 6))
 
 
-def lying(by: int) -> bytes:
+def lying(by):
     """A message that is said to be longer than it is, or shorter."""
     frame = Codec().encode(GetState())
     return b"%08d" % (len(frame) - 8 + by) + frame[8:]
@@ -457,9 +453,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("garbage", BAD)
-def test_one_bad_client_disturbs_no_other(
-    server: Server, garbage: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_bad_client_disturbs_no_other(server, garbage, caplog):
     with (
         client_of(server) as good,
         socket.create_connection((server.address.host, server.address.port)) as bad,
@@ -478,7 +472,7 @@ def test_one_bad_client_disturbs_no_other(
         assert [len(piece) for piece in server.sample(30)] == [3]
 
 
-def test_a_client_that_stops_in_a_message(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_stops_in_a_message(caplog):
     with Server("127.0.0.1:0", timeout=Timeouts(read=0.2)) as server:
         server.set_state(SetState(1, WEIGHTS))
         where = (server.address.host, server.address.port)
@@ -505,12 +499,12 @@ def test_a_client_that_stops_in_a_message(caplog: pytest.LogCaptureFixture) -> N
         (Codec().encode(SetState(4, WEIGHTS)).replace(b"no\x04", b"no\xff"), DecodeError),
     ],
 )
-def test_client_keeps_its_episodes_after_a_bad_reply(answer: bytes, error: type[Exception]) -> None:
+def test_client_keeps_its_episodes_after_a_bad_reply(answer, error):
     """The client keeps what it has."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         listener.settimeout(30)
 
-        def serve() -> bytes:
+        def serve():
             with listener.accept()[0] as sock:
                 sock.settimeout(30)
                 for reply in (Codec().encode(Pong()), Codec().encode(SetState(3, WEIGHTS)), answer):
@@ -532,7 +526,7 @@ def test_client_keeps_its_episodes_after_a_bad_reply(answer: bytes, error: type[
             assert serving.result(30) == b""
 
 
-def test_waiting_client_may_disconnect(server: Server) -> None:
+def test_waiting_client_may_disconnect(server):
     client = client_of(server)
     client.connect()
     where = (server.address.host, server.address.port)
@@ -549,7 +543,7 @@ def test_waiting_client_may_disconnect(server: Server) -> None:
         assert client.get_state().weights_seq_no == 2
 
 
-def test_stop_ends_waiting_clients() -> None:
+def test_stop_ends_waiting_clients():
     server = Server("127.0.0.1:0", backlog=1).start()
     with Apart(server) as waiting, Apart(server) as held:
         state = waiting.do("get_state")
@@ -563,7 +557,7 @@ def test_stop_ends_waiting_clients() -> None:
         assert time.monotonic() - begun < 20
 
 
-def test_a_backlog_holds_clients_back() -> None:
+def test_a_backlog_holds_clients_back():
     with Server("127.0.0.1:0", backlog=10) as server, Apart(server) as client:
         server.set_state(SetState(1, WEIGHTS))
         client.do("send", [episode(11)], wait=False)
@@ -575,7 +569,7 @@ def test_a_backlog_holds_clients_back() -> None:
         assert asking.result(30).weights_seq_no == 1
 
 
-def test_older_weights_are_not_used(server: Server) -> None:
+def test_older_weights_are_not_used(server):
     with client_of(server) as client:
         server.set_state(SetState(5, WEIGHTS))
         held = client.get_state()

@@ -1,7 +1,5 @@
 """RLXPageServer for pages, over real sockets: its own agents, and those of an RLX server."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -197,7 +195,7 @@ class TestManySids:
                 page.say(sid=sid, command="init")
                 for turn in range(3):
                     page.say(sid=sid, command="update", state=[sid, turn])
-            received_all: dict = {sid: [] for sid in sids}
+            received_all = {sid: [] for sid in sids}
             for _ in range(4 * len(sids)):
                 reply = page.hear()
                 received_all[reply["sid"]].append(reply.get("data", reply["response"]))

@@ -1,7 +1,5 @@
 """What all servers share: starting, stopping, a loop in a thread."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import importlib
@@ -9,9 +7,7 @@ import re
 import signal
 import ssl
 import threading
-from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 
@@ -162,11 +158,11 @@ class TestStreams:
     """Servers of streams are the one server, by their options."""
 
     @pytest.fixture(params=["threads", "asyncio"])
-    def server(self, request: pytest.FixtureRequest) -> Iterator[RLXServer]:
+    def server(self, request):
         with RLXServer(_Agent, "127.0.0.1:0", workers=request.param) as server:
             yield server
 
-    def test_connections_are_counted_until_the_next_start(self, server: RLXServer) -> None:
+    def test_connections_are_counted_until_the_next_start(self, server):
         with connect(server.address, rlx.RLXClientSession()) as client:
             assert client.exchange({"command": "init"}) == {"response": "ready"}
             counts = dict.fromkeys(("rejected", "closed", "lost", "invalid", "late", "failed"), 0)
@@ -185,16 +181,16 @@ class TestStreams:
             ({"idle_timeout": None}, None),
         ],
     )
-    def test_the_idle_time(self, options: Any, idle: float | None) -> None:
+    def test_the_idle_time(self, options, idle):
         times = RLXServer(_Agent, **options)._settings.timeout
         assert times.idle == idle
         assert times.read == options.get("timeout", Timeouts()).read
 
-    def test_worker_processes_count_for_themselves(self) -> None:
+    def test_worker_processes_count_for_themselves(self):
         assert RLXServer(_Agent, workers=1).statistics() == {}
 
     @pytest.mark.parametrize("workers", ["fibres", 0, -1, True, 1.5])
-    def test_invalid_workers_are_rejected(self, workers: Any) -> None:
+    def test_invalid_workers_are_rejected(self, workers):
         with pytest.raises((TypeError, ValueError), match="workers"):
             RLXServer(_Agent, workers=workers)
 
@@ -203,7 +199,7 @@ class TestOpenServers:
     """A server with neither TLS nor a secret that listens beyond this machine says so."""
 
     @pytest.fixture(params=["rlx", "page", "rewarder", "openpi", "dm_env_rpc", "perlert"])
-    def make(self, request: pytest.FixtureRequest) -> Any:
+    def make(self, request):
         """Make a server at an address, with what guards it or without."""
         kind = request.param
         room = "rlx" if kind == "page" else "universe.rewarder" if kind == "rewarder" else kind
@@ -211,49 +207,45 @@ class TestOpenServers:
             kind, []
         ):
             pytest.importorskip(needed)
-        served: Any = {
+        served = {
             "rewarder": "a",
             "openpi": lambda observation: {},
             "dm_env_rpc": lambda settings: None,
             "perlert": "gym:CartPole-v1",
         }.get(kind, _Agent)
-        guards: Any = {
+        guards = {
             "rlx": {"tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)},
             "page": {"check": lambda request: None},
             "perlert": {"auth": bytes(32)},
         }.get(kind, {"auth": "sesame"})
         name = {"page": "RLXPageServer", "rewarder": "RewarderServer"}.get(kind, "Server")
         server = getattr(importlib.import_module(f"rlwire.{room}"), name)
-        open_: Any = {"auth": "openai"} if kind == "rewarder" else {}  # a published password
+        open_ = {"auth": "openai"} if kind == "rewarder" else {}  # a published password
         return lambda where, guarded: server(served, where, **(guards if guarded else open_))
 
     WORDS = "from other machines without encryption or a secret"
 
-    def test_open_server_without_a_secret_warns(
-        self, make: Any, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_open_server_without_a_secret_warns(self, make, caplog):
         with make("0.0.0.0:0", False):
             pass
         assert self.WORDS in caplog.text
 
     @pytest.mark.parametrize(("where", "guarded"), [("127.0.0.1:0", False), ("0.0.0.0:0", True)])
-    def test_guarded_or_local_server_does_not_warn(
-        self, make: Any, caplog: pytest.LogCaptureFixture, where: str, guarded: bool
-    ) -> None:
+    def test_guarded_or_local_server_does_not_warn(self, make, caplog, where, guarded):
         with make(where, guarded):
             pass
         assert self.WORDS not in caplog.text
 
 
 class _Agent:
-    def __init__(self, parameter_server: object) -> None:
+    def __init__(self, parameter_server):
         pass
 
-    def init(self, exploit: bool = False) -> bool:
+    def init(self, exploit=False):
         return True
 
-    def update(self, reward: object, state: object, terminal: bool) -> int:
+    def update(self, reward, state, terminal):
         return 0
 
-    def reset(self) -> bool:
+    def reset(self):
         return True
