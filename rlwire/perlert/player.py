@@ -137,7 +137,7 @@ class PacedPlayer:
     def statistics(self) -> dict[str, int]:
         return {**self._counts, "missed": self._pacer.missed}
 
-    def begin(self) -> None:
+    def start_run(self) -> None:
         self._counts["runs"] += 1
         self._step = 0
         instance = self.instance

@@ -305,7 +305,7 @@ class _PerlertLoop:
         for event in events:
             if isinstance(event, RolloutStarted):
                 # Later: first the clients receive ``start``.
-                self.loop.call_soon(self._players[event.instance].begin)
+                self.loop.call_soon(self._players[event.instance].start_run)
             elif isinstance(event, SlotLeased):
                 player = self._players[event.instance]
                 # Other programs would show the description to people.

@@ -67,7 +67,7 @@ class RemoteScreen:
         self.client = AsyncRfbClient(address, **options)
         self._painter = painter
         self._lock = self.client.painting = threading.Lock()  # also held while pixels are read
-        self._last: NDArray[np.uint8] | None = None  # the last array of `read_changes`
+        self._last: NDArray[np.uint8] | None = None  # the array of the last `read`
         self._first: list[Rectangle] = []  # changes of the first update, until they are read
 
         def watch(event: Any) -> None:
@@ -98,32 +98,25 @@ class RemoteScreen:
         self.client.session.send(messages)  # raises encoding errors here
         self._painter.call_soon(lambda: self.client.post(messages))
 
-    def _pop_changes(self) -> list[Rectangle]:
-        first, self._first = self._first, []
-        return first + self.client.session.pop_changes()
+    def read(
+        self, out: NDArray[np.uint8] | None = None
+    ) -> tuple[NDArray[np.uint8], list[Rectangle]]:
+        """Return the pixels, in `out` if given, and the rectangles changed since the last read.
 
-    def read(self) -> tuple[NDArray[np.uint8], list[Rectangle]]:
-        """Return a copy of the pixels, and the rectangles that changed since the last read."""
-        with self._lock:
-            return self.client.snapshot(), self._pop_changes()
-
-    def read_changes(self, out: NDArray[np.uint8]) -> list[Rectangle]:
-        """Update `out` and return the rectangles that changed; ValueError if shapes differ.
-
-        If `out` is the same array as in the last call, only changed rectangles are copied.
+        If `out` is the array of the last call, only these are copied. ValueError if shapes differ.
         """
         with self._lock:
             pixels = self.client.framebuffer.pixels
-            if out is not self._last or out.shape != pixels.shape:
+            whole = out is None or out is not self._last or out.shape != pixels.shape
+            if out is None or whole:
                 self._last = None
-                self.client.snapshot(out)
-                self._last = out
-                return self._pop_changes()
-            changes = self._pop_changes()
-            for r in changes:
+                self._last = out = self.client.snapshot(out)
+            changes = self._first + self.client.session.pop_changes()
+            self._first = []
+            for r in () if whole else changes:
                 area = slice(r.y, r.y + r.height), slice(r.x, r.x + r.width)
                 out[area] = pixels[area]
-            return changes
+            return out, changes
 
 
 class Link:
@@ -358,12 +351,12 @@ class Link:
     def _step(self, client: AsyncRewarderClient) -> LinkStep:
         info: dict[str, Any] = {}
         try:
-            step = client.take()
+            step = client.poll()
         except PeerError as error:
             if client.ended:
                 raise
             info["env.refused"] = str(error)  # an action; the episode continues
-            step = client.take()
+            step = client.poll()
         info |= step.info
         if step.observation is not None:
             info["rewarder.observation"] = step.observation, step.episode_id
@@ -380,7 +373,7 @@ class Link:
                 info["env_status.artificial.done"] = True
             # Observation and texts are of the next episode.
             episode_id, env_state = _newest(client)
-            texts = client.session.take_texts() if env_state == RUNNING else ()
+            texts = client.session.pop_texts() if env_state == RUNNING else ()
         info["env_status.episode_id"], info["env_status.env_state"] = episode_id, env_state
         is_open = self._follow(episode_id, env_state)
         if is_open:

@@ -104,7 +104,7 @@ class UniverseEnv:
         self.n = len(found)
         self.labels = [remote.label for remote in found]
         self._env_id = env_id
-        self._begun = observer
+        self._was_reset = observer
         self._closed = False
         self._pictures = [_Picture() for _ in found]
         options = LinkOptions(
@@ -208,13 +208,13 @@ class UniverseEnv:
         if len(seeds) != self.n:
             raise ValueError(f"expected {self.n} seeds, one for each index, not {len(seeds)}")
         mark_arrays(options or {})  # raises for what JSON cannot represent
-        self._begun = True
+        self._was_reset = True
 
-        def begin() -> None:
+        def reset_links() -> None:
             for link, number in zip(self.links, seeds, strict=True):
                 link.reset(self._env_id, number, options)
 
-        self._loop.call(begin)
+        self._loop.call(reset_links)
         return [None] * self.n
 
     def step(self, action_n: Sequence[Sequence[Any]]) -> VectorStep:
@@ -229,7 +229,7 @@ class UniverseEnv:
             ConnectionClosed: the vector is closed.
         """
         self._check_open()
-        if not self._begun:
+        if not self._was_reset:
             raise LocalProtocolError("call reset() before the first step")
         if len(action_n) != self.n:
             raise EncodeError(f"expected {self.n} actions, one for each index, not {len(action_n)}")
@@ -315,11 +315,9 @@ class _Picture:
         if updates == self._updates:
             return self._pixels
         try:
+            pixels, rectangles = screen.read(self.into)
             if self.into is None:
-                pixels, rectangles = screen.read()
                 pixels.flags.writeable = False  # later steps may return it again
-            else:
-                pixels, rectangles = self.into, screen.read_changes(self.into)
         except (RlwireError, OSError):  # the connection was lost: the next step reports it
             return self._pixels
         except ValueError:
@@ -441,7 +439,7 @@ class UniverseEndpoint(Endpoint):
         self._reset_timeout = reset_timeout
         self._pacer = None if rate is None else Pacer(rate)
         self._resetting = False
-        self._over, self._goes_on = True, False
+        self._needs_reset, self._continues = True, False
         self._kept = 0.0  # rewards that arrived with the reset's observation
         self._seen: NDArray[np.uint8] | None = None
         self._given: NDArray[np.uint8] | None = None
@@ -499,13 +497,13 @@ class UniverseEndpoint(Endpoint):
         return self._places
 
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
-        if seed is not None or options or not self._goes_on:
+        if seed is not None or options or not self._continues:
             self._env.reset(seed, options)
-        self._resetting, self._goes_on, self._over, self._kept = True, False, True, 0.0
+        self._resetting, self._continues, self._needs_reset, self._kept = True, False, True, 0.0
         self._until = time.monotonic() + self._reset_timeout
 
     def begin_step(self, action: Any) -> None:
-        if self._over:
+        if self._needs_reset:
             raise LocalProtocolError(f"{self._env!r}: no episode is running, call reset()")
         self._env.act(0, self._events(action))
         self._resetting = False
@@ -532,7 +530,7 @@ class UniverseEndpoint(Endpoint):
                     + (f": {error}" if error else "")
                 )
             self._env.wait(left, status=True)
-        self._over = False
+        self._needs_reset = False
         if self._pacer is not None:
             self._pacer.restart()
             self._pacer.advance()
@@ -548,11 +546,11 @@ class UniverseEndpoint(Endpoint):
         self._has_picture(observation)
         if "error" in info:
             info["lost"] = info["error"]
-            self._over = True
+            self._needs_reset = True
             return self._picture(), reward, False, True, info
         if not done:
             return self._picture(), reward, False, False, info
-        self._over = self._goes_on = True
+        self._needs_reset = self._continues = True
         flags = pop_flags(info, "env_status.artificial.done" in info)
         return self._picture(), reward, *flags, info
 

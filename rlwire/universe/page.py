@@ -30,6 +30,7 @@ from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions import websocket
 from rlwire.sessions.layer import Layer
 from rlwire.sessions.passwords import PasswordCheck
+from rlwire.sessions.rfb.client import around
 from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.sockets import Timeouts
@@ -234,15 +235,13 @@ class _PageService(Service[AsyncConnection]):
                 sent = about
                 await page.send(json.dumps(about, default=str))
             if changes:
-                left, top = min(each.x for each in changes), min(each.y for each in changes)
-                right = max(each.x + each.width for each in changes)
-                bottom = max(each.y + each.height for each in changes)
-                size, picture = (screen.width, screen.height), io.BytesIO()
-                pixels = screen.framebuffer.pixels[top:bottom, left:right].copy()
+                size, picture, area = (screen.width, screen.height), io.BytesIO(), around(changes)
+                rows = slice(area.y, area.y + area.height)
+                pixels = screen.framebuffer.pixels[rows, area.x : area.x + area.width].copy()
                 kind = "PNG" if size[0] * size[1] <= _EXACT else "JPEG"
                 Image.fromarray(pixels).save(picture, kind, compress_level=1)
                 shown.clear()
-                await page.send(struct.pack(">4H", *size, left, top) + picture.getvalue())
+                await page.send(struct.pack(">4H", *size, area.x, area.y) + picture.getvalue())
                 await shown.wait()
 
 

@@ -94,14 +94,14 @@ class _Words(spaces.Text):
         return isinstance(x, str) and len(x) <= self.max_length
 
 
-def pictures(size: tuple[int, int], channels: int = 3) -> Any:
+def pictures(size: tuple[int, int]) -> Any:
     width, height = size
-    return spaces.Box(0, 255, (height, width, channels), np.uint8)
+    return spaces.Box(0, 255, (height, width, 3), np.uint8)
 
 
-def observations(size: tuple[int, int] | None, channels: int = 3) -> Any:
+def observations(size: tuple[int, int] | None) -> Any:
     """Return the space of one index's observations; without pixels if `size` is None."""
     text = spaces.Sequence(_Words(65535, min_length=0))
     if size is None:
         return spaces.Dict({"text": text})
-    return spaces.Dict({"vision": pictures(size, channels), "text": text})
+    return spaces.Dict({"vision": pictures(size), "text": text})

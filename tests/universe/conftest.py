@@ -46,13 +46,12 @@ class Screen:
         self.updates += 1
         self._arrivals.notify()
 
-    def read(self):
+    def read(self, out=None):
         changes, self._dirty = self._dirty, []
-        return self._pixels.copy(), changes
-
-    def read_changes(self, out):
-        out[...], changes = self.read()
-        return changes
+        if out is None:
+            return self._pixels.copy(), changes
+        out[...] = self._pixels
+        return out, changes
 
     def post(self, messages):
         self.sent += messages

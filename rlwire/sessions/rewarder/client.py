@@ -52,7 +52,7 @@ NEVER: Final = math.inf
 _REMEMBERED: Final = 256  # cancelled requests
 
 PUSHES: Final = frozenset((EnvObservation, EnvReward, EnvText))
-"""Events that are also part of the next `RewarderClientSession.take`."""
+"""Events that are also part of the next `RewarderClientSession.pop_step`."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class RewarderClientSession(RewarderSession):
         limits: limits of messages.
 
     Attributes:
-        episodes: pushes that `take` has not returned yet.
+        episodes: pushes that `pop_step` has not returned yet.
         env_id, env_state, fps: of the server's last description, None before.
         about: the description's unknown members.
         stale: dropped pushes, whose episode is over or was not requested by a reset.
@@ -150,20 +150,20 @@ class RewarderClientSession(RewarderSession):
 
     @property
     def episode_id(self) -> str | None:
-        """The episode of the next `take`; None while no episode is open, and between two."""
+        """The episode of the next `pop_step`; None while no episode is open, and between two."""
         current = self.episodes.current
         return None if current is None else current.step.episode_id
 
     @property
-    def asking(self) -> bool:
+    def has_requests(self) -> bool:
         """Whether a request is pending."""
         return self._due < NEVER
 
     @property
-    def news(self) -> bool:
-        """Whether `take` has pushes to return."""
+    def has_news(self) -> bool:
+        """Whether `pop_step` has pushes to return."""
         current = self.episodes.current
-        return current is not None and current.news
+        return current is not None and current.has_news
 
     def clock_offset(self) -> ClockEstimate | None:
         """Return the server's clock minus `wall`; None before the first reply to a ping."""
@@ -292,8 +292,8 @@ class RewarderClientSession(RewarderSession):
         """Return the events of one message.
 
         A push that is not stale (`EnvReward`, `EnvText`, `EnvObservation`) is an event, and also
-        part of the next `take`. Other events are `EnvDescribe`, `ConnectionClose`, `UnknownMessage`
-        and `RequestDone`. An error closes the session.
+        part of the next `pop_step`. Other events are `EnvDescribe`, `ConnectionClose`,
+        `UnknownMessage` and `RequestDone`. An error closes the session.
         """
         if self._over:
             return []
@@ -321,7 +321,7 @@ class RewarderClientSession(RewarderSession):
             self._reset is not None and episodes.newer(key)
         ):
             episodes.open(key, episode_id)
-        episode = episodes.place(key, episode_id)
+        episode = episodes.buffer_of(key, episode_id)
         if episode is not None:
             episode.describe(message.env_state, message.extra_body.get(BEGUN))
         return [message]
@@ -329,7 +329,7 @@ class RewarderClientSession(RewarderSession):
     def _on_push(self, message: Any) -> list[Event]:
         episode = self.episodes.current
         if episode is None or message.episode_id != episode.step.episode_id:
-            episode = self.episodes.place(*self._episode_of(message))
+            episode = self.episodes.buffer_of(*self._episode_of(message))
             if episode is None:
                 self.stale += 1
                 return []
@@ -364,7 +364,7 @@ class RewarderClientSession(RewarderSession):
         if request.number == self._reset:
             self._reset = None
             self.episodes.open(key, episode_id)
-            episode = self.episodes.place(key, episode_id)
+            episode = self.episodes.buffer_of(key, episode_id)
             if episode is not None and key == self._described:
                 episode.describe(self.env_state)
         return [RequestDone(request.number, "reset", self._clock() - request.sent)]
@@ -424,18 +424,18 @@ class RewarderClientSession(RewarderSession):
     def _server_time(self) -> float | None:
         return None if self._shift is None else self._wall() + self._shift
 
-    def take(self) -> RewarderStep:
+    def pop_step(self) -> RewarderStep:
         """Return the pushes since the last call, of one episode; also after `closed`."""
-        return self.episodes.take(self._server_time())
+        return self.episodes.pop_step(self._server_time())
 
     def peek(self) -> RewarderStep:
-        """Return what `take` would return, and keep it."""
+        """Return what `pop_step` would return, and keep it."""
         return self.episodes.peek(self._server_time())
 
-    def take_texts(self) -> tuple[str, ...]:
-        """Return the current episode's texts; only they are removed from the next `take`."""
+    def pop_texts(self) -> tuple[str, ...]:
+        """Return the current episode's texts; only they are removed from the next `pop_step`."""
         current = self.episodes.current
-        return () if current is None else current.take_texts()
+        return () if current is None else current.pop_texts()
 
     def statistics(self) -> dict[str, int]:
         """Return the counters by name."""

@@ -2,7 +2,7 @@
 
 A server pushes rewards and starts episodes at its own pace, and an agent steps at its own.
 `EpisodeTracker` keeps two episodes: the agent's current one, and the newest one after it, which the
-agent enters once `take` has returned the end of the first. Memory is bounded.
+agent enters once `pop_step` has returned the end of the first. Memory is bounded.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def size_of(value: Any) -> int:
 class EpisodeBuffer:
     """One episode's pushes since the last step; `step` has all but the texts."""
 
-    __slots__ = ("_info_size", "_sizes", "_text_size", "_texts", "key", "news", "step")
+    __slots__ = ("_info_size", "_sizes", "_text_size", "_texts", "has_news", "key", "step")
 
     def __init__(self, key: EpisodeKey, episode_id: str) -> None:
         self.key = key
@@ -105,7 +105,7 @@ class EpisodeBuffer:
 
     def _begin(self, step: RewarderStep) -> None:
         self.step = step
-        self.news = False  # whether there is anything for the next step
+        self.has_news = False  # whether there is anything for the next step
         self._sizes: dict[str, int] = {}  # of the info's entries
         self._info_size = 0
 
@@ -122,7 +122,7 @@ class EpisodeBuffer:
         step.reward = total
         step.count += 1
         step.done |= done
-        self.news = True
+        self.has_news = True
         if info:
             self._add_info(restore_arrays(info))
 
@@ -140,7 +140,7 @@ class EpisodeBuffer:
 
     def add_text(self, text: str) -> None:
         """Add a text; drop the oldest ones over the limits."""
-        self.news = True
+        self.has_news = True
         texts = self._texts
         if len(text) > TEXT_SIZE:
             self.step.dropped += 1
@@ -153,7 +153,7 @@ class EpisodeBuffer:
 
     def add_observation(self, observation: Any) -> None:
         self.step.observation = observation
-        self.news = True
+        self.has_news = True
 
     def describe(self, env_state: str | None, info: Any = None) -> None:
         """Set the environment's state; the first of an episode is no change."""
@@ -161,13 +161,13 @@ class EpisodeBuffer:
         if step.env_state is None and isinstance(info, dict):
             self._add_info(restore_arrays(info))
         if step.env_state is not None and env_state != step.env_state:
-            step.state_changed = self.news = True
+            step.state_changed = self.has_news = True
         step.env_state = env_state
 
     def end(self) -> None:
         """End the episode because a newer one has begun."""
         if not self.step.done:
-            self.step.done = self.step.cut = self.news = True
+            self.step.done = self.step.cut = self.has_news = True
 
     def peek(self, server_time: float | None) -> RewarderStep:
         """Return a copy of the step so far."""
@@ -177,20 +177,20 @@ class EpisodeBuffer:
             lag = max(0.0, server_time - step.sent_at)
         return replace(step, info=dict(step.info), texts=tuple(self._texts), lag=lag)
 
-    def take_texts(self) -> tuple[str, ...]:
+    def pop_texts(self) -> tuple[str, ...]:
         """Return and forget the texts only."""
         texts = tuple(self._texts)
         self._texts.clear()
         self._text_size = 0
         return texts
 
-    def take(self, server_time: float | None) -> RewarderStep:
+    def pop_step(self, server_time: float | None) -> RewarderStep:
         """Return the step, and forget all but the observation and the state."""
         step = self.step
         if server_time is not None and step.sent_at is not None:
             step.lag = max(0.0, server_time - step.sent_at)
         if self._texts:
-            step.texts = self.take_texts()
+            step.texts = self.pop_texts()
         self._begin(
             RewarderStep(
                 0.0, False, {}, (), step.observation, 0, None, step.episode_id, step.env_state
@@ -254,7 +254,7 @@ class EpisodeTracker:
             self.current.end()
             self._next = waiting
 
-    def place(self, key: EpisodeKey, episode_id: str) -> EpisodeBuffer | None:
+    def buffer_of(self, key: EpisodeKey, episode_id: str) -> EpisodeBuffer | None:
         """Return an episode's buffer, None if it is too old; a newer one ends the current one."""
         current = self.current
         if current is not None and key == current.key:
@@ -275,16 +275,16 @@ class EpisodeTracker:
         return waiting
 
     def peek(self, server_time: float | None) -> RewarderStep:
-        """Return what `take` would return, and keep it."""
+        """Return what `pop_step` would return, and keep it."""
         current = self.current
         return RewarderStep(0.0, False, {}) if current is None else current.peek(server_time)
 
-    def take(self, server_time: float | None) -> RewarderStep:
+    def pop_step(self, server_time: float | None) -> RewarderStep:
         """Return the current episode's step; if it is done, the next episode becomes current."""
         current = self.current
         if current is None:
             return RewarderStep(0.0, False, {})
-        step = current.take(server_time)
+        step = current.pop_step(server_time)
         if step.done:
             self._floor = current.key
             self.current, self._next = self._next, None

@@ -275,7 +275,7 @@ class RfbClientSession(Layer):
                 self._painted += painted
                 self._changed += painted
             if len(self._changed) > _CHANGES:
-                self._changed = [_around(self._changed)]
+                self._changed = [around(self._changed)]
 
     def _resize(self, width: int, height: int) -> list[Any]:
         framebuffer = self.framebuffer
@@ -352,10 +352,10 @@ class RfbClientSession(Layer):
             self._outgoing.append(request)
 
     def output(self) -> Sequence[Buffer]:
-        said, self._outgoing = self._outgoing, []
-        if not said:
+        messages, self._outgoing = self._outgoing, []
+        if not messages:
             return []
-        return [b"".join([one if isinstance(one, bytes) else encode(one) for one in said])]
+        return [b"".join([one if isinstance(one, bytes) else encode(one) for one in messages])]
 
     def send(self, event: ClientMessage | Sequence[ClientMessage]) -> Sequence[Buffer]:
         several = event if isinstance(event, Sequence) else (event,)
@@ -415,7 +415,8 @@ def _count(buffer: Buffer, offset: int) -> int:
     return buffer[offset + 2] << 8 | buffer[offset + 3]
 
 
-def _around(rectangles: list[Rectangle]) -> Rectangle:
+def around(rectangles: list[Rectangle]) -> Rectangle:
+    """Return the smallest rectangle around all of them."""
     left, top = min(r.x for r in rectangles), min(r.y for r in rectangles)
     right = max(r.x + r.width for r in rectangles)
     bottom = max(r.y + r.height for r in rectangles)

@@ -179,13 +179,13 @@ class ServerHandshake:
 
     def reject(self, reason: str) -> list[Buffer]:
         """Return unsent bytes and the reason; 3.3 and 3.7 have no reason after a challenge."""
-        said, self.outgoing = self.outgoing, []
+        output, self.outgoing = self.outgoing, []
         if self._stage is Stage.VERSION:
-            said.append(handshake.encode_security(reason, self._version))
+            output.append(handshake.encode_security(reason, self._version))
         elif self._stage in (Stage.SECURITY, Stage.CHALLENGE):
-            said.append(handshake.encode_result(reason, self._version))
+            output.append(handshake.encode_result(reason, self._version))
         self._stage = Stage.OVER
-        return said
+        return output
 
     def _agree_on_version(self, theirs: Version) -> None:
         self._version = max((each for each in _VERSIONS if each <= theirs), default=_VERSIONS[0])

@@ -94,7 +94,7 @@ class Reader:
                     self._lock.acquire()
                 if have is not None:
                     self._process(have)
-                if self._session.news or self._has_errors():
+                if self._session.has_news or self._has_errors():
                     break
                 now = monotonic()
                 if now >= until:
@@ -104,7 +104,7 @@ class Reader:
                     self._pass_time(now)
         finally:
             self.waiting = 0
-            if self._asleep or self._session.asking:
+            if self._asleep or self._session.has_requests:
                 self.wake()
 
     def poll(self) -> None:
@@ -177,11 +177,11 @@ class Reader:
                 elif not (self.waiting or self._closed):
                     self._process(self._fetch(False))
                 self._pass_time(monotonic())
-                if self.waiting and (self._session.news or self._has_errors()):
+                if self.waiting and (self._session.has_news or self._has_errors()):
                     _notify(self._reader_end)
                 # An agent that still waits calls `wake` afterwards.
                 self._asleep = self.waiting != 0 and self._acts == acts
-                active = self._acts != acts and not self._session.asking
+                active = self._acts != acts and not self._session.has_requests
                 self._resting = active or self.waiting != 0
                 acts = self._acts
 

@@ -302,13 +302,13 @@ class RewarderClientBase(PushClient, ClientBase):
             messages, self._unknown = self._unknown, []
         return messages
 
-    def take(self) -> RewarderStep:
+    def poll(self) -> RewarderStep:
         """Return what has arrived since the last step, without waiting; raises as `step`."""
         with self._lock:
             self._poll()
-            if not self.session.news:
+            if not self.session.has_news:
                 self._check_step()
-            return self.session.take()
+            return self.session.pop_step()
 
     def statistics(self) -> dict[str, int]:
         """Return the counts of all clients, ``stale`` pushes, ``late`` replies, and others."""
@@ -363,7 +363,7 @@ class RewarderClient(Blocking, RewarderClientBase):
             session = self.session
             if timeout is not None and timeout <= 0:
                 self._poll()
-            if not session.news:
+            if not session.has_news:
                 reader = self._reader
                 if reader is None or self._has_errors():
                     self._check_step()
@@ -371,9 +371,9 @@ class RewarderClient(Blocking, RewarderClientBase):
                     raise ConnectionClosed(f"{self} is no longer connected")
                 if timeout is None or timeout > 0:
                     reader.wait(timeout)
-                    if not session.news:
+                    if not session.has_news:
                         self._check_step()
-            return session.take()
+            return session.pop_step()
 
     def _listen(self, connection: Any) -> None:
         self._reader = Reader(
@@ -433,8 +433,8 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
     async def step(self, timeout: float | None = None) -> RewarderStep:
         """Return what has arrived since the last step, as `RewarderClient.step`."""
         session, stepping = self.session, self._stepping
-        if session.news:
-            return session.take()
+        if session.has_news:
+            return session.pop_step()
         self._check_step()
         assert stepping is not None
         if stepping.waiting:
@@ -446,11 +446,11 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
             if timer is not None:
                 timer.cancel()
             self._timer = loop.call_at(due, self._expire, loop)
-        while not session.news and (due == inf or loop.time() < due):
+        while not session.has_news and (due == inf or loop.time() < due):
             await stepping.start()
-            if not session.news:
+            if not session.has_news:
                 self._check_step()
-        return session.take()
+        return session.pop_step()
 
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
@@ -467,7 +467,11 @@ class AsyncRewarderClient(Asyncio, RewarderClientBase):
 
     def _wake(self) -> None:
         stepping = self._stepping
-        if stepping is not None and stepping.waiting and (self.session.news or self._has_errors()):
+        if (
+            stepping is not None
+            and stepping.waiting
+            and (self.session.has_news or self._has_errors())
+        ):
             stepping.resume(None)
         for waiter in self._waiters:
             if not waiter.done():

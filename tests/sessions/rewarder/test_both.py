@@ -197,7 +197,7 @@ class Stepper:
 
     def step(self) -> None:
         before = self.link.client.episode_id
-        step = self.link.client.take()
+        step = self.link.client.pop_step()
         assert step.episode_id == before
         assert step.dropped == 0
         if step.episode_id is None:
@@ -272,7 +272,7 @@ def test_observers_see_each_reward(seed: int) -> None:
         world.run(world.now + 0.01)  # faster than episodes change
         for number, link in enumerate(observers):
             link.passes()
-            totals[number] += link.client.take().count
+            totals[number] += link.client.pop_step().count
     assert totals == [sum(environment.sent.values())] * 3
     for link in observers:
         assert (link.client.statistics()["skipped"], link.client.stale) == (0, 0)

@@ -294,7 +294,7 @@ def test_the_clocks_offset(runtime: float | None) -> None:
 def test_lag() -> None:
     agent = playing()
     agent.hears(EnvReward(1, False, {}, episode_id="1", sent_at=agent.date))
-    assert agent.session.take().lag is None
+    assert agent.session.pop_step().lag is None
     agent.says(ControlPing())
     agent.hears(ReplyControlPing(parent_message_id=1, sent_at=agent.date - 100.0))
     agent.passes(1)
@@ -302,7 +302,7 @@ def test_lag() -> None:
     agent.passes(0.25)
     agent.hears(EnvReward(1, False, {}, episode_id="1", sent_at=sent))
     agent.passes(0.5)
-    assert agent.session.take().lag == pytest.approx(0.75)
+    assert agent.session.pop_step().lag == pytest.approx(0.75)
 
 
 # --- episodes
@@ -315,7 +315,7 @@ def test_before_a_reset_pushes_are_dropped() -> None:
     assert agent.hears(EnvText("x", episode_id="1")) == []
     assert agent.hears(EnvObservation([1], episode_id="2")) == []
     assert agent.session.stale == 3
-    assert agent.session.take() == RewarderStep(0.0, False, {})
+    assert agent.session.pop_step() == RewarderStep(0.0, False, {})
     assert agent.session.episode_id is None
 
 
@@ -354,10 +354,10 @@ def test_a_description_opens_the_episode() -> None:
     seen = agent.session.peek()
     assert seen.state_changed
     assert seen == agent.session.peek()
-    step = agent.session.take()
+    step = agent.session.pop_step()
     assert step == seen
     assert (step.reward, step.episode_id, step.env_state) == (5.0, "2", "running")
-    assert not agent.session.news
+    assert not agent.session.has_news
 
 
 def test_a_reset_without_reply() -> None:
@@ -377,7 +377,7 @@ def test_a_step_has_everything() -> None:
     agent.hears(EnvText("hello", episode_id="1.2"))
     agent.hears(EnvObservation([0.12, 0.51, 2, 12], episode_id="1.2"))
     agent.hears(EnvText("again", episode_id="1.2"))
-    step = agent.session.take()
+    step = agent.session.pop_step()
     assert (step.reward, step.count, step.info) == (-2.5, 2, {"a": 2, "stats.n": 2})
     assert step.texts == ("hello", "again")
     np.testing.assert_array_equal(step.observation, [0.12, 0.51, 2.0, 12.0])
@@ -402,7 +402,7 @@ def test_connection_close() -> None:
     assert agent.session.receive(b"no json at all") == []
     with pytest.raises(LocalProtocolError, match="time limit reached"):
         agent.session.send(ControlPing())
-    assert agent.session.take().reward == 4.0  # came before
+    assert agent.session.pop_step().reward == 4.0  # came before
 
 
 def test_unknown_methods_go_to_the_user() -> None:

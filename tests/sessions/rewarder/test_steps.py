@@ -24,13 +24,13 @@ def opened(number=1):
 
 
 def place(episodes, number):
-    episode = episodes.place(key(number), str(number))
+    episode = episodes.buffer_of(key(number), str(number))
     assert episode is not None
     return episode
 
 
 def take(episodes):
-    return episodes.take(None)
+    return episodes.pop_step(None)
 
 
 def rewards(episodes, number, *values, done=False):
@@ -165,7 +165,7 @@ class Pushes(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 9), reward=st.integers(-3, 3), done=st.booleans())
     def push(self, number, reward, done):
-        episode = self.episodes.place(key(number), str(number))
+        episode = self.episodes.buffer_of(key(number), str(number))
         floor = self.over if self.current is None else self.current - 1
         waiting = max((n for n in self.pushed if n != self.current), default=-1)
         kept = (
@@ -201,7 +201,7 @@ class Pushes(RuleBasedStateMachine):
         self.current, self.mode = number, "open"
 
     @rule()
-    def take(self):
+    def pop_step(self):
         step = take(self.episodes)
         if self.current is None:
             assert step == RewarderStep(0.0, False, {})

@@ -43,19 +43,19 @@ def test_steps_work_with_pauses_between_them(joined, wait_for):
 def test_take_returns_received_messages_without_waiting(joined, wait_for):
     server, client = joined()
     with client:
-        assert client.take().count == 0
+        assert client.poll().count == 0
         server.reward(1)
         server.text("a")
         wait_for(lambda: client.peek().texts)
         server.begin_episode(env_state="resetting")
         wait_for(lambda: client.peek().done)
-        step = client.take()
+        step = client.poll()
         assert (step.reward, step.texts, step.episode_id, step.cut) == (1, ("a",), "1", True)
         assert step.sent_at is not None
         server.stop()
         wait_for(lambda: client.ended)
         with pytest.raises(PeerError, match="stops"):
-            client.take()
+            client.poll()
 
 
 def test_threads_act_and_ping_while_another_waits(joined, wait_for):
