@@ -92,7 +92,7 @@ class PerlertClientBase(waits.ClientBase):
         self._open_session: PerlertClientSession | None = None
         self._frames: deque[Frame] = deque()
         self._seen: dict[type, Any] = {}  # the newest event of each type
-        self._needs_reset = True  # whether the run's last frame, or an error, reached the caller
+        self._run_ended = True  # whether the run's last frame, or an error, reached the caller
 
     def __str__(self) -> str:
         return f"{self._name}:{self._number} at {self._address}"
@@ -164,7 +164,7 @@ class PerlertClientBase(waits.ClientBase):
         if not isinstance(action, str):
             action = perlert.value_to_text(action)
         session = self._session
-        if self._needs_reset or session.state in RUNNING:
+        if self._run_ended or session.state in RUNNING:
             session.act(action, monotonic())
             self._opened().flush()
 
@@ -301,14 +301,14 @@ class PerlertClientBase(waits.ClientBase):
             )
         taken = list(frames)
         frames.clear()
-        self._needs_reset = self._needs_reset or any(frame.done for frame in taken)
+        self._run_ended = self._run_ended or any(frame.done for frame in taken)
         return taken
 
     def _next_frame(self, timeout: float | None, since: float | None = None) -> Waits[Frame]:
         yield from self._check_running()
         yield from self._until(lambda: self._frames, timeout, lambda: "no frame", since)
         frame = self._frames.popleft()
-        self._needs_reset = self._needs_reset or frame.done
+        self._run_ended = self._run_ended or frame.done
         return frame
 
     def _check_running(self) -> Waits[None]:
@@ -360,13 +360,13 @@ class PerlertClientBase(waits.ClientBase):
             else:
                 self._seen[kind] = event
                 if kind is EpisodeStarted:
-                    self._needs_reset = False
+                    self._run_ended = False
                     self._frames.clear()
 
     def _raise_failure(self) -> None:
         gave_up = self._seen.pop(RequestFailed, None)
         if gave_up is not None:
-            self._needs_reset = True
+            self._run_ended = True
             raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")
 
 
@@ -410,7 +410,7 @@ class Client(Blocking, PerlertClientBase):
             return drive(self._next_frame(timeout, since))
         frame = frames.popleft()
         if frame.done:
-            self._needs_reset = True
+            self._run_ended = True
         return frame
 
 

@@ -276,7 +276,7 @@ class _PerlertLoop:
             self._pools = [ThreadPoolExecutor(1, "rlwire environment") for _ in range(threads)]
         for served in self._served:
             instances = served.join(session)
-            for place, instance in enumerate(instances):
+            for index, instance in enumerate(instances):
                 player = self._players[instance] = PacedPlayer(
                     instance,
                     served.first,
@@ -284,7 +284,7 @@ class _PerlertLoop:
                     timer,
                     served.options,
                     executor=self._pools[len(self._players) % len(self._pools)],
-                    phase=place / len(instances),
+                    phase=index / len(instances),
                 )
                 await player.open()
         session.rollout_port = self.rollout_address.port

@@ -147,7 +147,7 @@ class SpaceText:
                     f"{what} needs a name without : ; , = for each of the values of {space}, not "
                     f"{quoted([*words])}"
                 )
-            self._leaves[0].name_values([str(start + place) for place in range(count)], words)
+            self._leaves[0].name_values([str(start + index) for index in range(count)], words)
         self._numbers = sum(leaf.size for leaf in self._leaves)
         least = 2 * self._numbers - 1
         if named:

@@ -66,14 +66,14 @@ def run(given: argparse.Namespace) -> None:
         socket.create_server((given.host, given.port), family=family).close()
     except OSError:
         given.port = 0
-    place = Address(given.host, given.port)
-    password = None if place.loopback else new_password()
+    address = Address(given.host, given.port)
+    password = None if address.loopback else new_password()
     server = UniverseServer(
         functools.partial(make, render_mode="rgb_array", **(_ATARI if atari else {})),
         "universe://127.0.0.1:0+0",
         auth=password,
         keys=_KEYS.get(name),
-        page=place,
+        page=address,
         name=name,
         rate=given.rate or (60 if atari else min(30, make.metadata.get("render_fps", 30))),
     )

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 PORT: Final = 6080
 """The port that such pages usually have."""
 
-PagePlace: TypeAlias = AddressLike | int | bool | None
+PageAddress: TypeAlias = AddressLike | int | bool | None
 """Where the page is: a port of the remote's host, True for `PORT`, an address, or None."""
 
 _TIMEOUTS: Final = Timeouts(idle=None)  # silence is for the two sides to bound
@@ -77,7 +77,7 @@ class PageServer(StreamServer):
 
     Args:
         remote: returns where the remote is; called each time, since its ports may be known late.
-        place: where to listen; see `PagePlace`. A port is on `host`.
+        address: where to listen; see `PageAddress`. A port is on `host`.
         auth: the password of the page and of the remote; None lets all load the page.
         about: returns what the page tells of the environment, as JSON has it: ``name``,
             ``buttons``, ``rate``, ``episode``, ``score``, ``best``, ``last``; sent when it changes.
@@ -91,7 +91,7 @@ class PageServer(StreamServer):
     def __init__(
         self,
         remote: Callable[[], URL],
-        place: PagePlace = True,
+        address: PageAddress = True,
         *,
         host: str = "localhost",
         auth: str | None = None,
@@ -99,11 +99,11 @@ class PageServer(StreamServer):
         origins: Collection[str] = (),
         **options: Unpack[StreamOptions],
     ) -> None:
-        if place is None or isinstance(place, int):
-            place = Address(host, PORT if place is None or place is True else place)
+        if address is None or isinstance(address, int):
+            address = Address(host, PORT if address is None or address is True else address)
         service = _PageService(self, remote, auth, about, origins)
         options["timeout"] = Timeouts.of(options.get("timeout") or _TIMEOUTS)
-        super().__init__(service, StreamServerOptions(parse(place), **options))
+        super().__init__(service, StreamServerOptions(parse(address), **options))
         self._guarded = self._guarded or auth is not None
 
     @property

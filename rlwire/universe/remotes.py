@@ -89,13 +89,13 @@ def _urls(text: str) -> list[URL]:
     rest, _, query = rest.partition("?")
     urls = []
     for part in rest.split(","):
-        place = part.removeprefix(f"{scheme}://")
+        where = part.removeprefix(f"{scheme}://")
         if scheme.startswith("vnc"):
-            place = re.sub(r"^([^:+/]+)\+", r"\1:+", place)  # the original's form without pixels
-            if not re.search(r":[0-9+]", place):
-                shown = without_secret(place)
+            where = re.sub(r"^([^:+/]+)\+", r"\1:+", where)  # the original's form without pixels
+            if not re.search(r":[0-9+]", where):
+                shown = without_secret(where)
                 raise ValueError(f"{without_secret(text)!r}: {shown!r} has no port, as {_FORM} has")
-        whole = f"universe{scheme.removeprefix('vnc').removeprefix('universe')}://{place}"
+        whole = f"universe{scheme.removeprefix('vnc').removeprefix('universe')}://{where}"
         try:
             urls.append(parse_url(f"{whole}?{query}" if query else whole))
         except ValueError as error:

@@ -151,7 +151,6 @@ class RewarderServer(StreamServer):
         )
         self._connections = RewarderService(
             self,
-            options.on_action,
             self._receive,
             self._runtime,
             options.backlog,
@@ -167,7 +166,7 @@ class RewarderServer(StreamServer):
         self._connections.session()  # raises now if an argument is invalid
         super().__init__(self._connections, options)
         self._guarded = self._guarded or self.auth not in (None, PASSWORD)
-        self._on_reset = options.on_reset
+        self._on_reset, self._on_action = options.on_reset, options.on_action
         self.limits, self.log = self._runtime.limits, self._connections.log
         self._order = threading.Lock()  # clients receive episodes in the order of their starts
         self._lock = threading.Lock()  # guards the following
@@ -340,6 +339,9 @@ class RewarderServer(StreamServer):
 
     def _receive(self, event: AgentAction | EnvReset, client: AsyncConnection) -> None:
         if isinstance(event, AgentAction):
+            if self._on_action is not None:
+                self._on_action(event)
+                return
             with self._input:
                 self._counts["actions_dropped"] += len(self._actions) == _ACTIONS
                 self._actions.append(event)
@@ -421,7 +423,6 @@ class RewarderService(Service[AsyncConnection]):
     def __init__(
         self,
         server: RewarderServer,
-        on_action: Callable[[AgentAction], object] | None,
         receive: Callable[[AgentAction | EnvReset, AsyncConnection], object],
         runtime: Runtime,
         backlog: int,
@@ -429,7 +430,6 @@ class RewarderService(Service[AsyncConnection]):
     ) -> None:
         self.clients: dict[RewarderServerSession, AsyncConnection] = {}
         self._server = server
-        self._on_action = on_action
         self._receive = receive
         self.actions = self.pushes = self.messages = 0
         self.log = RateLimitedLog(logger)
@@ -485,11 +485,7 @@ class RewarderService(Service[AsyncConnection]):
         return handler
 
     def _on_event(self, connection: AsyncConnection, event: AgentAction | EnvReset) -> None:
-        if type(event) is AgentAction:
-            self.actions += 1
-            if self._on_action is not None:
-                self._on_action(event)
-                return
+        self.actions += type(event) is AgentAction
         self._receive(event, connection)
 
     def _forget(self, connection: AsyncConnection, session: RewarderServerSession) -> None:

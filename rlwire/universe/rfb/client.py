@@ -171,9 +171,9 @@ class _RfbClientBase(PushClient, ClientBase):
 
         ``updates`` that changed pixels, ``rectangles``, ``bytes`` of messages, and ``bells``.
         """
-        counted = ("updates", "rectangles", "bytes")
-        counts = {name: getattr(self.session, name) for name in counted}
-        return {**super().statistics(), **counts, "bells": self._bells}
+        session, counts = self.session, super().statistics()
+        counts |= {"updates": session.updates, "rectangles": session.rectangles}
+        return {**counts, "bytes": session.bytes, "bells": self._bells}
 
 
 class RfbClient(Blocking, _RfbClientBase):
