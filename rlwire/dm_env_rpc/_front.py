@@ -43,9 +43,5 @@ def server(environment: Any, url: URL, **given_options: Any) -> Server:
 
 
 client, async_client = clients(Client, AsyncClient)
+endpoint = DmEnvRpcEndpoint
 dissector = "rlwire.dm_env_rpc.dissector:DmEnvRpcDissector"
-
-
-def endpoint(url: URL, **options: Any) -> DmEnvRpcEndpoint:
-    """Return an agent in the URL's world, or in a new one."""
-    return DmEnvRpcEndpoint(url, **options)

@@ -64,12 +64,16 @@ class ServedAgent:
 
     def close(self) -> None:
         with self.served.call_lock:
-            if not self.left:
-                self.left = True
-                try:
-                    self.environment.close()
-                except BaseException as error:
-                    report(self.served.log, self.peer, "the agent's close()", error)
+            self.close_locked()
+
+    def close_locked(self) -> None:
+        """Close, for a caller that holds the world's `call_lock`."""
+        if not self.left:
+            self.left = True
+            try:
+                self.environment.close()
+            except BaseException as error:
+                report(self.served.log, self.peer, "the agent's close()", error)
 
     def _check(self) -> None:
         if self.left:
@@ -98,7 +102,7 @@ class ServedWorld:
         self.world = world
         self._settle: Callable[[], None] = getattr(world, "settle", lambda: None)
         self.lock = threading.Lock()
-        self.call_lock = threading.RLock()
+        self.call_lock = threading.Lock()
         self.destroy_when_empty = destroy_when_empty
         self.agents: dict[ServedAgent, None] = {}
         self.joining = 0
@@ -134,7 +138,7 @@ class ServedWorld:
                     self.agents[agent] = None
                     return agent
             # Destroyed meanwhile: `shut` missed this agent; `close_world` waits for the lock.
-            agent.close()
+            agent.close_locked()
         raise self._destroyed()
 
     def step(self, agent: ServedAgent, event: Step) -> Reply:
