@@ -12,30 +12,26 @@ from websockets.extensions import Extension
 from websockets.frames import Frame, Opcode
 from websockets.streams import StreamReader
 
-from rlwire.codecs.http2.frames import Http2Endpoint, Stream
 from rlwire.codecs.websocket.frames import FrameDecoder, FrameEncoder
+from rlwire.sessions.http2.core import Http2Core, Stream
 
 PAYLOADS = {"16 bytes": CARTPOLE.tobytes(), "113 KB": array("84x84x4").tobytes()}
 _NO_EXTENSIONS: list[Extension] = []
 
 
-class End(Http2Endpoint):
+class End(Http2Core):
     """One end of a connection, with one stream."""
 
     def __init__(self, client: bool) -> None:
         super().__init__(client)
-        self.listening, self.mute = True, None
         self.stream = Stream(1)
         self.add(self.stream)
-
-    def _settled(self, changes: dict[int, int]) -> list[Any]:
-        return []
 
     def feed(self, data: bytes) -> list[Any]:
         events, at = [], 0
         while at < len(data):
             size = self.frame_size(data, at, len(data))
-            events += [each for each in self.receive(data[at : at + size]) if each is not None]
+            events += [each[1] for each in self.receive(data[at : at + size]) if each is not None]
             at += size
         return events
 
@@ -45,8 +41,8 @@ class End(Http2Endpoint):
 
 def ours() -> Any:
     client, server = End(True), End(False)
-    server.feed(b"".join([client.first_words()]))
-    client.feed(b"".join([server.first_words()]))
+    server.feed(b"".join([client.preface()]))
+    client.feed(b"".join([server.preface()]))
 
     def exchange(payload: bytes) -> Any:
         wire = b"".join(client.message(client.stream, [payload])) + client.drained()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -28,7 +27,6 @@ FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionE
 """What codecs and spaces raise for bytes from anywhere; not `MissingExtra`."""
 
 _STREAMS: Final = 256  # open streams or environments of one connection; the oldest is forgotten
-_WINDOW: Final = 2**31 - 1
 _TABLE: Final = 65_536  # bytes of the largest dynamic table of HPACK
 
 
@@ -308,111 +306,127 @@ class WebSocketDissector(Dissector):
             yield found
 
 
-class _GrpcStream(http2.Stream):
-    offset = 0  # of the frame in which the current message begins
+@dataclasses.dataclass
+class _GrpcStream:
+    """One direction of a call: bytes that are no whole message yet, and their frame's offset."""
+
+    data: bytearray = dataclasses.field(default_factory=bytearray)
+    offset: int = 0
 
 
-class _GrpcSide(http2.Http2Endpoint):
-    """One direction, with a session's hooks, which return messages."""
+class _GrpcSide:
+    """One direction: what its next frame may be, its header block, and its streams."""
 
-    offset = 0  # of the current frame
-
-    def __init__(self, owner: GrpcDissector, from_client: bool, begun: bool) -> None:
-        super().__init__(not from_client, owner.limits, _WINDOW, _WINDOW)
-        self.owner, self.from_client = owner, from_client
+    def __init__(self, limits: Limits, from_client: bool, begun: bool) -> None:
+        self.rules = http2.FrameRules(limits)
+        self.rules.first, self.rules.preface = not begun, from_client and not begun
         # A new table: fields that refer to lost ones are errors, never wrong ones.
-        self.hpack = Headers(owner.limits, _TABLE)
-        if begun:
-            for frame in (http2.PREFACE, http2.settings({}))[not from_client :]:
-                self.receive(frame)
-
-    def begin(self, number: int) -> None:
-        """Prepare for a frame with DATA."""
-        if number not in self.streams:
-            if len(self.streams) >= _STREAMS:
-                self.drop(next(iter(self.streams.values())))
-            self.add(_GrpcStream(number))
-        stream = self.streams[number]
-        stream.read = functools.partial(self._message, stream)
-        if not stream.partial:
-            stream.offset = self.offset
-
-    def _message(self, stream: _GrpcStream, message: Buffer) -> list[Dissected]:
-        found = attempted(self.owner.decode, bytes(message), self.from_client, stream.number)
-        found.size, found.offset = len(message) + 5, stream.offset
-        stream.offset = self.offset  # the next message begins in this frame
-        return [found]
-
-    def end(self, number: int) -> None:
-        if number in self.streams:
-            self.drop(self.streams[number])
-
-    def _headers(self, number: int, block: bytes, end: bool) -> list[Dissected]:
-        if end:
-            self.end(number)
-        return [attempted(self.owner.fields, number, self.hpack.decode(block))]
-
-    def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[Dissected]:
-        value: dict[str, Any] = {"stream": number} if number else {}
-        if kind == http2.RST_STREAM:
-            for side in self.owner.sides.values():
-                side.end(number)
-            value["code"] = http2.code_name(int.from_bytes(payload, "big"))
-        elif kind == http2.GOAWAY:
-            last, code = (int.from_bytes(payload[at : at + 4], "big") for at in (0, 4))
-            text = payload[8:].decode("utf-8", "replace")
-            value = {"last": last & _WINDOW, "code": http2.code_name(code), "text": text}
-        else:
-            value |= {"ack": bool(flags & http2.ACK), "data": payload}
-        return [Dissected(http2.TYPES[kind], value)]
-
-    def _settled(self, changes: dict[int, int]) -> list[Dissected]:
-        return [Dissected("SETTINGS", plain(changes))]
-
-    def _ended(self, stream: http2.Stream) -> list[Dissected]:
-        self.drop(stream)
-        return []
-
-    def _stream_failed(self, number: int, error: Exception) -> list[Dissected]:
-        self.end(number)
-        return [Dissected("damaged", {"stream": number}, error=str(error))]
+        self.hpack = Headers(limits, _TABLE)
+        self.block, self.block_ends = bytearray(), False
+        self.streams: dict[int, _GrpcStream] = Remembered(lambda number: _GrpcStream())
 
 
 class GrpcDissector(Dissector):
     """Headers, trailers, control frames, and the messages of all calls."""
 
     def side(self, from_client: bool, begun: bool) -> _GrpcSide:
-        return _GrpcSide(self, from_client, begun)
+        return _GrpcSide(self.limits, from_client, begun)
 
     @property
     def held(self) -> int:
         streams = (stream for side in self.sides.values() for stream in side.streams.values())
-        return super().held + sum(stream.partial for stream in streams)
+        return super().held + sum(len(stream.data) for stream in streams)
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
-        size: int = self.sides[from_client].frame_size(data, 0, len(data))
-        if size == 9 and data[3] > http2.CONTINUATION:  # unknown, with its payload
-            size += http2.frame_head(data)[0]
+        size: int = http2.frame_size(data, 0, len(data), self.sides[from_client].rules)
         return size
 
     def open(self, frame: bytes, offset: int, from_client: bool) -> Iterator[Dissected]:
         side = self.sides[from_client]
-        if frame == http2.PREFACE:
-            side.receive(frame)
+        if side.rules.preface:
+            side.rules.preface = False
             yield Dissected("preface")
             return
-        _, kind, _, number = http2.frame_head(frame)
-        if kind == http2.WINDOW_UPDATE:
-            more = int.from_bytes(frame[9:], "big")
-            yield Dissected("WINDOW_UPDATE", {"stream": number, "more": more})
-        elif kind <= http2.CONTINUATION:
-            side.offset, side.chaff = offset, 0
-            if kind == http2.DATA:
-                side.begin(number)
-            yield from filter(None, side.receive(frame))
-            while side.unread:  # a frame may have millions of messages
-                yield from filter(None, side.receive_rest())
-            side.said.clear()
+        try:
+            kind, flags, number, payload = http2.open_frame(frame, side.rules)
+        except http2.Http2Error as error:
+            if not error.stream:
+                raise
+            side.streams.pop(error.stream, None)
+            yield Dissected("damaged", {"stream": error.stream}, error=str(error))
+            return
+        if kind == http2.DATA:
+            yield from self._messages(side, from_client, number, payload, offset)
+            if flags & http2.END_STREAM and side.streams.pop(number, _GrpcStream()).data:
+                text = "the stream ends inside a message"
+                yield Dissected("damaged", {"stream": number}, error=text)
+        elif kind in (http2.HEADERS, http2.CONTINUATION):
+            yield from self._header_block(side, kind, flags, number, payload)
+        elif kind <= http2.CONTINUATION and kind != http2.PRIORITY:
+            yield self._control(side, kind, flags, number, payload)
+
+    def _messages(
+        self, side: _GrpcSide, from_client: bool, number: int, payload: bytes, offset: int
+    ) -> Iterator[Dissected]:
+        """Decode the messages that a frame of DATA at `offset` completes, one at a time."""
+        stream = side.streams[number]
+        if not stream.data:
+            stream.offset = offset
+        stream.data += payload
+        start = 0
+        try:
+            while (size := http2.message_size(stream.data, start, side.rules)) >= 0:
+                end = start + 5 + size
+                if end > len(stream.data):
+                    break
+                message = bytes(stream.data[start + 5 : end])
+                found = attempted(self.decode, message, from_client, number)
+                found.size, found.offset = size + 5, stream.offset
+                start, stream.offset = end, offset  # the next message begins in this frame
+                yield found
+            del stream.data[:start]
+            held = sum(len(each.data) - 5 for each in side.streams.values())
+            if held > 2 * self.received:
+                raise LimitExceeded("received", self.received, held)
+        except (http2.Compressed, LimitExceeded) as error:
+            side.streams.pop(number, None)
+            yield Dissected("damaged", {"stream": number}, error=str(error))
+
+    def _header_block(
+        self, side: _GrpcSide, kind: int, flags: int, number: int, payload: bytes
+    ) -> Iterator[Dissected]:
+        if kind == http2.HEADERS:
+            side.block_ends = bool(flags & http2.END_STREAM)
+        if len(side.block) + len(payload) > self.limits.header:
+            raise LimitExceeded("header", self.limits.header, len(side.block) + len(payload))
+        side.block += payload
+        side.rules.block = number
+        if flags & http2.END_HEADERS:
+            block, side.block, side.rules.block = side.block, bytearray(), 0
+            if side.block_ends:
+                side.streams.pop(number, None)
+            yield attempted(self.fields, number, side.hpack.decode(block))
+
+    def _control(
+        self, side: _GrpcSide, kind: int, flags: int, number: int, payload: Any
+    ) -> Dissected:
+        value: dict[str, Any] = {"stream": number} if number else {}
+        if kind == http2.SETTINGS and not flags & http2.ACK:
+            side.rules.first = False
+            value = plain(payload)
+        elif kind == http2.WINDOW_UPDATE:
+            value = {"stream": number, "more": int.from_bytes(payload, "big")}
+        elif kind == http2.RST_STREAM:
+            for each in self.sides.values():
+                each.streams.pop(number, None)
+            value["code"] = http2.code_name(int.from_bytes(payload, "big"))
+        elif kind == http2.GOAWAY:
+            last, code = (int.from_bytes(payload[at : at + 4], "big") for at in (0, 4))
+            text = payload[8:].decode("utf-8", "replace")
+            value = {"last": last & 2**31 - 1, "code": http2.code_name(code), "text": text}
+        else:
+            value |= {"ack": bool(flags & http2.ACK), "data": payload}
+        return Dissected(http2.TYPES[kind], value)
 
     def fields(self, number: int, fields: list[tuple[str, str]]) -> Dissected:
         headers = _shown(fields)

@@ -37,6 +37,7 @@ from rlwire.codecs.rfb.encoder import RectangleEncoder, changed
 from rlwire.codecs.rfb.messages import RGBX
 from rlwire.codecs.websocket import frames as websocket
 from rlwire.limits import Limits
+from rlwire.sessions.http2.core import Http2Core, Stream
 from rlwire.sessions.rlx import session as sessions
 from rlwire.streams import NOTHING, StreamCore
 
@@ -216,16 +217,19 @@ def calls_http2() -> Named:
             found.extend(map(type, peer.receive(wire)))
         return found
 
-    def begun() -> http2.Http2Endpoint:
-        peer = h.Http2Endpoint(True)
+    def begun() -> Http2Core:
+        peer = Http2Core(True)
         peer.receive(frames["settings"])
-        peer.add(h.Stream(1))
-        peer.listening = True
+        peer.add(Stream(1))
         return peer
 
     for name, wires in [("block", block), *((name, [wire]) for name, wire in frames.items())]:
         yield f"take {name}", lambda wires=wires: taken(wires), (wires,)
-    yield "in one call", lambda: begun().receive_whole(frames["whole"], 19), (frames["whole"],)
+    yield (
+        "in one call",
+        lambda: [each[1] for each in begun().receive_whole(frames["whole"], 19)],
+        (frames["whole"],),
+    )
     for parts in ([b"small"], [b"head", bytes(30_000), b"tail"], [bytes(100_000)]):
 
         def sent(parts: Any = parts) -> list[int]:
@@ -234,8 +238,8 @@ def calls_http2() -> Named:
             return list(map(len, buffers))
 
         yield f"send {sum(map(len, parts))}", sent, (parts,)
-    yield "headers", lambda: h.Http2Endpoint(True).headers(1, bytes(40_000), True), ()
-    yield "words", lambda: h.Http2Endpoint(True).first_words(), ()
+    yield "headers", lambda: h.header_frames(1, bytes(40_000), True, 16_384), ()
+    yield "words", lambda: Http2Core(True).preface(), ()
 
 
 class Told(sessions.RLXServerSession):

@@ -34,6 +34,8 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtoco
 from rlwire.limits import Limits
 from rlwire.perlert.cipher import DatagramCipher
 from rlwire.relaax import checkpoints
+from rlwire.sessions.http2 import events
+from rlwire.sessions.http2.core import Http2Core, Stream
 from rlwire.sessions.rllink import RLlinkServerSession as RLlinkServer
 from rlwire.streams import FrameReader
 
@@ -318,41 +320,30 @@ KEY = bytes(range(32))
 NOW = 1_700_000_000.0
 
 
-class Http2(http2.Http2Endpoint):
-    """An endpoint that notes what its hooks are told, and goes on where it can."""
+class Http2(Http2Core):
+    """A core that notes its events, and goes on where it can."""
 
     def __init__(self, client: bool, limits: Limits) -> None:
         super().__init__(client, limits, 65_535, 65_535)
         self.told: list[Any] = []
-        self.listening = True
         for number in (1, 3):
-            self.add(http2.Stream(number))
+            self.add(Stream(number))
 
-    def _tell(self, *what: Any) -> list[Any]:
-        self.told.append(what)
-        return []
-
-    def _headers(self, number: int, block: bytes, end: bool) -> list[Any]:
-        if number not in self.streams and len(self.streams) < 4:
-            self.add(http2.Stream(number))
-        return self._tell(number, block, end)
-
-    def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[Any]:
-        return self._tell(kind, flags, number, payload)
-
-    def _settled(self, changes: dict[int, int]) -> list[Any]:
-        return self._tell(changes)
-
-    def _ended(self, stream: Any) -> list[Any]:
-        return self._tell(stream.number)
-
-    def _stray(self, kind: int, number: int, end: bool) -> list[Any]:
-        return self._tell(kind, number, end)
-
-    def _stream_failed(self, number: int, error: Any) -> list[Any]:
-        if number in self.streams:
-            self.drop(self.streams[number])
-        return self._tell(number, type(error), str(error))
+    def receive(self, frame: Any) -> list[Any]:
+        messages = [each[1] for each in super().receive(frame) if each is not None]
+        event, self.frame_event = self.frame_event, None
+        if isinstance(event, events.HeaderBlock):
+            if event.number not in self.streams and len(self.streams) < 4:
+                self.add(Stream(event.number))
+        elif isinstance(event, events.StreamFailed):
+            if event.number in self.streams:
+                self.drop(self.streams[event.number])
+            event = event.number, type(event.error), str(event.error)
+        elif isinstance(event, events.StreamEnded):
+            event = event.stream.number
+        if event is not None:
+            self.told.append(event)
+        return messages
 
 
 def take_http2(body: bytes, client: bool, limits: Limits, piece: int) -> Any:
@@ -361,7 +352,7 @@ def take_http2(body: bytes, client: bool, limits: Limits, piece: int) -> Any:
     for stream in endpoint.streams.values():
         endpoint.message(stream, [b"some", bytes(90_000 if limits is LIMITS else 300)])
     reader = FrameReader(endpoint)
-    events, said, fault = [], b"", None
+    messages, said, fault = [], b"", None
     try:
         for at in range(0, len(body), piece):
             part = body[at : at + piece]
@@ -372,7 +363,7 @@ def take_http2(body: bytes, client: bool, limits: Limits, piece: int) -> Any:
                 reader.advance(count)
                 part = part[count:]
                 while (frame := reader.frame()) is not None:
-                    events += [bytes(e) for e in endpoint.receive(frame) if e is not None]
+                    messages += map(bytes, endpoint.receive(frame))
                     said += b"".join(bytes(buffer) for buffer in endpoint.output())
                     assert endpoint.receive_window >= 0
                     assert endpoint.assembling <= 2 * limits.received
@@ -380,7 +371,7 @@ def take_http2(body: bytes, client: bool, limits: Limits, piece: int) -> Any:
         # Of what is no HTTP/2 as much is shown as has come.
         fault = str(problem).partition(" - at ")[0].partition(" speaks ")[0]
     windows = [(s.number, s.send_window, s.receive_window) for s in endpoint.streams.values()]
-    return events, endpoint.told, said, fault, windows, endpoint.send_window
+    return messages, endpoint.told, said, fault, windows, endpoint.send_window
 
 
 def feed_http2(data: bytes) -> None:
@@ -389,6 +380,11 @@ def feed_http2(data: bytes) -> None:
     whole = take_http2(body, bool(client), limits, len(body) or 1)
     for piece in (7, 1):
         assert take_http2(body, bool(client), limits, piece) == whole
+    rules = http2.FrameRules(limits)
+    for at in range(min(len(body), 20)):
+        attempt(lambda at=at: http2.open_frame(body[at:], rules))
+        attempt(lambda at=at: http2.frame_size(body, at, len(body), rules))
+        attempt(lambda at=at: http2.message_size(body, at, rules))
 
 
 def feed_http2_headers(data: bytes) -> None:

@@ -16,6 +16,7 @@ from rlwire.dm_env_rpc import Client, EnvironmentWorlds, Server
 from rlwire.rlx import AgentProxy, AgentProxyException
 from rlwire.rlx import Server as RLXServer
 from rlwire.sessions.grpc import CallEnded
+from rlwire.sessions.layer import Layer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp import connect
 from tests import agents
@@ -46,15 +47,8 @@ def draining(server, seconds=LONG):
     assert server.wait(0)
 
 
-class _Silent:
-    """A session that says nothing."""
-
-    closed = False
-
-    def send(self, event):
-        return []
-
-    receive = receive_whole = refuse = frame_size = data_offset = send
+class _Silent(Layer):
+    """A layer that sends nothing."""
 
 
 def carts():

@@ -33,7 +33,7 @@ from rlwire.sessions.grpc import (
     check_method,
 )
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
-from rlwire.sessions.http2 import PING_TIMEOUT, UNUSED_TIMEOUT, WRITE_TIMEOUT
+from rlwire.sessions.http2.session import PING_TIMEOUT, UNUSED_TIMEOUT, WRITE_TIMEOUT
 from rlwire.sessions.layer import LayerPhase
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "http2" / "peers.py")))
@@ -132,7 +132,7 @@ def test_a_client_that_closes_ends_its_call_in_order() -> None:
     two.send((call, Last(OK)))
     while one.incoming:
         one.fill()
-    assert one.session.main.status == OK
+    assert one.session.call.status == OK
     assert one.session.closed
 
 
@@ -185,8 +185,8 @@ def test_limits_of_messages() -> None:
     assert two.receive() == (call, CANCELLED)
     with pytest.raises(LimitExceeded, match="1001 is over the limit received=1000 of the server"):
         one.receive()
-    assert one.session.main.status.code == "RESOURCE_EXHAUSTED"
-    assert "Received message larger than max (1001 vs. 1000)" in one.session.main.status.details
+    assert one.session.call.status.code == "RESOURCE_EXHAUSTED"
+    assert "Received message larger than max (1001 vs. 1000)" in one.session.call.status.details
 
 
 def test_methods_and_metadata_are_checked_at_construction() -> None:
@@ -220,7 +220,7 @@ def test_a_call_past_its_deadline_is_over_on_both_sides() -> None:
     with pytest.raises(DeadlineExceeded, match="timeout=3"):
         one.session.tick(103.0)
     assert one.session.closed
-    assert one.session.main.status.code == "DEADLINE_EXCEEDED"
+    assert one.session.call.status.code == "DEADLINE_EXCEEDED"
 
 
 def test_a_silent_peer_is_asked_and_then_given_up() -> None:

@@ -351,7 +351,7 @@ def test_grpcio_serves_us():
         with connected(address, metadata=(("greet", "you"),)) as connection:
             for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
                 assert len(connection.exchange(bytes(size))) == size
-            call = connection.session.main
+            call = connection.session.call
             assert ("greeting", "you") in call.metadata
         assert call.status.code == "OK"
         assert call.status.metadata == (("last-bin", b"\0\1"),)

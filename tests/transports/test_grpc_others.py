@@ -89,7 +89,7 @@ def test_empty_messages_that_wait_are_bounded_too():
     connection = SimpleNamespace(session=session, peer="it", defer=lambda reply: reply)
     answers = GrpcHandler(connection, lambda call: (GrpcRawMessages(), Waits(Room(), None)))
     call = ServedCall(1)
-    session.add(call)
+    session.core.add(call)
     replies = [answers.answer((call, word)) for word in (BEGUN, b"asks", *[b""] * 100)]
     assert set(replies) == {NOTHING}
     _, last = answers.answer((call, b""))

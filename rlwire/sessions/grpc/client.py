@@ -25,7 +25,8 @@ from rlwire.sessions.grpc.calls import (
     limit_in,
     metadata_of,
 )
-from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream
+from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream, events
+from rlwire.sessions.http2.events import StreamEvent
 from rlwire.sessions.layer import Buffer, Layer
 
 
@@ -48,7 +49,7 @@ class GrpcClientSession(Http2Session):
     """The client of one call.
 
     Args:
-        inner: the session of the call's messages (a `Layer`).
+        inner: the layer of the call's messages.
         method: the call's name, ``/package.Service/Method``.
         authority: the server's name, ``host:port``.
         secure: whether the transport has TLS.
@@ -57,7 +58,7 @@ class GrpcClientSession(Http2Session):
         options: those of `rlwire.sessions.http2.Http2Session`.
 
     Attributes:
-        main: the call, None before the server's settings have been received.
+        call: None before the server's settings have been received.
     """
 
     def __init__(
@@ -72,9 +73,9 @@ class GrpcClientSession(Http2Session):
         **options: Any,
     ) -> None:
         super().__init__(True, **options)
-        self.max_unsent = self._most_unsent
+        self.core.max_unsent = self.limits.unsent
         self.inner = inner
-        self.main: ClientCall | None = None
+        self.call: ClientCall | None = None
         self._timeout = timeout
         fields = [
             (":method", "POST"),
@@ -87,24 +88,45 @@ class GrpcClientSession(Http2Session):
         ]
         if timeout is not None:
             fields.append(("grpc-timeout", values.encode_timeout(timeout)))
-        self._first: Fields = fields + values.encode_metadata(metadata)
-
-    def _on_opened(self) -> None:
-        self.main = call = ClientCall(self._next)
-        self._next += 2
-        call.timeout, call.read = self._timeout, self.inner.receive
-        self.add(call)
-        self._send_headers(call, self._first)
-        self._attach(call, self.inner, self.inner.send)
+        self._request_headers: Fields = fields + values.encode_metadata(metadata)
 
     # Receiving.
 
-    def _on_headers(self, stream: Any, fields: Fields, end: bool) -> list[Any]:
-        call: ClientCall = stream
+    def on_stream(self, event: StreamEvent) -> list[Any]:
+        match event:
+            case events.Opened():
+                self.call = call = ClientCall(self.next_number())
+                call.timeout = self._timeout
+                self.core.add(call, self.inner)
+                self.send_headers(call, self._request_headers)
+                return []
+            case events.HeadersReceived(call, fields, end):
+                return self._on_headers(call, fields, end)
+            case events.LayerFailed(call, error):
+                if isinstance(error, RemoteProtocolError) and not self.inner.closed:
+                    raise error
+                return self._reset(call, CallStatus("INTERNAL", str(error)), error)
+            case events.StreamFailed(number, error):
+                return self._on_fault(self.streams[number], error)
+            case events.StreamEnded(call):
+                words = "the server ended the call without a status"
+                return self._reset(call, CallStatus("INTERNAL", words))
+            case events.StreamReset(call, code, text):
+                words = f"the server reset the call: {frames.code_name(code)} {text}".rstrip()
+                return self._end(call, CallStatus(values.status_of_reset(code), words))
+            case events.StreamExpired(call):
+                text = f"the call exceeded its deadline, timeout={self._timeout} s"
+                return self._reset(
+                    call, CallStatus("DEADLINE_EXCEEDED", text), DeadlineExceeded(text)
+                )
+            case events.StreamBlocked(call, text):
+                return self._reset(call, CallStatus("UNAVAILABLE", text), DeadlineExceeded(text))
+
+    def _on_headers(self, call: ClientCall, fields: Fields, end: bool) -> list[Any]:
         given = dict(fields)
         wrong = malformed(fields, () if call.headers else (":status",))
         if wrong or (call.headers and not end):
-            raise self._malformed(call, wrong or "headers between messages")
+            return self.malformed(call, wrong or "headers between messages")
         if call.headers:
             return self._on_trailers(call, fields, given)
         status = given[":status"]
@@ -114,18 +136,18 @@ class GrpcClientSession(Http2Session):
         if status != "200" or not kind.startswith(CONTENT_TYPE):
             number = int(status) if status.isascii() and status.isdigit() else 0
             words = f"not a gRPC reply: HTTP status {status}, content-type {quoted(kind)}"
-            return self._abandon(call, CallStatus(values.status_of_http(number), words))
+            return self._reset(call, CallStatus(values.status_of_http(number), words))
         encoding = given.get("grpc-encoding", "identity")
         if encoding != "identity":
             words = f"the server uses grpc-encoding {quoted(encoding)}, which is not supported"
-            return self._abandon(call, CallStatus("UNIMPLEMENTED", words))
+            return self._reset(call, CallStatus("UNIMPLEMENTED", words))
         call.headers = True
         if end:
             return self._on_trailers(call, fields, given)
         try:
             call.metadata = metadata_of(fields)
         except DecodeError as error:
-            return self._abandon(call, CallStatus("INTERNAL", str(error)), error)
+            return self._reset(call, CallStatus("INTERNAL", str(error)), error)
         return []
 
     def _on_trailers(self, call: ClientCall, fields: Fields, given: dict[str, str]) -> list[Any]:
@@ -142,44 +164,37 @@ class GrpcClientSession(Http2Session):
             code, words = "INTERNAL", "the server ended the call inside a message"
         status = CallStatus(code, words, metadata)
         if call.sending:
-            self._send_reset(call.number, frames.NO_ERROR)  # the server needs no more messages
+            self.reset(call.number, frames.NO_ERROR)  # the server needs no more messages
         else:
-            self._finish(call)
-        return self._over(call, status, limit_in(status))
+            self.finish(call)
+        return self._end(call, status, limit_in(status))
 
-    def _ended(self, stream: Any) -> list[Any]:
-        words = "the server ended the call without a status"
-        return self._abandon(stream, CallStatus("INTERNAL", words))
-
-    def _on_reset(self, stream: Any, code: int, text: str) -> list[Any]:
-        words = f"the server reset the call: {frames.code_name(code)} {text}".rstrip()
-        return self._over(stream, CallStatus(values.status_of_reset(code), words))
-
-    def _on_fault(self, stream: Any, error: Exception) -> list[Any]:
-        code, known = "INTERNAL", isinstance(error, RlwireError)
+    def _on_fault(self, call: ClientCall, error: RlwireError) -> list[Any]:
+        code = "INTERNAL"
         if isinstance(error, LimitExceeded):
             code = "RESOURCE_EXHAUSTED"
         elif isinstance(error, frames.Compressed):
             code = "UNIMPLEMENTED"
-        reset = getattr(error, "code", frames.CANCEL)
-        return self._abandon(stream, CallStatus(code, str(error)), error if known else None, reset)
+        reset = error.code if isinstance(error, frames.Http2Error) else frames.CANCEL
+        return self._reset(call, CallStatus(code, str(error)), error, reset)
 
-    def _inner_failed(self, stream: Any, error: Exception) -> list[Any]:
-        if isinstance(error, RemoteProtocolError) and not self.inner.closed:
-            raise error
-        return self._abandon(stream, CallStatus("INTERNAL", str(error)), error)
-
-    def _abandon(
-        self, call: ClientCall, status: CallStatus, error: Any = None, reset: int = frames.CANCEL
+    def _reset(
+        self,
+        call: ClientCall,
+        status: CallStatus,
+        error: RlwireError | None = None,
+        code: int = frames.CANCEL,
     ) -> list[Any]:
-        self._send_reset(call.number, reset)
-        return self._over(call, status, error)
+        self.reset(call.number, code)
+        return self._end(call, status, error)
 
-    def _over(self, call: ClientCall, status: CallStatus, error: Any = None) -> list[Any]:
+    def _end(
+        self, call: ClientCall, status: CallStatus, error: RlwireError | None = None
+    ) -> list[Any]:
         if call.status is None:
             call.status, call.error = status, error or CallEnded(status)
-        if call is self.main and not self.closed:
-            self._close(frames.NO_ERROR, "")
+        if not self.closed:
+            self.close_connection()
             raise call.error or CallEnded(status)
         return [None]
 
@@ -188,20 +203,13 @@ class GrpcClientSession(Http2Session):
     @property
     def closes_first(self) -> bool:  # type: ignore[override]
         """Whether this side closes first: while a call is open, some servers would cancel it."""
-        return self.main is None or self.main.status is not None
-
-    def _on_deadline(self, call: Any) -> None:
-        text = f"the call exceeded its deadline, timeout={self._timeout} s"
-        self._abandon(call, CallStatus("DEADLINE_EXCEEDED", text), DeadlineExceeded(text))
-
-    def _on_write_timeout(self, stream: Any, text: str) -> None:
-        self._abandon(stream, CallStatus("UNAVAILABLE", text), DeadlineExceeded(text))
+        return self.call is None or self.call.status is not None
 
     def reject(self, error: RlwireError) -> Sequence[Buffer]:
         if not self.closed:
             self.inner.reject(error)
-            if self.main is not None and self.main.status is None:
-                self._send_reset(self.main.number, frames.CANCEL)
+            if self.call is not None and self.call.status is None:
+                self.reset(self.call.number, frames.CANCEL)
         return super().reject(error)
 
     def close_message(self, stopping: bool = False) -> Sequence[Buffer]:
@@ -210,14 +218,14 @@ class GrpcClientSession(Http2Session):
         An idle call is half-closed, and the session is `closed` once the server has ended it. A
         call with a pending message is cancelled.
         """
-        call = self.main
+        call = self.call
         if self.closed or call is None or call.status is not None:
             return super().close_message(stopping)
         if self.inner.pending or call.waiting or call.partial:
-            self._send_reset(call.number, frames.CANCEL)
+            self.reset(call.number, frames.CANCEL)
             call.status = CallStatus("CANCELLED", "closed on this side")
             return super().close_message(stopping)
-        self.mute = "the call has ended"
-        self._send_trailers(call, None)
-        self._goaway = True
+        self.core.send_error = "the call has ended"
+        self.end_stream(call, None)
+        self.open_no_more()
         return self.output()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rlwire.codecs import grpc as values
 from rlwire.codecs.grpc import Metadata
@@ -13,7 +13,8 @@ from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import malformed
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError, for_peer, quoted
 from rlwire.sessions.grpc.calls import CONTENT_TYPE, OK, CallStatus, metadata_of, too_long
-from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream
+from rlwire.sessions.http2 import Fields, Http2Session, Http2Stream, events
+from rlwire.sessions.http2.events import StreamEvent
 from rlwire.sessions.layer import Buffer
 
 _REQUEST = (":method", ":scheme", ":path", ":authority")
@@ -38,6 +39,15 @@ class Last:
     parts: Sequence[Buffer] | None = None
 
 
+class CallHandler(Protocol):
+    """Answers calls; told of those that end without an event of `receive`."""
+
+    def cancelled(self, call: ServedCall) -> None: ...
+
+    def owes(self, call: ServedCall) -> bool:
+        """Whether a message of the call has no reply yet."""
+
+
 class ServedCall(Http2Stream):
     """A call at the server.
 
@@ -47,6 +57,7 @@ class ServedCall(Http2Stream):
         given_timeout: the client's timeout in seconds, None for none.
         answered: whether response headers were sent.
         why: status of a cancelled call.
+        handler: the handler that answers it, which sets it; `task` is the handler's own.
     """
 
     method = ""
@@ -54,34 +65,48 @@ class ServedCall(Http2Stream):
     given_timeout: float | None = None
     why = CallStatus("CANCELLED")
     answered = False
-    # Set by `rlwire.dm_env_rpc.grpc_handler`.
-    handler: Any = None
+    handler: CallHandler | None = None
     task: Any = None
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number, lambda message: [(self, message)])
 
 
 class GrpcServerSession(Http2Session):
-    """The server side; `options` are those of `Http2Session`."""
+    """The server side; events are a call, and a message or a `CallEvent`.
 
-    _make_stream = ServedCall
+    `options` are those of `rlwire.sessions.http2.Http2Session`.
+    """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(False, **options)
+        super().__init__(False, ServedCall, **options)
 
     # Receiving.
 
-    def _on_headers(self, stream: Any, fields: Fields, end: bool) -> list[Any]:
-        call: ServedCall = stream
+    def on_stream(self, event: StreamEvent) -> list[Any]:
+        match event:
+            case events.HeadersReceived(call, fields, end):
+                return self._on_headers(call, fields, end)
+            case events.StreamEnded(call):
+                return [(call, ENDED)]
+            case events.StreamReset(call, code):
+                call.why = CallStatus("CANCELLED", f"the client reset it: {frames.code_name(code)}")
+                return [(call, CANCELLED)]
+            case events.StreamFailed(number, error):
+                return self._on_fault(self.streams[number], error)
+            case events.StreamExpired(call):
+                text = f"the call exceeded its timeout of {call.given_timeout} s"
+                self._cancel(call, CallStatus("DEADLINE_EXCEEDED", text))
+            case events.StreamBlocked(call, text):
+                self._cancel(call, CallStatus("UNAVAILABLE", text))
+        return []
+
+    def _on_headers(self, call: ServedCall, fields: Fields, end: bool) -> list[Any]:
         wrong = malformed(fields, () if call.method else _REQUEST)
         if wrong or (call.method and not end):
-            raise self._malformed(call, wrong or "headers between messages")
+            return self.malformed(call, wrong or "headers between messages")
         if call.method:
-            return self._ended(call)
+            return [(call, ENDED)]
         given = dict(fields)
         if given[":path"][:1] != "/":
-            raise self._malformed(call, "the :path does not start with /")
+            return self.malformed(call, "the :path does not start with /")
         kind = given.get("content-type", "")
         if given[":method"] != "POST":
             return self._end(call, [(":status", "405"), ("allow", "POST")])
@@ -102,32 +127,31 @@ class GrpcServerSession(Http2Session):
             return self._send_reply(call, Last(CallStatus("UNIMPLEMENTED", words)))
         return [(call, BEGUN), (call, ENDED)] if end else [(call, BEGUN)]
 
-    def _ended(self, stream: Any) -> list[Any]:
-        return [(stream, ENDED)]
-
-    def _on_reset(self, stream: Any, code: int, text: str) -> list[Any]:
-        stream.why = CallStatus("CANCELLED", f"the client reset it: {frames.code_name(code)}")
-        return [(stream, CANCELLED)]
-
-    def _on_fault(self, stream: Any, error: Exception) -> list[Any]:
-        code = getattr(error, "code", None)
-        if code is not None:
-            self._send_reset(stream.number, code)
-            stream.why = CallStatus("INTERNAL", str(error))
-            return [(stream, CANCELLED), None]
+    def _on_fault(self, call: ServedCall, error: RlwireError) -> list[Any]:
+        if isinstance(error, frames.Http2Error):
+            self.reset(call.number, error.code)
+            call.why = CallStatus("INTERNAL", str(error))
+            return [(call, CANCELLED), None]
         if isinstance(error, LimitExceeded):
-            stream.why = too_long(error)
+            call.why = too_long(error)
         else:
             name = "UNIMPLEMENTED" if isinstance(error, frames.Compressed) else "INTERNAL"
-            stream.why = CallStatus(name, for_peer(error, "the server"))
-        return self._abort(stream)
+            call.why = CallStatus(name, for_peer(error, "the server"))
+        return self._abort(call)
 
     def _abort(self, call: ServedCall) -> list[Any]:
         if call.waiting:
-            self._send_reset(call.number, frames.CANCEL)
+            self.reset(call.number, frames.CANCEL)
         else:
             self._send_reply(call, Last(call.why))
         return [(call, CANCELLED), None]
+
+    def _cancel(self, call: ServedCall, status: CallStatus) -> None:
+        """End a call and tell its handler, because only `receive` returns events."""
+        call.why = status
+        self._abort(call)
+        if call.handler is not None:
+            call.handler.cancelled(call)
 
     # Sending.
 
@@ -135,18 +159,18 @@ class GrpcServerSession(Http2Session):
         """Return the buffers of a call and its message or `Last`; none if they are queued."""
         if event is None:
             return []
-        if self.parting:
+        if self.drain_requested:
             self.drain()
         call, words = event
         if call.gone:
             return []
         if type(words) is list and call.answered:
-            buffers = self.message(call, words)
+            buffers = self.core.message(call, words)
             if not buffers and self._reset_if_unread(call):
                 return []
-            if not self.said:
+            if not self.core.control_output:
                 return buffers
-            self.said += buffers
+            self.core.control_output += buffers
             return []
         return self._send_reply(call, words)
 
@@ -162,44 +186,33 @@ class GrpcServerSession(Http2Session):
         trailers = None if last is None else last.status.fields()
         if not call.answered:
             call.answered = True
-            self._send_headers(call, head)
+            self.send_headers(call, head)
         if parts is not None:
-            self.said += self.message(call, parts)
+            self.core.control_output += self.core.message(call, parts)
             if self._reset_if_unread(call):
                 return []
         if trailers is not None:
-            self._send_trailers(call, trailers)
+            self.end_stream(call, trailers)
         return []
 
     def _reset_if_unread(self, call: ServedCall) -> bool:
         """Reset a call if the queue of bytes for its client's windows is full."""
-        most = max(min(self._most_unsent, 2 * self.max_sent), self.max_sent + 5)
-        if self.unsent <= most:
+        most = max(min(self.limits.unsent, 2 * self.core.max_sent), self.core.max_sent + 5)
+        if self.core.unsent <= most:
             return False
-        words = f"{self.unsent} bytes are queued for the client's windows, limit is {most}"
+        words = f"{self.core.unsent} bytes are queued for the client's windows, limit is {most}"
         call.why = CallStatus("RESOURCE_EXHAUSTED", words)
-        self._send_reset(call.number, frames.ENHANCE_YOUR_CALM)
+        self.reset(call.number, frames.ENHANCE_YOUR_CALM)
         if call.handler is not None:
             call.handler.cancelled(call)
         return True
 
     def _end(self, call: ServedCall, fields: Fields) -> list[Any]:
         call.answered = True
-        self._send_trailers(call, fields)
+        self.end_stream(call, fields)
         return []
 
-    # Times and ends.
-
-    def _on_deadline(self, call: Any) -> None:
-        text = f"the call exceeded its timeout of {call.given_timeout} s"
-        self._on_write_timeout(call, text, "DEADLINE_EXCEEDED")
-
-    def _on_write_timeout(self, call: Any, text: str, code: str = "UNAVAILABLE") -> None:
-        """End a call and notify its handler, because only `receive` returns events."""
-        call.why = CallStatus(code, text)
-        self._abort(call)
-        if call.handler is not None:
-            call.handler.cancelled(call)
+    # Ends.
 
     def close_message(self, stopping: bool = False) -> Sequence[Buffer]:
         """Return the last frames: open calls end with UNAVAILABLE.
@@ -209,7 +222,7 @@ class GrpcServerSession(Http2Session):
         if not self.closed:
             for call in list(self.streams.values()):
                 owes = call.waiting or call.handler is None or call.handler.owes(call)
-                if (self._draining or self.parting) and not owes:
+                if (self.draining or self.drain_requested) and not owes:
                     self._send_reply(call, Last(OK))
                     continue
                 call.why = CallStatus("UNAVAILABLE", "the server is closing the connection")

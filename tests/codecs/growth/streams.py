@@ -13,6 +13,7 @@ from rlwire.codecs.websocket.frames import FrameEncoder
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
+from rlwire.sessions.http2.core import Http2Core, Stream
 from rlwire.streams import FrameReader
 
 # --- streams: bytes as they come
@@ -218,12 +219,12 @@ def unpacker_wrong_values(n: int) -> Work:
 
 def endpoint(streams: int = 1, window: int = 2**30) -> Any:
     """One whose peer has said its first words, with streams."""
-    peer = http2.Http2Endpoint(False, Limits(received=2**26, header=2**26))
+    peer = Http2Core(False, Limits(received=2**26, header=2**26))
     peer.receive(http2.PREFACE)
     peer.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: window}))
     peer.receive(http2.window_update(0, 2**30))
     for number in range(1, 2 * streams, 2):
-        peer.add(http2.Stream(number))
+        peer.add(Stream(number))
     return peer
 
 
@@ -231,7 +232,7 @@ def taking(frames: list[bytes], peer: Any) -> Work:
     def take() -> None:
         for frame in frames:
             peer.receive(frame)
-            peer.chaff = 0
+            peer.control_frames = 0
             peer.output()
 
     return take
@@ -268,7 +269,7 @@ def http2_small_messages_that_wait_and_go_byte_by_byte(n: int) -> Work:
         update = http2.window_update(1, 1)
         for _ in range(6 * n):
             peer.receive(update)
-            peer.chaff = 0
+            peer.control_frames = 0
             peer.output()
 
     return send

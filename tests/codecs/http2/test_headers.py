@@ -12,6 +12,7 @@ from rlwire.codecs.http2.frames import Http2Error
 from rlwire.codecs.http2.headers import Headers, SecretBlanker, malformed
 from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.limits import Limits
+from rlwire.sessions.http2.core import Http2Core, Stream
 
 REQUEST = [
     (":method", "GET"),
@@ -224,13 +225,12 @@ def test_recording_omits_undecodable_header_blocks() -> None:
 
 def test_a_head_is_in_one_buffer() -> None:
     """A recording blanks the buffers of a long message one by one."""
-    endpoint = http2.Http2Endpoint(True)
+    endpoint = Http2Core(True)
     endpoint.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: 2**30}))
     endpoint.receive(http2.window_update(0, 2**30))
-    endpoint.mute = None
     rng = random.Random(29)
     for number in range(1, 400, 2):
-        stream = http2.Stream(number)
+        stream = Stream(number)
         endpoint.add(stream)
         sizes = [rng.choice((0, 1, 5, 900, 1100, 16375, 16384, 16390, 50_000)) for _ in range(4)]
         parts = [bytes([rng.choice((1, 9, 255))]) * size for size in sizes]

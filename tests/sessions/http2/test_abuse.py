@@ -2,7 +2,7 @@
 
 Work is bounded as the count of frames is after which a peer is given up; memory is counted by
 tracemalloc and by what waits to be sent. Floods of frames that bring nothing are in
-`tests/codecs/http2/test_http2.py`, a good client beside others in
+`tests/sessions/http2/test_core.py`, a good client beside others in
 `tests/transports/test_grpc_others.py`.
 """
 
@@ -15,13 +15,14 @@ from types import SimpleNamespace
 import pytest
 
 from rlwire.codecs.http2 import frames
-from rlwire.codecs.http2.frames import CHAFF, Http2Error
+from rlwire.codecs.http2.frames import Http2Error
 from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import OK, CallStatus, GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import BEGUN, ENDED, Last
-from rlwire.sessions.http2 import RESETS_ALLOWED
+from rlwire.sessions.http2.core import MAX_CONTROL_FRAMES
+from rlwire.sessions.http2.session import RESETS_ALLOWED
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
 Raw, raw_server, fields, message = peers.Raw, peers.raw_server, peers.fields, peers.message
@@ -49,7 +50,7 @@ def told(raw):
 
 def taken(raw, wire):
     """How often the same is taken before it is too much."""
-    for count in range(2 * CHAFF):
+    for count in range(2 * MAX_CONTROL_FRAMES):
         try:
             raw.say(wire)
         except (LimitExceeded, Http2Error):
@@ -58,7 +59,7 @@ def taken(raw, wire):
 
 
 def waiting(session):
-    return sum(map(len, session.said))
+    return sum(map(len, session.core.control_output))
 
 
 @pytest.mark.parametrize("flags", [0, frames.END_STREAM])
@@ -93,7 +94,7 @@ def test_frames_on_a_stream_that_was_reset_are_counted():
     for late in (begin(1), frames.frame(frames.DATA, 0, 1, b"x")):
         raw = raw_server()
         raw.say(begin(1), frames.frame(frames.DATA, 0, 1, message(b"", 1)))  # compressed
-        assert taken(raw, late) == CHAFF - 1  # the settings were one
+        assert taken(raw, late) == MAX_CONTROL_FRAMES - 1  # the settings were one
         assert told(raw) == "ENHANCE_YOUR_CALM"
 
 
@@ -187,15 +188,15 @@ def test_streams_of_which_only_one_half_is_closed():
             raw.hear()
     assert not raw.session.streams
     assert not raw.session.closed
-    assert raw.session.assembling == 0
+    assert raw.session.core.assembling == 0
     assert len(raw.session._reset_by_us) <= 256
 
 
 def test_a_flood_of_continuations():
     """CVE-2024-27316: a block without an end; its bytes are bounded, and so are empty frames."""
-    for piece, frames_most in ((bytes(1000), 8192 // 1000), (b"", CHAFF)):
+    for piece, frames_most in ((bytes(1000), 8192 // 1000), (b"", MAX_CONTROL_FRAMES)):
         raw = raw_server()
-        raw.session.chaff = 0
+        raw.session.core.control_frames = 0
         raw.say(frames.frame(frames.HEADERS, 0, 1))
         with memory(200_000):
             sent = taken(raw, frames.frame(frames.CONTINUATION, 0, 1, piece))
@@ -260,8 +261,8 @@ def test_a_flood_that_must_be_answered(wire):
     raw = raw_server()
     raw.say(begin(1))
     with memory(3_000_000):
-        assert taken(raw, wire) <= CHAFF
-    assert waiting(raw.session) < 20 * CHAFF
+        assert taken(raw, wire) <= MAX_CONTROL_FRAMES
+    assert waiting(raw.session) < 20 * MAX_CONTROL_FRAMES
     assert told(raw) == "ENHANCE_YOUR_CALM"
 
 
@@ -277,7 +278,7 @@ def test_replies_held_by_closed_windows_are_bounded():
             raw.hear() if answers == 0 else None
             answers += 1
     assert answers == 20
-    assert raw.session.unsent == 0
+    assert raw.session.core.unsent == 0
     assert first.why.code == "RESOURCE_EXHAUSTED"
     assert raw.hear()[-1] == (frames.RST_STREAM, 0, 1, b"\0\0\0\x0b")
     raw.session.send((second, [b"fine"]))
@@ -291,15 +292,15 @@ def test_requests_held_by_closed_windows_are_bounded():
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     raw.hear()
     with memory(1_000_000):
-        while session.unsent <= 50_000:
+        while session.core.unsent <= 50_000:
             session.send(bytes(10_000))
-    assert session.unsent == 50_025
+    assert session.core.unsent == 50_025
     with pytest.raises(LimitExceeded, match="unsent=50000") as raised:
         session.send(b"one more")
     assert (raised.value.limit, raised.value.size) == ("unsent", 50_025)
     raw.say(frames.window_update(1, 100_000))
     assert sum(len(payload) for kind, _, _, payload in raw.hear() if kind == 0) == 50_025
-    assert session.unsent == 0
+    assert session.core.unsent == 0
     assert session.send(b"y") == [frames.frame(frames.DATA, 0, 1, message(b"y"))]
 
 
@@ -324,7 +325,7 @@ def test_unfinished_messages_are_bounded_in_memory():
             head = frames.frame(frames.HEADERS, 4, number, sender.encode(fields()))
             raw.say(head, frames.frame(frames.DATA, 0, number, b"\0\0\1\x86\xa0x"))
             raw.hear()
-    assert raw.session.assembling == 200_000
+    assert raw.session.core.assembling == 200_000
     for call in list(raw.session.streams.values()):
-        raw.session.drop(call)
-    assert raw.session.assembling == 0
+        raw.session.core.drop(call)
+    assert raw.session.core.assembling == 0

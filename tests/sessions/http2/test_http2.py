@@ -1,6 +1,6 @@
 """The rules of RFC 9113 that a connection of gRPC's must keep, each by its section.
 
-What one frame may be by itself is in `tests/codecs/http2/test_http2.py`, what a field may be in
+What one frame may be by itself is in `tests/sessions/http2/test_core.py`, what a field may be in
 `tests/codecs/http2/test_headers.py`. MUSTs that concern nobody here are listed in
 docs/protocols/http2.md.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import hpack
 import pytest
@@ -29,21 +28,21 @@ ANSWER = [(":status", "200"), ("content-type", "application/grpc")]
 TRAILERS = [("grpc-status", "0")]
 
 
-def data(payload: bytes, flags: int = 0, number: int = 1) -> bytes:
+def data(payload, flags=0, number=1):
     return frames.frame(frames.DATA, flags, number, payload)
 
 
-def head(*more: tuple[str, str], number: int = 1, end: bool = False) -> bytes:
+def head(*more, number=1, end=False):
     flags = frames.END_HEADERS | (frames.END_STREAM if end else 0)
     return frames.frame(frames.HEADERS, flags, number, block(*more))
 
 
-def answer(given: list[tuple[str, str]], number: int = 1, end: bool = False) -> bytes:
+def answer(given, number=1, end=False):
     flags = frames.END_HEADERS | (frames.END_STREAM if end else 0)
     return frames.frame(frames.HEADERS, flags, number, hpack.Encoder().encode(given))
 
 
-def raw_client(settings: dict[int, int] | None = None, **options: Any) -> Any:
+def raw_client(settings=None, **options):
     """A client's session, whose call has begun on stream 1."""
     raw = Raw(GrpcClientSession(GrpcRawMessages(), METHOD, **options))
     raw.say(frames.settings(settings or {}))
@@ -66,7 +65,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_of_the_connection_is_named_in_goaway(name: str) -> None:
+def test_a_fault_of_the_connection_is_named_in_goaway(name):
     said, code = FAULTS[name]
     raw = raw_server()
     with pytest.raises(Http2Error, match=code):
@@ -77,7 +76,7 @@ def test_a_fault_of_the_connection_is_named_in_goaway(name: str) -> None:
     assert frames.code_name(int.from_bytes(payload[4:8], "big")) == code
 
 
-def malformed_head(field: tuple[str, str], behind: bool = False) -> bytes:
+def malformed_head(field, behind=False):
     """A request with a field that our own encoder would refuse."""
     given = [pair for pair in fields() if not behind or pair[0] != field[0]]
     at = len(given) if behind or field[0][0] != ":" else 4
@@ -136,7 +135,7 @@ STREAM_FAULTS = {
 
 
 @pytest.mark.parametrize("name", STREAM_FAULTS)
-def test_a_fault_of_a_stream_ends_that_alone(name: str) -> None:
+def test_a_fault_of_a_stream_ends_that_alone(name):
     said, code = STREAM_FAULTS[name]
     raw = raw_server()
     raw.say(*said)
@@ -148,7 +147,7 @@ def test_a_fault_of_a_stream_ends_that_alone(name: str) -> None:
     assert 1 not in raw.session.streams
 
 
-def test_frames_that_we_say_have_only_flags_of_their_type() -> None:
+def test_frames_that_we_say_have_only_flags_of_their_type():
     """4.1: unused flags and the reserved bit MUST be unset; 4.2: 16,384 bytes until told more."""
     known = {
         frames.DATA: frames.END_STREAM,
@@ -177,7 +176,7 @@ def test_frames_that_we_say_have_only_flags_of_their_type() -> None:
     assert said[at - 1][0] == frames.HEADERS
 
 
-def test_smaller_header_table_is_announced_before_its_use() -> None:
+def test_smaller_header_table_is_announced_before_its_use():
     """4.3.1: the first block after a smaller table MUST begin with an update of its size."""
     raw = raw_server()
     raw.say(frames.settings({frames.HEADER_TABLE_SIZE: 100}))
@@ -191,7 +190,7 @@ def test_smaller_header_table_is_announced_before_its_use() -> None:
     assert decoder.decode(blocks[1]) == [("grpc-status", "0")]
 
 
-def test_settings_are_the_first_frame_of_both_sides() -> None:
+def test_settings_are_the_first_frame_of_both_sides():
     """3.4: a client's preface, and SETTINGS of either side, MUST be the first."""
     client = GrpcClientSession(GrpcRawMessages(), METHOD)
     words = b"".join(map(bytes, client.output()))
@@ -203,7 +202,7 @@ def test_settings_are_the_first_frame_of_both_sides() -> None:
     assert (first, second) == ((frames.SETTINGS, 0), (frames.SETTINGS, frames.ACK))
 
 
-def test_settings_are_acknowledged_at_once_and_acks_are_not() -> None:
+def test_settings_are_acknowledged_at_once_and_acks_are_not():
     """6.5, 6.5.3; 6.7: a PING MUST be answered with its bytes, an answer MUST NOT be."""
     raw = raw_server()
     said = frames.settings({frames.INITIAL_WINDOW_SIZE: 5, 0x99: 1}), frames.ping(b"12345678")
@@ -214,20 +213,20 @@ def test_settings_are_acknowledged_at_once_and_acks_are_not() -> None:
     ]
     raw.say(frames.frame(frames.SETTINGS, frames.ACK, 0), frames.ping(b"12345678", True))
     assert raw.hear() == []
-    assert raw.session.peer_window == 5
+    assert raw.session.core.peer_window == 5
 
 
-def test_last_value_of_a_setting_counts_and_each_is_checked() -> None:
+def test_last_value_of_a_setting_counts_and_each_is_checked():
     """6.5.3: values MUST be processed in the order in which they appear."""
     raw = raw_server()
     pair = b"\0\4\0\0\0\x05", b"\0\4\0\0\0\x09"
     raw.say(frames.frame(frames.SETTINGS, 0, 0, b"".join(pair)))
-    assert raw.session.peer_window == 9
+    assert raw.session.core.peer_window == 9
     with pytest.raises(Http2Error, match="FLOW_CONTROL_ERROR"):
         raw.say(frames.frame(frames.SETTINGS, 0, 0, b"\0\4\xff\0\0\0" + pair[0]))
 
 
-def test_last_stream_of_goaway_never_increases() -> None:
+def test_last_stream_of_goaway_never_increases():
     """6.8: the last stream MUST NOT increase; what came before the second GOAWAY is answered."""
     raw = raw_server()
     raw.say(begin(1))
@@ -246,25 +245,25 @@ def test_last_stream_of_goaway_never_increases() -> None:
 # States of streams (section 5.1).
 
 
-def test_frames_on_a_stream_that_we_have_reset_are_ignored() -> None:
+def test_frames_on_a_stream_that_we_have_reset_are_ignored():
     """5.1, closed: MUST be ignored, but their fields and bytes count (4.3, 6.9)."""
     raw = raw_server()
     raw.say(begin(1), frames.window_update(1, 0))
     raw.hear()
-    before = raw.session.receive_window
+    before = raw.session.core.receive_window
     sender = peers.Headers()
     sender.encode(fields())  # what stream 1 has left in the table
     trailers = frames.frame(frames.HEADERS, 5, 1, sender.encode([("custom", "value")]))
     raw.say(data(message(b"late")), frames.window_update(1, 7), frames.reset(1, 0), trailers)
     assert raw.hear() == []
-    assert before - raw.session.receive_window == 9
+    assert before - raw.session.core.receive_window == 9
     ((_, sign),) = raw.say(
         frames.frame(frames.HEADERS, 4, 3, sender.encode([*fields(), ("custom", "value")]))
     )
     assert sign is BEGUN
 
 
-def test_no_frame_is_sent_on_a_stream_reset_by_the_peer() -> None:
+def test_no_frame_is_sent_on_a_stream_reset_by_the_peer():
     """5.1, closed; 5.4.2: least of all a RST_STREAM."""
     raw = raw_server()
     ((call, _),) = raw.say(begin(1))
@@ -278,7 +277,7 @@ def test_no_frame_is_sent_on_a_stream_reset_by_the_peer() -> None:
         raw.say(data(b"x"))
 
 
-def test_windows_of_streams_that_have_ended_are_ignored() -> None:
+def test_windows_of_streams_that_have_ended_are_ignored():
     """5.1, half-closed and closed: WINDOW_UPDATE and RST_STREAM may come for a while."""
     raw = raw_server()
     ((call, _), (_, sign)) = raw.say(begin(1, 5))
@@ -289,7 +288,7 @@ def test_windows_of_streams_that_have_ended_are_ignored() -> None:
     assert not raw.session.closed
 
 
-def test_priorities_may_come_at_any_time() -> None:
+def test_priorities_may_come_at_any_time():
     """5.1 and 5.3: of idle, open and closed streams."""
     raw = raw_server()
     ((call, _), _) = raw.say(begin(1, 5))
@@ -300,7 +299,7 @@ def test_priorities_may_come_at_any_time() -> None:
     assert len(raw.say(begin(3))) == 1
 
 
-def test_server_cannot_open_a_stream() -> None:
+def test_server_cannot_open_a_stream():
     """5.1.1 and 8.4: an even number was never promised, an odd one is the client's to begin."""
     for number in (2, 3):
         raw = raw_client()
@@ -311,13 +310,13 @@ def test_server_cannot_open_a_stream() -> None:
 # Messages of HTTP (section 8.1).
 
 
-def test_complete_reply_is_kept_despite_a_reset() -> None:
+def test_complete_reply_is_kept_despite_a_reset():
     """8.1: a client MUST NOT discard it for a RST_STREAM with NO_ERROR behind it."""
     raw = raw_client()
     assert raw.say(answer(ANSWER), data(message(b"whole"))) == [b"whole"]
     with pytest.raises(CallEnded):
         raw.say(answer(TRAILERS, end=True), frames.reset(1, frames.NO_ERROR))
-    assert raw.session.main.status == OK
+    assert raw.session.call.status == OK
 
 
 ANSWERS = {
@@ -331,7 +330,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_malformed_answer_ends_its_call(name: str) -> None:
+def test_a_malformed_answer_ends_its_call(name):
     """8.1.1: a stream error PROTOCOL_ERROR, and it MUST NOT be taken."""
     raw = raw_client()
     with pytest.raises((CallEnded, Http2Error), match="section 8"):
@@ -340,7 +339,7 @@ def test_a_malformed_answer_ends_its_call(name: str) -> None:
     assert resets == [frames.PROTOCOL_ERROR.to_bytes(4, "big")]
 
 
-def test_an_answer_that_is_not_its_content_length_is_malformed() -> None:
+def test_an_answer_that_is_not_its_content_length_is_malformed():
     """8.1.1: it MUST NOT be taken. The right length is; padding and prefixes are no exception."""
     for length, good in ((12, True), (11, False)):
         raw = raw_client()
@@ -363,9 +362,9 @@ def test_an_answer_that_is_not_its_content_length_is_malformed() -> None:
 
 
 @pytest.mark.parametrize("said", [frames.reset(1, frames.REFUSED_STREAM), frames.goaway(0)])
-def test_unprocessed_call_has_status_unavailable(said: bytes) -> None:
+def test_unprocessed_call_has_status_unavailable(said):
     """8.7: REFUSED_STREAM, and streams above GOAWAY's last; the status says so, UNAVAILABLE."""
     raw = raw_client()
     with pytest.raises(CallEnded):
         raw.say(said)
-    assert raw.session.main.status.code == "UNAVAILABLE"
+    assert raw.session.call.status.code == "UNAVAILABLE"
