@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rlwire import dm_env_rpc, openpi, perlert, rllink, rlx
-from rlwire.serving.serving import StreamOptions
 from rlwire.transports import waits
 from rlwire.universe import rewarder, rfb
 from tests import agents
@@ -54,28 +53,9 @@ DROP_INS = {rlx.AgentProxy, rlx.AsyncAgentProxy}  # with the original's names
 NO_SECRET = {rlx.Server, rlx.AgentProxy, rlx.AsyncAgentProxy}
 
 
-def names_of(kind):
-    """The names of a constructor's arguments, those of its bases with them if it hands them on."""
-    names = set()
-    for base in kind.__mro__:
-        if "__init__" not in vars(base) or base is object:
-            continue
-        parameters = inspect.signature(base.__init__).parameters
-        names |= set(parameters)
-        options = str(parameters["options"].annotation) if "options" in parameters else ""
-        if "StreamOptions" in options:
-            names |= set(StreamOptions.__annotations__)
-        handed_on = any(
-            each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL) for each in parameters.values()
-        )
-        if not handed_on or "StreamOptions" in options:
-            break
-    return names
-
-
 @pytest.mark.parametrize("kind", SERVERS)
 def test_servers(kind):
-    names = names_of(kind)
+    names = {*inspect.signature(kind).parameters}
     expected = STREAMS | (set() if kind in NO_SECRET else {"auth"})
     assert expected - names == LACKS.get(kind, set())
     assert "address" in names
@@ -87,7 +67,7 @@ def test_servers(kind):
 
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_clients(kind):
-    names = names_of(kind)
+    names = {*inspect.signature(kind).parameters}
     assert "limits" in names
     assert ("auth" in names) == (kind not in NO_SECRET)
     assert callable(kind.connect)

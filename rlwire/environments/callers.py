@@ -286,16 +286,6 @@ class Slot(Endpoint):
             self.callers.close()
 
 
-class CallersStatistics(NamedTuple):
-    """Connected callers and queued ones; total steps, episodes, and episodes lost."""
-
-    callers: int
-    waiting: int
-    steps: int
-    episodes: int
-    lost: int
-
-
 class Callers:
     """A server of callers; `endpoints` are its slots, the trainer's environments."""
 
@@ -374,15 +364,15 @@ class Callers:
         observations = tree_of(self.observation_space, "the observation", "which has no zero")
         return observations.default_value()
 
-    def statistics(self) -> CallersStatistics:
-        slots = self.endpoints
-        return CallersStatistics(
-            len(self._callers),
-            len(self._waiting),
-            sum(slot.steps for slot in slots),
-            sum(slot.episodes for slot in slots),
-            sum(slot.lost for slot in slots),
-        )
+    def statistics(self) -> dict[str, int]:
+        """Return connected ``callers``, ``waiting`` ones, and all slots' counts.
+
+        These are ``steps``, ``episodes``, and ``lost``: episodes that lost their caller.
+        """
+        counts = {"callers": len(self._callers), "waiting": len(self._waiting)}
+        for name in ("steps", "episodes", "lost"):
+            counts[name] = sum(getattr(slot, name) for slot in self.endpoints)
+        return counts
 
     def serve_caller(self, caller: Caller) -> None:
         """Queue a caller; block its connection's thread until the trainer has finished with it."""

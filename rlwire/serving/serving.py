@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import logging
@@ -12,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import EllipsisType
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from rlwire._options import StreamServerOptions
 from rlwire.errors import RlwireError, describe, on_error
@@ -27,10 +26,10 @@ from rlwire.transports.interface import Handler, Recording
 from rlwire.transports.server import BaseServer, ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, warn_if_exposed
-from rlwire.transports.tls import TLS, context_of
+from rlwire.transports.tls import context_of
 from rlwire.urls import URL, served_at
 
-__all__ = ["AnyConnection", "BackgroundServer", "Service", "StreamOptions", "StreamServer"]
+__all__ = ["AnyConnection", "BackgroundServer", "Service", "StreamServer"]
 
 WorkersOption: TypeAlias = Literal["threads", "asyncio"] | int
 """A thread per connection, one event loop for all, or a number of processes."""
@@ -225,17 +224,6 @@ class BackgroundServer(ABC):
     @abstractmethod
     def _after_stop(self) -> None:
         """Clean up after the server has stopped."""
-
-
-class StreamOptions(TypedDict, total=False):
-    """Keyword arguments of all stream servers; `rlwire._options.StreamServerOptions` has more."""
-
-    tls: TLS
-    timeout: Timeouts | float | None
-    idle_timeout: float | None
-    max_connections: int
-    max_connections_per_address: int
-    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
 
 
 class Service(Generic[_C]):

@@ -14,7 +14,7 @@ import secrets
 import ssl
 import struct
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from PIL import Image
 
@@ -38,11 +38,6 @@ from rlwire.universe.input import key, pointer
 from rlwire.universe.rfb.client import AsyncRfbClient
 from rlwire.urls import URL, client_tls
 from rlwire.web import folder
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from rlwire.serving.serving import StreamOptions
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +77,7 @@ class PageServer(StreamServer):
         about: returns what the page tells of the environment, as JSON has it: ``name``,
             ``buttons``, ``rate``, ``episode``, ``score``, ``best``, ``last``; sent when it changes.
         origins: other pages whose scripts may connect; by default those of this server.
-        options: `rlwire.serving.serving.StreamOptions`.
+        options: fields of `StreamServerOptions`.
     """
 
     scheme = "universe"
@@ -97,13 +92,14 @@ class PageServer(StreamServer):
         auth: str | None = None,
         about: Callable[[], Mapping[str, Any]] = dict,
         origins: Collection[str] = (),
-        **options: Unpack[StreamOptions],
+        **options: Any,
     ) -> None:
         if address is None or isinstance(address, int):
             address = Address(host, PORT if address is None or address is True else address)
         service = _PageService(self, remote, auth, about, origins)
-        options["timeout"] = Timeouts.of(options.get("timeout") or _TIMEOUTS)
-        super().__init__(service, StreamServerOptions(parse(address), **options))
+        super().__init__(
+            service, StreamServerOptions(parse(address), **{"timeout": _TIMEOUTS, **options})
+        )
         self._guarded = self._guarded or auth is not None
 
     @property

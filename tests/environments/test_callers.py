@@ -366,7 +366,7 @@ def test_spaces_sent_by_the_caller_need_not_be_given(tmp_path):
         while not over:
             over = env.step(0)[2]
         original.close()
-    assert results == [[float(env.callers.statistics().steps)]]
+    assert results == [[float(env.callers.statistics()["steps"])]]
 
 
 def test_a_spec_has_the_time_limit_of_like(scheme):
@@ -409,7 +409,9 @@ def test_a_training_of_relaax(caplog):
                 assert observation.tolist() == [1, number]
                 assert rest == [2.5, True, False, {}]
             with aside(env.reset) as ended:  # it answers the last metric, and waits
-                assert_soon(lambda: len(sink.calls) == 2 and not env.callers.statistics().callers)
+                assert_soon(
+                    lambda: len(sink.calls) == 2 and not env.callers.statistics()["callers"]
+                )
                 env.callers.close()
             assert isinstance(ended[0], ConnectionClosed)
         assert results == [None]
@@ -445,7 +447,7 @@ def test_pings_of_openpis_client_are_answered_while_the_trainer_learns(monkeypat
         actions = pool.submit(call)
         websocket = clients.get(timeout=20)
         assert answered(websocket)  # while it has no place
-        assert env.callers.statistics().waiting == 1
+        assert env.callers.statistics()["waiting"] == 1
         env.reset()
         assert answered(websocket)  # while it waits for an action
         assert not env.step(2)[3]
@@ -511,7 +513,7 @@ def test_a_caller_that_leaves(scheme, caplog):
             assert env.step(0)[2]
         assert results == [[0.5]]
         found = env.callers.statistics()
-        assert (found.episodes, found.steps, found.lost) == (2, 1, 1)
+        assert (found["episodes"], found["steps"], found["lost"]) == (2, 1, 1)
 
 
 @contextlib.contextmanager
@@ -651,7 +653,7 @@ def test_further_callers_wait_for_a_place():
             aside(lambda: rlwire.play(Counting(1), url, seed=1)) as one,
             aside(lambda: rlwire.play(Counting(1), url, seed=1)) as two,
         ):
-            assert_soon(lambda: envs.callers.statistics().waiting == 2)
+            assert_soon(lambda: envs.callers.statistics()["waiting"] == 2)
             for _ in range(2):
                 assert envs.reset()[0].tolist() == [[1, 0]]
                 assert envs.step([0])[2].all()

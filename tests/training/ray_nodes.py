@@ -183,7 +183,7 @@ def main(folder):
         """Return the steps that came to each runner since it began."""
         return dict(
             algorithm.env_runner_group.foreach_env_runner(
-                lambda runner: (runner.worker_index, runner.server.statistics().steps),
+                lambda runner: (runner.worker_index, runner.server.statistics()["steps"]),
                 local_env_runner=False,
             )
         )

@@ -209,7 +209,7 @@ def test_killed_runner_is_restarted():
             """What came to each runner, by its process."""
             return dict(
                 group.foreach_env_runner(
-                    lambda runner: (os.getpid(), runner.server.statistics().steps),
+                    lambda runner: (os.getpid(), runner.server.statistics()["steps"]),
                     local_env_runner=False,
                 )
             )
