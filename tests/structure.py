@@ -3,7 +3,7 @@
 - parameters: functions with more than `PARAMETERS` parameters, apart from `self`.
 - depth: classes with more than `DEPTH` classes of rlwire above them. Errors and dataclasses are
   left out: a tree of errors and added fields are no calls.
-- reach-ins: private attributes of an object of another class.
+- reach-ins: private attributes of an object of another class, which another file defines.
 - probes: `hasattr` and `getattr` of a session or a layer, by which a caller asks what it has.
 - circles: modules that import each other, also for types only or within a function.
 """
@@ -20,7 +20,7 @@ DEPTH = 3
 
 # Documented, in spite of their names.
 PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_exit", "_getframe", "_field_defaults"}
-SESSION = re.compile(r"(?:session|layer|inner|endpoint)s?$")
+SESSION = re.compile(r"(?:session|layer|inner)$")
 PROBE = re.compile(r"\b(?:hasattr|getattr)\(\s*((?:\w+\.)*\w+)")
 CYTHON_DEF = re.compile(
     r"^[ \t]*(?:async )?(?:cp?def [^=\n]*?|def )(\w+)\(((?:[^()]|\([^()]*\))*)\)", re.M
@@ -102,11 +102,13 @@ def reach_ins():
             if isinstance(node, (ast.Import, ast.ImportFrom))
             for alias in node.names
         }
-        yield from _reach_ins(name, tree, set(), imported)
+        kinds = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        of_file = {each for kind in kinds for each in _names_of(kind)}
+        yield from _reach_ins(name, tree, of_file, imported)
 
 
 def _reach_ins(name, node, own, imported):
-    """`own`: the names of the class that `node` is in."""
+    """`own`: the names that the file's classes define."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Attribute) and re.match("_[^_]", child.attr):
             whose = _name(child.value)
@@ -116,9 +118,7 @@ def _reach_ins(name, node, own, imported):
             known = is_super or is_class or whose in {"self", "cls"} | imported
             if not known and child.attr not in own | PUBLIC:
                 yield f"{name}:{child.lineno} {ast.unparse(child)}"
-        yield from _reach_ins(
-            name, child, _names_of(child) if isinstance(child, ast.ClassDef) else own, imported
-        )
+        yield from _reach_ins(name, child, own, imported)
 
 
 def _names_of(kind):

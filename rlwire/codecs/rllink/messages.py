@@ -55,11 +55,11 @@ _ZSTD = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1; no map in msgpack or JSON starts
 class _Fields:
     """The fields of a body, without its type."""
 
-    def to_fields(self, form: Form) -> dict[str, Any]:
+    def _to_fields(self, form: Form) -> dict[str, Any]:
         return {}
 
     @classmethod
-    def from_fields(cls, fields: dict[str, Any], limits: Limits) -> Any:
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Any:
         return cls()
 
 
@@ -77,14 +77,14 @@ class Ping(_Fields):
     compression: Compression | None = None
     rlwire: bool = False
 
-    def to_fields(self, form: Form) -> dict[str, Any]:
+    def _to_fields(self, form: Form) -> dict[str, Any]:
         own: dict[str, Any] = {} if self.token is None else {"token": self.token}
         if self.compression is not None:
             own["compressions"] = [self.compression]
         return {_OWN: own} if own or (self.rlwire and form == "msgpack") else {}
 
     @classmethod
-    def from_fields(cls, fields: dict[str, Any], limits: Limits) -> Ping:
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Ping:
         own = _own(fields)
         token, offered = own.get("token"), own.get("compressions")
         return cls(
@@ -106,12 +106,12 @@ class Pong(_Fields):
     compression: Compression | None = None
     rlwire: bool = False
 
-    def to_fields(self, form: Form) -> dict[str, Any]:
+    def _to_fields(self, form: Form) -> dict[str, Any]:
         own = {} if self.compression is None else {"compression": self.compression}
         return {_OWN: own} if own or (self.rlwire and form == "msgpack") else {}
 
     @classmethod
-    def from_fields(cls, fields: dict[str, Any], limits: Limits) -> Pong:
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Pong:
         compression = _own(fields).get("compression")
         return cls("zstd" if compression == "zstd" else None, _OWN in fields)
 
@@ -140,7 +140,7 @@ class Episodes(_Fields):
     timesteps: int | None = None
     weights_seq_no: int | None = None
 
-    def to_fields(self, form: Form) -> dict[str, Any]:
+    def _to_fields(self, form: Form) -> dict[str, Any]:
         fields: dict[str, Any] = {"episodes": self.episodes}
         if self.timesteps is not None:
             # Ray's name, and the documented one.
@@ -150,7 +150,7 @@ class Episodes(_Fields):
         return fields
 
     @classmethod
-    def from_fields(cls, fields: dict[str, Any], limits: Limits) -> Any:
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Any:
         episodes = fields.get("episodes")
         if isinstance(episodes, np.ndarray) and not episodes.size:  # JSON's empty list
             episodes = []
@@ -187,13 +187,13 @@ class SetConfig(_Fields):
     force_on_policy: bool | None = None
     config: bytes | None = None
 
-    def to_fields(self, form: Form) -> dict[str, Any]:
+    def _to_fields(self, form: Form) -> dict[str, Any]:
         if self.config is not None and form == "json":
             raise EncodeError("RLlink in JSON has no field for RLlib's config", path="$.config")
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
-    def from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetConfig:
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetConfig:
         on_policy, config = fields.get("force_on_policy"), fields.get("config")
         if on_policy is not None and not isinstance(on_policy, bool):
             raise DecodeError(
@@ -221,7 +221,7 @@ class SetState(_Fields):
     onnx: bytes | None = None
     mlir: bytes | None = None
 
-    def to_fields(self, form: Form) -> dict[str, Any]:
+    def _to_fields(self, form: Form) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         if self.state is None:
             fields["weights_seq_no"] = self.weights_seq_no
@@ -237,7 +237,7 @@ class SetState(_Fields):
         return fields
 
     @classmethod
-    def from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetState:
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetState:
         state = fields.get("state")
         if state is None:
             number = _count(fields, "weights_seq_no") or 0
@@ -260,11 +260,11 @@ class Refused(_Fields):
 
     message: str
 
-    def to_fields(self, form: Form) -> dict[str, Any]:
+    def _to_fields(self, form: Form) -> dict[str, Any]:
         return {"message": self.message}
 
     @classmethod
-    def from_fields(cls, fields: dict[str, Any], limits: Limits) -> Refused:
+    def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Refused:
         return cls(quoted(fields.get("message"), 500))
 
 
@@ -336,7 +336,7 @@ class Codec:
         name = NAMES.get(type(message))
         if name is None:
             raise TypeError(f"{type(message).__name__} is not an RLlink message")
-        body = {"type": name, **message.to_fields(form)}
+        body = {"type": name, **message._to_fields(form)}
         parts: list[Any]
         if form == "msgpack":
             parts = self._pack.encode_parts(body)
@@ -404,7 +404,7 @@ class Codec:
 
     def read(self, kind: type[Any], fields: dict[str, Any]) -> Message:
         """Return a message of this class, with its files unpacked."""
-        message: Message = kind.from_fields(fields, self.limits)
+        message: Message = kind._from_fields(fields, self.limits)
         return message
 
     def _fields(self, body: Buffer) -> Any:
