@@ -7,7 +7,7 @@ cdef enum:
     FIRST
     OPEN
     DRAINING
-    DEAF
+    READ_CLOSED
     CLOSING
     LINGERING
     CLOSED
@@ -28,23 +28,23 @@ cdef class FrameReader:
     cpdef object room(self)
     cpdef advance(self, Py_ssize_t count)
     cpdef object frame(self)
-    cdef object _take_block(self)
+    cdef object _pop_block(self)
     cdef int _begin_block(self, Py_ssize_t size) except -1
-    cdef int _take_like_last(self) except -1
+    cdef int _allocate_like_last(self) except -1
     cdef bint _is_as_expected(self) except -1
     cdef int _make_room(self, Py_ssize_t count) except -1
     cdef void _forget_store(self) noexcept
 
 
-cdef class Moved:
+cdef class MessageCounts:
     cdef readonly unsigned long long sent, received
 
 
 cdef class StreamCore(FrameReader):
-    cdef readonly Moved moved
+    cdef readonly MessageCounts counts
     cdef readonly Layer session
     cdef readonly str peer, ended, late
-    cdef readonly bint fresh, broken, over, half_close, more
+    cdef readonly bint at_message_start, broken, layer_ended, half_close, more
     cdef readonly Py_ssize_t waiting
     cdef readonly unsigned long long count
     cdef object _timeouts, _tap
@@ -52,31 +52,31 @@ cdef class StreamCore(FrameReader):
     cdef object _session_output, _session_reject, _session_close_message
     cdef bint _active
     cdef int _phase
-    cdef bint _ending
+    cdef bint _stopping
     cdef list _events
-    cdef Py_ssize_t _event, _taken
+    cdef Py_ssize_t _event, _turn_messages
     cdef bint _unread
     cdef object _out, _instead
-    cdef bint _out_grows, _ask_again
+    cdef bint _out_grows, _output_due
     cdef Py_ssize_t _index, _offset
     cdef object _handshake_timeout
     cdef double _since
     cdef int _wait
     cdef unsigned long long _wait_serial, _sent
 
-    cpdef object take(self, Py_ssize_t have)
+    cpdef object feed(self, Py_ssize_t have)
     cpdef object next(self)
     cpdef object put(self, object event)
     cpdef bint wrote(self, Py_ssize_t count) except -1
     cpdef list output(self)
     cdef bint _has_more(self) noexcept
-    cdef int _take_events(self, object events) except -1
-    cdef int _say(self, object buffers) except -1
-    cdef int _talk(self) except -1
+    cdef int _queue_events(self, object events) except -1
+    cdef int _queue(self, object buffers) except -1
+    cdef int _queue_output(self) except -1
     cdef int _failed(self, object error, bint theirs) except -1
     cdef int _note_eof(self) except -1
-    cdef int _await_farewell(self) except -1
-    cdef void _settle(self) noexcept
+    cdef int _await_close_message(self) except -1
+    cdef void _find_message_start(self) noexcept
     cdef void _enter(self, int phase) noexcept
     cdef void _abandon(self) noexcept
     cdef tuple _waits_for(self, bint waiting)

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 INBOX = 4096
 """Bytes of the inbox: all that a connection without large messages allocates."""
 
-LAST_WORDS = 1.0
+CLOSE_TIMEOUT = 1.0
 """Seconds for a peer to receive our close message or error, and to send its close message."""
 
 TURN = 16
@@ -36,7 +36,7 @@ TURN = 16
 
 cdef Py_ssize_t _INBOX = INBOX
 cdef Py_ssize_t _TURN = TURN
-cdef double _LAST_WORDS = LAST_WORDS
+cdef double _CLOSE_TIMEOUT = CLOSE_TIMEOUT
 cdef Py_ssize_t _ALIGNMENT = 64  # a cache line, and the widest vector register
 # The largest block that is allocated for an expected message.
 cdef Py_ssize_t _LIKELY_MAX = 1024 * 1024
@@ -70,7 +70,7 @@ class StreamPhase(IntEnum):
     OPEN = 2
     DRAINING = 3
     """The peer has closed its side; received messages are still delivered and can be answered."""
-    DEAF = 4
+    READ_CLOSED = 4
     """Nothing more is received; queued events are still delivered and can be answered."""
     CLOSING = 5
     """The close message is sent or queued; received frames go to the session only."""
@@ -153,7 +153,7 @@ cdef class FrameReader:
                 return <char *> self._block.data + self._pad + self._have
             # The block's frame is complete but not fetched: the next one begins in the inbox.
         elif self._end == 0 and self.expecting:
-            self._take_like_last()
+            self._allocate_like_last()
             size[0] = self._size
             return <char *> self._block.data + self._pad
         if self._end == PyByteArray_GET_SIZE(self._store):
@@ -172,7 +172,7 @@ cdef class FrameReader:
         """Return the next whole frame, which the caller owns; None if bytes are missing."""
         cdef Py_ssize_t start, end, size
         if self._block is not None and (self.direct or self._is_as_expected()):
-            return None if self._have < self._want else self._take_block()
+            return None if self._have < self._want else self._pop_block()
         start, end = self._start, self._end
         if start == end:
             return None
@@ -214,13 +214,13 @@ cdef class FrameReader:
         self.direct = True
         return 0
 
-    cdef int _take_like_last(self) except -1:
+    cdef int _allocate_like_last(self) except -1:
         self._block = self._arena.take(self._likely_pad + self._likely)
         self._pad, self._size = self._likely_pad, self._likely
         self._have = 0
         return 0
 
-    cdef object _take_block(self):
+    cdef object _pop_block(self):
         """Return the complete frame in the block."""
         block = memoryview(self._block)[self._pad : self._pad + self._size]
         self._likely, self._likely_pad = self._size, self._pad
@@ -285,23 +285,23 @@ cdef class FrameReader:
             self._store, self._view = self.inbox, self._small
 
 
-cdef class Moved:
+cdef class MessageCounts:
     """Counts of a connection's ``sent`` and ``received`` events, also after its end."""
 
 
 cdef class StreamCore(FrameReader):
     """One end of a connection, for its driver only.
 
-    After `take`, `next` and `check`, whether they returned or raised, check `sending` and `phase`.
+    After `feed`, `next` and `check`, whether they returned or raised, check `sending` and `phase`.
 
     Attributes:
-        moved: counts of events that were queued to be sent, and delivered by `take` and `next`.
+        counts: numbers of events that were queued to be sent, and delivered by `feed` and `next`.
         peer: the other end's name.
-        fresh: whether the next byte goes to the start of `inbox` and begins a message.
+        at_message_start: whether the next byte goes to the start of `inbox` and begins a message.
         ended: why nothing more can be received; empty before.
         broken: whether it ended inside a message or without a close. A reset between two messages
             counts as a close for a session that `ends_by_reset`.
-        over: whether the session has ended by itself: close after the last event.
+        layer_ended: whether the session has ended by itself: close after the last event.
         half_close: whether to shut down the sending side while lingering.
         waiting: bytes that are queued to be sent.
         count: messages received.
@@ -317,7 +317,7 @@ cdef class StreamCore(FrameReader):
         FrameReader.__init__(self, layer)
         self.session = session
         self._tap = tap
-        self.moved = Moved()
+        self.counts = MessageCounts()
         self.peer = peer
         self.ended = self.late = ""
         self._timeouts = timeouts
@@ -335,7 +335,7 @@ cdef class StreamCore(FrameReader):
             self._phase = FIRST
         else:
             self._phase = OPEN
-        self._settle()
+        self._find_message_start()
 
     def __repr__(self) -> str:
         return f"<StreamCore to {self.peer}, {self.phase.name}>"
@@ -371,20 +371,15 @@ cdef class StreamCore(FrameReader):
         return self.partial[0] > 0 or self._message() > 0
 
     @property
-    def steady(self) -> bool:
+    def open_and_flushed(self) -> bool:
         """Whether the connection is open, and no buffers are queued to be sent."""
         return self._phase == OPEN and self._out is None
-
-    @property
-    def talks(self) -> bool:
-        """Whether the session also sends by itself."""
-        return self._active
 
     def begin(self, object seconds=None) -> None:
         """Start, and queue the session's first buffers; `seconds` limit its handshake."""
         self._handshake_timeout = seconds
         if self._active:
-            self._talk()
+            self._queue_output()
 
     # Receiving.
 
@@ -397,9 +392,9 @@ cdef class StreamCore(FrameReader):
             return PyByteArray_AS_STRING(_junk)
         return FrameReader._space(self, size)
 
-    cpdef object take(self, Py_ssize_t have):
+    cpdef object feed(self, Py_ssize_t have):
         """Process `have` bytes in `room()`, 0 for the end of the stream; return as `next`."""
-        if self.fresh and have:
+        if self.at_message_start and have:
             try:
                 events = self._session_receive_whole(self._store, have)
             except RlwireError as error:
@@ -411,17 +406,17 @@ cdef class StreamCore(FrameReader):
                 if type(events) is list and PyList_GET_SIZE(events) == 1:
                     event = <object> PyList_GET_ITEM(events, 0)
                     if event is not None:
-                        self.moved.received += 1
+                        self.counts.received += 1
                         return event
-                self._take_events(events)
+                self._queue_events(events)
                 return self.next()
-            self.fresh = False
+            self.at_message_start = False
         if self._phase == CLOSING or self._phase == LINGERING:
             if not have:
                 self.eof()
             elif self._phase == CLOSING:
                 self.advance(have)
-                self._await_farewell()
+                self._await_close_message()
             return _NOTHING
         if have:
             self.advance(have)
@@ -438,8 +433,8 @@ cdef class StreamCore(FrameReader):
         cdef int phase
         self.more = False
         while True:
-            if self._taken >= _TURN and self._has_more():
-                self._taken = 0
+            if self._turn_messages >= _TURN and self._has_more():
+                self._turn_messages = 0
                 self.more = True
                 return _NOTHING
             if self._events is not None:
@@ -447,12 +442,12 @@ cdef class StreamCore(FrameReader):
                 self._event += 1
                 if self._event == PyList_GET_SIZE(self._events):
                     self._events = None
-                    self._settle()
-                self._taken += 1
-                self.moved.received += 1
+                    self._find_message_start()
+                self._turn_messages += 1
+                self.counts.received += 1
                 return event
             phase = self._phase
-            if phase >= DEAF:
+            if phase >= READ_CLOSED:
                 if phase == CLOSING or phase == LINGERING:
                     return _NOTHING
                 raise self.end()
@@ -466,10 +461,10 @@ cdef class StreamCore(FrameReader):
                         if phase == DRAINING:
                             self._note_eof()
                             continue
-                        self._taken = 0
+                        self._turn_messages = 0
                         return _NOTHING
                     self.count += 1
-                    self._taken += 1 + (len(message) >> 16)
+                    self._turn_messages += 1 + (len(message) >> 16)
                     events = self._session_receive(message)
                     message = None  # lets the arena reuse its block
             except RlwireError as error:
@@ -485,10 +480,10 @@ cdef class StreamCore(FrameReader):
                 and <object> PyList_GET_ITEM(events, 0) is not None
             ):
                 event = <object> PyList_GET_ITEM(events, 0)
-                self._settle()
-                self.moved.received += 1
+                self._find_message_start()
+                self.counts.received += 1
                 return event
-            self._take_events(events)
+            self._queue_events(events)
             if phase == OPENING and self._phase != OPENING:
                 return _NOTHING
 
@@ -506,25 +501,25 @@ cdef class StreamCore(FrameReader):
             self._events, self._event = [event], 0
         else:
             self._events.insert(self._event, event)
-        self.moved.received -= 1
-        self.fresh = False
+        self.counts.received -= 1
+        self.at_message_start = False
 
-    cdef int _take_events(self, object events) except -1:
+    cdef int _queue_events(self, object events) except -1:
         """Queue events, after a `receive` that returned not exactly one."""
         kept = [event for event in events if event is not None]
         if kept:
             self._events, self._event = kept, 0
         self._unread = self.session.unread
         if self._active:
-            self._talk()
+            self._queue_output()
             if self._phase == OPENING and self.session.phase is not _LAYER_OPENING:
                 self._phase = OPEN
-        self._settle()
+        self._find_message_start()
         return 0
 
-    cdef void _settle(self) noexcept:
-        """Update `fresh`."""
-        self.fresh = (
+    cdef void _find_message_start(self) noexcept:
+        """Update `at_message_start`."""
+        self.at_message_start = (
             self._phase == OPEN
             and self._events is None
             and not self._unread
@@ -538,7 +533,7 @@ cdef class StreamCore(FrameReader):
             self._phase = phase
             if phase == CLOSED and self._tap is not None:
                 self._tap.end(self.ended)
-        self.fresh = False
+        self.at_message_start = False
 
     # Sending.
 
@@ -548,29 +543,29 @@ cdef class StreamCore(FrameReader):
             raise self.end()
         if self._out is None:
             buffers = self._session_send(event)
-            self.moved.sent += 1
+            self.counts.sent += 1
             if type(buffers) is list and PyList_GET_SIZE(buffers) == 1:
                 self._out = buffers
                 self._index = self._offset = 0
                 data = <object> PyList_GET_ITEM(buffers, 0)
                 self.waiting = len(data)
                 return data
-            self._say(buffers)
+            self._queue(buffers)
         else:
             if self._active:
                 # The session's own buffers come first: messages may be numbered.
-                self._say(self._session_output())
+                self._queue(self._session_output())
             buffers = self._session_send(event)
-            self.moved.sent += 1
-            self._say(buffers)
+            self.counts.sent += 1
+            self._queue(buffers)
         if not buffers and self._active:
-            self._talk()
+            self._queue_output()
         return None
 
-    def speak(self) -> None:
+    def queue_output(self) -> None:
         """Queue what a talking session sends by itself."""
         if self._active:
-            self._talk()
+            self._queue_output()
 
     cpdef list output(self):
         """Return the next buffers to be written, in order."""
@@ -591,10 +586,10 @@ cdef class StreamCore(FrameReader):
         if self.waiting == 0:
             self._out = None
             self._sent += 1
-            if self._ask_again:
-                self._ask_again = False
+            if self._output_due:
+                self._output_due = False
                 if self._phase < CLOSING:
-                    self._talk()
+                    self._queue_output()
             return self._out is None
         count += self._offset
         while True:
@@ -604,10 +599,10 @@ cdef class StreamCore(FrameReader):
             count -= size
             self._index += 1
         self._offset = count
-        self._ask_again = self._active
+        self._output_due = self._active
         return False
 
-    cdef int _say(self, object buffers) except -1:
+    cdef int _queue(self, object buffers) except -1:
         cdef Py_ssize_t size = 0
         for data in buffers:
             size += len(data)
@@ -629,25 +624,25 @@ cdef class StreamCore(FrameReader):
         self.waiting += size
         return 0
 
-    cdef int _talk(self) except -1:
+    cdef int _queue_output(self) except -1:
         """Queue what the session sends by itself, unless something is being written."""
         if self._out is not None or self._phase >= CLOSING:
-            self._ask_again = True
+            self._output_due = True
             return 0
-        self._say(self._session_output())
-        self._ask_again = self._out is not None
+        self._queue(self._session_output())
+        self._output_due = self._out is not None
         if self.session.phase is _LAYER_CLOSING:
-            self.over = True
+            self.layer_ended = True
             self.ended = self.ended or "closed, the session has ended"
-            self._enter(DEAF)
+            self._enter(READ_CLOSED)
         return 0
 
     def reject(self, object error) -> None:
         """Queue the session's error message for the peer; linger if the session is then closed."""
-        words = self._session_reject(error)
+        message = self._session_reject(error)
         if self._phase >= CLOSING:
             return
-        self._say(words)
+        self._queue(message)
         if self.session.phase is _LAYER_CLOSED:
             self.ended = self.ended or "closed on this side"
             self.half_close = True
@@ -685,9 +680,9 @@ cdef class StreamCore(FrameReader):
 
     def stop(self) -> None:
         """Stop receiving, from any thread; replies can still be sent."""
-        self._ending = True
+        self._stopping = True
         self.ended = self.ended or "closed on this side"
-        self._enter(DEAF)
+        self._enter(READ_CLOSED)
 
     def close(self, str reason="closed on this side") -> None:
         """Queue the session's close message; nothing else is sent from now on."""
@@ -695,15 +690,15 @@ cdef class StreamCore(FrameReader):
         if phase >= CLOSING:
             return
         self.ended = self.ended or reason
-        if self._active and (self._out is None or self.over) and phase != DRAINING:
-            words = self._session_close_message(self._ending)
-            if words:
-                self._say(words)
+        if self._active and (self._out is None or self.layer_ended) and phase != DRAINING:
+            message = self._session_close_message(self._stopping)
+            if message:
+                self._queue(message)
                 self.half_close = self.session.closes_first
                 self._enter(CLOSING)
-                self._await_farewell()
+                self._await_close_message()
                 return
-        if self.over:
+        if self.layer_ended:
             self._enter(CLOSED)
         else:
             self._abandon()
@@ -719,11 +714,11 @@ cdef class StreamCore(FrameReader):
         self._enter(CLOSED)
         self._out = None
         self.waiting = 0
-        self._ask_again = False
+        self._output_due = False
 
     cdef int _note_eof(self) except -1:
         """Set `ended` once the last message before the end of the stream is delivered."""
-        self._enter(DEAF)
+        self._enter(READ_CLOSED)
         if self.ended:
             return 0
         have, want = self.partial
@@ -747,18 +742,18 @@ cdef class StreamCore(FrameReader):
             error.add_note(f"in a message from {self.peer}")
         if closed or (theirs and not isinstance(error, RemoteProtocolError)):
             self.ended = self.ended or f"unusable after an error: {error}"
-            self._enter(DEAF)
+            self._enter(READ_CLOSED)
         if self._phase == FIRST:
             self._phase = OPEN
         if not self._active:
             if closed:
                 self._abandon()
             else:
-                self._settle()
+                self._find_message_start()
             return 0
-        self._say(self._session_output())
+        self._queue(self._session_output())
         if not closed:
-            self._settle()
+            self._find_message_start()
             return 0
         clean = isinstance(error, ConnectionClosed)
         self.half_close = not clean
@@ -768,7 +763,7 @@ cdef class StreamCore(FrameReader):
             self._enter(CLOSED if self._out is None else LINGERING)
         return 0
 
-    cdef int _await_farewell(self) except -1:
+    cdef int _await_close_message(self) except -1:
         """Pass received frames to the session until the peer's close message."""
         try:
             while self._phase == CLOSING:
@@ -810,7 +805,7 @@ cdef class StreamCore(FrameReader):
                 self.late = "session"
                 self._failed(error, False)
                 raise
-            self._talk()
+            self._queue_output()
         wait, limit = self._waits_for(waiting)
         serial = self._serial_of(wait)
         if wait != self._wait or serial != self._wait_serial:
@@ -845,7 +840,7 @@ cdef class StreamCore(FrameReader):
     cdef tuple _waits_for(self, bint waiting):
         """Return the current wait and its timeout, None for no limit."""
         if self._phase >= CLOSING:
-            return TO_CLOSE, _LAST_WORDS
+            return TO_CLOSE, _CLOSE_TIMEOUT
         if self._phase == OPENING:
             return TO_CONNECT, self._handshake_timeout
         if self._out is not None:

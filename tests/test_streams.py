@@ -283,7 +283,7 @@ class Wire:
                 return
         space[:count] = way[:count]
         del way[:count]
-        event = core.take(count)
+        event = core.feed(count)
         while event is not NOTHING:
             self.heard[side].append(plain(event))
             event = core.next()
@@ -331,10 +331,10 @@ def test_ended_at_every_byte(talk: str, side: int) -> None:
         assert wire.stopped
         core = wire.cores[side]
         with pytest.raises(ConnectionClosed, match="closed by the peer"):
-            core.take(0)
+            core.feed(0)
         with pytest.raises(ConnectionClosed, match="closed by the peer"):
             core.next()
-        assert core.phase is StreamPhase.DEAF
+        assert core.phase is StreamPhase.READ_CLOSED
         assert wire.heard[side] == events[side][: len(wire.heard[side])]
         inside = place not in whole.borders[1 - side]
         assert ("message bytes" in core.ended) == inside
@@ -351,7 +351,7 @@ def give(core: StreamCore, data: bytes) -> Any:
     space = core.room()
     count = min(len(space), len(data))
     space[:count] = data[:count]
-    event = core.take(count)
+    event = core.feed(count)
     return event if count == len(data) else give(core, data[count:])
 
 
@@ -391,13 +391,13 @@ def test_several_events_wait_and_one_may_be_put_back(blobs: Any) -> None:
     core = core_of(blobs())
     assert core.silent
     assert give(core, blobs.frame(b"twice") + blobs.frame(b"last")) == b"one"
-    assert not core.fresh
+    assert not core.at_message_start
     assert not core.silent
     core.put_back(b"one")
     assert [core.next() for _ in range(2)] == [b"one", b"two"]
     assert bytes(core.next()) == b"last"
     assert core.next() is NOTHING
-    assert core.fresh
+    assert core.at_message_start
 
 
 @pytest.mark.parametrize("piece", [1, 3, 100])
@@ -429,7 +429,7 @@ def test_half_closed_peer_is_read_to_its_end_and_answered(blobs: Any) -> None:
     core.wrote(core.waiting)
     with pytest.raises(ConnectionClosed, match=r"the peer.*closed by the peer$"):
         core.next()
-    assert core.phase is StreamPhase.DEAF
+    assert core.phase is StreamPhase.READ_CLOSED
     assert not core.broken
     core.put(b"late")
     core.close()
@@ -467,7 +467,7 @@ def test_wrong_bytes_end_receiving_and_can_be_refused(blobs: Any) -> None:
     core = core_of(blobs())
     with pytest.raises(DecodeError) as caught:
         give(core, b"\xff" * 30)
-    assert core.phase is StreamPhase.DEAF
+    assert core.phase is StreamPhase.READ_CLOSED
     with pytest.raises(ConnectionClosed, match="no frame begins with ff"):
         core.next()
     core.reject(caught.value)
@@ -477,7 +477,7 @@ def test_wrong_bytes_end_receiving_and_can_be_refused(blobs: Any) -> None:
     assert core.next() is NOTHING
     assert give(core, bytes(100_000)) is NOTHING  # junk
     core.wrote(core.waiting)
-    assert core.take(0) is NOTHING
+    assert core.feed(0) is NOTHING
     assert core.phase is StreamPhase.CLOSED
 
 
@@ -565,7 +565,7 @@ def test_close_messages_are_exchanged_by_both_sides() -> None:
     wire.flush(0)
     wire.deliver(1)
     assert server.phase is StreamPhase.CLOSED
-    assert client.take(0) is NOTHING
+    assert client.feed(0) is NOTHING
     assert client.phase is StreamPhase.CLOSED
 
 
@@ -610,6 +610,6 @@ def test_any_order_of_events_keeps_the_core_consistent(
         before = core.phase
         assert core.sending == bool(core.waiting)
         assert core.sending == bool(core.output())
-        if core.phase >= StreamPhase.DEAF:
-            assert not core.fresh
+        if core.phase >= StreamPhase.READ_CLOSED:
+            assert not core.at_message_start
             assert core.ended

@@ -83,7 +83,7 @@ class _RecordedCall:
         while self._waiting and not self._pending:
             (event,) = self.server.receive(self._waiting.popleft())
             self.client.send(event)
-            self._pending = self.scheme == "rlx" or self.server.pending > 0
+            self._pending = self.server.pending > 0
             self.count += 1
             yield _Message(self, when, True, event, self._pending, self.count)
 

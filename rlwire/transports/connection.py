@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, RlwireError
 from rlwire.sessions.layer import Layer
-from rlwire.streams import NOTHING, StreamCore, StreamPhase
+from rlwire.streams import NOTHING, MessageCounts, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply, ReplyQueue
 from rlwire.transports.forking import INHERITED, Owned, track
 from rlwire.transports.interface import ConnectionTap
@@ -88,6 +88,10 @@ class Connection(Owned):
         return f"<Connection to {self.peer}{', closed' if self.closed else ''}>"
 
     @property
+    def counts(self) -> MessageCounts:
+        return self.core.counts
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called, by the user or because the connection broke."""
         return self.core.closed
@@ -117,10 +121,10 @@ class Connection(Owned):
             self._failed(error)
         self._flush(tried=True)
 
-    def speak(self) -> None:
+    def send_output(self) -> None:
         """Send what the session has queued by itself."""
         self._claim()
-        self.core.speak()
+        self.core.queue_output()
         self._flush()
 
     def receive(self) -> Any:
@@ -157,7 +161,7 @@ class Connection(Owned):
         core = self.core
         try:
             if isinstance(received, int):
-                event = core.take(received)
+                event = core.feed(received)
             elif received is None:
                 core.check(monotonic(), False)
                 event = core.next()
@@ -166,7 +170,7 @@ class Connection(Owned):
             while event is not NOTHING or core.more:
                 if event is not NOTHING:
                     on_event(event)
-                event = NOTHING if core.fresh else core.next()
+                event = NOTHING if core.at_message_start else core.next()
         except BaseException as error:
             self._failed(error)
         if core.sending:
@@ -273,7 +277,7 @@ class Connection(Owned):
 
     def _waits(self) -> bool:
         """Return whether unread bytes or events are waiting; for another thread."""
-        return not self.core.fresh or self._readable()
+        return not self.core.at_message_start or self._readable()
 
     def _hand_over(self, prepare: Callable[[Any], object], message: Any) -> None:
         assert self._take_over is not None
@@ -363,7 +367,7 @@ class Connection(Owned):
         """Run the session's handshake, if it has one."""
         core = self.core
         core.begin(seconds)
-        if not core.talks:
+        if not core.session.active:
             return
         now = monotonic()
         core.await_from(now)
@@ -398,7 +402,7 @@ class Connection(Owned):
         except BaseException as error:
             self._failed(error)
         # The received messages may have set a deadline.
-        self._wait_until(self.session.next_deadline() if core.talks else None, monotonic())
+        self._wait_until(self.session.next_deadline() if core.session.active else None, monotonic())
         return event
 
     def _fetch(self, wait: bool) -> int | OSError | None:
@@ -546,10 +550,10 @@ class Connection(Owned):
             if doing == "writing" or core.partial[0]:
                 core.abort()
         elif isinstance(error, DeadlineExceeded) and core.late in ("read", "write"):
-            if core.late == "read" and core.talks:
+            if core.late == "read" and core.session.active:
                 core.reject(error)
             self._close()
-        if core.closed or (core.over and isinstance(error, ConnectionClosed)):
+        if core.closed or (core.layer_ended and isinstance(error, ConnectionClosed)):
             self._close()
         raise error
 
@@ -583,7 +587,7 @@ class Connection(Owned):
                     elif self._tls is not None and core.phase is StreamPhase.LINGERING:
                         # Below TLS: the bytes are discarded.
                         self._sock.settimeout(left)
-                        core.take(socket.socket.recv_into(self._sock, core.room()))
+                        core.feed(socket.socket.recv_into(self._sock, core.room()))
                     else:
                         self._limit(_READING, left)
                         calls.read()

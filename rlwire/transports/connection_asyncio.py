@@ -10,7 +10,7 @@ from typing import Any
 
 from rlwire.errors import DeadlineExceeded, LimitExceeded, LocalProtocolError, RlwireError
 from rlwire.sessions.layer import Layer
-from rlwire.streams import LAST_WORDS, NOTHING, StreamCore, StreamPhase
+from rlwire.streams import CLOSE_TIMEOUT, NOTHING, MessageCounts, StreamCore, StreamPhase
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.forking import not_ours, track
 from rlwire.transports.handler_asyncio import HandlerRunner
@@ -78,6 +78,10 @@ class AsyncConnection:
         return f"<AsyncConnection to {self.peer}{', closed' if self.closed else ''}>"
 
     @property
+    def counts(self) -> MessageCounts:
+        return self.core.counts
+
+    @property
     def closed(self) -> bool:
         return self._stream is None or self.core.closed
 
@@ -110,9 +114,9 @@ class AsyncConnection:
         elif core.broken:
             raise core.end()
 
-    def speak(self) -> None:
+    def send_output(self) -> None:
         """Send, without waiting, what the session has queued by itself."""
-        self.core.speak()
+        self.core.queue_output()
         self._follow()
 
     def post(self, event: Any, backlog: int = 1 << 20) -> None:
@@ -153,7 +157,7 @@ class AsyncConnection:
         core, stream = self.core, self._stream
         # Inlined for small messages: after a process switch the caches are cold, and each call
         # costs measurable time.
-        waits = core.fresh and not (self._receiving or self.blocked)
+        waits = core.at_message_start and not (self._receiving or self.blocked)
         if waits and stream is not None:
             core.put(event)
             try:
@@ -189,7 +193,7 @@ class AsyncConnection:
     def drain(self) -> None:
         """Close when nothing is in progress; called repeatedly, from the loop."""
         if self.session.drain():
-            self.speak()
+            self.send_output()
         elif not self.core.partial[0]:
             self.stop_receiving()
 
@@ -286,13 +290,13 @@ class AsyncConnection:
                     return
                 event, reply, failed = calls.unanswered()
                 runner.continue_with(event, reply, failed)
-                done = self.core.steady
+                done = self.core.open_and_flushed
             elif waiter.waiting:
                 event = calls.receive()
                 if event is not NOTHING:
                     waiter.resume(event)
                     return
-                done = self.core.steady
+                done = self.core.open_and_flushed
             if not done:
                 self._read_on(self._stream)
         except RlwireError as error:
@@ -371,7 +375,7 @@ class AsyncConnection:
                 self._waiter.set_exception(error)
         elif not runner.failed(error):
             runner.answer_events()
-        elif self.core.talks:
+        elif self.core.session.active:
             self.close_soon()  # for other sessions, the peer may still wait for a deferred reply
 
     def on_writable(self) -> None:
@@ -450,7 +454,7 @@ class AsyncConnection:
         self._follow()
 
     def close(self) -> None:
-        if self.core.phase == StreamPhase.LINGERING and not self.core.talks:
+        if self.core.phase == StreamPhase.LINGERING and not self.core.session.active:
             self.core.abort()
         self.core.close()
         self._finish()
@@ -475,7 +479,7 @@ class AsyncConnection:
             return
         if core.sending and not self.blocked:
             self.write_aside()
-        if core.over and not core.more:
+        if core.layer_ended and not core.more:
             # Later, so that a waiting task still gets the events that have arrived.
             self._loop.call_soon(self.close)
 
@@ -497,7 +501,7 @@ class AsyncConnection:
                 return
             stream.set_reading(True)
         if self._close_timer is None:
-            self._close_timer = self._loop.call_later(LAST_WORDS, self.abort)
+            self._close_timer = self._loop.call_later(CLOSE_TIMEOUT, self.abort)
 
     def _lose(self, error: OSError) -> None:
         """Handle a system call that failed because the stream is lost."""

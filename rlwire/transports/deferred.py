@@ -106,7 +106,7 @@ class DeferredReply:
 def wait_for(reply: DeferredReply, core: StreamCore, file: int) -> Any:
     """Wait for a reply; raise ConnectionClosed if the peer at socket `file` closes."""
     while not reply.wait(_PEER_CHECK):
-        if core.closed or (core.phase != StreamPhase.DEAF and peer_closed(file)):
+        if core.closed or (core.phase != StreamPhase.READ_CLOSED and peer_closed(file)):
             reply.cancel()
             raise ConnectionClosed("the peer closed the connection before its reply was set")
     return reply.result()

@@ -76,7 +76,11 @@ class HandlerRunner:
             self._send(event, reply, error)
         elif event is not NOTHING:
             self._next = event
-        if not (self._pending_reply is not None and self._next is NOTHING and self._core.fresh):
+        if not (
+            self._pending_reply is not None
+            and self._next is NOTHING
+            and self._core.at_message_start
+        ):
             self.answer_events()  # else nothing was received after a deferred reply
 
     def answer_events(self) -> None:
@@ -188,7 +192,7 @@ class HandlerRunner:
         event, self._pending_reply, self._pending_event = self._pending_event, None, NOTHING
         if self._core.closed:
             return
-        alone = self._next is NOTHING and self._core.fresh
+        alone = self._next is NOTHING and self._core.at_message_start
         try:
             reply = answer.result()
         except Exception as error:

@@ -182,7 +182,7 @@ cdef class SocketCalls:
         cdef char *data
         cdef bint whole = False
         cdef double began = 0.0
-        if core.fresh:
+        if core.at_message_start:
             data = PyByteArray_AS_STRING(core.inbox)
             size = PyByteArray_GET_SIZE(core.inbox)
         else:
@@ -225,7 +225,7 @@ cdef class SocketCalls:
         if not got and not self._blocking:
             core.eof()
             return _NOTHING
-        return core.take(got)
+        return core.feed(got)
 
     cpdef bint write(self) except -1:
         """Write once; return whether everything is written."""
@@ -296,7 +296,7 @@ cdef class SocketCalls:
         cdef int reads
         cdef Py_ssize_t left = AT_ONCE
         cdef unsigned long long turn
-        event = _NOTHING if core.fresh else core.next()
+        event = _NOTHING if core.at_message_start else core.next()
         if event is _NOTHING:
             if core.more or core._out is not None or core._phase != OPEN:
                 return _NOTHING
@@ -372,7 +372,7 @@ cdef class SocketCalls:
             self._unanswered = event, reply, error
             return False
         event = reply = None
-        return self.write() and core.fresh
+        return self.write() and core.at_message_start
 
     def forget(self) -> None:
         """Fail from now on: after closing, the descriptor's number may be another socket's."""
@@ -419,13 +419,13 @@ cdef class PlainCalls(SocketCalls):
             return _NOTHING
         self.doing = ""
         if self._blocking:
-            return core.take(got)
+            return core.feed(got)
         self._received = got
         self._filled = got == size
         if not got:
             core.eof()
             return _NOTHING
-        return core.take(got)
+        return core.feed(got)
 
     cpdef bint write(self) except -1:
         """See `SocketCalls.write`; non-blocking, it writes until the system accepts no more."""

@@ -212,7 +212,7 @@ class DatagramDriver(_Closing):
         return self.sock.address
 
     @property
-    def moved(self) -> DatagramCounters:
+    def counts(self) -> DatagramCounters:
         return self.sock.counters
 
     def statistics(self) -> dict[str, int]:

@@ -28,13 +28,14 @@ from typing import (
     Concatenate,
     Generic,
     ParamSpec,
+    Protocol,
     TypeAlias,
     TypeVar,
     cast,
     overload,
 )
 
-from rlwire.streams import Moved
+from rlwire.streams import MessageCounts
 from rlwire.transports.sockets import Backoff
 
 if TYPE_CHECKING:
@@ -47,6 +48,15 @@ _T = TypeVar("_T")
 _Error = TypeVar("_Error", bound=Exception)
 _P = ParamSpec("_P")
 _Self = TypeVar("_Self")
+
+
+class _Counts(Protocol):
+    @property
+    def counts(self) -> Any:
+        """Its `MessageCounts`, or those of datagrams."""
+
+
+_Counted = TypeVar("_Counted", bound=_Counts)
 
 Waits: TypeAlias = Generator[Any, Any, _T]
 """A generator that yields values or awaitables, is sent their results, and returns a value."""
@@ -169,7 +179,7 @@ class ClientBase:
     _connection: Any = None
     _connections = 0
     _before = (0, 0)
-    _moved: Moved | None = None
+    _current: MessageCounts | None = None
 
     @property
     def connection(self) -> Connection | AsyncConnection | None:
@@ -185,16 +195,16 @@ class ClientBase:
         """Leave a ``with`` block: close."""
         yield cast(Any, self).close()
 
-    def _count(self, connection: Any) -> Any:
+    def _count(self, connection: _Counted) -> _Counted:
         """Count a new connection and its messages; return the connection."""
-        self._before, self._moved = self._counts(), getattr(connection, "core", connection).moved
+        self._before, self._current = self._counts(), connection.counts
         self._connections += 1
         return connection
 
     def _counts(self) -> tuple[int, int]:
         sent, received = self._before
-        moved = self._moved
-        return (sent, received) if moved is None else (sent + moved.sent, received + moved.received)
+        now = self._current
+        return (sent, received) if now is None else (sent + now.sent, received + now.received)
 
     def statistics(self) -> dict[str, int]:
         """Return counts since the client was made; from any thread.

@@ -305,7 +305,7 @@ def calls_streams() -> Named:
             count = min(len(data), len(space), chunk)
             space[:count] = data[:count]
             data = data[count:]
-            event = core.take(count)
+            event = core.feed(count)
         return event
 
     def say(reply: dict[str, Any], piece: int) -> int:

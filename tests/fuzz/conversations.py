@@ -110,12 +110,12 @@ def hear(core: StreamCore, data: bytes, chunk: int, *, talk: bool = True) -> lis
             came.append(plain(event))
         return event is not NOTHING
 
-    while data and core.phase < StreamPhase.DEAF:
+    while data and core.phase < StreamPhase.READ_CLOSED:
         space = core.room()
         count = min(len(space), len(data), chunk)
         space[:count] = data[:count]
         data = data[count:]
-        note(lambda count=count: core.take(count))
+        note(lambda count=count: core.feed(count))
         while note(core.next) or core.more:
             pass
         if talk:
@@ -136,7 +136,7 @@ def feed_stream(data: bytes) -> None:
         came = hear(core, data, size)
         assert core.sending == bool(core.waiting)
         have, want = core.partial
-        if core.phase < StreamPhase.DEAF:
+        if core.phase < StreamPhase.READ_CLOSED:
             assert have < want or not want, "a whole message waits"
             if pair == 0:
                 came.append((have, want))

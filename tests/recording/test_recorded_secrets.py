@@ -121,7 +121,7 @@ def hear(session: Any, tap: Any, pieces: list[bytes]) -> None:
                 have = min(len(core.room()), len(data))
                 core.room()[:have] = data[:have]
                 data = data[have:]
-                event = core.take(have)
+                event = core.feed(have)
                 while event is not NOTHING or core.more:
                     event = core.next()
                 while core.sending:

@@ -94,7 +94,7 @@ _NEW, _BROKEN, _CLOSED = _NODES[RLXState.NEW], _NODES[RLXState.BROKEN], _NODES[R
 class _RLXSession(StateMachine):
     __slots__ = ("__weakref__", "_may_refuse")
 
-    _asks: ClassVar[bool]
+    _client: ClassVar[bool]
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _RLXSession(StateMachine):
         options: Any = {"dialect": dialect, "dtype": dtype, "framed": True, "limits": limits}
         encoder = rlx.RLXEncoder(**options)
         decoder = rlx.RLXDecoder(copy=None, images=images, **options)
-        super().__init__(_NEW, self._asks, encoder, decoder, limits.received)
+        super().__init__(_NEW, self._client, encoder, decoder, limits.received)
         self._may_refuse = False
 
     @property
@@ -116,6 +116,10 @@ class _RLXSession(StateMachine):
         """The state of the session."""
         state: RLXState = self._node.state
         return state
+
+    @property
+    def pending(self) -> int:
+        return int(bool(self._node.replies))
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
         return rlx.data_offset(buffer, start, end)
@@ -141,7 +145,7 @@ class RLXClientSession(_RLXSession):
 
     __slots__ = ()
 
-    _asks = True
+    _client = True
 
     def reject(self, error: RlwireError) -> Buffers:
         """Close the session; an RLX client cannot send errors."""
@@ -182,7 +186,7 @@ class RLXServerSession(_RLXSession):
 
     __slots__ = ()
 
-    _asks = False
+    _client = False
 
     def reject(self, error: RlwireError) -> Buffers:
         """Return the error reply for `error`; close the session unless only a message failed."""
@@ -231,7 +235,7 @@ class RLXServerSession(_RLXSession):
             self._may_refuse = node is not _CLOSED
         raise _refusal(node, command) from None
 
-    def _gather(self, command: Message) -> None:
+    def _normalize_metrics(self, command: Message) -> None:
         try:
             _normalize_metrics(command)
         except RemoteProtocolError:

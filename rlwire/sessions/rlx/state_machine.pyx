@@ -32,21 +32,21 @@ cdef class StateNode:
 
 
 cdef class StateMachine(Layer):
-    """Checks each sent and received message; `asks` is true for a client."""
+    """Checks each sent and received message; `client` says which side."""
 
     cdef readonly StateNode _node
     cdef readonly object _encode
     cdef object _decode
     cdef object _decode_whole
-    cdef str _said
-    cdef str _heard
+    cdef str _sent_key
+    cdef str _received_key
     cdef readonly object _received
-    cdef bint _asks
+    cdef bint _client
 
-    def __init__(self, StateNode node, bint asks, object encoder, object decoder, object received):
+    def __init__(self, StateNode node, bint client, object encoder, object decoder, object received):
         self._node = node
-        self._asks = asks
-        self._said, self._heard = ("command", "response") if asks else ("response", "command")
+        self._client = client
+        self._sent_key, self._received_key = ("command", "response") if client else ("response", "command")
         self._encode = encoder.encode_parts
         self._decode = decoder.decode
         self._decode_whole = decoder.decode_whole
@@ -74,10 +74,10 @@ cdef class StateMachine(Layer):
             EncodeError, LimitExceeded: the message cannot be encoded.
         """
         cdef StateNode node = self._node
-        cdef StateNode after = _after(node.commands if self._asks else node.replies, event, self._said)
+        cdef StateNode after = _after(node.commands if self._client else node.replies, event, self._sent_key)
         if after is None:
             return self._cannot_send(event)
-        if not self._asks and not (type(event) is dict and "data" in <dict> event):
+        if not self._client and not (type(event) is dict and "data" in <dict> event):
             self._check_reply(event)
         buffers = self._encode(event)
         self._set_node(after)
@@ -89,7 +89,7 @@ cdef class StateMachine(Layer):
             decoded = self._decode(message)
         except RlwireError as error:
             return self._unreadable(error, self._is_whole(message))
-        return self._take(decoded)
+        return self._check(decoded)
 
     def receive_whole(self, object buffer, Py_ssize_t size):
         """Return the message in `buffer[:size]`; None unless that is exactly one frame."""
@@ -97,15 +97,15 @@ cdef class StateMachine(Layer):
             decoded = self._decode_whole(buffer, size)
         except RlwireError as error:
             return self._unreadable(error, True)
-        return None if decoded is None else self._take(decoded)
+        return None if decoded is None else self._check(decoded)
 
-    cdef list _take(self, object message):
+    cdef list _check(self, object message):
         cdef StateNode node = self._node
-        cdef StateNode after = _after(node.replies if self._asks else node.commands, message, self._heard)
+        cdef StateNode after = _after(node.replies if self._client else node.commands, message, self._received_key)
         if after is None:
             self._unexpected(message)
-        if after.reports and not self._asks:
-            self._gather(message)
+        if after.reports and not self._client:
+            self._normalize_metrics(message)
         self._set_node(after)
         return [message]
 

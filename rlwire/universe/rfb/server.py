@@ -195,7 +195,7 @@ class _ViewerService(Service[AsyncConnection]):
     def _wake(self) -> None:
         self._woken = False
         for viewer in list(self.viewers):
-            viewer.connection.speak()
+            viewer.connection.send_output()
 
 
 class RfbServer(StreamServer):

@@ -114,18 +114,18 @@ class End:
             data = b"".join(self.core.output())
             self.other.incoming += data
             self.core.wrote(len(data))
-        if self.core.over:
+        if self.core.layer_ended:
             self.core.close()
 
     def fill(self) -> Any:
         if not self.incoming:
             if self.other.core.closed:
-                return self.core.take(0)
+                return self.core.feed(0)
             raise DeadlineExceeded("nothing has come")
         room = self.core.room()
         count = min(len(room), len(self.incoming), self._piece)
         room[:count], self.incoming = self.incoming[:count], self.incoming[count:]
-        return self.core.take(count)
+        return self.core.feed(count)
 
     def _step(self, get: Any) -> Any:
         try:

@@ -84,7 +84,7 @@ class Peer:
         """Hand bytes over, one at a time, and take in what is said then."""
         for i in range(len(data)):
             self.core.room()[:1] = data[i : i + 1]
-            event = self.core.take(1)
+            event = self.core.feed(1)
             while event:
                 self.events.append(event)
                 event = self.core.next()
@@ -100,7 +100,7 @@ class Peer:
         return self.read(len(self.inbox))
 
     def tell(self) -> None:
-        self.core.speak()
+        self.core.queue_output()
         self.flush()
 
     def read(self, size: int) -> bytes:
@@ -602,9 +602,9 @@ def test_a_flood_of_requests_is_one(desk: Desk) -> None:
 def test_a_viewer_that_leaves(desk: Desk) -> None:
     peer = Peer(desk).open()
     with pytest.raises(ConnectionClosed, match="closed by the peer"):
-        peer.core.take(0)
+        peer.core.feed(0)
     assert not peer.core.broken
     early = Peer(desk)
     with pytest.raises(ConnectionClosed, match="in the handshake"):
-        early.core.take(0)
+        early.core.feed(0)
     assert early.core.broken
