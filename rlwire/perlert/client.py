@@ -91,7 +91,7 @@ class PerlertClientBase(waits.ClientBase):
         self.description = SpaceDescription()
         self._open_session: PerlertClientSession | None = None
         self._frames: deque[Frame] = deque()
-        self._seen: dict[type, Any] = {}  # the newest event of each type
+        self._events: dict[type, Any] = {}  # the newest event of each type
         self._run_ended = True  # whether the run's last frame, or an error, reached the caller
 
     def __str__(self) -> str:
@@ -192,14 +192,14 @@ class PerlertClientBase(waits.ClientBase):
         """Discard the events that arrived before the next request."""
         yield from self._wait(0.0)
         for kind in (*kinds, RequestFailed):
-            self._seen.pop(kind, None)
+            self._events.pop(kind, None)
 
     def _expect(
         self, kinds: tuple[type, ...], timeout: float | None, what: Callable[[], str]
     ) -> Waits[Any]:
         """Wait for an event of one of these types, and return it."""
-        yield from self._until(lambda: any(kind in self._seen for kind in kinds), timeout, what)
-        return next(self._seen[kind] for kind in kinds if kind in self._seen)
+        yield from self._until(lambda: any(kind in self._events for kind in kinds), timeout, what)
+        return next(self._events[kind] for kind in kinds if kind in self._events)
 
     @driven
     def register(
@@ -270,10 +270,10 @@ class PerlertClientBase(waits.ClientBase):
         session = self._session
         if session.state not in HOLDING:
             yield from self._wait(0.0)
-        if EpisodeStarted not in self._seen and session.state not in HOLDING:
+        if EpisodeStarted not in self._events and session.state not in HOLDING:
             raise LocalProtocolError(f"{self}: no slot is held: call register() and ready() first")
         for kind in (SlotGranted, SlotTaken, RequestFailed):
-            self._seen.pop(kind, None)
+            self._events.pop(kind, None)
         event = yield from self._expect(
             (SlotTaken, EpisodeStarted),
             timeout,
@@ -358,13 +358,13 @@ class PerlertClientBase(waits.ClientBase):
                 if not self.description.add(event.text):
                     self.messages.append(event.text)
             else:
-                self._seen[kind] = event
+                self._events[kind] = event
                 if kind is EpisodeStarted:
                     self._run_ended = False
                     self._frames.clear()
 
     def _raise_failure(self) -> None:
-        gave_up = self._seen.pop(RequestFailed, None)
+        gave_up = self._events.pop(RequestFailed, None)
         if gave_up is not None:
             self._run_ended = True
             raise DeadlineExceeded(f"{self}: {gave_up.what}: {gave_up.reason}")

@@ -124,6 +124,7 @@ class Link:
 
     def __init__(self, remote: Remote, loop: ClientLoop, options: LinkOptions) -> None:
         self.remote = remote
+        self._secrets = {"auth": remote.auth, "tls": ClientTLS() if remote.tls else None}
         self.client: AsyncRewarderClient | None = None
         self.screen: RemoteScreen | None = None
         self.connected = self.connecting = False
@@ -225,8 +226,7 @@ class Link:
         remote = self.remote
         assert remote.rewarder is not None
         given = {
-            "auth": remote.auth,
-            "tls": ClientTLS() if remote.tls else None,
+            **self._secrets,
             "observer": self._options.observer,
             "timeout": Timeouts(connect=seconds, idle=None),
             **self._options.rewarder,
@@ -238,8 +238,7 @@ class Link:
     async def _connect_screen(self, seconds: float) -> RemoteScreen:
         remote = self.remote
         assert remote.pixels is not None
-        tls = ClientTLS() if remote.tls else None
-        given = {"auth": remote.auth, "tls": tls, **self._options.pixels}
+        given = {**self._secrets, **self._options.pixels}
         screen = RemoteScreen(self._loop.painter, self._arrivals, remote.pixels, **given)
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(screen.shut)

@@ -183,7 +183,7 @@ class RewarderClientSession(RewarderSession):
         kind = type(event)
         if kind not in _FROM_CLIENT and kind is not UnknownMessage:
             raise LocalProtocolError(f"a client cannot send {name_of(event)}")
-        if self._over:
+        if self._ended:
             self._check_open()
         if kind is ControlPing:
             return self._ask(event, "ping", self._ping_timeout)
@@ -273,11 +273,11 @@ class RewarderClientSession(RewarderSession):
     def next_deadline(self) -> float | None:
         """Return when `tick` is due; None if never."""
         due = min(self._due, self._ping_due)
-        return None if due == NEVER or self._over else due
+        return None if due == NEVER or self._ended else due
 
     def tick(self, now: float) -> None:
         """Process what is due; the next `receive` returns its events."""
-        if self._over:
+        if self._ended:
             return
         for number, request in [*self._waiting.items()] if now >= self._due else ():
             if now >= request.due:
@@ -295,7 +295,7 @@ class RewarderClientSession(RewarderSession):
         part of the next `pop_step`. Other events are `EnvDescribe`, `ConnectionClose`,
         `UnknownMessage` and `RequestDone`. An error closes the session.
         """
-        if self._over:
+        if self._ended:
             return []
         try:
             decoded = self._decode(message)
@@ -409,7 +409,7 @@ class RewarderClientSession(RewarderSession):
         return known
 
     def _end(self) -> None:
-        self._over = self.has_output = True
+        self._ended = self.has_output = True
         self.phase = LayerPhase.CLOSED
         self._waiting.clear()
         self._out.clear()

@@ -93,7 +93,7 @@ class RewarderSession(Layer):
         self._received = -1  # the last message id
         self._runs = [[0, -1]]  # first and last of ids without a gap; the last run goes on
         self._next_run = 2**63  # the next id that is in a run
-        self._over = False  # nothing more is received, and only the last message is sent
+        self._ended = False  # nothing more is received, and only the last message is sent
         self.last_id = -1
         self.close_reason: str | None = None  # type: ignore[assignment]
 
@@ -145,7 +145,7 @@ class RewarderSession(Layer):
 
     def _check_open(self) -> None:
         """Raise LocalProtocolError if nothing more can be sent."""
-        if self._over:
+        if self._ended:
             why = "" if self.close_reason is None else f": {self.close_reason}"
             raise LocalProtocolError(f"the rewarder's connection is closed{why}")
 

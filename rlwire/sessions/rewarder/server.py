@@ -218,7 +218,7 @@ class RewarderServerSession(RewarderSession):
                 request, or a push of an older episode than the client's. Nothing was sent.
             EncodeError, LimitExceeded: the message cannot be encoded; nothing was sent.
         """
-        if self._opening or self._over:
+        if self._opening or self._ended:
             self._check_open()
         if isinstance(event, Push):
             if event.episode_id != self._episode and not self._set_episode(event.episode_id):
@@ -312,7 +312,7 @@ class RewarderServerSession(RewarderSession):
 
     def _end(self, message: str) -> None:
         self.close_reason = message
-        self._over = True
+        self._ended = True
         self.release()
 
     def release(self) -> None:
@@ -326,12 +326,12 @@ class RewarderServerSession(RewarderSession):
         Reply to an `EnvReset` at any time, with `ReplyEnvReset` or `ReplyError`. After an error
         the session receives nothing more; `reject` returns its last message.
         """
-        if self._over:
+        if self._ended:
             return []
         try:
             decoded = self._decode(message)
         except RlwireError:
-            self._over = True
+            self._ended = True
             self.release()
             raise
         runtime = self.runtime
