@@ -25,10 +25,11 @@ from rlwire.errors import LimitExceeded, RlwireError, for_peer
 from rlwire.sessions.grpc import OK, CallStatus
 from rlwire.sessions.grpc.calls import too_long
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last, ServedCall
+from rlwire.sessions.layer import Layer
 from rlwire.transports.connection import Connection
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.deferred import DeferredReply
-from rlwire.transports.interface import NOTHING
+from rlwire.transports.interface import NOTHING, Handler
 from rlwire.transports.rate_limited_log import Log
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ IDLE, BUSY, OVER = CallState
 
 Result: TypeAlias = Any  # a reply's buffers, a `Last`, a `_Deferred`, or None: no reply
 
-Admit: TypeAlias = Callable[[ServedCall], "tuple[Any, Any] | CallStatus"]
+Admit: TypeAlias = Callable[[ServedCall], tuple[Layer, Handler] | CallStatus]
 """Returns a new call's inner session and its handler, or the status that rejects it."""
 
 
@@ -61,8 +62,8 @@ class _Deferred(NamedTuple):
 @dataclass(slots=True, eq=False)
 class _Task:
     call: ServedCall
-    inner: Any
-    handler: Any
+    inner: Layer
+    handler: Handler
     state: CallState = IDLE
     queue: deque[Any] = field(default_factory=deque)  # messages
     size: int = 0  # bytes of these
