@@ -92,8 +92,7 @@ def serve(target: Any, url: str | URL, **options: Any) -> BackgroundServer:
         url: where to listen; port 0 lets the system choose.
 
     Raises:
-        ImportError, AttributeError: `target` names nothing.
-        Exception: the factory's own.
+        ImportError, AttributeError: `target` names nothing. A factory's own errors are raised too.
     """
     from rlwire._options import resolve
 
@@ -241,8 +240,7 @@ def listen(
         observation_space, action_space: instead of `like`.
 
     Raises:
-        ValueError: a space is unknown.
-        EncodeError: a space has no fixed size.
+        ValueError, EncodeError: a space is unknown, or has no fixed size.
     """
     from rlwire.environments.remote import listening
 
@@ -287,8 +285,7 @@ def play(environment: Any, url: str | URL, *, episodes: int = 1, **options: Any)
         url: the server of the agent or policy, over RLX, openpi or RLlink.
         episodes: number of episodes.
 
-    Raises:
-        RemoteProtocolError: an action does not fit.
+    RemoteProtocolError if an action does not fit.
     """
     from rlwire._options import check_count, natural, resolve
     from rlwire.urls import naming_protocol
