@@ -135,7 +135,7 @@ def retry(
     raise AssertionError
 
 
-def close_and_wait(connection: Any) -> Waits[None]:
+def close_and_wait(connection: Connection | AsyncConnection) -> Waits[None]:
     """Close a blocking or asyncio connection, and wait until it is closed."""
     connection.close()
     yield connection.wait_closed()
