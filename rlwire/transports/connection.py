@@ -151,7 +151,11 @@ class Connection(Owned):
 
     def reader_call(self, seconds: float) -> tuple[Callable[[bool], int | OSError | None], bool]:
         """Prepare for threads that read in turns; return the read call, and whether it may wait."""
-        return self._fetch, self._bound(seconds)
+        if self._shm is not None:
+            self._shm.rings.poll_in()
+        elif self._tls is None:
+            self._limit(_READING, seconds)
+        return self._fetch, self._shm is None and self._tls is None
 
     def deliver(
         self, on_event: Callable[[Any], object], received: int | OSError | None = None
@@ -427,15 +431,6 @@ class Connection(Owned):
             return None
         except OSError as error:
             return error
-
-    def _bound(self, seconds: float) -> bool:
-        """Set the timeout of a waiting `_fetch`; return whether it may wait at all."""
-        if self._shm is not None:
-            self._shm.rings.poll_in()
-            return False
-        if self._tls is None:
-            self._limit(_READING, seconds)
-        return self._tls is None
 
     def may_write(self, seconds: float, reading: bool) -> tuple[bool, bool]:
         """Wait until reading or writing is possible; return which."""

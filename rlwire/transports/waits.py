@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from rlwire.transports.connection import Connection
     from rlwire.transports.connection_asyncio import AsyncConnection
 
+if TYPE_CHECKING:
+    from rlwire.transports.connection import Connection
+    from rlwire.transports.connection_asyncio import AsyncConnection
+
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
