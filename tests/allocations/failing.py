@@ -296,7 +296,7 @@ def calls_streams() -> Named:
     )
 
     def hear(wire: bytes, chunk: int) -> Any:
-        session._node = ready
+        session._enter(ready)
         core = StreamCore(session, "", times)
         data = memoryview(wire)
         event = NOTHING
@@ -309,7 +309,7 @@ def calls_streams() -> Named:
         return event
 
     def say(reply: dict[str, Any], piece: int) -> int:
-        session._node = updating
+        session._enter(updating)
         core = StreamCore(session, "", times)
         core.put(reply)
         waiting = core.waiting
