@@ -205,8 +205,8 @@ class DmEnvRpcEndpoint(Endpoint):
     def _first(self) -> Outcome:
         if self._lost is not None:
             raise ConnectionClosed(self._lost)
-        reset, result = self._receive()
-        specs = reset.specs if self._resetting else self._specs
+        *reset, result = self._receive()
+        specs = reset[0].specs if self._resetting else self._specs
         state, seen = result.state, result.observations
         if specs != self._specs:
             raise self._changed()
@@ -219,9 +219,9 @@ class DmEnvRpcEndpoint(Endpoint):
         return observation, self._info(seen)
 
     def _receive(self) -> list[Any]:
-        """Receive all pending replies; return the last two, or None and the only one."""
+        """Receive all pending replies; return the last two, or the only one."""
         try:
-            replies = [None, *self.client.receive_all()][-2:]
+            replies = self.client.receive_all()[-2:]
         except DeadlineExceeded as error:
             raise DeadlineExceeded(
                 f"{error}: the environment takes longer than Timeouts.idle, or its step waits for "
