@@ -1,7 +1,5 @@
 """What all tests share: how they are run, the slow oracle, a strict comparison, live blocks."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import importlib.util
@@ -13,9 +11,8 @@ import secrets
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import hypothesis
@@ -24,7 +21,7 @@ import pytest
 from PIL import Image
 
 from rlwire import buffers
-from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError, RlwireError
+from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError
 from rlwire.sessions.layer import Layer, LayerPhase
 
 # Ctrl-C is ignored in what a shell script starts in the background, and in what that starts.
@@ -51,7 +48,7 @@ hypothesis.settings.register_profile(  # where the same code was tried with "sam
 hypothesis.settings.load_profile("same")
 
 
-def cores() -> int:
+def cores():
     """Count the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -59,7 +56,7 @@ def cores() -> int:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_cmdline_main(config: pytest.Config) -> None:
+def pytest_cmdline_main(config):
     """Run all tests on all cores, and one process more, since they wait for sockets so often.
 
     Those that were chosen by path run in this process.
@@ -79,12 +76,12 @@ class Cases(list[Case]):
     """What a test with the mark `each` is called with, one after the other."""
 
 
-def names_of(names: str | Sequence[str]) -> list[str]:
+def names_of(names):
     """Split what `parametrize` takes as names of arguments."""
     return names.replace(" ", "").split(",") if isinstance(names, str) else list(names)
 
 
-def cases_of(names: str | Sequence[str], values: Iterable[Any], ids: Any = None) -> Iterator[Case]:
+def cases_of(names, values, ids=None):
     """Yield the cases that `parametrize` would make of these arguments."""
     split = names_of(names)
     for number, value in enumerate(values):
@@ -99,7 +96,7 @@ def cases_of(names: str | Sequence[str], values: Iterable[Any], ids: Any = None)
         yield case, dict(zip(split, value, strict=True))
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+def pytest_generate_tests(metafunc):
     """`@pytest.mark.each` takes what `parametrize` does, but makes one test of all."""
     marks = list(metafunc.definition.iter_markers("each"))
     if marks:
@@ -113,7 +110,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+def pytest_pyfunc_call(pyfuncitem):
     """Run a coroutine, and call a test with the mark `each` for each of its cases."""
     wanted = inspect.signature(pyfuncitem.obj).parameters
     given = {name: pyfuncitem.funcargs[name] for name in wanted}
@@ -135,7 +132,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter):
     """Say what the settings in pyproject.toml leave out."""
     left_out = re.fullmatch(r"not \((.*)\)", terminalreporter.config.option.markexpr)
     about = dict(line.split(": ", 1) for line in terminalreporter.config.getini("markers"))
@@ -149,7 +146,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
-def built_before(folder: Path) -> list[str]:
+def built_before(folder):
     """Name the compiled modules in a checkout that are older than their sources."""
     old = []
     if not (folder / "buffers.pyx").exists():  # installed, and the times are the installer's
@@ -166,9 +163,7 @@ def built_before(folder: Path) -> list[str]:
 if buffers.DEBUG:
 
     @pytest.fixture(autouse=True)
-    def no_leaked_blocks(
-        request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
-    ) -> Iterator[None]:
+    def no_leaked_blocks(request, caplog):
         """Whatever a test received into is freed when it ends."""
         before = buffers.live_blocks()
         yield
@@ -188,7 +183,7 @@ if buffers.DEBUG:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[str]:
+def cluster():
     """One small Ray for all tests that need it; a program finds it by RAY_ADDRESS=<what it is>.
 
     It takes seconds to begin and to end.
@@ -203,7 +198,7 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def oracle() -> ModuleType:
+def oracle():
     """`tests/reference/rlx.py`: encode() and decode() in slow Python."""
     path = Path(__file__).parent / "reference" / "rlx.py"
     spec = importlib.util.spec_from_file_location("rlx_oracle", path)
@@ -215,12 +210,12 @@ def oracle() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def same() -> Callable[[Any, Any], bool]:
+def same():
     """Whether two values are the same in type, order, dtype, byte order, shape and every bit."""
     return _same
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one, other):
     if isinstance(one, Image.Image) and isinstance(other, Image.Image):
         return (one.mode, one.size, one.tobytes()) == (other.mode, other.size, other.tobytes())
     if type(one) is not type(other):
@@ -251,10 +246,10 @@ class Blobs(Layer):
     limit = 2**26
     header_size = 20  # so that what follows is not aligned by itself
 
-    def __init__(self) -> None:
-        self.refused: list[RlwireError] = []
+    def __init__(self):
+        self.refused = []
 
-    def frame_size(self, buffer: Any, start: int, end: int) -> int:
+    def frame_size(self, buffer, start, end):
         if end > start and buffer[start] == 0xFF:
             raise DecodeError("no frame begins with ff", offset=start)
         if end - start < 4:
@@ -264,7 +259,7 @@ class Blobs(Layer):
             raise LimitExceeded("received", self.limit, size, offset=start)
         return size
 
-    def receive_whole(self, buffer: Any, size: int) -> list[Any] | None:
+    def receive_whole(self, buffer, size):
         try:
             if not size or self.frame_size(buffer, 0, size) != size:
                 return None
@@ -272,10 +267,10 @@ class Blobs(Layer):
             return None
         return self.receive(bytes(buffer[:size]))
 
-    def data_offset(self, buffer: Any, start: int, end: int) -> int:
+    def data_offset(self, buffer, start, end):
         return self.header_size if end - start >= self.header_size else 0
 
-    def receive(self, message: Any) -> list[Any]:
+    def receive(self, message):
         body = memoryview(message)[self.header_size :]
         word = bytes(body[:10])
         if word == b"turn":
@@ -288,25 +283,25 @@ class Blobs(Layer):
             self.phase = LayerPhase.CLOSED
         return [body]
 
-    def send(self, event: Any) -> list[Any]:
+    def send(self, event):
         parts = event if isinstance(event, list) else [event]
         return [self.header(sum(map(len, parts))), *parts] if parts != [b""] else [self.header(0)]
 
-    def reject(self, error: RlwireError) -> list[Any]:
+    def reject(self, error):
         self.refused.append(error)
         if not isinstance(error, RemoteProtocolError):
             self.phase = LayerPhase.CLOSED
         return [self.frame(f"refused: {error}".encode())]
 
     @classmethod
-    def header(cls, size: int) -> bytes:
+    def header(cls, size):
         return (size + cls.header_size).to_bytes(4, "big") + bytes(cls.header_size - 4)
 
     @classmethod
-    def frame(cls, body: bytes) -> bytes:
+    def frame(cls, body):
         return cls.header(len(body)) + body
 
 
 @pytest.fixture
-def blobs() -> type[Blobs]:
+def blobs():
     return Blobs

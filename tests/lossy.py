@@ -1,15 +1,10 @@
 """A network of datagrams in one process: seeded loss, duplication, delay, reordering; own clock."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any
-
-from rlwire.sessions.layer import DatagramLayer, Peer
 
 _HOLD = 0.1  # seconds by which a reordered datagram is late at most
 _STUCK = 100_000  # actions at one moment, after which they will never end
@@ -25,7 +20,7 @@ class Ticker:
     count: int = 0
     cancelled: bool = False
 
-    def cancel(self) -> None:
+    def cancel(self):
         self.cancelled = True
 
 
@@ -41,54 +36,41 @@ class LossyNetwork:
         trace: how many of the last datagrams `trace_text` returns.
     """
 
-    def __init__(
-        self,
-        seed: int,
-        *,
-        loss: float = 0.0,
-        duplicate: float = 0.0,
-        delay: tuple[float, float] = (0.0, 0.0),
-        reorder: float = 0.0,
-        trace: int = 0,
-    ) -> None:
+    def __init__(self, seed, *, loss=0.0, duplicate=0.0, delay=(0.0, 0.0), reorder=0.0, trace=0):
         self._random = random.Random(seed).random
         self._loss, self._duplicate, self._delay, self._reorder = loss, duplicate, delay, reorder
-        self._cuts: set[Peer] = set()
+        self._cuts = set()
         self.now = 0.0
-        self._sessions: dict[Peer, tuple[DatagramLayer, Callable[[Any], object]]] = {}
-        self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._sessions = {}
+        self._due = []
         self._serial = 0
-        self._last: dict[tuple[Peer, Peer], float] = {}  # latest arrival of those kept in order
-        self._trace: deque[tuple[float, str, Peer, Peer, bytes]] = deque(maxlen=trace)
+        self._last = {}  # latest arrival of those kept in order
+        self._trace = deque(maxlen=trace)
 
-    def attach(
-        self, address: Peer, session: DatagramLayer, on_event: Callable[[Any], object] = bool
-    ) -> None:
+    def attach(self, address, session, on_event=bool):
         """Put a session at an address; `on_event` is called with each of its events."""
         assert address not in self._sessions
         self._sessions[address] = session, on_event
 
-    def detach(self, address: Peer) -> None:
+    def detach(self, address):
         """Remove the session at an address, as a crash does."""
         del self._sessions[address]
 
-    def every(
-        self, period: float, call: Callable[[float], object], *, first: float | None = None
-    ) -> Ticker:
+    def every(self, period, call, *, first=None):
         """Call `call(now)` every `period` seconds, the first time at `first` or after a period."""
         ticker = Ticker(period, self.now + period if first is None else first, call)
         self._at(ticker.start, self._tick, ticker)
         return ticker
 
-    def cut(self, address: Peer) -> None:
+    def cut(self, address):
         """Lose all datagrams from and to an address."""
         self._cuts.add(address)
 
-    def heal(self, address: Peer) -> None:
+    def heal(self, address):
         """End a `cut`."""
         self._cuts.discard(address)
 
-    def run_until(self, predicate: Callable[[], object], limit: float) -> bool:
+    def run_until(self, predicate, limit):
         """Act until the predicate holds, for at most `limit` seconds; return whether it does."""
         end = self.now + limit
         moment, repeats = self.now, 0
@@ -119,20 +101,20 @@ class LossyNetwork:
             moment = self.now
             assert repeats < _STUCK, f"the time stands still at {moment}"
 
-    def send(self, datagram: bytes, source: Peer, destination: Peer) -> None:
+    def send(self, datagram, source, destination):
         """Send one datagram; its source may be a forger that is not attached."""
         self._launch(datagram, source, destination)
         if self._duplicate and self._random() < self._duplicate:
             self._launch(datagram, source, destination)
 
-    def trace_text(self) -> str:
+    def trace_text(self):
         """Return what happened to the last datagrams, a line for each."""
         return "\n".join(
             f"{when:9.3f} {fate:11} {source} -> {destination}  {datagram[:160]!r}"
             for when, fate, source, destination, datagram in self._trace
         )
 
-    def _launch(self, datagram: bytes, source: Peer, destination: Peer) -> None:
+    def _launch(self, datagram, source, destination):
         if source in self._cuts or destination in self._cuts:
             self._note("cut", datagram, source, destination)
         elif self._loss and self._random() < self._loss:
@@ -147,7 +129,7 @@ class LossyNetwork:
                 arrival = self._last[pair] = max(arrival, self._last.get(pair, arrival))
             self._at(arrival, self._arrive, datagram, source, destination)
 
-    def _arrive(self, datagram: bytes, source: Peer, destination: Peer) -> None:
+    def _arrive(self, datagram, source, destination):
         session, on_event = self._sessions.get(destination, (None, bool))
         if source in self._cuts or destination in self._cuts:
             self._note("cut", datagram, source, destination)
@@ -158,15 +140,15 @@ class LossyNetwork:
             for event in session.receive(datagram, source, self.now):
                 on_event(event)
 
-    def _tick(self, ticker: Ticker) -> None:
+    def _tick(self, ticker):
         if not ticker.cancelled:
             ticker.count += 1
             self._at(ticker.start + ticker.count * ticker.period, self._tick, ticker)
             ticker.call(self.now)
 
-    def _at(self, when: float, action: Callable[..., None], *arguments: Any) -> None:
+    def _at(self, when, action, *arguments):
         self._serial += 1  # actions that are due together keep their order
         heappush(self._due, (when, self._serial, action, arguments))
 
-    def _note(self, fate: str, datagram: bytes, source: Peer, destination: Peer) -> None:
+    def _note(self, fate, datagram, source, destination):
         self._trace.append((self.now, fate, source, destination, datagram))

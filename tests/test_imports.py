@@ -1,7 +1,5 @@
 """Imports run downhill only, and importing the core pulls in nothing heavy."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -63,18 +61,18 @@ ALLOWED = {
 }
 
 
-def room_of(path: Path, root: Path) -> str:
+def room_of(path, root):
     if path.stem == "layer":
         return "layer"
     return path.relative_to(root).parts[0].partition(".")[0]
 
 
-def python_imports(source: str, package: list[str]) -> set[str]:
+def python_imports(source, package):
     """Rooms that a Python file imports, wherever in the file; `package` is its own."""
     return rooms(python_names(source, package))
 
 
-def python_names(source: str, package: list[str]) -> set[str]:
+def python_names(source, package):
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -94,11 +92,11 @@ IMPORT = re.compile(
 )
 
 
-def cython_imports(source: str) -> set[str]:
+def cython_imports(source):
     return rooms(cython_names(source))
 
 
-def cython_names(source: str) -> set[str]:
+def cython_names(source):
     found = set()
     for match in IMPORT.finditer(source):
         if match["base"]:
@@ -109,11 +107,11 @@ def cython_names(source: str) -> set[str]:
     return found
 
 
-def names_in(text: str) -> list[str]:
+def names_in(text):
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def rooms(names: set[str]) -> set[str]:
+def rooms(names):
     """`rlwire.codecs.rlx` -> codecs; `rlwire` and `rlwire.__version__` -> __init__."""
     found = set()
     for name in names:
@@ -124,7 +122,7 @@ def rooms(names: set[str]) -> set[str]:
     return found
 
 
-def sources() -> list[tuple[Path, Path]]:
+def sources():
     """(file, root) of all sources, Python's of the installed package."""
     found = [(path, INSTALLED) for path in sorted(INSTALLED.rglob("*.py"))]
     for suffix in ("*.pyx", "*.pxd"):
@@ -137,7 +135,7 @@ def sources() -> list[tuple[Path, Path]]:
     ("path", "root"),
     [pytest.param(path, root, id=str(path.relative_to(root))) for path, root in sources()],
 )
-def test_imports_run_downhill(path: Path, root: Path) -> None:
+def test_imports_run_downhill(path, root):
     room = room_of(path, root)
     source = path.read_text("utf-8")
     if path.suffix == ".py":
@@ -149,7 +147,7 @@ def test_imports_run_downhill(path: Path, root: Path) -> None:
     assert not uphill, f"{path.name}, in {room}, imports {sorted(uphill)}"
 
 
-def test_the_check_reads_each_form_of_import() -> None:
+def test_the_check_reads_each_form_of_import():
     assert {"errors.py", "cli.py", "kernels.pxd"} <= {path.name for path, _ in sources()}
     package = ["rlwire", "transports"]
     for source, found in {
@@ -167,14 +165,14 @@ def test_the_check_reads_each_form_of_import() -> None:
         assert cython_imports(source) == found
 
 
-def module_imports() -> dict[str, set[str]]:
+def module_imports():
     """Modules of the package that each module imports, wherever in the file."""
-    files: dict[str, list[Path]] = {}
+    files = {}
     for path, root in sources():
         parts = path.relative_to(root.parent).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         files.setdefault(name, []).append(path)
-    found: dict[str, set[str]] = {}
+    found = {}
     for name, paths in files.items():
         names = found.setdefault(name, set())
         for path in paths:
@@ -186,7 +184,7 @@ def module_imports() -> dict[str, set[str]]:
     }
 
 
-def circles(imports: dict[str, set[str]]) -> set[str]:
+def circles(imports):
     """Return the modules that are left when those without imports, or importers, are removed."""
     left = {name: found - {name} for name, found in imports.items()}
     while True:
@@ -197,7 +195,7 @@ def circles(imports: dict[str, set[str]]) -> set[str]:
         left = {name: left[name] & keep for name in keep}
 
 
-def test_no_modules_import_each_other() -> None:
+def test_no_modules_import_each_other():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == {"b", "c"}
     assert circles(module_imports()) == set()
 
@@ -208,7 +206,7 @@ HEAVY = [
 ]
 
 
-def loaded_by(modules: str) -> set[str]:
+def loaded_by(modules):
     program = f"import json, sys; before = set(sys.modules); import {modules}; " + (
         "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
@@ -246,9 +244,7 @@ EXTRAS = {"matplotlib", "gymnasium", "ale_py", "tensorboardX", "rich", "torch", 
         ("rlwire.perlert", set(), (EXTRAS - {"PIL"}) | {"pettingzoo", "cryptography", "grpc"}),
     ],
 )
-def test_imports_do_not_load_other_rooms_or_packages(
-    modules: str, rooms: set[str], packages: set[str]
-) -> None:
+def test_imports_do_not_load_other_rooms_or_packages(modules, rooms, packages):
     loaded = loaded_by(modules)
     assert "rlwire" in loaded
     assert not loaded & {f"rlwire.{room}" for room in rooms}
@@ -264,7 +260,7 @@ RLX |= {f"rlwire.codecs.rlx{name}" for name in ("", ".decoder", ".encoder")} | {
 @pytest.mark.parametrize(
     ("module", "ours"), [("rlwire", OWN), ("rlwire.errors", ERRORS), ("rlwire.codecs.rlx", RLX)]
 )
-def test_the_core_is_light(module: str, ours: set[str]) -> None:
+def test_the_core_is_light(module, ours):
     """What is imported of rlwire is listed here; of other packages only NumPy is, by a codec."""
     loaded = loaded_by(module)
     assert {name for name in loaded if name.startswith("rlwire")} == ours

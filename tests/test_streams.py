@@ -1,12 +1,9 @@
 """The stream core without any I/O: frames however they are cut, conversations, ends and times."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -31,7 +28,7 @@ from rlwire.streams import INBOX, NOTHING, TURN, FrameReader, StreamCore, Stream
 HEADER = 20
 
 
-def feed(reader: FrameReader, data: bytes, chunk: int = 2**30) -> list[Any]:
+def feed(reader, data, chunk=2**30):
     """Write `data` in pieces, as a socket would, and return the frames."""
     frames = []
     while data:
@@ -46,15 +43,15 @@ def feed(reader: FrameReader, data: bytes, chunk: int = 2**30) -> list[Any]:
     return frames
 
 
-def body(size: int) -> bytes:
+def body(size):
     return random.Random(size).randbytes(size)
 
 
 class Plain:
-    def frame_size(self, buffer: Any, start: int, end: int) -> int:
+    def frame_size(self, buffer, start, end):
         return int.from_bytes(buffer[start : start + 4], "big") if end - start >= 4 else 0
 
-    def data_offset(self, buffer: Any, start: int, end: int) -> int:
+    def data_offset(self, buffer, start, end):
         return 4
 
 
@@ -69,7 +66,7 @@ sizes = st.one_of(
     cuts=st.lists(st.integers(1, 2 * INBOX), min_size=1, max_size=20),
     fetches=st.lists(st.booleans(), min_size=1, max_size=20),
 )
-def test_any_frames_in_any_pieces(sizes: list[int], cuts: list[int], fetches: list[bool]) -> None:
+def test_any_frames_in_any_pieces(sizes, cuts, fetches):
     reader = FrameReader(Plain())
     sent = [(4 + size).to_bytes(4, "big") + body(size) for size in sizes]
     data, got, turn = b"".join(sent), [], 0
@@ -90,7 +87,7 @@ def test_any_frames_in_any_pieces(sizes: list[int], cuts: list[int], fetches: li
 
 
 @pytest.mark.parametrize("chunk", [2**30, 1000, 1])
-def test_a_large_frame_lies_in_a_block_with_its_data_aligned(blobs: Any, chunk: int) -> None:
+def test_a_large_frame_lies_in_a_block_with_its_data_aligned(blobs, chunk):
     reader = FrameReader(blobs())
     (frame,) = feed(reader, blobs.frame(body(20_000)), chunk)
     assert isinstance(frame, memoryview)
@@ -99,7 +96,7 @@ def test_a_large_frame_lies_in_a_block_with_its_data_aligned(blobs: Any, chunk: 
     assert not frame.readonly
 
 
-def test_frame_after_a_large_one_is_received_into_a_block(blobs: Any) -> None:
+def test_frame_after_a_large_one_is_received_into_a_block(blobs):
     reader = FrameReader(blobs())
     sent = blobs.frame(body(20_000))
     feed(reader, sent)
@@ -122,7 +119,7 @@ def test_frame_after_a_large_one_is_received_into_a_block(blobs: Any) -> None:
 
 
 @pytest.mark.parametrize("sizes", [[10], [10, 20, 30], [0] * 400, [9_999, 30], [50_000], [10_001]])
-def test_frame_of_unexpected_size_is_received_too(blobs: Any, sizes: list[int]) -> None:
+def test_frame_of_unexpected_size_is_received_too(blobs, sizes):
     reader = FrameReader(blobs())
     feed(reader, blobs.frame(body(10_000)))
     sent = [blobs.frame(body(size)) for size in sizes]
@@ -133,9 +130,9 @@ def test_frame_of_unexpected_size_is_received_too(blobs: Any, sizes: list[int]) 
     assert len(reader.room()) == INBOX, "a larger store is not kept"
 
 
-def test_nothing_is_allocated_for_a_frame_over_the_limit(blobs: Any) -> None:
+def test_nothing_is_allocated_for_a_frame_over_the_limit(blobs):
     class Untouched(Arena):
-        def take(self, size: int) -> Block:
+        def take(self, size):
             raise AssertionError(f"{size} bytes were asked for")
 
     reader = FrameReader(blobs(), Untouched())
@@ -151,7 +148,7 @@ class Times(NamedTuple):
     first_message: float | None = 1.0
 
 
-def plain(value: Any) -> Any:
+def plain(value):
     """The value, comparable, with every bit of its arrays."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
@@ -162,28 +159,24 @@ def plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
 
 
-Make = Callable[[], tuple[Any, Any, list[tuple[int, Any, Any]]]]
 """Sessions of both sides, and a conversation: who sends what, and what the other then hears."""
 
 LARGE = np.random.default_rng(0).random((40, 40), dtype=np.float32)
 
 
-def same(steps: list[tuple[int, Any]]) -> list[tuple[int, Any, Any]]:
+def same(steps):
     return [(side, event, event) for side, event in steps]
 
 
-def rlx_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
-    steps: list[tuple[int, Any]] = [
-        (0, {"command": "init", "exploit": False}),
-        (1, {"response": "ready"}),
-    ]
+def rlx_talk():
+    steps = [(0, {"command": "init", "exploit": False}), (1, {"response": "ready"})]
     for state in ([1.5, 2.5], LARGE, LARGE, "small again", LARGE):
         steps.append((0, {"command": "update", "reward": 1.0, "state": state, "terminal": False}))
         steps.append((1, {"response": "action", "data": state}))
     return rlx.RLXClientSession(), rlx.RLXServerSession(), same(steps)
 
 
-def websocket_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
+def websocket_talk():
     bodies = ["text", b"", b"x" * 125, b"y" * 5000, "z" * 5000, b"y" * 5000, "end"]
     steps = [(side, body) for body in bodies for side in (0, 1, 1, 0)]
     return (
@@ -193,15 +186,15 @@ def websocket_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
     )
 
 
-def openpi_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
-    steps: list[tuple[int, Any]] = [(1, {"name": "policy"})]
+def openpi_talk():
+    steps = [(1, {"name": "policy"})]
     for image in (LARGE, LARGE[:3], LARGE):
         steps += [(0, {"image": image, "prompt": "up"}), (1, {"actions": image})]
     return openpi.OpenPIClientSession(), openpi.OpenPIServerSession(), same(steps)
 
 
-def page_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
-    steps: list[tuple[int, Any, Any]] = []
+def page_talk():
+    steps = []
     for size in (3, 9000):
         message = {"command": "update", "state": "x" * size}
         text = json.dumps({"sid": 1, **message})
@@ -211,8 +204,8 @@ def page_talk() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
     return client, Stack(websocket.WebSocketServerSession(kind="text"), PageSession()), steps
 
 
-def in_websocket(talk: Make) -> Make:
-    def make() -> tuple[Any, Any, list[tuple[int, Any, Any]]]:
+def in_websocket(talk):
+    def make():
         client, server, steps = talk()
         inside = Stack(websocket.WebSocketClientSession("ws://a/"), client)
         return inside, Stack(websocket.WebSocketServerSession(), server), steps
@@ -220,7 +213,7 @@ def in_websocket(talk: Make) -> Make:
     return make
 
 
-TALKS: dict[str, Make] = {
+TALKS = {
     "rlx": rlx_talk,
     "websocket": websocket_talk,
     "websocket > rlx": in_websocket(rlx_talk),
@@ -230,26 +223,26 @@ TALKS: dict[str, Make] = {
 
 
 class Wire:
-    def __init__(self, one: Any, two: Any, chunk: int = 2**30, cut: tuple[int, int] | None = None):
+    def __init__(self, one, two, chunk=2**30, cut=None):
         self.cores = StreamCore(one, "two", Times()), StreamCore(two, "one", Times(), True)
         self.chunk = chunk
         self.cut = cut
         self.stopped = False  # at the cut
-        self.way: tuple[bytearray, bytearray] = bytearray(), bytearray()  # to whom
+        self.way = bytearray(), bytearray()  # to whom
         self.sent = [0, 0]  # bytes by whom
-        self.borders: tuple[set[int], set[int]] = {0}, {0}  # where whole messages end
-        self.heard: tuple[list[Any], list[Any]] = [], []
+        self.borders = {0}, {0}  # where whole messages end
+        self.heard = [], []
         for core in self.cores:
             core.begin(5.0)
         self.move()
 
-    def send(self, side: int, event: Any) -> None:
+    def send(self, side, event):
         core = self.cores[side]
         data = core.put(event)
         assert data is None or core.output() == [data]
         self.flush(side)
 
-    def flush(self, side: int) -> None:
+    def flush(self, side):
         """Write what there is, in pieces, onto the way to the other."""
         core = self.cores[side]
         while core.sending:
@@ -260,7 +253,7 @@ class Wire:
             core.wrote(len(data))
         self.borders[side].add(self.sent[side])
 
-    def move(self) -> None:
+    def move(self):
         """Deliver all that is under way, and what is said about it."""
         for side in (0, 1):
             self.flush(side)
@@ -269,7 +262,7 @@ class Wire:
                 self.deliver(side)
                 self.flush(side)
 
-    def deliver(self, side: int) -> None:
+    def deliver(self, side):
         core, way = self.cores[side], self.way[side]
         if not way:
             return
@@ -289,7 +282,7 @@ class Wire:
             event = core.next()
 
 
-def converse(make: Make, chunk: int = 2**30, cut: tuple[int, int] | None = None) -> Wire:
+def converse(make, chunk=2**30, cut=None):
     """Have the whole conversation, or as much of it as comes before the cut."""
     one, two, steps = make()
     wire = Wire(one, two, chunk, cut)
@@ -300,8 +293,8 @@ def converse(make: Make, chunk: int = 2**30, cut: tuple[int, int] | None = None)
     return wire
 
 
-def expected(make: Make) -> tuple[list[Any], list[Any]]:
-    heard: tuple[list[Any], list[Any]] = [], []
+def expected(make):
+    heard = [], []
     for side, _, event in make()[2]:
         heard[1 - side].append(plain(event))
     return heard
@@ -309,7 +302,7 @@ def expected(make: Make) -> tuple[list[Any], list[Any]]:
 
 @pytest.mark.parametrize("chunk", [2**30, 1, 7, 1460], ids=["whole", "bytes", "sevens", "packets"])
 @pytest.mark.parametrize("talk", TALKS)
-def test_conversation_survives_any_segmentation(talk: str, chunk: int) -> None:
+def test_conversation_survives_any_segmentation(talk, chunk):
     wire = converse(TALKS[talk], chunk)
     assert wire.heard == expected(TALKS[talk])
     assert [core.phase for core in wire.cores] == [StreamPhase.OPEN, StreamPhase.OPEN]
@@ -321,7 +314,7 @@ def test_conversation_survives_any_segmentation(talk: str, chunk: int) -> None:
 
 @pytest.mark.parametrize("side", [0, 1], ids=["client", "server"])
 @pytest.mark.parametrize("talk", TALKS)
-def test_ended_at_every_byte(talk: str, side: int) -> None:
+def test_ended_at_every_byte(talk, side):
     make = TALKS[talk]
     whole, events = converse(make), expected(make)
     total = whole.sent[1 - side]
@@ -342,11 +335,11 @@ def test_ended_at_every_byte(talk: str, side: int) -> None:
             assert core.broken
 
 
-def core_of(session: Any, times: Times | None = None) -> StreamCore:
+def core_of(session, times=None):
     return StreamCore(session, "the peer", times or Times())
 
 
-def give(core: StreamCore, data: bytes) -> Any:
+def give(core, data):
     """Write bytes into the room, as one read would."""
     space = core.room()
     count = min(len(space), len(data))
@@ -355,14 +348,14 @@ def give(core: StreamCore, data: bytes) -> Any:
     return event if count == len(data) else give(core, data[count:])
 
 
-def rest_of_a_turn(core: StreamCore) -> list[Any]:
+def rest_of_a_turn(core):
     events = []
     while (event := core.next()) is not NOTHING:
         events.append(bytes(event))
     return events
 
 
-def test_a_turn_has_so_many_events(blobs: Any) -> None:
+def test_a_turn_has_so_many_events(blobs):
     core = core_of(blobs())
     sent = [b"%d" % number for number in range(2 * TURN + 1)]
     turn = [bytes(give(core, b"".join(map(blobs.frame, sent)))), *rest_of_a_turn(core)]
@@ -374,7 +367,7 @@ def test_a_turn_has_so_many_events(blobs: Any) -> None:
     assert not core.more
 
 
-def test_messages_without_an_event_yield_too(blobs: Any) -> None:
+def test_messages_without_an_event_yield_too(blobs):
     core = core_of(blobs())
     event = give(core, blobs.frame(b"nothing") * (2 * TURN + 1) + blobs.frame(b"last"))
     for turn in (1, 2):
@@ -387,7 +380,7 @@ def test_messages_without_an_event_yield_too(blobs: Any) -> None:
     assert not core.more
 
 
-def test_several_events_wait_and_one_may_be_put_back(blobs: Any) -> None:
+def test_several_events_wait_and_one_may_be_put_back(blobs):
     core = core_of(blobs())
     assert core.silent
     assert give(core, blobs.frame(b"twice") + blobs.frame(b"last")) == b"one"
@@ -401,10 +394,10 @@ def test_several_events_wait_and_one_may_be_put_back(blobs: Any) -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 3, 100])
-def test_output_is_written_in_any_pieces_without_a_copy(blobs: Any, piece: int) -> None:
+def test_output_is_written_in_any_pieces_without_a_copy(blobs, piece):
     core = core_of(blobs())
     body = bytearray(b"large")
-    parts: list[Any] = [b"one", body, b"", b"three" * 7]
+    parts = [b"one", body, b"", b"three" * 7]
     assert core.put(parts) is None
     assert core.output()[2] is body
     assert core.sending
@@ -419,7 +412,7 @@ def test_output_is_written_in_any_pieces_without_a_copy(blobs: Any, piece: int) 
     assert core.output() == []
 
 
-def test_half_closed_peer_is_read_to_its_end_and_answered(blobs: Any) -> None:
+def test_half_closed_peer_is_read_to_its_end_and_answered(blobs):
     core = core_of(blobs())
     assert bytes(give(core, blobs.frame(b"one") + blobs.frame(b"two"))) == b"one"
     core.eof()
@@ -439,7 +432,7 @@ def test_half_closed_peer_is_read_to_its_end_and_answered(blobs: Any) -> None:
         core.put(b"later")
 
 
-def test_lost_connection_is_broken_unless_it_was_closed(blobs: Any) -> None:
+def test_lost_connection_is_broken_unless_it_was_closed(blobs):
     core = core_of(blobs())
     assert "lost: broken pipe" in str(core.lost(OSError("broken pipe")))
     assert core.broken
@@ -463,7 +456,7 @@ def test_lost_connection_is_broken_unless_it_was_closed(blobs: Any) -> None:
         core.wrote(1)
 
 
-def test_wrong_bytes_end_receiving_and_can_be_refused(blobs: Any) -> None:
+def test_wrong_bytes_end_receiving_and_can_be_refused(blobs):
     core = core_of(blobs())
     with pytest.raises(DecodeError) as caught:
         give(core, b"\xff" * 30)
@@ -482,10 +475,10 @@ def test_wrong_bytes_end_receiving_and_can_be_refused(blobs: Any) -> None:
 
 
 class Clock:
-    def __init__(self, core: StreamCore) -> None:
+    def __init__(self, core):
         self.core = core
 
-    def __call__(self, now: float, waiting: bool = True) -> str:
+    def __call__(self, now, waiting=True):
         try:
             self.core.check(now, waiting)
         except DeadlineExceeded as error:
@@ -493,7 +486,7 @@ class Clock:
         return ""
 
 
-def test_waits_start_when_seen_and_end_at_their_deadline(blobs: Any) -> None:
+def test_waits_start_when_seen_and_end_at_their_deadline(blobs):
     core = core_of(blobs())
     at = Clock(core)
     assert not at(100.0)
@@ -520,7 +513,7 @@ def test_waits_start_when_seen_and_end_at_their_deadline(blobs: Any) -> None:
     assert core.next_deadline(1007.0) == 1008.0
 
 
-def test_a_new_peer_has_less_time(blobs: Any) -> None:
+def test_a_new_peer_has_less_time(blobs):
     core = StreamCore(blobs(), "the peer", Times(), accepted=True)
     at = Clock(core)
     assert core.phase is StreamPhase.FIRST
@@ -534,14 +527,14 @@ def test_a_new_peer_has_less_time(blobs: Any) -> None:
     assert "idle" in at(17.0)
 
 
-def opened() -> Wire:
+def opened():
     return Wire(
         websocket.WebSocketClientSession("ws://a/", ping_interval=5, ping_timeout=5),
         websocket.WebSocketServerSession(),
     )
 
 
-def test_a_handshake_has_its_time() -> None:
+def test_a_handshake_has_its_time():
     core = core_of(websocket.WebSocketClientSession("ws://a/"))
     core.begin(4.0)
     assert core.phase is StreamPhase.OPENING
@@ -552,7 +545,7 @@ def test_a_handshake_has_its_time() -> None:
     assert "connect: the peer: no handshake within connect=4.0 s" in at(4.0)
 
 
-def test_close_messages_are_exchanged_by_both_sides() -> None:
+def test_close_messages_are_exchanged_by_both_sides():
     wire = opened()
     client, server = wire.cores
     server.close()
@@ -581,9 +574,7 @@ actions = st.one_of(
     how=st.lists(actions, max_size=25),
     cut=st.integers(0, 400),
 )
-def test_any_order_of_events_keeps_the_core_consistent(
-    seed: str, side: int, how: list[Any], cut: int
-) -> None:
+def test_any_order_of_events_keeps_the_core_consistent(seed, side, how, cut):
     wire = converse(TALKS[seed], cut=(side, cut))
     core = wire.cores[side]
     now, before = 0.0, core.phase

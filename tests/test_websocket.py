@@ -1,16 +1,12 @@
 """`connect` by URL; and the ``websockets`` package at the other end, in a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -21,15 +17,15 @@ from rlwire.websocket import connect, connect_asyncio
 from tests.transports.drivers import SERVERS, serving
 
 PEERS = Path(__file__).with_name("websocket_peers.py")
-MESSAGES: list[Any] = ["text", "ünï 𝄞", b"", b"x" * 126, b"y" * 70_000, "z" * 300_000]
+MESSAGES = ["text", "ünï 𝄞", b"", b"x" * 126, b"y" * 70_000, "z" * 300_000]
 
 
-def make_session() -> WebSocketServerSession:
+def make_session():
     return WebSocketServerSession()
 
 
-def answer(peer: Any) -> Callable[[Any], Any]:
-    def reply(event: Any) -> Any:
+def answer(peer):
+    def reply(event):
         if event == "close":
             peer.session.leave(4003, "gladly")
             raise StopIteration
@@ -38,19 +34,19 @@ def answer(peer: Any) -> Callable[[Any], Any]:
     return reply
 
 
-def handler(peer: Any) -> None:
+def handler(peer):
     with contextlib.suppress(StopIteration):
         peer.serve(answer(peer))
 
 
-async def async_handler(peer: Any) -> None:
+async def async_handler(peer):
     while (event := await peer.receive()) != "close":
         await peer.send(event)
     peer.session.leave(4003, "gladly")
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def port(tmp_path_factory):
     pytest.importorskip("websockets")
     process = subprocess.Popen(
         [sys.executable, PEERS, "serve"],
@@ -65,7 +61,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         process.communicate()
 
 
-def test_a_blocking_client_of_websockets(port: int) -> None:
+def test_a_blocking_client_of_websockets(port):
     with connect(f"ws://127.0.0.1:{port}/") as peer:
         for message in MESSAGES:
             assert peer.exchange(message) == message
@@ -77,8 +73,8 @@ def test_a_blocking_client_of_websockets(port: int) -> None:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_an_asyncio_client_of_websockets(port: int, loop: str) -> None:
-    async def main() -> None:
+def test_an_asyncio_client_of_websockets(port, loop):
+    async def main():
         async with await connect_asyncio(f"ws://127.0.0.1:{port}/") as peer:
             for message in MESSAGES:
                 assert await peer.exchange(message) == message
@@ -94,7 +90,7 @@ def test_an_asyncio_client_of_websockets(port: int, loop: str) -> None:
         asyncio.run(main())
 
 
-def ask(port: int, cwd: Path) -> Any:
+def ask(port, cwd):
     done = subprocess.run(
         [sys.executable, PEERS, "ask", str(port)],
         capture_output=True,
@@ -107,15 +103,15 @@ def ask(port: int, cwd: Path) -> Any:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_websockets_as_a_client(server: str, tmp_path: Path) -> None:
+def test_websockets_as_a_client(server, tmp_path):
     pytest.importorskip("websockets")
-    converse: Any = handler if server == "threads" else async_handler
+    converse = handler if server == "threads" else async_handler
     with serving(server, "127.0.0.1:0", make_session, converse=converse) as running:
         found = ask(running.address.port, tmp_path)
     assert found == {"extensions": 0, "closed": [4003, "gladly"]}
 
 
-def test_tls_by_url() -> None:
+def test_tls_by_url():
     authority = trustme.CA()
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(served)
@@ -130,7 +126,7 @@ def test_tls_by_url() -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
             connect(url)
 
-        async def main() -> None:
+        async def main():
             async with await connect_asyncio(url, tls=trusting) as peer:
                 assert await peer.exchange("a") == "a"
 
@@ -139,7 +135,7 @@ def test_tls_by_url() -> None:
             connect(url.replace("wss", "ws"), tls=trusting)
 
 
-def test_a_url_s_user_is_asked_for() -> None:
+def test_a_url_s_user_is_asked_for():
     check = basic_authorization(lambda user, password: (user, password) == ("openai", "pw"))
     with ThreadServer(
         "127.0.0.1:0", lambda: WebSocketServerSession(check=check), handler
@@ -151,7 +147,7 @@ def test_a_url_s_user_is_asked_for() -> None:
         assert caught.value.status == 401
 
 
-def test_urls_that_are_none() -> None:
+def test_urls_that_are_none():
     for url in ("http://a/", "ws://a/#b", "a:80"):
         with pytest.raises(ValueError):  # noqa: PT011
             connect(url)

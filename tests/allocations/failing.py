@@ -13,15 +13,12 @@ which then end in a SystemError; Pillow's images in an encoder, on which it wait
 Python functions, whose arguments CPython 3.11 keeps when there is no memory for the call.
 """
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import gc
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
@@ -41,14 +38,11 @@ from rlwire.sessions.http2.core import Http2Core, Stream
 from rlwire.sessions.rlx import session as sessions
 from rlwire.streams import NOTHING, StreamCore
 
-Call = Callable[[], Any]
-Named = Iterator[tuple[str, Call, tuple[Any, ...]]]
-
 FEW, MANY = 3, 200  # failures of the same request: to suspect a leak, and to be sure
 MOST = 5_000
 
 
-def coded(name: str, value: Any, encode: Any, decode: Any, *modes: dict[str, Any]) -> Named:
+def coded(name, value, encode, decode, *modes):
     """A value there and back."""
     wire = encode(value)
     writable = bytearray(wire)
@@ -60,7 +54,7 @@ def coded(name: str, value: Any, encode: Any, decode: Any, *modes: dict[str, Any
         yield f"{name} decode writable", lambda: decode(writable, **modes[-1]), (writable,)
 
 
-def ours(message: dict[str, Any]) -> dict[str, Any]:
+def ours(message):
     """Without what the module's text says is not."""
     return {
         key: value
@@ -69,10 +63,10 @@ def ours(message: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-VIEWS: tuple[dict[str, Any], ...] = ({"copy": True}, {"copy": None})
+VIEWS = ({"copy": True}, {"copy": None})
 
 
-def calls_rlx() -> Named:
+def calls_rlx():
     room = bytearray(4096)
     images = rlx.encode(m.RLX[2])
     for kind in ("array", "float32"):
@@ -90,7 +84,7 @@ def calls_rlx() -> Named:
     yield "whole", lambda: decoder.decode_whole(wire, len(wire)), (wire, decoder)
 
 
-def calls_msgpack() -> Named:
+def calls_msgpack():
     room = bytearray(4096)
     for number, value in enumerate(m.MSGPACK):
         name = f"message {number}"
@@ -108,14 +102,14 @@ def calls_msgpack() -> Named:
     yield "large parts", lambda: msgpack.encode_parts(big), (big,)
 
 
-def unpack(wire: bytes) -> list[Any]:
+def unpack(wire):
     unpacker = msgpack.Unpacker()
     unpacker.feed(wire[:10])
     unpacker.feed(wire[10:])
     return list(unpacker)
 
 
-def calls_perlert() -> Named:
+def calls_perlert():
     for message in m.PERLERT_CLIENT:
         name = type(message).__name__
         yield from coded(name, message, perlert.encode, perlert.decode_client_message)
@@ -135,7 +129,7 @@ def calls_perlert() -> Named:
         yield "value to text", lambda v=values: perlert.value_to_text(v), (values,)
 
 
-def calls_json() -> Named:
+def calls_json():
     for array in (np.arange(6.0).reshape(2, 3) / 7, np.arange(900, dtype=np.uint8).reshape(30, 30)):
         text = _json_arrays.text_of(array)
         assert text is not None
@@ -147,7 +141,7 @@ def calls_json() -> Named:
             yield f"{name} {array.dtype}", lambda c=call, g=given: c(g), (given,)
 
 
-def calls_dm_env_rpc() -> Named:
+def calls_dm_env_rpc():
     d = dm_env_rpc
     room = bytearray(4096)
     for number, tensor in enumerate(m.TENSORS):
@@ -164,7 +158,7 @@ def calls_dm_env_rpc() -> Named:
     actor, observer = decoders.ACTIONS, decoders.OBSERVATIONS
     uids = list(decoders.OBSERVATIONS.specs_by_uid)
     asked = d.encode_step_request(actor, m.MOVES, uids)
-    told = d.encode_step_response(observer, 1, m.SIGHTS)
+    reported = d.encode_step_response(observer, 1, m.SIGHTS)
     yield "ask", lambda: d.encode_step_request(actor, m.MOVES, uids), (m.MOVES, actor)
     yield "tell", lambda: d.encode_step_response(observer, 1, m.SIGHTS), (m.SIGHTS, observer)
     for copy in (True, None):
@@ -175,12 +169,12 @@ def calls_dm_env_rpc() -> Named:
         )
         yield (
             f"told copy={copy}",
-            lambda copy=copy: d.decode_step_response(observer, told, copy=copy),
-            (told, observer),
+            lambda copy=copy: d.decode_step_response(observer, reported, copy=copy),
+            (reported, observer),
         )
 
 
-def calls_websocket() -> Named:
+def calls_websocket():
     w = websocket
     for name, masked in (("client", True), ("server", False)):
         sender, receiver = w.FrameEncoder(masked), w.FrameDecoder(masked)
@@ -194,7 +188,7 @@ def calls_websocket() -> Named:
     yield "close", lambda: w.decode_close(w.encode_close(1000, "bye")), ()
 
 
-def calls_http2() -> Named:
+def calls_http2():
     h = http2
     message = b"\0\0\0\0\5hello"
     large = b"\0\0\0\x30\0" + bytes(0x3000)
@@ -209,7 +203,7 @@ def calls_http2() -> Named:
     }
     block = [h.frame(h.HEADERS, 0, 3, b"a"), h.frame(h.CONTINUATION, h.END_HEADERS, 3, b"b")]
 
-    def taken(wires: list[bytes]) -> list[Any]:
+    def taken(wires):
         peer, found = begun(), []
         for wire in wires:
             assert peer.frame_size(wire, 0, len(wire)) == len(wire)
@@ -217,7 +211,7 @@ def calls_http2() -> Named:
             found.extend(map(type, peer.receive(wire)))
         return found
 
-    def begun() -> Http2Core:
+    def begun():
         peer = Http2Core(True)
         peer.receive(frames["settings"])
         peer.add(Stream(1))
@@ -232,7 +226,7 @@ def calls_http2() -> Named:
     )
     for parts in ([b"small"], [b"head", bytes(30_000), b"tail"], [bytes(100_000)]):
 
-        def sent(parts: Any = parts) -> list[int]:
+        def sent(parts=parts):
             peer = begun()
             buffers = peer.message(peer.streams[1], parts) + peer.output()
             return list(map(len, buffers))
@@ -257,7 +251,7 @@ class Times(NamedTuple):
     first_message: float | None = None
 
 
-def calls_rfb() -> Named:
+def calls_rfb():
     """Without JPEG, whose readers are others'; the streams of zlib begin anew each time."""
     frame = np.zeros((30, 40, 3), np.uint8)
     frame[3:9, 4:30] = np.random.default_rng(1).integers(0, 256, (6, 26, 3))
@@ -275,10 +269,10 @@ def calls_rfb() -> Named:
         wire = b"\x8f".join((m.rfb_head(0, 0, 1, 1, 7), b"\1\2\3" + wire))
         decoder = rfb.RectangleDecoder(framebuffer, inflater="zlib")
 
-        def size(decoder: Any = decoder, wire: bytes = wire) -> tuple[int, int]:
+        def size(decoder=decoder, wire=wire):
             return decoder.size(wire, 0, len(wire), 99), decoder.counted
 
-        def paint(decoder: Any = decoder, wire: bytes = wire, most: int = count + 1) -> Any:
+        def paint(decoder=decoder, wire=wire, most=count + 1):
             return [tuple(one) for one in decoder.paint(wire, 0, most)]
 
         name = rfb.Encoding(encoding).name
@@ -288,14 +282,14 @@ def calls_rfb() -> Named:
         yield "one", lambda w=wire: [tuple(one) for one in decoder.paint(w, 0, 1)], (wire,)
 
 
-def calls_streams() -> Named:
+def calls_streams():
     session, times = Told(), Times()
     ready, updating = (
         next(node for state, node in sessions._NODES.items() if state.name == name)
         for name in ("READY", "UPDATING")
     )
 
-    def hear(wire: bytes, chunk: int) -> Any:
+    def hear(wire, chunk):
         session._enter(ready)
         core = StreamCore(session, "", times)
         data = memoryview(wire)
@@ -308,7 +302,7 @@ def calls_streams() -> Named:
             event = core.feed(count)
         return event
 
-    def say(reply: dict[str, Any], piece: int) -> int:
+    def say(reply, piece):
         session._enter(updating)
         core = StreamCore(session, "", times)
         core.put(reply)
@@ -326,11 +320,11 @@ def calls_streams() -> Named:
             yield f"say {size} by {chunk}", lambda r=reply, c=chunk: say(r, c), (array,)
 
 
-def calls_refusals() -> Named:
+def calls_refusals():
     """What is refused needs memory as well, for the error and its path."""
 
-    def refuse(decode: Any, wire: bytes, **options: Any) -> Call:
-        def refused() -> str:
+    def refuse(decode, wire, **options):
+        def refused():
             try:
                 decode(wire, **options)
             except ValueError as problem:
@@ -341,40 +335,40 @@ def calls_refusals() -> Named:
 
     few = Limits(items=2, string=2)
     state = rlx.encode(ours(m.RLX[1]))
-    told, packed = dm_env_rpc.encode_response(m.RESPONSES[1])[:-2], msgpack.encode(m.MSGPACK[1])
-    pairs: list[tuple[str, Any, bytes, dict[str, Any]]] = [
+    reported, packed = dm_env_rpc.encode_response(m.RESPONSES[1])[:-2], msgpack.encode(m.MSGPACK[1])
+    pairs = [
         ("rlx", rlx.decode, state[:-2], {}),
         ("rlx limits", rlx.decode, state, {"limits": few}),
         ("msgpack", msgpack.decode, packed[:-2], {}),
         ("msgpack limits", msgpack.decode, packed, {"limits": few}),
         ("perlert", perlert.decode_server_message, b"env:7;start:x", {}),
-        ("dm_env_rpc", dm_env_rpc.decode_response, told, {}),
+        ("dm_env_rpc", dm_env_rpc.decode_response, reported, {}),
     ]
     for name, decode, wire, options in pairs:
         yield name, refuse(decode, wire, **options), (wire,)
 
 
-CALLS: dict[str, Callable[[], Named]] = {
+CALLS = {
     name.removeprefix("calls_"): function
     for name, function in list(globals().items())
     if name.startswith("calls_")
 }
 
 
-def check(library: Any, name: str, call: Call, given: tuple[Any, ...]) -> int:
+def check(library, name, call, given):
     """Fail each request of one call; return how many there are."""
     for _ in range(3):  # caches fill, modules that are imported late are imported
         expected = decoders.bits(call())
     counts = [sys.getrefcount(value) for value in given]
 
-    def fail(n: int, every: int) -> Any:
+    def fail(n, every):
         """What comes back, or None; never the error, which has its frames and what is in them."""
         try:
             return library.failing_call(call, n, every)
         except MemoryError:
             return None
 
-    def growth(times: int, n: int, every: int) -> int:
+    def growth(times, n, every):
         """Blocks that each of some failures leaves behind, whole ones: caches come and go."""
         gc.collect()
         before = library.failing_live()
@@ -403,7 +397,7 @@ def check(library: Any, name: str, call: Call, given: tuple[Any, ...]) -> int:
     return n - 1
 
 
-def main() -> None:
+def main():
     library = ctypes.PyDLL(sys.argv[1])
     library.failing_call.argtypes = [ctypes.py_object, ctypes.c_long, ctypes.c_int]
     library.failing_call.restype = ctypes.py_object

@@ -4,19 +4,15 @@
 rest is cut. Whole and in pieces they must come to the same: events, errors, phase.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlwire.codecs.rewarder import EnvDescribe
 from rlwire.codecs.websocket import frames
 from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions import openpi, rlx, websocket
-from rlwire.sessions.layer import Layer
 from rlwire.sessions.rewarder import client as rewarder_client
 from rlwire.sessions.rewarder import server as rewarder_server
 from rlwire.sessions.stack import Stack
@@ -33,17 +29,17 @@ class Times(NamedTuple):
     first_message: float | None = None
 
 
-def still() -> float:
+def still():
     return 1000.0
 
 
-def _websocket(*inner: Layer, kind: websocket.Kind = "any") -> tuple[Layer, Layer]:
+def _websocket(*inner, kind="any"):
     client = websocket.WebSocketClientSession("ws://a/", kind=kind, limits=LIMITS)
     server = websocket.WebSocketServerSession(kind=kind, limits=LIMITS)
     return (Stack(client, inner[0]), Stack(server, inner[1])) if inner else (client, server)
 
 
-def _rewarder() -> tuple[Any, Any]:
+def _rewarder():
     runtime = rewarder_server.Runtime(
         EnvDescribe("env", "running", 60), clock=still, wall=still, password=None, limits=LIMITS
     )
@@ -51,7 +47,7 @@ def _rewarder() -> tuple[Any, Any]:
     return _websocket(client, runtime.connect(), kind="text")
 
 
-PAIRS: tuple[Callable[[], tuple[Any, Any]], ...] = (
+PAIRS = (
     lambda: (rlx.RLXClientSession(limits=LIMITS), rlx.RLXServerSession(limits=LIMITS)),
     _websocket,
     lambda: _websocket(
@@ -61,7 +57,7 @@ PAIRS: tuple[Callable[[], tuple[Any, Any]], ...] = (
 )
 
 
-def begin(pair: int, side: int, *, handshake: bool) -> StreamCore:
+def begin(pair, side, *, handshake):
     """One end, to which the other has said what opens a conversation, if anything."""
     sessions = PAIRS[pair]()
     cores = [StreamCore(session, "the peer", Times()) for session in sessions]
@@ -78,36 +74,36 @@ def begin(pair: int, side: int, *, handshake: bool) -> StreamCore:
     return cores[side]
 
 
-def said_by(core: StreamCore) -> bytes:
+def said_by(core):
     """What is to be sent, sent."""
-    said = b""
+    written = b""
     while core.sending:
         data = b"".join(core.output())[:1000]
         core.wrote(len(data))
-        said += data
-    return said
+        written += data
+    return written
 
 
-def plain(event: Any) -> str:
+def plain(event):
     """The event, comparable."""
     if isinstance(event, (bytearray, memoryview)):
         event = bytes(event)
     return re.sub("0x[0-9a-f]+", "", repr(event))
 
 
-def hear(core: StreamCore, data: bytes, chunk: int, *, talk: bool = True) -> list[Any]:
+def hear(core, data, chunk, *, talk=True):
     """What comes of the bytes: events and errors, in order; what is said to them goes at once."""
-    came: list[Any] = []
+    results = []
 
-    def note(get: Callable[[], Any]) -> bool:
+    def note(get):
         try:
             event = get()
         except RlwireError as error:
             # Bytes count from where the frame lies.
-            came.append((type(error).__name__, re.sub("at byte [0-9]+", "", str(error))))
+            results.append((type(error).__name__, re.sub("at byte [0-9]+", "", str(error))))
             return not isinstance(error, ConnectionClosed)
         if event is not NOTHING:
-            came.append(plain(event))
+            results.append(plain(event))
         return event is not NOTHING
 
     while data and core.phase < StreamPhase.READ_CLOSED:
@@ -120,10 +116,10 @@ def hear(core: StreamCore, data: bytes, chunk: int, *, talk: bool = True) -> lis
             pass
         if talk:
             said_by(core)
-    return came
+    return results
 
 
-def feed_stream(data: bytes) -> None:
+def feed_stream(data):
     """A session as the first byte says, the bytes behind it whole and in pieces."""
     if not data:
         return
@@ -133,13 +129,13 @@ def feed_stream(data: bytes) -> None:
     ends = []
     for size in (len(data), chunk):
         core = begin(pair, side, handshake=handshake)
-        came = hear(core, data, size)
+        results = hear(core, data, size)
         assert core.sending == bool(core.waiting)
         have, want = core.partial
         if core.phase < StreamPhase.READ_CLOSED:
             assert have < want or not want, "a whole message waits"
             if pair == 0:
-                came.append((have, want))
+                results.append((have, want))
         phase = core.phase
         core.eof()
         hear(core, b"\0", 1)
@@ -149,19 +145,19 @@ def feed_stream(data: bytes) -> None:
         core.close()
         assert core.phase >= StreamPhase.CLOSING
         core.abort()
-        ends.append((came, phase))
+        ends.append((results, phase))
     assert ends[0] == ends[1], ends
 
 
-def seeds() -> list[bytes]:
+def seeds():
     """What peers say, in order, to each side of each pair."""
     found = []
     for pair, talk in enumerate(TALKS):
         for side in (0, 1):
-            said = b"".join(
+            written = b"".join(
                 b"".join(_said(pair, side, event)) for who, event in talk if who != side
             )
-            found += [bytes([pair + 4 * side + 16 * cut]) + said for cut in range(4)]
+            found += [bytes([pair + 4 * side + 16 * cut]) + written for cut in range(4)]
     for pair in range(1, 4):
         client, server = (StreamCore(session, "", Times()) for session in PAIRS[pair]())
         client.begin()
@@ -172,7 +168,7 @@ def seeds() -> list[bytes]:
     return found
 
 
-def _said(pair: int, side: int, event: Any) -> list[Any]:
+def _said(pair, side, event):
     """A message to one side, out of its conversation: framed as the other side would."""
     if pair == 0:
         return list(rlx.RLXClientSession()._encode(event))
@@ -188,7 +184,7 @@ _ASK = (
     b'{"method": "v0.env.reset", "headers": {"sent_at": 1, "message_id": 0, '
     b'"episode_id": "0"}, "body": {"env_id": "e"}}'
 )
-TALKS: tuple[list[tuple[int, Any]], ...] = (
+TALKS = (
     [
         (0, {"command": "init"}),
         (1, {"response": "ready"}),

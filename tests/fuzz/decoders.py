@@ -7,8 +7,6 @@ decoded once more. `tests/fuzz/run` looks for bytes that break this, and `test_c
 the ones that were of interest.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json as standard_json
@@ -43,11 +41,11 @@ REFUSED = (DecodeError, LimitExceeded)
 
 # What a few bytes may take is bounded, and no input takes long.
 LIMITS = Limits(expanded=2**20, string=2**20, pixels=2**18, message=2**24, received=2**24)
-TINY: dict[str, int] = {"depth": 3, "items": 12, "dims": 2, "string": 8, "pixels": 12}
+TINY = {"depth": 3, "items": 12, "dims": 2, "string": 8, "pixels": 12}
 TIGHT = Limits(**TINY, expanded=48, message=512, received=96, header=512)
 
 
-def bits(value: Any) -> Any:
+def bits(value):
     """The value with every bit of it, comparable; NaN equals itself."""
     if isinstance(
         value, np.float64 | np.str_ | np.bytes_
@@ -79,17 +77,17 @@ def bits(value: Any) -> Any:
     return type(value).__name__, value
 
 
-def same(one: Any, other: Any) -> None:
+def same(one, other):
     assert bits(one) == bits(other), (one, other)
 
 
-def refusal(problem: Any) -> Any:
+def refusal(problem):
     """What views must refuse as well, in the same place; the text is for a person to read."""
     assert len(str(problem)) < 2000, str(problem)[:200]
     return type(problem), problem.offset
 
 
-def attempt(decode: Callable[[], Any]) -> tuple[bool, Any]:
+def attempt(decode):
     """Whether the bytes were right, and what they say or why not."""
     try:
         return True, decode()
@@ -97,7 +95,7 @@ def attempt(decode: Callable[[], Any]) -> tuple[bool, Any]:
         return False, refusal(problem)
 
 
-def agree(decode: Callable[[bool | None, Any], Any], data: bytes) -> tuple[bool, Any]:
+def agree(decode, data):
     """`attempt`, as a copy and as views, of memory that can be written to and that cannot."""
     good, value = attempt(lambda: decode(True, data))
     for copy, buffer in ((None, data), (None, bytearray(data))):
@@ -107,7 +105,7 @@ def agree(decode: Callable[[bool | None, Any], Any], data: bytes) -> tuple[bool,
     return good, value
 
 
-def take_options(data: bytes, *counts: int) -> tuple[list[int], bytes, Limits]:
+def take_options(data, *counts):
     """One number below each count, from the first byte; what is behind it; and limits."""
     number = data[0] if data else 0
     chosen = []
@@ -117,10 +115,10 @@ def take_options(data: bytes, *counts: int) -> tuple[list[int], bytes, Limits]:
     return chosen, data[1:], TIGHT if number % 3 == 2 else LIMITS
 
 
-def feed_rlx(data: bytes) -> None:
+def feed_rlx(data):
     (images, framed), body, limits = take_options(data, 2, 2)
-    options: dict[str, Any] = {"framed": bool(framed)}
-    read: dict[str, Any] = {"images": ("array", "float32")[images], "limits": limits}
+    options = {"framed": bool(framed)}
+    read = {"images": ("array", "float32")[images], "limits": limits}
     good, message = agree(lambda copy, b: rlx.decode(b, copy=copy, **read, **options), body)
     for start in (0, len(body) // 2):
         attempt(lambda at=start: rlx.frame_size(body, at, len(body), limits.message))
@@ -130,9 +128,9 @@ def feed_rlx(data: bytes) -> None:
         same(rlx.decode(wire, **{**read, "limits": LIMITS}, **options), message)
 
 
-def feed_msgpack(data: bytes) -> None:
+def feed_msgpack(data):
     (arrays, keys, pieces), body, limits = take_options(data, 3, 2, 2)
-    decoder: dict[str, Any] = {
+    decoder = {
         "arrays": (True, False, "bytes")[arrays],
         "strict_map_key": bool(keys),
         "limits": limits,
@@ -146,7 +144,7 @@ def feed_msgpack(data: bytes) -> None:
         same(msgpack.decode(wire, **{**decoder, "limits": LIMITS}), value)
 
 
-def feed_unpacker(body: bytes, options: dict[str, Any]) -> None:
+def feed_unpacker(body, options):
     """A stream gives the same values however it is cut."""
     results = []
     for size in (max(len(body), 1), 3):
@@ -162,14 +160,14 @@ def feed_unpacker(body: bytes, options: dict[str, Any]) -> None:
     same(*results)
 
 
-def feed_rewarder(data: bytes) -> None:
+def feed_rewarder(data):
     _, body, limits = take_options(data, 1)
     good, message = attempt(lambda: rewarder.decode(body, limits=limits))
     if good:
         same(rewarder.decode(rewarder.encode(message)), message)
 
 
-def feed_perlert(data: bytes) -> None:
+def feed_perlert(data):
     (side, _), body, limits = take_options(data, 3, 2)
     if side == 2:
         reader = perlert.StepReader("env", 7, limits=limits)
@@ -212,7 +210,7 @@ OBSERVATIONS = dm_env_rpc.SpecManager(
 )
 
 
-def feed_dm_env_rpc(data: bytes) -> None:
+def feed_dm_env_rpc(data):
     (kind, _, check), body, limits = take_options(data, 7, 2, 2)
     if kind == 4:  # steps by name; the managers have the limits
         agree(
@@ -240,10 +238,10 @@ def feed_dm_env_rpc(data: bytes) -> None:
             (d.decode_property_response, d.encode_property_response, d.PROPERTY_RESPONSE_URL),
         )[check]
 
-        def decode(buffer: Any, **options: Any) -> Any:
+        def decode(buffer, **options):
             return one[0](dm_env_rpc.AnyMessage(one[2], bytes(buffer)), **options)
 
-        def encode(message: Any) -> Any:
+        def encode(message):
             return one[1](message).value
 
     good, message = agree(lambda copy, b: decode(b, copy=copy, limits=limits), body)
@@ -251,7 +249,7 @@ def feed_dm_env_rpc(data: bytes) -> None:
         same(decode(encode(message)), message)
 
 
-def feed_websocket(data: bytes) -> None:
+def feed_websocket(data):
     """A connection's bytes, as a framer is asked about them."""
     (client, kind, short), body, limits = take_options(data, 2, 3, 2)
     options = (not client, ("any", "binary", "text")[kind], limits)
@@ -292,7 +290,7 @@ def feed_websocket(data: bytes) -> None:
         pass
 
 
-def feed_handshake(data: bytes) -> None:
+def feed_handshake(data):
     (side,), body, limits = take_options(data, 2)
     begins = (b"GET ", b"HTTP/1.")[side]
     good, size = attempt(
@@ -323,13 +321,13 @@ NOW = 1_700_000_000.0
 class Http2(Http2Core):
     """A core that notes its events, and goes on where it can."""
 
-    def __init__(self, client: bool, limits: Limits) -> None:
+    def __init__(self, client, limits):
         super().__init__(client, limits, 65_535, 65_535)
-        self.told: list[Any] = []
+        self.told = []
         for number in (1, 3):
             self.add(Stream(number))
 
-    def receive(self, frame: Any) -> list[Any]:
+    def receive(self, frame):
         messages = [each[1] for each in super().receive(frame) if each is not None]
         event, self.frame_event = self.frame_event, None
         if isinstance(event, events.HeaderBlock):
@@ -346,13 +344,13 @@ class Http2(Http2Core):
         return messages
 
 
-def take_http2(body: bytes, client: bool, limits: Limits, piece: int) -> Any:
+def take_http2(body, client, limits, piece):
     """All that can be seen of an endpoint, after these bytes came in pieces."""
     endpoint = Http2(client, limits)
     for stream in endpoint.streams.values():
         endpoint.message(stream, [b"some", bytes(90_000 if limits is LIMITS else 300)])
     reader = FrameReader(endpoint)
-    messages, said, fault = [], b"", None
+    messages, text_sent, fault = [], b"", None
     try:
         for at in range(0, len(body), piece):
             part = body[at : at + piece]
@@ -364,17 +362,17 @@ def take_http2(body: bytes, client: bool, limits: Limits, piece: int) -> Any:
                 part = part[count:]
                 while (frame := reader.frame()) is not None:
                     messages += map(bytes, endpoint.receive(frame))
-                    said += b"".join(bytes(buffer) for buffer in endpoint.output())
+                    text_sent += b"".join(bytes(buffer) for buffer in endpoint.output())
                     assert endpoint.receive_window >= 0
                     assert endpoint.assembling <= 2 * limits.received
     except REFUSED as problem:
         # Of what is no HTTP/2 as much is shown as has come.
         fault = str(problem).partition(" - at ")[0].partition(" speaks ")[0]
     windows = [(s.number, s.send_window, s.receive_window) for s in endpoint.streams.values()]
-    return messages, endpoint.told, said, fault, windows, endpoint.send_window
+    return messages, endpoint.told, text_sent, fault, windows, endpoint.send_window
 
 
-def feed_http2(data: bytes) -> None:
+def feed_http2(data):
     """A connection says the same however its bytes come."""
     (client,), body, limits = take_options(data, 2)
     whole = take_http2(body, bool(client), limits, len(body) or 1)
@@ -387,7 +385,7 @@ def feed_http2(data: bytes) -> None:
         attempt(lambda at=at: http2.message_size(body, at, rules))
 
 
-def feed_http2_headers(data: bytes) -> None:
+def feed_http2_headers(data):
     _, body, limits = take_options(data, 1)
     headers = http2_headers.Headers(limits)
     for block in (body[: len(body) // 2], body[len(body) // 2 :]):
@@ -409,7 +407,7 @@ def feed_http2_headers(data: bytes) -> None:
     attempt(lambda: grpc.decode_status(text))
 
 
-def painted(body: bytes, limits: Limits, most: int) -> Any:
+def painted(body, limits, most):
     """The pixels after all whole rectangles, measured and painted up to `most` at a time."""
     framebuffer = rfb.Framebuffer(40, 30)
     decoder = rfb.RectangleDecoder(framebuffer, limits=limits)
@@ -427,7 +425,7 @@ def painted(body: bytes, limits: Limits, most: int) -> Any:
     return framebuffer.pixels
 
 
-def feed_rfb(data: bytes) -> None:
+def feed_rfb(data):
     (what,), body, limits = take_options(data, 3)
     if what == 0:
         good, pixels = attempt(lambda: painted(body, limits, 1))
@@ -452,7 +450,7 @@ def feed_rfb(data: bytes) -> None:
         start += size
 
 
-def feed_cipher(data: bytes) -> None:
+def feed_cipher(data):
     """Datagrams sent, changed, repeated and delayed, four bytes each; none is wrongly taken."""
     clock = [NOW]
     kind = type("Small", (DatagramCipher,), {"CLOCK_SKEW": 4.0, "WINDOW": 4, "SENDERS": 2})
@@ -462,8 +460,8 @@ def feed_cipher(data: bytes) -> None:
         kind(KEY[::-1], "client", clock=lambda: clock[0]),
         kind(KEY, "server", clock=lambda: clock[0]),
     ]
-    sent: list[tuple[bytes, bytes, bool]] = []  # datagram, message, whether it may be taken
-    taken: set[bytes] = set()
+    sent = []  # datagram, message, whether it may be taken
+    taken = set()
     arrived = 0
     server.open(data)
     for at in range(0, min(len(data), 256) - 3, 4):
@@ -498,7 +496,7 @@ def feed_cipher(data: bytes) -> None:
     assert arrived + 1 == len(taken) + server.dropped.total()
 
 
-def feed_rllink(data: bytes) -> None:
+def feed_rllink(data):
     """A body, as the codec reads it and as a session does, with the episodes in it."""
     (zstd,), body, limits = take_options(data, 2)
     attempt(lambda: rllink.frame_size(body, 0, len(body), limits.received))
@@ -511,11 +509,11 @@ def feed_rllink(data: bytes) -> None:
             attempt(lambda server=server: server.receive(frame))
 
 
-def feed_checkpoints(data: bytes) -> None:
+def feed_checkpoints(data):
     """A file, a head, or the msgpack of a state."""
     (kind,), body, _ = take_options(data, 3)
     if kind:
-        table: dict[str, Any] = {"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}
+        table = {"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}
         head = standard_json.dumps({"step": 1, "algorithm": "pg", "version": 1})
         state = base64.b64encode(body).decode()
         text = body.decode("latin-1") if kind == 1 else head
@@ -536,9 +534,7 @@ def feed_checkpoints(data: bytes) -> None:
     assert type(found[0]) is int
 
 
-Feed = Callable[[bytes], None]
-
-DECODERS: dict[str, Feed] = {
+DECODERS = {
     "rlx": feed_rlx,
     "msgpack": feed_msgpack,
     "rewarder": feed_rewarder,

@@ -1,7 +1,5 @@
 """openpi.Server and openpi.Client, and openpi's own client and server, over real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc
@@ -16,10 +14,8 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,12 +39,12 @@ ACCEPT = "Sec-WebSocket-Accept"
 METADATA = {"robot": "aloha", "horizon": 50}
 
 
-def carried(how: Any) -> dict[str, Any]:
+def carried(how):
     """Arguments for so many threads of the policy's, or a thread for each client."""
     return {"workers": how} if how == "threads" else {"threads": how}
 
 
-def observation(number: int = 0) -> dict[str, Any]:
+def observation(number=0):
     generator = np.random.default_rng(number)
     return {
         "observation/image": generator.integers(0, 256, (224, 224, 3), np.uint8),
@@ -61,14 +57,14 @@ def observation(number: int = 0) -> dict[str, Any]:
 class Policy:
     metadata = METADATA
 
-    def __init__(self) -> None:
-        self.seen: list[dict[str, Any]] = []
-        self.threads: set[int] = set()
+    def __init__(self):
+        self.seen = []
+        self.threads = set()
         self.busy = self.most = 0
         self.lock = threading.Lock()
         self.go_on = threading.Event()
 
-    def infer(self, obs: dict[str, Any]) -> Any:
+    def infer(self, obs):
         self.threads.add(threading.get_ident())
         with self.lock:
             self.busy += 1
@@ -79,7 +75,7 @@ class Policy:
             with self.lock:
                 self.busy -= 1
 
-    def act(self, obs: dict[str, Any]) -> Any:
+    def act(self, obs):
         prompt = obs.get("prompt", "")
         if prompt == "raise":
             raise KeyError("observation/image")
@@ -99,23 +95,23 @@ class Policy:
 
 
 @pytest.fixture
-def policy() -> Iterator[Policy]:
+def policy():
     policy = Policy()
     yield policy
     policy.seen.clear()  # views of messages
 
 
 @pytest.fixture
-def server(policy: Policy) -> Iterator[Server]:
+def server(policy):
     with Server(policy, LOOPBACK) as running:
         yield running
 
 
-def client_of(server: Server, **options: Any) -> Client:
+def client_of(server, **options):
     return Client(str(server.address), **options)
 
 
-def check_seen(action: dict[str, Any], sent: dict[str, Any]) -> None:
+def check_seen(action, sent):
     seen = action["seen"]
     assert seen.keys() == sent.keys()
     for name, value in sent.items():
@@ -128,7 +124,7 @@ def check_seen(action: dict[str, Any], sent: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1, 3, "threads"])
 @pytest.mark.parametrize("arrays", ["openpi", "msgpack_numpy"])
-def test_observations_and_actions(policy: Policy, workers: Any, arrays: Any) -> None:
+def test_observations_and_actions(policy, workers, arrays):
     with (
         Server(policy, LOOPBACK, **carried(workers), arrays=arrays) as server,
         client_of(server, arrays=arrays) as client,
@@ -146,10 +142,10 @@ def test_observations_and_actions(policy: Policy, workers: Any, arrays: Any) -> 
 
 
 @pytest.mark.parametrize("numbers", [3, 500, 5000, 100_000])
-def test_all_arrays_are_writable_at_both_ends(numbers: int) -> None:
+def test_all_arrays_are_writable_at_both_ends(numbers):
     writable = []
 
-    def infer(obs: dict[str, Any]) -> dict[str, Any]:
+    def infer(obs):
         writable.extend(array.flags.writeable for array in obs.values())
         return {"small": np.zeros(3), "large": np.zeros(numbers)}
 
@@ -159,7 +155,7 @@ def test_all_arrays_are_writable_at_both_ends(numbers: int) -> None:
     assert writable == [True] * 4
 
 
-def test_timing_as_from_openpis_server(server: Server) -> None:
+def test_timing_as_from_openpis_server(server):
     with client_of(server) as client:
         timing = client.infer({"prompt": "sleep", "seconds": 0.05})["server_timing"]
         assert timing.keys() == {"infer_ms"}
@@ -181,9 +177,7 @@ def test_timing_as_from_openpis_server(server: Server) -> None:
         ("list", "TypeError: a policy returns a dict, not list"),
     ],
 )
-def test_error_is_sent_as_text_and_ends_the_connection(
-    policy: Policy, workers: Any, prompt: str, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_error_is_sent_as_text_and_ends_the_connection(policy, workers, prompt, text, caplog):
     with Server(policy, LOOPBACK, **carried(workers)) as server:
         with client_of(server, reconnect=False) as client:
             with pytest.raises(PeerError) as caught:
@@ -196,7 +190,7 @@ def test_error_is_sent_as_text_and_ends_the_connection(
     assert "Traceback" in caplog.text  # in the log, not on the wire
 
 
-def test_an_action_that_cannot_be_sent(server: Server) -> None:
+def test_an_action_that_cannot_be_sent(server):
     with client_of(server) as client:
         with pytest.raises(PeerError, match=r"EncodeError.*\$\.actions"):
             client.infer({"prompt": "object"})
@@ -207,10 +201,10 @@ def test_an_action_that_cannot_be_sent(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("workers", "threads"), [(1, 1), ("threads", 6)])
-def test_a_policy_is_called_once_at_a_time(policy: Policy, workers: Any, threads: int) -> None:
+def test_a_policy_is_called_once_at_a_time(policy, workers, threads):
     """By default from one thread; or from that of the client."""
 
-    def ask(address: str, number: int) -> None:
+    def ask(address, number):
         with Client(address) as client:
             for _ in range(3):
                 client.infer({"prompt": "sleep", "seconds": 0.01, "number": number})
@@ -229,7 +223,7 @@ def test_a_policy_is_called_once_at_a_time(policy: Policy, workers: Any, threads
     assert len(policy.threads) == threads
 
 
-def test_more_workers_call_it_at_the_same_time(policy: Policy) -> None:
+def test_more_workers_call_it_at_the_same_time(policy):
     with Server(policy, LOOPBACK, threads=2) as server, contextlib.ExitStack() as stack:
         clients = [connect(f"ws://{server.address}", OpenPIClientSession()) for _ in range(3)]
         for client in clients:
@@ -245,7 +239,7 @@ def test_more_workers_call_it_at_the_same_time(policy: Policy) -> None:
     assert policy.most == 2
 
 
-def test_others_are_served_while_the_policy_runs(policy: Policy, server: Server) -> None:
+def test_others_are_served_while_the_policy_runs(policy, server):
     with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as slow:
         slow.recv()
         slow.send(msgpack.encode({"prompt": "wait"}))
@@ -257,7 +251,7 @@ def test_others_are_served_while_the_policy_runs(policy: Policy, server: Server)
         assert "actions" in msgpack.decode(slow.recv(timeout=5))
 
 
-def test_lost_client_is_detected_while_the_policy_runs(policy: Policy, server: Server) -> None:
+def test_lost_client_is_detected_while_the_policy_runs(policy, server):
     client = connect(f"ws://{server.address}", OpenPIClientSession())
     client.receive()
     client.send({"prompt": "wait"})
@@ -274,7 +268,7 @@ def test_lost_client_is_detected_while_the_policy_runs(policy: Policy, server: S
     assert server.statistics()["actions"] == 1
 
 
-def test_observations_sent_ahead_are_answered_in_order(server: Server) -> None:
+def test_observations_sent_ahead_are_answered_in_order(server):
     with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as client:
         for number in range(5):
             client.send(msgpack.encode({"number": number}))
@@ -283,7 +277,7 @@ def test_observations_sent_ahead_are_answered_in_order(server: Server) -> None:
             assert msgpack.decode(client.recv(timeout=5))["seen"] == {"number": number}
 
 
-def test_a_policy_may_keep_observations(policy: Policy, server: Server) -> None:
+def test_a_policy_may_keep_observations(policy, server):
     sent = [{**observation(number), "prompt": "keep"} for number in range(4)]
     with client_of(server) as client:
         for one in sent:
@@ -292,10 +286,10 @@ def test_a_policy_may_keep_observations(policy: Policy, server: Server) -> None:
         check_seen({"seen": seen}, one)
 
 
-def test_an_observation_is_not_kept_by_the_server() -> None:
-    seen: list[weakref.ref[Any]] = []
+def test_an_observation_is_not_kept_by_the_server():
+    seen = []
 
-    def infer(obs: dict[str, Any]) -> dict[str, Any]:
+    def infer(obs):
         seen.append(weakref.ref(obs["observation/image"]))
         return {}
 
@@ -307,7 +301,7 @@ def test_an_observation_is_not_kept_by_the_server() -> None:
 # -- bad peers ---------------------------------------------------------------------------------
 
 
-def test_bad_peer_does_not_disturb_others(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_peer_does_not_disturb_others(server, caplog):
     caplog.set_level(logging.CRITICAL, "rlwire")
     host, port = "127.0.0.1", server.address.port
     with client_of(server) as good:
@@ -325,9 +319,9 @@ def test_bad_peer_does_not_disturb_others(server: Server, caplog: pytest.LogCapt
             assert "actions" in good.infer({})
 
 
-def test_nothing_is_unpickled(server: Server) -> None:
+def test_nothing_is_unpickled(server):
     class Trap:
-        def __reduce__(self) -> Any:
+        def __reduce__(self):
             return (pytest.fail, ("it was unpickled",))
 
     import pickle
@@ -343,15 +337,15 @@ def test_nothing_is_unpickled(server: Server) -> None:
         assert "pickle" in answer
 
 
-def test_a_client_that_is_rejected_leaves_no_socket_open() -> None:
-    def reject(listener: socket.socket) -> socket.socket:
+def test_a_client_that_is_rejected_leaves_no_socket_open():
+    def reject(listener):
         sock, _ = listener.accept()
         (key,) = re.findall(rb"Sec-WebSocket-Key: (\S+)", sock.recv(65536))
         head = f"Upgrade: websocket\r\nConnection: Upgrade\r\n{ACCEPT}: {accept_of(key.decode())}"
         sock.sendall(f"HTTP/1.1 101 Welcome\r\n{head}\r\n\r\n".encode() + b"\x81\x09no policy")
         return sock  # the client's close frame is not answered
 
-    async def call(port: int) -> None:
+    async def call(port):
         with pytest.raises(PeerError, match="no policy"):
             await rlwire.aio.connect(f"openpi://127.0.0.1:{port}")
 
@@ -368,7 +362,7 @@ def test_a_client_that_is_rejected_leaves_no_socket_open() -> None:
     assert not [each for each in caught if each.category is ResourceWarning]
 
 
-def test_message_over_the_limit_is_rejected_before_it_is_received(policy: Policy) -> None:
+def test_message_over_the_limit_is_rejected_before_it_is_received(policy):
     with Server(policy, LOOPBACK, limits=Limits(received=10_000)) as server:
         with client_of(server, reconnect=False) as client:
             assert "actions" in client.infer({"x": bytes(5000)})
@@ -378,7 +372,7 @@ def test_message_over_the_limit_is_rejected_before_it_is_received(policy: Policy
             assert "actions" in client.infer({})
 
 
-def test_pages_of_browsers_are_kept_out_by_default(policy: Policy) -> None:
+def test_pages_of_browsers_are_kept_out_by_default(policy):
     with Server(policy, LOOPBACK) as server:
         with pytest.raises(Refused) as caught:
             connect(f"ws://{server.address}", OpenPIClientSession(), origin="https://evil.example")
@@ -389,7 +383,7 @@ def test_pages_of_browsers_are_kept_out_by_default(policy: Policy) -> None:
         ).close()
 
 
-def test_a_silent_client_is_disconnected(policy: Policy) -> None:
+def test_a_silent_client_is_disconnected(policy):
     with Server(policy, LOOPBACK, idle_timeout=0.1) as server:
         client = connect(f"ws://{server.address}", OpenPIClientSession())
         client.receive()
@@ -398,7 +392,7 @@ def test_a_silent_client_is_disconnected(policy: Policy) -> None:
         client.close()
 
 
-def test_a_slow_policy_is_no_silent_client(policy: Policy) -> None:
+def test_a_slow_policy_is_no_silent_client(policy):
     with (
         Server(policy, LOOPBACK, idle_timeout=1.0) as server,
         client_of(server, reconnect=False) as client,
@@ -410,7 +404,7 @@ def test_a_slow_policy_is_no_silent_client(policy: Policy) -> None:
 # -- keys, checks, health, TLS -----------------------------------------------------------------
 
 
-def test_an_api_key(policy: Policy) -> None:
+def test_an_api_key(policy):
     with Server(policy, LOOPBACK, auth="s3cret") as server:
         with client_of(server, auth="s3cret") as client:
             assert "actions" in client.infer({})
@@ -435,7 +429,7 @@ def test_an_api_key(policy: Policy) -> None:
         assert server.statistics()["clients"] == 0
 
 
-def test_health(policy: Policy, caplog: pytest.LogCaptureFixture) -> None:
+def test_health(policy, caplog):
     caplog.set_level(logging.INFO)
     with Server(policy, LOOPBACK, auth="k") as server:
         for _ in range(2):
@@ -452,7 +446,7 @@ def test_health(policy: Policy, caplog: pytest.LogCaptureFixture) -> None:
 # -- the client --------------------------------------------------------------------------------
 
 
-def test_a_client_reconnects_to_a_server_that_was_away(policy: Policy) -> None:
+def test_a_client_reconnects_to_a_server_that_was_away(policy):
     server = Server(policy, LOOPBACK).start()
     port = server.address.port
     client = client_of(server)
@@ -469,7 +463,7 @@ def test_a_client_reconnects_to_a_server_that_was_away(policy: Policy) -> None:
         server.stop()
 
 
-def test_late_action_is_not_used_for_the_next_request(policy: Policy, server: Server) -> None:
+def test_late_action_is_not_used_for_the_next_request(policy, server):
     with client_of(server, timeout=Timeouts(idle=1.5)) as client:
         with pytest.raises(DeadlineExceeded):
             client.infer({"prompt": "wait", "number": 1})
@@ -491,7 +485,7 @@ def test_late_action_is_not_used_for_the_next_request(policy: Policy, server: Se
         {"arrays": "json"},
     ],
 )
-def test_wrong_arguments(options: dict[str, Any]) -> None:
+def test_wrong_arguments(options):
     with pytest.raises((TypeError, ValueError), match=r"."):
         Server(Policy(), **options)
     for policy in (Policy, 3, "my_policies:Policy"):
@@ -499,7 +493,7 @@ def test_wrong_arguments(options: dict[str, Any]) -> None:
             Server(policy)
 
 
-def test_stopping_lets_an_action_that_is_made_be_sent(policy: Policy) -> None:
+def test_stopping_lets_an_action_that_is_made_be_sent(policy):
     with Server(policy, LOOPBACK) as server:
         client = connect(f"ws://{server.address}", OpenPIClientSession())
         client.receive()
@@ -516,7 +510,7 @@ def test_stopping_lets_an_action_that_is_made_be_sent(policy: Policy) -> None:
         client.close()
 
 
-def test_stopping_does_not_wait_for_a_stuck_policy(policy: Policy) -> None:
+def test_stopping_does_not_wait_for_a_stuck_policy(policy):
     server = Server(policy, LOOPBACK).start()
     client = connect(f"ws://{server.address}", OpenPIClientSession())
     client.receive()
@@ -537,7 +531,7 @@ OLD = pytest.mark.filterwarnings("ignore:connect.. must be used:DeprecationWarni
 
 
 @OLD
-def test_openpis_client(policy: Policy, server: Server) -> None:
+def test_openpis_client(policy, server):
     websocket_client_policy = pytest.importorskip("openpi_client.websocket_client_policy")
     client = websocket_client_policy.WebsocketClientPolicy("127.0.0.1", server.address.port)
     try:
@@ -555,7 +549,7 @@ SERVER = Path(__file__).with_name("openpi_peer.py")
 
 
 @pytest.fixture
-def original() -> Iterator[int]:
+def original():
     pytest.importorskip("openpi_client")
     process = subprocess.Popen([sys.executable, str(SERVER)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -566,7 +560,7 @@ def original() -> Iterator[int]:
         process.communicate()
 
 
-def test_openpis_server(original: int) -> None:
+def test_openpis_server(original):
     with Client(f"127.0.0.1:{original}") as client:
         assert client.metadata == {"server": "websockets"}
         for number in range(3):
@@ -577,28 +571,28 @@ def test_openpis_server(original: int) -> None:
         assert "seen" in client.infer({})
 
 
-def large_of_values(count: int = 200_000) -> dict[str, Any]:
+def large_of_values(count=200_000):
     """An observation of a megabyte, all of it small values."""
     return {"values": [0.5] * count}
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_large_observation_is_decoded_beside_the_loop_and_the_policy(
-    policy: Policy, workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    policy, workers, monkeypatch
+):
     decode = Undecoded.decode
     decoding, go_on = threading.Event(), threading.Event()
 
-    def held(undecoded: Undecoded) -> dict[str, Any]:
+    def held(undecoded):
         decoding.set()
         assert go_on.wait(60)
         return decode(undecoded)
 
     monkeypatch.setattr(Undecoded, "decode", held)
     with Server(lambda seen: {"count": len(seen["values"])}, LOOPBACK, **carried(workers)) as on:
-        answers: list[int] = []
+        answers = []
 
-        def ask() -> None:
+        def ask():
             with client_of(on, timeout=Timeouts(idle=60)) as large:
                 answers.append(large.infer(large_of_values())["count"])
 
@@ -616,21 +610,19 @@ def test_a_large_observation_is_decoded_beside_the_loop_and_the_policy(
         assert answers == [200_000]
 
 
-def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    said = []
+def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(server, caplog):
+    output = []
     for count in (1, 1_000_000):
         connection = connect(f"ws://{server.address}")
         connection.receive()
         connection.send(msgpack.encode([1] * count))
-        said.append(connection.receive())
+        output.append(connection.receive())
         with pytest.raises(Closed) as caught:
             connection.receive()
-        said.append(caught.value.code)
+        output.append(caught.value.code)
         connection.close()
-    assert said[0].endswith(", not a list")
-    assert said[:2] == said[2:]
+    assert output[0].endswith(", not a list")
+    assert output[:2] == output[2:]
     with client_of(server) as client:
         client.infer(observation())
     assert "Traceback" not in caplog.text

@@ -1,12 +1,7 @@
 """Every protocol's first bytes at every protocol's port: no secret of them is in the recording."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import hpack
 import pytest
@@ -31,34 +26,34 @@ BASIC = base64.b64encode(f"{SECRET}:".encode()).decode()
 class Thing:
     """An agent, a policy and a learner."""
 
-    def __init__(self, *_: Any) -> None: ...
+    def __init__(self, *_): ...
 
-    def init(self, exploit: bool = False) -> bool:
+    def init(self, exploit=False):
         return True
 
     reset = init
 
-    def update(self, **_: Any) -> int:
+    def update(self, **_):
         return 1
 
-    def infer(self, observation: Any) -> Any:
+    def infer(self, observation):
         return observation
 
-    def learn(self, episodes: Any) -> None: ...
+    def learn(self, episodes): ...
 
-    def get_state(self) -> SetState:
+    def get_state(self):
         return SetState(1, {})
 
 
-def http(*lines: str, path: str = "/") -> bytes:
+def http(*lines, path="/"):
     head = f"GET {path} HTTP/1.1", "Host: localhost", "Connection: Upgrade", "Upgrade: websocket"
     more = "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
     return "\r\n".join([*head, *more, *lines, "", ""]).encode()
 
 
-def grpc(huffman: bool, indexed: bool) -> bytes:
+def grpc(huffman, indexed):
     encoder = hpack.Encoder()
-    fields: list[Any] = [(":method", "POST"), (":scheme", "http"), (":path", "/x")]
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", "/x")]
     secret = ("authorization", f"Bearer {SECRET}")
     fields += [(":authority", "x"), secret if indexed else hpack.NeverIndexedHeaderTuple(*secret)]
     block = encoder.encode(fields, huffman=huffman)
@@ -67,7 +62,7 @@ def grpc(huffman: bool, indexed: bool) -> bytes:
     return data + frames.frame(1, 5, 3, again) + frames.frame(5, 4, 1, bytes(4) + block)
 
 
-def rllink(body: bytes) -> bytes:
+def rllink(body):
     return b"%08d" % len(body) + body
 
 
@@ -90,7 +85,7 @@ HEADS = {
     "rlx": encode({"command": "init"}, framed=True) + f"token={SECRET}".encode() * 3,
     "rfb": b"RFB 003.008\n\2" + SECRET.encode()[:16],
 }
-PORTS: dict[str, Callable[[Any], Any]] = {
+PORTS = {
     "rlx": lambda auth: rlwire.serve(Thing, "rlx://127.0.0.1:0"),
     "rlx-ws": lambda auth: rlwire.serve(Thing, "rlx-ws://127.0.0.1:0"),
     "dm-env-rpc": lambda auth: rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", **auth),
@@ -104,14 +99,14 @@ class Times:
     read = write = idle = first_message = None
 
 
-def viewer_session(password: str | None) -> RfbServerSession:
+def viewer_session(password):
     import numpy as np
 
     newest = NumberedFrame(0, np.zeros((4, 4, 3), np.uint8))
     return RfbServerSession(FrameEncoder(lambda: newest), password=password)
 
 
-def hear(session: Any, tap: Any, pieces: list[bytes]) -> None:
+def hear(session, tap, pieces):
     """Give an accepted connection these pieces, and record it."""
     core = StreamCore(session, "peer", Times(), True, tap)
     core.begin()
@@ -134,14 +129,14 @@ def hear(session: Any, tap: Any, pieces: list[bytes]) -> None:
 
 @pytest.mark.parametrize("auth", [None, SECRET, "another-secret"])
 @pytest.mark.parametrize("port", [*PORTS, "rfb"])
-def test_no_secret_is_recorded_at_any_port(port: str, auth: str | None, tmp_path: Path) -> None:
+def test_no_secret_is_recorded_at_any_port(port, auth, tmp_path):
     options = {} if auth is None else {"auth": auth}
     hidden = [SECRET.encode(), BASIC.encode(), SECRET.encode()[:16]]
     for value in (f"Bearer {SECRET}", SECRET):
         hidden.append(hpack.Encoder().encode([("authorization", value)], huffman=True)[-9:-1])
     what = FileRecording(str(tmp_path / "run.mcap"), "rlx", "1")
     with contextlib.ExitStack() as stack:
-        make: Callable[[], Any] = lambda: viewer_session(auth)  # noqa: E731
+        make = lambda: viewer_session(auth)  # noqa: E731
         if port in PORTS:
             make = stack.enter_context(PORTS[port](options))._service.session
         names = {}
@@ -158,7 +153,7 @@ def test_no_secret_is_recorded_at_any_port(port: str, auth: str | None, tmp_path
         each.finish()
     from rlwire.recording.files import packets
 
-    found: dict[int, bytes] = {}
+    found = {}
     for packet in packets(str(tmp_path / "run.mcap")):
         number = packet.connection.number
         found[number] = found.get(number, b"") + packet.data + packet.ended.encode()

@@ -42,7 +42,7 @@ def dying(listener, stop, path):
         print("begin", os.getpid(), file=file)
     os._exit(3)
 
-def deaf(listener, stop, path):
+def ignoring_stop(listener, stop, path):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with open(path, "a") as file:
         print("begin", os.getpid(), file=file)
@@ -157,7 +157,7 @@ def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(targets, tmp_pat
 
 def test_a_worker_that_does_not_stop_is_killed(targets, tmp_path, caplog):
     path = tmp_path / "out"
-    workers = Workers(targets.deaf, 1, WHERE, [path])
+    workers = Workers(targets.ignoring_stop, 1, WHERE, [path])
     eventually(lambda: begun(path))
     workers.stop(grace=-4.9)
     assert not alive(begun(path)[0])

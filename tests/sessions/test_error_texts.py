@@ -1,13 +1,9 @@
 """What a peer wrote into a message reaches no log as more than a short, printable line."""
 
-from __future__ import annotations
-
 import functools
 import re
 import tracemalloc
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import gymnasium
 import msgpack as original
@@ -26,17 +22,17 @@ FORGED = "a\n2026-01-01 INFO all is well\x1b[2J\u2028\u202e"
 LONG = "k" * 16_000_000
 
 
-def packed_rlx(key: str) -> bytes:
+def packed_rlx(key):
     """A dictionary whose value is of no type, under the key."""
     good = rlx.encode({key: 1})
     return good[: good.index(key.encode()) + len(key.encode())] + b"\xff"
 
 
-def out_of_turn(key: str) -> None:
+def out_of_turn(key):
     rlx_sessions.RLXServerSession().receive(rlx.encode({"command": key}, framed=True))
 
 
-def page_of(key: str) -> None:
+def page_of(key):
     head = (
         "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
@@ -45,7 +41,7 @@ def page_of(key: str) -> None:
     websocket.WebSocketServerSession().receive(head.encode("latin-1"))
 
 
-DECODERS: dict[str, Callable[[str], Any]] = {
+DECODERS = {
     "rlx": lambda key: rlx.decode(packed_rlx(key)),
     "msgpack": lambda key: msgpack.decode(original.packb({key: 0})[:-1] + b"\xc1"),
     "msgpack dtype": lambda key: msgpack.decode(
@@ -58,7 +54,7 @@ DECODERS: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_key_forges_no_line(name: str) -> None:
+def test_a_key_forges_no_line(name):
     key = FORGED
     with pytest.raises(RlwireError) as caught:
         DECODERS[name](key)
@@ -68,14 +64,14 @@ def test_a_key_forges_no_line(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_key_of_megabytes_makes_no_text_of_megabytes(name: str) -> None:
+def test_a_key_of_megabytes_makes_no_text_of_megabytes(name):
     key = LONG[: 1 << 20] if name == "rlx session" else LONG
     with pytest.raises(RlwireError) as caught:
         DECODERS[name](key)
     assert len(str(caught.value)) < 2500
 
 
-def test_a_key_of_megabytes_is_not_copied_into_a_path() -> None:
+def test_a_key_of_megabytes_is_not_copied_into_a_path():
     """What the error costs beside the key itself, which a decoder makes before it is wrong."""
     message = original.packb({LONG: 0})[:-1] + b"\xc1"
     tracemalloc.start()
@@ -88,7 +84,7 @@ def test_a_key_of_megabytes_is_not_copied_into_a_path() -> None:
     assert peak < 1.5 * len(LONG)
 
 
-def test_an_origin_forges_no_line() -> None:
+def test_an_origin_forges_no_line():
     with pytest.raises(RlwireError) as caught:
         page_of("https://a\x85forged\x1b".replace("\x1b", "\x9b") + "b" * 4000)
     assert str(caught.value).isprintable()
@@ -103,13 +99,13 @@ class Step(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-9, 9, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, result: Any) -> None:
+    def __init__(self, result):
         self.result = result
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         return np.zeros(2, np.float32), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         if isinstance(self.result, Exception):
             raise self.result
         return (self.result, 1.0, False, False, {})
@@ -117,7 +113,7 @@ class Step(gymnasium.Env):
 
 @pytest.mark.parametrize("result", [ValueError(f"no {Odd()}"), Odd(), [[1.0], [1.0, 2.0]]])
 @pytest.mark.parametrize("url", ["dm-env-rpc://127.0.0.1:0", "universe://127.0.0.1:+0"])
-def test_failed_step_reveals_no_address_and_no_text_of_numpy(url: str, result: Any) -> None:
+def test_failed_step_reveals_no_address_and_no_text_of_numpy(url, result):
     options = {"lockstep": True} if url.startswith("universe") else {}
     with (
         rlwire.serve(functools.partial(Step, result), url, **options) as server,
@@ -131,15 +127,15 @@ def test_failed_step_reveals_no_address_and_no_text_of_numpy(url: str, result: A
     assert not re.search("0x|inhomogeneous|setting an array", text)
 
 
-def failing(error: Exception) -> Any:
-    def fail(*_: Any, **__: Any) -> Any:
+def failing(error):
+    def fail(*_, **__):
         raise error
 
     return fail
 
 
 @pytest.mark.parametrize("url", ["openpi://127.0.0.1:0", "rlx://127.0.0.1:0"])
-def test_failed_agent_reveals_no_address(url: str) -> None:
+def test_failed_agent_reveals_no_address(url):
     fail = failing(KeyError(Odd()))
     agent = SimpleNamespace(init=lambda exploit: True, update=fail)
     served = fail if url.startswith("openpi") else lambda parameter_server: agent
@@ -163,7 +159,7 @@ def test_failed_agent_reveals_no_address(url: str) -> None:
         {"multi_binary": [0]},
     ],
 )
-def test_invalid_space_reveals_no_text_of_a_library(space: Any) -> None:
+def test_invalid_space_reveals_no_text_of_a_library(space):
     with pytest.raises(DecodeError) as caught:
         space_of(space)
     assert re.search("wrong types, sizes or ranges", str(caught.value))
@@ -179,7 +175,7 @@ def test_invalid_space_reveals_no_text_of_a_library(space: Any) -> None:
         (b"\xff", "JSON is malformed"),
     ],
 )
-def test_malformed_json_has_our_message_and_offset(text: bytes, words: str) -> None:
+def test_malformed_json_has_our_message_and_offset(text, words):
     with pytest.raises(DecodeError, match=words) as caught:
         _json.decode(text, Limits())
     assert caught.value.offset <= len(text)
@@ -188,7 +184,7 @@ def test_malformed_json_has_our_message_and_offset(text: bytes, words: str) -> N
 @pytest.mark.parametrize(
     "body", [b'{"method": 5}', b'{"method": "v0.env.reward", "body": {"reward": "x"}}']
 )
-def test_json_of_another_type_has_our_message(body: bytes) -> None:
+def test_json_of_another_type_has_our_message(body):
     with pytest.raises(DecodeError) as caught:
         rewarder.decode(body)
     assert "`" not in str(caught.value)

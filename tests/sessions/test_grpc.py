@@ -1,12 +1,9 @@
 """gRPC's sessions, both sides: in memory, byte by byte, and against `h2` at the other end."""
 
-from __future__ import annotations
-
 import pickle
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import h2.config
 import h2.connection
@@ -42,7 +39,7 @@ METHOD = peers.METHOD
 SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
 
 
-def connected(client: Any = None, server: Any = None, **options: Any) -> Any:
+def connected(client=None, server=None, **options):
     """Both ends, and the call that has begun."""
     client = client or GrpcClientSession(GrpcRawMessages(), METHOD)
     one, two = peers.pair(client, server or GrpcServerSession(), **options)
@@ -51,7 +48,7 @@ def connected(client: Any = None, server: Any = None, **options: Any) -> Any:
     return one, two, call
 
 
-def heard(end: Any, other: Any) -> Any:
+def received_all(end, other):
     """The next event at one end, while the other one hears of windows that open."""
     for _ in range(1000):
         try:
@@ -63,16 +60,16 @@ def heard(end: Any, other: Any) -> Any:
 
 
 class H2Client:
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options):
         self.session = GrpcServerSession(**options)
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self.raw = Raw(self.session)
         self.h2.initiate_connection()
-        self.events: list[Any] = []
-        self.come: list[Any] = []
+        self.events = []
+        self.come = []
         self.pump()
 
-    def pump(self) -> None:
+    def pump(self):
         while True:
             there = self.h2.data_to_send()
             back = b"".join(bytes(part) for part in self.session.output())
@@ -83,32 +80,32 @@ class H2Client:
             if there:
                 self.come += self.raw.say(there)
 
-    def begin(self, number: int, *more: tuple[str, str], **options: Any) -> None:
+    def begin(self, number, *more, **options):
         self.h2.send_headers(number, fields(*more), **options)
         self.pump()
 
-    def taken(self) -> list[Any]:
+    def taken(self):
         come, self.come = self.come, []
         return come
 
-    def of(self, kind: type) -> list[Any]:
+    def of(self, kind):
         return [event for event in self.events if isinstance(event, kind)]
 
 
 @pytest.mark.parametrize(("piece", "sizes"), [(1 << 30, SIZES), (1, SIZES[:6])])
-def test_messages_of_all_sizes_are_exchanged_both_ways(piece: int, sizes: list[int]) -> None:
+def test_messages_of_all_sizes_are_exchanged_both_ways(piece, sizes):
     one, two, call = connected(piece=piece)
     for size in sizes:
         body = bytes(range(256)) * (size // 256) + b"e" * (size % 256)
         one.send(body)
-        who, come = heard(two, one)
+        who, come = received_all(two, one)
         assert who is call
         assert bytes(come) == body
         two.send((call, [body]))
-        assert bytes(heard(one, two)) == body
+        assert bytes(received_all(one, two)) == body
 
 
-def test_metadata_travels_both_ways() -> None:
+def test_metadata_travels_both_ways():
     metadata = (("a-b", "c d"), ("raw-bin", b"\0\xff"), ("authorization", "Bearer x"))
     client = GrpcClientSession(
         GrpcRawMessages(), METHOD, metadata=metadata, timeout=2.5, authority="host:1"
@@ -125,7 +122,7 @@ def test_metadata_travels_both_ways() -> None:
     assert pickle.loads(pickle.dumps(ended.value)).status == ended.value.status
 
 
-def test_a_client_that_closes_ends_its_call_in_order() -> None:
+def test_a_client_that_closes_ends_its_call_in_order():
     one, two, call = connected()
     one.close()
     assert two.receive() == (call, ENDED)
@@ -136,7 +133,7 @@ def test_a_client_that_closes_ends_its_call_in_order() -> None:
     assert one.session.closed
 
 
-def test_a_client_that_closes_amid_an_answer_cancels_it() -> None:
+def test_a_client_that_closes_amid_an_answer_cancels_it():
     class Owing(GrpcRawMessages):
         pending = 1
 
@@ -149,9 +146,9 @@ def test_a_client_that_closes_amid_an_answer_cancels_it() -> None:
     assert two.session.send((call, [b"too late"])) == []  # nobody is there: no error
 
 
-def test_inner_session_decides_whether_an_error_ends_the_call() -> None:
+def test_inner_session_decides_whether_an_error_ends_the_call():
     class Inner(GrpcRawMessages):
-        def receive(self, come: Any) -> list[Any]:
+        def receive(self, come):
             if bytes(come) == b"turn":
                 raise RemoteProtocolError("not now")
             if bytes(come) == b"bad":
@@ -171,7 +168,7 @@ def test_inner_session_decides_whether_an_error_ends_the_call() -> None:
     assert two.receive() == (call, CANCELLED)
 
 
-def test_limits_of_messages() -> None:
+def test_limits_of_messages():
     limits = Limits(received=1000)
     one, two, call = connected(
         client=GrpcClientSession(GrpcRawMessages(), METHOD, max_sent=2000),
@@ -189,7 +186,7 @@ def test_limits_of_messages() -> None:
     assert "Received message larger than max (1001 vs. 1000)" in one.session.call.status.details
 
 
-def test_methods_and_metadata_are_checked_at_construction() -> None:
+def test_methods_and_metadata_are_checked_at_construction():
     for method in ("", "Talk", "/a", "/a/", "//b", "/a/b/c", "/a b/c", "/ä/c"):
         with pytest.raises(ValueError, match="gRPC method"):
             GrpcClientSession(GrpcRawMessages(), method)
@@ -204,7 +201,7 @@ def test_methods_and_metadata_are_checked_at_construction() -> None:
         GrpcClientSession(GrpcRawMessages(), METHOD).send(b"x")
 
 
-def test_a_call_past_its_deadline_is_over_on_both_sides() -> None:
+def test_a_call_past_its_deadline_is_over_on_both_sides():
     one, two, _call = connected(client=GrpcClientSession(GrpcRawMessages(), METHOD, timeout=3.0))
     for end in (one, two):
         assert end.session.next_deadline() in (None, 0.0)
@@ -223,7 +220,7 @@ def test_a_call_past_its_deadline_is_over_on_both_sides() -> None:
     assert one.session.call.status.code == "DEADLINE_EXCEEDED"
 
 
-def test_a_silent_peer_is_asked_and_then_given_up() -> None:
+def test_a_silent_peer_is_asked_and_then_given_up():
     client = GrpcClientSession(GrpcRawMessages(), METHOD, ping_interval=10.0)
     _one, _two, _call = connected(client=client)
     client.tick(0.0)
@@ -238,7 +235,7 @@ def test_a_silent_peer_is_asked_and_then_given_up() -> None:
     assert client.closed
 
 
-def test_a_connection_without_a_call_is_closed_in_time() -> None:
+def test_a_connection_without_a_call_is_closed_in_time():
     raw = peers.raw_server()
     server = raw.session
     server.tick(0.0)
@@ -249,7 +246,7 @@ def test_a_connection_without_a_call_is_closed_in_time() -> None:
     assert frames.GOAWAY in [kind for kind, *_ in raw.hear()]
 
 
-def heads(buffers: Any) -> list[Any]:
+def heads(buffers):
     data, found, at = b"".join(map(bytes, buffers)), [], 0
     while at < len(data):
         size, kind, flags, number = frames.frame_head(data, at)
@@ -258,7 +255,7 @@ def heads(buffers: Any) -> list[Any]:
     return found
 
 
-def test_h2_is_answered() -> None:
+def test_h2_is_answered():
     peer = H2Client()
     peer.begin(1, ("x", "y"))
     ((call, sign),) = peer.taken()
@@ -278,7 +275,7 @@ def test_h2_is_answered() -> None:
 
 
 @pytest.mark.parametrize("padding", [0, 5])
-def test_windows_of_one_byte(padding: int) -> None:
+def test_windows_of_one_byte(padding):
     peer = H2Client()
     peer.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1})
     peer.begin(1)
@@ -302,7 +299,7 @@ def test_windows_of_one_byte(padding: int) -> None:
     assert peer.of(h2.events.TrailersReceived)
 
 
-def test_a_window_that_never_opens_ends_the_call_and_no_other() -> None:
+def test_a_window_that_never_opens_ends_the_call_and_no_other():
     peer = H2Client()
     peer.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 3})
     peer.begin(1)
@@ -331,7 +328,7 @@ def test_a_window_that_never_opens_ends_the_call_and_no_other() -> None:
         (("content-type", ""), "415"),
     ],
 )
-def test_requests_that_are_not_calls_get_an_http_status(more: Any, status: str) -> None:
+def test_requests_that_are_not_calls_get_an_http_status(more, status):
     peer = H2Client()
     peer.begin(1, more)
     assert peer.taken() == []
@@ -350,7 +347,7 @@ def test_requests_that_are_not_calls_get_an_http_status(more: Any, status: str) 
         (("a-bin", "*"), "13", "base64"),
     ],
 )
-def test_invalid_call_gets_a_grpc_status(more: Any, code: str, words: str) -> None:
+def test_invalid_call_gets_a_grpc_status(more, code, words):
     peer = H2Client()
     peer.begin(1, more)
     assert peer.taken() == []
@@ -361,7 +358,7 @@ def test_invalid_call_gets_a_grpc_status(more: Any, code: str, words: str) -> No
     assert code != "12" or given["grpc-accept-encoding"] == "identity"
 
 
-def test_compressed_message_gets_a_grpc_status() -> None:
+def test_compressed_message_gets_a_grpc_status():
     peer = H2Client()
     peer.begin(1)
     ((call, _),) = peer.taken()

@@ -1,9 +1,5 @@
 """openpi's policy protocol: what each side may say when, and over a WebSocket without a network."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -23,25 +19,25 @@ OBSERVATION = {
 }
 
 
-def joined(parts: Any) -> bytes:
+def joined(parts):
     return b"".join(parts)
 
 
-def same(one: dict[str, Any], other: dict[str, Any]) -> None:
+def same(one, other):
     assert one.keys() == other.keys()
     for name, value in one.items():
         np.testing.assert_array_equal(other[name], value)
         assert type(other[name]) is type(value)
 
 
-def greeted(**options: Any) -> tuple[OpenPIClientSession, OpenPIServerSession]:
+def greeted(**options):
     client, server = OpenPIClientSession(**options), OpenPIServerSession(**options)
     assert client.receive(joined(server.send(METADATA))) == [METADATA]
     return client, server
 
 
 @pytest.mark.parametrize("arrays", ["openpi", "msgpack_numpy"])
-def test_a_conversation(arrays: Any) -> None:
+def test_a_conversation(arrays):
     client, server = greeted(arrays=arrays)
     for step in range(3):
         (seen,) = server.receive(joined(client.send(OBSERVATION)))
@@ -56,7 +52,7 @@ def test_a_conversation(arrays: Any) -> None:
     assert server.next_deadline() is None
 
 
-def test_both_dialects_are_decoded_whichever_is_sent() -> None:
+def test_both_dialects_are_decoded_whichever_is_sent():
     client, server = greeted()
     foreign = msgpack.encode(OBSERVATION, arrays="msgpack_numpy")
     same(OBSERVATION, server.receive(foreign)[0])
@@ -64,21 +60,21 @@ def test_both_dialects_are_decoded_whichever_is_sent() -> None:
     same(OBSERVATION, client.receive(foreign)[0])
 
 
-def test_client_waits_for_the_metadata_of_the_server() -> None:
+def test_client_waits_for_the_metadata_of_the_server():
     client = OpenPIClientSession()
     with pytest.raises(LocalProtocolError, match="metadata"):
         client.send(OBSERVATION)
     assert not client.greeted
 
 
-def test_a_client_asks_once_at_a_time() -> None:
+def test_a_client_asks_once_at_a_time():
     client, _ = greeted()
     client.send(OBSERVATION)
     with pytest.raises(LocalProtocolError, match="action"):
         client.send(OBSERVATION)
 
 
-def test_an_observation_that_cannot_be_written_was_not_sent() -> None:
+def test_an_observation_that_cannot_be_written_was_not_sent():
     client, server = greeted()
     with pytest.raises(EncodeError):
         client.send({"image": object()})
@@ -86,14 +82,14 @@ def test_an_observation_that_cannot_be_written_was_not_sent() -> None:
     assert seen == {"prompt": "again"}
 
 
-def test_unrequested_reply_is_a_protocol_error() -> None:
+def test_unrequested_reply_is_a_protocol_error():
     client, _ = greeted()
     with pytest.raises(RemoteProtocolError, match="without an observation"):
         client.receive(msgpack.encode({"actions": 1}))
     assert client.closed
 
 
-def test_a_server_answers_as_often_as_it_was_asked() -> None:
+def test_a_server_answers_as_often_as_it_was_asked():
     client, server = greeted()
     with pytest.raises(LocalProtocolError, match="no observation"):
         server.send({"actions": 1})
@@ -106,7 +102,7 @@ def test_a_server_answers_as_often_as_it_was_asked() -> None:
         server.send({"actions": 3})
 
 
-def test_an_answer_that_cannot_be_written_is_still_owed() -> None:
+def test_an_answer_that_cannot_be_written_is_still_owed():
     client, server = greeted()
     server.receive(joined(client.send(OBSERVATION)))
     with pytest.raises(EncodeError):
@@ -129,7 +125,7 @@ def test_an_answer_that_cannot_be_written_is_still_owed() -> None:
         (msgpack.encode(None), RemoteProtocolError),
     ],
 )
-def test_invalid_observations_are_rejected(message: Any, error: type[Exception]) -> None:
+def test_invalid_observations_are_rejected(message, error):
     _, server = greeted()
     with pytest.raises(error) as caught:
         server.receive(message)
@@ -142,7 +138,7 @@ def test_invalid_observations_are_rejected(message: Any, error: type[Exception])
 # Inside a WebSocket.
 
 
-def shaken(**options: Any) -> tuple[Stack, Stack]:
+def shaken(**options):
     outer = websocket.WebSocketClientSession("ws://localhost:8000/")
     client = Stack(outer, OpenPIClientSession())
     server = Stack(websocket.WebSocketServerSession(**options), OpenPIServerSession)
@@ -151,7 +147,7 @@ def shaken(**options: Any) -> tuple[Stack, Stack]:
     return client, server
 
 
-def test_a_conversation_over_a_websocket() -> None:
+def test_a_conversation_over_a_websocket():
     client, server = shaken()
     assert client.receive(joined(server.send(METADATA))) == [METADATA]
     (seen,) = server.receive(joined(client.send(OBSERVATION)))
@@ -165,7 +161,7 @@ def test_a_conversation_over_a_websocket() -> None:
     assert closed.value.code == 1011
 
 
-def test_a_large_array_is_not_copied_by_a_server() -> None:
+def test_a_large_array_is_not_copied_by_a_server():
     client, server = shaken()
     client.receive(joined(server.send(METADATA)))
     server.receive(joined(client.send(OBSERVATION)))
@@ -178,17 +174,17 @@ def test_a_large_array_is_not_copied_by_a_server() -> None:
     )
 
 
-def test_error_is_sent_as_text_and_ends_the_session() -> None:
+def test_error_is_sent_as_text_and_ends_the_session():
     client, server = shaken()
     client.receive(joined(server.send(METADATA)))
     with pytest.raises(DecodeError) as caught:
         server.receive(FrameEncoder(True).frame(BINARY, b"\xc1"))
-    said = joined(server.reject(caught.value))
+    written = joined(server.reject(caught.value))
     assert server.closed
     client.send(OBSERVATION)  # it was this one, say
-    size = client.frame_size(said, 0, len(said))
-    (failure,) = client.receive(said[:size])
+    size = client.frame_size(written, 0, len(written))
+    (failure,) = client.receive(written[:size])
     assert failure.text.startswith("DecodeError")
     with pytest.raises(websocket.Closed) as closed:
-        client.receive(said[size:])
+        client.receive(written[size:])
     assert closed.value.code == 1007

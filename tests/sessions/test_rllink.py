@@ -1,14 +1,11 @@
 """Who may say what when in RLlink."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
 import sys
 import tracemalloc
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,22 +33,22 @@ from rlwire.limits import Limits
 from rlwire.sessions.rllink import RLlinkClientSession, RLlinkServerSession
 
 
-def episode(steps: int = 2) -> Episode:
+def episode(steps=2):
     return Episode(np.zeros((steps + 1, 4), np.float32), np.zeros(steps, int), np.ones(steps))
 
 
-def joined(buffers: Any) -> bytes:
+def joined(buffers):
     return b"".join(buffers)
 
 
-def greeted(client: RLlinkClientSession, server: RLlinkServerSession) -> None:
+def greeted(client, server):
     server.receive(joined(client.send(Ping())))
     [pong] = client.receive(joined(server.send(Pong())))
     assert type(pong) is Pong
 
 
 @pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_a_conversation(form: Any) -> None:
+def test_a_conversation(form):
     client, server = RLlinkClientSession(form=form), RLlinkServerSession()
     greeted(client, server)
     assert server.form == form
@@ -72,7 +69,7 @@ def test_a_conversation(form: Any) -> None:
     assert not (server.closed)
 
 
-def test_a_client_waits_for_its_answer() -> None:
+def test_a_client_waits_for_its_answer():
     client, server = RLlinkClientSession(), RLlinkServerSession()
     greeted(client, server)
     client.send(GetState())
@@ -85,7 +82,7 @@ def test_a_client_waits_for_its_answer() -> None:
 
 
 @pytest.mark.parametrize("reply", [Pong(), SetConfig(), GetState()])
-def test_other_answers_than_asked_for(reply: Any) -> None:
+def test_other_answers_than_asked_for(reply):
     client, server = RLlinkClientSession(), RLlinkServerSession()
     greeted(client, server)
     client.send(GetState())
@@ -95,7 +92,7 @@ def test_other_answers_than_asked_for(reply: Any) -> None:
         RLlinkClientSession().receive(Codec().encode(SetState()))
 
 
-def test_server_sends_only_the_awaited_reply() -> None:
+def test_server_sends_only_the_awaited_reply():
     server = RLlinkServerSession()
     with pytest.raises(LocalProtocolError, match="SetState cannot be sent"):
         server.send(SetState())
@@ -109,18 +106,18 @@ def test_server_sends_only_the_awaited_reply() -> None:
             RLlinkServerSession().receive(Codec().encode(message))
 
 
-def test_ray_s_client_is_answered_in_its_bytes() -> None:
+def test_ray_s_client_is_answered_in_its_bytes():
     server = RLlinkServerSession()
     server.receive(b"00000011\x81\xa4type\xa4PING")
     assert joined(server.send(Pong())) == b"00000011\x81\xa4type\xa4PONG"
-    told = Codec().decode(joined(server.reject(DecodeError("wrong"))))
-    assert "wrong" in told.message  # rlwire's own message, after the first one only
+    reported = Codec().decode(joined(server.reject(DecodeError("wrong"))))
+    assert "wrong" in reported.message  # rlwire's own message, after the first one only
     assert server.closed
     assert server.reject(DecodeError("again")) == []
     assert RLlinkServerSession().reject(DecodeError("wrong")) == []
 
 
-def test_only_ray_gets_empty_infos() -> None:
+def test_only_ray_gets_empty_infos():
     client = RLlinkClientSession()
     for pong, infos in ((b"00000011\x81\xa4type\xa4PONG", True), (None, False)):
         if pong is None:
@@ -132,7 +129,7 @@ def test_only_ray_gets_empty_infos() -> None:
         assert (state["infos"] is not None) is infos
 
 
-def test_tokens() -> None:
+def test_tokens():
     greeted(RLlinkClientSession(token="s"), RLlinkServerSession(token="s"))
     for client, words in (
         (RLlinkClientSession(token="t"), "wrong token"),
@@ -146,7 +143,7 @@ def test_tokens() -> None:
         RLlinkServerSession(token="s").receive(Codec().encode(GetState()))
 
 
-def test_before_the_token_a_frame_is_small() -> None:
+def test_before_the_token_a_frame_is_small():
     server = RLlinkServerSession(token="s", limits=Limits(received=10_000))
     with pytest.raises(LimitExceeded) as caught:
         server.frame_size(b"00004089", 0, 8)
@@ -162,7 +159,7 @@ def test_before_the_token_a_frame_is_small() -> None:
         RLlinkServerSession(token="s" * 4100)
 
 
-def first_frames() -> dict[str, bytes]:
+def first_frames():
     """What makes most of a first frame of 4 KiB."""
     zeros = base64.b64encode(gzip.compress(bytes(2_000_000))).decode()
     codec, state = Codec(), {"type": "SET_STATE", "onnx_file": zeros}
@@ -176,7 +173,7 @@ def first_frames() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", first_frames())
-def test_before_the_token_nothing_is_expanded(name: str) -> None:
+def test_before_the_token_nothing_is_expanded(name):
     frame = first_frames()[name]
     server = RLlinkServerSession(token="s")
     tracemalloc.start()
@@ -191,7 +188,7 @@ def test_before_the_token_nothing_is_expanded(name: str) -> None:
 
 
 @pytest.mark.parametrize("token", [None, "s"])
-def test_only_negotiated_compression_is_expanded(token: str | None) -> None:
+def test_only_negotiated_compression_is_expanded(token):
     pytest.importorskip("zstandard")
     frame = Codec().encode(Episodes([episode(500).to_state()], 500), compression="zstd")
     offered = Codec().encode(Ping(token, "zstd"), compression="zstd")  # before the reply
@@ -207,7 +204,7 @@ def test_only_negotiated_compression_is_expanded(token: str | None) -> None:
 
 
 @pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_compressed_bodies(form: Any) -> None:
+def test_compressed_bodies(form):
     pytest.importorskip("zstandard")
     client, server = RLlinkClientSession(form=form, compression="zstd"), RLlinkServerSession()
     for _ in range(2):
@@ -220,7 +217,7 @@ def test_compressed_bodies(form: Any) -> None:
         message.episodes[0].rewards[0] = 5  # it can be written to
 
 
-def test_an_end_without_zstandard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_without_zstandard(monkeypatch):
     client = RLlinkClientSession(compression="zstd") if find_spec("zstandard") else None
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(MissingExtra, match="compression"):
@@ -231,7 +228,7 @@ def test_an_end_without_zstandard(monkeypatch: pytest.MonkeyPatch) -> None:
         assert client.compression is server.compression is None
 
 
-def test_unrequested_file_is_not_decompressed() -> None:
+def test_unrequested_file_is_not_decompressed():
     """A file's gzip is unpacked only where a SET_STATE is awaited."""
     bomb = base64.b64encode(gzip.compress(bytes(1_000_000))).decode()
     text = json.dumps({"type": "SET_STATE", "onnx_file": bomb}).encode()
@@ -246,7 +243,7 @@ def test_unrequested_file_is_not_decompressed() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_steps_are_counted(steps: int) -> None:
+def test_steps_are_counted(steps):
     server = RLlinkServerSession()
     frame = Codec().encode(EpisodesAndGetState([episode(2).to_state()], steps))
     with pytest.raises(DecodeError, match=f"timesteps is {steps}, .* 2 steps"):
@@ -254,7 +251,7 @@ def test_steps_are_counted(steps: int) -> None:
     assert not server.pending
 
 
-def test_of_several_episodes_one_is_wrong() -> None:
+def test_of_several_episodes_one_is_wrong():
     server = RLlinkServerSession()
     wrong = episode(2).to_state()
     wrong["actions"]["data"] = np.zeros(5)
@@ -264,7 +261,7 @@ def test_of_several_episodes_one_is_wrong() -> None:
     assert caught.value.path == "$.episodes[1]"
 
 
-def test_long_bodies_are_refused_by_their_heads() -> None:
+def test_long_bodies_are_refused_by_their_heads():
     server = RLlinkServerSession(limits=Limits(received=1000))
     with pytest.raises(LimitExceeded) as caught:
         server.frame_size(b"00001001", 0, 8)
@@ -272,14 +269,14 @@ def test_long_bodies_are_refused_by_their_heads() -> None:
     assert server.frame_size(b"00001000", 0, 8) == 1008
 
 
-def test_receive_whole_accepts_one_whole_frame() -> None:
+def test_receive_whole_accepts_one_whole_frame():
     frame = Codec().encode(Ping())
     assert RLlinkServerSession().receive_whole(bytearray(frame), len(frame)) == [Ping()]
     assert RLlinkServerSession().receive_whole(bytearray(frame + frame), 2 * len(frame)) is None
     assert RLlinkServerSession().receive_whole(bytearray(frame), len(frame) - 1) is None
 
 
-def test_received_arrays_are_writable() -> None:
+def test_received_arrays_are_writable():
     frame = Codec().encode(Episodes([episode(500).to_state()], 500))
     for whole in (frame, bytearray(frame)):
         [message] = RLlinkServerSession().receive(whole)

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ from rlwire.errors import (
 )
 from rlwire.sessions.rlx import ANSWERS, TRANSITIONS, RLXClientSession, RLXServerSession, RLXState
 
-MESSAGES: dict[str, dict[str, Any]] = {
+MESSAGES = {
     "init": {"command": "init", "exploit": False},
     "update": {"command": "update", "reward": 1.0, "state": [0.5, 1.5], "terminal": False},
     "reset": {"command": "reset"},
@@ -33,7 +30,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
 }
 
 # Written down a second time, by hand: the way to each state, and all that may follow there.
-WAYS: dict[RLXState, list[str]] = {
+WAYS = {
     RLXState.NEW: [],
     RLXState.INITIALIZING: ["init"],
     RLXState.READY: ["init", "ready"],
@@ -42,7 +39,7 @@ WAYS: dict[RLXState, list[str]] = {
     RLXState.REPORTING: ["init", "ready", "update_metrics"],
     RLXState.REPORTING_NEW: ["update_metrics"],
 }
-ALLOWED: dict[RLXState, dict[str, RLXState]] = {
+ALLOWED = {
     RLXState.NEW: {"init": RLXState.INITIALIZING, "update_metrics": RLXState.REPORTING_NEW},
     RLXState.INITIALIZING: {"ready": RLXState.READY, "error": RLXState.NEW},
     RLXState.READY: {
@@ -60,15 +57,15 @@ ALLOWED: dict[RLXState, dict[str, RLXState]] = {
 }
 
 
-def frame(message: dict[str, Any]) -> bytes:
+def frame(message):
     return rlx.encode(message, framed=True)
 
 
-def joined(buffers: list[Any]) -> bytes:
+def joined(buffers):
     return b"".join(buffers)
 
 
-def client_in(state: RLXState, **options: Any) -> RLXClientSession:
+def client_in(state, **options):
     client = RLXClientSession(**options)
     if state is RLXState.CLOSED:
         client.reject(DecodeError("for the test"))
@@ -82,7 +79,7 @@ def client_in(state: RLXState, **options: Any) -> RLXClientSession:
     return client
 
 
-def server_in(state: RLXState, **options: Any) -> RLXServerSession:
+def server_in(state, **options):
     server = RLXServerSession(**options)
     if state is RLXState.CLOSED:
         server.reject(DecodeError("for the test"))
@@ -104,13 +101,13 @@ ALL = list(itertools.product(ALLOWED, MESSAGES))
 PLAIN = [(state, name) for state, name in ALL if state is not RLXState.BROKEN]
 
 
-def test_transition_table_is_the_documented_one() -> None:
+def test_transition_table_is_the_documented_one():
     flat = {(state, name): after for state, row in ALLOWED.items() for name, after in row.items()}
     assert flat == TRANSITIONS
 
 
 @pytest.mark.each(("state", "name"), PLAIN)
-def test_client_every_state_and_message(state: RLXState, name: str) -> None:
+def test_client_every_state_and_message(state, name):
     client = client_in(state)
     after = ALLOWED[state].get(name)
     if name in ANSWERS:
@@ -131,7 +128,7 @@ def test_client_every_state_and_message(state: RLXState, name: str) -> None:
 
 
 @pytest.mark.each(("state", "name"), ALL)
-def test_server_every_state_and_message(state: RLXState, name: str) -> None:
+def test_server_every_state_and_message(state, name):
     server = server_in(state)
     after = ALLOWED[state].get(name)
     if name not in ANSWERS:
@@ -159,9 +156,7 @@ def test_server_every_state_and_message(state: RLXState, name: str) -> None:
     ids=lambda message: str(message)[:30],
 )  # fmt: skip
 @pytest.mark.parametrize("state", [RLXState.NEW, RLXState.READY])
-def test_unknown_command_does_not_change_the_state_and_can_be_answered(
-    state: RLXState, message: dict[str, Any]
-) -> None:
+def test_unknown_command_does_not_change_the_state_and_can_be_answered(state, message):
     server = server_in(state)
     with pytest.raises(RemoteProtocolError, match=r"unknown command|no 'command'") as caught:
         server.receive(frame(message))
@@ -179,7 +174,7 @@ def test_unknown_command_does_not_change_the_state_and_can_be_answered(
 @pytest.mark.parametrize(
     "event", [None, 5, {}, {"command": None}, {"command": ["x"]}, {"response": "ready"}]
 )
-def test_a_client_sends_commands_only(event: Any) -> None:
+def test_a_client_sends_commands_only(event):
     client = client_in(RLXState.READY)
     with pytest.raises(LocalProtocolError, match="cannot be sent now"):
         client.send(event)
@@ -187,14 +182,14 @@ def test_a_client_sends_commands_only(event: Any) -> None:
 
 
 @pytest.mark.parametrize("reply", [{}, {"response": 5}, {"response": ["ready"]}, {"command": "x"}])
-def test_a_reply_that_is_none_closes_the_client(reply: dict[str, Any]) -> None:
+def test_a_reply_that_is_none_closes_the_client(reply):
     client = client_in(RLXState.INITIALIZING)
     with pytest.raises(RemoteProtocolError, match="the server sent"):
         client.receive(frame(reply))
     assert client.closed
 
 
-def test_an_action_needs_its_data() -> None:
+def test_an_action_needs_its_data():
     server = server_in(RLXState.UPDATING)
     with pytest.raises(LocalProtocolError, match="needs 'data'"):
         server.send({"response": "action"})
@@ -205,7 +200,7 @@ def test_an_action_needs_its_data() -> None:
 # --- values that cannot be written, bytes that cannot be read ---
 
 
-def test_failed_encoding_does_not_change_the_state() -> None:
+def test_failed_encoding_does_not_change_the_state():
     client, server = client_in(RLXState.READY), server_in(RLXState.UPDATING)
     with pytest.raises(EncodeError):
         client.send({"command": "update", "state": object()})
@@ -232,7 +227,7 @@ ENTRANCES = {
 
 
 @pytest.mark.parametrize("data", BROKEN)
-def test_a_broken_message_leaves_a_server_one_reply(data: bytes) -> None:
+def test_a_broken_message_leaves_a_server_one_reply(data):
     server = server_in(RLXState.READY)
     with pytest.raises((DecodeError, LimitExceeded)):
         server.receive(data)
@@ -244,7 +239,7 @@ def test_a_broken_message_leaves_a_server_one_reply(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", BROKEN)
-def test_a_broken_message_closes_a_client(data: bytes) -> None:
+def test_a_broken_message_closes_a_client(data):
     client = client_in(RLXState.UPDATING)
     with pytest.raises((DecodeError, LimitExceeded)):
         client.receive(data)
@@ -253,9 +248,7 @@ def test_a_broken_message_closes_a_client(data: bytes) -> None:
 
 @pytest.mark.parametrize(("data", "text"), UNREADABLE.items())
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_undecodable_message_is_answered_and_the_server_continues(
-    data: bytes, text: str, entrance: str
-) -> None:
+def test_undecodable_message_is_answered_and_the_server_continues(data, text, entrance):
     for state in (RLXState.NEW, RLXState.READY):
         server = server_in(state)
         for _ in range(2):
@@ -272,7 +265,7 @@ def test_undecodable_message_is_answered_and_the_server_continues(
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_an_unreadable_message_before_an_answer_ends_a_server(entrance: str) -> None:
+def test_an_unreadable_message_before_an_answer_ends_a_server(entrance):
     server = server_in(RLXState.UPDATING)
     with pytest.raises(DecodeError) as caught:
         ENTRANCES[entrance](server, b"1:x,")
@@ -283,7 +276,7 @@ def test_an_unreadable_message_before_an_answer_ends_a_server(entrance: str) -> 
 
 @pytest.mark.parametrize(("data", "text"), UNREADABLE.items())
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_undecodable_reply_acts_as_an_error_reply(data: bytes, text: str, entrance: str) -> None:
+def test_undecodable_reply_acts_as_an_error_reply(data, text, entrance):
     for state in (RLXState.INITIALIZING, RLXState.UPDATING, RLXState.REPORTING_NEW):
         client = client_in(state)
         with pytest.raises(RemoteProtocolError, match="reply cannot be read: ") as caught:
@@ -293,7 +286,7 @@ def test_undecodable_reply_acts_as_an_error_reply(data: bytes, text: str, entran
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_an_unreadable_message_that_answers_nothing_closes_a_client(entrance: str) -> None:
+def test_an_unreadable_message_that_answers_nothing_closes_a_client(entrance):
     client = client_in(RLXState.READY)
     with pytest.raises(DecodeError):
         ENTRANCES[entrance](client, b"1:x,")
@@ -302,7 +295,7 @@ def test_an_unreadable_message_that_answers_nothing_closes_a_client(entrance: st
 
 @pytest.mark.parametrize("data", [b"01:", b"-1:", b"+1:", b" 1:", b":", b"x", b"1000000000000:"])
 @pytest.mark.parametrize("side", [RLXClientSession, RLXServerSession])
-def test_a_broken_length_loses_the_borders(side: type[Any], data: bytes) -> None:
+def test_a_broken_length_loses_the_borders(side, data):
     session = side()
     with pytest.raises((DecodeError, LimitExceeded)):
         session.frame_size(data, 0, len(data))
@@ -319,7 +312,7 @@ def test_a_broken_length_loses_the_borders(side: type[Any], data: bytes) -> None
     ids=lambda error: type(error).__name__,
 )  # fmt: skip
 @pytest.mark.parametrize("state", [s for s in ALLOWED if s is not RLXState.CLOSED])
-def test_refuse_closes_the_server_session(state: RLXState, error: Any) -> None:
+def test_refuse_closes_the_server_session(state, error):
     server = server_in(state)
     reply = rlx.decode(joined(server.reject(error)), framed=True)
     assert reply == {"response": "error", "message": for_peer(error, "the server")}
@@ -350,9 +343,7 @@ def test_refuse_closes_the_server_session(state: RLXState, error: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("state", [RLXState.NEW, RLXState.READY])
-def test_both_forms_of_metrics(
-    state: RLXState, command: dict[str, Any], entries: list[dict[str, Any]]
-) -> None:
+def test_both_forms_of_metrics(state, command, entries):
     server = server_in(state)
     (event,) = server.receive(frame({"command": "update_metrics", **command}))
     assert event == {"command": "update_metrics", "data": entries}
@@ -367,7 +358,7 @@ def test_both_forms_of_metrics(
      {"data": "text"}, {"data": [{"name": "a", "y": 1}, {"name": "b"}]}],
     ids=str,
 )  # fmt: skip
-def test_malformed_metrics_are_refused_and_change_nothing(command: dict[str, Any]) -> None:
+def test_malformed_metrics_are_refused_and_change_nothing(command):
     server = RLXServerSession()
     with pytest.raises(RemoteProtocolError, match="can't update metrics") as caught:
         server.receive(frame({"command": "update_metrics", **command}))
@@ -379,7 +370,7 @@ def test_malformed_metrics_are_refused_and_change_nothing(command: dict[str, Any
 # --- arrays ---
 
 
-def test_arrays_are_views_of_a_large_frame_and_aligned_when_the_block_is() -> None:
+def test_arrays_are_views_of_a_large_frame_and_aligned_when_the_block_is():
     state = np.arange(84 * 84 * 4, dtype=np.float32).reshape(84, 84, 4)
     data = joined(client_in(RLXState.READY).send({**MESSAGES["update"], "state": state}))
     server = server_in(RLXState.READY)

@@ -3,16 +3,12 @@
 What a server does is in `test_server.py`, what only tasks can do in `test_tasks.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,20 +22,17 @@ from rlwire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from rlwire.transports.connection import Connection
 from rlwire.transports.sockets import Timeouts
-from tests.transports.drivers import Drivers, drivers
+from tests.transports.drivers import drivers
 
 SMALL = Timeouts(connect=5, read=0.4, write=0.4, idle=0.2)
 HEADER = 20
 DRIVERS = ["blocking", "asyncio", "uvloop"]
 WITH_TLS = [*DRIVERS, "blocking TLS", "asyncio TLS"]
 
-Ends = Callable[..., tuple[Any, Any]]
-
 
 @pytest.fixture(params=WITH_TLS)
-def ends(request: Any, blobs: Any) -> Iterator[Ends]:
+def ends(request, blobs):
     """Make a connection and the plain, or Python's TLS, socket at its other end."""
     kind, _, tls = request.param.partition(" ")
     theirs, ours = request.getfixturevalue("contexts") if tls else (None, None)
@@ -51,9 +44,9 @@ def ends(request: Any, blobs: Any) -> Iterator[Ends]:
 
 
 def make_ends(
-    stack: contextlib.ExitStack, driver: Drivers, session: Any, timeout: Any, theirs: Any,
-    ours: Any,
-) -> tuple[Any, Any]:  # fmt: skip
+    stack, driver, session, timeout, theirs,
+    ours,
+):  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as listener:
         near = socket.create_connection(listener.getsockname())
         far, _ = listener.accept()
@@ -61,7 +54,7 @@ def make_ends(
     if ours is None:
         stack.enter_context(far)
         return driver.adopt(near, session, timeout), far
-    wrapped: list[Any] = []
+    wrapped = []
     shaking = threading.Thread(
         target=lambda: wrapped.append(theirs.wrap_socket(far, server_side=True))
     )
@@ -75,7 +68,7 @@ only = pytest.mark.parametrize("ends", ["blocking"], indirect=True)
 
 
 @contextlib.contextmanager
-def meanwhile(work: Callable[..., Any], *arguments: Any) -> Iterator[None]:
+def meanwhile(work, *arguments):
     """Have another thread work."""
     thread = threading.Thread(target=work, args=arguments)
     thread.start()
@@ -90,7 +83,7 @@ def meanwhile(work: Callable[..., Any], *arguments: Any) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("feed", ["whole", "bytes", "pieces", "glued"])
-def test_messages_arrive_however_they_are_cut(ends: Ends, blobs: Any, feed: str) -> None:
+def test_messages_arrive_however_they_are_cut(ends, blobs, feed):
     sizes = [0, 100, 4096 - HEADER, 4097 - HEADER, 200_000, 200_000, 7]
     bodies = [os.urandom(size) for size in ([0, 5, 70] if feed == "bytes" else sizes)]
     frames = [blobs.frame(body) for body in bodies]
@@ -103,10 +96,10 @@ def test_messages_arrive_however_they_are_cut(ends: Ends, blobs: Any, feed: str)
         assert [bytes(connection.receive()) for _ in bodies] == bodies
 
 
-def test_a_large_array_is_received_in_place_and_a_held_view_is_safe(ends: Ends, blobs: Any) -> None:
+def test_a_large_array_is_received_in_place_and_a_held_view_is_safe(ends, blobs):
     connection, peer = ends()
 
-    def arrive(byte: int) -> memoryview:
+    def arrive(byte):
         with meanwhile(peer.sendall, blobs.frame(bytes([byte]) * 100_000)):
             body = connection.receive()
         array = np.frombuffer(body, np.float32)
@@ -123,10 +116,10 @@ def test_a_large_array_is_received_in_place_and_a_held_view_is_safe(ends: Ends, 
     assert held == b"\3" * 10
 
 
-def test_output_larger_than_the_system_buffer_is_sent_whole(ends: Ends, read_frame: Any) -> None:
+def test_output_larger_than_the_system_buffer_is_sent_whole(ends, read_frame):
     connection, peer = ends()
     body = os.urandom(8_000_000)
-    got: list[bytes] = []
+    got = []
     with meanwhile(lambda: got.extend(read_frame(peer) for _ in range(2))):
         connection.send([body[:7], memoryview(body)[7:5_000_000], body[5_000_000:]])
         connection.send([b"%d," % number for number in range(3000)])
@@ -136,7 +129,7 @@ def test_output_larger_than_the_system_buffer_is_sent_whole(ends: Ends, read_fra
 # --- ends ---
 
 
-def test_the_peer_closes_between_messages(ends: Ends) -> None:
+def test_the_peer_closes_between_messages(ends):
     connection, peer = ends()
     peer.close()
     for _ in range(2):
@@ -146,7 +139,7 @@ def test_the_peer_closes_between_messages(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 50, 50_000])
-def test_the_peer_closes_inside_a_message(ends: Ends, blobs: Any, count: int) -> None:
+def test_the_peer_closes_inside_a_message(ends, blobs, count):
     connection, peer = ends()
     peer.sendall(blobs.frame(b"whole") + blobs.frame(bytes(2 * count))[:count])
     peer.close()
@@ -158,11 +151,11 @@ def test_the_peer_closes_inside_a_message(ends: Ends, blobs: Any, count: int) ->
 
 
 @pytest.mark.parametrize("call", ["send", "exchange"])
-def test_sending_to_a_lost_peer_fails(ends: Ends, call: str) -> None:
+def test_sending_to_a_lost_peer_fails(ends, call):
     connection, peer = ends()
     peer.close()
 
-    def insist() -> None:  # the system may take one message before it hears of the reset
+    def insist():  # the system may take one message before it hears of the reset
         for _ in range(50):
             getattr(connection, call)(b"hello")
             time.sleep(0.01)
@@ -173,7 +166,7 @@ def test_sending_to_a_lost_peer_fails(ends: Ends, call: str) -> None:
         connection.receive()
 
 
-def test_after_close_nothing_works(ends: Ends) -> None:
+def test_after_close_nothing_works(ends):
     connection, _peer = ends()
     with connection:
         connection.send(b"x")
@@ -189,9 +182,7 @@ def test_after_close_nothing_works(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize("before", [0, 20_000], ids=["first", "where a large one is expected"])
-def test_broken_bytes_end_receiving_but_not_a_refusal(
-    ends: Ends, blobs: Any, read_frame: Any, before: int
-) -> None:
+def test_broken_bytes_end_receiving_but_not_a_refusal(ends, blobs, read_frame, before):
     connection, peer = ends()
     peer.sendall(blobs.frame(bytes(before)))
     assert len(connection.receive()) == before
@@ -202,25 +193,23 @@ def test_broken_bytes_end_receiving_but_not_a_refusal(
         assert "the peer" in caught.value.__notes__[0]
     with pytest.raises(ConnectionClosed, match=r"the peer.*no frame begins with ff"):
         connection.receive()
-    refused: list[bytes] = []
+    refused = []
     with meanwhile(lambda: refused.append(read_frame(peer))):
         connection.reject(caught.value)
     assert connection.closed
     assert refused == [b"refused: no frame begins with ff - at byte 0"]
 
 
-def test_a_refused_peer_that_still_writes_sees_why(
-    ends: Ends, blobs: Any, read_frame: Any, monkeypatch: Any
-) -> None:
+def test_a_refused_peer_that_still_writes_sees_why(ends, blobs, read_frame, monkeypatch):
     monkeypatch.setattr(blobs, "limit", 10_000)
     connection, peer = ends()
 
-    def flood() -> None:
+    def flood():
         with contextlib.suppress(OSError):
             peer.sendall(blobs.frame(bytes(5_000_000)))
         seen.append(read_frame(peer))
 
-    seen: list[bytes] = []
+    seen = []
     with meanwhile(flood):
         with pytest.raises(LimitExceeded, match="received") as caught:
             connection.receive()
@@ -229,7 +218,7 @@ def test_a_refused_peer_that_still_writes_sees_why(
     assert b"over the limit received=10000" in seen[0]
 
 
-def test_failed_exchange_raises_its_error(ends: Ends, blobs: Any) -> None:
+def test_failed_exchange_raises_its_error(ends, blobs):
     connection, peer = ends()
     frame = blobs.frame(b"x" * 100)
     with meanwhile(lambda: (peer.sendall(frame[:50]), time.sleep(0.05), peer.sendall(frame[50:]))):
@@ -248,11 +237,11 @@ def test_failed_exchange_raises_its_error(ends: Ends, blobs: Any) -> None:
 # --- times ---
 
 
-def bounds(begun: float, least: float) -> bool:
+def bounds(begun, least):
     return least < time.monotonic() - begun < 10
 
 
-def test_idle_leaves_the_connection_open(ends: Ends, blobs: Any) -> None:
+def test_idle_leaves_the_connection_open(ends, blobs):
     connection, peer = ends(Timeouts(read=0.4, idle=0.2))
     begun = time.monotonic()
     for call in (connection.receive, lambda: connection.exchange(b"x")):
@@ -267,13 +256,13 @@ def test_idle_leaves_the_connection_open(ends: Ends, blobs: Any) -> None:
 
 
 @pytest.mark.parametrize(("size", "before"), [(100, 0), (10_000, 0), (10_000, 10_000)])
-def test_a_dribbling_peer_is_closed(ends: Ends, blobs: Any, size: int, before: int) -> None:
+def test_a_dribbling_peer_is_closed(ends, blobs, size, before):
     connection, peer = ends(SMALL)
     peer.sendall(blobs.frame(bytes(before)))
     assert len(connection.receive()) == before
     stop = threading.Event()
 
-    def dribble() -> None:
+    def dribble():
         frame = blobs.frame(bytes(size))
         peer.sendall(frame[: size // 2])
         for byte in frame[size // 2 :]:
@@ -292,7 +281,7 @@ def test_a_dribbling_peer_is_closed(ends: Ends, blobs: Any, size: int, before: i
 
 
 @pytest.mark.parametrize("call", ["send", "exchange"])
-def test_a_peer_that_does_not_read_is_closed(ends: Ends, call: str) -> None:
+def test_a_peer_that_does_not_read_is_closed(ends, call):
     connection, _peer = ends(SMALL)
     begun = time.monotonic()
     with pytest.raises(DeadlineExceeded, match=r"write=0\.4 s"):
@@ -304,7 +293,7 @@ def test_a_peer_that_does_not_read_is_closed(ends: Ends, call: str) -> None:
 
 
 @only
-def test_spinning_ends_in_sleep_and_in_time(ends: Ends, blobs: Any) -> None:
+def test_spinning_ends_in_sleep_and_in_time(ends, blobs):
     connection, _peer = ends(Timeouts(read=0.4, idle=0.2, spin=0.05))
     with pytest.raises(DeadlineExceeded, match=r"idle=0\.2"):
         connection.receive()
@@ -321,7 +310,7 @@ class Interrupt(BaseException):
 
 
 @contextlib.contextmanager
-def on_alarm(handler: Callable[..., Any], after: float = 0.0) -> Iterator[None]:
+def on_alarm(handler, after=0.0):
     before = signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, after)
@@ -331,18 +320,18 @@ def on_alarm(handler: Callable[..., Any], after: float = 0.0) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def interrupt(number: int, frame: Any) -> None:
+def interrupt(number, frame):
     raise Interrupt
 
 
 @only
 @pytest.mark.parametrize("come", [0, 5010], ids=["nothing", "half a message"])
-def test_signals_neither_shorten_nor_prolong_a_wait(ends: Ends, blobs: Any, come: int) -> None:
+def test_signals_neither_shorten_nor_prolong_a_wait(ends, blobs, come):
     connection, peer = ends(SMALL if come else Timeouts(read=0.4, idle=0.4))
     peer.sendall(blobs.frame(bytes(10_000))[:come])
     stop, reader = threading.Event(), threading.get_ident()
 
-    def disturb() -> None:
+    def disturb():
         while not stop.wait(0.02):
             signal.pthread_kill(reader, signal.SIGALRM)
 
@@ -355,11 +344,11 @@ def test_signals_neither_shorten_nor_prolong_a_wait(ends: Ends, blobs: Any, come
 
 
 @only
-def test_an_interrupted_message_closes_the_connection(ends: Ends) -> None:
+def test_an_interrupted_message_closes_the_connection(ends):
     connection, peer = ends()
     sender = threading.get_ident()
 
-    def when_it_is_under_way() -> None:
+    def when_it_is_under_way():
         assert peer.recv(1)
         signal.pthread_kill(sender, signal.SIGALRM)
 
@@ -371,7 +360,7 @@ def test_an_interrupted_message_closes_the_connection(ends: Ends) -> None:
 @only
 @pytest.mark.parametrize("before", [0, 20_000], ids=["first", "expected"])
 @pytest.mark.parametrize("come", [0, 2_000, 10_000])
-def test_an_interrupt_while_receiving(ends: Ends, blobs: Any, before: int, come: int) -> None:
+def test_an_interrupt_while_receiving(ends, blobs, before, come):
     connection, peer = ends()
     peer.sendall(blobs.frame(bytes(before)))
     assert len(connection.receive()) == before
@@ -388,11 +377,11 @@ def test_an_interrupt_while_receiving(ends: Ends, blobs: Any, before: int, come:
 # --- threads ---
 
 
-def in_a_thread(work: Callable[[], Any]) -> list[BaseException]:
+def in_a_thread(work):
     """Return what it raises there, of our own errors."""
-    caught: list[BaseException] = []
+    caught = []
 
-    def run() -> None:
+    def run():
         try:
             work()
         except (ConnectionClosed, LocalProtocolError) as error:
@@ -404,7 +393,7 @@ def in_a_thread(work: Callable[[], Any]) -> list[BaseException]:
 
 
 @only
-def test_a_connection_belongs_to_one_thread(ends: Ends) -> None:
+def test_a_connection_belongs_to_one_thread(ends):
     connection, _peer = ends()
     connection.send(b"mine")
     for action in (
@@ -420,10 +409,10 @@ def test_a_connection_belongs_to_one_thread(ends: Ends) -> None:
 
 @pytest.mark.parametrize("ends", ["blocking", "blocking TLS"], indirect=True)
 @pytest.mark.parametrize("at", ["receive", "send"])
-def test_close_from_another_thread_wakes_the_owner(ends: Ends, eventually: Any, at: str) -> None:
+def test_close_from_another_thread_wakes_the_owner(ends, eventually, at):
     connection, _peer = ends()
 
-    def close() -> None:
+    def close():
         eventually(lambda: connection._owner)
         time.sleep(0.05)
         connection.close()
@@ -440,13 +429,13 @@ def test_close_from_another_thread_wakes_the_owner(ends: Ends, eventually: Any, 
 # --- what a blocking server does with one ---
 
 
-def serve(connection: Connection, answer: Callable[[Any], Any]) -> None:
+def serve(connection, answer):
     with contextlib.suppress(ConnectionClosed):
         connection.serve(answer)
 
 
 @only
-def test_serve_answers_split_and_glued_messages(ends: Ends, blobs: Any, read_frame: Any) -> None:
+def test_serve_answers_split_and_glued_messages(ends, blobs, read_frame):
     connection, peer = ends()
     sizes = [0, 5, 4076, 4077, 9_000, 9_000, 5, 9_000]
     stream = b"".join(blobs.frame(bytes([n]) * size) for n, size in enumerate(sizes))
@@ -460,12 +449,10 @@ def test_serve_answers_split_and_glued_messages(ends: Ends, blobs: Any, read_fra
 
 
 @only
-def test_an_answer_that_fails_leaves_the_reply_owed(
-    ends: Ends, blobs: Any, read_frame: Any
-) -> None:
+def test_an_answer_that_fails_leaves_the_reply_owed(ends, blobs, read_frame):
     connection, peer = ends()
 
-    def answer(event: Any) -> Any:
+    def answer(event):
         if event == b"raise":
             raise ZeroDivisionError
         return 5 if event == b"number" else bytes(event)
@@ -491,9 +478,9 @@ def test_an_answer_that_fails_leaves_the_reply_owed(
         connection.serve(answer)
 
 
-def test_defect_of_a_session_closes_the_connection(ends: Ends, blobs: Any) -> None:
+def test_defect_of_a_session_closes_the_connection(ends, blobs):
     class Broken(blobs):
-        def frame_size(self, buffer: Any, start: int, end: int) -> int:
+        def frame_size(self, buffer, start, end):
             if b"defect" in bytes(buffer[start:end]):
                 raise ZeroDivisionError("a defect")
             return int(super().frame_size(buffer, start, end))

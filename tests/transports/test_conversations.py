@@ -1,12 +1,7 @@
 """One table of conversations, over everything that drives, serves and carries connections."""
 
-from __future__ import annotations
-
 import contextlib
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,25 +17,25 @@ if shm.AVAILABLE:
     CARRIERS += ["shm", "small shm"]
 
 
-def exchanges(peer: Any) -> None:
+def exchanges(peer):
     for body in BODIES:
         assert peer.exchange(body) == body
         peer.send(body)
         assert peer.receive() == body
 
 
-def parts(peer: Any) -> None:
+def parts(peer):
     for body in BODIES:
         assert peer.exchange([body[:3], memoryview(body)[3:]]) == body
 
 
-def many_before_an_answer(peer: Any) -> None:
+def many_before_an_answer(peer):
     for number in range(200):
         peer.send(b"%d" % number)
     assert [int(bytes(peer.receive())) for _ in range(200)] == list(range(200))
 
 
-def what_the_session_says_of_one(peer: Any) -> None:
+def what_the_session_says_of_one(peer):
     assert peer.exchange(b"twice") == b"one"
     assert peer.receive() == b"two"
     peer.send(b"nothing")
@@ -48,22 +43,20 @@ def what_the_session_says_of_one(peer: Any) -> None:
 
 
 shm_ask = shm.ask
-TABLE: dict[str, Callable[[Any], None]] = {
+TABLE = {
     each.__name__: each
     for each in (exchanges, parts, many_before_an_answer, what_the_session_says_of_one)
 }
 
 
-def answers(kind: str, how: str, request: Any) -> dict[str, Any]:
+def answers(kind, how, request):
     if how == "responder":
         return {"make_handler": Echo}
     return {"converse": request.getfixturevalue("echo" if kind == "threads" else "async_echo")}
 
 
 @contextlib.contextmanager
-def ends(
-    client: str, server: str, how: str, carrier: str, blobs: Any, folder: Path, request: Any
-) -> Iterator[tuple[Any, Any]]:
+def ends(client, server, how, carrier, blobs, folder, request):
     """A connected client, and the server."""
     options, asked, where = answers(server, how, request), {}, carrier
     if carrier == "TLS":
@@ -82,9 +75,9 @@ def ends(
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_each_conversation_works_over_each_carrier(
-    client: str, server: str, carrier: str, blobs: Any, tmp_path: Path, request: Any,
-    monkeypatch: pytest.MonkeyPatch, eventually: Any,
-) -> None:  # fmt: skip
+    client, server, carrier, blobs, tmp_path, request,
+    monkeypatch, eventually,
+):  # fmt: skip
     if carrier == "small shm":
         monkeypatch.setattr(shm, "ask", lambda file: shm_ask(file, 4096))
     for how in ("handler", "responder"):
@@ -101,12 +94,10 @@ def test_each_conversation_works_over_each_carrier(
 @pytest.mark.parametrize("client", ["blocking", *LOOPS])
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("carrier", ["127.0.0.1:0", "TLS"])
-def test_session_that_sends_unprompted_is_served(
-    client: str, server: str, carrier: str, request: Any
-) -> None:
-    bodies: list[Any] = ["text", b"", b"x" * 125, b"y" * 5000, b"z" * 200_000, "ü" * 40_000, "end"]
-    options: dict[str, Any] = {"make_handler": Plain}
-    asked: dict[str, Any] = {}
+def test_session_that_sends_unprompted_is_served(client, server, carrier, request):
+    bodies = ["text", b"", b"x" * 125, b"y" * 5000, b"z" * 200_000, "ü" * 40_000, "end"]
+    options = {"make_handler": Plain}
+    asked = {}
     if carrier == "TLS":
         options["tls"], asked["tls"] = request.getfixturevalue("contexts")
     with (
@@ -123,5 +114,5 @@ def test_session_that_sends_unprompted_is_served(
 class Plain(Echo):
     """Texts stay texts."""
 
-    def answer(self, event: Any) -> Any:
+    def answer(self, event):
         return event

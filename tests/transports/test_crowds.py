@@ -3,14 +3,9 @@
 The servers are black boxes here: whatever serves behind the address, in threads or on a loop.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,13 +17,11 @@ from tests.transports.drivers import serving
 
 
 @pytest.fixture(params=["threads", "handler", "responder"])
-def serve(request: Any, echo: Any, async_echo: Any, responder: Any) -> Iterator[Callable[..., Any]]:
+def serve(request, echo, async_echo, responder):
     """Serve sessions made by the first argument; return the server."""
     with contextlib.ExitStack() as stack:
 
-        def make(
-            make_session: Callable[[], Any], where: Any = "127.0.0.1:0", **options: Any
-        ) -> Any:
+        def make(make_session, where="127.0.0.1:0", **options):
             kind = "threads" if request.param == "threads" else "asyncio"
             if request.param == "responder":
                 options["make_handler"] = responder
@@ -39,7 +32,7 @@ def serve(request: Any, echo: Any, async_echo: Any, responder: Any) -> Iterator[
         yield make
 
 
-def is_served(blobs: Any, address: Any, **options: Any) -> bool:
+def is_served(blobs, address, **options):
     with tcp.connect(address, blobs(), **options) as connection:
         try:
             return bytes(connection.exchange(b"x")) == b"x"
@@ -48,8 +41,8 @@ def is_served(blobs: Any, address: Any, **options: Any) -> bool:
 
 
 def test_one_address_cannot_exhaust_the_connections(
-    serve: Any, blobs: Any, from_address: Any, read_frame: Any, log: Any, eventually: Any
-) -> None:
+    serve, blobs, from_address, read_frame, log, eventually
+):
     server = serve(blobs, max_connections=10, max_connections_per_address=4)
     silent = [from_address("127.0.0.2", server.address) for _ in range(30)]
     for refused in silent[4:]:
@@ -71,9 +64,9 @@ def test_one_address_cannot_exhaust_the_connections(
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no users of unix sockets")
 @pytest.mark.parametrize("carrier", ["unix", "shm"])
 def test_another_user_cannot_exhaust_the_connections(
-    serve: Any, blobs: Any, raw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    log: Any, eventually: Any, carrier: str,
-) -> None:  # fmt: skip
+    serve, blobs, raw, tmp_path, monkeypatch,
+    log, eventually, carrier,
+):  # fmt: skip
     server = serve(
         blobs,
         where=f"{carrier}:{tmp_path}/socket",
@@ -99,9 +92,7 @@ def test_another_user_cannot_exhaust_the_connections(
     eventually(lambda: server.connections == 0)
 
 
-def test_a_silent_peer_has_a_shorter_time(
-    serve: Any, blobs: Any, raw: Any, read_frame: Any
-) -> None:
+def test_a_silent_peer_has_a_shorter_time(serve, blobs, raw, read_frame):
     server = serve(blobs, timeout=Timeouts(first=1.0))
     with tcp.connect(server.address, blobs()) as talker:
         assert talker.exchange(b"x") == b"x"
@@ -112,7 +103,7 @@ def test_a_silent_peer_has_a_shorter_time(
         assert talker.exchange(b"x") == b"x"
 
 
-def test_websocket_handshake_counts_as_a_first_message(serve: Any, raw: Any) -> None:
+def test_websocket_handshake_counts_as_a_first_message(serve, raw):
     server = serve(
         lambda: websocket.WebSocketServerSession(kind="binary"),
         timeout=Timeouts(first=0.2, connect=30),
@@ -120,9 +111,7 @@ def test_websocket_handshake_counts_as_a_first_message(serve: Any, raw: Any) -> 
     assert raw(server.address).recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
-def test_neither_half_of_silence_lasts_with_tls(
-    serve: Any, blobs: Any, raw: Any, contexts: Any
-) -> None:
+def test_neither_half_of_silence_lasts_with_tls(serve, blobs, raw, contexts):
     context, trusting = contexts
     server = serve(blobs, timeout=Timeouts(first=1.5, connect=30), tls=context)
     with tcp.connect(server.address, blobs(), tls=trusting) as talker:
@@ -136,9 +125,7 @@ def test_neither_half_of_silence_lasts_with_tls(
         assert talker.exchange(b"x") == b"x"
 
 
-def test_clients_rejected_by_tls_are_logged(
-    serve: Any, blobs: Any, from_address: Any, contexts: Any, log: Any
-) -> None:
+def test_clients_rejected_by_tls_are_logged(serve, blobs, from_address, contexts, log):
     context, trusting = contexts
     server = serve(blobs, tls=context, max_connections_per_address=2)
     silent = [from_address("127.0.0.2", server.address) for _ in range(5)]

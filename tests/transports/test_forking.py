@@ -1,7 +1,5 @@
 """A child process has its parent's connections, and neither uses them nor ends them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib
@@ -10,9 +8,6 @@ import pickle
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +23,7 @@ from tests.transports.drivers import with_settings
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 
 
-def in_a_child(work: Callable[[], Any]) -> Any:
+def in_a_child(work):
     """Return what `work` returned in a forked process, which ends without tidying up."""
     come, go = os.pipe()
     with warnings.catch_warnings():
@@ -52,7 +47,7 @@ def in_a_child(work: Callable[[], Any]) -> Any:
 
 
 @contextlib.contextmanager
-def a_child_that_waits() -> Iterator[None]:
+def a_child_that_waits():
     """A forked process that does nothing, and has what its parent had."""
     come, go = os.pipe()
     with warnings.catch_warnings():
@@ -74,30 +69,30 @@ def a_child_that_waits() -> Iterator[None]:
 class Way:
     """A server of one kind of connection, and how a client's is made."""
 
-    def __init__(self, server: ThreadServer, make_session: Any, options: dict[str, Any]) -> None:
+    def __init__(self, server, make_session, options):
         self.server = server
         self.make_session = make_session
         self.options = options
 
-    def connect(self) -> tcp.Connection:
+    def connect(self):
         return tcp.connect(self.server.address, self.make_session(), **self.options)
 
-    async def connect_async(self) -> tcp_asyncio.AsyncConnection:
+    async def connect_async(self):
         return await tcp_asyncio.connect(self.server.address, self.make_session(), **self.options)
 
 
 @pytest.fixture(params=["plain", "TLS", "WebSocket", "shm"])
-def way(request: Any, blobs: Any, echo: Any, contexts: Any, tmp_path: Path) -> Iterator[Way]:
+def way(request, blobs, echo, contexts, tmp_path):
     theirs, ours, where = blobs, blobs, "127.0.0.1:0"
-    options: list[dict[str, Any]] = [{}, {}]
+    options = [{}, {}]
     if request.param == "TLS":
         options = [{"tls": contexts[0]}, {"tls": contexts[1]}]
     if request.param == "WebSocket":
 
-        def ours() -> Any:
+        def ours():
             return websocket.WebSocketClientSession("ws://127.0.0.1/")
 
-        def theirs() -> Any:
+        def theirs():
             return websocket.WebSocketServerSession()
 
     if request.param == "shm":
@@ -108,7 +103,7 @@ def way(request: Any, blobs: Any, echo: Any, contexts: Any, tmp_path: Path) -> I
         yield Way(server, ours, options[1])
 
 
-def what_raises(*calls: Callable[[], Any]) -> list[str]:
+def what_raises(*calls):
     texts = []
     for call in calls:
         try:
@@ -119,11 +114,11 @@ def what_raises(*calls: Callable[[], Any]) -> list[str]:
     return texts
 
 
-def test_blocking(way: Way) -> None:
+def test_blocking(way):
     with way.connect() as connection:
         assert connection.exchange(b"1") == b"1"
 
-        def child() -> list[str]:
+        def child():
             texts = what_raises(
                 lambda: connection.send(b"child"),
                 connection.receive,
@@ -144,7 +139,7 @@ def test_blocking(way: Way) -> None:
             assert connection.exchange(b"parent") == b"parent"
 
 
-def test_a_child_does_not_keep_a_connection_open(way: Way, eventually: Any) -> None:
+def test_a_child_does_not_keep_a_connection_open(way, eventually):
     connection = way.connect()
     assert connection.exchange(b"1") == b"1"
     with a_child_that_waits():
@@ -153,7 +148,7 @@ def test_a_child_does_not_keep_a_connection_open(way: Way, eventually: Any) -> N
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
-def loop(request: Any) -> Iterator[asyncio.AbstractEventLoop]:
+def loop(request):
     if request.param == "uvloop":
         loop = pytest.importorskip("uvloop").new_event_loop()
     else:
@@ -163,11 +158,11 @@ def loop(request: Any) -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-def test_asyncio(way: Way, loop: asyncio.AbstractEventLoop) -> None:
+def test_asyncio(way, loop):
     connection = loop.run_until_complete(way.connect_async())
     assert loop.run_until_complete(connection.exchange(b"1")) == b"1"
 
-    def child() -> list[str]:
+    def child():
         own = asyncio.new_event_loop()
         texts = what_raises(
             lambda: own.run_until_complete(connection.send(b"child")),
@@ -190,7 +185,7 @@ def test_asyncio(way: Way, loop: asyncio.AbstractEventLoop) -> None:
     loop.run_until_complete(connection.wait_closed())
 
 
-def test_a_server_is_not_stopped_by_a_child(way: Way) -> None:
+def test_a_server_is_not_stopped_by_a_child(way):
     with way.connect() as connection:
         assert connection.exchange(b"1") == b"1"
         in_a_child(way.server.stop)
@@ -199,10 +194,10 @@ def test_a_server_is_not_stopped_by_a_child(way: Way) -> None:
             assert another.exchange(b"3") == b"3"
 
 
-def test_a_server_that_has_not_started_may_start_in_a_child(blobs: Any, echo: Any) -> None:
+def test_a_server_that_has_not_started_may_start_in_a_child(blobs, echo):
     server = ThreadServer("127.0.0.1:0", blobs, echo)
 
-    def child() -> bytes:
+    def child():
         with server.start(), tcp.connect(server.address, blobs()) as connection:
             return bytes(connection.exchange(b"child"))
 
@@ -210,20 +205,18 @@ def test_a_server_that_has_not_started_may_start_in_a_child(blobs: Any, echo: An
     server.stop()
 
 
-def test_an_asyncio_server_is_not_stopped_by_a_child(
-    loop: asyncio.AbstractEventLoop, blobs: Any
-) -> None:
-    async def echo(connection: tcp_asyncio.AsyncConnection) -> None:
+def test_an_asyncio_server_is_not_stopped_by_a_child(loop, blobs):
+    async def echo(connection):
         while True:
             await connection.send(bytes(await connection.receive()))
 
-    async def begin() -> tuple[LoopServer, tcp_asyncio.AsyncConnection]:
+    async def begin():
         server = await LoopServer("127.0.0.1:0", blobs, echo).start()
         connection = await tcp_asyncio.connect(server.address, blobs())
         assert await connection.exchange(b"1") == b"1"
         return server, connection
 
-    async def go_on() -> None:
+    async def go_on():
         assert await connection.exchange(b"2") == b"2"
         async with await tcp_asyncio.connect(server.address, blobs()) as another:
             assert await another.exchange(b"3") == b"3"
@@ -236,7 +229,7 @@ def test_an_asyncio_server_is_not_stopped_by_a_child(
 
 
 @pytest.fixture
-def pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def pause(tmp_path, monkeypatch):
     """What a worker runs, in a module that its process can import: these tests are in none."""
     code = "def pause(listener, stop):\n    stop.wait()\n"
     (tmp_path / "rlwire_pausing_worker.py").write_text(code)
@@ -245,7 +238,7 @@ def pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     del sys.modules["rlwire_pausing_worker"]
 
 
-def test_workers_are_not_stopped_by_a_child(pause: Any) -> None:
+def test_workers_are_not_stopped_by_a_child(pause):
     workers = Workers(pause, 1, Address("127.0.0.1"))
     try:
         pids = workers.pids

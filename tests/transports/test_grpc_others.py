@@ -143,7 +143,7 @@ def test_grpcios_goaway_lets_us_end_our_call():
 # A good client beside others.
 
 
-def deaf(address):
+def silent(address):
     host, _, port = address.rpartition(":")
     sock = socket.create_connection((host, int(port)))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -174,7 +174,7 @@ def deaf(address):
 def test_client_that_never_reads_is_not_read(workers, room):
     with served(workers, room) as address, connected(address) as good:
         socks = []
-        thread = threading.Thread(target=lambda: socks.append(deaf(address)))
+        thread = threading.Thread(target=lambda: socks.append(silent(address)))
         thread.start()
         count = 0
         while thread.is_alive():

@@ -1,15 +1,11 @@
 """Sessions that speak by themselves, over real sockets: WebSocket is the one at hand."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from typing import Any
 
 import pytest
 
@@ -33,7 +29,6 @@ REQUEST = (
     b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
-Serve = Callable[..., Any]
 
 
 class Over(Layer):
@@ -42,32 +37,32 @@ class Over(Layer):
     active = True
     close_reason = "as I said"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.phase = LayerPhase.CLOSED
         self._said = ["goodbye"]
 
-    def output(self) -> list[Any]:
-        said, self._said = self._said, []
-        return said
+    def output(self):
+        written, self._said = self._said, []
+        return written
 
 
 class Echo:
-    def answer(self, event: Any) -> Any:
+    def answer(self, event):
         return event
 
-    def failure(self, event: Any, error: Exception) -> Any:
+    def failure(self, event, error):
         raise error
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
 @pytest.fixture(params=SERVERS)
-def serve(request: Any) -> Iterator[Serve]:
+def serve(request):
     """Start a server of each kind; returns its address."""
     with ExitStack() as stack:
 
-        def start(make: Any = None, responder: Any = None, **options: Any) -> Any:
+        def start(make=None, responder=None, **options):
             make = make or (WebSocketServerSession)
             options["make_handler"] = responder or (lambda peer: Echo())
             return stack.enter_context(
@@ -78,19 +73,19 @@ def serve(request: Any) -> Iterator[Serve]:
 
 
 @pytest.fixture(params=["blocking", *LOOPS])
-def connect(request: Any) -> Iterator[Any]:
+def connect(request):
     with drivers(request.param) as driver:
         yield driver.connect
 
 
-def client(**options: Any) -> WebSocketClientSession:
+def client(**options):
     return WebSocketClientSession("ws://localhost/", **options)
 
 
 class Raw:
     """A peer by hand: a client that has shaken hands, or has not."""
 
-    def __init__(self, address: Any, *, shake: bool = True) -> None:
+    def __init__(self, address, *, shake=True):
         self.sock = socket.create_connection((address.host, address.port), timeout=10)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.encoder, self.decoder = frames.FrameEncoder(True), frames.FrameDecoder(False)
@@ -99,13 +94,13 @@ class Raw:
             self.sock.sendall(REQUEST)
             assert self.head().startswith(b"HTTP/1.1 101 ")
 
-    def __enter__(self) -> Raw:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.sock.close()
 
-    def head(self) -> bytes:
+    def head(self):
         while b"\r\n\r\n" not in self.data:
             more = self.sock.recv(65536)
             if not more:
@@ -114,7 +109,7 @@ class Raw:
         head, end, self.data = self.data.partition(b"\r\n\r\n")
         return head + end
 
-    def frame(self) -> tuple[int, bytes] | None:
+    def frame(self):
         while True:
             size = self.decoder.frame_size(self.data, 0, len(self.data))
             if size and len(self.data) >= size:
@@ -126,7 +121,7 @@ class Raw:
                 return None
             self.data += more
 
-    def code(self) -> int:
+    def code(self):
         """The close code that comes next, and then the end."""
         frame = self.frame()
         assert frame is not None
@@ -137,19 +132,17 @@ class Raw:
         return struct.unpack(">H", payload[:2])[0]
 
 
-def test_both_ends_close_in_order(
-    serve: Serve, connect: Any, log: pytest.LogCaptureFixture
-) -> None:
+def test_both_ends_close_in_order(serve, connect, log):
     address = serve()
-    took = []
+    times = []
     for _ in range(3):  # a busy machine may be slow once
         begun = time.monotonic()
         with connect(address, client()) as peer:
             peer.exchange("a")
         assert peer.session.closed
         assert not peer.core.broken
-        took.append(time.monotonic() - begun)
-    assert min(took) < 0.9  # nobody waited for a time to run out
+        times.append(time.monotonic() - begun)
+    assert min(times) < 0.9  # nobody waited for a time to run out
     with Raw(address) as raw:
         raw.sock.sendall(raw.encoder.frame(frames.CLOSE, frames.encode_close(4000, "bye")))
         assert raw.code() == 4000
@@ -157,22 +150,22 @@ def test_both_ends_close_in_order(
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_messages_that_cross_the_peers_close(server: str, connect: Any) -> None:
+def test_messages_that_cross_the_peers_close(server, connect):
 
     class Leave(Echo):
-        def __init__(self, peer: Any) -> None:
+        def __init__(self, peer):
             self.peer = peer
 
-        def answer(self, event: Any) -> Any:
+        def answer(self, event):
             if event == "go":
                 asyncio.get_running_loop().call_soon(self.peer.close)
             return event
 
-    def handle(peer: Any) -> None:
+    def handle(peer):
         assert peer.receive() == "go"
         peer.send("go")
 
-    def talk(address: Any) -> None:
+    def talk(address):
         peer = connect(address, client())
         assert peer.exchange("go") == "go"
         for _ in range(50):
@@ -180,7 +173,7 @@ def test_messages_that_cross_the_peers_close(server: str, connect: Any) -> None:
         while True:
             peer.receive()
 
-    how: Any = {"converse": handle} if server == "threads" else {"make_handler": Leave}
+    how = {"converse": handle} if server == "threads" else {"make_handler": Leave}
     with serving(server, "127.0.0.1:0", lambda: WebSocketServerSession(), **how) as running:
         with pytest.raises(Closed) as caught:
             talk(running.address)
@@ -188,7 +181,7 @@ def test_messages_that_cross_the_peers_close(server: str, connect: Any) -> None:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_server_that_stops_says_so(server: str, connect: Any) -> None:
+def test_a_server_that_stops_says_so(server, connect):
     with ExitStack() as stack:
         running = serving(
             server,
@@ -209,7 +202,7 @@ def test_a_server_that_stops_says_so(server: str, connect: Any) -> None:
         assert time.monotonic() - begun < 2
 
 
-def test_refusals(serve: Serve, connect: Any) -> None:
+def test_refusals(serve, connect):
     address = serve(lambda: WebSocketServerSession(check=lambda request: HttpRefusal(403, "no")))
     with pytest.raises(Refused) as caught:
         connect(address, client())
@@ -228,11 +221,11 @@ def test_refusals(serve: Serve, connect: Any) -> None:
         (b"", ConnectionClosed),
     ],
 )
-def test_a_server_that_is_none(data: bytes, kind: type[Exception], connect: Any) -> None:
+def test_a_server_that_is_none(data, kind, connect):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(10)
 
-        def answer() -> None:
+        def answer():
             sock, _ = listener.accept()
             with sock:
                 sock.settimeout(10)
@@ -262,7 +255,7 @@ HOSTILE = {
 }
 
 
-def test_hostile_peers_do_not_disturb_others(serve: Serve) -> None:
+def test_hostile_peers_do_not_disturb_others(serve):
     address = serve(lambda: WebSocketServerSession(limits=Limits(received=2**20)))
     with tcp.connect(address, client()) as other:
         assert other.exchange("before") == "before"
@@ -281,7 +274,7 @@ def test_hostile_peers_do_not_disturb_others(serve: Serve) -> None:
             assert other.exchange(name) == name
 
 
-def flood(raw: Raw, data: bytes) -> None:
+def flood(raw, data):
     """Send, and never read, until the other side has had enough; 500 MB are too many."""
     until = time.monotonic() + 60  # which is the machine's: what counts are the bytes
     raw.sock.settimeout(5)
@@ -296,7 +289,7 @@ def flood(raw: Raw, data: bytes) -> None:
     raise AssertionError("all of it was taken")
 
 
-def test_a_flood_of_headers_is_cut(serve: Serve) -> None:
+def test_a_flood_of_headers_is_cut(serve):
     address = serve()
     with Raw(address, shake=False) as raw:
         raw.sock.sendall(b"GET / HTTP/1.1\r\n")
@@ -305,7 +298,7 @@ def test_a_flood_of_headers_is_cut(serve: Serve) -> None:
         assert peer.exchange("a") == "a"
 
 
-def test_the_first_messages_may_come_with_the_request(serve: Serve) -> None:
+def test_the_first_messages_may_come_with_the_request(serve):
     address = serve()
     with Raw(address, shake=False) as raw:
         sent = raw.encoder.message("early")[0] + raw.encoder.message(bytes(10_000))[0]
@@ -315,7 +308,7 @@ def test_the_first_messages_may_come_with_the_request(serve: Serve) -> None:
         assert raw.frame() == (frames.BINARY, bytes(10_000))
 
 
-def test_close_without_a_reply_ends_in_time(serve: Serve) -> None:
+def test_close_without_a_reply_ends_in_time(serve):
     with Raw(serve(lambda: Stack(WebSocketServerSession(), Over()))) as raw:
         begun = time.monotonic()
         assert raw.frame() == (frames.TEXT, b"goodbye")
@@ -323,7 +316,7 @@ def test_close_without_a_reply_ends_in_time(serve: Serve) -> None:
         assert time.monotonic() - begun < 5
 
 
-def test_keep_alive_detects_a_lost_peer(serve: Serve) -> None:
+def test_keep_alive_detects_a_lost_peer(serve):
     address = serve(lambda: WebSocketServerSession(ping_interval=0.2, ping_timeout=2.0))
     with Raw(address) as silent, drivers("asyncio") as driver:
         # A peer that waits for a message answers pings by itself, and stays.
@@ -336,7 +329,7 @@ def test_keep_alive_detects_a_lost_peer(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("what", ["messages", "pings"])
-def test_a_flood_from_a_peer_that_never_reads(serve: Serve, what: str) -> None:
+def test_a_flood_from_a_peer_that_never_reads(serve, what):
     address = serve(timeout=Timeouts(write=0.5))
     with tcp.connect(address, client()) as other, Raw(address) as raw:
         raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -4,13 +4,9 @@ A case is a function of n that makes an input, among the worst that we know of, 
 to be measured.
 """
 
-from collections.abc import Callable
-
 from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 from rlwire.streams import FrameReader
-
-Work = Callable[[], object]
 
 WIDE = Limits(datagram=65_507)
 

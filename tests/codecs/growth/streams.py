@@ -1,10 +1,6 @@
 """Bytes that come in pieces: netstrings, WebSocket, HTTP/2, MessagePack."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from cases import CASES, Work, case, fed, nested, refused
+from cases import CASES, case, fed, nested, refused
 
 from rlwire.codecs import msgpack, rlx
 from rlwire.codecs.http2 import frames as http2
@@ -22,23 +18,23 @@ from rlwire.streams import FrameReader
 class Bytes:
     """A stream session that only counts."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.frames = 0
 
-    def receive(self, frame: Any) -> list[Any]:
+    def receive(self, frame):
         self.frames += 1
         return []
 
-    def data_offset(self, buffer: Any, start: int, end: int) -> int:
+    def data_offset(self, buffer, start, end):
         return 0
 
 
-def netstring(body: bytes) -> bytes:
+def netstring(body):
     return b"%d:%b," % (len(body), body)
 
 
 class Netstrings(Bytes):
-    def frame_size(self, buffer: Any, start: int, end: int) -> int:
+    def frame_size(self, buffer, start, end):
         return rlx.frame_size(buffer, start, end, 1 << 30)
 
 
@@ -50,12 +46,12 @@ CASES.update(
 
 
 @case(500)
-def netstrings_before_they_are_taken(n: int) -> Work:
+def netstrings_before_they_are_taken(n):
     """As TLS may deliver: bytes come while whole frames wait."""
     reader = FrameReader(Netstrings())
     data = netstring(b"x" * 10)
 
-    def feed() -> None:
+    def feed():
         waiting = b""
         for _ in range(n):
             waiting += data
@@ -73,11 +69,11 @@ def netstrings_before_they_are_taken(n: int) -> Work:
 # --- WebSocket
 
 
-def shaken(limits: Limits | None = None, kind: Any = "any") -> Any:
+def shaken(limits=None, kind="any"):
     client = websocket.WebSocketClientSession("ws://a/")
     server = websocket.WebSocketServerSession(limits=limits, kind=kind)
-    for said in client.output():
-        server.receive(said)
+    for written in client.output():
+        server.receive(written)
     return server
 
 
@@ -85,20 +81,20 @@ FRAMER = FrameEncoder(True)
 
 
 @case(250)
-def websocket_fragments(n: int) -> Work:
+def websocket_fragments(n):
     data = FRAMER.frame(2, b"x", fin=False) + FRAMER.frame(0, b"x", fin=False) * n
     return fed(shaken(Limits(items=1 << 24)), data + FRAMER.frame(0, b"x"), 4096)
 
 
 @case(250)
-def websocket_text_fragments(n: int) -> Work:
+def websocket_text_fragments(n):
     data = FRAMER.frame(1, b"x", fin=False) + FRAMER.frame(0, "é".encode()[:1], fin=False)
     piece = FRAMER.frame(0, "é".encode()[1:] + "é".encode()[:1], fin=False)
     return fed(shaken(), data + piece * n + FRAMER.frame(0, "é".encode()[1:]), 4096)
 
 
 @case(250)
-def websocket_pings_between_fragments(n: int) -> Work:
+def websocket_pings_between_fragments(n):
     data = FRAMER.frame(2, b"x", fin=False) + (FRAMER.frame(9, b"x")) * n
     return fed(shaken(), data + FRAMER.frame(0, b"x"), 4096)
 
@@ -110,7 +106,7 @@ CASES.update(
 
 
 @case(250)
-def websocket_handshake_byte_by_byte(n: int) -> Work:
+def websocket_handshake_byte_by_byte(n):
     line = b"X-Y: " + b"z" * n + b"\r\n"
     head = (
         b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -121,7 +117,7 @@ def websocket_handshake_byte_by_byte(n: int) -> Work:
 
 
 @case(100)
-def websocket_handshake_lines(n: int) -> Work:
+def websocket_handshake_lines(n):
     head = (
         b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -132,7 +128,7 @@ def websocket_handshake_lines(n: int) -> Work:
 
 
 @case(100)
-def websocket_handshake_list(n: int) -> Work:
+def websocket_handshake_list(n):
     head = (
         b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: "
         + b"a," * n
@@ -146,10 +142,10 @@ def websocket_handshake_list(n: int) -> Work:
 # --- MessagePack
 
 
-def unpacked(data: bytes, piece: int, **options: Any) -> Work:
+def unpacked(data, piece, **options):
     unpacker = msgpack.Unpacker(**options)
 
-    def feed() -> None:
+    def feed():
         for at in range(0, len(data), piece):
             unpacker.feed(data[at : at + piece])
             for _ in unpacker:
@@ -168,7 +164,7 @@ CASES.update(
 
 
 @case(500)
-def unpacker_nested_byte_by_byte(n: int) -> Work:
+def unpacker_nested_byte_by_byte(n):
     value = [nested(50, 1, lambda value: {"a": value}) for _ in range(n // 50)]
     return unpacked(msgpack.encode(value), 1)
 
@@ -183,13 +179,13 @@ CASES.update(
 
 
 @case(500)
-def unpacker_one_each(n: int) -> Work:
+def unpacker_one_each(n):
     """As much comes as is taken, while more waits."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(msgpack.encode("x" * 10) * n)
     data = msgpack.encode("x" * 10)
 
-    def feed() -> None:
+    def feed():
         for _ in range(n):
             unpacker.feed(data)
             next(unpacker)
@@ -198,12 +194,12 @@ def unpacker_one_each(n: int) -> Work:
 
 
 @case(250)
-def unpacker_wrong_values(n: int) -> Work:
+def unpacker_wrong_values(n):
     data = b"\xa1\xff" * n
     unpacker = msgpack.Unpacker()
     unpacker.feed(data)
 
-    def feed() -> None:
+    def feed():
         for _ in range(n):
             try:
                 next(unpacker)
@@ -217,7 +213,7 @@ def unpacker_wrong_values(n: int) -> Work:
 # --- HTTP/2
 
 
-def endpoint(streams: int = 1, window: int = 2**30) -> Any:
+def endpoint(streams=1, window=2**30):
     """One whose peer has said its first words, with streams."""
     peer = Http2Core(False, Limits(received=2**26, header=2**26))
     peer.receive(http2.PREFACE)
@@ -228,8 +224,8 @@ def endpoint(streams: int = 1, window: int = 2**30) -> Any:
     return peer
 
 
-def taking(frames: list[bytes], peer: Any) -> Work:
-    def take() -> None:
+def taking(frames, peer):
+    def take():
         for frame in frames:
             peer.receive(frame)
             peer.control_frames = 0
@@ -247,23 +243,23 @@ CASES.update(
 
 
 @case(500)
-def http2_a_message_in_many_frames(n: int) -> Work:
+def http2_a_message_in_many_frames(n):
     size = (4 * n).to_bytes(4, "big")
     frames = [http2.frame(http2.DATA, 0, 1, b"\0" + size)]
     return taking(frames + [http2.frame(http2.DATA, 0, 1, b"four")] * n, endpoint())
 
 
 @case(500)
-def http2_a_block_in_many_frames(n: int) -> Work:
+def http2_a_block_in_many_frames(n):
     frames = [http2.frame(http2.HEADERS, 0, 1, b"x")]
     return taking(frames + [http2.frame(http2.CONTINUATION, 0, 1, b"four")] * n, endpoint())
 
 
 @case(500)
-def http2_small_messages_that_wait_and_go_byte_by_byte(n: int) -> Work:
+def http2_small_messages_that_wait_and_go_byte_by_byte(n):
     peer = endpoint(1, 0)
 
-    def send() -> None:
+    def send():
         for _ in range(n):
             peer.message(peer.streams[1], [b"x"])
         update = http2.window_update(1, 1)
@@ -276,10 +272,10 @@ def http2_small_messages_that_wait_and_go_byte_by_byte(n: int) -> Work:
 
 
 @case(500)
-def http2_streams_that_wait_in_turn(n: int) -> Work:
+def http2_streams_that_wait_in_turn(n):
     peer = endpoint(n, 0)
 
-    def send() -> None:
+    def send():
         for stream in peer.streams.values():
             peer.message(stream, [b"some"])
         peer.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: 3}))
@@ -291,20 +287,20 @@ def http2_streams_that_wait_in_turn(n: int) -> Work:
 
 
 @case(250)
-def hpack_fields_of_the_table(n: int) -> Work:
+def hpack_fields_of_the_table(n):
     headers = Headers(Limits(header=2**26))
     headers.decode(b"\x40\x01a\x01b")
     return lambda: headers.decode(b"\xbe" * n)
 
 
 @case(250)
-def hpack_updates_of_the_tables_size(n: int) -> Work:
+def hpack_updates_of_the_tables_size(n):
     headers = Headers(Limits(header=2**26))
     return lambda: headers.decode(b"\x20\x3f\xe1\x1f" * n + b"\x82")
 
 
 @case(250)
-def hpack_a_long_text(n: int) -> Work:
+def hpack_a_long_text(n):
     """In the code of Huffman's, whose letter a has five bits."""
     sender, headers = Headers(), Headers(Limits(header=2**26))
     block = sender.encode([("cookie", "a" * 8 * n)])

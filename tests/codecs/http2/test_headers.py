@@ -1,7 +1,5 @@
 """HPACK through our class: the examples of RFC 7541, limits, and what never enters a table."""
 
-from __future__ import annotations
-
 import random
 import re
 
@@ -99,7 +97,7 @@ APPENDIX_C = {
 
 
 @pytest.mark.parametrize(("blocks", "lists"), APPENDIX_C.values(), ids=list(APPENDIX_C))
-def test_examples_of_the_rfc(blocks: list[str], lists: list[list[tuple[str, str]]]) -> None:
+def test_examples_of_the_rfc(blocks, lists):
     headers = Headers()
     assert [headers.decode(bytes.fromhex(block)) for block in blocks] == lists
     # What we say of the same is read by another.
@@ -107,7 +105,7 @@ def test_examples_of_the_rfc(blocks: list[str], lists: list[list[tuple[str, str]
     assert [receiver.decode(sender.encode(fields)) for fields in lists] == lists
 
 
-def test_repeated_header_is_encoded_in_one_byte() -> None:
+def test_repeated_header_is_encoded_in_one_byte():
     headers = Headers()
     fields = [(":path", "/dm_env_rpc.v1.Environment/Process"), ("user-agent", "rlwire")]
     first, second = headers.encode(fields), headers.encode(fields)
@@ -115,7 +113,7 @@ def test_repeated_header_is_encoded_in_one_byte() -> None:
 
 
 @pytest.mark.parametrize("name", ["authorization", "cookie", "grpc-timeout", "grpc-message"])
-def test_credentials_are_never_indexed(name: str) -> None:
+def test_credentials_are_never_indexed(name):
     """RFC 7541, section 7.1.3: as a literal that is never indexed, by whoever passes it on too."""
     headers = Headers()
     first = headers.encode([(name, "Bearer 123")])
@@ -123,7 +121,7 @@ def test_credentials_are_never_indexed(name: str) -> None:
     assert headers.encode([(name, "Bearer 123")]) == first
 
 
-def test_a_table_of_the_peers_size() -> None:
+def test_a_table_of_the_peers_size():
     sender, receiver = Headers(), Headers()
     sender.resize(0)
     for _ in range(3):
@@ -148,7 +146,7 @@ def test_a_table_of_the_peers_size() -> None:
         "8220",  # a new size behind a field
     ],
 )
-def test_blocks_that_cannot_be(block: str) -> None:
+def test_blocks_that_cannot_be(block):
     """RFC 9113, section 4.3: a connection error COMPRESSION_ERROR."""
     with pytest.raises(Http2Error) as caught:
         Headers().decode(bytes.fromhex(block))
@@ -158,7 +156,7 @@ def test_blocks_that_cannot_be(block: str) -> None:
     assert not re.search("0x|b'|memory", str(caught.value))  # hpack's text has the block
 
 
-def test_a_list_over_the_limit() -> None:
+def test_a_list_over_the_limit():
     each = len("ab") + 32
     for count, good in ((8192 // each, True), (8192 // each + 1, False)):
         headers = Headers(Limits(header=8192))
@@ -174,7 +172,7 @@ def test_a_list_over_the_limit() -> None:
     "field",
     [("A", "b"), ("", "b"), ("a b", "c"), ("a", "b\n"), ("a", " b"), ("a", "b\0"), ("a", "\u20ac")],
 )
-def test_fields_that_cannot_be_sent(field: tuple[str, str]) -> None:
+def test_fields_that_cannot_be_sent(field):
     with pytest.raises(EncodeError):
         Headers().encode([field])
 
@@ -182,7 +180,7 @@ def test_fields_that_cannot_be_sent(field: tuple[str, str]) -> None:
 PSEUDO = (":method", ":scheme", ":path", ":authority")
 
 
-def test_malformed_header_fields_are_named() -> None:
+def test_malformed_header_fields_are_named():
     assert malformed([*REQUEST, ("te", "trailers"), ("a", "")], PSEUDO) == ""
     assert malformed(REQUEST[:3], PSEUDO) == ""
     assert malformed(REQUEST[:2], PSEUDO) == "missing :path"
@@ -193,7 +191,7 @@ def test_malformed_header_fields_are_named() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 8, 9, 10, 4000])
-def test_a_recording_keeps_all_but_the_secrets(cut: int) -> None:
+def test_a_recording_keeps_all_but_the_secrets(cut):
     looks_like_headers = http2.frame(http2.HEADERS, 4, 1, b"\xff" * 30) * 40
     data = http2.PREFACE + http2.settings({}) + http2.frame(http2.DATA, 0, 1, looks_like_headers)
     unknown = http2.frame(0xBE, 0, 0, http2.PREFACE + looks_like_headers)
@@ -211,10 +209,10 @@ def test_a_recording_keeps_all_but_the_secrets(cut: int) -> None:
     assert len(blanked) == 2
 
 
-def test_recording_omits_undecodable_header_blocks() -> None:
+def test_recording_omits_undecodable_header_blocks():
     encoder, blanker = Headers(Limits(header=10**6)), SecretBlanker(Limits(header=10_000))
 
-    def blanked(*fields: tuple[str, str]) -> bytes:
+    def blanked(*fields):
         return bytes(blanker.blank(http2.frame(http2.HEADERS, 4, 1, encoder.encode(fields))))
 
     assert blanked(("long", "x" * 9000), ("x-token", "1"))[3] == http2.HEADERS
@@ -223,7 +221,7 @@ def test_recording_omits_undecodable_header_blocks() -> None:
     assert blanker.blank(http2.ping()) == http2.ping()
 
 
-def test_a_head_is_in_one_buffer() -> None:
+def test_a_head_is_in_one_buffer():
     """A recording blanks the buffers of a long message one by one."""
     endpoint = Http2Core(True)
     endpoint.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: 2**30}))

@@ -159,7 +159,7 @@ def test_padding_of_structured_arrays_round_trips():
     assert np.array_equal(found["b"], array["b"])
 
 
-def test_bytes_without_a_meaning():
+def test_void_bytes_round_trip():
     array = np.array([b"abc", b"xyz"], "V3")
     assert msgpack.encode(array) == msgpack_numpy.packb(array)
     found = msgpack.decode(msgpack.encode(array))

@@ -1,9 +1,6 @@
 """The other end of a session of HTTP/2, whose frames a test writes; for tests of this folder."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any
 
 from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import Headers
@@ -15,13 +12,13 @@ METHOD = "/rlwire.test.Echo/Talk"
 
 
 class Raw:
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session):
         self.session = session
         self._reader = FrameReader(session)
         self.heard = b""
         self.hear()
 
-    def hear(self) -> list[tuple[int, int, int, bytes]]:
+    def hear(self):
         """Frames that the session has said since: type, flags, stream and payload."""
         data = b"".join(bytes(part) for part in self.session.output())
         data = data.removeprefix(frames.PREFACE)
@@ -32,9 +29,9 @@ class Raw:
             at += 9 + size
         return found
 
-    def say(self, *data: bytes) -> list[Any]:
+    def say(self, *data):
         """Have the session hear bytes; returns its events."""
-        events: list[Any] = []
+        events = []
         rest = memoryview(b"".join(data))
         while rest:
             room = self._reader.room()
@@ -49,7 +46,7 @@ class Raw:
         return [event for event in events if event is not None]
 
 
-def fields(*more: tuple[str, str]) -> list[tuple[str, str]]:
+def fields(*more):
     """A request's header fields; those in `more` take the place of others, or are added."""
     given = {
         ":method": "POST",
@@ -63,11 +60,11 @@ def fields(*more: tuple[str, str]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in given.items() if value]
 
 
-def message(body: bytes, flag: int = 0) -> bytes:
+def message(body, flag=0):
     return bytes([flag]) + len(body).to_bytes(4, "big") + body
 
 
-def raw_server(**options: Any) -> Raw:
+def raw_server(**options):
     server = GrpcServerSession(**options)
     raw = Raw(server)
     raw.say(frames.PREFACE, frames.settings({}))
@@ -75,11 +72,11 @@ def raw_server(**options: Any) -> Raw:
     return raw
 
 
-def block(*more: tuple[str, str]) -> bytes:
+def block(*more):
     return Headers().encode(fields(*more))
 
 
-def begin(number: int, flags: int = frames.END_HEADERS) -> bytes:
+def begin(number, flags=frames.END_HEADERS):
     return frames.frame(frames.HEADERS, flags, number, block())
 
 
@@ -89,27 +86,27 @@ TIMES = SimpleNamespace(read=0.0, idle=0.0, write=None, first_message=None)
 class End:
     """One end of a stream in memory, over the stream core; `piece` bytes are read at once."""
 
-    def __init__(self, session: Any, piece: int) -> None:
+    def __init__(self, session, piece):
         self.session = session
         self.core = StreamCore(session, "memory", TIMES)
         self._piece = piece
         self.incoming = b""
 
-    def send(self, event: Any) -> None:
+    def send(self, event):
         self.core.put(event)
         self.flush()
 
-    def receive(self) -> Any:
+    def receive(self):
         event = self._step(self.core.next)
         while event is NOTHING:
             event = self._step(self.core.next if self.core.more else self.fill)
         return event
 
-    def close(self) -> None:
+    def close(self):
         self.core.close()
         self.flush()
 
-    def flush(self) -> None:
+    def flush(self):
         while self.core.sending:
             data = b"".join(self.core.output())
             self.other.incoming += data
@@ -117,7 +114,7 @@ class End:
         if self.core.layer_ended:
             self.core.close()
 
-    def fill(self) -> Any:
+    def fill(self):
         if not self.incoming:
             if self.other.core.closed:
                 return self.core.feed(0)
@@ -127,7 +124,7 @@ class End:
         room[:count], self.incoming = self.incoming[:count], self.incoming[count:]
         return self.core.feed(count)
 
-    def _step(self, get: Any) -> Any:
+    def _step(self, get):
         try:
             event = get()
         finally:
@@ -137,7 +134,7 @@ class End:
         return event
 
 
-def pair(one: Any, two: Any, piece: int = 1 << 30) -> tuple[End, End]:
+def pair(one, two, piece=1 << 30):
     """Two ends that have shaken hands."""
     ends = End(one, piece), End(two, piece)
     ends[0].other, ends[1].other = ends[1], ends[0]

@@ -40,7 +40,7 @@ def memory(most):
         tracemalloc.stop()
 
 
-def told(raw):
+def reported(raw):
     """The error that the last GOAWAY names."""
     kind, _, number, payload = raw.hear()[-1]
     assert (kind, number) == (frames.GOAWAY, 0)
@@ -69,15 +69,15 @@ def test_messages_of_one_frame_are_delivered_in_batches(flags):
     frame = memoryview(frames.frame(frames.DATA, flags, 1, message(b"") * count))
     with memory(100_000):
         found = raw.session.receive(frame)
-        came = 0
+        results = 0
         while raw.session.unread:
             assert len(found) < 100
             assert found.pop() is None, "the stream core is to look whether it is unread"
-            came += len(found)
+            results += len(found)
             found = raw.session.receive_rest()
     found = [event for event in found if event is not None]
     assert found[-1] == (call, ENDED if flags else b"")
-    assert came + len(found) == count + bool(flags)
+    assert results + len(found) == count + bool(flags)
 
 
 def test_reset_stream_delivers_no_more_messages():
@@ -95,7 +95,7 @@ def test_frames_on_a_stream_that_was_reset_are_counted():
         raw = raw_server()
         raw.say(begin(1), frames.frame(frames.DATA, 0, 1, message(b"", 1)))  # compressed
         assert taken(raw, late) == MAX_CONTROL_FRAMES - 1  # the settings were one
-        assert told(raw) == "ENHANCE_YOUR_CALM"
+        assert reported(raw) == "ENHANCE_YOUR_CALM"
 
 
 def flood(raw, make, flags=frames.END_HEADERS):
@@ -132,7 +132,7 @@ def test_streams_that_are_ended_at_once(name):
     raw = raw_server()
     make, flags = ENDED_AT_ONCE[name]
     assert flood(raw, make, flags) == RESETS_ALLOWED
-    assert told(raw) == "ENHANCE_YOUR_CALM"
+    assert reported(raw) == "ENHANCE_YOUR_CALM"
     assert len(raw.session.streams) <= 1
 
 
@@ -143,7 +143,7 @@ def test_streams_beyond_the_maximum_are_refused_and_nothing_else():
     assert [(kind, number) for kind, _, number, _ in raw.hear()] == [(frames.RST_STREAM, 5)]
     assert set(raw.session.streams) == {1, 3}
     assert flood_on(raw, range(7, 8 * RESETS_ALLOWED, 2)) == RESETS_ALLOWED - 1
-    assert told(raw) == "ENHANCE_YOUR_CALM"
+    assert reported(raw) == "ENHANCE_YOUR_CALM"
     assert set(raw.session.streams) == {1, 3}
 
 
@@ -201,7 +201,7 @@ def test_a_flood_of_continuations():
         with memory(200_000):
             sent = taken(raw, frames.frame(frames.CONTINUATION, 0, 1, piece))
         assert frames_most - 3 <= sent <= frames_most
-        assert told(raw) == "ENHANCE_YOUR_CALM"
+        assert reported(raw) == "ENHANCE_YOUR_CALM"
 
 
 def test_a_bomb_of_hpack():
@@ -212,7 +212,7 @@ def test_a_bomb_of_hpack():
         raw.say(frames.frame(frames.HEADERS, 4, 1, block() + b"\x40\x01a" + value))
         with pytest.raises(LimitExceeded, match="header=8192"):
             raw.say(frames.frame(frames.HEADERS, 4, 3, b"\xbe" * 5000))
-        assert told(raw) == "ENHANCE_YOUR_CALM"
+        assert reported(raw) == "ENHANCE_YOUR_CALM"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_games_with_the_tables_size(update, fault):
         return
     with pytest.raises(Http2Error, match=fault):
         raw.say(wire)
-    assert told(raw) == fault
+    assert reported(raw) == fault
 
 
 def test_a_peer_with_a_table_of_four_gigabytes():
@@ -263,7 +263,7 @@ def test_a_flood_that_must_be_answered(wire):
     with memory(3_000_000):
         assert taken(raw, wire) <= MAX_CONTROL_FRAMES
     assert waiting(raw.session) < 20 * MAX_CONTROL_FRAMES
-    assert told(raw) == "ENHANCE_YOUR_CALM"
+    assert reported(raw) == "ENHANCE_YOUR_CALM"
 
 
 def test_replies_held_by_closed_windows_are_bounded():

@@ -1,7 +1,5 @@
 """Frames, windows and messages of HTTP/2. Each test of a MUST names its section of RFC 9113."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -59,12 +57,12 @@ def joined(buffers):
 
 def drained(peer, most=10000):
     """All that it has to say."""
-    said = b""
+    written = b""
     for _ in range(most):
         buffers = peer.output()
         if not buffers:
-            return said
-        said += joined(buffers)
+            return written
+        written += joined(buffers)
     raise AssertionError("there is no end of it")
 
 
@@ -513,7 +511,7 @@ def test_the_preface_and_the_first_frame():
 
 
 @pytest.mark.parametrize(
-    ("client", "words", "says"),
+    ("client", "words", "expected"),
     [
         (False, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1,"),
         (False, b"POST /a HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1,"),
@@ -527,10 +525,10 @@ def test_the_preface_and_the_first_frame():
         (True, http2.frame(http2.SETTINGS, http2.ACK, 0), "expected SETTINGS"),
     ],
 )
-def test_peer_of_another_protocol_gets_a_named_error(client, words, says):
+def test_peer_of_another_protocol_gets_a_named_error(client, words, expected):
     error = refused(Peer(client), words)
     assert error.code == PROTOCOL
-    assert says in str(error)
+    assert expected in str(error)
 
 
 def test_frames_by_themselves():

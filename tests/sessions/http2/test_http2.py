@@ -5,8 +5,6 @@ What one frame may be by itself is in `tests/sessions/http2/test_core.py`, what 
 docs/protocols/http2.md.
 """
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,10 +64,10 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_the_connection_is_named_in_goaway(name):
-    said, code = FAULTS[name]
+    written, code = FAULTS[name]
     raw = raw_server()
     with pytest.raises(Http2Error, match=code):
-        raw.say(*said)
+        raw.say(*written)
     assert raw.session.closed
     kind, _, number, payload = raw.hear()[-1]
     assert (kind, number) == (frames.GOAWAY, 0)
@@ -136,9 +134,9 @@ STREAM_FAULTS = {
 
 @pytest.mark.parametrize("name", STREAM_FAULTS)
 def test_a_fault_of_a_stream_ends_that_alone(name):
-    said, code = STREAM_FAULTS[name]
+    written, code = STREAM_FAULTS[name]
     raw = raw_server()
-    raw.say(*said)
+    raw.say(*written)
     assert not raw.session.closed
     resets = [frame for frame in raw.hear() if frame[0] == frames.RST_STREAM]
     assert [(number, frames.code_name(int.from_bytes(p, "big"))) for _, _, number, p in resets] == [
@@ -164,16 +162,16 @@ def test_frames_that_we_say_have_only_flags_of_their_type():
     raw.session.send((call, Last(CallStatus("OK", "", metadata))))
     raw.say(frames.ping(), frames.settings({}))
     raw.session.drain()
-    said = raw.hear()
-    assert {frames.TYPES[kind] for kind, *_ in said} >= {
+    written = raw.hear()
+    assert {frames.TYPES[kind] for kind, *_ in written} >= {
         "DATA", "HEADERS", "CONTINUATION", "SETTINGS", "PING", "GOAWAY", "RST_STREAM",
     }  # fmt: skip
-    for kind, flags, _, payload in said:
+    for kind, flags, _, payload in written:
         assert flags & ~known.get(kind, 0) == 0
         assert len(payload) <= 16_384
     # 4.3: a block MUST NOT have other frames between its own.
-    at = [kind for kind, *_ in said].index(frames.CONTINUATION)
-    assert said[at - 1][0] == frames.HEADERS
+    at = [kind for kind, *_ in written].index(frames.CONTINUATION)
+    assert written[at - 1][0] == frames.HEADERS
 
 
 def test_smaller_header_table_is_announced_before_its_use():
@@ -198,15 +196,15 @@ def test_settings_are_the_first_frame_of_both_sides():
     assert frames.frame_head(words, 24)[1:] == (frames.SETTINGS, 0, 0)
     server = Raw(GrpcServerSession())
     server.say(frames.PREFACE, frames.settings({}))
-    first, second = [said[:2] for said in server.hear() if said[0] == frames.SETTINGS]
+    first, second = [written[:2] for written in server.hear() if written[0] == frames.SETTINGS]
     assert (first, second) == ((frames.SETTINGS, 0), (frames.SETTINGS, frames.ACK))
 
 
 def test_settings_are_acknowledged_at_once_and_acks_are_not():
     """6.5, 6.5.3; 6.7: a PING MUST be answered with its bytes, an answer MUST NOT be."""
     raw = raw_server()
-    said = frames.settings({frames.INITIAL_WINDOW_SIZE: 5, 0x99: 1}), frames.ping(b"12345678")
-    raw.say(*said)
+    written = frames.settings({frames.INITIAL_WINDOW_SIZE: 5, 0x99: 1}), frames.ping(b"12345678")
+    raw.say(*written)
     assert raw.hear() == [
         (frames.SETTINGS, frames.ACK, 0, b""),
         (frames.PING, frames.ACK, 0, b"12345678"),
@@ -234,10 +232,10 @@ def test_last_stream_of_goaway_never_increases():
     raw.say(begin(3))
     (_, _, _, pinged) = raw.hear()[1]
     raw.say(frames.ping(pinged, True))
-    said = raw.hear()
+    written = raw.hear()
     raw.say(begin(5))  # it is refused
-    said += [(frames.GOAWAY, 0, 0, bytes(raw.session.close_message()[-1])[9:])]
-    last = [int.from_bytes(payload[:4], "big") for kind, _, _, payload in said if kind == 7]
+    written += [(frames.GOAWAY, 0, 0, bytes(raw.session.close_message()[-1])[9:])]
+    last = [int.from_bytes(payload[:4], "big") for kind, _, _, payload in written if kind == 7]
     assert last[0] == 3
     assert last == sorted(last, reverse=True)
 
@@ -343,28 +341,28 @@ def test_an_answer_that_is_not_its_content_length_is_malformed():
     """8.1.1: it MUST NOT be taken. The right length is; padding and prefixes are no exception."""
     for length, good in ((12, True), (11, False)):
         raw = raw_client()
-        said = [
+        written = [
             answer([*ANSWER, ("content-length", str(length))]),
             data(bytes([2]) + message(b"a") + bytes(2), frames.PADDED),
             data(message(b"b")),
             answer(TRAILERS, end=True),
         ]
         if good:
-            assert raw.say(*said[:3]) == [b"a", b"b"]
+            assert raw.say(*written[:3]) == [b"a", b"b"]
             with pytest.raises(CallEnded, match="the server ended the call"):
-                raw.say(said[3])
+                raw.say(written[3])
             continue
-        assert raw.say(*said[:2]) == [b"a"]
+        assert raw.say(*written[:2]) == [b"a"]
         with pytest.raises((CallEnded, Http2Error), match="12 bytes of DATA"):
-            raw.say(*said[2:])
+            raw.say(*written[2:])
         resets = [payload for kind, _, _, payload in raw.hear() if kind == frames.RST_STREAM]
         assert resets == [frames.PROTOCOL_ERROR.to_bytes(4, "big")]
 
 
-@pytest.mark.parametrize("said", [frames.reset(1, frames.REFUSED_STREAM), frames.goaway(0)])
-def test_unprocessed_call_has_status_unavailable(said):
+@pytest.mark.parametrize("written", [frames.reset(1, frames.REFUSED_STREAM), frames.goaway(0)])
+def test_unprocessed_call_has_status_unavailable(written):
     """8.7: REFUSED_STREAM, and streams above GOAWAY's last; the status says so, UNAVAILABLE."""
     raw = raw_client()
     with pytest.raises(CallEnded):
-        raw.say(said)
+        raw.say(written)
     assert raw.session.call.status.code == "UNAVAILABLE"

@@ -1,7 +1,5 @@
 """What we say is what `h2` and `hyperframe` read, and the other way round; windows agree."""
 
-from __future__ import annotations
-
 import h2.config
 import h2.connection
 import h2.events
@@ -50,11 +48,11 @@ def exchange(ours, theirs):
     """All that either has to say; the events of both."""
     mine, others, rest = [], [], b""
     while True:
-        said = b"".join(map(bytes, ours.output()))
-        if said:
-            others += theirs.receive_data(said)
+        written = b"".join(map(bytes, ours.output()))
+        if written:
+            others += theirs.receive_data(written)
         rest += theirs.data_to_send()
-        if not said and not rest:
+        if not written and not rest:
             return mine, others
         at = 0
         while size := ours.frame_size(rest, at, len(rest)) if at < len(rest) else 0:

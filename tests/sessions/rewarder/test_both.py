@@ -4,13 +4,9 @@ A server whose environment begins episodes by itself, and whose resets take as l
 are answered in any order; links with delays; an agent that steps at its own pace, and observers.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import random
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -22,27 +18,25 @@ from rlwire.codecs.rewarder import (
     EnvText,
     ReplyEnvReset,
     ReplyError,
-    RewarderMessage,
 )
 from rlwire.sessions.rewarder.client import RequestDone, RewarderClientSession, handshake_headers
 from rlwire.sessions.rewarder.rules import episode_key
-from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
+from rlwire.sessions.rewarder.server import Runtime
 
 AHEAD = 1234.5  # seconds that the server's clock is ahead
 ENV = "flashgames.DuskDrive-v0"
-Do = Callable[[], None]
 
 
 class World:
     """What happens when; clocks; and the server."""
 
-    def __init__(self, seed: int = 0, delays: tuple[float, float] = (0.001, 0.05)) -> None:
+    def __init__(self, seed=0, delays=(0.001, 0.05)):
         self.rng = random.Random(seed)
         self.delays = delays
         self.now = 0.0
         self._order = itertools.count()
-        self._agenda: list[tuple[float, int, Do]] = []
-        self.links: list[Link] = []
+        self._agenda = []
+        self.links = []
         self.runtime = Runtime(
             EnvDescribe(ENV, "running", 60),
             clock=lambda: self.now + 1e6,
@@ -50,21 +44,21 @@ class World:
             password="openai",
         )
 
-    def at(self, when: float, do: Do) -> None:
+    def at(self, when, do):
         heapq.heappush(self._agenda, (when, next(self._order), do))
 
-    def run(self, until: float) -> None:
+    def run(self, until):
         while self._agenda and self._agenda[0][0] <= until:
             self.now, _, do = heapq.heappop(self._agenda)
             do()
         self.now = until
 
-    def connect(self, **arguments: Any) -> Link:
+    def connect(self, **arguments):
         link = Link(self, **arguments)
         self.links.append(link)
         return link
 
-    def tell_all(self, message: RewarderMessage) -> None:
+    def tell_all(self, message):
         for link in self.links:
             if not link.server.closed:
                 link.server_sends(message)
@@ -73,30 +67,26 @@ class World:
 class Link:
     """One connection: bytes in order, each way with a delay that changes."""
 
-    def __init__(
-        self, world: World, *, observer: bool = False, password: str = "openai", **options: Any
-    ) -> None:
+    def __init__(self, world, *, observer=False, password="openai", **options):
         self.world = world
         headers = dict(handshake_headers(password, observer))
-        self.server: RewarderServerSession = world.runtime.connect(
-            headers["Authorization"], headers["openai-observer"]
-        )
+        self.server = world.runtime.connect(headers["Authorization"], headers["openai-observer"])
         self.client = RewarderClientSession(
             clock=lambda: world.now, wall=lambda: 1.7e9 + world.now, observer=observer, **options
         )
-        self.requests: list[Any] = []
-        self.events: list[Any] = []
-        self.on_request: Callable[[Any], None] = self.requests.append
+        self.requests = []
+        self.events = []
+        self.on_request = self.requests.append
         self._arrived = {"there": 0.0, "back": 0.0}
         self._flush()
 
-    def _carry(self, way: str, data: bytes) -> None:
+    def _carry(self, way, data):
         world = self.world
         when = max(self._arrived[way], world.now + world.rng.uniform(*world.delays))
         self._arrived[way] = when  # nothing overtakes on one connection
         world.at(when, lambda: self._arrive(way, data))
 
-    def _arrive(self, way: str, data: bytes) -> None:
+    def _arrive(self, way, data):
         if way == "back":
             self.events += self.client.receive(data)
         else:
@@ -104,42 +94,42 @@ class Link:
                 self.on_request(request)
         self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self):
         for session, way in ((self.server, "back"), (self.client, "there")):
             for message in session.output():
                 self._carry(way, b"".join(message))
 
-    def says(self, message: Any) -> None:
+    def says(self, message):
         self._carry("there", b"".join(self.client.send(message)))
 
-    def server_sends(self, message: Any) -> None:
+    def server_sends(self, message):
         if isinstance(message, (EnvDescribe, EnvReward, EnvText)):
             message = self.world.runtime.push(message)
         self._carry("back", b"".join(self.server.send(message)))
 
-    def passes(self) -> None:
+    def passes(self):
         """Both ends look at their clocks."""
         self.client.tick(self.world.now)
         self.server.tick(self.world.runtime.clock())
         self._flush()
 
-    def happened(self, kind: type) -> list[Any]:
+    def happened(self, kind):
         return [event for event in self.events if isinstance(event, kind)]
 
 
 class Environment:
     """Pushes 60 rewards a second, each with a text that says which one it is."""
 
-    def __init__(self, world: World, link: Link) -> None:
+    def __init__(self, world, link):
         self.world = world
         self.link = link
-        self.sent: dict[str, int] = {}
+        self.sent = {}
         self.resets = 0
         self.stopped = False
         link.on_request = self.on_request
         world.at(0.0, self.frame)
 
-    def frame(self) -> None:
+    def frame(self):
         world, runtime = self.world, self.world.runtime
         world.at(world.now + 1 / 60, self.frame)
         if self.stopped or runtime.status.env_state != "running":
@@ -153,28 +143,28 @@ class Environment:
         if done:
             self.begin(None, world.rng.uniform(0.0, 0.3), lambda: None)
 
-    def begin(self, past: str | None, seconds: float, then: Do) -> None:
+    def begin(self, past, seconds, then):
         world, runtime = self.world, self.world.runtime
         episode = runtime.begin(past)
         world.tell_all(episode)
 
-        def running() -> None:
+        def running():
             if runtime.episode_id == episode.episode_id:
                 world.tell_all(runtime.describe(env_state="running"))
             then()
 
         world.at(world.now + seconds, running)
 
-    def on_request(self, request: Any) -> None:
+    def on_request(self, request):
         if isinstance(request, AgentAction):
             return
         self.resets += 1
         # Long and short ones overtake each other, and their replies name what was begun for them.
         seconds = self.world.rng.choice([0.0, 0.05, 0.5, 1.5])
         replied = request.message_id
-        named: list[str] = []
+        named = []
 
-        def reply() -> None:
+        def reply():
             if self.world.rng.random() < 0.1:
                 self.link.server_sends(ReplyError("failed", parent_message_id=replied))
             else:
@@ -189,13 +179,13 @@ class Environment:
 class Stepper:
     """Takes steps and checks each of them: one episode, nothing lost, nothing twice, in order."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link):
         self.link = link
-        self.seen: dict[str, int] = {}
-        self.last: tuple[int, ...] = ()
+        self.seen = {}
+        self.last = ()
         self.steps = 0
 
-    def step(self) -> None:
+    def step(self):
         before = self.link.client.episode_id
         step = self.link.client.pop_step()
         assert step.episode_id == before
@@ -227,14 +217,14 @@ class Stepper:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_agent_may_reset_at_any_time(seed: int) -> None:
+def test_agent_may_reset_at_any_time(seed):
     world = World(seed)
     link = world.connect()
     environment = Environment(world, link)
     stepper = Stepper(link)
     stepper.longest = 0.05 * 3 + 0.5
     rng = random.Random(-seed)
-    asked: list[tuple[int, tuple[int, ...]]] = []
+    asked = []
     link.says(EnvReset(ENV))
     for _ in range(600):
         world.run(world.now + rng.choice([0.005, 0.02, 0.1]))
@@ -261,7 +251,7 @@ def test_agent_may_reset_at_any_time(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_observers_see_each_reward(seed: int) -> None:
+def test_observers_see_each_reward(seed):
     world = World(seed)
     player = world.connect()
     environment = Environment(world, player)

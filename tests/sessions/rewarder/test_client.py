@@ -1,10 +1,7 @@
 """The rewarder's client: replies, episodes, clocks, and each thing that a server may do wrong."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +18,6 @@ from rlwire.codecs.rewarder import (
     ReplyControlPing,
     ReplyEnvReset,
     ReplyError,
-    RewarderMessage,
     UnknownMessage,
     encode,
 )
@@ -39,7 +35,7 @@ ENV = "flashgames.DuskDrive-v0"
 class Agent:
     """A client's session, two clocks, and a server that says what it is told to."""
 
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, **arguments):
         self.now = 50.0
         self.date = 1_000_000.0
         arguments = {"first_pings": 0, "ping_interval": None, **arguments}
@@ -48,52 +44,51 @@ class Agent:
         )
         self.ids = itertools.count()
 
-    def passes(self, seconds: float) -> None:
+    def passes(self, seconds):
         self.now += seconds
         self.date += seconds
 
     @property
-    def is_open(self) -> bool:
+    def is_open(self):
         return self.session.episodes.is_open
 
-    def ticks(self) -> list[Any]:
+    def ticks(self):
         self.session.tick(self.now)
         events, self.session._events = self.session._events, []
         return events
 
-    def hears(self, message: RewarderMessage, **headers: Any) -> list[Any]:
+    def hears(self, message, **headers):
         data = encode(message.with_headers(**{"message_id": next(self.ids), **headers}))
         return self.session.receive(data)
 
-    def says(self, message: Any) -> dict[str, Any]:
+    def says(self, message):
         (data,) = self.session.send(message)
-        said: dict[str, Any] = json.loads(bytes(data))
-        return said
+        return json.loads(bytes(data))
 
-    def describe(self, episode_id: str, env_state: str = "running") -> list[Any]:
+    def describe(self, episode_id, env_state="running"):
         return self.hears(EnvDescribe(ENV, env_state, 60, episode_id=episode_id))
 
-    def reward(self, episode_id: str, reward: float = 1, done: bool = False) -> list[Any]:
+    def reward(self, episode_id, reward=1, done=False):
         return self.hears(EnvReward(reward, done, {}, episode_id=episode_id))
 
-    def reset(self) -> int:
+    def reset(self):
         self.says(EnvReset(ENV))
         return self.session.last_id
 
-    def replies(self, request: Any, episode_id: str | None = None) -> list[Any]:
+    def replies(self, request, episode_id=None):
         if episode_id is None:
             return self.hears(ReplyControlPing(parent_message_id=request, sent_at=self.date))
         return self.hears(ReplyEnvReset(parent_message_id=request, episode_id=episode_id))
 
-    def output(self) -> list[dict[str, Any]]:
+    def output(self):
         return [json.loads(bytes(data)) for (data,) in self.session.output()]
 
 
-def kinds(events: list[Any]) -> list[type]:
+def kinds(events):
     return [type(event) for event in events]
 
 
-def playing(episode_id: str = "1", **arguments: Any) -> Agent:
+def playing(episode_id="1", **arguments):
     agent = Agent(**arguments)
     agent.describe("0")
     agent.replies(agent.reset(), episode_id)
@@ -104,7 +99,7 @@ def playing(episode_id: str = "1", **arguments: Any) -> Agent:
 # --- the handshake's headers
 
 
-def test_the_headers_of_the_original() -> None:
+def test_the_headers_of_the_original():
     assert handshake_headers() == [
         ("Authorization", "Basic b3BlbmFpOg=="),  # openai:
         ("openai-observer", "false"),
@@ -117,12 +112,12 @@ def test_the_headers_of_the_original() -> None:
 # --- what the client says
 
 
-def test_a_reset_names_the_newest_episode() -> None:
+def test_a_reset_names_the_newest_episode():
     agent = Agent()
-    said = agent.says(EnvReset(ENV, seed=7, fps=30))
+    written = agent.says(EnvReset(ENV, seed=7, fps=30))
     # Nothing was described: the original's first reset says 0 too.
-    assert said["headers"]["episode_id"] == "0"
-    assert said["body"] == {"env_id": ENV, "seed": 7, "fps": 30}
+    assert written["headers"]["episode_id"] == "0"
+    assert written["body"] == {"env_id": ENV, "seed": 7, "fps": 30}
     agent.describe("1.2")
     assert agent.says(EnvReset(ENV))["headers"]["episode_id"] == "1.2"
     assert agent.says(EnvReset(ENV, episode_id="9"))["headers"]["episode_id"] == "9"
@@ -130,14 +125,14 @@ def test_a_reset_names_the_newest_episode() -> None:
 
 
 @pytest.mark.parametrize("wrong", [EnvReward(1, False), ConnectionClose("x"), "reset", None, b""])
-def test_client_cannot_send_server_messages(wrong: Any) -> None:
+def test_client_cannot_send_server_messages(wrong):
     agent = Agent()
     with pytest.raises(LocalProtocolError, match="a client cannot send"):
         agent.session.send(wrong)
     assert agent.session.last_id == -1
 
 
-def test_observer_cannot_reset_or_act() -> None:
+def test_observer_cannot_reset_or_act():
     agent = Agent(observer=True)
     for message in (EnvReset(ENV), AgentAction([])):
         with pytest.raises(LocalProtocolError, match="an observer"):
@@ -146,7 +141,7 @@ def test_observer_cannot_reset_or_act() -> None:
     assert agent.session.last_id == 0
 
 
-def test_the_requests_that_wait_are_bounded() -> None:
+def test_the_requests_that_wait_are_bounded():
     agent = Agent(ping_interval=30)
     for _ in range(64):
         agent.says(ControlPing())
@@ -162,7 +157,7 @@ def test_the_requests_that_wait_are_bounded() -> None:
 # --- replies
 
 
-def test_a_ping_is_answered() -> None:
+def test_a_ping_is_answered():
     agent = Agent()
     agent.says(ControlPing())
     agent.says(ControlPing())
@@ -171,7 +166,7 @@ def test_a_ping_is_answered() -> None:
     assert agent.replies("0") == [RequestDone(0, "ping", 0.25)]  # ids may be strings
 
 
-def test_a_reply_to_nothing() -> None:
+def test_a_reply_to_nothing():
     for parent in (0, 1, "0", "x", None, -1, 2**63, "x" * 100):
         agent = Agent()
         agent.describe("1")
@@ -184,7 +179,7 @@ def test_a_reply_to_nothing() -> None:
         agent.replies(0)  # nothing was asked
 
 
-def test_errors_are_surfaced() -> None:
+def test_errors_are_surfaced():
     agent = Agent()
     agent.says(ControlPing())
     agent.says(AgentAction([]))
@@ -201,7 +196,7 @@ def test_errors_are_surfaced() -> None:
         agent.hears(error, parent_message_id=4)
 
 
-def test_no_reply_in_time() -> None:
+def test_no_reply_in_time():
     agent = Agent(ping_timeout=5)
     agent.says(ControlPing())
     agent.passes(1)
@@ -219,7 +214,7 @@ def test_no_reply_in_time() -> None:
 
 
 @pytest.mark.parametrize("described", [False, True])
-def test_abandoned_reset_is_not_answered(described: bool) -> None:
+def test_abandoned_reset_is_not_answered(described):
     agent = playing("1")
     reset = agent.reset()
     if described:
@@ -240,7 +235,7 @@ def test_abandoned_reset_is_not_answered(described: bool) -> None:
     assert kinds(agent.replies(again, "3")) == [RequestDone]
 
 
-def test_ticks_without_receive_are_bounded() -> None:
+def test_ticks_without_receive_are_bounded():
     agent = Agent(ping_interval=1, ping_timeout=1)
     agent.output()
     for _ in range(1000):
@@ -254,7 +249,7 @@ def test_ticks_without_receive_are_bounded() -> None:
 # --- pings and clocks
 
 
-def test_the_first_pings_go_one_after_another() -> None:
+def test_the_first_pings_go_one_after_another():
     agent = Agent(first_pings=3, ping_interval=10)
     assert agent.session.next_deadline() is None  # not connected yet
     for number in range(3):
@@ -272,7 +267,7 @@ def test_the_first_pings_go_one_after_another() -> None:
 
 
 @pytest.mark.parametrize("runtime", [None, 0.5])
-def test_the_clocks_offset(runtime: float | None) -> None:
+def test_the_clocks_offset(runtime):
     agent = Agent()
     assert agent.session.clock_offset() is None
     for way in (0.4, 0.1, 0.3):
@@ -291,7 +286,7 @@ def test_the_clocks_offset(runtime: float | None) -> None:
     assert estimate.error == pytest.approx(0.1, abs=0.001)
 
 
-def test_lag() -> None:
+def test_lag():
     agent = playing()
     agent.hears(EnvReward(1, False, {}, episode_id="1", sent_at=agent.date))
     assert agent.session.pop_step().lag is None
@@ -308,7 +303,7 @@ def test_lag() -> None:
 # --- episodes
 
 
-def test_before_a_reset_pushes_are_dropped() -> None:
+def test_before_a_reset_pushes_are_dropped():
     agent = Agent()
     assert kinds(agent.describe("1")) == [EnvDescribe]
     assert agent.reward("1") == []
@@ -319,7 +314,7 @@ def test_before_a_reset_pushes_are_dropped() -> None:
     assert agent.session.episode_id is None
 
 
-def test_describe_sets_the_environment_id_state_and_rate() -> None:
+def test_describe_sets_the_environment_id_state_and_rate():
     agent = Agent()
     session = agent.session
     assert (session.env_id, session.env_state, session.fps) == (None, None, None)
@@ -329,7 +324,7 @@ def test_describe_sets_the_environment_id_state_and_rate() -> None:
     assert (session.env_id, session.stale) == (ENV, 1)
 
 
-def test_the_reply_opens_the_episode() -> None:
+def test_the_reply_opens_the_episode():
     agent = Agent()
     reset = agent.reset()
     agent.passes(2)
@@ -339,7 +334,7 @@ def test_the_reply_opens_the_episode() -> None:
     assert kinds(agent.reward("1")) == [EnvReward]
 
 
-def test_a_description_opens_the_episode() -> None:
+def test_a_description_opens_the_episode():
     agent = Agent()
     agent.describe("1")
     reset = agent.reset()
@@ -360,7 +355,7 @@ def test_a_description_opens_the_episode() -> None:
     assert not agent.session.has_news
 
 
-def test_a_reset_without_reply() -> None:
+def test_a_reset_without_reply():
     agent = playing("1")
     reset = agent.reset()
     agent.passes(120)
@@ -370,7 +365,7 @@ def test_a_reset_without_reply() -> None:
     assert (agent.is_open, agent.session.statistics()["late"]) == (False, 1)
 
 
-def test_a_step_has_everything() -> None:
+def test_a_step_has_everything():
     agent = playing("1.2")
     for reward, info in ((-3, {"a": 1, "stats.n": 1}), (0.5, {"a": 2, "stats.n": 1})):
         agent.hears(EnvReward(reward, False, info, episode_id="1.2"))
@@ -387,7 +382,7 @@ def test_a_step_has_everything() -> None:
 # --- what is wrong
 
 
-def test_connection_close() -> None:
+def test_connection_close():
     agent = playing()
     agent.says(ControlPing())
     agent.reward("1", 4)
@@ -405,7 +400,7 @@ def test_connection_close() -> None:
     assert agent.session.pop_step().reward == 4.0  # came before
 
 
-def test_unknown_methods_go_to_the_user() -> None:
+def test_unknown_methods_go_to_the_user():
     agent = playing()
     data = b'{"method":"v1.env.weather","headers":{"message_id":5},"body":{"rain":true}}'
     message = UnknownMessage("v1.env.weather", {"rain": True}, message_id=5)
@@ -414,7 +409,7 @@ def test_unknown_methods_go_to_the_user() -> None:
 
 
 @pytest.mark.parametrize("message", [AgentAction([]), EnvReset(ENV), ControlPing()])
-def test_client_rejects_messages_of_clients(message: RewarderMessage) -> None:
+def test_client_rejects_messages_of_clients(message):
     agent = Agent()
     with pytest.raises(RemoteProtocolError, match=message.method):
         agent.hears(message)
@@ -434,7 +429,7 @@ def test_client_rejects_messages_of_clients(message: RewarderMessage) -> None:
         EnvDescribe(ENV, "running", episode_id="1" * 20),
     ],
 )
-def test_pushes_without_an_episode(message: RewarderMessage) -> None:
+def test_pushes_without_an_episode(message):
     agent = playing()
     with pytest.raises(RemoteProtocolError, match="episode_id"):
         agent.hears(message)
@@ -442,7 +437,7 @@ def test_pushes_without_an_episode(message: RewarderMessage) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff", b'{"method":3}', b"null"])
-def test_bytes_that_are_no_message(data: bytes) -> None:
+def test_bytes_that_are_no_message(data):
     agent = playing()
     with pytest.raises(DecodeError):
         agent.session.receive(data)
@@ -451,7 +446,7 @@ def test_bytes_that_are_no_message(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 100, 105, "105", "0105", 107, 108, 109, 2**63 - 1])
-def test_repeated_ids_end_the_connection(wrong: Any) -> None:
+def test_repeated_ids_end_the_connection(wrong):
     """The document's ids are unique; it does not order them."""
     agent = playing()
     for number in (109, 105, 2**63 - 1, 107, "108", 100):
@@ -462,7 +457,7 @@ def test_repeated_ids_end_the_connection(wrong: Any) -> None:
     assert agent.session.closed
 
 
-def test_ids_in_all_forms() -> None:
+def test_ids_in_all_forms():
     agent = playing()
     for number in ("5", 6, None, "seven", "8", 9, 2**62, "four"):
         assert agent.hears(EnvText("x", episode_id="1"), message_id=number)
@@ -472,7 +467,7 @@ def test_ids_in_all_forms() -> None:
             agent.hears(EnvText("x", episode_id="1"), message_id=wrong)
 
 
-def test_requests_that_are_remembered_are_bounded() -> None:
+def test_requests_that_are_remembered_are_bounded():
     agent = Agent(ping_timeout=1)
     for _ in range(1000):
         agent.says(ControlPing())

@@ -1,10 +1,7 @@
 """The rewarder's server: who may come in, who is active, what is answered and what is refused."""
 
-from __future__ import annotations
-
 import base64
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +18,6 @@ from rlwire.codecs.rewarder import (
     ReplyControlPing,
     ReplyEnvReset,
     ReplyError,
-    RewarderMessage,
     UnknownMessage,
     decode,
     encode,
@@ -29,12 +25,12 @@ from rlwire.codecs.rewarder import (
 from rlwire.errors import DeadlineExceeded, DecodeError, LocalProtocolError, RemoteProtocolError
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.sessions.rewarder.rules import episode_key
-from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
+from rlwire.sessions.rewarder.server import Runtime
 
 ENV = "flashgames.DuskDrive-v0"
 OPENAI = handshake_headers()[0][1]
 ACTION = AgentAction([("KeyEvent", 97, True)])
-EXAMPLES: dict[type, RewarderMessage] = {
+EXAMPLES = {
     type(message): message
     for message in (
         EnvDescribe(ENV, "running"),
@@ -56,9 +52,7 @@ EXAMPLES: dict[type, RewarderMessage] = {
 class Served:
     """A runtime with two clocks that stand still unless they are told to go."""
 
-    def __init__(
-        self, password: str | None = "openai", limits: Any = None, **arguments: Any
-    ) -> None:
+    def __init__(self, password="openai", limits=None, **arguments):
         self.now = 50.0
         self.date = 1_000_000.0
         self.runtime = Runtime(
@@ -69,11 +63,11 @@ class Served:
             limits=limits,
         )
 
-    def passes(self, seconds: float) -> None:
+    def passes(self, seconds):
         self.now += seconds
         self.date += seconds
 
-    def connect(self, authorization: str | None = OPENAI, observer: Any = None) -> Peer:
+    def connect(self, authorization=OPENAI, observer=None):
         if isinstance(observer, bool):
             observer = str(observer)
         return Peer(self.runtime.connect(authorization, observer))
@@ -82,28 +76,28 @@ class Served:
 class Peer:
     """A client of one connection, as raw as it gets."""
 
-    def __init__(self, session: RewarderServerSession) -> None:
+    def __init__(self, session):
         self.session = session
         self.first = self.output()
         self.ids = itertools.count()
 
-    def output(self) -> list[Any]:
+    def output(self):
         return [decode(data) for (data,) in self.session.output()]
 
-    def says(self, message: RewarderMessage, **headers: Any) -> list[Any]:
+    def says(self, message, **headers):
         headers = {"message_id": next(self.ids), **headers}
         return self.session.receive(encode(message.with_headers(**headers)))
 
-    def is_told(self, message: Any) -> Any:
+    def is_told(self, message):
         return decode(b"".join(self.send(message)))
 
-    def send(self, message: Any) -> list[Any]:
+    def send(self, message):
         if isinstance(message, (EnvDescribe, EnvReward, EnvText, EnvObservation, UnknownMessage)):
             message = self.session.runtime.push(message)
         return self.session.send(message)
 
 
-def active(served: Served) -> Peer:
+def active(served):
     peer = served.connect()
     peer.says(ControlPing())
     peer.output()
@@ -114,7 +108,7 @@ def active(served: Served) -> Peer:
 # --- coming in
 
 
-def test_the_environment_is_described_at_once() -> None:
+def test_the_environment_is_described_at_once():
     peer = Served().connect()
     assert peer.first == [
         EnvDescribe(ENV, "running", 60, sent_at=1_000_000.0, message_id=0, episode_id="1")
@@ -123,7 +117,7 @@ def test_the_environment_is_described_at_once() -> None:
     assert not peer.session.closed
 
 
-def basic(text: str) -> str:
+def basic(text):
     return "Basic " + base64.b64encode(text.encode()).decode()
 
 
@@ -139,7 +133,7 @@ def basic(text: str) -> str:
         (None, False),
     ],
 )
-def test_the_password_is_the_user_name(authorization: str | None, accepted: bool) -> None:
+def test_the_password_is_the_user_name(authorization, accepted):
     served = Served()
     peer = served.connect(authorization)
     assert peer.session.admitted == accepted
@@ -159,7 +153,7 @@ def test_the_password_is_the_user_name(authorization: str | None, accepted: bool
 
 
 @pytest.mark.parametrize("header", ["true", " True ", True, "false", "", "1", None])
-def test_the_observer_header(header: Any) -> None:
+def test_the_observer_header(header):
     assert Served().connect(observer=header).session.observer == (
         header in ("true", " True ", True)
     )
@@ -168,7 +162,7 @@ def test_the_observer_header(header: Any) -> None:
 # --- who is active
 
 
-def test_first_client_to_send_is_active() -> None:
+def test_first_client_to_send_is_active():
     served = Served()
     first, second = served.connect(), served.connect()
     assert served.runtime.active is None
@@ -183,7 +177,7 @@ def test_first_client_to_send_is_active() -> None:
 
 
 @pytest.mark.parametrize("end", ["release", "close", "refuse", "broken"])
-def test_ended_active_session_makes_room_for_the_next(end: str) -> None:
+def test_ended_active_session_makes_room_for_the_next(end):
     served = Served()
     peer = active(served)
     if end == "release":
@@ -204,7 +198,7 @@ def test_ended_active_session_makes_room_for_the_next(end: str) -> None:
 
 @pytest.mark.parametrize("observer", [False, True])
 @pytest.mark.parametrize("kind", list(EXAMPLES))
-def test_each_message_from_agents_and_observers(observer: bool, kind: type) -> None:
+def test_each_message_from_agents_and_observers(observer, kind):
     served = Served()
     peer = served.connect(observer=observer)
     for number in range(2):  # an agent's first message makes it the active client
@@ -226,7 +220,7 @@ def test_each_message_from_agents_and_observers(observer: bool, kind: type) -> N
     assert not peer.session.closed
 
 
-def test_a_ping_is_answered_at_once() -> None:
+def test_a_ping_is_answered_at_once():
     served = Served()
     peer = served.connect()
     peer.says(ControlPing(), message_id="26")
@@ -250,7 +244,7 @@ def test_a_ping_is_answered_at_once() -> None:
         (EnvReset(ENV, episode_id="1" * 16), "episode_id"),
     ],
 )
-def test_resets_that_are_wrong(request_: EnvReset, words: str) -> None:
+def test_resets_that_are_wrong(request_, words):
     peer = active(Served())
     assert peer.says(request_) == []
     (error,) = peer.output()
@@ -260,7 +254,7 @@ def test_resets_that_are_wrong(request_: EnvReset, words: str) -> None:
     assert (len(peer.session._pending), peer.session.refused) == (0, 1)
 
 
-def test_resets_that_wait_are_bounded() -> None:
+def test_resets_that_wait_are_bounded():
     peer = active(Served())
     assert [len(peer.says(EnvReset(ENV))) for _ in range(18)] == [1] * 16 + [0] * 2
     assert [error.parent_message_id for error in peer.output()] == [17, 18]
@@ -271,17 +265,17 @@ def test_resets_that_wait_are_bounded() -> None:
 # --- what is said
 
 
-def test_ids_and_times() -> None:
+def test_ids_and_times():
     served = Served()
     peer, other = served.connect(), served.connect()
     for number in range(1, 4):
         served.passes(1.0)
-        told = peer.is_told(EnvReward(1, False, {}, message_id=99, sent_at=1.0))
-        assert (told.message_id, told.sent_at) == (number, served.date)
+        reported = peer.is_told(EnvReward(1, False, {}, message_id=99, sent_at=1.0))
+        assert (reported.message_id, reported.sent_at) == (number, served.date)
     assert other.is_told(EnvText("x")).message_id == 1  # each connection counts
 
 
-def test_pushes_have_the_id_of_the_current_episode() -> None:
+def test_pushes_have_the_id_of_the_current_episode():
     served = Served(episode_id="1.2")
     peer = served.connect()
     for message in (
@@ -289,17 +283,17 @@ def test_pushes_have_the_id_of_the_current_episode() -> None:
         EnvText("this is some text"),
         EnvDescribe(ENV, "resetting", 30),
     ):
-        told = peer.is_told(message)
-        assert told == message.with_headers(
-            episode_id="1.2", sent_at=served.date, message_id=told.message_id
+        reported = peer.is_told(message)
+        assert reported == message.with_headers(
+            episode_id="1.2", sent_at=served.date, message_id=reported.message_id
         )
-    told = peer.is_told(EnvObservation(np.array([0.12, 2.0])))
-    np.testing.assert_array_equal(told.observation, [0.12, 2.0])
-    assert told.episode_id == "1.2"
+    reported = peer.is_told(EnvObservation(np.array([0.12, 2.0])))
+    np.testing.assert_array_equal(reported.observation, [0.12, 2.0])
+    assert reported.episode_id == "1.2"
     assert peer.is_told(EnvReward(1, False, episode_id="1.2.0")).episode_id == "1.2.0"
 
 
-def test_pushes_of_an_older_episode_are_not_sent() -> None:
+def test_pushes_of_an_older_episode_are_not_sent():
     served = Served(episode_id="2")
     peer = served.connect()
     made = [served.runtime.push(EnvReward(99, False)), EnvReward(99, False, episode_id="2")]
@@ -321,14 +315,14 @@ def test_pushes_of_an_older_episode_are_not_sent() -> None:
 @pytest.mark.parametrize(
     "wrong", [ReplyControlPing(), ACTION, EnvReset(ENV), ControlPing(), "x", None]
 )
-def test_server_cannot_send_messages_of_clients(wrong: Any) -> None:
+def test_server_cannot_send_messages_of_clients(wrong):
     peer = Served().connect()
     with pytest.raises(LocalProtocolError, match="cannot send"):
         peer.send(wrong)
 
 
 @pytest.mark.parametrize("message_id", [7, "7", "reset-1"])
-def test_a_reset_is_answered_later(message_id: Any) -> None:
+def test_a_reset_is_answered_later(message_id):
     served = Served()
     peer = active(served)
     (request,) = peer.says(EnvReset(ENV, 3, 30, episode_id="1"), message_id=message_id)
@@ -352,21 +346,21 @@ def test_a_reset_is_answered_later(message_id: Any) -> None:
         peer.send(ReplyEnvReset(parent_message_id=request.message_id))
 
 
-def test_errors_are_replies() -> None:
+def test_errors_are_replies():
     served = Served()
     peer = active(served)
     peer.says(EnvReset("llama"))
     peer.says(ACTION)
     served.passes(1)
     error = ReplyError("No such environment: llama", parent_message_id=1)
-    told = peer.is_told(error)
-    assert (told.message, told.parent_runtime) == (error.message, 1.0)
-    told = peer.is_told(ReplyError("not now", parent_message_id=2))  # to the action
-    assert (told.parent_message_id, told.parent_runtime) == (2, None)
+    reported = peer.is_told(error)
+    assert (reported.message, reported.parent_runtime) == (error.message, 1.0)
+    reported = peer.is_told(ReplyError("not now", parent_message_id=2))  # to the action
+    assert (reported.parent_message_id, reported.parent_runtime) == (2, None)
 
 
 @pytest.mark.parametrize("parent", [None, 2, "x", -1, "x" * 100])
-def test_replies_to_nothing(parent: Any) -> None:
+def test_replies_to_nothing(parent):
     peer = active(Served())
     peer.says(EnvReset(ENV))
     for kind in (ReplyEnvReset(), ReplyError("x")):
@@ -375,13 +369,13 @@ def test_replies_to_nothing(parent: Any) -> None:
     assert len(peer.session._pending) == 1
 
 
-def test_connection_close_is_the_last_message() -> None:
+def test_connection_close_is_the_last_message():
     served = Served()
     peer = active(served)
     peer.says(EnvReset(ENV))
     peer.says(ControlPing())
-    told = peer.is_told(ConnectionClose("Disconnected since time limit reached"))
-    assert told.message == "Disconnected since time limit reached"
+    reported = peer.is_told(ConnectionClose("Disconnected since time limit reached"))
+    assert reported.message == "Disconnected since time limit reached"
     assert peer.session.closed
     assert (len(peer.session._pending), peer.output()) == (0, [])
     with pytest.raises(LocalProtocolError, match="time limit"):
@@ -393,7 +387,7 @@ def test_connection_close_is_the_last_message() -> None:
 # --- the runtime
 
 
-def test_new_episodes() -> None:
+def test_new_episodes():
     runtime = Served().runtime
     assert runtime.episode_id == "1"
     assert runtime.begin().episode_id == "2"
@@ -409,7 +403,7 @@ def test_new_episodes() -> None:
     assert runtime.status == runtime.describe()
 
 
-def test_dotted_episodes() -> None:
+def test_dotted_episodes():
     runtime = Served(episode_id="1.9").runtime
     assert runtime.begin("1.2").episode_id == "1.10"
     assert episode_key(runtime.begin("2").episode_id, "") > episode_key("2", "")
@@ -419,22 +413,22 @@ def test_dotted_episodes() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null", b'{"method":"v0.env.reset"}'])
-def test_bytes_that_are_no_message(data: bytes) -> None:
+def test_bytes_that_are_no_message(data):
     peer = active(Served())
     with pytest.raises(DecodeError) as caught:
         peer.session.receive(data)
     with pytest.raises(LocalProtocolError, match="closed"):
         peer.send(EnvText("x"))
     assert peer.says(ACTION) == []
-    (said,) = peer.session.reject(caught.value)
-    close = decode(said)
+    (written,) = peer.session.reject(caught.value)
+    close = decode(written)
     assert isinstance(close, ConnectionClose)
     assert close.message == str(caught.value)
     assert peer.session.closed
 
 
 @pytest.mark.parametrize("wrong", [0, 1, "1", "01", 2**63, "x" * 65])
-def test_repeated_ids_end_the_connection(wrong: Any) -> None:
+def test_repeated_ids_end_the_connection(wrong):
     peer = active(Served())
     peer.says(ACTION)
     with pytest.raises(RemoteProtocolError, match="message_id") as caught:
@@ -443,17 +437,17 @@ def test_repeated_ids_end_the_connection(wrong: Any) -> None:
     assert peer.session.closed
 
 
-def test_an_id_that_is_waiting_is_not_used_again() -> None:
+def test_an_id_that_is_waiting_is_not_used_again():
     peer = active(Served())
     peer.says(EnvReset(ENV), message_id="a")
     with pytest.raises(RemoteProtocolError, match="message_id"):
         peer.says(ControlPing(), message_id="a")
 
 
-def test_close_message_is_short_and_encodable() -> None:
+def test_close_message_is_short_and_encodable():
     session = Served().runtime.connect(OPENAI)
-    (said,) = session.reject(DecodeError("\ud800" + "x" * 5000))
-    close = decode(said)
+    (written,) = session.reject(DecodeError("\ud800" + "x" * 5000))
+    close = decode(written)
     assert isinstance(close, ConnectionClose)
     assert len(close.message) < 1100
     assert session.output() == []

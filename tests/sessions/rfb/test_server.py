@@ -1,11 +1,8 @@
 """RFB's server, byte by byte: what it says to a viewer, and what it makes of what viewers say."""
 
-from __future__ import annotations
-
 import itertools
 import struct
 import tracemalloc
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +17,6 @@ from rlwire.errors import (
     LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
-    RlwireError,
 )
 from rlwire.limits import Limits
 from rlwire.sessions.passwords import PasswordCheck, PasswordThrottle
@@ -36,7 +32,7 @@ FULL = (0, 0, WIDTH, HEIGHT)
 
 
 class Desk:
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits=None):
         self.now = 100.0
         self.frame = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
         self.number = 0
@@ -44,13 +40,13 @@ class Desk:
             lambda: NumberedFrame(self.number, self.frame), name="desk", limits=limits
         )
 
-    def show(self, seed: int, size: tuple[int, int] = (WIDTH, HEIGHT)) -> Any:
+    def show(self, seed, size=(WIDTH, HEIGHT)):
         rng = np.random.default_rng(seed)
         self.frame = rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
         self.number += 1
         return self.frame
 
-    def dot(self, x: int, y: int) -> None:
+    def dot(self, x, y):
         self.frame = self.frame.copy()
         self.frame[y, x] ^= 255
         self.number += 1
@@ -59,28 +55,28 @@ class Desk:
 class Peer:
     """A viewer that is handed the server's bytes, and keeps those it has not read."""
 
-    def __init__(self, desk: Desk, **options: Any) -> None:
+    def __init__(self, desk, **options):
         self.desk = desk
         self.session = RfbServerSession(desk.screen, **options)
         self.core = StreamCore(self.session, "viewer", _Times(), True)
         self.inbox = b""
-        self.events: list[Any] = []
+        self.events = []
         self.framebuffer = Framebuffer(WIDTH, HEIGHT)
         self.decoder = RectangleDecoder(self.framebuffer)
-        self.kinds: list[int] = []  # of rectangles
-        self.cursor: tuple[int, int, bytes] | None = None
+        self.kinds = []  # of rectangles
+        self.cursor = None
         self.lossy = False
-        self.fences: list[bytes] = []
+        self.fences = []
         self.core.begin(1.0)
         self.flush()
 
-    def flush(self) -> None:
+    def flush(self):
         while self.core.sending:
             parts = self.core.output()
             self.inbox += b"".join(parts)
             self.core.wrote(sum(map(len, parts)))
 
-    def say(self, data: bytes) -> None:
+    def say(self, data):
         """Hand bytes over, one at a time, and take in what is said then."""
         for i in range(len(data)):
             self.core.room()[:1] = data[i : i + 1]
@@ -90,7 +86,7 @@ class Peer:
                 event = self.core.next()
             self.flush()
 
-    def rejected(self, data: bytes, error: type[RlwireError], text: str) -> bytes:
+    def rejected(self, data, error, text):
         """Hand over bytes that end the connection; return what the server then sends."""
         with pytest.raises(error, match=text) as caught:
             self.say(data)
@@ -99,16 +95,16 @@ class Peer:
         assert list(self.session.reject(caught.value)) == []
         return self.read(len(self.inbox))
 
-    def tell(self) -> None:
+    def tell(self):
         self.core.queue_output()
         self.flush()
 
-    def read(self, size: int) -> bytes:
+    def read(self, size):
         assert len(self.inbox) >= size, "the server says less"
         part, self.inbox = self.inbox[:size], self.inbox[size:]
         return part
 
-    def open(self, version: bytes = b"RFB 003.008\n", password: str | None = None) -> Peer:
+    def open(self, version=b"RFB 003.008\n", password=None):
         assert self.read(12) == b"RFB 003.008\n"
         self.say(version)
         if version < b"RFB 003.007":  # the server selects the type, in a word
@@ -129,13 +125,13 @@ class Peer:
         self.say(bytes(4) + RGBX.pack())
         return self
 
-    def encodings(self, *numbers: int) -> None:
+    def encodings(self, *numbers):
         self.say(struct.pack(f">BxH{len(numbers)}i", 2, len(numbers), *numbers))
 
-    def request(self, incremental: int = 1, area: tuple[int, int, int, int] = FULL) -> None:
+    def request(self, incremental=1, area=FULL):
         self.say(struct.pack(">BBHHHH", 3, incremental, *area))
 
-    def messages(self) -> int:
+    def messages(self):
         updates = 0
         while self.inbox:
             kind = self.read(1)[0]
@@ -152,7 +148,7 @@ class Peer:
                 assert flags >> 31
         return updates
 
-    def rectangle(self) -> None:
+    def rectangle(self):
         width, height, encoding = struct.unpack_from(">HHi", self.inbox, 4)
         self.kinds.append(encoding)
         if encoding == Encoding.DESKTOP_SIZE:
@@ -170,17 +166,17 @@ class Peer:
             self.decoder.paint(data, 0, 1)
             self.lossy = encoding == Encoding.TIGHT and data[12] >> 4 == 9
 
-    def follow(self, incremental: int = 1) -> None:
+    def follow(self, incremental=1):
         """Ask for an update, and see that it shows the frame."""
         self.request(incremental)
         assert self.messages() == 1
         assert self.shows(self.desk.frame)
 
     @property
-    def size(self) -> tuple[int, int]:
+    def size(self):
         return self.framebuffer.width, self.framebuffer.height
 
-    def shows(self, frame: Any) -> bool:
+    def shows(self, frame):
         return np.array_equal(self.framebuffer.pixels, frame)
 
 
@@ -189,7 +185,7 @@ class _Times:
 
 
 @pytest.fixture
-def desk() -> Desk:
+def desk():
     return Desk()
 
 
@@ -202,7 +198,7 @@ _VERSIONS = [
 
 
 @pytest.mark.parametrize("version", _VERSIONS)
-def test_viewers_of_each_version_connect(desk: Desk, version: bytes) -> None:
+def test_viewers_of_each_version_connect(desk, version):
     peer = Peer(desk).open(version)
     peer.request(0)
     assert peer.messages() == 1
@@ -211,18 +207,18 @@ def test_viewers_of_each_version_connect(desk: Desk, version: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("written", "reported"),
     [
         (b"RFB 003.003\n", b"\0\0\0\1"),
         (b"RFB 003.007\n\2", b"\0\0\0\1"),
         (b"RFB 003.008\n\2", b"\0\0\0\1\0\0\0\x15the password is wrong"),
     ],
 )
-def test_wrong_password_ends_the_connection(desk: Desk, said: bytes, told: bytes) -> None:
+def test_wrong_password_ends_the_connection(desk, written, reported):
     peer = Peer(desk, password="secret")
-    peer.say(said)
+    peer.say(written)
     peer.read(len(peer.inbox))
-    assert peer.rejected(bytes(16), RemoteProtocolError, "the password is wrong") == told
+    assert peer.rejected(bytes(16), RemoteProtocolError, "the password is wrong") == reported
 
 
 @pytest.mark.parametrize(
@@ -232,17 +228,15 @@ def test_wrong_password_ends_the_connection(desk: Desk, said: bytes, told: bytes
         ("openai", [b"RFB 003.008\n", b"\0\0\0\2", bytes(4)], [b"RFB 003.003\n", b"", b"\1"]),
     ],
 )
-def test_original_client_of_universe_connects(
-    desk: Desk, password: str | None, server: list[bytes], client: list[bytes]
-) -> None:
+def test_original_client_of_universe_connects(desk, password, server, client):
     """The bytes of openai/universe's vncdriver/vnc_client.py, which always speaks 3.3."""
     peer = Peer(desk, password=password)
-    for number, (expected, said) in enumerate(zip(server, client, strict=True)):
+    for number, (expected, written) in enumerate(zip(server, client, strict=True)):
         assert peer.read(len(expected)) == expected
         if password is not None and number == 1:
-            said = respond(peer.read(16), password)
+            written = respond(peer.read(16), password)
         assert not peer.inbox
-        peer.say(said)
+        peer.say(written)
     assert peer.read(24) == struct.pack(">HH", WIDTH, HEIGHT) + FORMAT + b"\0\0\0\4"
     assert peer.read(4) == b"desk"
     # SetPixelFormat, SetEncodings of ZRLE, zlib and raw, FramebufferUpdateRequest
@@ -254,7 +248,7 @@ def test_original_client_of_universe_connects(
     assert not peer.inbox
 
 
-def test_a_password_waits_for_its_turn(desk: Desk) -> None:
+def test_a_password_waits_for_its_turn(desk):
     throttle = PasswordThrottle(lambda: desk.now)
     peers = []
     for password in [*["guess"] * 20, "secret"]:
@@ -286,7 +280,7 @@ def test_a_password_waits_for_its_turn(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "error", "text", "head"),
+    ("written", "error", "text", "head"),
     [
         (b"GET / HTTP/1", DecodeError, "expected an RFB version", b"\0"),
         (b"RFB 003.002\n", RemoteProtocolError, "expected RFB 3.3 or later, got 3.2", bytes(4)),
@@ -295,20 +289,18 @@ def test_a_password_waits_for_its_turn(desk: Desk) -> None:
         (b"RFB 003.008\n\0", RemoteProtocolError, "security type 0 was not", b"\1\1\0\0\0\1"),
     ],
 )
-def test_invalid_beginning_is_rejected_with_a_reason(
-    desk: Desk, said: bytes, error: type[RlwireError], text: str, head: bytes
-) -> None:
-    told = Peer(desk).rejected(said, error, text)
-    assert told[12:].startswith(head)
-    reason = told[12 + len(head) :]
-    if b"003.007" not in said:
+def test_invalid_beginning_is_rejected_with_a_reason(desk, written, error, text, head):
+    reported = Peer(desk).rejected(written, error, text)
+    assert reported[12:].startswith(head)
+    reason = reported[12 + len(head) :]
+    if b"003.007" not in written:
         assert len(reason) == 4 + int.from_bytes(reason[:4], "big")
         assert text.encode() in reason
     else:
         assert not reason
 
 
-def test_rejected_client_gets_a_reason(desk: Desk) -> None:
+def test_rejected_client_gets_a_reason(desk):
     session = RfbServerSession(desk.screen)
     words = b"".join(session.reject(LimitExceeded("connections", 4, 5)))
     assert words.startswith(b"RFB 003.008\n\0")
@@ -316,7 +308,7 @@ def test_rejected_client_gets_a_reason(desk: Desk) -> None:
     assert session.closed
 
 
-def test_passwords_that_cannot_be() -> None:
+def test_passwords_that_cannot_be():
     check_passwords(None, None)
     check_passwords("one", "two")
     with pytest.raises(ValueError, match="view_auth needs auth"):
@@ -330,7 +322,7 @@ def test_passwords_that_cannot_be() -> None:
 # ---- updates -------------------------------------------------------------------------------------
 
 
-def test_changes_are_sent_on_request(desk: Desk) -> None:
+def test_changes_are_sent_on_request(desk):
     peer = Peer(desk).open()
     desk.show(1)
     peer.tell()
@@ -353,7 +345,7 @@ def test_changes_are_sent_on_request(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("encoding", [Encoding.RAW, Encoding.TIGHT])
-def test_the_first_encoding_that_is_known_is_used(desk: Desk, encoding: Encoding) -> None:
+def test_the_first_encoding_that_is_known_is_used(desk, encoding):
     peer = Peer(desk).open()
     peer.encodings(Encoding.COPY_RECT, 4711, Encoding.ZRLE, encoding, Encoding.RAW, Encoding.TIGHT)
     for seed in (1, 2):
@@ -366,7 +358,7 @@ def test_the_first_encoding_that_is_known_is_used(desk: Desk, encoding: Encoding
     peer.follow()
 
 
-def test_jpeg_is_sent_only_to_viewers_that_allow_it(desk: Desk) -> None:
+def test_jpeg_is_sent_only_to_viewers_that_allow_it(desk):
     y, x = np.mgrid[:HEIGHT, :WIDTH]
     for allowed in (False, True):
         peer = Peer(desk).open()
@@ -379,7 +371,7 @@ def test_jpeg_is_sent_only_to_viewers_that_allow_it(desk: Desk) -> None:
         assert np.abs(peer.framebuffer.pixels.astype(int) - desk.frame).mean() < 6
 
 
-def test_another_pixel_format(desk: Desk) -> None:
+def test_another_pixel_format(desk):
     peer = Peer(desk).open()
     desk.show(1)
     form = PixelFormat(16, 16, False, 31, 63, 31, 11, 5, 0)
@@ -393,7 +385,7 @@ def test_another_pixel_format(desk: Desk) -> None:
     assert peer.session.closed
 
 
-def test_requested_area_is_sent_alone(desk: Desk) -> None:
+def test_requested_area_is_sent_alone(desk):
     peer = Peer(desk).open()
     desk.show(1)
     peer.request(0)
@@ -418,7 +410,7 @@ def test_requested_area_is_sent_alone(desk: Desk) -> None:
     assert not peer.inbox
 
 
-def test_viewers_of_the_same_encoding_share_it(desk: Desk) -> None:
+def test_viewers_of_the_same_encoding_share_it(desk):
     peers = [Peer(desk).open() for _ in range(4)]
     for peer in peers:
         peer.encodings(Encoding.TIGHT)
@@ -434,7 +426,7 @@ def test_viewers_of_the_same_encoding_share_it(desk: Desk) -> None:
     assert desk.screen.counts["encoded"] - before == 2 * 5
 
 
-def test_viewers_may_change_their_options_at_any_time(desk: Desk) -> None:
+def test_viewers_may_change_their_options_at_any_time(desk):
     peer = Peer(desk).open()
     for i in range(60):
         desk.show(i)
@@ -448,7 +440,7 @@ def test_viewers_may_change_their_options_at_any_time(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("kind", [Encoding.DESKTOP_SIZE, Encoding.EXTENDED_DESKTOP_SIZE])
-def test_new_size_is_sent(desk: Desk, kind: Encoding) -> None:
+def test_new_size_is_sent(desk, kind):
     peer = Peer(desk).open()
     peer.encodings(Encoding.TIGHT, kind)
     desk.show(1)
@@ -465,7 +457,7 @@ def test_new_size_is_sent(desk: Desk, kind: Encoding) -> None:
         assert peer.shows(desk.frame)
 
 
-def test_viewer_without_resizing_gets_the_pixels_that_fit(desk: Desk) -> None:
+def test_viewer_without_resizing_gets_the_pixels_that_fit(desk):
     peer = Peer(desk).open()
     desk.show(1, (60, 20))
     peer.request(0)
@@ -479,7 +471,7 @@ def test_viewer_without_resizing_gets_the_pixels_that_fit(desk: Desk) -> None:
     assert peer.size[0] == WIDTH
 
 
-def test_cursor_is_sent_once_to_viewers_that_draw_it(desk: Desk) -> None:
+def test_cursor_is_sent_once_to_viewers_that_draw_it(desk):
     peer = Peer(desk).open()
     peer.encodings(Encoding.TIGHT, Encoding.CURSOR)
     for _ in range(2):
@@ -495,7 +487,7 @@ def test_cursor_is_sent_once_to_viewers_that_draw_it(desk: Desk) -> None:
 # ---- fences ----
 
 
-def test_fences_are_answered(desk: Desk) -> None:
+def test_fences_are_answered(desk):
     peer = Peer(desk).open()
     peer.encodings(Encoding.FENCE, Encoding.CONTINUOUS_UPDATES)
     assert peer.messages() == 0
@@ -509,7 +501,7 @@ def test_fences_are_answered(desk: Desk) -> None:
 # ---- floods --------------------------------------------------------------------------------------
 
 
-def test_a_list_of_encodings_is_bounded(desk: Desk) -> None:
+def test_a_list_of_encodings_is_bounded(desk):
     peer = Peer(desk).open()
     peer.encodings(*range(100, 1123), Encoding.TIGHT)  # all of 1,024 count
     peer.request(0)
@@ -520,7 +512,7 @@ def test_a_list_of_encodings_is_bounded(desk: Desk) -> None:
     assert (caught.value.limit, caught.value.size) == ("encodings", 1025)
 
 
-def test_cache_of_an_unchanged_frame_is_bounded(desk: Desk) -> None:
+def test_cache_of_an_unchanged_frame_is_bounded(desk):
     peer = Peer(desk).open()
     desk.show(1)
     own = desk.frame.nbytes
@@ -546,22 +538,22 @@ def test_cache_of_an_unchanged_frame_is_bounded(desk: Desk) -> None:
     assert len(desk.screen._areas) <= 1025
 
 
-def _bits(number: int) -> tuple[int, int, int]:
+def _bits(number):
     """Return one of 720 ways to have three colours of a bit each in ten."""
-    return list(itertools.permutations(range(10), 3))[number]  # type: ignore[return-value]
+    return list(itertools.permutations(range(10), 3))[number]
 
 
 # ---- what viewers do -----------------------------------------------------------------------------
 
 
-def test_keys_and_the_pointer_count_and_cut_texts_are_read_past(desk: Desk) -> None:
-    said = struct.pack(">BBxxI", 4, 1, 0xFF52) + struct.pack(">BxxxI5s", 6, 5, b"caf\xe9\n")
-    said += struct.pack(">BBHH", 5, 5, 65535, 7)
+def test_keys_and_the_pointer_count_and_cut_texts_are_read_past(desk):
+    written = struct.pack(">BBxxI", 4, 1, 0xFF52) + struct.pack(">BxxxI5s", 6, 5, b"caf\xe9\n")
+    written += struct.pack(">BBHH", 5, 5, 65535, 7)
     peer = Peer(desk).open()
-    peer.say(said)
+    peer.say(written)
     assert peer.events == [KeyEvent(0xFF52, True), PointerEvent(65535, 7, 5)]
     looks = Peer(desk, password="secret", view_password="look").open(password="look")
-    looks.say(said)
+    looks.say(written)
     assert looks.events == []
     assert desk.screen.counts["ignored"] == 2
     with pytest.raises(LocalProtocolError):
@@ -569,7 +561,7 @@ def test_keys_and_the_pointer_count_and_cut_texts_are_read_past(desk: Desk) -> N
 
 
 @pytest.mark.parametrize(
-    ("said", "error", "text"),
+    ("written", "error", "text"),
     [
         (b"\1", DecodeError, "client message type 1"),
         (struct.pack(">BxxxI", 6, 2000), LimitExceeded, "string"),
@@ -577,18 +569,18 @@ def test_keys_and_the_pointer_count_and_cut_texts_are_read_past(desk: Desk) -> N
         (bytes(4) + struct.pack(">4B3H3Bxxx", 7, 7, 0, 1, 1, 1, 1, 0, 1, 2), DecodeError, "8, 16"),
     ],
 )
-def test_bad_messages(said: bytes, error: type[RlwireError], text: str) -> None:
+def test_bad_messages(written, error, text):
     desk = Desk(Limits(string=1000))
     peer = Peer(desk).open()
     with pytest.raises(error, match=text) as caught:
-        peer.say(said)
+        peer.say(written)
     assert b"".join(peer.session.reject(caught.value)) == b""  # RFB has no words for it
     other = Peer(desk).open()
     other.request(0)
     assert other.messages() == 1
 
 
-def test_a_flood_of_requests_is_one(desk: Desk) -> None:
+def test_a_flood_of_requests_is_one(desk):
     """What is asked for while an update is under way is told with the next."""
     peer = Peer(desk).open()
     peer.session.receive(struct.pack(">BBHHHH", 3, 0, *FULL))
@@ -599,7 +591,7 @@ def test_a_flood_of_requests_is_one(desk: Desk) -> None:
     assert peer.session.updates == 1
 
 
-def test_a_viewer_that_leaves(desk: Desk) -> None:
+def test_a_viewer_that_leaves(desk):
     peer = Peer(desk).open()
     with pytest.raises(ConnectionClosed, match="closed by the peer"):
         peer.core.feed(0)

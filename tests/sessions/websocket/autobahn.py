@@ -6,8 +6,6 @@ The suite (autobahntestsuite on PyPI) needs Python 2.7, so pytest does not run t
 restated in test_autobahn.py. The arguments are the command that starts its ``wstest``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -18,7 +16,6 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from rlwire.errors import RlwireError
@@ -30,26 +27,26 @@ from rlwire.websocket import connect, connect_asyncio
 FUZZER = "ws://127.0.0.1:9103"
 
 
-async def echo(peer: Any) -> None:
+async def echo(peer):
     while True:
         await peer.send(await peer.receive())
 
 
-async def ask_asyncio(url: str) -> None:
+async def ask_asyncio(url):
     async with await connect_asyncio(url) as peer:
         await echo(peer)
 
 
-def ask(url: str) -> None:
+def ask(url):
     with connect(url) as peer:
         peer.serve(lambda event: event)
 
 
-def make_session() -> WebSocketServerSession:
+def make_session():
     return WebSocketServerSession(origins="*")
 
 
-def suite(wstest: list[str], mode: str, folder: Path, **options: Any) -> subprocess.Popen[bytes]:
+def suite(wstest, mode, folder, **options):
     """Start the suite without its cases of compression, which is declined."""
     cases = {"cases": ["*"], "exclude-cases": ["12.*", "13.*"], "exclude-agent-cases": {}}
     spec = folder / f"{mode}.json"
@@ -57,7 +54,7 @@ def suite(wstest: list[str], mode: str, folder: Path, **options: Any) -> subproc
     return subprocess.Popen([*wstest, "-m", mode, "-s", spec], stdout=subprocess.DEVNULL)
 
 
-def clients(wstest: list[str], folder: Path) -> None:
+def clients(wstest, folder):
     running = suite(wstest, "fuzzingserver", folder, url=FUZZER)
     time.sleep(3)
     try:
@@ -75,7 +72,7 @@ def clients(wstest: list[str], folder: Path) -> None:
         running.wait()
 
 
-async def servers(wstest: list[str], folder: Path) -> None:
+async def servers(wstest, folder):
     where = "127.0.0.1:0"
     with ThreadServer(where, make_session, lambda peer: peer.serve(lambda event: event)) as threads:
         async with LoopServer(where, make_session, echo) as loop:
@@ -86,12 +83,12 @@ async def servers(wstest: list[str], folder: Path) -> None:
             await asyncio.to_thread(suite(wstest, "fuzzingclient", folder, servers=asked).wait)
 
 
-def main() -> None:
+def main():
     wstest = sys.argv[1:]
     if not wstest:
         sys.exit(__doc__)
     logging.basicConfig(level=logging.ERROR)
-    results: dict[str, Any] = {}
+    results = {}
     with tempfile.TemporaryDirectory() as name:
         asyncio.run(servers(wstest, Path(name)))
         clients(wstest, Path(name))

@@ -6,18 +6,13 @@ the frames that must come back written down by hand. docs/protocols/websocket.md
 the suite itself.
 """
 
-from __future__ import annotations
-
 import itertools
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from rlwire.errors import RlwireError
-from rlwire.limits import Limits
 from rlwire.sessions.websocket import Closed, WebSocketClientSession, WebSocketServerSession
 from rlwire.streams import FrameReader
 
@@ -32,7 +27,7 @@ class Frame:
     fin: bool = True
     rsv: int = 0
 
-    def wire(self, masked: bool) -> bytes:
+    def wire(self, masked):
         size = len(self.payload)
         bit = 0x80 if masked else 0
         head = bytes([(0x80 if self.fin else 0) | self.rsv << 4 | self.opcode])
@@ -51,7 +46,7 @@ class Frame:
         return head + KEY + masked_payload
 
 
-def parse(data: bytes, masked: bool) -> Iterator[Frame]:
+def parse(data, masked):
     """The frames in what a session sent."""
     at = 0
     while at < len(data):
@@ -71,20 +66,20 @@ def parse(data: bytes, masked: bool) -> Iterator[Frame]:
 
 
 class Echo:
-    def __init__(self, side: str, kind: str = "any", limits: Limits | None = None) -> None:
+    def __init__(self, side, kind="any", limits=None):
         client = WebSocketClientSession("ws://test/", kind="any" if side == "server" else kind)
         server = WebSocketServerSession(kind="any" if side == "client" else kind, limits=limits)
         (request,) = client.output()
         server.receive(request)
         (response,) = server.output()
         client.receive(response)
-        self.session: Any = server if side == "server" else client
+        self.session = server if side == "server" else client
         self.masked = side == "client"
         self.reader = FrameReader(self.session)
         self.sent = b""
-        self.error: RlwireError | None = None
+        self.error = None
 
-    def feed(self, data: bytes, step: int) -> None:
+    def feed(self, data, step):
         at = 0
         while at < len(data) and self.error is None:
             room = self.reader.room()
@@ -94,7 +89,7 @@ class Echo:
             at += count
             self._take()
 
-    def _take(self) -> None:
+    def _take(self):
         try:
             while (frame := self.reader.frame()) is not None:
                 for event in self.session.receive(frame):
@@ -104,10 +99,10 @@ class Echo:
             self.error = error
             self.sent += b"".join(self.session.output())
 
-    def frames(self) -> list[Frame]:
+    def frames(self):
         return list(parse(self.sent, self.masked))
 
-    def close_code(self) -> int:
+    def close_code(self):
         """The code of the close frame that was sent last."""
         last = self.frames()[-1]
         assert last.opcode == CLOSE
@@ -115,11 +110,11 @@ class Echo:
 
 
 @pytest.fixture(params=["server", "client"])
-def side(request: Any) -> str:
+def side(request):
     return str(request.param)
 
 
-def run(side: str, frames: list[Frame], step: int = 2**30) -> Echo:
+def run(side, frames, step=2**30):
     echo = Echo(side)
     echo.feed(b"".join(frame.wire(masked=side == "server") for frame in frames), step)
     return echo
@@ -129,20 +124,18 @@ STEPS = {"whole": 2**30, "octet-wise": 1}
 
 
 @pytest.fixture(params=STEPS)
-def step(request: Any) -> int:
+def step(request):
     return STEPS[request.param]
 
 
-def expect_echo(side: str, frames: list[Frame], expected: list[Frame], step: int = 2**30) -> None:
+def expect_echo(side, frames, expected, step=2**30):
     echo = run(side, [*frames, Frame(CLOSE, b"\x03\xe8")], step)
     assert isinstance(echo.error, Closed)
     assert echo.error.code == 1000
     assert echo.frames() == [*expected, Frame(CLOSE, b"\x03\xe8")]
 
 
-def expect_failure(
-    side: str, frames: list[Frame], code: int, before: list[Frame] | None = None, step: int = 2**30
-) -> None:
+def expect_failure(side, frames, code, before=None, step=2**30):
     echo = run(side, frames, step)
     assert echo.error is not None
     assert not isinstance(echo.error, Closed)
@@ -153,7 +146,7 @@ def expect_failure(
 
 @pytest.mark.parametrize("size", [0, 125, 126, 127, 128, 65535, 65536])
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
-def test_1_payloads(side: str, opcode: int, size: int) -> None:
+def test_1_payloads(side, opcode, size):
     payload = b"*" * size if opcode == TEXT else b"\xfe" * size
     for chop in (2**30, 997):  # 1.1.8, 1.2.8: in chops
         expect_echo(side, [Frame(opcode, payload)], [Frame(opcode, payload)], chop)
@@ -165,7 +158,7 @@ BOTH = Frame(TEXT, b"fragment1fragment2")
 PINGS = [b"", b"Hello, world!", b"\x00\xff\xfe\xfd\xfc\xfb\x00\xff", b"\xfe" * 125]
 TEN = [f"payload-{number}".encode() for number in range(10)]
 
-ECHOES: dict[str, tuple[list[Frame], list[Frame]]] = {
+ECHOES = {
     **{f"2.1-2.4, 2.6: {body!r:.20}": ([Frame(PING, body)], [Frame(PONG, body)]) for body in PINGS},
     "2.9": ([Frame(PONG, b"unsolicited"), Frame(PING, b"ping")], [Frame(PONG, b"ping")]),
     "2.10, 2.11": ([Frame(PING, body) for body in TEN], [Frame(PONG, body) for body in TEN]),
@@ -191,12 +184,12 @@ ECHOES: dict[str, tuple[list[Frame], list[Frame]]] = {
 
 
 @pytest.mark.parametrize("name", ECHOES)
-def test_2_5_and_6_1_messages_are_echoed(side: str, name: str, step: int) -> None:
+def test_2_5_and_6_1_messages_are_echoed(side, name, step):
     expect_echo(side, *ECHOES[name], step)
 
 
 BAD = b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80edited"
-FAILURES: dict[str, tuple[list[Frame], int, list[Frame]]] = {
+FAILURES = {
     "2.5": ([Frame(PING, b"\xfe" * 126)], 1002, []),
     "5.1": ([Frame(PING, b"fragment1", fin=False), TWO], 1002, []),
     "5.2": ([Frame(PONG, b"fragment1", fin=False), TWO], 1002, []),
@@ -211,12 +204,12 @@ FAILURES: dict[str, tuple[list[Frame], int, list[Frame]]] = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_2_5_and_7_invalid_frames_fail_the_connection(side: str, name: str, step: int) -> None:
+def test_2_5_and_7_invalid_frames_fail_the_connection(side, name, step):
     expect_failure(side, *FAILURES[name], step)
 
 
 @pytest.mark.parametrize("rsv", range(1, 8))
-def test_3_reserved_bits(side: str, rsv: int, step: int) -> None:
+def test_3_reserved_bits(side, rsv, step):
     for opcode in (TEXT, BINARY, CLOSE, PING, PONG):
         expect_failure(side, [Frame(opcode, b"x", rsv=rsv)], 1002, step=step)
     frames = [HELLO, Frame(TEXT, b"Hello, world!", rsv=rsv), Frame(PING)]
@@ -225,7 +218,7 @@ def test_3_reserved_bits(side: str, rsv: int, step: int) -> None:
 
 @pytest.mark.each("opcode", [3, 4, 5, 6, 7, 11, 12, 13, 14, 15])
 @pytest.mark.each("payload", [b"", b"reserved opcode payload"])
-def test_4_opcodes(side: str, opcode: int, payload: bytes, step: int) -> None:
+def test_4_opcodes(side, opcode, payload, step):
     expect_failure(side, [Frame(opcode, payload)], 1002, step=step)
     expect_failure(side, [HELLO, Frame(opcode, payload), Frame(PING)], 1002, [HELLO], step)
 
@@ -233,25 +226,25 @@ def test_4_opcodes(side: str, opcode: int, payload: bytes, step: int) -> None:
 GREEK = b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5"
 
 
-def pieces(payload: bytes, size: int) -> list[Frame]:
+def pieces(payload, size):
     """A text in fragments of `size` bytes."""
     cut = [payload[i : i + size] for i in range(0, len(payload), size)] or [b""]
     return [Frame(CONT if i else TEXT, piece, fin=i == len(cut) - 1) for i, piece in enumerate(cut)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_6_2_a_text_in_fragments(side: str, size: int, step: int) -> None:
+def test_6_2_a_text_in_fragments(side, size, step):
     payload = "Hello-µ@ßöäüàá-UTF-8!!".encode()
     expect_echo(side, pieces(payload, size), [Frame(TEXT, payload)], step)
     expect_echo(side, pieces(GREEK, size), [Frame(TEXT, GREEK)], step)
 
 
 @pytest.mark.parametrize("size", [1, 100])
-def test_6_3_a_text_that_is_not_utf_8(side: str, size: int, step: int) -> None:
+def test_6_3_a_text_that_is_not_utf_8(side, size, step):
     expect_failure(side, pieces(BAD, size), 1007, step=step)
 
 
-def test_6_4_a_bad_text_fails_with_its_first_bad_fragment(side: str) -> None:
+def test_6_4_a_bad_text_fails_with_its_first_bad_fragment(side):
     for bad in (b"\xf4\x90\x80\x80", b"\xf4\x90"):
         frames = [Frame(TEXT, GREEK, fin=False), Frame(CONT, bad, fin=False)]
         expect_failure(side, frames, 1007)  # the message's last fragment is not awaited
@@ -282,7 +275,7 @@ UTF8 = [(payload, True) for payload in GOOD] + [(payload, False) for payload in 
 
 
 @pytest.mark.each(("payload", "good"), UTF8, ids=lambda value: str(value)[:40])
-def test_6_5_to_6_22_sequences(side: str, payload: bytes, good: bool) -> None:
+def test_6_5_to_6_22_sequences(side, payload, good):
     assert good == (payload.decode("utf-8", "replace").encode() == payload)
     for size in (1, 2, 3, 100):
         if good:
@@ -291,7 +284,7 @@ def test_6_5_to_6_22_sequences(side: str, payload: bytes, good: bool) -> None:
             expect_failure(side, pieces(payload, size), 1007)
 
 
-def test_7_1_2_to_7_1_5_nothing_follows_a_close(side: str, step: int) -> None:
+def test_7_1_2_to_7_1_5_nothing_follows_a_close(side, step):
     close = Frame(CLOSE, b"\x03\xe8")
     for after in ([close], [Frame(PING)], [Frame(TEXT, b"no")], [TWO]):
         echo = run(side, [close, *after], step)
@@ -310,7 +303,7 @@ def test_7_1_2_to_7_1_5_nothing_follows_a_close(side: str, step: int) -> None:
         (b"\x03\xe8" + b"*" * 123, 1000),  # 7.3.5
     ],
 )
-def test_7_3_payloads_of_a_close(side: str, payload: bytes, code: int, step: int) -> None:
+def test_7_3_payloads_of_a_close(side, payload, code, step):
     echo = run(side, [Frame(CLOSE, payload)], step)
     assert isinstance(echo.error, Closed)
     assert echo.error.code == code
@@ -321,7 +314,7 @@ def test_7_3_payloads_of_a_close(side: str, payload: bytes, code: int, step: int
 @pytest.mark.parametrize(
     "code", [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999]
 )
-def test_7_7_codes_that_are_right(side: str, code: int) -> None:
+def test_7_7_codes_that_are_right(side, code):
     payload = code.to_bytes(2, "big")
     echo = run(side, [Frame(CLOSE, payload)])
     assert isinstance(echo.error, Closed)
@@ -332,13 +325,13 @@ def test_7_7_codes_that_are_right(side: str, code: int) -> None:
 @pytest.mark.parametrize(
     "code", [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535]
 )
-def test_7_9_and_7_13_codes_that_are_wrong(side: str, code: int) -> None:
+def test_7_9_and_7_13_codes_that_are_wrong(side, code):
     expect_failure(side, [Frame(CLOSE, code.to_bytes(2, "big"))], 1002)
 
 
 @pytest.mark.parametrize("size", [64, 1024, 16_384, 262_144])
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
-def test_9_3_and_9_4_one_mebibyte_in_fragments(side: str, opcode: int, size: int) -> None:
+def test_9_3_and_9_4_one_mebibyte_in_fragments(side, opcode, size):
     payload = b"BAsd7&jh" * (2**20 // 8)
     frames = pieces(payload, size)
     frames[0].opcode = opcode

@@ -1,9 +1,5 @@
 """What a WebSocket's port says to who wants a page of it: a health check, or any other."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from rlwire.codecs.websocket.handshake import read_response
@@ -11,7 +7,7 @@ from rlwire.errors import ConnectionClosed, DecodeError, LimitExceeded
 from rlwire.sessions.websocket import HttpRefusal, Page, PageServed, WebSocketServerSession, health
 
 
-def joined(parts: Any) -> bytes:
+def joined(parts):
     return b"".join(parts)
 
 
@@ -23,14 +19,14 @@ HEALTHY = [
 
 
 @pytest.mark.parametrize("head", HEALTHY)
-def test_a_health_check_is_answered(head: bytes) -> None:
+def test_a_health_check_is_answered(head):
     server = WebSocketServerSession(pages=health, check=lambda request: HttpRefusal(401))
     assert server.frame_size(head, 0, len(head)) == len(head)
     with pytest.raises(PageServed) as caught:
         server.receive(head)
     assert isinstance(caught.value, ConnectionClosed)
-    said = joined(server.output())
-    response, _, body = said.partition(b"\r\n\r\n")
+    written = joined(server.output())
+    response, _, body = written.partition(b"\r\n\r\n")
     assert read_response(response + b"\r\n\r\n").status == 200
     assert body == b"OK\n"
     assert server.closed
@@ -45,20 +41,20 @@ def test_a_health_check_is_answered(head: bytes) -> None:
         b"GET /x?/healthz HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
-def test_other_requests_are_none(head: bytes) -> None:
+def test_other_requests_are_none(head):
     server = WebSocketServerSession(pages=health)
     with pytest.raises(DecodeError):
         server.receive(head)
     assert joined(server.output()).startswith(b"HTTP/1.1 400 ")
 
 
-def pages(path: str, headers: Any) -> Page | None:
+def pages(path, headers):
     if path == "/a page":
         return Page(b"<p>\n\xff", "text/html", headers=(("X-More", headers.get("Host")),))
     return Page(b"", status=404) if path.startswith("/none") else None
 
 
-def answer(head: bytes) -> tuple[Any, bytes]:
+def answer(head):
     server = WebSocketServerSession(pages=pages)
     assert server.frame_size(head, 0, len(head)) == len(head)
     with pytest.raises(PageServed):
@@ -86,7 +82,7 @@ def test_page_is_served_with_its_type_and_length():
         (b"GET /none HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n", LimitExceeded),
     ],
 )
-def test_other_requests_than_get_are_rejected(head: bytes, error: type[Exception]):
+def test_other_requests_than_get_are_rejected(head, error):
     server = WebSocketServerSession(pages=pages)
     with pytest.raises(error):
         server.receive(head)

@@ -1,8 +1,4 @@
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +6,6 @@ from hypothesis import strategies as st
 
 from rlwire.codecs.websocket import frames
 from rlwire.codecs.websocket.handshake import (
-    UpgradeRequest,
     basic_header,
     read_response,
     same_secret,
@@ -44,13 +39,13 @@ URL = "ws://test/path?query"
 
 
 class Words(Layer):
-    def __init__(self, *, talks: bool = True) -> None:
+    def __init__(self, *, talks=True):
         self.active = talks
-        self.said: list[Any] = []
-        self.ticks: list[float] = []
-        self.deadline: float | None = None
+        self.said = []
+        self.ticks = []
+        self.deadline = None
 
-    def receive(self, message: Any) -> list[Any]:
+    def receive(self, message):
         text = bytes(message).decode()
         if text == "TURN":
             raise RemoteProtocolError("not now")
@@ -69,28 +64,28 @@ class Words(Layer):
             return ["BOTH"]
         return text.split()
 
-    def send(self, event: Any) -> list[Any]:
+    def send(self, event):
         if not event.isupper():
             raise LocalProtocolError("shout")
         return [event.encode()]
 
-    def reject(self, error: RlwireError) -> list[Any]:
+    def reject(self, error):
         return [f"ERROR {error}".encode()]
 
-    def next_deadline(self) -> float | None:
+    def next_deadline(self):
         return self.deadline
 
-    def tick(self, now: float) -> None:
+    def tick(self, now):
         self.ticks.append(now)
         if now >= 100:
             self.said.append([b"TICK"])
 
-    def output(self) -> list[Any]:
+    def output(self):
         said, self.said = self.said, []
         return said
 
 
-def opened(inner: Layer | None = None, **options: Any) -> tuple[Any, WebSocketClientSession]:
+def opened(inner=None, **options):
     """Two sessions after their handshake, without a transport."""
     client = WebSocketClientSession(URL)
     outer = WebSocketServerSession(**options)
@@ -100,7 +95,7 @@ def opened(inner: Layer | None = None, **options: Any) -> tuple[Any, WebSocketCl
     return server, client
 
 
-def test_whole_messages_only_while_it_is_open() -> None:
+def test_whole_messages_only_while_it_is_open():
     for inner in (None, Words()):
         server, client = opened(inner)
         send, receive_whole = server.send, server.receive_whole
@@ -121,9 +116,7 @@ def test_whole_messages_only_while_it_is_open() -> None:
             send("HI")
 
 
-def answer(
-    server: WebSocketServerSession, client: WebSocketClientSession | None = None, **options: Any
-) -> Any:
+def answer(server, client=None, **options):
     """What a server's session says to a client's request."""
     client = client or WebSocketClientSession(URL, **options)
     (request,) = client.output()
@@ -159,13 +152,13 @@ def answer(
         ((), "null", False),
     ],
 )
-def test_origins(origins: Any, origin: str | None, good: bool) -> None:
+def test_origins(origins, origin, good):
     error, said = answer(WebSocketServerSession(origins=origins), origin=origin)
     assert (error is None) == good
     assert said.startswith(b"HTTP/1.1 101 " if good else b"HTTP/1.1 403 ")
 
 
-def test_basic_authorization_checks_user_and_password() -> None:
+def test_basic_authorization_checks_user_and_password():
     check = basic_authorization(
         lambda user, password: same_secret(user, "openai") & same_secret(password, "")
     )
@@ -185,10 +178,10 @@ def test_basic_authorization_checks_user_and_password() -> None:
             assert b'WWW-Authenticate: Basic realm="rlwire"' in said
 
 
-def test_check_gets_the_request_and_chooses_the_refusal() -> None:
-    seen: list[UpgradeRequest] = []
+def test_check_gets_the_request_and_chooses_the_refusal():
+    seen = []
 
-    def check(request: UpgradeRequest) -> HttpRefusal | None:
+    def check(request):
         seen.append(request)
         return HttpRefusal(404, "no such room") if request.path != "/path" else None
 
@@ -217,7 +210,7 @@ def test_check_gets_the_request_and_chooses_the_refusal() -> None:
         (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 101 + b"\r\n", 431),
     ],
 )
-def test_requests_that_are_none(data: bytes, status: int) -> None:
+def test_requests_that_are_none(data, status):
     server = WebSocketServerSession()
     with pytest.raises((DecodeError, LimitExceeded)):
         server.frame_size(data, 0, len(data)) and server.receive(data)
@@ -232,7 +225,7 @@ def test_requests_that_are_none(data: bytes, status: int) -> None:
     ("error", "status"),
     [(LimitExceeded("max_connections", 1, 2), 503), (DeadlineExceeded("slow"), 408)],
 )
-def test_a_transport_refuses_before_the_handshake(error: RlwireError, status: int) -> None:
+def test_a_transport_refuses_before_the_handshake(error, status):
     server = WebSocketServerSession()
     assert server.reject(error)[0].startswith(b"HTTP/1.1 %d " % status)
     assert server.closed
@@ -242,7 +235,7 @@ def test_a_transport_refuses_before_the_handshake(error: RlwireError, status: in
     assert client.closed
 
 
-def good_response(client: WebSocketClientSession) -> bytes:
+def good_response(client):
     (request,) = client.output()
     server = WebSocketServerSession()
     server.receive(request)
@@ -261,7 +254,7 @@ def good_response(client: WebSocketClientSession) -> bytes:
         lambda wire: wire.replace(b"HTTP/1.1 101", b"HTTP/1.1 1O1"),
     ],
 )
-def test_responses_that_do_not_answer(change: Callable[[bytes], bytes]) -> None:
+def test_responses_that_do_not_answer(change):
     client = WebSocketClientSession(URL)
     with pytest.raises((DecodeError, RemoteProtocolError)):
         client.receive(change(good_response(client)))
@@ -269,7 +262,7 @@ def test_responses_that_do_not_answer(change: Callable[[bytes], bytes]) -> None:
     assert client.output() == []
 
 
-def test_extensions_are_not_accepted() -> None:
+def test_extensions_are_not_accepted():
     offer = [("Sec-WebSocket-Extensions", "permessage-deflate")]
     with pytest.raises(EncodeError):
         WebSocketClientSession(URL, headers=offer)
@@ -282,7 +275,7 @@ def test_extensions_are_not_accepted() -> None:
 
 
 @pytest.mark.parametrize(("kind", "wrong"), [("text", b"binary"), ("binary", "text")])
-def test_message_of_the_other_kind_is_rejected(kind: Any, wrong: Any) -> None:
+def test_message_of_the_other_kind_is_rejected(kind, wrong):
     server, client = opened(kind=kind)
     (wire,) = client.send(wrong)
     assert server.receive_whole(wire, len(wire)) is None
@@ -292,7 +285,7 @@ def test_message_of_the_other_kind_is_rejected(kind: Any, wrong: Any) -> None:
     assert server.closed
 
 
-def test_a_message_limit_counts_all_fragments() -> None:
+def test_a_message_limit_counts_all_fragments():
     server, _ = opened(limits=Limits(received=100))
     framer = frames.FrameEncoder(True)
     first = framer.frame(frames.BINARY, bytes(60), False)
@@ -305,7 +298,7 @@ def test_a_message_limit_counts_all_fragments() -> None:
     assert server.closed
 
 
-def test_fragments_without_end() -> None:
+def test_fragments_without_end():
     server, _ = opened()
     framer = frames.FrameEncoder(True)
     server.receive(framer.frame(frames.TEXT, b"", False))
@@ -317,7 +310,7 @@ def test_fragments_without_end() -> None:
     assert server.output()[0][2:4] == (1009).to_bytes(2, "big")
 
 
-def test_only_the_last_of_many_pings_is_answered() -> None:
+def test_only_the_last_of_many_pings_is_answered():
     server, _ = opened()
     framer = frames.FrameEncoder(True)
     for i in range(1000):
@@ -326,13 +319,13 @@ def test_only_the_last_of_many_pings_is_answered() -> None:
     assert server.output() == []
 
 
-def test_pong_is_sent_before_the_close() -> None:
+def test_pong_is_sent_before_the_close():
     server, _ = opened()
     server.receive(frames.FrameEncoder(True).frame(frames.PING, b"x"))
     assert [bytes(said[:1]) for said in server.close_message()] == [b"\x8a", b"\x88"]
 
 
-def test_codes_of_leaving() -> None:
+def test_each_ending_has_its_close_code():
     for act, expected in (
         (lambda server: server.close_message(), (1000, "")),
         (lambda server: server.close_message(stopping=True), (1001, "")),
@@ -349,7 +342,7 @@ def test_codes_of_leaving() -> None:
         server.leave(1006)
 
 
-def test_the_end_of_the_stream() -> None:
+def test_the_end_of_the_stream():
     server, client = opened()
     assert "1006" in server.stream_ended()
     assert server.closed
@@ -363,22 +356,22 @@ def test_the_end_of_the_stream() -> None:
     assert server.stream_ended() == ""
 
 
-def shouting(**options: Any) -> tuple[Any, WebSocketClientSession, Words]:
+def shouting(**options):
     words = Words()
     server, client = opened(words, kind="text", **options)
     return server, client, words
 
 
-def whole(server: Any, client: Any, text: str) -> Any:
+def whole(server, client, text):
     (wire,) = client.send(text)
     return server.receive_whole(bytearray(wire), len(wire))
 
 
 @pytest.mark.parametrize("way", ["receive", "receive_whole"])
-def test_inner_session_may_send_unprompted(way: str) -> None:
+def test_inner_session_may_send_unprompted(way):
     server, client, _ = shouting()
 
-    def give(text: str) -> Any:
+    def give(text):
         (wire,) = client.send(text)
         if way == "receive":
             return server.receive(wire)
@@ -391,7 +384,7 @@ def test_inner_session_may_send_unprompted(way: str) -> None:
     assert server.output() == []
 
 
-def test_an_inner_session_has_time() -> None:
+def test_an_inner_session_has_time():
     server, client, words = shouting()
     words.deadline = 7.0
     server.tick(1.0)
@@ -401,7 +394,7 @@ def test_an_inner_session_has_time() -> None:
     assert client.receive(server.output()[0]) == ["TICK"]
 
 
-def test_errors_of_an_inner_session() -> None:
+def test_errors_of_an_inner_session():
     for text, kind, code in (
         ("BAD", DecodeError, 1007),
         ("LONG", LimitExceeded, 1009),
@@ -425,7 +418,7 @@ def test_errors_of_an_inner_session() -> None:
     assert whole(server, client, "GO ON") == ["GO", "ON"]
 
 
-def test_pings_when_it_is_quiet() -> None:
+def test_pings_when_it_is_quiet():
     server, client = opened(ping_interval=10.0, ping_timeout=5.0)
     assert server.next_deadline() is None
     server.tick(100.0)
@@ -446,7 +439,7 @@ def test_pings_when_it_is_quiet() -> None:
     assert server.next_deadline() == 131.0
 
 
-def test_unanswered_ping_ends_the_connection() -> None:
+def test_unanswered_ping_ends_the_connection():
     server, client = opened(ping_interval=10.0, ping_timeout=5.0)
     server.tick(0.0)
     server.tick(10.0)
@@ -462,7 +455,7 @@ def test_unanswered_ping_ends_the_connection() -> None:
     assert server.next_deadline() is None
 
 
-def test_a_message_in_fragments_has_its_time() -> None:
+def test_a_message_in_fragments_has_its_time():
     server, _ = opened()
     framer = frames.FrameEncoder(True)
     server.tick(0.0)
@@ -483,20 +476,20 @@ def test_a_message_in_fragments_has_its_time() -> None:
 class Ending(Words):
     close_reason = "a reason " + "x" * 200
 
-    def receive(self, message: Any) -> list[Any]:
+    def receive(self, message):
         if bytes(message) == b"LAST":
             self.said.append([b"BYE"])
             self.phase = LayerPhase.CLOSED
         return super().receive(message)
 
-    def tick(self, now: float) -> None:
+    def tick(self, now):
         super().tick(now)
         if now >= 100:
             self.phase = LayerPhase.CLOSED
 
 
 @pytest.mark.parametrize("how", ["receive", "tick", "opening"])
-def test_ending_inner_session_closes_the_websocket(how: str) -> None:
+def test_ending_inner_session_closes_the_websocket(how):
     inner = Ending()
     if how == "opening":
         inner.said, inner.phase = [[b"BYE"]], LayerPhase.CLOSED
@@ -521,8 +514,8 @@ def test_ending_inner_session_closes_the_websocket(how: str) -> None:
 
 @pytest.mark.parametrize("name", ["ping_interval", "ping_timeout"])
 @pytest.mark.parametrize("value", [0, -1.0, float("nan")])
-def test_times_are_positive(name: str, value: float) -> None:
-    options: dict[str, Any] = {name: value}
+def test_times_are_positive(name, value):
+    options = {name: value}
     with pytest.raises(ValueError, match=name):
         WebSocketServerSession(**options)
     with pytest.raises(ValueError, match=name):
@@ -543,7 +536,7 @@ def test_times_are_positive(name: str, value: float) -> None:
     st.sampled_from(["any", "text", "binary"]),
     st.integers(1, 60),
 )
-def test_any_frames_raise_only_our_errors(frames_: Any, edits: Any, kind: Any, step: int) -> None:
+def test_any_frames_raise_only_our_errors(frames_, edits, kind, step):
     server, _ = opened(kind=kind, limits=Limits(received=300))
     wire = bytearray()
     for first, fin, payload in frames_:
