@@ -1,4 +1,8 @@
-"""gRPC's client: one call carries an inner session. Source: gRPC's PROTOCOL-HTTP2.md."""
+"""gRPC's client: one call with a layer inside. Source: gRPC's PROTOCOL-HTTP2.md.
+
+No `Stack` joins the two: how a call ends depends on the inner layer's error and pending replies.
+One DATA frame may have thousands of messages, which the core hands to the layer a few at a time.
+"""
 
 from __future__ import annotations
 

@@ -197,33 +197,31 @@ class Http2Session(Layer):
     def _react(self) -> list[StreamEvent]:
         """React to the core's `frame_event`; return those of streams."""
         event, self.core.frame_event = self.core.frame_event, None
-        match event:
-            case events.HeaderBlock(number, block, end):
-                return self._headers(number, block, end)
-            case events.StreamEnded() | events.LayerFailed():
-                return [event]
-            case events.StreamFailed(number, error):
-                return self._stream_failed(number, error)
-            case events.Settings(values):
-                return self._settings(values)
-            case events.FrameWithoutStream(kind, number):
+        if type(event) is events.ControlFrame:
+            return self._control(*event)
+        if type(event) is events.HeaderBlock:
+            return self._headers(*event)
+        if type(event) is events.FrameWithoutStream:
+            return self._without_stream(*event)
+        if type(event) is events.Settings:
+            return self._settings(*event)
+        return self._stream_failed(*event) if type(event) is events.StreamFailed else [event]
+
+    def _control(self, kind: int, flags: int, number: int, payload: bytes) -> list[StreamEvent]:
+        if kind == frames.RST_STREAM:
+            stream = self.core.streams.get(number)
+            if stream is None:
                 return self._without_stream(kind, number)
-            case events.ControlFrame(frames.RST_STREAM, _, number, payload):
-                stream = self.core.streams.get(number)
-                if stream is None:
-                    return self._without_stream(frames.RST_STREAM, number)
-                self._count_reset()  # CVE-2023-44487
-                self.core.drop(stream)
-                return [events.StreamReset(stream, int.from_bytes(payload, "big"), "")]
-            case events.ControlFrame(frames.PING, flags, _, payload):
-                if not flags & frames.ACK:
-                    self.core.control_output.append(frames.ping(payload, True))
-                elif payload == _DRAINING:
-                    self._stop_accepting()
-                self._pinged_at = None
-            case events.ControlFrame(frames.GOAWAY, _, _, payload):
-                return self._peer_drains(payload)
-        return []
+            self._count_reset()  # CVE-2023-44487
+            self.core.drop(stream)
+            return [events.StreamReset(stream, int.from_bytes(payload, "big"), "")]
+        if kind == frames.PING:
+            if not flags & frames.ACK:
+                self.core.control_output.append(frames.ping(payload, True))
+            elif payload == _DRAINING:
+                self._stop_accepting()
+            self._pinged_at = None
+        return self._peer_drains(payload) if kind == frames.GOAWAY else []
 
     def _settings(self, values: dict[int, int]) -> list[StreamEvent]:
         self.core.control_output.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
