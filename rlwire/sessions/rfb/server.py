@@ -90,7 +90,6 @@ class RfbServerSession(Layer):
         return client_message_size(buffer, start, end, self._frames.limits)
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        """Receive the one message that fills ``buffer[:size]``, or return None."""
         if self.phase is not LayerPhase.OPEN:
             return None
         if client_message_size(buffer, 0, size, self._frames.limits) != size:

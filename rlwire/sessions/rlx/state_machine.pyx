@@ -59,7 +59,6 @@ cdef class StateMachine(Layer):
         self._node, self.phase = node, node.phase
 
     def frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end):
-        """Return the bytes of the frame that begins at `start`; 0 if its prefix is incomplete."""
         try:
             return frame_size(buffer, start, end, self._received)
         except RlwireError:
@@ -67,12 +66,6 @@ cdef class StateMachine(Layer):
             raise
 
     def send(self, object event):
-        """Return the buffers of one message.
-
-        Raises:
-            LocalProtocolError: the message is not allowed now.
-            EncodeError, LimitExceeded: the message cannot be encoded.
-        """
         cdef StateNode node = self._node
         cdef StateNode after = _after(node.commands if self._client else node.replies, event, self._sent_key)
         if after is None:
@@ -84,7 +77,6 @@ cdef class StateMachine(Layer):
         return buffers
 
     def receive(self, object message):
-        """Return the message in one frame."""
         try:
             decoded = self._decode(message)
         except RlwireError as error:
@@ -92,7 +84,6 @@ cdef class StateMachine(Layer):
         return self._check(decoded)
 
     def receive_whole(self, object buffer, Py_ssize_t size):
-        """Return the message in `buffer[:size]`; None unless that is exactly one frame."""
         try:
             decoded = self._decode_whole(buffer, size)
         except RlwireError as error:
