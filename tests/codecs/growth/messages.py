@@ -70,7 +70,7 @@ def rewarder_steps(n):
         for one in data:
             session.receive(one)
         session.peek()
-        session.take()
+        session.pop_step()
 
     return receive
 
