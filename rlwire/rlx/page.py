@@ -102,9 +102,8 @@ class _PageService(_AgentService):
     max_sids: int = 256
 
     def session(self) -> Stack:
-        limits = self.session_options["limits"]
         outer = websocket.WebSocketServerSession(**self.session_options)
-        return Stack(outer, lambda: PageSession(limits))
+        return Stack(outer, PageSession(self.session_options["limits"]))
 
     async def converse(self, connection: AnyConnection) -> None:
         assert isinstance(connection, AsyncConnection)  # a page has many agents: it needs a loop

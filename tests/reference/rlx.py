@@ -91,7 +91,7 @@ def decode(data, *, images="array"):
             raise Refused("not version 1")
         message = {}
         while reader.at < len(data):
-            reader.part(message)
+            reader.entry(message)
         return message
     except struct.error:
         raise Refused("the message ends early") from None
@@ -296,7 +296,7 @@ class _Reader:
     def get_dict(self):
         entries = {}
         for _ in range(self.count(5)):  # an entry has at least its key's length and a type
-            self.part(entries)
+            self.entry(entries)
         return entries
 
     def get_ndarray(self):
