@@ -20,7 +20,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.sessions import openpi, rlx, websocket
-from rlwire.sessions.rlx.page import PageCommand, PageReply, PageSession
+from rlwire.sessions.rlx.session import PageCommand, PageReply, PageSession
 from rlwire.sessions.stack import Stack
 from rlwire.streams import INBOX, NOTHING, TURN, FrameReader, StreamCore, StreamPhase
 

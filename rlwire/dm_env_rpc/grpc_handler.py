@@ -222,7 +222,7 @@ class GrpcHandler:
         self._defer(reply.then(convert, about))
         task.state = BUSY
         if not task.call.held:
-            self._session.hold(task.call)
+            self._session.core.hold(task.call)
 
     def _resolve(self, reply: DeferredReply, task: _Task, result: Result) -> None:
         task.working = False
@@ -255,7 +255,7 @@ class GrpcHandler:
                 parts = task.inner.send(reply)
             except Exception as error:  # EncodeError; or the value's own code raised
                 parts = task.inner.send(task.handler.failure(event, error))
-            self._session.check(parts)
+            self._session.core.check(parts)
         except LimitExceeded as error:
             self._log.error("%s: call closed, the reply is too long: %s", self._peer, error)
             return Last(too_long(error))
@@ -299,5 +299,5 @@ class GrpcHandler:
             self._detach(task, following, self._answer_queued, task)
             following.set(None)
         elif task.call.held:
-            self._session.hold(task.call, False)
+            self._session.core.hold(task.call, False)
         return NOTHING if result is None else (task.call, result)

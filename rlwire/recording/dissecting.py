@@ -21,7 +21,8 @@ from rlwire.environments.fitting import fitting
 from rlwire.environments.spaces import spaces_of
 from rlwire.errors import DecodeError, LimitExceeded, is_secret
 from rlwire.limits import Limits, checked
-from rlwire.recording.messages import Budget, Buffer, Dissected, EnvStep
+from rlwire.recording.messages import Budget, Dissected, EnvStep
+from rlwire.sessions.layer import Buffer
 
 FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionError)
 """What codecs and spaces raise for bytes from anywhere; not `MissingExtra`."""

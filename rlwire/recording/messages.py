@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from typing import Any, Final
 
 UNKNOWN: Final = object()
 """A part of an `EnvStep` that a message does not have."""

@@ -83,6 +83,5 @@ class PasswordCheck:
             self._throttle.refund(self.address)
 
 
-THROTTLE = (
-    PasswordThrottle()
-)  # for all servers of this process, because they often share a password
+# For all servers of this process, because they often share a password.
+THROTTLE = PasswordThrottle()

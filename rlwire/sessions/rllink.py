@@ -86,12 +86,6 @@ class _Session(Layer):
         return frame_size(buffer, start, end, *self._bound)
 
     def receive(self, frame: Buffer) -> list[Any]:
-        """Return the message in a frame.
-
-        Raises:
-            DecodeError, LimitExceeded, MissingExtra: the frame cannot be decoded.
-            RemoteProtocolError: the message is not allowed now.
-        """
         # Views of bytes, which an expanded body is too, would be read-only.
         copied = self.compression is not None or isinstance(frame, bytes)
         codec = self._copies if copied else self._views
@@ -105,7 +99,6 @@ class _Session(Layer):
         return self.receive(bytes(buffer[:size]))
 
     def redact(self, data: Buffer, sent: bool) -> Buffer:
-        """Return a frame without its token, for a recording."""
         if sent and not bytes(data[:HEAD]).isdigit():  # a part of a longer frame
             return data
         if len(data) > HEAD + _FIRST and not _PING.search(data):
@@ -161,12 +154,6 @@ class RLlinkClientSession(_Session):
         self._empty_infos = True
 
     def send(self, event: Message) -> list[Any]:
-        """Return the buffers of a request.
-
-        Raises:
-            LocalProtocolError: not a request, or another request waits for its reply.
-            EncodeError, LimitExceeded: the request cannot be encoded.
-        """
         kind = type(event)
         if self.closed:
             raise LocalProtocolError(f"{kind.__name__} cannot be sent: the session has ended")
@@ -289,12 +276,7 @@ class RLlinkServerSession(_Session):
         return dataclasses.replace(message, episodes=episodes)
 
     def send(self, event: Message) -> list[Any]:
-        """Return the buffers of a reply.
-
-        Raises:
-            LocalProtocolError: no request waits for this reply.
-            EncodeError, LimitExceeded: the reply cannot be encoded; the request is still pending.
-        """
+        """Return the buffers of a reply; after an error the request is still pending."""
         kind = type(event)
         asked = self._pending
         if self.closed or asked is None or REPLIES[asked] is not kind:

@@ -21,8 +21,7 @@ from rlwire.codecs.rlx import encode
 from rlwire.errors import LimitExceeded
 from rlwire.limits import Limits
 from rlwire.recording import files, reading
-from rlwire.recording.formatting import LISTED, as_json, brief
-from rlwire.recording.inspecting import condition
+from rlwire.recording.inspecting import LISTED, as_json, brief, condition
 from rlwire.recording.messages import Budget, Packet, RecordedConnection
 from rlwire.recording.reading import messages
 from rlwire.recording.recorder import Recorder

@@ -13,8 +13,7 @@ from rlwire.codecs.rlx import encode
 from rlwire.errors import RlwireError
 from rlwire.recording.recorder import FileRecording, Recorder
 from rlwire.rllink import SetState
-from rlwire.sessions.rfb.frames import FrameEncoder, NumberedFrame
-from rlwire.sessions.rfb.server import RfbServerSession
+from rlwire.sessions.rfb.server import FrameEncoder, NumberedFrame, RfbServerSession
 from rlwire.streams import NOTHING, StreamCore
 
 pytest.importorskip("mcap")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
-from rlwire.sessions.rlx.page import SID, PageReply, PageSession, arrays_of
+from rlwire.sessions.rlx.session import SID, PageReply, PageSession, arrays_of
 
 
 def test_request_is_decoded_with_its_sid_and_size():

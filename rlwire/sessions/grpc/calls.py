@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from rlwire.codecs import grpc as values
 from rlwire.codecs.grpc import Metadata
-from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded, RlwireError, for_peer
+from rlwire.errors import ConnectionClosed, EncodeError, LimitExceeded, for_peer
 from rlwire.sessions.http2 import Fields
-from rlwire.sessions.layer import Buffer, Layer, LayerPhase
+from rlwire.sessions.layer import Buffer, Layer
 
 CONTENT_TYPE: Final = "application/grpc"
 # Header fields that are not metadata.
@@ -104,7 +104,3 @@ class GrpcRawMessages(Layer):
         if not all(isinstance(part, (bytes, bytearray, memoryview)) for part in parts):
             raise EncodeError(f"expected a buffer or a list of them, got {type(event).__name__}")
         return parts
-
-    def reject(self, error: RlwireError) -> list[Buffer]:
-        self.phase = LayerPhase.CLOSED
-        return []

@@ -231,5 +231,5 @@ class GrpcClientSession(Http2Session):
             return super().close_message(stopping)
         self.core.send_error = "the call has ended"
         self.end_stream(call, None)
-        self.open_no_more()
+        self._goaway = True  # the session ends after the call
         return self.output()

@@ -393,14 +393,6 @@ class Http2Session(Layer):
         """Return the buffers of an event of the attached layer; none if they are queued."""
         return self.core.send(event)
 
-    def check(self, parts: Sequence[Buffer]) -> int:
-        """Return the size of a message; raise LimitExceeded if it is too long."""
-        return self.core.check(parts)
-
-    def hold(self, stream: Stream, held: bool = True) -> None:
-        """Stop opening the receive window of a stream, or resume it."""
-        self.core.hold(stream, held)
-
     def output(self) -> list[Buffer]:
         self._end_if_unused()
         return self.core.output()
@@ -525,10 +517,6 @@ class Http2Session(Layer):
     def _begin_to_drain(self) -> None:
         if not self.closed and not self._goaway:
             self.core.control_output += [frames.goaway(_ALL), frames.ping(_DRAINING)]
-
-    def open_no_more(self) -> None:
-        """Open no new stream."""
-        self._goaway = True
 
     def _stop_accepting(self) -> None:
         if not self._goaway:

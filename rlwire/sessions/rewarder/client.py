@@ -271,7 +271,6 @@ class RewarderClientSession(RewarderSession):
             self._enqueue(self._ask(ControlPing(), "ping", self._ping_timeout))
 
     def next_deadline(self) -> float | None:
-        """Return when `tick` is due; None if never."""
         due = min(self._due, self._ping_due)
         return None if due == NEVER or self._ended else due
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 from rlwire.codecs.rewarder import (
     AgentAction,
@@ -42,8 +42,6 @@ from rlwire.sessions.rewarder.rules import (
     name_of,
     plain_id,
 )
-
-Number: TypeAlias = int | float
 
 _TEXT: Final = 1000  # characters of an error
 _FASTEST: Final = 1000  # frames per second that a client may request
@@ -407,7 +405,7 @@ class RewarderServerSession(RewarderSession):
         return [part for message in self._flush() for part in message]
 
 
-def _check_fps(fps: Number | None) -> None:
+def _check_fps(fps: float | None) -> None:
     if fps is None or isinstance(fps, bool) or not (math.isfinite(fps) and fps > 0):
         raise ValueError(f"fps must be a number over 0, not {fps!r}")
 

@@ -188,10 +188,6 @@ class RfbClientSession(Layer):
         """Return where a rectangle's pixels begin; 0 for other messages."""
         return _HEAD if self._left else 0
 
-    def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
-        """Return None: the session keeps the buffers of rectangles."""
-        return None
-
     def receive(self, message: Buffer) -> list[Any]:
         self.bytes += len(message)
         try:

@@ -1,4 +1,4 @@
-"""RLX's sessions; `page` has its JSON for pages."""
+"""RLX's sessions."""
 
 from rlwire.sessions.rlx import session
 from rlwire.sessions.rlx.session import *

@@ -1,24 +1,27 @@
 """RLX: an environment sends commands, an agent's server replies, one at a time.
 
-Messages are dictionaries with a ``command`` or a ``response``.
+Messages are dictionaries with a ``command`` or a ``response``. For web pages they are JSON inside a
+WebSocket, for many environments, each named by its `sid` (`PageSession`).
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from rlwire.codecs import rlx
 from rlwire.errors import (
+    EncodeError,
     LimitExceeded,
     LocalProtocolError,
     RemoteProtocolError,
     RlwireError,
     for_peer,
+    optional,
     quoted,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.layer import Buffer, LayerPhase
+from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 from rlwire.sessions.rlx.state_machine import StateMachine, StateNode
 
 __all__ = [
@@ -32,6 +35,10 @@ __all__ = [
 
 Buffers = list[bytes | memoryview]
 Message = dict[str, Any]
+Sid: TypeAlias = int | str
+Arrays: TypeAlias = Literal["lists", "float32", "float64"]
+
+SID: Final = 64  # characters
 
 
 class RLXState(enum.Enum):
@@ -241,6 +248,68 @@ class RLXServerSession(_RLXSession):
         except RemoteProtocolError:
             self._may_refuse = True
             raise
+
+
+class PageCommand(NamedTuple):
+    """A command of one environment; `size` is its text's size in bytes."""
+
+    sid: Sid
+    message: dict[str, Any]
+    size: int
+
+
+class PageReply(NamedTuple):
+    """The reply to one environment's command."""
+
+    sid: Sid
+    message: dict[str, Any]
+
+
+class PageSession(Layer):
+    """Decodes texts to `PageCommand`, encodes `PageReply`; `PageRules` checks the commands.
+
+    A text without a valid sid closes the session, because no reply could name its environment.
+    """
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self._limits = limits
+        with optional("msgspec", "relaax"):
+            from rlwire.codecs import _json
+        self._decode, self._encode = _json.decode, _json.encode
+
+    def receive(self, message: Buffer) -> list[PageCommand]:
+        value = self._decode(message, self._limits)
+        if type(value) is not dict:
+            raise self._refused(f"got {type(value).__name__}")
+        sid = value.pop("sid", None)
+        # type(), because True is an int. isprintable() rejects lone surrogates, which a reply could
+        # not repeat.
+        if not (
+            (type(sid) is int and -(2**63) <= sid < 2**63)
+            or (type(sid) is str and len(sid) <= SID and sid.isprintable())
+        ):
+            raise self._refused(f"its sid is {type(sid).__name__}")
+        return [PageCommand(sid, value, len(message))]
+
+    def send(self, event: PageReply) -> bytes:
+        return self._encode({"sid": event.sid, **event.message}, self._limits)
+
+    def _refused(self, what: str) -> RemoteProtocolError:
+        self.phase = LayerPhase.CLOSED
+        return RemoteProtocolError(
+            "a message must be an object with a sid, an integer or a string of at most "
+            f"{SID} printable characters; {what}"
+        )
+
+
+def arrays_of(value: Any, dtype: Literal["float32", "float64"]) -> Any:
+    """Return `value` with arrays instead of lists of numbers; nested lists need equal lengths."""
+    from rlwire.codecs import _json
+
+    try:
+        return _json.arrays_of(value, dtype)
+    except (OverflowError, FloatingPointError):
+        raise EncodeError(f"a number is too large for {dtype}") from None
 
 
 class PageRules:

@@ -16,9 +16,8 @@ from rlwire._options import StreamServerOptions, with_options
 from rlwire.limits import Limits, checked
 from rlwire.serving.serving import Service, StreamServer
 from rlwire.sessions.passwords import PasswordCheck
-from rlwire.sessions.rfb.frames import FrameEncoder, NumberedFrame
 from rlwire.sessions.rfb.handshake import check_passwords
-from rlwire.sessions.rfb.server import Input, RfbServerSession
+from rlwire.sessions.rfb.server import FrameEncoder, Input, NumberedFrame, RfbServerSession
 from rlwire.transports.connection_asyncio import AsyncConnection
 from rlwire.transports.interface import Recording
 from rlwire.transports.rate_limited_log import RateLimitedLog

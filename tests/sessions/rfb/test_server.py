@@ -20,9 +20,8 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.passwords import PasswordCheck, PasswordThrottle
-from rlwire.sessions.rfb.frames import FrameEncoder, NumberedFrame
 from rlwire.sessions.rfb.handshake import check_passwords
-from rlwire.sessions.rfb.server import RfbServerSession
+from rlwire.sessions.rfb.server import FrameEncoder, NumberedFrame, RfbServerSession
 from rlwire.streams import NOTHING, StreamCore
 from tests.codecs.rfb.reference import show
 
