@@ -121,9 +121,12 @@ class RequestPairs:
 
 @dataclasses.dataclass
 class _Input:
-    """Bytes of one direction that are not decoded yet, and their offset."""
+    """Bytes of one direction, or of its part of a call, that are not decoded yet.
 
-    data: bytearray
+    `offset` is theirs, of a call that of the frame in which they begin.
+    """
+
+    data: bytearray = dataclasses.field(default_factory=bytearray)
     offset: int = 0
     begun: bool = False  # whether a frame was found, or may be missing
 
@@ -144,7 +147,7 @@ class Dissector:
         self.limits = checked(limits)
         self.received = min(self.limits.received, self.limits.message)
         self.budget = Budget()
-        self._inputs = {side: _Input(bytearray()) for side in (True, False)}
+        self._inputs = {side: _Input() for side in (True, False)}
         self.sides: dict[bool, Any] = {side: self.side(side, False) for side in self._inputs}
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
@@ -307,14 +310,6 @@ class WebSocketDissector(Dissector):
             yield found
 
 
-@dataclasses.dataclass
-class _GrpcStream:
-    """One direction of a call: bytes that are no whole message yet, and their frame's offset."""
-
-    data: bytearray = dataclasses.field(default_factory=bytearray)
-    offset: int = 0
-
-
 class _GrpcSide:
     """One direction: what its next frame may be, its header block, and its streams."""
 
@@ -324,7 +319,7 @@ class _GrpcSide:
         # A new table: fields that refer to lost ones are errors, never wrong ones.
         self.hpack = Headers(limits, _TABLE)
         self.block, self.block_ends = bytearray(), False
-        self.streams: dict[int, _GrpcStream] = Remembered(lambda number: _GrpcStream())
+        self.streams: dict[int, _Input] = Remembered(lambda number: _Input())
 
 
 class GrpcDissector(Dissector):
@@ -358,7 +353,7 @@ class GrpcDissector(Dissector):
             return
         if kind == http2.DATA:
             yield from self._messages(side, from_client, number, payload, offset)
-            if flags & http2.END_STREAM and side.streams.pop(number, _GrpcStream()).data:
+            if flags & http2.END_STREAM and side.streams.pop(number, _Input()).data:
                 text = "the stream ends inside a message"
                 yield Dissected("damaged", {"stream": number}, error=text)
         elif kind in (http2.HEADERS, http2.CONTINUATION):

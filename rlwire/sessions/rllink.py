@@ -131,7 +131,6 @@ class RLlinkClientSession(_Session):
         form: the form of bodies; ``"json"`` for servers of Ray before 2.44.
         token: for an rlwire server that requires one.
         compression: ``"zstd"``, used if the server accepts it.
-        limits: limits in both directions.
 
     Raises:
         MissingExtra: zstandard is not installed, and `compression` needs it.
@@ -205,7 +204,6 @@ class RLlinkServerSession(_Session):
 
     Args:
         token: the token that clients must send in a first `Ping`; None accepts all clients.
-        limits: limits in both directions.
     """
 
     def __init__(self, *, token: str | None = None, limits: Limits | None = None) -> None:

@@ -97,12 +97,10 @@ class RewarderClientSession(RewarderSession):
     `closed` is True after ``v0.connection.close`` and after a protocol error.
 
     Args:
-        clock, wall: see the module.
         observer: whether the client is an observer, which cannot send resets and actions.
         attach: whether to join the first episode without a reset; by default for observers.
         first_pings, ping_interval, ping_timeout: number of pings at the start, and seconds; an
             interval of None sends no further pings.
-        limits: limits of messages.
 
     Attributes:
         episodes: pushes that `pop_step` has not returned yet.

@@ -58,9 +58,7 @@ class Runtime:
 
     Args:
         status: the first description; by default of episode 1.
-        clock, wall: see the module.
         password: the user name of clients' Basic credentials; None accepts all clients.
-        limits: limits of messages.
 
     Attributes:
         guarded: whether there is a password.
