@@ -270,7 +270,8 @@ def options_of(kind: type | None) -> Mapping[str, Option]:
 
 
 def _derived(options: type) -> Iterator[Option]:
-    hints = typing.get_type_hints(options, include_extras=True)
+    # Python 3.10 takes no instance for a type, and `KW_ONLY` is one.
+    hints = typing.get_type_hints(options, None, {"KW_ONLY": object}, include_extras=True)
     docs = _documented(options)
     for field in dataclasses.fields(options):
         if issubclass(options, Options) and not field.kw_only:

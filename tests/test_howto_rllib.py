@@ -68,7 +68,7 @@ def test_the_program(tmp_path, cluster, own):
                 assert heard_by_others(process.pid) == []
             threading.Thread(target=play, args=(url,), daemon=True).start()
             last = process.stdout.read()
-            assert "iterations=3" in last
+            assert "'iterations': 3" in last
             assert process.wait(60) == 0
         finally:
             process.kill()
