@@ -176,7 +176,7 @@ def test_a_person_watches_and_plays(by, tmp_path):
         page.key("keyDown")
         wait_until(lambda: red_of(page) > 5)
         page.key("keyUp")
-        wait_until(lambda: not server.controls.action())
+        wait_until(lambda: not server.player.controls.action())
         wait_until(lambda: red_of(page) == int(server.display.newest().frame[0, 0, 0]))
         wait_until(lambda: page.text("total") == str(red_of(page)))
         assert page.text("episode").isdecimal()
@@ -214,7 +214,7 @@ def test_phone_page_sends_keys(tmp_path):
         assert "Episode" in page.text("news")
         assert "250" in page.text("news")
         page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
-        wait_until(lambda: not server.controls.action())
+        wait_until(lambda: not server.player.controls.action())
 
 
 def test_the_password_is_asked_for(tmp_path):
