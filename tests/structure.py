@@ -9,6 +9,7 @@
 """
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -27,6 +28,7 @@ CYTHON_DEF = re.compile(
 )
 
 
+@functools.cache  # parsing takes a second
 def modules():
     """Each Python module's tree by its dotted name."""
     found = {}
