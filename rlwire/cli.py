@@ -161,7 +161,7 @@ class _PlayOptions(_CommandOptions):
 _OWN: Final[_options.Kinds] = {"server": _ServeOptions, "player": _PlayOptions}
 
 
-class _Said(argparse.Action):
+class _StoreText(argparse.Action):
     def __call__(
         self,
         parser: argparse.ArgumentParser,
@@ -170,7 +170,7 @@ class _Said(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         text = values if isinstance(values, str) else "true"
-        namespace.said = [*namespace.said, (self.dest, text)]
+        namespace.texts = [*namespace.texts, (self.dest, text)]
 
 
 def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) -> None:
@@ -204,7 +204,7 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
         group.add_argument(
             option.flag,
             dest=option.name,
-            action=_Said,
+            action=_StoreText,
             default=argparse.SUPPRESS,
             help=(option.help + more).replace("%", "%%"),
             **takes,
@@ -217,7 +217,7 @@ def _add_url(parser: argparse.ArgumentParser, arguments: list[str], side: Side) 
     )
     if record is None:
         parser.epilog += f"\n\nOptions of a protocol: {parser.prog} {shown[0].scheme}:// --help"
-    parser.set_defaults(parser=parser, said=[], record=record, side=side)
+    parser.set_defaults(parser=parser, texts=[], record=record, side=side)
 
 
 def _unknown(given: argparse.Namespace, word: str) -> str:
@@ -312,11 +312,11 @@ def _begin(
         sys.path.append(os.getcwd())
     own = _options.options_of(_OWN[side])
     try:
-        said = [pair for pair in given.said if pair[0] in own]
-        command = _options.keywords(_OWN, side, "rlwire", said)
+        texts = [pair for pair in given.texts if pair[0] in own]
+        command = _options.keywords(_OWN, side, "rlwire", texts)
         _set_up_log(command.pop("log_level", "INFO"))
         url = parse_url(given.url)
-        rest = [pair for pair in given.said if pair[0] not in own]
+        rest = [pair for pair in given.texts if pair[0] not in own]
         found = resolve(url.replace(options=(*url.options, *rest)), side, {})
     except ValueError as error:
         given.parser.error(str(error))

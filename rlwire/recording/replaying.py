@@ -95,7 +95,7 @@ class _Message(NamedTuple):
     when: float  # seconds since the protocol's first packet
     from_client: bool = True
     event: Any = None
-    asks: bool = False  # whether it is a request with a reply
+    is_request: bool = False  # whether it is a request with a reply
     number: int = 0
 
     def __str__(self) -> str:
@@ -261,7 +261,7 @@ async def _as_client(
                         continue
                     if getattr(event, "world_name", None) in worlds:
                         event = dataclasses.replace(event, world_name=worlds[event.world_name])
-                    if message.asks:
+                    if message.is_request:
                         replies[call] = asyncio.create_task(connection.exchange(event))
                     else:
                         await connection.send(event)

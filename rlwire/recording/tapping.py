@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _CHUNK: Final = 2**16
 _QUEUED: Final = 2**12  # packets: 256 MiB
 _CONNECTIONS: Final = 256  # at a time
-_PATIENCE: Final = 30.0  # seconds to connect
+_CONNECT_TIMEOUT: Final = 30.0  # seconds to connect
 _PAUSE: Final = 0.5  # seconds after a failed accept(), such as without descriptors
 
 
@@ -128,7 +128,7 @@ class _Carrier:
         ended = "closed"
         with client:
             try:
-                with connected_socket(to, _PATIENCE) as server:
+                with connected_socket(to, _CONNECT_TIMEOUT) as server:
                     server.settimeout(None)
                     prepare(client)
                     prepare(server)

@@ -27,9 +27,9 @@ class Forked(Protocol):
 _all: WeakSet[Forked] = WeakSet()
 
 
-def track(thing: Forked) -> None:
-    """Call `close_inherited` in the child if this process forks while `thing` exists."""
-    _all.add(thing)
+def track(target: Forked) -> None:
+    """Call `close_inherited` in the child if this process forks while `target` exists."""
+    _all.add(target)
 
 
 def not_ours(peer: str) -> LocalProtocolError:
@@ -41,11 +41,11 @@ def not_ours(peer: str) -> LocalProtocolError:
 
 
 def _close_all_inherited() -> None:
-    for thing in list(_all):
+    for target in list(_all):
         try:
-            thing.close_inherited()
+            target.close_inherited()
         except Exception:
-            logger.exception("%r could not be closed after a fork", thing)
+            logger.exception("%r could not be closed after a fork", target)
     _all.clear()
 
 

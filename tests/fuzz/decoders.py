@@ -545,7 +545,7 @@ DECODERS = {
     "http2": feed_http2,
     "http2_headers": feed_http2_headers,
     "rfb": feed_rfb,
-    "datagram_cipher": feed_cipher,
+    "perlert_cipher": feed_cipher,
     "streams": feed_stream,
     "checkpoints": feed_checkpoints,
     "rllink": feed_rllink,

@@ -304,7 +304,7 @@ def seeds(decoder):
                 b"\6" + RFB_PASSED[1:12] + b"".join(map(rfb_messages.encode, RFB_CLIENT)),
             ),
         ]
-    if decoder == "datagram_cipher":
+    if decoder == "perlert_cipher":
         return [
             b"\0\0\0\0\1\20\0\0\2\3\0\5\0\1\0\0\3\0\1\50",
             b"\0\3\0\0\0\4\1\0" * 2,

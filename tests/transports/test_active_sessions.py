@@ -1,4 +1,4 @@
-"""Sessions that speak by themselves, over real sockets: WebSocket is the one at hand."""
+"""Sessions that send by themselves, over real sockets, for example WebSocket."""
 
 import asyncio
 import socket
