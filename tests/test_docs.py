@@ -76,8 +76,8 @@ def test_each_statement_of_a_specification_has_a_file_and_a_test_or_a_reason():
 
 EXAMPLES = """README.md docs/index.md docs/protocols/rewarder.md docs/protocols/rfb.md
 docs/protocols/rlx.md docs/howto/agents_together.md docs/howto/drop_ins.md
-docs/howto/many_environments.md docs/howto/policy_server.md docs/howto/replay.md
-docs/howto/secure.md docs/howto/serve.md docs/howto/stop.md docs/howto/universe.md
+docs/howto/inspect.md docs/howto/many_environments.md docs/howto/policy_server.md
+docs/howto/secure.md docs/howto/serve.md docs/howto/universe.md
 docs/howto/watch_and_play.md"""
 
 

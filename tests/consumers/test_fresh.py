@@ -59,7 +59,8 @@ def inspect(folder):
     assert ['"step": 10412' in line for line in rest[:2]] == [True, True]
     assert "TERMINATED" in rest[2]
     assert [line.split()[2] for line in rest[3:] if line.endswith("terminated")] == ["471"]
-    assert rest[-1] == "11000"
+    assert "11000" in rest
+    assert rest[-1].startswith("1 passed")  # the test against a recording
 
 
 def watch(folder):
