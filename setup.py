@@ -119,7 +119,6 @@ WITHOUT_LOOPS = {
     "rlwire.codecs.msgpack.unpacker",
     "rlwire.codecs.rewarder.messages",
     "rlwire.codecs.rfb.encoder",
-    "rlwire.codecs.websocket.frames",
     "rlwire.sessions.http2.core",
     "rlwire.sessions.rlx.state_machine",
     "rlwire.streams",

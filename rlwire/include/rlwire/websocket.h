@@ -97,16 +97,6 @@ static inline uint8_t *rlw_ws_write_header(uint8_t *to, int fin, unsigned opcode
     return to;
 }
 
-/* Returns the key repeated to 8 bytes, starting at byte `phase` of the payload. */
-static inline uint64_t rlw_ws_wide_key(const uint8_t *key, size_t phase) {
-    uint8_t wide[8];
-    uint64_t word;
-    size_t i;
-    for (i = 0; i < 8; i++) wide[i] = key[(phase + i) & 3];
-    memcpy(&word, wide, 8);
-    return word;
-}
-
 /* Returns the bytes up to the next 64-byte boundary, at most `size`. Stores that cross cache lines
  * would take twice as long, and a payload starts right after its header. */
 static inline size_t rlw_ws_to_border(const uint8_t *to, size_t size) {
@@ -114,36 +104,55 @@ static inline size_t rlw_ws_to_border(const uint8_t *to, size_t size) {
     return head < size ? head : size;
 }
 
-/* Copies `size` bytes and masks or unmasks them; the buffers must not overlap. `phase` is the number
- * of payload bytes before these. */
+#if defined(__GNUC__) || defined(__clang__)
+typedef uint64_t rlw_ws_vector __attribute__((vector_size(32))); /* two where registers have 16 bytes */
+#define RLW_WS_INLINE static inline __attribute__((always_inline))
+#else
+typedef uint64_t rlw_ws_vector;
+#define RLW_WS_INLINE static inline
+#endif
+
+/* Masks whole vectors of up to `size` bytes; returns their bytes. `key` starts with these bytes. */
+RLW_WS_INLINE size_t rlw_ws_mask_vectors(uint8_t *to, const uint8_t *from, size_t size,
+                                         const uint8_t *key) {
+    rlw_ws_vector wide, v;
+    size_t i;
+    for (i = 0; i < sizeof wide; i += 4) memcpy((uint8_t *)&wide + i, key, 4);
+    for (i = 0; i + sizeof v <= size; i += sizeof v) {
+        memcpy(&v, from + i, sizeof v);
+        v ^= wide;
+        memcpy(to + i, &v, sizeof v);
+    }
+    return i;
+}
+
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(RLW_NO_SIMD)
+__attribute__((target("avx2"))) static inline size_t rlw_ws_mask_avx2(
+    uint8_t *to, const uint8_t *from, size_t size, const uint8_t *key) {
+    return rlw_ws_mask_vectors(to, from, size, key);
+}
+#endif
+
+/* Copies `size` bytes and masks or unmasks them. `to` is `from`, or the buffers do not overlap. `phase`
+ * is the number of payload bytes before these. */
 static inline void rlw_ws_mask_copy(uint8_t *to, const uint8_t *from, size_t size,
                                     const uint8_t *key, size_t phase) {
-    uint64_t word, wide;
-    size_t i = 0, k, words, head = size < 256 ? 0 : rlw_ws_to_border(to, size);
+    size_t i = 0, k, head = size < 256 ? 0 : rlw_ws_to_border(to, size);
+    uint8_t turned[4];
     for (; i < head; i++) to[i] = (uint8_t)(from[i] ^ key[(phase + i) & 3]);
-    wide = rlw_ws_wide_key(key, phase + i);
-    words = (size - i) / 8;
-    for (k = 0; k < words; k++) { /* compilers vectorize this */
-        memcpy(&word, from + i + 8 * k, 8);
-        word ^= wide;
-        memcpy(to + i + 8 * k, &word, 8);
-    }
-    for (i += 8 * words; i < size; i++) to[i] = (uint8_t)(from[i] ^ key[(phase + i) & 3]);
+    for (k = 0; k < 4; k++) turned[k] = key[(phase + i + k) & 3];
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(RLW_NO_SIMD)
+    if (size >= 256 && __builtin_cpu_supports("avx2"))
+        i += rlw_ws_mask_avx2(to + i, from + i, size - i, turned);
+    else
+#endif
+        i += rlw_ws_mask_vectors(to + i, from + i, size - i, turned);
+    for (; i < size; i++) to[i] = (uint8_t)(from[i] ^ key[(phase + i) & 3]);
 }
 
 /* Masks or unmasks `size` bytes in place. */
 static inline void rlw_ws_mask(uint8_t *data, size_t size, const uint8_t *key, size_t phase) {
-    uint64_t word, wide;
-    size_t i = 0, k, words, head = size < 256 ? 0 : rlw_ws_to_border(data, size);
-    for (; i < head; i++) data[i] ^= key[(phase + i) & 3];
-    wide = rlw_ws_wide_key(key, phase + i);
-    words = (size - i) / 8;
-    for (k = 0; k < words; k++) {
-        memcpy(&word, data + i + 8 * k, 8);
-        word ^= wide;
-        memcpy(data + i + 8 * k, &word, 8);
-    }
-    for (i += 8 * words; i < size; i++) data[i] ^= key[(phase + i) & 3];
+    rlw_ws_mask_copy(data, data, size, key, phase);
 }
 
 /* Returns whether a close frame may carry this code (section 7.4, and the registry of codes). */
