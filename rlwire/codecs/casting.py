@@ -6,6 +6,7 @@ sending 1 instead would hide it.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -38,23 +39,34 @@ def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     return array.astype(dtype, copy=False)
 
 
+@functools.cache
+def exact_range(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the integers between which `dtype` represents each one exactly."""
+    if dtype.kind == "b":
+        return 0, 1
+    if dtype.kind == "f":
+        bits = np.finfo(dtype).nmant + 1
+        return -1 << bits, 1 << bits
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
 def _fits(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     """Return whether `dtype` represents these booleans or integers exactly."""
     if array.dtype.kind == "b":
         return True
-    least, most = int(array.min()), int(array.max())
-    if dtype.kind == "b":
-        return least >= 0 and most <= 1
-    if dtype.kind != "f":
-        info = np.iinfo(dtype)
-        return info.min <= least and most <= info.max
-    bits = np.finfo(dtype).nmant + 1
-    largest = max(-least, most)
-    if largest <= 1 << bits:
+    if array.size == 1:  # without reductions, which cost more than the rest
+        least = most = int(array.item())
+    else:
+        least, most = int(array.min()), int(array.max())
+    low, high = exact_range(dtype)
+    if low <= least and most <= high:
         return True
+    if dtype.kind != "f":
+        return False
     # A larger integer is exact if a float's mantissa holds it without its trailing zero bits.
     sizes = array.reshape(-1) if array.dtype.kind == "u" else np.abs(array.reshape(-1).astype("i8"))
     sizes = sizes.astype(np.uint64)  # also correct for the least int64, which abs() keeps negative
     last = np.maximum(sizes & (~sizes + np.uint64(1)), np.uint64(1))
-    exact = bool((sizes // last >> np.uint64(bits) == 0).all())
-    return exact and largest <= int(np.finfo(dtype).max)
+    exact = bool((sizes // last >> np.uint64(np.finfo(dtype).nmant + 1) == 0).all())
+    return exact and max(-least, most) <= int(np.finfo(dtype).max)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlwire.codecs import dm_env_rpc as codec
-from rlwire.codecs.casting import cast
+from rlwire.codecs.casting import cast, exact_range
 from rlwire.codecs.dm_env_rpc import Settings, TensorSpec
 from rlwire.environments.driver import Driven
 from rlwire.environments.infos import InfoCodec
@@ -103,6 +103,8 @@ class Structure:
         self._single = self.leaves[0] if tree.is_leaf else None
         self.specs = [leaf.spec for leaf in self.leaves]
         self.names = [spec.name for spec in self.specs]
+        self._to_wire = [(leaf.spec.name, leaf.to_wire) for leaf in self.leaves]
+        self._to_native = [(leaf.spec.name, leaf.to_native) for leaf in self.leaves]
         if len(set(self.names)) != len(self.names):
             twice = min(name for name, count in Counter(self.names).items() if count > 1)
             raise EncodeError(f"two tensors of the {what} have the name {twice!r}")
@@ -112,15 +114,15 @@ class Structure:
         single = self._single
         if single is not None:
             return {single.spec.name: single.to_wire(value)}
-        pairs = zip(self.leaves, self._tree.parts(value), strict=True)
-        return {leaf.spec.name: leaf.to_wire(part) for leaf, part in pairs}
+        parts = iter(self._tree.parts(value))
+        return {name: to_wire(next(parts)) for name, to_wire in self._to_wire}
 
     def build(self, tensors: Mapping[str, Any]) -> Any:
         """Return the value of these tensors; all names are required."""
         single = self._single
         if single is not None:
             return single.to_native(tensors[single.spec.name])
-        return self._tree.build(leaf.to_native(tensors[leaf.spec.name]) for leaf in self.leaves)
+        return self._tree.build([to_native(tensors[name]) for name, to_native in self._to_native])
 
     def fill(self, number: float) -> dict[str, Any]:
         """Return tensors filled with a number, clipped to their bounds."""
@@ -187,12 +189,15 @@ def plain_setting(value: Any) -> Any:
 
 def _number_to_wire(name: str, wire: np.dtype[Any], exact: bool = True) -> Convert:
     scalar = wire.type
-    floating = wire.kind == "f"
+    floating, boolean = wire.kind == "f", wire.kind == "b"
+    least, most = exact_range(wire)
 
     def to_wire(value: Any) -> Any:
         kind = type(value)
         if kind is scalar or (exact and kind is np.ndarray and value.dtype == wire):
             return value
+        if kind is int and not boolean and least <= value <= most:
+            return value  # the encoder converts it
         if floating and kind is float:  # as most rewards are
             return scalar(value)
         if not exact:
@@ -232,12 +237,16 @@ def _tensor(leaf: Leaf, name: str, checked: bool) -> Tensor:
 
     stacked = getattr(leaf.space, "stack", None)  # of a Sequence
 
+    same = wire == native
+
     def to_native(value: Any) -> Any:
-        if wire != native:
+        if not same:
             value = cast(value, native, repr(name))
+        elif stacked is None and type(value) is np.ndarray and value.flags.carray:
+            return value
         if stacked is not None:  # no copy: a broadcast may be longer than memory
             return value if stacked else tuple(value)
-        # A copy: the received array may be a read-only view.
+        # A copy of a read-only view, such as a broadcast, or of one that is not aligned.
         return native.type(value) if single else np.array(value, dtype=native)
 
     return Tensor(spec, _number_to_wire(name, wire), to_native)

@@ -198,7 +198,8 @@ def _defaults(actions: Structure, defaults: Mapping[str, Any]) -> dict[str, Any]
     values = {}
     for leaf in actions.leaves:
         if leaf.spec.name in defaults:
-            value = leaf.to_wire(np.asarray(defaults[leaf.spec.name]))
+            value = np.array(leaf.to_wire(np.asarray(defaults[leaf.spec.name])))
+            value.flags.writeable = False  # so that each step's action is a copy
             codec.check_bounds(leaf.spec, value)
             values[leaf.spec.name] = value
     return values

@@ -78,19 +78,24 @@ class _Branch:
         self.children = children
         self.make = make
 
-    def items(self, value: Any, where: str) -> Iterator[tuple[Any, _Node, Any]]:
-        kind = type(value).__name__
+    def split(self, value: Any, where: str, parts: list[Any]) -> None:
+        kind = type(value)
         if self.make is None:
-            if not isinstance(value, Mapping):
-                raise EncodeError(f"{where} must be a mapping, not a {kind}")
-        elif isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__"):
-            raise EncodeError(f"{where} must be a sequence, not a {kind}")
+            if kind is not dict and not isinstance(value, Mapping):
+                raise EncodeError(f"{where} must be a mapping, not a {kind.__name__}")
+        elif kind is not tuple and (
+            isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__")
+        ):
+            raise EncodeError(f"{where} must be a sequence, not a {kind.__name__}")
         elif len(value) != len(self.children):
             raise EncodeError(f"{where} must have {len(self.children)} items, not {len(value)}")
         for key, child in self.children.items():
             if self.make is None and key not in value:
                 raise EncodeError(f"{where} has no entry {key!r}")
-            yield key, child, value[key]
+            if isinstance(child, Leaf):
+                parts.append(value[key])
+            else:
+                child.split(value[key], f"{where}.{key}", parts)
 
     def build(self, values: Iterator[Any]) -> Any:
         built = {key: _build(child, values) for key, child in self.children.items()}
@@ -131,19 +136,11 @@ class Tree:
 
     def parts(self, value: Any) -> list[Any]:
         """Split a value into parts, one per leaf; EncodeError if its structure differs."""
+        if isinstance(self._root, Leaf):
+            return [value]
         parts: list[Any] = []
-        self._part(self._root, value, self.what, parts)
+        self._root.split(value, self.what, parts)
         return parts
-
-    def _part(self, node: _Node, value: Any, where: str, parts: list[Any]) -> None:
-        if isinstance(node, Leaf):
-            parts.append(value)
-            return
-        for key, child, part in node.items(value, where):
-            if isinstance(child, Leaf):
-                parts.append(part)
-            else:
-                self._part(child, part, f"{where}.{key}", parts)
 
     def build(self, parts: Iterable[Any]) -> Any:
         return _build(self._root, iter(parts))

@@ -146,6 +146,60 @@ def test_actions_have_the_types_of_their_space():
     assert data.tolist() == [0, 1, 2]
 
 
+class Foreign:
+    """An array whose type has no fast path."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.value, dtype)
+
+
+def outcome(structure, value):
+    """The bytes of a step with this value, or the error; and what the other end builds."""
+    manager = SpecManager(dict(enumerate(structure.specs, 1)))
+    try:
+        wire = encode_step_request(manager, structure.flatten(value))
+        tensors, _requested = decode_step_request(manager, wire)
+        fast = structure.build(tensors)
+    except EncodeError as error:
+        return error.reason
+    for each in tensors.values():
+        if isinstance(each, np.ndarray):
+            assert fast.flags.writeable
+            each.flags.writeable = False
+    general = structure.build(tensors)
+    assert type(fast) is type(general)
+    assert (fast.dtype, fast.tobytes()) == (general.dtype, general.tobytes())
+    return wire
+
+
+EDGES = [s * 2**bits + by for bits in (0, 7, 8, 24, 53, 63, 64) for s in (1, -1) for by in (-1, 1)]
+EDGES += [True, np.True_, 1.5, -0.0, 1e300, np.float32(2), np.uint8(3), np.int16(-1), [], [[1]]]
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("kind", ["?", *"bBhHiIqQefd"])
+def test_fast_and_general_conversion_agree(kind):
+    dtype = np.dtype(kind)
+    low, high = (0, 1) if kind == "?" else (-INF, INF)
+    if dtype.kind in "iu":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    kinds = [gym.Box(low, high, (), dtype), gym.Box(low, high, (2,), dtype), gym.MultiBinary(2)]
+    if dtype.kind in "iu":
+        kinds += [gym.Discrete(2, dtype=dtype), gym.MultiDiscrete([2, 2], dtype=dtype)]
+    for each in kinds:
+        structure, sample = space(each), each.sample()
+        edges = [[0, edge] if each.shape else edge for edge in EDGES]
+        for value in [*edges, sample, sample.tolist(), np.float64(sample), np.zeros(3)]:
+            try:
+                np.asarray(value)
+            except ValueError:  # of different lengths
+                continue
+            assert outcome(structure, value) == outcome(structure, Foreign(value)), (each, value)
+
+
 # ---- what cannot be -----------------------------------------------------------------------------
 
 
