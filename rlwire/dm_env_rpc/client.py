@@ -300,7 +300,7 @@ class _DmEnvRpcClient(waits.ClientBase):
         if requested is None:
             manager = None if self._session is None else self._session.observations
             requested = () if manager is None else manager.names()
-        return Step({} if actions is None else dict(actions), tuple(requested))
+        return Step(dict(actions or ()), tuple(requested))
 
     def _failed(self, error: BaseException) -> None:
         """Close a connection with a pending reply: the next request would receive it."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlwire._options import given, with_options
 from rlwire.codecs import dm_env_rpc as codec
-from rlwire.codecs.dm_env_rpc import Step
+from rlwire.codecs.dm_env_rpc import Step, StepResult
 from rlwire.dm_env_rpc.agent_spaces import AgentSpaces
 from rlwire.dm_env_rpc.client import Client
 from rlwire.dm_env_rpc.options import DmEnvRpcClientOptions, DmEnvRpcEndpointOptions
@@ -39,6 +39,13 @@ _LARGE = 4096  # elements of an observation whose range is checked in an episode
 _RUNNING = codec.EnvironmentStateType.RUNNING
 _TERMINATED = codec.EnvironmentStateType.TERMINATED
 _LOST = (ConnectionClosed, DeadlineExceeded, OSError)
+
+
+def _late(error: DeadlineExceeded) -> DeadlineExceeded:
+    return DeadlineExceeded(
+        f"{error}: the environment takes longer than Timeouts.idle, or its step waits for other "
+        f"agents, which must join, reset and step too"
+    )
 
 
 class DmEnvRpcEndpoint(Endpoint):
@@ -140,52 +147,71 @@ class DmEnvRpcEndpoint(Endpoint):
             self._lost = str(error)
 
     def begin_step(self, action: Any) -> None:
-        if not self._running:
-            raise LocalProtocolError(f"{self.client.address}: no episode is running, call reset()")
-        self._settings = None
-        request = Step(self._actions.flatten(action), self._requested)
+        actions = self._begin(action)
         try:
-            self.client.send(request)
+            self.client.send(Step(actions, self._requested))
         except _LOST as error:
             self._lost = str(error)
 
-    def finish(self) -> Outcome:
-        try:
-            if self._settings is not None:
-                return self._finish_reset(self._settings)
-            return self._finish_step()
-        except KeyError as error:
-            raise RemoteProtocolError(
-                f"{self.client.address}: the reply lacks the requested observation {error}"
-            ) from None
+    def _begin(self, action: Any) -> dict[str, Any]:
+        if not self._running:
+            raise LocalProtocolError(f"{self.client.address}: no episode is running, call reset()")
+        self._settings = None
+        return self._actions.flatten(action)
 
-    def _finish_step(self) -> Outcome:
+    def step(self, action: Any) -> Outcome:
+        if self.client.pending or self._lost is not None:
+            return super().step(action)
+        actions = self._begin(action)
+        try:
+            result = self.client.step(actions, self._requested)
+        except DeadlineExceeded as error:
+            return self._truncated(_late(error))
+        except _LOST as error:
+            return self._truncated(error)
+        return self._outcome(result)
+
+    def finish(self) -> Outcome:
+        if self._settings is not None:
+            return self._finish_reset(self._settings)
         try:
             if self._lost is not None:
                 raise ConnectionClosed(self._lost)
             result = self._receive()[-1]
         except _LOST as error:
-            self._lost, self._running = str(error), False
-            logger.warning("%s: lost; the episode is truncated: %s", self.client.address, error)
-            return self._last, 0.0, False, True, {"lost": self._lost}
-        seen = result.observations
-        terminated = result.state == _TERMINATED
-        self._running = result.state == _RUNNING
-        signal = self._reward
-        reward = 0.0 if signal.scalar is None else float(seen[signal.scalar])
-        info = self._info(seen)
-        truncated = bool(terminated and info.pop(TRUNCATED, False))
-        if signal.structure is not None:
-            info["reward"] = signal.structure.build(seen)
-        signal = self._discount
-        if signal.structure is not None:
-            info["discount"] = signal.structure.build(seen)
-        elif signal.scalar is not None:
-            discount = seen[signal.scalar]
-            if discount != (0.0 if terminated else 1.0):
-                info["discount"] = discount
-        self._last = observation = self._observation(seen)
-        return observation, reward, terminated, truncated or not (terminated or self._running), info
+            return self._truncated(error)
+        return self._outcome(result)
+
+    def _truncated(self, error: Exception) -> Outcome:
+        self._lost, self._running = str(error), False
+        logger.warning("%s: lost; the episode is truncated: %s", self.client.address, error)
+        return self._last, 0.0, False, True, {"lost": self._lost}
+
+    def _outcome(self, result: StepResult) -> Outcome:
+        """Return what a step's result says."""
+        seen, state = result.observations, result.state
+        terminated, self._running = state == _TERMINATED, state == _RUNNING
+        truncated = not (terminated or self._running)
+        try:
+            info: dict[str, Any] = {}
+            if self._info_name in seen:
+                info = self._info(seen)
+                truncated = bool(terminated and info.pop(TRUNCATED, False)) or truncated
+            signal = self._reward
+            reward = 0.0 if signal.scalar is None else float(seen[signal.scalar])
+            if signal.structure is not None:
+                info["reward"] = signal.structure.build(seen)
+            signal = self._discount
+            if signal.scalar is not None:
+                discount = seen[signal.scalar]
+                if discount != (0.0 if terminated else 1.0):
+                    info["discount"] = discount
+            elif signal.structure is not None:
+                info["discount"] = signal.structure.build(seen)
+            self._last = observation = self._observation(seen)
+        except KeyError as error:
+            raise self._lacks(error) from None
+        return observation, reward, terminated, truncated, info
 
     def _finish_reset(self, settings: dict[str, Any]) -> Outcome:
         if self._lost is None:
@@ -215,18 +241,23 @@ class DmEnvRpcEndpoint(Endpoint):
                 f"{self.client.address}: expected RUNNING from the first step, not {state!r}"
             )
         self._running = True
-        self._last = observation = self._observation(seen, sys.maxsize)
+        try:
+            self._last = observation = self._observation(seen, sys.maxsize)
+        except KeyError as error:
+            raise self._lacks(error) from None
         return observation, self._info(seen)
+
+    def _lacks(self, error: KeyError) -> RemoteProtocolError:
+        return RemoteProtocolError(
+            f"{self.client.address}: the reply lacks the requested observation {error}"
+        )
 
     def _receive(self) -> list[Any]:
         """Receive all pending replies; return the last two, or the only one."""
         try:
             replies = self.client.receive_all()[-2:]
         except DeadlineExceeded as error:
-            raise DeadlineExceeded(
-                f"{error}: the environment takes longer than Timeouts.idle, or its step waits for "
-                f"other agents, which must join, reset and step too"
-            ) from error
+            raise _late(error) from error
         for reply in replies:
             if isinstance(reply, StatusError):
                 raise reply

@@ -56,6 +56,11 @@ class Endpoint(Protocol):
     def finish(self) -> Outcome:
         """Wait for the results of the last reset or step."""
 
+    def step(self, action: Any) -> Outcome:
+        """Do `begin_step` and `finish`; an endpoint overrides it to do both in one exchange."""
+        self.begin_step(action)
+        return self.finish()
+
     def start_rendering(self) -> None:
         """Set `render_mode` and `metadata`, or raise ValueError if `render` has no pictures."""
         raise ValueError(

@@ -93,9 +93,9 @@ class RemoteEnvironment(gymnasium.Env):
             LocalProtocolError: no episode is running; call `reset`.
             RlwireError: the server rejects the action.
         """
-        endpoint = self.opened()
-        endpoint.begin_step(action)
-        return endpoint.finish()
+        if self.closed:
+            self.opened()  # raises
+        return self.endpoint.step(action)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle or copy the arguments of `rlwire.make`: a copy has a connection of its own."""

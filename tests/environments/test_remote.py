@@ -11,12 +11,13 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
+from rlwire.environments.endpoint import Endpoint
 from rlwire.environments.remote import RemoteEnvironment, spaces_like
 from rlwire.environments.vector import local, remote
 from rlwire.errors import ConnectionClosed, EncodeError
 
 
-class Near:
+class Near(Endpoint):
     """An environment of this process as an endpoint; what is asked and waited for is noted."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
