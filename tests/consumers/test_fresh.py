@@ -83,7 +83,7 @@ OWN = {
     "train_callers": lambda to: check_that_it_learns(PYTHON_CALLERS, to, {**os.environ}),
     "watch_and_play": watch,
 }
-ENDING = "agents_together drop_ins many_environments policy_server secure serve stop universe"
+ENDING = "agents_together drop_ins many_environments policy_server secure serve universe"
 MARKS = {"train": pytest.mark.training}
 made = {}
 
