@@ -411,33 +411,40 @@ def test_a_real_run(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     read = json.loads((tmp_path / "run.json").read_text())
     left_out = [("perlert", "pong")]
-    assert [(row["protocol"], row["payload"]) for row in read["rows"]] == [
+    assert {(row["protocol"], row["payload"]) for row in read["rows"]} > {
         (protocol, payload)
-        for protocol in PROVIDERS
+        for protocol in (*PROVIDERS, "pipe", "AsyncVec")
         for payload in payloads[1::2]
         if (protocol, payload) not in left_out
-    ]
+    }
     assert [(each["protocol"], each["payload"]) for each in read["left_out"]] == left_out
     cores = allowed_cores()
     assert read["pin"] == ("one-core" if cores else "none")
     assert read["machine"]["cores"] == (len(cores) or os.cpu_count())
-    lines = done.stdout.splitlines()
+    pipes = {row["payload"]: row for row in read["rows"] if row["protocol"] == "pipe"}
+    tables = re.findall(
+        r"^(cartpole|pong) +(\w+)(?: \[\d\])? .* ([\d.,]+)x +([\d.]+)x$", done.stdout, re.M
+    )
+    times = {(row["payload"], row["protocol"]): row["round_trip"]["p50"] for row in read["rows"]}
+    order = ["cartpole", "pong"]
+    assert [each[:2] for each in tables] == sorted(
+        times, key=lambda each: (order.index(each[0]), times[each])
+    )
     for row in read["rows"]:
         overhead = row["overhead"]
         assert 0 < overhead["p25"] <= overhead["p50"] <= overhead["p75"]
         assert overhead["count"] * TURN == row["round_trip"]["count"] == row["echo"]["count"]
-        (line,) = [line for line in lines if line.split()[:2] == [row["protocol"], row["payload"]]]
-        assert f"{overhead['p50']:.2f}x" in line.split()[2]
-        assert f"{row['request_bytes']:,}" in line
-        assert f"{row['rate']['p50']:,.0f}" in line
-    (dashes,) = [line.split() for line in lines if line.startswith("perlert") and "pong " in line]
-    assert set(dashes[2:]) == {"-"}
-    first = read["rows"][0]
-    assert re.fullmatch(
-        f"dm_env_rpc, CartPole: {first['round_trip']['p50']:,.0f} us a step, "
-        f"{first['overhead']['p50']:.1f} times a raw socket exchange",
-        lines[-1],
-    )
+        faster = pipes[row["payload"]]["round_trip"]["p50"] / row["round_trip"]["p50"]
+        shown = f"{overhead['p50']:.2f}", f"{faster:.2f}"
+        assert (row["payload"], row["protocol"], *shown) in tables
+        used = row["client"]["user"] + row["client"]["system"]
+        assert 0 < used < row["round_trip"]["p99"] * 10
+        assert (row["server"] is None) == (row["protocol"] in ("AsyncVec", "SubprocVec"))
+    assert "\nperlert cannot carry pong: " in done.stdout
+    ours = [each for each in times if each[1] in PROVIDERS]
+    fastest = min((each for each in ours if each[0] == "pong"), key=times.get)[1]
+    assert f"\nfastest with Pong: {fastest}, " in done.stdout
+    assert re.search(r"^dm_env_rpc is [\d.]+ and [\d.]+ times as fast as pickle", done.stdout, re.M)
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -445,6 +452,7 @@ def test_a_real_run(tmp_path):
 def test_json_is_the_only_standard_output(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     words = ("--protocol", "rlx", "--env", "gym:CartPole-v1", "--seconds", "0.01", "--json", "-")
+    words += ("--split",)
     assert command.run(arguments(*words)) == 0
     out, err = capsys.readouterr()
     (row,) = json.loads(out)["rows"]
@@ -463,7 +471,7 @@ def test_rivals_that_are_not_installed_are_left_out_with_the_reason(monkeypatch,
     out, err = capsys.readouterr()
     assert err.count(": pip install ") == err.count("\n") == len(absent)
     for name in ("rlx", "pipe", "AsyncVec"):
-        assert re.search(f"^{name} +cartpole ", out, re.MULTILINE)
+        assert re.search(f"^cartpole +{name} ", out, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("small")

@@ -50,8 +50,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--rivals",
-        action="store_true",
-        help=f"also measure other libraries, if they are installed: {', '.join(RIVALS)}",
+        action=argparse.BooleanOptionalAction,
+        help=f"measure other libraries too: {', '.join(RIVALS)}; by default those that are "
+        "installed, unless --protocol selects",
+    )
+    tables = parser.add_mutually_exclusive_group()
+    tables.add_argument(
+        "--split",
+        action="store_const",
+        const="split",
+        default="short",
+        dest="columns",
+        help="show the CPU time of client and server apart, in user code and in system calls",
+    )
+    tables.add_argument(
+        "--all",
+        action="store_const",
+        const="all",
+        dest="columns",
+        help="show quartiles, the raw exchange, steps a second and bytes too",
     )
     parser.add_argument(
         "--seconds",
@@ -105,11 +122,11 @@ def run(args: argparse.Namespace) -> int:
         return 130  # 128 + SIGINT, as shells report it
     except BaseException:
         if outcome.results:
-            show(outcome, table)
+            show(outcome, table, args.columns)
         raise
     finally:
         pin(before if cores.client else None)
-    show(outcome, table)
+    show(outcome, table, args.columns)
     if args.json is not None:
         text = json.dumps(as_json(outcome), indent=2) + "\n"
         _ = sys.stdout.write(text) if table is sys.stderr else args.json.write_text(text, "utf-8")
@@ -124,11 +141,12 @@ def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
     kinds: dict[str, type[Row]] = {
         name: PROVIDERS[name] for name in dict.fromkeys(args.protocol or PROVIDERS)
     }
-    for name, rival in RIVALS.items() if args.rivals else ():
-        if why := missing(name):
-            sys.stderr.write(f"rlwire: not measuring {name}: {why}\n")
-        else:
+    wanted = not args.protocol if args.rivals is None else args.rivals
+    for name, rival in RIVALS.items() if wanted else ():
+        if not (why := missing(name)):
             kinds[name] = rival
+        elif args.rivals:
+            sys.stderr.write(f"rlwire: not measuring {name}: {why}\n")
     payloads = [made_by(name) if ":" in name else record(name) for name in names]
     payloads += [played(name) for name in environments]
     pairs = list(itertools.product(kinds.items(), payloads))

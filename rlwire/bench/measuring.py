@@ -6,11 +6,12 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter, perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlwire.bench.processes import cpu_time
 from rlwire.bench.raw import raw_exchange
 from rlwire.bench.rows import Exchange, Row
 
@@ -49,6 +50,14 @@ def rates(times: Sequence[float], size: int) -> Spread:
 
 
 @dataclass(frozen=True)
+class CpuTime:
+    """CPU time of one end in a step, in microseconds: in user code and in system calls."""
+
+    user: float
+    system: float
+
+
+@dataclass(frozen=True)
 class Result:
     """The measurements of one protocol with one payload; times in microseconds."""
 
@@ -63,6 +72,8 @@ class Result:
     overhead: Spread
     rate: Spread
     checked: int
+    client: CpuTime
+    server: CpuTime | None
 
 
 @dataclass(frozen=True)
@@ -83,7 +94,7 @@ def measure(row: Row, seconds: float) -> Result:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            round_trip, echo, checked = _take_turns(row, exchange, floor, seconds)
+            timed = _alternate(row, exchange, floor, seconds)
         finally:
             if collecting:
                 gc.enable()
@@ -94,35 +105,59 @@ def measure(row: Row, seconds: float) -> Result:
         array=row.payload.array,
         request_bytes=sizes.request,
         reply_bytes=sizes.reply,
-        round_trip=spread(round_trip),
-        echo=spread(echo),
-        overhead=ratios(round_trip, echo, TURN),
-        rate=rates(round_trip, TURN),
-        checked=checked,
+        round_trip=spread(timed.round_trip),
+        echo=spread(timed.echo),
+        overhead=ratios(timed.round_trip, timed.echo, TURN),
+        rate=rates(timed.round_trip, TURN),
+        checked=timed.checked,
+        client=timed.client,
+        server=timed.server,
     )
 
 
-def _take_turns(
+class _Timed(NamedTuple):
+    round_trip: list[float]
+    echo: list[float]
+    checked: int
+    client: CpuTime
+    server: CpuTime | None
+
+
+def _alternate(
     row: Row, exchange: Exchange, floor: Callable[[int], None], seconds: float
-) -> tuple[list[float], list[float], int]:
-    """Time both exchanges in turn; return both lists of times and the number of checked steps."""
+) -> _Timed:
+    """Time both exchanges in turn, and count CPU time of both ends of the row's."""
     times: tuple[list[float], list[float]] = ([], [])
     count = len(row.payload.steps)
     deadline = perf_counter() + seconds
     index = turn = checked = 0
+    client, server_cpu_time = np.zeros(2), exchange.server_cpu_time or (lambda: (0.0, 0.0))
+    server = np.zeros(2)
     while turn < WARM_UP + TURNS or perf_counter() < deadline:
         numbers = [each % count for each in range(index, index + BLOCK)]
+        if turn == WARM_UP:
+            server -= server_cpu_time()
         # Alternate which goes first.
         for which in ((0, 1), (1, 0))[turn % 2]:
+            before = cpu_time()
             block, outcome = _block(exchange.ask if which == 0 else floor, numbers)
-            if which == 0:
-                row.check(numbers[-1], exchange.seen(outcome))
             if turn >= WARM_UP:
                 times[which].extend(block[LEAD_IN:])
+                if which == 0:
+                    client += np.subtract(cpu_time(), before)
+            if which == 0:
+                row.check(numbers[-1], exchange.seen(outcome))
         index += BLOCK
         checked += 1
         turn += 1
-    return times[0], times[1], checked
+    server += server_cpu_time()
+    steps = BLOCK * (turn - WARM_UP)
+    return _Timed(
+        *times,
+        checked,
+        CpuTime(*(client / steps).tolist()),
+        CpuTime(*(server / steps).tolist()) if exchange.server_cpu_time else None,
+    )
 
 
 def _block(ask: Callable[[int], Any], numbers: list[int]) -> tuple[list[float], Any]:

@@ -7,6 +7,7 @@ import functools
 import multiprocessing
 import os
 import platform
+import resource
 import signal
 import socket
 import threading
@@ -68,14 +69,26 @@ def ignoring_sigint() -> Iterator[None]:
         signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
-def die_with_parent() -> None:
-    """Exit when the parent process has ended, even if it was killed."""
+def cpu_time() -> tuple[float, float]:
+    """Return the CPU time of this process in microseconds, of user code and of system calls."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime * 1e6, used.ru_stime * 1e6
+
+
+def die_with_parent(channel: Connection | None = None) -> None:
+    """Exit when the parent process has ended, even if it was killed.
+
+    Each message that arrives at `channel` is answered with this process's `cpu_time`.
+    """
     parent = multiprocessing.parent_process()
     if parent is None:
         return
+    waited: list[Any] = [parent.sentinel, *([] if channel is None else [channel])]
 
     def watch(sentinel: int) -> None:
-        wait([sentinel])
+        while sentinel not in wait(waited):
+            channel.recv()  # type: ignore[union-attr]
+            channel.send(("cpu time", cpu_time()))  # type: ignore[union-attr]
         os._exit(1)
 
     threading.Thread(target=watch, args=(parent.sentinel,), daemon=True).start()
@@ -86,7 +99,7 @@ def _main(
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its servers
     pin(cores)
-    die_with_parent()
+    die_with_parent(channel)
     try:
         serve(lambda address: channel.send(("listening", address)), *arguments)
     except Exception as error:
@@ -120,7 +133,7 @@ class ServerProcess:
         self.name = name
         self.address: Any = None
         context = _processes()
-        self._channel, self._far_end = context.Pipe(duplex=False)
+        self._channel, self._far_end = context.Pipe()
         self._process = context.Process(
             target=_main,
             args=(self._far_end, cores, serve, arguments),
@@ -153,6 +166,12 @@ class ServerProcess:
     def pid(self) -> int:
         assert self._process.pid is not None, "enter the server first"
         return self._process.pid
+
+    def cpu_time(self) -> tuple[float, float]:
+        """Return what `cpu_time` returns in the server's process."""
+        self._channel.send(None)
+        used: tuple[float, float] = self._channel.recv()[1]
+        return used
 
     def exit_reason(self) -> str | None:
         """Return a sentence about how the process ended; None while it runs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -11,6 +11,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from rlwire.bench.measuring import TURN, LeftOut, Result
+from rlwire.bench.rivals import RIVALS
 from rlwire.errors import optional
 
 SCHEMA = 3  # version of the JSON; changes when a field changes its meaning or is removed
@@ -26,8 +27,6 @@ class Run:
     left_out: list[LeftOut]
 
 
-_COLUMNS = ["protocol", "payload", "x raw", "quartiles", "us", "raw us", "steps/s"]
-_COLUMNS += ["request B", "reply B"]
 PINNING = {
     "none": "processes not pinned",
     "one-core": "both processes on one core",
@@ -35,47 +34,119 @@ PINNING = {
 }
 
 
-def show(run: Run, stream: TextIO) -> None:
+def show(run: Run, stream: TextIO, columns: str = "short") -> None:
+    """Write the table with one of the `TABLES`, sorted by payload, then by time."""
     system, processor, cores = (run.machine[name] for name in ("system", "processor", "cores"))
     machine_line = f"{system}, {processor}, cores: {cores}, {PINNING[run.pin]}"
-    rows = [_cells(result) for result in run.results]
-    dashes = ("-",) * (len(_COLUMNS) - 2)
-    rows += [(each.protocol, each.payload, *dashes) for each in run.left_out]
-    checked = sum(result.checked for result in run.results)
     payloads = {result.payload: f"{result.title}, {result.array}" for result in run.results}
+    results = by_payload_and_time(run.results)
+    marked = [name for name in NOTES if any(each.protocol.startswith(name) for each in results)]
+    pipes = {each.payload: each.round_trip.p50 for each in results if each.protocol == "pipe"}
+    cells: dict[str, Callable[[Result], str]] = {
+        **_CELLS,
+        "protocol": lambda result: result.protocol + _mark(result, marked),
+        "vs pipe": lambda result: f"{pipes[result.payload] / result.round_trip.p50:.2f}x",
+    }
+    heads = [head for head in TABLES[columns] if pipes or head != "vs pipe"]
+    rows = [[cells[head](result) for head in heads] for result in results]
+    checked = sum(result.checked for result in run.results)
     notes = [
         "x raw is the time of a step divided by that of a raw socket exchange of as many bytes. "
-        f"Both ran in turns of {TURN}; the table has median and quartiles of the turns' ratios.",
+        f"Both ran in turns of {TURN}; figures are medians of the turns.",
+        *(["vs pipe: how many times as fast as a pickled multiprocessing.Pipe"] * bool(pipes)),
         f"{checked:,} timed steps were compared with the recording, and each step twice before.",
         "; ".join(f"{name} is {what}" for name, what in payloads.items()),
+        *(f"[{number}] {name}: {NOTES[name]}" for number, name in enumerate(marked, 1)),
         *map(str, run.left_out),
     ]
     head = [", ".join(f"{name} {version}" for name, version in run.versions.items()), machine_line]
     stream.write("".join(map(_wrapped, head)))
-    stream.write(f"\n{plain_table(_COLUMNS, rows, left=2)}\n\n")
+    stream.write(f"\n{plain_table(heads, rows, 2 + ('of' in heads))}\n\n")
     stream.write("".join(map(_wrapped, notes)))
-    if run.results:
-        stream.write(f"\n{sentence(run.results[0])}\n")
+    stream.write("\n" + "".join(_wrapped(line) for line in conclusions(results)))
 
 
-def _cells(result: Result) -> tuple[str, ...]:
-    overhead = result.overhead
-    return (
-        result.protocol,
-        result.payload,
-        f"{overhead.p50:.2f}x",
-        f"{overhead.p25:.2f} - {overhead.p75:.2f}",
-        microseconds(result.round_trip.p50),
-        microseconds(result.echo.p50),
-        f"{result.rate.p50:,.0f}",
-        f"{result.request_bytes:,}",
-        f"{result.reply_bytes:,}",
-    )
+def _mark(result: Result, marked: list[str]) -> str:
+    numbers = [n for n, each in enumerate(marked, 1) if result.protocol.startswith(each)]
+    return "".join(f" [{number}]" for number in numbers)
+
+
+def by_payload_and_time(results: Sequence[Result]) -> list[Result]:
+    order = list(dict.fromkeys(each.payload for each in results))
+    return sorted(results, key=lambda each: (order.index(each.payload), each.round_trip.p50))
+
+
+PEERS = {
+    "dm_env_rpc": "DeepMind's dm_env_rpc",
+    "rlx": "RELAAX",
+    "perlert": "the Internet-Draft, over UDP",
+    "rewarder": "OpenAI Universe",
+    "openpi": "openpi's policy servers",
+    "rllink": "RLlib's external simulators",
+    "pipe": "pickle, multiprocessing.Pipe",
+    "AsyncVec": "Gymnasium's AsyncVectorEnv",
+    "SubprocVec": "SB3's SubprocVecEnv",
+    "ZeroMQ": "pickle over pyzmq",
+    "grpcio": "dm_env_rpc's own package",
+}
+"""Whose protocol or program a row is, by its name."""
+
+NOTES = {
+    "rewarder": "in lock-step; the protocol's own mode is real time, where no step waits",
+    "rllink": "an episode an exchange, with its reply; simulators send batches of many steps",
+    "AsyncVec": "a vector of one environment; it is made for many",
+    "SubprocVec": "a vector of one environment; it is made for many",
+}
+"""Notes on rows that do not compare as they stand."""
+
+_CELLS: dict[str, Callable[[Result], str]] = {
+    "payload": lambda result: result.payload,
+    "of": lambda result: PEERS.get(result.protocol.partition("+")[0], ""),
+    "us": lambda result: microseconds(result.round_trip.p50),
+    "x raw": lambda result: f"{result.overhead.p50:.2f}x",
+    "client: user": lambda result: microseconds(result.client.user),
+    "server: user": lambda result: microseconds(result.server.user) if result.server else "-",
+    "system": lambda result: microseconds(result.client.system),
+    "system ": lambda result: microseconds(result.server.system) if result.server else "-",
+    "quartiles": lambda result: f"{result.overhead.p25:.2f} - {result.overhead.p75:.2f}",
+    "raw us": lambda result: microseconds(result.echo.p50),
+    "steps/s": lambda result: f"{result.rate.p50:,.0f}",
+    "request B": lambda result: f"{result.request_bytes:,}",
+    "reply B": lambda result: f"{result.reply_bytes:,}",
+}
+
+_COLUMNS = ("payload", "protocol", "us", "x raw")
+TABLES = {
+    "short": ("payload", "protocol", "of", "us", "x raw", "vs pipe"),
+    "split": (*_COLUMNS, "client: user", "system", "server: user", "system "),
+    "all": (*_COLUMNS, "quartiles", "raw us", "steps/s", "request B", "reply B"),
+}
+"""Columns of each table; CPU time is in microseconds a step."""
+
+
+def conclusions(results: Sequence[Result]) -> list[str]:
+    """Return the fastest protocol of each payload, and dm_env_rpc compared with its rivals."""
+    found = {(each.protocol, each.payload): each for each in results}
+    payloads = list(dict.fromkeys(each.payload for each in results))
+    lines = []
+    for payload in payloads:
+        ours = [each for each in results if each.payload == payload and each.protocol not in RIVALS]
+        lines += [f"fastest with {sentence(best)}" for best in ours[:1]]
+    for rival, what in (("pipe", "pickle in a pipe"), ("grpcio", "dm_env_rpc's own package")):
+        pairs = [
+            f"{found[rival, each].round_trip.p50 / found['dm_env_rpc', each].round_trip.p50:.1f}"
+            for each in payloads
+            if {(rival, each), ("dm_env_rpc", each)} <= found.keys()
+        ]
+        if pairs:
+            shown = " and ".join(filter(None, (", ".join(pairs[:-1]), pairs[-1])))
+            lines.append(f"dm_env_rpc is {shown} times as fast as {what}")
+    return lines
 
 
 def sentence(result: Result) -> str:
     return (
-        f"{result.protocol}, {result.title}: {result.round_trip.p50:,.0f} us a step, "
+        f"{result.title}: {result.protocol}, {result.round_trip.p50:,.0f} us a step, "
         f"{result.overhead.p50:.1f} times a raw socket exchange"
     )
 
@@ -107,8 +178,12 @@ def as_json(run: Run) -> dict[str, Any]:
     return {"schema": SCHEMA, "rows": fields.pop("results"), **fields}
 
 
-_ECHO, _TRIP = "#9aa5b1", "#1f6fb2"
-_HEIGHT = 0.36
+_RIVAL, _OURS = "#9aa5b1", "#1f6fb2"
+
+
+def _most(values: Sequence[float]) -> float:
+    """Return where an axis ends, so that one long bar does not hide the others' differences."""
+    return float(min(max(values), 4 * np.median(values)))
 
 
 def save_plot(run: Run, path: Path) -> None:
@@ -117,37 +192,30 @@ def save_plot(run: Run, path: Path) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-    results = run.results
+    results = by_payload_and_time(run.results)
     at = np.arange(len(results))
-    figure = Figure(figsize=(11, 1.8 + 0.5 * len(results)), layout="constrained")
+    figure = Figure(figsize=(11, 1.8 + 0.4 * len(results)), layout="constrained")
     FigureCanvasAgg(figure)
     times, overheads = figure.subplots(1, 2, sharey=True)
-    for side, name, colour, values in (
-        (-0.5, "raw socket exchange of as many bytes", _ECHO, [each.echo.p50 for each in results]),
-        (0.5, "a step", _TRIP, [each.round_trip.p50 for each in results]),
+    ratio = [each.overhead.p50 for each in results]
+    for axes, values, unit, text in (
+        (times, [each.round_trip.p50 for each in results], "microseconds a step", microseconds),
+        (overheads, ratio, "times a raw exchange of as many bytes", "{:.2f}x".format),
     ):
-        bars = times.barh(at + side * _HEIGHT, values, _HEIGHT, color=colour, label=name)
-        times.bar_label(bars, [f" {microseconds(value)}" for value in values], fontsize=8)
-    ratio = [each.overhead for each in results]
-    middle = np.array([each.p50 for each in ratio])
-    spans = [middle - [each.p25 for each in ratio], [each.p75 for each in ratio] - middle]
-    overheads.errorbar(
-        middle, at, xerr=spans, fmt="o", color=_TRIP, markersize=3, capsize=4,
-        label="median and quartiles of the turns",
-    )  # fmt: skip
-    for y, each in enumerate(ratio):
-        overheads.text(each.p75, y, f"   {each.p50:.2f}x", va="center", fontsize=8)
-    times.set_yticks(at, [f"{each.protocol}, {each.payload}" for each in results])
-    times.set_ylim(len(results) - 0.4, -0.6)
-    for axes, unit in ((times, "microseconds"), (overheads, "times the raw exchange")):
-        axes.set_xscale("log")
-        axes.set_xlabel(f"{unit}, logarithmic")
-        axes.margins(x=0.2)
-        axes.xaxis.set_major_formatter("{x:,.10g}")
+        colours = [_RIVAL if each.protocol in RIVALS else _OURS for each in results]
+        limit = _most(values)
+        bars = axes.barh(at, np.minimum(values, limit), 0.7, color=colours)
+        # A bar that leaves the axis keeps its figure.
+        axes.bar_label(
+            bars, [f" {text(each)}{' →' if each > limit else ''}" for each in values], fontsize=8
+        )
+        axes.set_xlim(0, limit * 1.25)
+        axes.set_xlabel(f"{unit}: shorter is better")
         axes.grid(axis="x", color="#dddddd", linewidth=0.7)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), fontsize=8, frameon=False)
+    times.set_yticks(at, [f"{each.payload}, {each.protocol}" for each in results])
+    times.set_ylim(len(results) - 0.4, -0.6)
     where = f"{run.machine['system']}, {run.machine['processor']}, {PINNING[run.pin]}"
     figure.supxlabel(where, fontsize=8, color="#555555")
     figure.savefig(path, dpi=130)

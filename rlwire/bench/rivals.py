@@ -16,7 +16,8 @@ import numpy as np
 from rlwire.bench.payloads import BenchStep
 from rlwire.bench.processes import BenchError, die_with_parent, ignoring_sigint, pin
 from rlwire.bench.raw import Relay, Sizes, mean_size
-from rlwire.bench.rows import Exchange, Row
+from rlwire.bench.rows import Exchange, Row, relayed
+from rlwire.urls import parse_url
 
 
 class Rival(Row):
@@ -37,14 +38,14 @@ class Rival(Row):
     @contextlib.contextmanager
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
         ours, theirs = multiprocessing.Pipe()
-        with self._other(_serve_pipe, theirs, self.payload.steps), ours:
+        with self._other(_serve_pipe, theirs, self.payload.steps) as server, ours:
             theirs.close()
 
             def ask(number: int) -> Any:
                 ours.send(number)
                 return ours.recv()
 
-            yield Exchange(ask, lambda reply: reply[:2])
+            yield Exchange(ask, lambda reply: reply[:2], server.cpu_time)
 
 
 def _serve_pipe(
@@ -53,6 +54,108 @@ def _serve_pipe(
     report("a pipe")
     while True:
         pipe.send(tuple(steps[pipe.recv()]))
+
+
+class _ZeroMQ(Rival):
+    """Pickles over pyzmq's REQ and REP sockets."""
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        import zmq
+
+        with (
+            self._other(_serve_zmq, self.payload.steps) as server,
+            zmq.Context() as context,
+            context.socket(zmq.REQ) as socket,
+        ):
+            socket.linger = 0
+            socket.connect(server.address)
+
+            def ask(number: int) -> Any:
+                socket.send_pyobj(number)
+                return socket.recv_pyobj()
+
+            yield Exchange(ask, lambda reply: reply[:2], server.cpu_time)
+
+
+def _serve_zmq(report: Callable[[str], None], steps: Sequence[BenchStep]) -> None:
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.REP) as socket:
+        report(f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}")
+        while True:
+            socket.send_pyobj(tuple(steps[socket.recv_pyobj()]))
+
+
+class _Original(Row):
+    """dm_env_rpc's own package over grpcio, at both ends."""
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        import grpc
+        from dm_env_rpc.v1 import connection, dm_env_rpc_pb2, spec_manager
+
+        options = [("grpc.max_receive_message_length", -1)]
+        with self._other(_serve_original, self.payload.steps) as server:
+            target = parse_url(relayed(f"dm-env-rpc://{server.address}", relays)).address
+            with (
+                grpc.insecure_channel(str(target), options) as channel,
+                connection.Connection(channel) as link,
+            ):
+                specs = link.send(dm_env_rpc_pb2.JoinWorldRequest()).specs
+                actions = spec_manager.SpecManager(specs.actions)
+                observed = spec_manager.SpecManager(specs.observations)
+
+                def ask(number: int) -> Any:
+                    packed = actions.pack({"action": np.int64(number)})
+                    request = dm_env_rpc_pb2.StepRequest(
+                        actions=packed, requested_observations=[1, 2]
+                    )
+                    return observed.unpack(link.send(request).observations)
+
+                yield Exchange(
+                    ask, lambda seen: (seen["observation"], seen["reward"]), server.cpu_time
+                )
+
+
+def _serve_original(report: Callable[[str], None], steps: Sequence[BenchStep]) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import grpc
+    from dm_env_rpc.v1 import dm_env_rpc_pb2 as messages
+    from dm_env_rpc.v1 import dm_env_rpc_pb2_grpc, spec_manager, tensor_utils
+
+    def spec(name: str, dtype: Any, shape: Sequence[int] = ()) -> Any:
+        kind = tensor_utils.np_type_to_data_type(np.dtype(dtype))
+        return messages.TensorSpec(name=name, dtype=kind, shape=shape)
+
+    state = steps[0].state
+    specs = messages.ActionObservationSpecs()
+    specs.actions[1].CopyFrom(spec("action", np.int64))
+    specs.observations[1].CopyFrom(spec("observation", state.dtype, state.shape))
+    specs.observations[2].CopyFrom(spec("reward", np.float64))
+    actions = spec_manager.SpecManager(specs.actions)
+    observed = spec_manager.SpecManager(specs.observations)
+
+    class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
+        def Process(self, requests: Any, context: Any) -> Iterator[Any]:
+            for request in requests:
+                response = messages.EnvironmentResponse()
+                if request.WhichOneof("payload") == "join_world":
+                    response.join_world.specs.CopyFrom(specs)
+                else:
+                    step = steps[actions.unpack(request.step.actions)["action"]]
+                    values = {"observation": step.state, "reward": np.float64(step.reward)}
+                    response.step.state = messages.EnvironmentStateType.RUNNING
+                    for uid, tensor in observed.pack(values).items():
+                        response.step.observations[uid].CopyFrom(tensor)
+                yield response
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(Servicer(), server)
+    report(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    server.start()
+    server.wait_for_termination()
 
 
 class _Vector(Rival):
@@ -92,22 +195,30 @@ def _pinned(make: Callable[[], Any], cores: list[int] | None) -> Any:
     return make()
 
 
-_VECTORS = {
+_VECTORS: dict[str, tuple[str, dict[str, Any]]] = {
     "AsyncVec": ("gymnasium.vector:AsyncVectorEnv", {"context": "spawn"}),
     "SubprocVec": ("stable_baselines3.common.vec_env:SubprocVecEnv", {"start_method": "spawn"}),
 }
+_NEEDS = {"ZeroMQ": "zmq", "grpcio": "dm_env_rpc.v1.connection"}
 
 
 def missing(name: str) -> str:
     """Return why a rival cannot be measured; "" if it is installed."""
+    needed = _VECTORS[name][0] if name in _VECTORS else _NEEDS.get(name)
     try:
-        if name in _VECTORS:
-            resolve_name(_VECTORS[name][0])
+        if needed is not None:
+            resolve_name(needed)
     except ImportError as error:
-        package = (error.name or "").partition(".")[0].replace("_", "-")
-        return f"{error}: pip install {package}"
+        package = {"zmq": "pyzmq"}.get(error.name or "", (error.name or "").partition(".")[0])
+        return f"{error}: pip install {package.replace('_', '-')}"
     return ""
 
 
-RIVALS: dict[str, type[Rival]] = {"pipe": Rival, "AsyncVec": _Vector, "SubprocVec": _Vector}
+RIVALS: dict[str, type[Row]] = {
+    "pipe": Rival,
+    "AsyncVec": _Vector,
+    "SubprocVec": _Vector,
+    "ZeroMQ": _ZeroMQ,
+    "grpcio": _Original,
+}
 """Other libraries between an agent and an environment in another process, by name."""
