@@ -30,7 +30,7 @@ ALLOWED = {
     "limits": set(),
     "kernels": set(),
     "buffers": {"errors"},
-    "codecs": BASE | {"codecs", "layer"},
+    "codecs": BASE | {"codecs"},
     "layer": {"errors", "sessions"},  # sessions/layer.py; the password check's type
     "sessions": BASE | {"sessions", "codecs", "layer"},
     "streams": {"buffers", "errors", "layer"},

@@ -1,7 +1,6 @@
 from libc.stdint cimport uint8_t, uint64_t
 
 from rlwire.kernels cimport rlw_utf8_state, rlw_ws_header
-from rlwire.sessions.layer cimport Layer
 
 
 cdef class FrameDecoder:
