@@ -1,8 +1,8 @@
-"""Draws the README's picture: the page of `rlwire demo` beside rows of six benchmarks.
+"""Draws the README's picture: the page of `rlwire demo` beside rows of benchmarks.
 
-`python benchmarks/chart.py FOLDER PAGE.png OUT.png`, after ``python benchmarks/bench_NAME.py >
-FOLDER/NAME`` for each NAME below, and ``pytest benchmarks --benchmark-json=FOLDER/codecs.json`` for
-the groups, whose names have a colon.
+`python benchmarks/chart.py FOLDER PAGE.png OUT.png`, after ``rlwire bench --json FOLDER/run.json``
+for the rows of a payload, ``python benchmarks/bench_NAME.py > FOLDER/NAME`` for each NAME below,
+and ``pytest benchmarks --benchmark-json=FOLDER/codecs.json`` for groups, whose names have a colon.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 RAY = "Ray's functions, its client's episodes"
-# The work, its benchmark or group, our row, the rival.
+# The work, its payload, benchmark or group, our row, the rival.
 ROWS = [
-    ("dm_env_rpc: a step", "dm_env_rpc_steps", "4 floats: ours", "dm_env_rpc"),
+    ("dm_env_rpc: CartPole", "cartpole", "dm_env_rpc", "grpcio"),
+    ("dm_env_rpc: Pong's frames", "pong", "dm_env_rpc", "grpcio"),
+    ("RLX: CartPole", "cartpole", "rlx", "pipe"),
+    ("RLX: Pong's frames", "pong", "rlx", "pipe"),
     ("make_vec: 16 CartPoles", "make_vec", "rlwire", "AsyncVectorEnv"),
     ("MessagePack: an episode", "msgpack: encode episode", "rlwire", "msgpack-numpy"),
     ("RLlink: 500 steps", "rllink", "rlwire's server", RAY),
-    ("RFB: a screen of raw pixels", "rfb: raw Raw race", "rlwire", "libvncclient"),
-    ("RLX: a step on one core", "rlx_round_trip", "small update, one core", "raw echo"),
 ]
+RIVALS = {"grpcio": "its own package", "pipe": "pickle in a pipe", RAY: "Ray RLlib"}
 
 
 def times(text: str, ours: str, rival: str) -> tuple[float, float]:
@@ -46,6 +48,15 @@ def group_times(text: str, group: str, ours: str, rival: str) -> tuple[float, fl
     return medians[ours], medians[rival]
 
 
+def step_times(text: str, payload: str, ours: str, rival: str) -> tuple[float, float]:
+    found = {
+        row["protocol"]: row["round_trip"]["p50"]
+        for row in json.loads(text)["rows"]
+        if row["payload"] == payload
+    }
+    return found[ours], found[rival]
+
+
 def main(folder: str, page: str, out: str) -> None:
     figure = Figure(figsize=(11, 4), layout="constrained")
     FigureCanvasAgg(figure)
@@ -53,17 +64,20 @@ def main(folder: str, page: str, out: str) -> None:
     picture.imshow(Image.open(page))
     picture.set_axis_off()
     for at, (_, name, ours, rival) in enumerate(ROWS):
+        read, file = times, name
         if ":" in name:
-            text = (Path(folder) / "codecs.json").read_text("utf-8")
-            mine, other = group_times(text, name, ours, rival)
-        else:
-            mine, other = times((Path(folder) / name).read_text("utf-8"), ours, rival)
+            read, file = group_times, "codecs.json"
+        elif name in ("cartpole", "pong"):
+            read, file = step_times, "run.json"
+        text = (Path(folder) / file).read_text("utf-8")
+        found = (ours, rival) if read is times else (name, ours, rival)
+        mine, other = read(text, *found)
         most = max(mine, other)
         ratio = f"{other / mine:.1f} times faster"
         if mine > other:
             ratio = f"{mine / other:.2f} times its time"
         for y, time, colour, text in (
-            (at - 0.19, other, "#c3ccd5", rival.replace(RAY, "Ray RLlib")),
+            (at - 0.19, other, "#c3ccd5", RIVALS.get(rival, rival)),
             (at + 0.19, mine, "#1f6fb2", ratio),
         ):
             chart.barh(y, time / most, 0.36, color=colour)
@@ -73,7 +87,7 @@ def main(folder: str, page: str, out: str) -> None:
     chart.set_xlim(0, 1.3)
     chart.set_xticks([])
     chart.tick_params(length=0)
-    chart.set_title("Time of rlwire (blue) and of a rival (grey); linear", fontsize=10)
+    chart.set_title("Time of rlwire (blue) and of a rival (grey); shorter is better", fontsize=10)
     chart.spines[:].set_visible(False)
     figure.savefig(out, dpi=110)
     Image.open(out).convert("RGB").quantize(96).save(out, optimize=True)
