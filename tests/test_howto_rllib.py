@@ -18,7 +18,7 @@ pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "rllib.md").read_text("utf-8")
-(PROGRAM,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+PROGRAM, _CLUSTER = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 
 def play(url):

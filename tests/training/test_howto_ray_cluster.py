@@ -1,4 +1,4 @@
-"""docs/howto/ray_cluster.md: its program run as it stands there, on a cluster of one machine."""
+"""docs/howto/rllib.md: its program for a cluster, on one of one machine."""
 
 import contextlib
 import os
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
-PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "ray_cluster.md").read_text("utf-8")
-(PROGRAM,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "rllib.md").read_text("utf-8")
+_FIRST, PROGRAM = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 
 @pytest.fixture
