@@ -127,8 +127,9 @@ RLW_WS_INLINE size_t rlw_ws_mask_vectors(uint8_t *to, const uint8_t *from, size_
 }
 
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(RLW_NO_SIMD)
-__attribute__((target("avx2"))) static inline size_t rlw_ws_mask_avx2(
-    uint8_t *to, const uint8_t *from, size_t size, const uint8_t *key) {
+#define RLW_AVX2 __attribute__((target("avx2")))
+RLW_AVX2 static inline size_t rlw_ws_mask_avx2(uint8_t *to, const uint8_t *from, size_t size,
+                                               const uint8_t *key) {
     return rlw_ws_mask_vectors(to, from, size, key);
 }
 #endif
