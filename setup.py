@@ -87,6 +87,7 @@ LAYER = "rlwire.sessions.layer"  # always compiled: others of MODULES inherit it
 PYTHON_MODULES: list[str] = [
     "rlwire.rlx.hosting",
     "rlwire.codecs._json",
+    "rlwire.codecs.rllink.episodes",
     "rlwire.codecs.rewarder.messages",
     LAYER,
     "rlwire.sessions.http2.session",
@@ -115,6 +116,7 @@ PYTHON_DIRECTIVES = {
 WITHOUT_LOOPS = {
     "rlwire.buffers",
     "rlwire.codecs._json",
+    "rlwire.codecs.rllink.episodes",
     "rlwire.codecs.http2.frames",
     "rlwire.codecs.msgpack.unpacker",
     "rlwire.codecs.rewarder.messages",

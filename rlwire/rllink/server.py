@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from time import monotonic
 from typing import Any, ClassVar, Protocol
 
 from rlwire._options import given, with_options
@@ -18,7 +19,6 @@ from rlwire.codecs.rllink import (
     GetConfig,
     GetState,
     Message,
-    Ping,
     Pong,
     SetConfig,
     SetState,
@@ -104,16 +104,6 @@ class Server(StreamServer):
         logger.info("%d steps in %d pieces of episodes", done["steps"], done["episodes"])
 
 
-class _Weights(DeferredReply):
-    """A deferred reply with weights.
-
-    Attributes:
-        taken: whether `sample` has returned the request's episodes.
-    """
-
-    taken = False
-
-
 class _RLlinkService(Service[Connection]):
     """Exchanges clients' episodes for the trainer's weights; thread-safe."""
 
@@ -122,11 +112,12 @@ class _RLlinkService(Service[Connection]):
         self.log = RateLimitedLog(logger)
         self._session_options = session_options
         self._backlog = backlog
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._running = False
         self._state: SetState | None = None
-        self._queue: list[tuple[Episodes, _Weights | None]] = []
-        self._waiting: list[_Weights] = []
+        self._queue: list[tuple[Episodes, DeferredReply | None]] = []
+        self._sampling: list[DeferredReply] = []  # threads in `sample`
+        self._waiting: list[DeferredReply] = []  # for the next weights; not those in the queue
         self._held: list[DeferredReply] = []  # of clients over the backlog
         self._clients = self._episodes = self._steps = self._queued = self._stale = 0
         self.session()  # raises for invalid options
@@ -135,7 +126,7 @@ class _RLlinkService(Service[Connection]):
         return RLlinkServerSession(**self._session_options)
 
     def handler(self, connection: Connection) -> _RLlinkHandler:
-        with self._changed:
+        with self._lock:
             self._clients += 1
         return _RLlinkHandler(self, connection)
 
@@ -143,24 +134,25 @@ class _RLlinkService(Service[Connection]):
         self._running = True
 
     def tear_down_process(self) -> None:
-        with self._changed:
+        with self._lock:
             self._running = False
-            self._changed.notify_all()
-            replies = [*self._waiting, *self._held]
-            self._waiting, self._held = [], []
+            replies = [*self._sampling, *self._waiting, *self._held]
+            replies += [reply for _, reply in self._queue if reply is not None]
+            self._sampling, self._waiting, self._held = [], [], []
         for reply in replies:
             reply.set(NOTHING)
         self.log.flush()
 
     def left(self) -> None:
-        with self._changed:
+        with self._lock:
             self._clients -= 1
 
     def statistics(self) -> dict[str, int]:
-        with self._changed:
+        with self._lock:
+            waiting = [*self._waiting, *(reply for _, reply in self._queue if reply is not None)]
             return {
                 "clients": self._clients,
-                "waiting": sum(not one.cancelled() for one in self._waiting),
+                "waiting": sum(not reply.cancelled() for reply in waiting),
                 "episodes": self._episodes,
                 "steps": self._steps,
                 "queued": self._queued,
@@ -169,70 +161,79 @@ class _RLlinkService(Service[Connection]):
             }
 
     def sample(self, timeout: float | None) -> list[Any]:
-        with self._changed:
-            empty, state = not self._queue, self._state
-        if empty and state is not None:
-            self.set_state(state)
-        with self._changed:
-            self._changed.wait_for(lambda: self._queue or not self._running, timeout)
-            queue, self._queue = self._queue, []
-            self._queued = 0
-            held, self._held = self._held, []
-        for _, reply in queue:
-            if reply is not None:
-                reply.taken = True
+        until = None if timeout is None else monotonic() + timeout
+        arrival: DeferredReply | None = None
+        while True:
+            with self._lock:
+                late = until is not None and arrival is not None and not arrival.done()
+                if self._queue or late or not self._running:
+                    queue, self._queue = self._queue, []
+                    self._queued = 0
+                    held, self._held = self._held, []
+                    self._waiting += [reply for _, reply in queue if reply is not None]
+                    break
+                state, answered = self._state, self._waiting
+                if state is not None:
+                    self._waiting = []
+                arrival = DeferredReply()
+                self._sampling = [*(one for one in self._sampling if not one.done()), arrival]
+            if state is not None:
+                for reply in answered:
+                    reply.set(state)
+            arrival.wait(None if until is None else max(until - monotonic(), 0.0))
+        if arrival is not None:
+            arrival.cancel()
         for room in held:
             room.set(NOTHING)
         return [episode for message, _ in queue for episode in message.episodes]
 
     def set_state(self, state: SetState) -> None:
-        with self._changed:
+        with self._lock:
             self._state = state
             held: list[DeferredReply] = []
-            for message, reply in [entry for entry in self._queue if self._is_stale(entry[0])]:
-                self._queue.remove((message, reply))
-                self._queued -= self._leave_out(message)
-                held, self._held = [*held, *self._held], []
-                if reply is not None:
-                    reply.taken = True
-            answered = [one for one in self._waiting if one.taken]
-            self._waiting = [one for one in self._waiting if not one.taken]
+            if self.config.force_on_policy:
+                for message, reply in [entry for entry in self._queue if self._is_stale(entry[0])]:
+                    self._queue.remove((message, reply))
+                    self._queued -= self._leave_out(message)
+                    held, self._held = [*held, *self._held], []
+                    if reply is not None:
+                        self._waiting.append(reply)
+            answered, self._waiting = self._waiting, []
         for room in held:
             room.set(NOTHING)
-        for one in answered:
-            one.set(state)
+        for reply in answered:
+            reply.set(state)
 
-    def state(self) -> SetState | _Weights:
-        with self._changed:
-            if self._state is not None:
-                return self._state
-            reply = self._wait()
-            reply.taken = True
-            return reply
+    def state(self) -> SetState | DeferredReply:
+        with self._lock:
+            return self._wait() if self._state is None else self._state
 
     def take(self, message: Episodes) -> Any:
         """Queue episodes; return the reply, or a deferred `NOTHING` over the backlog."""
         waits = isinstance(message, EpisodesAndGetState)
-        with self._changed:
+        episodes = message.episodes
+        with self._lock:
             if self._is_stale(message):
                 self._leave_out(message)
                 return self._state if waits else NOTHING
-            reply = self._wait() if waits else None
-            if reply is not None and not message.episodes:  # the document's way to get weights
-                reply.taken = True
-                return reply if self._state is None else self._state
-            self._queue.append((message, reply))
-            steps = sum(map(len, message.episodes))
-            self._episodes += len(message.episodes)
+            if waits and not episodes:  # the document's way to get weights
+                return self._wait() if self._state is None else self._state
+            steps = sum(map(len, episodes))
+            self._episodes += len(episodes)
             self._steps += steps
             self._queued += steps
-            self._changed.notify_all()
-            if reply is not None:
-                return reply
-            if self._queued <= self._backlog or not self._running:
-                return NOTHING
-            self._held.append(room := DeferredReply())
-            return room
+            reply: Any = NOTHING
+            if waits or (self._queued > self._backlog and self._running):
+                reply = DeferredReply()
+            self._queue.append((message, reply if waits else None))
+            if waits and not self._running:
+                reply.set(NOTHING)
+            elif not waits and reply is not NOTHING:
+                self._held.append(reply)
+            arrivals, self._sampling = self._sampling, []
+        for arrival in arrivals:
+            arrival.set(NOTHING)
+        return reply
 
     def _is_stale(self, message: Episodes) -> bool:
         newest = 0 if self._state is None else self._state.weights_seq_no
@@ -248,8 +249,9 @@ class _RLlinkService(Service[Connection]):
         )  # fmt: skip
         return steps
 
-    def _wait(self) -> _Weights:
-        reply = _Weights()
+    def _wait(self) -> DeferredReply:
+        """Return a reply for the next weights; called with the lock."""
+        reply = DeferredReply()
         self._waiting = [one for one in self._waiting if not one.cancelled()]
         if self._running:
             self._waiting.append(reply)
@@ -269,14 +271,11 @@ class _RLlinkHandler:
     def answer(self, message: Message) -> Any:
         """Return the reply, deferred if there are no weights yet."""
         exchange = self._exchange
-        if isinstance(message, Ping):
-            return Pong()
-        if isinstance(message, GetConfig):
-            return exchange.config
+        if isinstance(message, Episodes):
+            return exchange.take(message)
         if isinstance(message, GetState):
             return exchange.state()
-        assert isinstance(message, Episodes)
-        return exchange.take(message)
+        return exchange.config if isinstance(message, GetConfig) else Pong()
 
     def failure(self, message: Message, error: Exception) -> Any:
         """Close the connection."""

@@ -161,7 +161,8 @@ class RLlinkClientSession(_Session):
             known = f"a client sends {', '.join(kind.__name__ for kind in REPLIES)}"
             raise LocalProtocolError(f"{kind.__name__} cannot be sent: {waiting or known}")
         if isinstance(event, Episodes):
-            event = dataclasses.replace(event, episodes=list(map(self._written, event.episodes)))
+            written = [self._written(episode) for episode in event.episodes]
+            event = kind(written, event.timesteps, event.weights_seq_no)
         elif kind is Ping:
             event = self._ping
         buffers = self._views.encode_parts(event, self.form, self.compression)
@@ -271,7 +272,7 @@ class RLlinkServerSession(_Session):
             )
         for episode in episodes:
             episode.weights_seq_no = message.weights_seq_no
-        return dataclasses.replace(message, episodes=episodes)
+        return type(message)(episodes, message.timesteps, message.weights_seq_no)
 
     def send(self, event: Message) -> list[Any]:
         """Return the buffers of a reply; after an error the request is still pending."""
