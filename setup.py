@@ -116,7 +116,6 @@ PYTHON_DIRECTIVES = {
 WITHOUT_LOOPS = {
     "rlwire.buffers",
     "rlwire.codecs._json",
-    "rlwire.codecs.rllink.episodes",
     "rlwire.codecs.http2.frames",
     "rlwire.codecs.msgpack.unpacker",
     "rlwire.codecs.rewarder.messages",

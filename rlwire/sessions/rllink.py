@@ -150,7 +150,7 @@ class RLlinkClientSession(_Session):
         if compression is not None:
             zstandard()
         self._ping = Ping(token, compression, True)
-        self._empty_infos = True
+        self._brief = False
 
     def send(self, event: Message) -> list[Any]:
         kind = type(event)
@@ -162,7 +162,7 @@ class RLlinkClientSession(_Session):
             raise LocalProtocolError(f"{kind.__name__} cannot be sent: {waiting or known}")
         if isinstance(event, Episodes):
             written = [self._written(episode) for episode in event.episodes]
-            event = kind(written, event.timesteps, event.weights_seq_no)
+            event = type(event)(written, event.timesteps, event.weights_seq_no)
         elif kind is Ping:
             event = self._ping
         buffers = self._views.encode_parts(event, self.form, self.compression)
@@ -172,12 +172,12 @@ class RLlinkClientSession(_Session):
     def _written(self, episode: Any) -> Any:
         if not isinstance(episode, Episode):
             return episode
-        if self._empty_infos and episode.terminated and episode.truncated:
+        if not self._brief and episode.terminated and episode.truncated:
             # RLlib has one of both at most: what is terminal is not bootstrapped.
             episode = dataclasses.replace(episode, truncated=False)
         if self.form == "json":
             return episode.to_document()
-        return episode.to_state(empty_infos=self._empty_infos)
+        return episode.to_state(brief=self._brief)
 
     def _allow(self, kind: type) -> None:
         asked = self._pending
@@ -192,7 +192,7 @@ class RLlinkClientSession(_Session):
             raise PeerError(f"the server rejected a message: {message.message}")
         if isinstance(message, Pong):
             self.compression = message.compression and self._ping.compression
-            self._empty_infos = not message.rlwire
+            self._brief = message.rlwire
         return message
 
 

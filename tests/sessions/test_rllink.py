@@ -117,16 +117,17 @@ def test_ray_s_client_is_answered_in_its_bytes():
     assert RLlinkServerSession().reject(DecodeError("wrong")) == []
 
 
-def test_only_ray_gets_empty_infos():
+def test_only_ray_gets_all_entries_of_an_episode():
     client = RLlinkClientSession()
-    for pong, infos in ((b"00000011\x81\xa4type\xa4PONG", True), (None, False)):
+    for pong, whole in ((b"00000011\x81\xa4type\xa4PONG", True), (None, False)):
         if pong is None:
             greeted(client, RLlinkServerSession())
         else:
             client.send(Ping())
             client.receive(pong)
         [state] = Codec().decode(joined(client.send(Episodes([episode()])))).episodes
-        assert (state["infos"] is not None) is infos
+        assert ("infos" in state) is ("agent_id" in state) is ("t" in state) is whole
+        assert isinstance(state["rewards"], dict if whole else np.ndarray)
 
 
 def test_tokens():

@@ -12,7 +12,7 @@ cdef class _Fields:
     cdef column(self, name, value, whole=*)
     cdef buffer(self, name, raw=*)
 
-cdef _buffer(column, lookback)
+cdef _buffer(column, lookback, brief=*)
 cdef _column(data, whole, depth=*)
 cdef _length(column, name)
 cdef _same(column, wanted, name, steps)

@@ -83,15 +83,35 @@ class Episode:
         if self.infos is not None:
             _same(self.infos, steps + 1, "infos", steps)
 
-    def to_state(self, *, empty_infos: bool = True) -> dict[str, Any]:
+    def to_state(self, *, brief: bool = False) -> dict[str, Any]:
         """Return the map that Ray's `SingleAgentEpisode` reads. Raises what `check` raises.
 
-        Ray needs a dict per step even without infos; rlwire does not (`empty_infos=False`).
+        A `brief` one is for rlwire: it lacks what `from_state` does not need. Ray needs all
+        entries, and a dict per step even without infos.
         """
         self.check()
         lookback, infos = self.lookback, self.infos
-        if infos is None and empty_infos:
-            infos = [{}] * (len(self.rewards) + 1)
+        if brief:
+            state = {
+                "id_": self.id,
+                "observations": _buffer(self.observations, lookback, True),
+                "actions": _buffer(self.actions, lookback, True),
+                "rewards": _buffer(self.rewards, lookback, True),
+                "is_terminated": self.terminated,
+                "is_truncated": self.truncated,
+                "t_started": self.started,
+            }
+            if self.outputs:
+                state["extra_model_outputs"] = {
+                    name: _buffer(column, lookback, True) for name, column in self.outputs.items()
+                }
+            if infos is not None:
+                state["infos"] = _buffer(infos, lookback)
+            if self.duration:
+                state["_start_time"], state["_last_step_time"] = 0.0, self.duration
+            if self.custom_data:
+                state["custom_data"] = self.custom_data
+            return state
         return {
             "id_": self.id,
             "agent_id": None,
@@ -100,7 +120,7 @@ class Episode:
             "observations": _buffer(self.observations, lookback),
             "actions": _buffer(self.actions, lookback),
             "rewards": _buffer(self.rewards, lookback),
-            "infos": None if infos is None else _buffer(infos, lookback),
+            "infos": _buffer([{}] * (len(self.rewards) + 1) if infos is None else infos, lookback),
             "extra_model_outputs": {
                 name: _buffer(column, lookback) for name, column in self.outputs.items()
             }
@@ -247,7 +267,10 @@ class _Fields:
             raise DecodeError(str(error), path=f"{self._path}.{name}") from None
 
     def buffer(self, name: str, raw: bool = False) -> tuple[Column, int]:
-        """Return the data and the lookback of one of Ray's buffers."""
+        """Return the data and the lookback of one of Ray's buffers, or of a brief array."""
+        array = self.get(name)
+        if isinstance(array, np.ndarray) and array.ndim and not raw:
+            return array, 0
         given = _Fields(self.need(name), f"{self._path}.{name}")
         if raw:
             return given._typed("data", (list, tuple, np.ndarray), "a list"), 0
@@ -256,7 +279,9 @@ class _Fields:
         return column, given.count("lookback")
 
 
-def _buffer(column: Column, lookback: int) -> dict[str, Any]:
+def _buffer(column: Column, lookback: int, brief: bool = False) -> Any:
+    if brief and not lookback and isinstance(column, np.ndarray):
+        return column
     # Ray treats a list as one item per step, whatever `finalized` says.
     whole = not isinstance(column, list)
     return {"data": column, "lookback": lookback, "finalized": whole, "space": None}

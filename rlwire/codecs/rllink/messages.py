@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import gzip
 import json
 import zlib
@@ -229,12 +230,19 @@ class SetState(_Fields):
             raise EncodeError("RLlink in JSON has ONNX and MLIR files, not states", path="$.state")
         else:
             fields["state"] = {**self.state, "weights_seq_no": self.weights_seq_no}
+        fields.update(self._files)
+        return fields
+
+    @functools.cached_property
+    def _files(self) -> dict[str, str]:
+        """The files as text, made once for all clients."""
+        files = {}
         if self.onnx is not None:
             # mtime=0: the same file gives the same text.
-            fields["onnx_file"] = base64.b64encode(gzip.compress(self.onnx, mtime=0)).decode()
+            files["onnx_file"] = base64.b64encode(gzip.compress(self.onnx, mtime=0)).decode()
         if self.mlir is not None:
-            fields["mlir_file"] = base64.b64encode(self.mlir).decode()
-        return fields
+            files["mlir_file"] = base64.b64encode(self.mlir).decode()
+        return files
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> SetState:

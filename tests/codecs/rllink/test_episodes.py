@@ -66,6 +66,28 @@ def test_an_item_a_step():
     assert got.infos is None
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"lookback": 2, "started": 3},
+        {"infos": [{}, {"lives": 3}, {}, {}], "duration": 1.5, "custom_data": {"k": 1}},
+        {"observations": {"a": np.arange(4), "b": (np.ones((4, 2)), np.zeros(4))}},
+        {"observations": ["up", "down", "up", "up"], "actions": np.arange(3)[::-1]},
+    ],
+)
+def test_brief_form_is_read_as_ray_s(fields):
+    sent = episode()
+    for name, value in fields.items():
+        setattr(sent, name, value)
+    both = [
+        Episode.from_state(ours.decode(ours.encode(state, arrays="msgpack_numpy"), arrays="bytes"))
+        for state in (sent.to_state(), sent.to_state(brief=True))
+    ]
+    assert [repr(vars(one)) for one in both] == [repr(vars(both[0]))] * 2
+    assert both[0].lookback == sent.lookback
+
+
 def test_infos_are_kept_where_there_are_some():
     infos = [{}, {"lives": 3}, {}, {}]
     assert Episode.from_state(episode(infos=infos).to_state()).infos == infos
