@@ -289,8 +289,10 @@ class AsyncConnection:
                 if calls.respond(runner.answer, DeferredReply):
                     return
                 event, reply, failed = calls.unanswered()
+                if self.core.sending and not self.blocked:
+                    self.write_aside()  # the next message waits: the reply may refer to arrays
                 runner.continue_with(event, reply, failed)
-                done = self.core.open_and_flushed
+                done = self.core.open_and_flushed or self.blocked
             elif waiter.waiting:
                 event = calls.receive()
                 if event is not NOTHING:

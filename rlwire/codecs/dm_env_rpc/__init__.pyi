@@ -64,6 +64,12 @@ def encode_step_response(
     observations: Mapping[str, Any],
     requested: Iterable[int] | None = None,
 ) -> bytes: ...
+def encode_step_response_parts(
+    manager: SpecManager,
+    state: EnvironmentStateType | int,
+    observations: Mapping[str, Any],
+    requested: Iterable[int] | None = None,
+) -> list[bytes | memoryview]: ...
 def decode_step_request(
     manager: SpecManager,
     buffer: Buffer,

@@ -39,6 +39,7 @@ __all__ = [
     "decode_step_response",
     "encode_step_request",
     "encode_step_response",
+    "encode_step_response_parts",
 ]
 
 cdef enum:
@@ -517,6 +518,20 @@ def encode_step_response(SpecManager manager not None, state, observations, requ
         observations: values by name.
         requested: the UIDs to send, each once; None: all observations.
     """
+    return _response(manager, state, observations, requested, False)
+
+
+def encode_step_response_parts(SpecManager manager not None, state, observations, requested=None):
+    """Return the EnvironmentResponse of a step as buffers for `socket.sendmsg`.
+
+    Arrays of 16 KiB or more whose elements are in memory as on the wire (floats, doubles, booleans,
+    int8s and uint8s) are sent by reference. Do not change them before they are sent.
+    """
+    return _response(manager, state, observations, requested, True)
+
+
+cdef object _response(SpecManager manager, object state, object observations, object requested,
+                      bint parts):
     cdef Draft draft
     cdef Maxima maxima
     cdef Step root = below(NULL, <void *> _STEP)
@@ -537,7 +552,7 @@ def encode_step_response(SpecManager manager not None, state, observations, requ
         else:
             _add_requested(manager, &draft, observations, requested, &maxima, &group)
         end_draft(&draft, &maxima)
-        return bytes_of(&draft)
+        return parts_of(&draft) if parts else bytes_of(&draft)
     finally:
         close_draft(&draft)
 

@@ -509,6 +509,15 @@ cdef uint8_t *write(const Tensor *tensor, uint8_t *to) noexcept nogil:
     return rlw_tensor_put_tail(to, tensor.shape, tensor.dims, &tensor.sizes)
 
 
+cdef bint is_memory(const Tensor *tensor, uint64_t least) noexcept:
+    return (tensor.sizes.data >= least and rlw_tensor_is_memory(tensor.kind)
+            and (rlw_host_is_little() or rlw_tensor_itemsize(tensor.kind) == 1))
+
+
+cdef object view_of(const Tensor *tensor):
+    return span_view(<const uint8_t *> tensor.data, tensor.sizes.data, <object> tensor.owner)
+
+
 cdef void release(Tensor *tensor) noexcept:
     cdef PyObject *owner = tensor.owner
     tensor.owner = NULL
@@ -591,8 +600,7 @@ def encode_tensor_parts(value, dtype=None, *, try_compress=False, limits=None):
     cdef Py_ssize_t head_size, tail_size
     try:
         _encode(&tensor, value, dtype, try_compress, limits)
-        if not (tensor.sizes.data >= VIEW_LEAST and rlw_tensor_is_memory(tensor.kind)
-                and (rlw_host_is_little() or rlw_tensor_itemsize(tensor.kind) == 1)):
+        if not is_memory(&tensor, VIEW_LEAST):
             encoded = PyBytes_FromStringAndSize(NULL, tensor.sizes.whole)
             write(&tensor, <uint8_t *> PyBytes_AS_STRING(encoded))
             return [encoded]
@@ -600,7 +608,7 @@ def encode_tensor_parts(value, dtype=None, *, try_compress=False, limits=None):
         tail_size = rlw_tensor_put_tail(tail, tensor.shape, tensor.dims, &tensor.sizes) - tail
         return [
             PyBytes_FromStringAndSize(<char *> head, head_size),
-            span_view(<const uint8_t *> tensor.data, tensor.sizes.data, <object> tensor.owner),
+            view_of(&tensor),
             PyBytes_FromStringAndSize(<char *> tail, tail_size),
         ]
     finally:

@@ -54,6 +54,8 @@ cdef Entry *add_tensor(Draft *draft, object value, int data_type, Maxima *maxima
 cdef int key_of_uid(uint8_t *room, uint64_t uid) noexcept  # returns its size
 cdef int end_draft(Draft *draft, const Maxima *maxima) except -1
 cdef bytes bytes_of(const Draft *draft)
+# Buffers for `socket.sendmsg`, which refer to large arrays.
+cdef list parts_of(const Draft *draft)
 
 
 # The bytes being decoded, and the options for decoding them.

@@ -1,7 +1,7 @@
 """Parts shared by messages and steps by name: drafts to bytes, bytes to fields, paths.
 
 A message that carries tensors is a `Draft`: measured first and then written into its final bytes,
-so each array is copied once.
+so each array is copied once, or sent by reference.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer, Py_buffer
@@ -17,7 +17,7 @@ from libc.string cimport memcpy, memset
 
 from rlwire.codecs._glue cimport ITEM, afford, over_budget, raise_fault
 from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, TensorOptions, fill_options, measure,
-                                               release, write)
+                                               is_memory, release, view_of, write)
 from rlwire.kernels cimport *
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
@@ -25,6 +25,7 @@ from rlwire.limits import DEFAULT, checked
 
 cdef enum:
     VALUE_TAG = 0x12  # the value of a map's entry: field 2, a message
+    REFERENCED = 16384  # bytes of the smallest array sent by reference; HTTP/2 joins shorter messages
 
 cdef int64_t int32_of(object value, const Step *path) except? -1:
     cdef int overflow = 0
@@ -153,25 +154,55 @@ cdef inline uint8_t *_put(uint8_t *to, const uint8_t *data, size_t size) noexcep
     return to + size
 
 
-cdef bytes bytes_of(const Draft *draft):
+cdef int _write(const Draft *draft, uint8_t *to, list views) except -1:
+    """Write the message; without the large arrays if `views`, which gets (position, view) of each."""
     cdef const Entry *entry
+    cdef const Tensor *tensor
+    cdef const uint8_t *start = to
     cdef Py_ssize_t i
-    cdef uint8_t *to
-    message = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> draft.total)
-    to = <uint8_t *> PyBytes_AS_STRING(message)
     to = rlw_store_varint(to, draft.member << 3 | RLW_WIRE_BYTES)
     to = rlw_store_varint(to, draft.body)
     to = _put(to, draft.fixed.start, draft.cut)
     for i in range(draft.count):
         entry = &draft.entries[i]
+        tensor = &entry.tensor
         to[0] = draft.map_tag
         to = rlw_store_varint(to + 1, entry.size)
         to = _put(to, <const uint8_t *> entry.room if entry.key == NULL else entry.key,
                   entry.key_size)
         to[0] = VALUE_TAG
-        to = write(&entry.tensor, rlw_store_varint(to + 1, entry.tensor.sizes.whole))
+        to = rlw_store_varint(to + 1, tensor.sizes.whole)
+        if views is None or not is_memory(tensor, REFERENCED):
+            to = write(tensor, to)
+        else:
+            to = rlw_tensor_put_head(to, tensor.field, tensor.kind, &tensor.sizes)
+            views.append((to - start, view_of(tensor)))
+            to = rlw_tensor_put_tail(to, tensor.shape, tensor.dims, &tensor.sizes)
     _put(to, draft.fixed.start + draft.cut, rlw_written(&draft.fixed) - draft.cut)
+    return 0
+
+
+cdef bytes bytes_of(const Draft *draft):
+    message = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> draft.total)
+    _write(draft, <uint8_t *> PyBytes_AS_STRING(message), None)
     return message
+
+
+cdef list parts_of(const Draft *draft):
+    cdef uint64_t size = draft.total
+    cdef Py_ssize_t i, at, done = 0
+    cdef list views = []
+    cdef list parts = []
+    for i in range(draft.count):
+        if is_memory(&draft.entries[i].tensor, REFERENCED):
+            size -= draft.entries[i].tensor.sizes.data
+    rest = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> size)
+    _write(draft, <uint8_t *> PyBytes_AS_STRING(rest), views)
+    for at, view in views:
+        parts += [PyBytes_FromStringAndSize(PyBytes_AS_STRING(rest) + done, at - done), view]
+        done = at
+    parts.append(rest[done:])
+    return parts
 
 
 cdef int fill_input(Input *out, object copy, object limits) except -1:

@@ -24,7 +24,7 @@ from rlwire.codecs.dm_env_rpc import (
     decode_step_request,
     decode_step_response,
     encode_step_request,
-    encode_step_response,
+    encode_step_response_parts,
 )
 from rlwire.codecs.grpc import Code
 from rlwire.errors import (
@@ -370,7 +370,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
             node = self._node.steps[event.state]
         except KeyError:
             self._no_state(event.state)
-        buffer = encode_step_response(
+        buffers = encode_step_response_parts(
             self.observations,  # type: ignore[arg-type]
             event.state,
             event.observations,
@@ -378,7 +378,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
         )
         self._node = node
         self._asked = None
-        return [buffer]
+        return buffers
 
     def reject(self, error: RlwireError) -> Buffers:
         """Return the error `Status` for a request that `receive` rejected; the session stays open.

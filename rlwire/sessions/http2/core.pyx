@@ -596,14 +596,16 @@ cdef class Http2Core:
         cdef uint8_t *to
         cdef uint64_t total, done = 0, size
         cdef Py_ssize_t count
+        cdef bint fits
         if stream is None or not stream.sending or stream._then is not None:
             raise LocalProtocolError("this stream is closed for sending")
         if type(parts) is not list and type(parts) is not tuple:
             parts = (parts,)
         total = self.check(parts)
         size = total + RLW_GRPC_PREFIX
-        if (not stream.waiting and size <= self.peer_frame
-                and <int64_t> size <= stream.send_window and <int64_t> size <= self.send_window):
+        fits = (not stream.waiting and <int64_t> size <= stream.send_window
+                and <int64_t> size <= self.send_window)
+        if fits and size <= self.peer_frame:
             count = RLW_H2_HEAD + RLW_GRPC_PREFIX
             if total <= JOINED:
                 count += <Py_ssize_t> total
@@ -634,16 +636,17 @@ cdef class Http2Core:
         kept = [data]
         for part in parts:
             if len(part):
-                # A view of our own, which the caller cannot release.
-                kept.append(part if type(part) is bytes else memoryview(part).cast("B"))
+                # A view of our own, which the caller cannot release; or a copy if it must wait for
+                # windows, because the caller's memory may change.
+                kept.append(part if type(part) is bytes else memoryview(part).cast("B") if fits
+                            else bytes(part))
         if stream._parts:
             stream._parts += kept
         else:  # CPython 3.11 leaks if it cannot extend an empty list
             stream._parts = kept
         stream.waiting += size
         self.unsent += size
-        if (stream.waiting == size and <int64_t> size <= stream.send_window
-                and <int64_t> size <= self.send_window):
+        if fits:
             out = []
             self._cut(stream, size, out)
             return out
