@@ -85,6 +85,7 @@ LAYER = "rlwire.sessions.layer"  # always compiled: others of MODULES inherit it
 # Python modules that are compiled as they stand, because every step passes through them. What is
 # typed of them is in a .pxd beside the .py; not compiled they do the same, slower.
 PYTHON_MODULES: list[str] = [
+    "rlwire.dm_env_rpc.grpc_handler",
     "rlwire.rlx.hosting",
     "rlwire.codecs._json",
     "rlwire.codecs.rllink.episodes",

@@ -231,6 +231,8 @@ class EnvironmentAgent:
         joined: whether a connection has it.
     """
 
+    by_reference = True  # only its own steps change its environment's arrays
+
     def __init__(self, world: EnvironmentWorld, driven: Driven) -> None:
         self.world = world
         self.joined = False
@@ -294,6 +296,8 @@ class SharingAgent(EnvironmentAgent):
         action: its action in the next step.
         reply: pending, of a step or of the start of an episode.
     """
+
+    by_reference = False
 
     def __init__(self, world: EnvironmentWorld, driven: Driven, key: Any) -> None:
         own = copy(driven)

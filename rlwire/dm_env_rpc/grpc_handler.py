@@ -18,13 +18,20 @@ import enum
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from rlwire.errors import LimitExceeded, RlwireError, for_peer
 from rlwire.sessions.grpc import OK, CallStatus
 from rlwire.sessions.grpc.calls import too_long
-from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last, ServedCall
+from rlwire.sessions.grpc.server import (
+    BEGUN,
+    CANCELLED,
+    ENDED,
+    CallEvent,
+    GrpcServerSession,
+    Last,
+    ServedCall,
+)
 from rlwire.sessions.layer import Layer
 from rlwire.transports.connection import Connection
 from rlwire.transports.connection_asyncio import AsyncConnection
@@ -54,26 +61,33 @@ Admit: TypeAlias = Callable[[ServedCall], tuple[Layer, Handler] | CallStatus]
 """Returns a new call's inner session and its handler, or the status that rejects it."""
 
 
-class _Deferred(NamedTuple):
-    event: Any
-    reply: DeferredReply
+class _Deferred:
+    def __init__(self, event: Any, reply: DeferredReply) -> None:
+        self.event, self.reply = event, reply
 
 
-@dataclass(slots=True, eq=False)
 class _Task:
-    call: ServedCall
-    inner: Layer
-    handler: Handler
-    state: CallState = IDLE
-    queue: deque[Any] = field(default_factory=deque)  # messages
-    size: int = 0  # bytes of these
-    deferred: DeferredReply | None = None  # the handler's
-    working: bool = False  # whether a thread makes the reply, which then closes the handler
-    ended: bool = False  # whether the client sends no more
+    def __init__(self, call: ServedCall, inner: Layer, handler: Handler) -> None:
+        self.call = call
+        self.inner = inner
+        self.receive = inner.receive
+        self.handler = handler
+        self.state = IDLE
+        self.queue: deque[Any] = deque()  # messages
+        self.size = 0  # bytes of these
+        self.deferred: DeferredReply | None = None  # the handler's
+        self.taken: DeferredReply | None = None  # of a reply that another thread makes
+        self.working = False  # whether a thread makes the reply, which then closes the handler
+        self.ended = False  # whether the client sends no more
 
 
 class GrpcHandler:
-    """Answers the calls of one connection."""
+    """Answers the calls of one connection.
+
+    A reply's arrays are copied before other calls or messages are answered, because these may
+    change them. With an attribute `by_reference`, a handler asserts that only its own answer to the
+    next message does: large arrays of a reply that is not deferred are then sent without a copy.
+    """
 
     def __init__(
         self, connection: Connection | AsyncConnection, admit: Admit, log: Log = logger
@@ -82,7 +96,9 @@ class GrpcHandler:
         threads = connection if isinstance(connection, Connection) else None
         self._run_in_pool = None if threads is None else threads.run_in_thread
         self._watched = None if threads is None else threads.watched(self._on_takeover)
-        self._session: GrpcServerSession = connection.session  # type: ignore[assignment]
+        session: GrpcServerSession = connection.session  # type: ignore[assignment]
+        self._core = session.core
+        self._max_received = session.max_received
         self._peer = connection.peer
         self._admit = admit
         self._log = log
@@ -92,6 +108,8 @@ class GrpcHandler:
     def answer(self, event: Any) -> Any:
         call, message = event
         task: _Task | None = call.task
+        if task is not None and task.state is IDLE and type(message) is not CallEvent:
+            return self._answer(task, message)
         if message is BEGUN:
             return self._begin(call)
         if task is None or task.state is OVER:
@@ -102,9 +120,7 @@ class GrpcHandler:
         if message is ENDED:
             task.ended = True
             return NOTHING if task.state is BUSY else self._answer_queued(task)
-        if task.state is BUSY:
-            return self._enqueue(task, message)
-        return self._answer(task, message)
+        return self._enqueue(task, message)
 
     def failure(self, event: Any, error: Exception) -> Any:
         self._log.error("%s: a reply cannot be sent: %s", self._peer, error)
@@ -147,7 +163,7 @@ class GrpcHandler:
         task.queue.append(message)
         task.size += len(message) + _OVERHEAD
         self._queued += len(message) + _OVERHEAD
-        most = self._session.max_received
+        most = self._max_received
         if len(task.queue) <= MAX_QUEUED and self._queued <= most:
             return NOTHING
         task.call.why = CallStatus(
@@ -193,26 +209,28 @@ class GrpcHandler:
 
     def _answer(self, task: _Task, message: Any) -> Any:
         """Answer a message, in this thread if the call is alone on its connection."""
-        if self._watched is None or self._run_in_pool is None:
+        watched = self._watched
+        if watched is None:
             return self._send(task, self._result_of(task, message))
-        reply = DeferredReply()
-        if len(self._session.streams) > 1:
-            self._on_takeover((task, reply))
-            task.working = True
-            self._run_in_pool(lambda: self._resolve(reply, task, self._result_of(task, message)))
-            return NOTHING
+        running = task, message
         task.working = True
-        self._watched.begin((task, reply))
+        if len(self._core.streams) > 1:
+            assert self._run_in_pool is not None
+            self._on_takeover(running)
+            self._run_in_pool(lambda: self._resolve(task, self._result_of(task, message)))
+            return NOTHING
+        watched.begin(running)
         result = self._result_of(task, message)
-        if not self._watched.end():
-            self._resolve(reply, task, result)
+        if not watched.end():
+            self._resolve(task, result)
             return NOTHING
         task.working = False
         return self._send(task, result)
 
-    def _on_takeover(self, running: tuple[_Task, DeferredReply]) -> None:
+    def _on_takeover(self, running: tuple[_Task, Any]) -> None:
         """Defer the reply that another thread makes than the connection's."""
-        task, reply = running
+        task, _ = running
+        reply = task.taken = DeferredReply()
         self._detach(task, reply, self._on_result, task)
 
     def _detach(
@@ -222,9 +240,11 @@ class GrpcHandler:
         self._defer(reply.then(convert, about))
         task.state = BUSY
         if not task.call.held:
-            self._session.core.hold(task.call)
+            self._core.hold(task.call)
 
-    def _resolve(self, reply: DeferredReply, task: _Task, result: Result) -> None:
+    def _resolve(self, task: _Task, result: Result) -> None:
+        reply, task.taken = task.taken, None
+        assert reply is not None
         task.working = False
         reply.set(result)
         if task.state is OVER:  # the connection may be closed
@@ -232,7 +252,7 @@ class GrpcHandler:
 
     def _result_of(self, task: _Task, message: Any) -> Result:
         try:
-            (event,) = task.inner.receive(message)
+            (event,) = task.receive(message)
         except RlwireError as error:
             self._log.warning("%s: invalid request: %s", self._peer, error)
             parts = task.inner.reject(error) or None
@@ -245,9 +265,9 @@ class GrpcHandler:
             return self._failed(error)
         if isinstance(reply, DeferredReply):
             return _Deferred(event, reply)
-        return self._encode(task, event, reply)
+        return self._encode(task, event, reply, False)
 
-    def _encode(self, task: _Task, event: Any, reply: Any) -> Result:
+    def _encode(self, task: _Task, event: Any, reply: Any, deferred: bool) -> Result:
         if reply is NOTHING:
             return None
         try:
@@ -255,12 +275,14 @@ class GrpcHandler:
                 parts = task.inner.send(reply)
             except Exception as error:  # EncodeError; or the value's own code raised
                 parts = task.inner.send(task.handler.failure(event, error))
-            self._session.core.check(parts)
+            self._core.check(parts)
         except LimitExceeded as error:
             self._log.error("%s: call closed, the reply is too long: %s", self._peer, error)
             return Last(too_long(error))
         except Exception as error:
             return self._failed(error)
+        if len(parts) > 1 and (deferred or not getattr(task.handler, "by_reference", False)):
+            parts = [b"".join(parts)]
         return Last(OK, parts) if task.inner.closed else parts
 
     def _failed(self, error: BaseException) -> Last:
@@ -280,7 +302,9 @@ class GrpcHandler:
         if task.state is OVER:
             return NOTHING
         task.state, task.deferred = IDLE, None
-        result = self._failed(error) if error is not None else self._encode(task, event, reply)
+        result = (
+            self._failed(error) if error is not None else self._encode(task, event, reply, True)
+        )
         return self._send(task, result)
 
     def _send(self, task: _Task, result: Result) -> Any:
@@ -294,10 +318,12 @@ class GrpcHandler:
                 self._end(task)
                 return task.call, result
         if task.queue or task.ended:
+            if result is not None:  # the next message may be answered before this is sent
+                result = [b"".join(result)]
             # After this reply, through the connection: a direct call would recurse.
             following = DeferredReply()
             self._detach(task, following, self._answer_queued, task)
             following.set(None)
         elif task.call.held:
-            self._session.core.hold(task.call, False)
+            self._core.hold(task.call, False)
         return NOTHING if result is None else (task.call, result)

@@ -28,7 +28,12 @@ class DmEnvRpcHandler:
         peer: the client, for the log.
         info_size: maximum size of an info, if the client is `rlwire.make`, which wants spaces too.
         on_close: called when the call has ended.
+
+    Attributes:
+        by_reference: whether replies may be sent from the agent's arrays; see `GrpcHandler`.
     """
+
+    by_reference = False
 
     def __init__(
         self,
@@ -108,6 +113,7 @@ class DmEnvRpcHandler:
                 send_spaces(self._info_size)
         self._log.info("%s: joined %s", self._peer, agent.served)
         self._agent = agent
+        self.by_reference = getattr(agent.environment, "by_reference", False)
         if self._closed:
             self._leave()
         return codec.JoinWorldResponse(agent.environment.specs)

@@ -28,6 +28,9 @@ class AgentEnvironment(Protocol):
     that will be sent. ``send_spaces(info_size)`` is called after the join if the client is
     `rlwire.make`: the agent may then add spaces to `specs`, and infos to results.
 
+    A result's arrays are copied into the reply. If an optional attribute ``by_reference`` is true,
+    large ones are sent from where they are: nothing but the agent's next call may change them.
+
     Attributes:
         specs: the agent's actions and observations.
     """
