@@ -186,3 +186,33 @@ def test_lost_connection_ends_all_pending_requests(monkeypatch):
         client.reconnect()
         assert client.pending == 0
         client.step()
+
+
+class Canvas(gymnasium.Env):
+    """Draws the number of the step into the same array each time."""
+
+    observation_space = spaces.Box(0, 255, (512, 1024), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.canvas = np.zeros((512, 1024), np.uint8)
+        return self.canvas, {}
+
+    def step(self, action):
+        self.canvas += 1
+        return self.canvas, float(self.canvas[0, 0]), False, False, {}
+
+
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_array_that_an_environment_reuses_changes_no_reply_in_flight(workers):
+    with (
+        Server(Canvas, "localhost:0", workers=workers) as server,
+        Client(server.address, max_pending=64) as client,
+    ):
+        client.join_world(client.create_world())
+        for _ in range(64):
+            client.send(Step({"action": 1}, ("observation", "reward")))
+        for number in range(64):
+            seen = client.receive().observations
+            assert seen["reward"] == number
+            assert (seen["observation"] == number).all()

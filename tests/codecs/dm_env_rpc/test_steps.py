@@ -90,6 +90,20 @@ def test_responses(protobuf, state, observations):
         assert protobuf.same(decoded, (state, observations))
     uids = [OBSERVER.name_to_uid(name) for name in observations]
     assert d.encode_step_response(OBSERVER, state, observations, uids) == wire
+    assert b"".join(d.encode_step_response_parts(OBSERVER, state, observations, uids)) == wire
+
+
+@pytest.mark.parametrize("dtype", "?bBfdiIqQ")
+def test_parts_refer_to_large_arrays_whose_elements_are_the_bytes_sent(dtype):
+    array = np.arange(1 << 16).astype(dtype).reshape(256, 256)
+    values = {"a": array, "small": np.ones(3, dtype), "turned": array.T, "z": array[:, 1:]}
+    specs = {uid: d.make_spec(name, value.shape, value.dtype)
+             for uid, (name, value) in enumerate(values.items())}  # fmt: skip
+    manager = d.SpecManager(specs)
+    parts = d.encode_step_response_parts(manager, RUNNING, values)
+    assert b"".join(parts) == d.encode_step_response(manager, RUNNING, values)
+    shared = [np.shares_memory(np.frombuffer(part, np.uint8), array) for part in parts]
+    assert shared == ([] if dtype in "iIqQ" else [False, True] + 2 * [False, False]) + [False]
 
 
 def test_other_messages_are_no_steps():
