@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
+import difflib
 import itertools
 import json
 import math
@@ -13,7 +14,7 @@ import re
 import shutil
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
@@ -22,7 +23,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from PIL import Image
 
-from rlwire.errors import quoted, shown
+from rlwire.codecs.http2 import frames as http2
+from rlwire.errors import RlwireError, quoted, shown
 from rlwire.recording import files
 from rlwire.recording.messages import Budget, Packet
 from rlwire.recording.reading import Message, messages
@@ -34,6 +36,17 @@ _Row: TypeAlias = dict[str, Any]
 _OPERATORS: Final = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 _EPISODE: Final = ("connection", "environment", "episode", "return", "steps", "end")
 _PENDING: Final = 2**16  # requests without a reply
+_OWN: Final = frozenset({"preface", *http2.TYPES}) - {"DATA", "RST_STREAM", "GOAWAY"}
+"""Kinds of the carrier's own messages, which are shown with `--all` or by name."""
+
+_FIRST: Final = (
+    *("action", "actions", "reward", "terminal", "terminated", "truncated", "done"),
+    *("observations", "observation"),
+)
+"""Entries of a value that a line begins with."""
+
+_HEAD: Final = f" {'#':>2}    {'kind':18} {'bytes':>6} {'step':>6} value"
+_RED, _DIM, _PLAIN = "\x1b[31m", "\x1b[2m", "\x1b[0m"
 _NESTED: Final = (dict, list, tuple, np.ndarray)
 _BYTES: Final = (bytes, bytearray, memoryview)
 
@@ -60,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--from", dest="since", default=-math.inf, help="messages from this time on", **seconds)
     add("--to", dest="until", default=math.inf, help="messages up to this time", **seconds)
     where = "'PATH' or 'PATH OP VALUE' with = != < <= > >=, such as 'step.actions.move > 0'"
-    add("--where", type=condition, default=lambda value: True, metavar="CONDITION", help=where)
+    add("--where", type=condition, default=Condition(), metavar="CONDITION", help=where)
     steps = "messages of an environment's N-th step; with --episode, of the episode's"
     add("--step", type=int, metavar="N", help=steps)
     add("--episode", type=int, metavar="N", help="messages of an environment's N-th episode")
@@ -68,33 +81,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arrays = f"one JSON object a line; arrays of more than {LISTED} elements in base64"
     add("--json", action="store_true", help=arrays)
     add("--images", type=Path, metavar="FOLDER", help="write arrays that look like images as PNG")
+    add("--all", action="store_true", help="frames of HTTP/2 that carry no message, too")
     add("--wall", action="store_true", help="UTC instead of seconds since the start")
 
 
-def condition(text: str) -> Callable[[Any], bool]:
-    """Return the function of a message's value for a `--where`."""
-    found = re.fullmatch(r"\s*([^\s=!<>]+)\s*(?:([!<>]=|[=<>])\s*(.*?)\s*)?", text, re.S)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"expected PATH or PATH OP VALUE, not {text!r}")
-    names, compare = re.findall(r"[^.\[\]]+", found[1]), _OPERATORS.get(found[2])
-    text = (found[3] or "").strip("'\"")
-    number = {"true": 1.0, "false": 0.0}.get(text)
-    with contextlib.suppress(ValueError):
-        number = float(text)
+class Condition:
+    """The function of a message's value for a `--where`; fulfilled by any value without a path."""
 
-    def fulfils(value: Any) -> bool:
+    def __init__(self, path: str = "", operator: str | None = None, text: str = "") -> None:
+        self.path = path
+        self._names, self._compare = re.findall(r"[^.\[\]]+", path), _OPERATORS.get(operator or "")
+        self._text = text.strip("'\"")
+        self._number = {"true": 1.0, "false": 0.0}.get(self._text)
+        with contextlib.suppress(ValueError):
+            self._number = float(self._text)
+
+    def __call__(self, value: Any) -> bool:
+        compare = self._compare
         try:
-            for name in names:
+            for name in self._names:
                 value = value[name if isinstance(value, dict) else int(name)]
             if compare is None:
                 return True
-            if isinstance(value, str) or number is None:
-                return bool(compare(value, text))
-            return bool(np.any(compare(np.asarray(value), number)))
+            if isinstance(value, str) or self._number is None:
+                return bool(compare(value, self._text))
+            return bool(np.any(compare(np.asarray(value), self._number)))
         except (LookupError, TypeError, ValueError):
             return False
 
-    return fulfils
+
+def condition(text: str) -> Condition:
+    found = re.fullmatch(r"\s*([^\s=!<>]+)\s*(?:([!<>]=|[=<>])\s*(.*?)\s*)?", text, re.S)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"expected PATH or PATH OP VALUE, not {text!r}")
+    return Condition(found[1], found[2], found[3] or "")
 
 
 def run(given: argparse.Namespace) -> None:
@@ -114,39 +134,117 @@ def run(given: argparse.Namespace) -> None:
 
 
 def _lines(given: argparse.Namespace, source: Iterable[Packet]) -> Iterator[str]:
-    budget = Budget()
-    found, numbers = _filtered(given, messages(source, budget=budget)), itertools.count(1)
+    budget, seen = Budget(), _Seen(given)
+    found, numbers = _filtered(given, messages(source, budget=budget), seen), itertools.count(1)
     for rows in _statistics(found) if given.statistics else ():
         yield from map(json.dumps, map(as_json, rows)) if given.json else _table(rows)
     for message in (message for message, selected in found if selected):
+        if seen.selected == 1 and not given.json:
+            yield _styled(_DIM, f"{'time':>{26 if given.wall else 11}}{_HEAD}")
         names = []
-        for image in images(message.decoded.value) if given.images else ():
+        for name, image in images(message.decoded.value) if given.images else ():
             budget.pixels -= image.size
             if budget.pixels < 0:
                 names.append("left out")
                 continue
-            names.append(f"{next(numbers):06}.png")
+            step = f"-step{message.positions[-1].step}" if message.decoded.steps else ""
+            names.append(f"{next(numbers):06}{step}{name and f'-{name}'}.png")
             Image.fromarray(image).save(given.images / names[-1])
-        yield _json(message, names, budget) if given.json else _line(message, names, given.wall)
+        if given.json:
+            yield _json(message, names, budget)
+        else:
+            line = _line(message, names, given.wall)
+            yield _styled(_RED, line) if message.decoded.error else line
+    seen.check()
 
 
-def _filtered(given: argparse.Namespace, found: Iterable[Message]) -> _Found:
+def _styled(style: str, text: str) -> str:
+    return (
+        f"{style}{text}{_PLAIN}" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else text
+    )
+
+
+class _Seen:
+    """What a source has, to say why nothing of it is selected."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._given = given
+        self.selected = 0
+        self._kinds: dict[str, None] = {}
+        self._paths: set[str] = set()
+        self._read = 0  # messages whose paths are known
+        self._last = {"step": 0, "episode": 0, "connection": 0}
+
+    def add(self, message: Message, selected: bool) -> None:
+        self.selected += selected
+        if self.selected:
+            return
+        decoded = message.decoded
+        self._kinds[decoded.kind] = None
+        if self._given.where.path and self._read < LISTED and len(self._paths) < LISTED:
+            self._read += 1
+            self._paths.update(_paths(decoded.value))
+        last, number = self._last, message.packet.connection.number
+        last["connection"] = max(last["connection"], number)
+        for each in message.positions:
+            last["step"] = max(last["step"], each.step)
+            last["episode"] = max(last["episode"], each.episode)
+
+    def check(self) -> None:
+        """Raise RlwireError if nothing was selected, with the nearest names."""
+        given = self._given
+        if self.selected or not self._kinds:
+            return
+        hints = [
+            f"there is no kind {kind!r}{_near(kind, self._kinds)}"
+            for kind in given.kind or ()
+            if kind not in self._kinds
+        ]
+        hints += [
+            f"the last {name} is {last}"
+            for name, last in self._last.items()
+            if (getattr(given, name) or 0) > last
+        ]
+        path = given.where.path
+        if path and path not in self._paths:
+            hints.append(f"no message has {path!r}{_near(path, self._paths)}")
+        raise RlwireError(f"no message is selected: {'; '.join(hints) or 'try fewer conditions'}")
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, map(str, names), 3, 0.5)
+    known = near or sorted(names)[:10]
+    return f"; {'the nearest are' if near else 'there are'} {shown(', '.join(known), 200)}"
+
+
+def _paths(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of a value's parts, as `condition` reads them."""
+    for key, each in _items(value):
+        inner = f"{path}[{key}]" if isinstance(value, list) else f"{path}.{key}".lstrip(".")
+        yield inner
+        yield from _paths(each, inner)
+
+
+def _filtered(given: argparse.Namespace, found: Iterable[Message], seen: _Seen) -> _Found:
     """Yield messages, and whether they are selected; others may be replies, or end episodes."""
     for message in found:
         number, decoded = message.packet.connection.number, message.decoded
         if message.seconds > given.until:
             break
         if message.seconds < given.since or given.connection not in (None, number):
+            seen.add(message, False)
             continue
         message.episodes = [x for x in message.episodes if given.episode in (None, x.number)]
         positions = [x for x in message.positions if given.episode in (None, x.episode)]
         steps = [x.step if given.episode is None else x.step_in_episode for x in positions]
+        listed = given.all or given.json or given.statistics or decoded.kind not in _OWN
         selected = (
-            (given.kind is None or decoded.kind in given.kind)
+            (listed if given.kind is None else decoded.kind in given.kind)
             and given.where(decoded.value)
             and (given.episode is None or len(steps) > 0)
             and given.step in (None, *steps)
         )
+        seen.add(message, selected)
         yield message, selected
 
 
@@ -156,9 +254,9 @@ def _line(message: Message, names: list[str], wall: bool) -> str:
     time = f"{message.seconds:11.6f}"
     if wall:
         time = f"{datetime.fromtimestamp(packet.time, timezone.utc):%Y-%m-%d %H:%M:%S.%f}"
-    way = "-> server" if packet.from_client else "<- server"
+    way = "->" if packet.from_client else "<-"  # to the server, from it
     step = f"#{message.positions[-1].step}" if decoded.steps else ""
-    head = f"{time} {packet.connection.number:>2} {way} {shown(decoded.kind):12}"
+    head = f"{time} {packet.connection.number:>2} {way} {shown(decoded.kind):18}"
     head += f" {decoded.size:>6} {step:>6} " + "".join(f"[{name}] " for name in names)
     rest = brief("" if decoded.value is None else decoded.value, max(0, width - len(head)))
     if decoded.error:
@@ -233,7 +331,7 @@ def _table(rows: list[_Row]) -> Iterator[str]:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     return "-" if value is None else shown(str(value), 40)
 
 
@@ -262,14 +360,18 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
     """Return the keys and values of a nested value; numbers in a list are one part."""
     if isinstance(value, (list, tuple)) and any(isinstance(each, _NESTED) for each in value):
         return list(enumerate(value))
-    return list(value.items()) if isinstance(value, dict) else []
+    if not isinstance(value, dict):
+        return []
+    order = {name: place for place, name in enumerate(_FIRST)}
+    return sorted(value.items(), key=lambda item: order.get(item[0], len(order)))
 
 
 def _part(value: Any, digits: int = 6) -> str:
     if isinstance(value, np.ndarray):
-        first = " ".join(_part(each, 4) for each in value.flat[:4])
-        more = " ..." if value.size > 4 else ""
-        return f"{value.dtype}{list(value.shape)} {first}{more}".replace(", ", ",")
+        parts = [_part(each, 4) for each in value.flat[:4]]
+        if value.size > 4:  # the last element too
+            parts[3:] = ["..."] * (value.size > 5) + [_part(each, 4) for each in value.flat[-1:]]
+        return f"{value.dtype}{list(value.shape)} {' '.join(parts)}".replace(", ", ",")
     if isinstance(value, _BYTES):
         return f"bytes[{len(value)}] {bytes(value[:8]).hex()}" + "..." * (len(value) > 8)
     if isinstance(value, (list, tuple)):
@@ -306,10 +408,10 @@ def as_json(value: Any, budget: Budget | None = None) -> Any:
     return value if isinstance(value, (str, int, float, type(None))) else quoted(value)
 
 
-def images(value: Any) -> Iterator[Any]:
-    """Yield uint8 arrays of 8 x 8 pixels or more: grey, RGB, or the last of four frames."""
+def images(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield names and uint8 arrays of 8 x 8 pixels or more: grey, RGB, or the last of four."""
     pixels = isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in (2, 3)
     if pixels and min(value.shape[:2]) >= 8 and value.shape[2:] in ((), (1,), (3,), (4,)):
-        yield value if value.shape[2:] in ((), (3,)) else value[..., -1]
-    for _, each in _items(value):
-        yield from images(each)
+        yield name, value if value.shape[2:] in ((), (3,)) else value[..., -1]
+    for key, each in _items(value):
+        yield from images(each, re.sub(r"\W+", "_", str(key))[:40])

@@ -53,12 +53,12 @@ def inspect(folder):
     environment = {**os.environ, "MINARI_DATASETS_PATH": str(folder), "COLUMNS": "160"}
     words = ["sh", "-ec", "".join(commands)]
     text = subprocess.check_output(words, cwd=folder, env=environment, text=True)
-    asked, answer, *rest = text.splitlines()
-    assert asked.split()[4:7:2] == ["StepRequest", "#10412"]
-    assert answer.split()[4:7:2] == ["StepResponse", "#10412"]
+    _head, asked, answer, *rest = text.splitlines()
+    assert asked.split()[3:6:2] == ["StepRequest", "#10412"]
+    assert answer.split()[3:6:2] == ["StepResponse", "#10412"]
     assert ['"step": 10412' in line for line in rest[:2]] == [True, True]
-    assert "TERMINATED" in rest[2]
-    assert [line.split()[2] for line in rest[3:] if line.endswith("terminated")] == ["471"]
+    assert "TERMINATED" in rest[3]
+    assert [line.split()[2] for line in rest[4:] if line.endswith("terminated")] == ["471"]
     assert "11000" in rest
     assert rest[-1].startswith("1 passed")  # the test against a recording
 

@@ -50,7 +50,11 @@ def inspect(monkeypatch, capsys):
         monkeypatch.setattr(files, "packets", lambda path: iter(source))
         assert main(["inspect", "file", *arguments]) == 0
         lines = capsys.readouterr().out.splitlines()
-        return list(map(loaded, lines)) if "--json" in arguments else lines
+        if "--json" in arguments:
+            return list(map(loaded, lines))
+        heads = ["time", "#", "kind", "bytes", "step", "value"]
+        assert "--statistics" in arguments or lines[0].split() == heads
+        return lines if "--statistics" in arguments else lines[1:]
 
     return run
 
@@ -70,13 +74,13 @@ def loaded(text):
 @pytest.mark.parametrize("label", LABELS)
 def test_a_line_is_a_message(label, inspect):
     found = list(messages(packets(label)))
-    lines, objects = inspect(of=packets(label)), inspect("--json", of=packets(label))
+    lines, objects = inspect("--all", of=packets(label)), inspect("--json", of=packets(label))
     for line, reported, message in zip(lines, objects, found, strict=True):
         assert len(line) <= 160
         assert line.isprintable()
         up, kind, size = message.packet.from_client, message.decoded.kind, message.decoded.size
-        facts = [f"{message.seconds:.6f}", "1", "->" if up else "<-", "server", kind, str(size)]
-        assert line.split()[:6] == facts
+        facts = [f"{message.seconds:.6f}", "1", "->" if up else "<-", kind, str(size)]
+        assert line.split()[:5] == facts
         assert (reported["kind"], reported["bytes"]) == (kind, size)
         assert reported["from"] == ("client" if up else "server")
     assert [each["value"] for each in objects if each["kind"] == "closed"] == ["so it was"]
@@ -111,6 +115,42 @@ def test_filters(words, keep, inspect):
     expected = [each for each in everything if keep(each)]
     assert 0 < len(expected) < len(everything)
     assert _same(inspect("--json", *words.split(), of=both), expected)
+
+
+def test_frames_of_the_carrier_are_shown_on_request(inspect):
+    carrier = {"preface", "SETTINGS", "WINDOW_UPDATE"}
+
+    def kinds(*words):
+        return {line.split()[3] for line in inspect(*words)}
+
+    assert carrier & kinds() == set()
+    assert carrier < kinds("--all") | {"WINDOW_UPDATE"}
+    assert kinds("--kind", "SETTINGS") == {"SETTINGS"}
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("--kind StepRequset", "StepRequest"),
+        ("--step 99999", "the last step is 1"),
+        ("--episode 77", "the last episode is "),
+        ("--connection 5", "the last connection is 1"),
+        ("--where step.actoins.action", "step.actions.action"),
+        ("--where step.actions.action>9", "try fewer conditions"),
+    ],
+)
+def test_selection_of_nothing_is_an_error_with_the_nearest_name(words, hint, monkeypatch, capsys):
+    monkeypatch.setattr(files, "packets", lambda path: iter(packets("dm-env-rpc")))
+    assert main(["inspect", "file", *words.split()]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert hint in err
+
+
+def test_lines_begin_with_action_and_reward_and_arrays_show_both_ends():
+    value = {"observation": np.arange(9.0), "reward": 2.0, "action": np.int64(1)}
+    text = "action=1 reward=2 observation=float64[9] 0 1 2 ... 8"
+    assert brief(value, 80) == text
 
 
 def content(reported):
@@ -183,7 +223,7 @@ def test_damage_is_shown_and_dissection_resumes(label, inspect):
 def test_a_gap_ends_the_episode(inspect):
     some = packets("rlx")
     some[9].gap = 3
-    assert any(line.split()[4:] == ["gap", "0", "3"] for line in inspect(of=some))
+    assert any(line.split()[3:] == ["gap", "0", "3"] for line in inspect(of=some))
     rows = inspect("--statistics", "--json", of=some)
     assert "unfinished" in [row.get("end") for row in rows]
 
@@ -243,7 +283,7 @@ def test_a_file_by_the_command(tmp_path, capsys):
         each.finish()
     capsys.readouterr()
     assert main(["inspect", str(file), "--wall"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    _head, *lines = capsys.readouterr().out.splitlines()
     assert sum(" StepRequest " in line for line in lines) > 14
     assert all(line.startswith("20") for line in lines)  # the century
     command = [sys.executable, "-m", "rlwire", "inspect", str(file), "--json"]
