@@ -163,10 +163,10 @@ class PerlertClientBase(waits.ClientBase):
         """
         if not isinstance(action, str):
             action = perlert.value_to_text(action)
-        session = self._session
-        if self._run_ended or session.state in RUNNING:
+        connection, session = self._opened(), self._open_session
+        if session is not None and (self._run_ended or session.state in RUNNING):
             session.act(action, monotonic())
-            self._opened().flush()
+            connection.flush()
 
     def ready(self, ready: bool = True) -> None:
         """Send whether the agent is ready; resent while a method of the client waits."""
@@ -283,12 +283,7 @@ class PerlertClientBase(waits.ClientBase):
             raise PeerError(f"{self}: the server gave slot {event.key!r} to {quoted(event.tag)}")
         return cast(EpisodeStarted, event).key
 
-    @driven
-    def frames(self, timeout: float | None = None) -> Waits[list[Frame]]:
-        """Return all frames that have arrived; if there are none, wait for one.
-
-        With ``timeout=0`` the list may be empty.
-        """
+    def _all_frames(self, timeout: float | None, since: float | None = None) -> Waits[list[Frame]]:
         yield from self._check_running()
         session, frames = self._session, self._frames
         known = -1
@@ -297,10 +292,16 @@ class PerlertClientBase(waits.ClientBase):
             yield from self._wait(0.0)
         if timeout != 0:
             yield from self._until(
-                lambda: frames or session.state is PerlertState.DONE, timeout, lambda: "no frame"
+                lambda: frames or session.state is PerlertState.DONE,
+                timeout,
+                lambda: "no frame",
+                since,
             )
-        taken = list(frames)
-        frames.clear()
+        return self._take_frames()
+
+    def _take_frames(self) -> list[Frame]:
+        taken = list(self._frames)
+        self._frames.clear()
         self._run_ended = self._run_ended or any(frame.done for frame in taken)
         return taken
 
@@ -345,9 +346,13 @@ class PerlertClientBase(waits.ClientBase):
         try:
             self._process((yield connection.wait(timeout)))
         finally:
-            if connection.closed:  # by another thread; the owner's next call frees the socket
-                with contextlib.suppress(ConnectionClosed):
-                    connection.flush()
+            if connection.closed:
+                self._free(connection)
+
+    def _free(self, connection: Any) -> None:
+        """Free the socket of a connection that another thread has closed: as its owner."""
+        with contextlib.suppress(ConnectionClosed):
+            connection.flush()
 
     def _process(self, events: list[Any]) -> None:
         for event in events:
@@ -401,17 +406,40 @@ class Client(Blocking, PerlertClientBase):
             DeadlineExceeded: no frame arrived in time.
             LocalProtocolError: no run has started, or its last frame was already returned.
         """
-        frames, session, since = self._frames, self._open_session, None
-        if not frames and session is not None and session.state in RUNNING:
-            # The common case, without a generator.
-            since = monotonic()
-            self._process(self._opened().wait(timeout))
+        frames, since = self._frames, self._receive(timeout)
         if not frames:
             return drive(self._next_frame(timeout, since))
         frame = frames.popleft()
         if frame.done:
             self._run_ended = True
         return frame
+
+    def frames(self, timeout: float | None = None) -> list[Frame]:
+        """Return all frames that have arrived; if there are none, wait for one.
+
+        With ``timeout=0`` the list may be empty.
+        """
+        since = self._receive(0.0, timeout)
+        return self._take_frames() if self._frames else drive(self._all_frames(timeout, since))
+
+    def _receive(self, *timeouts: float | None) -> float | None:
+        """In a run, wait for each timeout until there are frames; return when this began.
+
+        This is the common case, without a generator.
+        """
+        session, connection = self._open_session, self._connection
+        if self._frames or connection is None or session is None or session.state not in RUNNING:
+            return None
+        since = monotonic()
+        try:
+            for timeout in timeouts:
+                self._process(connection.wait(timeout))
+                if self._frames:
+                    break
+        finally:
+            if connection.closed:
+                self._free(connection)
+        return since
 
 
 class AsyncClient(Asyncio, PerlertClientBase):
@@ -435,3 +463,7 @@ class AsyncClient(Asyncio, PerlertClientBase):
     async def frame(self, timeout: float | None = None) -> Frame:
         """Return the next frame, as `Client.frame`."""
         return await waits.drive_async(self._next_frame(timeout))
+
+    async def frames(self, timeout: float | None = None) -> list[Frame]:
+        """Return all frames that have arrived, as `Client.frames`."""
+        return await waits.drive_async(self._all_frames(timeout))

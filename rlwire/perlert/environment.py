@@ -38,6 +38,7 @@ from rlwire.sessions.perlert.client import RUNNING, Frame
 
 logger = logging.getLogger(__name__)
 
+_TEXTS = 1024  # of actions that are kept
 _REGISTRATIONS = 3  # for each part of a space description, since datagrams get lost
 
 
@@ -90,6 +91,7 @@ class PerlertEndpoint(Endpoint):
             words = options.actions
             self._actions = SpaceText(done, "the action", named=False, limits=limits, words=words)
         self.observation_space, self.action_space = seen, done
+        self._texts: dict[int, str] = {}  # of integers that are actions
 
     def _described_spaces(self, limits: Limits) -> DescribedSpaces:
         """Register, and return the spaces that the server sends to the slot's holder."""
@@ -142,9 +144,14 @@ class PerlertEndpoint(Endpoint):
         self._stepping = True
         if self._needs_reset:
             raise LocalProtocolError(f"{self.client}: call reset() first")
-        text = self._actions.to_text(action)
-        if not self._actions.contains(self._actions.from_text(text)):  # as the server checks
-            raise EncodeError(f"the action {action!r} is not in {self.action_space}")
+        kind = type(action)
+        text = self._texts.get(action) if kind is int or kind is np.int64 else None
+        if text is None:
+            text = self._actions.to_text(action)
+            if not self._actions.contains(self._actions.from_text(text)):  # as the server checks
+                raise EncodeError(f"the action {action!r} is not in {self.action_space}")
+            if (kind is int or kind is np.int64) and len(self._texts) < _TEXTS:
+                self._texts[action] = text
         frame = self._frame
         if frame is None or not frame.done:  # else the run ended with its first frame
             self.client.act(text)

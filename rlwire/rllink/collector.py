@@ -97,10 +97,14 @@ class EpisodeCollector:
             why = "the batch is full, call take()" if self._open else "call reset() first"
             raise RuntimeError(f"no step can be recorded: {why}")
         at = self._count
-        step = {"actions": action, "rewards": float(reward), "outputs": dict(outputs or {})}
+        reward, outputs = float(reward), dict(outputs or {})
         if self._columns is None:
+            step = {"actions": action, "rewards": reward, "outputs": outputs}
             self._columns = _new(step, self._steps)
-        _put(self._columns, at, step, "a step")
+        columns = self._columns
+        _put(columns["actions"], at, action, "a step, actions")
+        columns["rewards"][at] = reward
+        _put(columns["outputs"], at, outputs, "a step, outputs")
         _put(self._observations, at + 1, observation, "the observation")
         self._count = at + 1
         if terminated or truncated:
@@ -161,26 +165,38 @@ _TAKES: Final = {float: "f", int: "if", bool: "b"}
 """The dtype kinds of columns that accept a Python scalar."""
 
 
-def _put(columns: Any, at: int, value: Any, what: str) -> None:
+def _put(columns: Any, at: int, value: Any, *what: Any) -> None:
+    """Write a value into its columns; `what` names it in errors."""
     if isinstance(columns, np.ndarray):
+        if getattr(value, "dtype", None) is columns.dtype and value.shape == columns.shape[1:]:
+            columns[at] = value
+            return
         if columns.ndim == 1 and columns.dtype.kind in _TAKES.get(type(value), ""):
             columns[at] = value
             return
         one = np.asarray(value)
         if one.shape != columns.shape[1:] or not np.can_cast(one.dtype, columns.dtype, "same_kind"):
             raise ValueError(
-                f"{what} must have shape {columns.shape[1:]} and dtype {columns.dtype} as before; "
-                f"it has {one.shape} and {one.dtype}"
+                f"{_name(what)} must have shape {columns.shape[1:]} and dtype {columns.dtype} as "
+                f"before; it has {one.shape} and {one.dtype}"
             )
         columns[at] = one
     elif isinstance(columns, dict):
         if not isinstance(value, Mapping) or value.keys() != columns.keys():
             came = list(value) if isinstance(value, Mapping) else type(value).__name__
-            raise ValueError(f"{what} must be a dict of {', '.join(map(str, columns))}, not {came}")
+            raise ValueError(
+                f"{_name(what)} must be a dict of {', '.join(map(str, columns))}, not {came}"
+            )
         for name, part in columns.items():
-            _put(part, at, value[name], f"{what}, {name}")
+            _put(part, at, value[name], *what, name)
     else:
         if not isinstance(value, tuple) or len(value) != len(columns):
-            raise ValueError(f"{what} must be a tuple of {len(columns)} items, not {value!r:.60}")
+            raise ValueError(
+                f"{_name(what)} must be a tuple of {len(columns)} items, not {value!r:.60}"
+            )
         for index, part in enumerate(columns):
-            _put(part, at, value[index], f"{what}, {index}")
+            _put(part, at, value[index], *what, index)
+
+
+def _name(what: tuple[Any, ...]) -> str:
+    return ", ".join(map(str, what))

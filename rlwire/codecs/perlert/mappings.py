@@ -42,9 +42,9 @@ def text_to_mapping(text: str | Buffer, *, limits: Limits | None = DEFAULT) -> d
     at = 0
     for item in items:
         name, colon, value = item.partition(":") if ":" in item else ("", "", item)
-        if wrong := re.search("[;=]|:[^:]*:", item):
-            where = at + wrong.end() - 1
-            raise DecodeError(f"unexpected {item[wrong.end() - 1]!r}", offset=_bytes(text, where))
+        if ":" in value or ";" in item or "=" in item:
+            end = next(re.finditer("[;=]|:[^:]*:", item)).end()
+            raise DecodeError(f"unexpected {item[end - 1]!r}", offset=_bytes(text, at + end - 1))
         if colon:
             if not name or name in found:
                 what = f"duplicate name {quoted(name)}" if name else "an empty name"
