@@ -211,6 +211,11 @@ def test_actions_outside_the_space(worlds, serving, remote):
         with pytest.raises(EncodeError):
             env.step(action)
     assert server.statistics()["session"]["actions"] == 0
+    for action in (1, np.int64(1), 1, True, np.int8(1), np.array(1)):  # kept texts are the same
+        env.step(action)
+    for action in (1.0, np.float32(1), 3, "1"):
+        with pytest.raises(EncodeError):
+            env.step(action)
 
 
 def test_a_cipher_and_larger_datagrams(worlds, serving, remote):
