@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from rlwire.bench import command, measuring, payloads, raw
-from rlwire.bench.measuring import BLOCK, TURN
+from rlwire.bench.measuring import LEAD_IN, TURN
 from rlwire.bench.payloads import BenchStep, Payload
 from rlwire.bench.processes import BenchError, Cores, Mismatch, ServerProcess, Unfit, allowed_cores
 from rlwire.bench.raw import Sizes, raw_exchange
@@ -68,17 +68,19 @@ class TestRows:
         sizes = row.sizes()
         # The side that carries the observation has more bytes.
         carrying, other = max(sizes), min(sizes)
-        asks = name in ("rlx", "openpi", "rllink")
+        asks = name in ("rlx", "openpi", "rllink", "rllink-100")
         assert carrying == (sizes.request if asks else sizes.reply)
         assert carrying > np.prod(shape) * np.dtype(dtype).itemsize
         assert 0 < other < 300
         result = measuring.measure(row, 0.01)
         assert result.protocol == name
         again = (result.request_bytes, result.reply_bytes)
-        assert again == pytest.approx(sizes, abs=4)  # numbers and times as text
+        whole = tuple(each * row.batch for each in again)
+        assert whole == pytest.approx(sizes, abs=4 * row.batch)  # numbers and times as text
         assert result.overhead.count >= measuring.TURNS
-        assert result.round_trip.count == result.echo.count == result.overhead.count * TURN
-        assert result.checked * BLOCK >= result.round_trip.count
+        turn = measuring.turn_of(row)
+        assert result.round_trip.count == result.echo.count == result.overhead.count * turn
+        assert result.checked * (turn + LEAD_IN) >= result.round_trip.count
 
     @pytest.mark.parametrize("name", RIVALS)
     def test_rivals(self, name):
@@ -112,6 +114,17 @@ class TestRows:
         with pytest.raises(Mismatch, match=rf"{name}, test, step 1: {wrong}"):
             measuring.measure(row, 0.01)
 
+    def test_rllink_carries_batches_of_consecutive_steps(self):
+        recorded = payload(2, count=150)
+        for name, size in (("rllink", 1), ("rllink-100", 100)):
+            row = PROVIDERS[name](name, recorded, Cores())
+            assert row.batch == size
+            assert sum(len(each.state) - 1 for each in row.exchanged) >= 150
+            second = row.exchanged[1]
+            steps = [recorded.steps[(size + each) % 150] for each in range(size + 1)]
+            assert np.array_equal(second.state, [each.state for each in steps])
+            assert second[1:] == steps[size - 1][1:]
+
     @pytest.mark.parametrize("name", ["rlx", "openpi", "rllink"])
     def test_a_peer_that_keeps_something_else(self, name, tmp_path, monkeypatch):
         (tmp_path / "bench_test_peer.py").write_text(
@@ -141,7 +154,6 @@ class TestRows:
         [
             ("perlert", (84, 84), "tcp", "84x84 float32 as text: .*datagram"),
             ("perlert", (4,), "unix", "UDP"),
-            ("rllink", (), "tcp", "one step or more"),
         ],
     )
     def test_payloads_that_a_protocol_cannot_carry_are_unfit(self, name, shape, over, reason):
@@ -423,7 +435,7 @@ def test_a_real_run(tmp_path):
     assert read["machine"]["cores"] == (len(cores) or os.cpu_count())
     pipes = {row["payload"]: row for row in read["rows"] if row["protocol"] == "pipe"}
     tables = re.findall(
-        r"^(cartpole|pong) +(\w+)(?: \[\d\])? .* ([\d.,]+)x +([\d.]+)x$", done.stdout, re.M
+        r"^(cartpole|pong) +([\w-]+)(?: \[\d\])? .* ([\d.,]+)x +(?:([\d.]+)x|-)$", done.stdout, re.M
     )
     times = {(row["payload"], row["protocol"]): row["round_trip"]["p50"] for row in read["rows"]}
     order = ["cartpole", "pong"]
@@ -433,9 +445,10 @@ def test_a_real_run(tmp_path):
     for row in read["rows"]:
         overhead = row["overhead"]
         assert 0 < overhead["p25"] <= overhead["p50"] <= overhead["p75"]
-        assert overhead["count"] * TURN == row["round_trip"]["count"] == row["echo"]["count"]
+        turn = measuring.BATCHES if row["protocol"] == "rllink-100" else TURN
+        assert overhead["count"] * turn == row["round_trip"]["count"] == row["echo"]["count"]
         faster = pipes[row["payload"]]["round_trip"]["p50"] / row["round_trip"]["p50"]
-        shown = f"{overhead['p50']:.2f}", f"{faster:.2f}"
+        shown = f"{overhead['p50']:.2f}", f"{faster:.2f}" if row["batch"] == 1 else ""
         assert (row["payload"], row["protocol"], *shown) in tables
         used = row["client"]["user"] + row["client"]["system"]
         assert 0 < used < row["round_trip"]["p99"] * 10
@@ -444,7 +457,10 @@ def test_a_real_run(tmp_path):
     ours = [each for each in times if each[1] in PROVIDERS]
     fastest = min((each for each in ours if each[0] == "pong"), key=times.get)[1]
     assert f"\nfastest with Pong: {fastest}, " in done.stdout
-    assert re.search(r"^dm_env_rpc is [\d.]+ and [\d.]+ times as fast as pickle", done.stdout, re.M)
+    last = " ".join(done.stdout.split("\ntimes as fast as pickle")[1].split())
+    for protocol in {each[1] for each in ours} - {"perlert", "rllink-100"}:
+        both = [f"{pipes[name]['round_trip']['p50'] / times[name, protocol]:.2f}" for name in order]
+        assert f"{protocol} {', '.join(both)}" in last
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -62,6 +62,7 @@ class Rfb:
 
 
 KINDS = {**PROVIDERS, "rfb": Rfb}
+del KINDS["rllink-100"]
 
 
 def serve_frames(report):

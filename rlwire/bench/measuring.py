@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter, perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,13 @@ from rlwire.bench.processes import cpu_time
 from rlwire.bench.raw import raw_exchange
 from rlwire.bench.rows import Exchange, Row
 
-BLOCK = 32  # round trips in a turn: a few milliseconds
+TURN = 30  # timed round trips in a turn: a few milliseconds
+BATCHES = 3  # the same, of batches of steps
 LEAD_IN = 2  # untimed ones at its start: the other server has just used the caches
-TURN = BLOCK - LEAD_IN  # timed round trips in a turn
 WARM_UP = 3  # turns that are discarded
 TURNS = 5  # fewest turns, for the quartiles of their ratios
+
+_Times = Sequence[float] | NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -33,18 +35,18 @@ class Spread:
     count: int
 
 
-def spread(figures: Sequence[float] | NDArray[Any]) -> Spread:
+def spread(figures: _Times) -> Spread:
     p25, p50, p75, p99 = map(float, np.percentile(figures, (25.0, 50.0, 75.0, 99.0)))
     return Spread(p50, p25, p75, p99, len(figures))
 
 
-def ratios(values: Sequence[float], references: Sequence[float], size: int) -> Spread:
+def ratios(values: _Times, references: _Times, size: int) -> Spread:
     """Return the ratios of values to references: per turn of `size`, the ratio of medians."""
     medians = (np.median(np.reshape(each, (-1, size)), axis=1) for each in (values, references))
     return spread(np.divide(*medians))
 
 
-def rates(times: Sequence[float], size: int) -> Spread:
+def rates(times: _Times, size: int) -> Spread:
     """Return calls per second, per turn of `size`; times in microseconds."""
     return spread(1e6 / np.mean(np.reshape(times, (-1, size)), axis=1))
 
@@ -59,12 +61,13 @@ class CpuTime:
 
 @dataclass(frozen=True)
 class Result:
-    """The measurements of one protocol with one payload; times in microseconds."""
+    """The measurements of one protocol with one payload; microseconds and bytes of a step."""
 
     protocol: str
     payload: str
     title: str
     array: str
+    batch: int  # steps of an exchange
     request_bytes: int
     reply_bytes: int
     round_trip: Spread
@@ -94,47 +97,50 @@ def measure(row: Row, seconds: float) -> Result:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            timed = _alternate(row, exchange, floor, seconds)
+            times, checked, client, server = _alternate(row, exchange, floor, seconds)
         finally:
             if collecting:
                 gc.enable()
+    round_trip, echo = times
     return Result(
         protocol=row.name + ("" if row.over == "tcp" else f"+{row.over}"),
         payload=row.payload.name,
         title=row.payload.title,
         array=row.payload.array,
-        request_bytes=sizes.request,
-        reply_bytes=sizes.reply,
-        round_trip=spread(timed.round_trip),
-        echo=spread(timed.echo),
-        overhead=ratios(timed.round_trip, timed.echo, TURN),
-        rate=rates(timed.round_trip, TURN),
-        checked=timed.checked,
-        client=timed.client,
-        server=timed.server,
+        batch=row.batch,
+        request_bytes=round(sizes.request / row.batch),
+        reply_bytes=round(sizes.reply / row.batch),
+        round_trip=spread(round_trip),
+        echo=spread(echo),
+        overhead=ratios(round_trip, echo, turn_of(row)),
+        rate=rates(round_trip, turn_of(row)),
+        checked=checked,
+        client=client,
+        server=server,
     )
 
 
-class _Timed(NamedTuple):
-    round_trip: list[float]
-    echo: list[float]
-    checked: int
-    client: CpuTime
-    server: CpuTime | None
+def turn_of(row: Row) -> int:
+    """Return the number of timed round trips in a turn."""
+    return TURN if row.batch == 1 else BATCHES
 
 
 def _alternate(
     row: Row, exchange: Exchange, floor: Callable[[int], None], seconds: float
-) -> _Timed:
-    """Time both exchanges in turn, and count CPU time of both ends of the row's."""
+) -> tuple[NDArray[np.float64], int, CpuTime, CpuTime | None]:
+    """Time both exchanges in turn.
+
+    Returns:
+        Microseconds of a step of both, how many were checked, and the CPU time of both ends.
+    """
     times: tuple[list[float], list[float]] = ([], [])
-    count = len(row.payload.steps)
+    count, block_size = len(row.exchanged), turn_of(row) + LEAD_IN
     deadline = perf_counter() + seconds
     index = turn = checked = 0
     client, server_cpu_time = np.zeros(2), exchange.server_cpu_time or (lambda: (0.0, 0.0))
     server = np.zeros(2)
     while turn < WARM_UP + TURNS or perf_counter() < deadline:
-        numbers = [each % count for each in range(index, index + BLOCK)]
+        numbers = [each % count for each in range(index, index + block_size)]
         if turn == WARM_UP:
             server -= server_cpu_time()
         # Alternate which goes first.
@@ -147,17 +153,14 @@ def _alternate(
                     client += np.subtract(cpu_time(), before)
             if which == 0:
                 row.check(numbers[-1], exchange.seen(outcome))
-        index += BLOCK
+        index += block_size
         checked += 1
         turn += 1
     server += server_cpu_time()
-    steps = BLOCK * (turn - WARM_UP)
-    return _Timed(
-        *times,
-        checked,
-        CpuTime(*(client / steps).tolist()),
-        CpuTime(*(server / steps).tolist()) if exchange.server_cpu_time else None,
-    )
+    steps = block_size * (turn - WARM_UP) * row.batch
+    used = [CpuTime(*(each / steps).tolist()) for each in (client, server)]
+    asked = used[1] if exchange.server_cpu_time else None
+    return np.divide(times, row.batch), checked, used[0], asked
 
 
 def _block(ask: Callable[[int], Any], numbers: list[int]) -> tuple[list[float], Any]:

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from rlwire.bench.measuring import TURN, LeftOut, Result
+from rlwire.bench.measuring import BATCHES, TURN, LeftOut, Result
 from rlwire.bench.rivals import RIVALS
 from rlwire.errors import optional
 
@@ -40,21 +40,27 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
     machine_line = f"{system}, {processor}, cores: {cores}, {PINNING[run.pin]}"
     payloads = {result.payload: f"{result.title}, {result.array}" for result in run.results}
     results = by_payload_and_time(run.results)
-    marked = [name for name in NOTES if any(each.protocol.startswith(name) for each in results)]
+    marked = [name for name in NOTES if any(_base(each) == name for each in results)]
+    marks = {name: f" [{number}]" for number, name in enumerate(marked, 1)}
     pipes = {each.payload: each.round_trip.p50 for each in results if each.protocol == "pipe"}
     cells: dict[str, Callable[[Result], str]] = {
         **_CELLS,
-        "protocol": lambda result: result.protocol + _mark(result, marked),
-        "vs pipe": lambda result: f"{pipes[result.payload] / result.round_trip.p50:.2f}x",
+        "protocol": lambda result: result.protocol + marks.get(_base(result), ""),
+        "vs pipe": lambda result: (
+            f"{pipes[result.payload] / result.round_trip.p50:.2f}x" if result.batch == 1 else "-"
+        ),
     }
     heads = [head for head in TABLES[columns] if pipes or head != "vs pipe"]
     rows = [[cells[head](result) for head in heads] for result in results]
     checked = sum(result.checked for result in run.results)
     notes = [
         "x raw is the time of a step divided by that of a raw socket exchange of as many bytes. "
-        f"Both ran in turns of {TURN}; figures are medians of the turns.",
-        *(["vs pipe: how many times as fast as a pickled multiprocessing.Pipe"] * bool(pipes)),
-        f"{checked:,} timed steps were compared with the recording, and each step twice before.",
+        f"Both ran in turns of {TURN} ({BATCHES} batches); figures are medians of the turns.",
+        *(
+            ["vs pipe is how many times as fast as a pickled multiprocessing.Pipe; below 1: slower"]
+            * bool(pipes)
+        ),
+        f"{checked:,} timed exchanges were compared with the recording, and each twice before.",
         "; ".join(f"{name} is {what}" for name, what in payloads.items()),
         *(f"[{number}] {name}: {NOTES[name]}" for number, name in enumerate(marked, 1)),
         *map(str, run.left_out),
@@ -66,9 +72,8 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
     stream.write("\n" + "".join(_wrapped(line) for line in conclusions(results)))
 
 
-def _mark(result: Result, marked: list[str]) -> str:
-    numbers = [n for n, each in enumerate(marked, 1) if result.protocol.startswith(each)]
-    return "".join(f" [{number}]" for number in numbers)
+def _base(result: Result) -> str:
+    return result.protocol.partition("+")[0]
 
 
 def by_payload_and_time(results: Sequence[Result]) -> list[Result]:
@@ -79,29 +84,33 @@ def by_payload_and_time(results: Sequence[Result]) -> list[Result]:
 PEERS = {
     "dm_env_rpc": "DeepMind's dm_env_rpc",
     "rlx": "RELAAX",
-    "perlert": "the Internet-Draft, over UDP",
+    "perlert": "Internet-Draft, UDP",
     "rewarder": "OpenAI Universe",
-    "openpi": "openpi's policy servers",
-    "rllink": "RLlib's external simulators",
-    "pipe": "pickle, multiprocessing.Pipe",
-    "AsyncVec": "Gymnasium's AsyncVectorEnv",
+    "openpi": "openpi's servers",
+    "rllink": "Ray RLlib",
+    "rllink-100": "Ray RLlib",
+    "pipe": "pickle in a Pipe",
+    "AsyncVec": "AsyncVectorEnv",
     "SubprocVec": "SB3's SubprocVecEnv",
     "ZeroMQ": "pickle over pyzmq",
-    "grpcio": "dm_env_rpc's own package",
+    "grpcio": "the original dm_env_rpc",
 }
 """Whose protocol or program a row is, by its name."""
 
 NOTES = {
     "rewarder": "in lock-step; the protocol's own mode is real time, where no step waits",
-    "rllink": "an episode an exchange, with its reply; simulators send batches of many steps",
-    "AsyncVec": "a vector of one environment; it is made for many",
+    "rllink": "a step an exchange, which carries the observation before the step too",
+    "rllink-100": "100 steps an exchange, as simulators that choose their own actions send them",
+    "AsyncVec": "a vector of one environment; it is made for many. KB without the observation, "
+    "which is in shared memory",
     "SubprocVec": "a vector of one environment; it is made for many",
 }
 """Notes on rows that do not compare as they stand."""
 
 _CELLS: dict[str, Callable[[Result], str]] = {
     "payload": lambda result: result.payload,
-    "of": lambda result: PEERS.get(result.protocol.partition("+")[0], ""),
+    "of": lambda result: PEERS.get(_base(result), ""),
+    "KB": lambda result: f"{(result.request_bytes + result.reply_bytes) / 1000:.1f}",
     "us": lambda result: microseconds(result.round_trip.p50),
     "x raw": lambda result: f"{result.overhead.p50:.2f}x",
     "client: user": lambda result: microseconds(result.client.user),
@@ -117,7 +126,7 @@ _CELLS: dict[str, Callable[[Result], str]] = {
 
 _COLUMNS = ("payload", "protocol", "us", "x raw")
 TABLES = {
-    "short": ("payload", "protocol", "of", "us", "x raw", "vs pipe"),
+    "short": ("payload", "protocol", "of", "KB", "us", "x raw", "vs pipe"),
     "split": (*_COLUMNS, "client: user", "system", "server: user", "system "),
     "all": (*_COLUMNS, "quartiles", "raw us", "steps/s", "request B", "reply B"),
 }
@@ -125,23 +134,31 @@ TABLES = {
 
 
 def conclusions(results: Sequence[Result]) -> list[str]:
-    """Return the fastest protocol of each payload, and dm_env_rpc compared with its rivals."""
-    found = {(each.protocol, each.payload): each for each in results}
+    """Return the fastest protocol of each payload, and how each compares with what it replaces."""
+    times = {(each.protocol, each.payload): each.round_trip.p50 for each in results}
     payloads = list(dict.fromkeys(each.payload for each in results))
-    lines = []
-    for payload in payloads:
-        ours = [each for each in results if each.payload == payload and each.protocol not in RIVALS]
-        lines += [f"fastest with {sentence(best)}" for best in ours[:1]]
-    for rival, what in (("pipe", "pickle in a pipe"), ("grpcio", "dm_env_rpc's own package")):
-        pairs = [
-            f"{found[rival, each].round_trip.p50 / found['dm_env_rpc', each].round_trip.p50:.1f}"
-            for each in payloads
-            if {(rival, each), ("dm_env_rpc", each)} <= found.keys()
+    ours = [each for each in results if each.protocol not in RIVALS and each.batch == 1]
+    first = {each.payload: each for each in reversed(ours)}
+    lines = [f"fastest with {sentence(first[payload])}" for payload in payloads if payload in first]
+    names = list(dict.fromkeys(each.protocol for each in ours))
+    for rival, what, compared in (
+        ("pipe", "pickle in a pipe", names),
+        ("grpcio", "the original", [each for each in names if each.startswith("dm_env_rpc")]),
+    ):
+        factors = [
+            f"{name} {', '.join(_factor(times, rival, name, payload) for payload in payloads)}"
+            for name in compared
         ]
-        if pairs:
-            shown = " and ".join(filter(None, (", ".join(pairs[:-1]), pairs[-1])))
-            lines.append(f"dm_env_rpc is {shown} times as fast as {what}")
+        if factors and any(each.protocol == rival for each in results):
+            head = f"times as fast as {what}, with {', '.join(payloads)}"
+            lines.append(f"{head}: {'; '.join(factors)}")
     return lines
+
+
+def _factor(times: dict[tuple[str, str], float], rival: str, name: str, payload: str) -> str:
+    if (rival, payload) not in times or (name, payload) not in times:
+        return "-"
+    return f"{times[rival, payload] / times[name, payload]:.2f}"
 
 
 def sentence(result: Result) -> str:
@@ -217,5 +234,6 @@ def save_plot(run: Run, path: Path) -> None:
     times.set_yticks(at, [f"{each.payload}, {each.protocol}" for each in results])
     times.set_ylim(len(results) - 0.4, -0.6)
     where = f"{run.machine['system']}, {run.machine['processor']}, {PINNING[run.pin]}"
+    where = f"blue: rlwire; grey: other libraries. {where}"
     figure.supxlabel(where, fontsize=8, color="#555555")
     figure.savefig(path, dpi=130)

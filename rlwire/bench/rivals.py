@@ -123,19 +123,16 @@ def _serve_original(report: Callable[[str], None], steps: Sequence[BenchStep]) -
 
     import grpc
     from dm_env_rpc.v1 import dm_env_rpc_pb2 as messages
-    from dm_env_rpc.v1 import dm_env_rpc_pb2_grpc, spec_manager, tensor_utils
+    from dm_env_rpc.v1 import dm_env_rpc_pb2_grpc, tensor_utils
 
-    def spec(name: str, dtype: Any, shape: Sequence[int] = ()) -> Any:
+    specs, state = messages.ActionObservationSpecs(), steps[0].state
+    for spec, name, dtype, shape in (
+        (specs.actions[1], "action", np.int64, ()),
+        (specs.observations[1], "observation", state.dtype, state.shape),
+        (specs.observations[2], "reward", np.float64, ()),
+    ):
         kind = tensor_utils.np_type_to_data_type(np.dtype(dtype))
-        return messages.TensorSpec(name=name, dtype=kind, shape=shape)
-
-    state = steps[0].state
-    specs = messages.ActionObservationSpecs()
-    specs.actions[1].CopyFrom(spec("action", np.int64))
-    specs.observations[1].CopyFrom(spec("observation", state.dtype, state.shape))
-    specs.observations[2].CopyFrom(spec("reward", np.float64))
-    actions = spec_manager.SpecManager(specs.actions)
-    observed = spec_manager.SpecManager(specs.observations)
+        spec.MergeFrom(messages.TensorSpec(name=name, dtype=kind, shape=shape))
 
     class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):
         def Process(self, requests: Any, context: Any) -> Iterator[Any]:
@@ -144,10 +141,10 @@ def _serve_original(report: Callable[[str], None], steps: Sequence[BenchStep]) -
                 if request.WhichOneof("payload") == "join_world":
                     response.join_world.specs.CopyFrom(specs)
                 else:
-                    step = steps[actions.unpack(request.step.actions)["action"]]
-                    values = {"observation": step.state, "reward": np.float64(step.reward)}
+                    step = steps[tensor_utils.unpack_tensor(request.step.actions[1])]
                     response.step.state = messages.EnvironmentStateType.RUNNING
-                    for uid, tensor in observed.pack(values).items():
+                    for uid, value in ((1, step.state), (2, np.float64(step.reward))):
+                        tensor = tensor_utils.pack_tensor(value)
                         response.step.observations[uid].CopyFrom(tensor)
                 yield response
 

@@ -47,6 +47,12 @@ class Row(ABC):
     over: str = "tcp"
     make: Callable[[Sequence[BenchStep]], Any] = replaying
     datagrams: ClassVar = False
+    batch: ClassVar = 1  # steps in an exchange
+
+    @functools.cached_property
+    def exchanged(self) -> Sequence[BenchStep]:
+        """What `ask` exchanges, by number: a step of the recording, or a batch of them."""
+        return self.payload.steps
 
     @property
     def makes(self) -> Callable[[], Any]:
@@ -60,7 +66,7 @@ class Row(ABC):
         """Check each step twice, and return the mean bytes of a round trip."""
         relays: list[Relay] = []
         counted: list[tuple[int, int]] = []
-        count = len(self.payload.steps)
+        count = len(self.exchanged)
         try:
             with self.opened(relays) as exchange:
                 (relay,) = relays
@@ -77,7 +83,7 @@ class Row(ABC):
         return Sizes(*map(round, np.mean(counted[count:], axis=0)))
 
     def check(self, number: int, seen: tuple[Any, Any]) -> None:
-        step = self.payload.steps[number]
+        step = self.exchanged[number]
         difference = array_difference(step.state, seen[0])
         if not difference and float(seen[1]) != step.reward:
             difference = f"reward {step.reward!r} came back as {seen[1]!r}"
@@ -319,7 +325,28 @@ class _Agent(_Door):
         client = rlwire.connect(url)
         with contextlib.ExitStack() as stack:
             stack.callback(client.disconnect if self.name == "rlx" else client.close)
-            yield _EXCHANGES[self.name](client, self.payload.steps)
+            yield _EXCHANGES[self.scheme or self.name](client, self.exchanged)
+
+
+class _RLlink(_Agent):
+    """Episodes of `batch` steps: an array of the observations before, between and after them."""
+
+    scheme = "rllink"
+
+    @functools.cached_property
+    def exchanged(self) -> list[BenchStep]:
+        steps, size = self.payload.steps, self.batch
+        starts = range(0, len(steps), size)
+        states = np.stack([steps[n % len(steps)].state for n in range(starts[-1] + size + 1)])
+        last = [steps[(start + size - 1) % len(steps)] for start in starts]
+        return [
+            BenchStep(states[start : start + size + 1], *each[1:])
+            for start, each in zip(starts, last, strict=True)
+        ]
+
+
+class _RLlinkBatch(_RLlink):
+    batch = 100
 
 
 def _rlx(client: Any, steps: Sequence[BenchStep]) -> Exchange:
@@ -339,13 +366,11 @@ def _openpi(client: Any, steps: Sequence[BenchStep]) -> Exchange:
 
 
 def _rllink(client: Any, steps: Sequence[BenchStep]) -> Exchange:
-    """A simulator sends an episode, an array of its steps, and waits for weights."""
+    """A simulator sends an episode, and waits for weights."""
     from rlwire.rllink import Episode
 
     episodes = []
     for state, reward, terminal in steps:
-        if state.ndim == 0 or len(state) < 2:
-            raise Unfit(f"RLlink carries episodes of one step or more, not {state.shape}")
         count = len(state) - 1
         actions, rewards = np.zeros(count, np.int64), np.full(count, reward)
         episodes.append(Episode(state, actions, rewards, terminal))
@@ -364,6 +389,7 @@ PROVIDERS: dict[str, type[Row]] = {
     "perlert": _Perlert,
     "rewarder": _Rewarder,
     "openpi": _Agent,
-    "rllink": _Agent,
+    "rllink": _RLlink,
+    "rllink-100": _RLlinkBatch,
 }
 """The protocols by name, in the order of the report."""
