@@ -1,5 +1,6 @@
 """`rlwire.make` and `rlwire.make_vec` by URL, against servers of ours."""
 
+import contextlib
 import copy
 import functools
 import pickle
@@ -91,6 +92,44 @@ def test_vectors(url):
         rlwire.make_vec([url, "gym:CartPole-v1"])
     with pytest.raises(EncodeError, match="at the server"):
         rlwire.make_vec([url], env_kwargs={"like": "MountainCar-v0"})
+
+
+class Recording(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.seen.append(int(action))
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("dm-env-rpc://127.0.0.1:0", {}),
+        ("perlert://127.0.0.1:0", {}),
+        ("universe://127.0.0.1:+0", {"lockstep": True}),
+    ],
+)
+def test_invalid_action_in_a_vector_is_sent_to_no_server(url, options):
+    seen: list[int] = []
+    make = functools.partial(Recording, seen)
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(rlwire.serve(make, url, **options)) for _ in range(3)]
+        envs = stack.enter_context(contextlib.closing(rlwire.make_vec([s.url for s in servers])))
+        envs.reset()
+        with pytest.raises(EncodeError, match=r"9|action"):
+            envs.step(np.array([2, 2, 9]))
+        for _ in range(3):
+            envs.step(np.array([1, 1, 1]))
+        assert 1 in seen
+        assert 2 not in seen
 
 
 def test_a_secret_is_kept_and_not_shown():

@@ -24,7 +24,7 @@ from rlwire.dm_env_rpc.status import StatusError
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.limits import DEFAULT
 from rlwire.sessions import dm_env_rpc, grpc
-from rlwire.sessions.dm_env_rpc import Code
+from rlwire.sessions.dm_env_rpc import Code, EncodedStep
 from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import Address, parse
 from rlwire.transports.sockets import Backoff
@@ -56,7 +56,9 @@ class _DmEnvRpcClient(waits.ClientBase):
             "limits": self.limits, "copy": options.copy, "check_bounds": options.check_bounds,
         }  # fmt: skip
         self._max_pending = options.max_pending
-        self._sent: deque[codec.Request | Step] = deque()  # whose replies `receive` returns
+        self._sent: deque[codec.Request | Step | EncodedStep] = (
+            deque()
+        )  # whose replies `receive` returns
         metadata = tuple(options.metadata)
         if options.auth is not None:
             metadata += (authorization(options.auth),)
@@ -242,7 +244,7 @@ class _DmEnvRpcClient(waits.ClientBase):
         logger.info("%s: reconnected, joined world %r", self.address, world)
         return specs
 
-    def _checked(self, request: codec.Request | Step, reply: Any) -> Any:
+    def _checked(self, request: codec.Request | Step | EncodedStep, reply: Any) -> Any:
         """Return a reply; note the worlds that `reconnect` creates or joins again."""
         if isinstance(reply, Status):
             raise StatusError.of(reply)
@@ -290,7 +292,7 @@ class _DmEnvRpcClient(waits.ClientBase):
             )
         return self._connection
 
-    def _count_sent(self, request: codec.Request | Step) -> None:
+    def _count_sent(self, request: codec.Request | Step | EncodedStep) -> None:
         """Note a request that the session has accepted, also if an exception interrupts `send`."""
         session = self._session
         if session is not None and session.pending > len(self._sent):
@@ -356,7 +358,7 @@ class Client(Blocking, _DmEnvRpcClient):
 
     # Hot paths of vectors: no generators.
 
-    def send(self, request: codec.Request | Step) -> None:
+    def send(self, request: codec.Request | Step | EncodedStep) -> None:
         """Send a request without waiting for its reply, which `receive` returns, in order.
 
         ::
@@ -378,6 +380,16 @@ class Client(Blocking, _DmEnvRpcClient):
             self._count_sent(request)
             raise
         self._sent.append(request)
+
+    def encode(self, step: Step) -> Step | EncodedStep:
+        """Encode a step for a later `send`, which raises the errors of a lost connection."""
+        try:
+            session = self._session
+            return step if session is None else session.encode(step)
+        except LocalProtocolError:
+            if self.closed:
+                return step
+            raise
 
     def receive(self) -> Any:
         """Wait for the reply to the first pending request, and return it.

@@ -29,7 +29,7 @@ from rlwire.errors import (
     on_error,
     quoted,
 )
-from rlwire.sessions.dm_env_rpc import DmEnvRpcState
+from rlwire.sessions.dm_env_rpc import DmEnvRpcState, EncodedStep
 from rlwire.urls import located
 
 logger = logging.getLogger(__name__)
@@ -146,23 +146,25 @@ class DmEnvRpcEndpoint(Endpoint):
         except _LOST as error:
             self._lost = str(error)
 
-    def begin_step(self, action: Any) -> None:
-        actions = self._begin(action)
+    def encode_step(self, action: Any) -> Step | EncodedStep:
+        return self.client.encode(Step(self._flattened(action), self._requested))
+
+    def send_step(self, encoded: Step | EncodedStep) -> None:
+        self._settings = None
         try:
-            self.client.send(Step(actions, self._requested))
+            self.client.send(encoded)
         except _LOST as error:
             self._lost = str(error)
 
-    def _begin(self, action: Any) -> dict[str, Any]:
+    def _flattened(self, action: Any) -> dict[str, Any]:
         if not self._running:
             raise LocalProtocolError(f"{self.client.address}: no episode is running, call reset()")
-        self._settings = None
         return self._actions.flatten(action)
 
     def step(self, action: Any) -> Outcome:
         if self.client.pending or self._lost is not None:
             return super().step(action)
-        actions = self._begin(action)
+        actions, self._settings = self._flattened(action), None
         try:
             result = self.client.step(actions, self._requested)
         except DeadlineExceeded as error:

@@ -6,6 +6,7 @@ They implement Gymnasium's autoreset modes.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -203,6 +204,8 @@ class EndpointBatch(Batch):
     def __init__(self, environments: Sequence[Any], shared: Shared, mode: str) -> None:
         super().__init__(environments, shared, mode)
         self._endpoints: list[Endpoint] = [each.endpoint for each in self.environments]
+        self._encoders = [each.encode_step for each in self._endpoints]
+        self._senders = [each.send_step for each in self._endpoints]
         self._requested: list[tuple[int, bool]] = []  # pairs of index and whether it resets
         self._failed: Exception | None = None  # first error of sending
         seen = shared.observations.value
@@ -222,32 +225,42 @@ class EndpointBatch(Batch):
     ) -> None:
         check_options(options)
         self._requested = []
-        for index, endpoint in enumerate(self._endpoints):
+        for index in range(self.size):
             if mask[index]:
                 self._shared.clear(index)
-                self._request(index, endpoint.begin_reset, seeds[index], options)
+                self._request_reset(index, seeds[index], options)
 
     def begin_step(self) -> None:
-        self._requested = []
-        for index, (endpoint, action) in enumerate(
-            zip(self._endpoints, self._shared.actions.rows(), strict=True)
-        ):
+        """Encode all actions, then send them: if one is invalid, nothing is sent."""
+        for index in itertools.compress(range(self.size), self.ended):
+            self._check_autoreset(index)
+        encoded = [
+            None if ended else encode(action)
+            for ended, encode, action in zip(
+                self.ended, self._encoders, self._shared.actions.rows(), strict=True
+            )
+        ]
+        requested = self._requested = []
+        for index, (send, each) in enumerate(zip(self._senders, encoded, strict=True)):
             if self.ended[index]:
-                self._request(index, self._reset_ended, index)
+                self._request_reset(index, None, None)
+                continue
+            try:
+                send(each)
+            except Exception as error:  # `finish` raises it after it has waited for the others
+                self._failed = self._failed or error
             else:
-                self._request(index, endpoint.begin_step, action)
+                requested.append((index, False))
 
-    def _reset_ended(self, index: int) -> None:
-        self._check_autoreset(index)
-        self._endpoints[index].begin_reset(None, None)
-
-    def _request(self, index: int, begin: Callable[..., None], *arguments: Any) -> None:
+    def _request_reset(
+        self, index: int, seed: int | None, options: Mapping[str, Any] | None
+    ) -> None:
         try:
-            begin(*arguments)
-        except Exception as error:  # `finish` raises it after it has waited for the others
+            self._endpoints[index].begin_reset(seed, options)
+        except Exception as error:  # as in `begin_step`
             self._failed = self._failed or error
         else:
-            self._requested.append((index, begin != self._endpoints[index].begin_step))
+            self._requested.append((index, True))
 
     def finish(self) -> Infos:
         infos: Infos = []

@@ -180,17 +180,21 @@ class Slot(Endpoint):
                 self.callers.url,
             )
 
-    def begin_step(self, action: Any) -> None:
+    def encode_step(self, action: Any) -> Any:
+        """Return the action: the protocols of callers send every value of an action space."""
         with self._lock:
-            if self._owner != get_ident():
-                self._take_over()
-            caller = self._caller
-            if not self._in_episode or (self._request is None and caller is not None):
+            if not self._in_episode or (self._request is None and self._caller is not None):
                 raise LocalProtocolError(
                     f"environment {self.number} cannot step: "
                     + ("finish the last step first" if self._in_episode else "reset it first")
                 )
-            self._action = action
+        return action
+
+    def send_step(self, encoded: Any) -> None:
+        with self._lock:
+            if self._owner != get_ident():
+                self._take_over()
+            self._action = encoded
             self._stepping = True
             self._reply()
 

@@ -21,7 +21,8 @@ def check_options(options: Any) -> None:
 class Endpoint(Protocol):
     """A remote environment: the base class of each protocol's.
 
-    Call `finish` after each `begin_reset` and `begin_step`. If the connection is lost in a step,
+    Call `finish` after each `begin_reset` and `begin_step`. A vector encodes the actions of all its
+    endpoints before it sends the first. If the connection is lost in a step,
     the episode is truncated with the last observation, and ``info["lost"]`` says why. The next
     reset connects again, or raises.
 
@@ -50,8 +51,16 @@ class Endpoint(Protocol):
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
         """Send a reset."""
 
+    def encode_step(self, action: Any) -> Any:
+        """Return an action as `send_step` sends it; raises, and sends nothing, if it is invalid."""
+        return action
+
+    def send_step(self, encoded: Any) -> None:
+        """Send what `encode_step` returned; a lost connection is reported by `finish`."""
+
     def begin_step(self, action: Any) -> None:
-        """Send an action; a lost connection is reported by `finish`."""
+        """Encode and send an action."""
+        self.send_step(self.encode_step(action))
 
     def finish(self) -> Outcome:
         """Wait for the results of the last reset or step."""

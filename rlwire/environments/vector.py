@@ -136,7 +136,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         """Step all environments.
 
         Raises:
-            EncodeError: the actions do not fit the action space.
+            EncodeError: the actions do not fit the action space; no remote environment has stepped.
             LocalProtocolError: the last call was interrupted, for example by Ctrl-C; call `reset`.
             RlwireError: the first error of an environment; the others have stepped.
         """
@@ -162,8 +162,12 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self._shared.actions.fill(actions)
         self._doing = "step"
         self._shared.observations.choose_batch()
-        for _, part in self._parts:
-            part.begin_step()
+        try:
+            for _, part in self._parts:
+                part.begin_step()
+        except Exception:  # of an action: nothing was sent
+            self._doing = ""
+            raise
         return self._finish()
 
     def _check_open(self) -> None:

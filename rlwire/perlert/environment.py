@@ -140,8 +140,7 @@ class PerlertEndpoint(Endpoint):
         self._key = self._register()
         client.ready()
 
-    def begin_step(self, action: Any) -> None:
-        self._stepping = True
+    def encode_step(self, action: Any) -> str:
         if self._needs_reset:
             raise LocalProtocolError(f"{self.client}: call reset() first")
         kind = type(action)
@@ -152,9 +151,13 @@ class PerlertEndpoint(Endpoint):
                 raise EncodeError(f"the action {action!r} is not in {self.action_space}")
             if (kind is int or kind is np.int64) and len(self._texts) < _TEXTS:
                 self._texts[action] = text
+        return text
+
+    def send_step(self, encoded: str) -> None:
+        self._stepping = True
         frame = self._frame
         if frame is None or not frame.done:  # else the run ended with its first frame
-            self.client.act(text)
+            self.client.act(encoded)
 
     def finish(self) -> tuple[Any, ...]:
         client, frame = self.client, self._frame

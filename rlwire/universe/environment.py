@@ -502,10 +502,15 @@ class UniverseEndpoint(Endpoint):
         self._resetting, self._continues, self._needs_reset, self._kept = True, False, True, 0.0
         self._until = time.monotonic() + self._reset_timeout
 
-    def begin_step(self, action: Any) -> None:
+    def encode_step(self, action: Any) -> Sequence[Any]:
         if self._needs_reset:
             raise LocalProtocolError(f"{self._env!r}: no episode is running, call reset()")
-        self._env.act(0, self._events(action))
+        events = self._events(action)
+        split_action(events)  # raises for events that `act` does not send
+        return events
+
+    def send_step(self, encoded: Sequence[Any]) -> None:
+        self._env.act(0, encoded)
         self._resetting = False
 
     def finish(self) -> Outcome:

@@ -41,11 +41,14 @@ class Near(Endpoint):
             seed=seed, options=None if options is None else dict(options)
         )
 
-    def begin_step(self, action):
+    def encode_step(self, action):
         if not self.action_space.contains(action):
             raise EncodeError("no such action")
+        return action
+
+    def send_step(self, encoded):
         self.log.append(f"step {self.name}")
-        self.begun = lambda: self.environment.step(action)
+        self.begun = lambda: self.environment.step(encoded)
 
     def finish(self):
         self.log.append(f"finish {self.name}")
@@ -149,23 +152,37 @@ def test_lost_environment_is_truncated(mode):
         assert not envs.step([0, 0, 0])[3].any()
 
 
-@pytest.mark.parametrize("where", ["finish", "ask"])
-def test_an_error_of_one_leaves_no_answer_unread(where):
+def test_an_error_of_one_leaves_no_answer_unread():
     points, makes, log = several(3)
     with remote(makes) as envs:
         envs.reset(seed=1)
         log.clear()
-        given = [0, 0, 0]
-        if where == "finish":
-            points[0].fails = ConnectionClosed("no way")
-        else:
-            points[1].action_space = spaces.Discrete(1)
-            given = [0, 1, 0]
-        with pytest.raises((ConnectionClosed, EncodeError), match=r"no way|no such action"):
-            envs.step(given)
+        points[0].fails = ConnectionClosed("no way")
+        with pytest.raises(ConnectionClosed, match="no way"):
+            envs.step([0, 0, 0])
         assert sum(each.startswith("step") for each in log) == sum(
             each.startswith("finish") for each in log
         )
+        envs.step([0, 0, 0])
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_invalid_action_of_one_steps_no_environment(mode):
+    points, makes, log = several(3)
+    with remote(makes, mode=mode) as envs:
+        envs.reset(seed=1)
+        log.clear()
+        with pytest.raises(EncodeError, match="no such action"):
+            envs.step([0, 0, 2])
+        assert not log
+        points[0].lost = True
+        truncated = envs.step([0, 0, 0])[3]
+        if mode is AutoresetMode.DISABLED:
+            log.clear()
+            with pytest.raises(RuntimeError, match="environment 0 has ended its episode"):
+                envs.step([0, 0, 0])
+            assert not log
+            envs.reset(options={"reset_mask": truncated})
         envs.step([0, 0, 0])
 
 

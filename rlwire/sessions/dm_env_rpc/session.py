@@ -141,6 +141,15 @@ class _DmEnvRpcSession(Layer):
             raise LimitExceeded("received", self._received, len(message))
 
 
+class EncodedStep:
+    """A step's message; made by `DmEnvRpcClientSession.encode`."""
+
+    __slots__ = ("buffer",)
+
+    def __init__(self, buffer: bytes) -> None:
+        self.buffer = buffer
+
+
 class DmEnvRpcClientSession(_DmEnvRpcSession):
     """The agent's side: sends requests, receives responses.
 
@@ -160,14 +169,23 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
     def pending(self) -> int:
         return len(self._pending)
 
-    def send(self, event: codec.Request | Step) -> Buffers:
+    def send(self, event: codec.Request | Step | EncodedStep) -> Buffers:
         """Return the buffers of one request.
 
         The response to a `Step` (by name) is a `StepResult`, to a `StepRequest` (by UID) a
         `StepResponse`. Names are those of the last response to a join or reset.
         """
-        if type(event) is not Step:
+        if type(event) is Step:
+            event = self.encode(event)
+        elif type(event) is not EncodedStep:
             return self._send_other(event)  # type: ignore[arg-type]
+        elif not (self._pending or self._node.steps):
+            self._not_now("step")
+        self._pending.append(_STEP)
+        return [event.buffer]
+
+    def encode(self, event: Step) -> EncodedStep:
+        """Encode a step that `send` accepts until the next response to a join or reset."""
         if not (self._pending or self._node.steps):
             self._not_now("step")
         try:
@@ -180,8 +198,7 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
             requested,
             check_bounds=self._check_bounds and self._node.running,  # a first step's are ignored
         )
-        self._pending.append(_STEP)
-        return [buffer]
+        return EncodedStep(buffer)
 
     def receive(self, message: Buffer) -> list[codec.Response | StepResult]:
         """Return the response in a message, which may be an error `Status`."""

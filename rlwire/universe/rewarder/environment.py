@@ -110,15 +110,16 @@ class RewarderEndpoint(Endpoint):
         """Store the arguments for `finish`."""
         self._finish = partial(self._reset, seed, options)
 
-    def begin_step(self, action: Any) -> None:
-        """Send the action."""
+    def encode_step(self, action: Any) -> Any:
         if self._needs_reset:
             raise LocalProtocolError(f"{self.client.url}: no episode is running, call reset()")
-        value = plain(self._fit_action(action))
+        return plain(self._fit_action(action))
+
+    def send_step(self, encoded: Any) -> None:
         self._finish = self._step
         if self._ended is None:
             try:
-                self.client.act([(ACTION, value)])
+                self.client.act([(ACTION, encoded)])
             except (*_LOST, PeerError) as error:  # `finish` reports it
                 self._lost = str(error)
 
