@@ -65,18 +65,22 @@ class ParallelEnvironment(ParallelEnv):
         """Take a step with all `agents`.
 
         Raises:
-            KeyError: an agent has no action; no action was sent.
+            KeyError, EncodeError: an agent has no action, or an invalid one; no action was sent.
             RlwireError: a server rejected an action; the other agents have acted.
         """
         acting = list(self.agents)
-        # Both raise before any action is sent.
+        # These raise before any action is sent.
         given = [actions[name] for name in acting]
         endpoints = {name: each.opened() for name, each in self._environments.items()}
+        encoded = {
+            name: endpoints[name].encode_step(action)
+            for name, action in zip(acting, given, strict=True)
+        }
         asked: list[str] = []
         failed: Exception | None = None
-        for name, action in zip(acting, given, strict=True):
+        for name, each in encoded.items():
             try:
-                endpoints[name].begin_step(action)
+                endpoints[name].send_step(each)
             except Exception as error:
                 failed = failed or error
             else:

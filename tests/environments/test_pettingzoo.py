@@ -1,5 +1,6 @@
 """PettingZoo's face over agents of a server in this process."""
 
+import contextlib
 import functools
 from typing import Any
 
@@ -51,8 +52,12 @@ def test_an_error_of_one_leaves_no_answer_unread():
         with pytest.raises(KeyError):
             env.step({"a": 1})
         with pytest.raises(EncodeError):
-            env.step({"a": np.zeros(3), "b": 1})
-        assert env.step({"a": 1, "b": 1})[1] == {"a": 1.0, "b": 1.0}
+            env.step({"a": 0, "b": np.zeros(3)})
+        found = env.step({"a": 1, "b": 1})
+        assert found[1] == {"a": 1.0, "b": 1.0}
+        with contextlib.closing(gymnasium.make("CartPole-v1")) as theirs:  # "a" took one step
+            theirs.reset(seed=1)
+            np.testing.assert_array_equal(found[0]["a"], theirs.step(1)[0])
         env.close()
         for call in (env.reset, functools.partial(env.step, {"a": 1, "b": 1})):
             with pytest.raises(ClosedEnvironmentError):
