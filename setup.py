@@ -91,6 +91,7 @@ PYTHON_MODULES: list[str] = [
     "rlwire.codecs.rllink.episodes",
     "rlwire.codecs.rewarder.messages",
     LAYER,
+    "rlwire.sessions.dm_env_rpc.session",
     "rlwire.sessions.http2.session",
     "rlwire.sessions.openpi",
     "rlwire.sessions.rewarder.rules",

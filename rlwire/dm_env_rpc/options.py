@@ -74,9 +74,9 @@ class DmEnvRpcClientOptions(_CallOptions, _options.StreamClientOptions):
     Attributes:
         max_pending: requests sent without waiting for their replies, at most.
         metadata: pairs of names and values, sent as gRPC metadata.
-        copy: True for observations that own their memory, False for read-only views of received
-            messages where possible, None for views only where they are aligned. Without True, a
-            broadcast (one element that fills a shape) is a read-only view of that element.
+        copy: True for observations of your own, writable and never overwritten, False for views of
+            received messages where possible, None for views only where they are aligned. Without
+            True, a broadcast (one element that fills a shape) is a read-only view of that element.
     """
 
     max_pending: _options.Positive = 64

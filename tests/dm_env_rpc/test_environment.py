@@ -240,3 +240,34 @@ def test_arguments_of_a_failed_reset_are_not_used_again(serve):
             env.reset(options=[1, 2])
         env.reset()
     assert Failing.given == [(5, {"fail": 1}), (None, None)]
+
+
+class Counting(gymnasium.Env):
+    """Its large observation is one array, which each step changes."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, dtype):
+        self.observation_space = spaces.Box(0, 100, (60, 90), dtype)
+        self.seen = np.zeros((60, 90), dtype)
+
+    def reset(self, *, seed=None, options=None):
+        return self.seen, {}
+
+    def step(self, action):
+        self.seen += 1
+        return self.seen, 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64, np.int64, np.float16])
+def test_held_observations_stay_as_they_were(serve, dtype):
+    server = serve(lambda: Counting(dtype))
+    with RemoteEnvironment(DmEnvRpcEndpoint(address=server.address)) as env:
+        env.reset()
+        held = [env.step(0)[0] for _ in range(20)]
+    for number, seen in enumerate(held, 1):
+        assert (seen == number).all()
+        assert seen.flags.carray
+        if np.dtype(dtype).kind != "i" and dtype != np.float16:  # these are not sent as memory
+            assert (seen.base is not None, seen.ctypes.data % 64) == (True, 0)
+        seen[:] = 0  # the user's own

@@ -51,6 +51,7 @@ class SpecManager:
     def request(self, names: Iterable[str]) -> bytes: ...
     def request_uids(self, uids: Iterable[int]) -> bytes: ...
 
+def data_offset(buffer: Buffer, start: int, end: int) -> int: ...
 def encode_step_request(
     manager: SpecManager,
     actions: Mapping[str, Any],
@@ -77,9 +78,10 @@ def decode_step_request(
     ignore_actions: bool = False,
     check_bounds: bool = False,
     copy: bool | None = True,
+    unshared: bool = False,
 ) -> tuple[dict[str, Any], list[int]] | None: ...
 def decode_step_response(
-    manager: SpecManager, buffer: Buffer, *, copy: bool | None = True
+    manager: SpecManager, buffer: Buffer, *, copy: bool | None = True, unshared: bool = False
 ) -> tuple[EnvironmentStateType, dict[str, Any]] | None: ...
 def encode_tensor(
     value: Any,

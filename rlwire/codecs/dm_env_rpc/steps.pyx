@@ -14,7 +14,8 @@ from libc.string cimport memset
 
 cimport numpy as cnp
 
-from rlwire.codecs._glue cimport afford, over_budget
+from rlwire.codecs._arrays cimport VIEW_LEAST
+from rlwire.codecs._glue cimport afford, open_range, over_budget
 from rlwire.codecs.dm_env_rpc.messages cimport find_member
 from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, dtype_of_kind, look, shown_kind, take)
 from rlwire.codecs.dm_env_rpc.wire cimport *
@@ -35,6 +36,7 @@ cnp.import_array()
 
 __all__ = [
     "SpecManager",
+    "data_offset",
     "decode_step_request",
     "decode_step_response",
     "encode_step_request",
@@ -50,6 +52,7 @@ cdef enum:
     OBSERVATIONS_TAG = 0x12  # field 2
     STATE_TAG = 0x08         # field 1, a varint
     REQUESTED_TAG = 0x12     # field 2
+    NESTED = 5               # step, entry, tensor, payload, elements
 
 cdef tuple _STATES = tuple(EnvironmentStateType)
 cdef str _STEP = "step"
@@ -621,7 +624,7 @@ cdef int _take_entry(SpecManager manager, Input *input, const rlw_field *entry, 
 
 
 cdef object _decode(SpecManager manager, object buffer, bint response, bint ignore, bint check,
-                    object copy):
+                    object copy, bint unshared):
     """Decode tensors by name, and the state of a response or the requested UIDs of a request."""
     cdef Input input
     cdef Py_buffer view
@@ -636,6 +639,8 @@ cdef object _decode(SpecManager manager, object buffer, bint response, bint igno
     cdef uint32_t tensors_field = 2 if response else 1
     fill_input(&input, copy, manager._limits)
     open_buffer(&input, buffer, &view, &size)
+    if unshared and input.writable:
+        input.tensors.unshared = size
     try:
         keep = _find_step(response, &input, size, &data, &size)
         if keep is None:
@@ -659,7 +664,7 @@ cdef object _decode(SpecManager manager, object buffer, bint response, bint igno
 
 
 def decode_step_request(SpecManager manager not None, buffer, *, ignore_actions=False,
-                        check_bounds=False, copy=True):
+                        check_bounds=False, copy=True, unshared=False):
     """Return the actions by name and the requested UIDs of a step; None for any other request.
 
     Args:
@@ -668,18 +673,49 @@ def decode_step_request(SpecManager manager not None, buffer, *, ignore_actions=
         ignore_actions: skip the actions and return none.
         check_bounds: reject actions outside the bounds of their specs.
         copy: as in `decode_request`.
+        unshared: nothing else uses the buffer. With `copy=True`, an aligned array of half of its
+            bytes or more is then a writable view instead of a copy.
 
     Raises:
         DecodeError: malformed bytes, an unknown action, or one that does not fit its spec. It does
             not check requested UIDs; `SpecManager.names_of` does.
         LimitExceeded: the message exceeds one of the limits.
     """
-    return _decode(manager, buffer, False, ignore_actions, check_bounds, copy)
+    return _decode(manager, buffer, False, ignore_actions, check_bounds, copy, unshared)
 
 
-def decode_step_response(SpecManager manager not None, buffer, *, copy=True):
+def decode_step_response(SpecManager manager not None, buffer, *, copy=True, unshared=False):
     """Return the state and the observations by name of a step; None for any other response.
 
-    `copy` and errors are as in `decode_step_request`.
+    `copy`, `unshared` and errors are as in `decode_step_request`.
     """
-    return _decode(manager, buffer, True, False, False, copy)
+    return _decode(manager, buffer, True, False, False, copy, unshared)
+
+
+def data_offset(buffer, Py_ssize_t start, Py_ssize_t end):
+    """Return the offset from `start` of the elements of a step's large tensor; 0 if unknown.
+
+    ``buffer[start:end]`` is the beginning of a message, and the tensor ends beyond it. Use it to
+    align the memory that receives the rest.
+    """
+    cdef Py_buffer view
+    cdef rlw_cursor c
+    cdef uint64_t tag = 0, size = 0
+    cdef int depth = 0
+    open_range(buffer, start, end, &view, &c)
+    try:
+        while depth < NESTED:
+            if rlw_take_varint(&c, &tag) != RLW_OK or rlw_take_varint(&c, &size) != RLW_OK:
+                return 0
+            if tag & 7 == RLW_WIRE_BYTES:
+                if size <= rlw_left(&c):
+                    c.at += size
+                elif size < VIEW_LEAST:
+                    return 0
+                else:
+                    depth += 1
+            elif tag & 7 != RLW_WIRE_VARINT:
+                return 0
+        return c.at - (<const uint8_t *> view.buf + start)
+    finally:
+        PyBuffer_Release(&view)

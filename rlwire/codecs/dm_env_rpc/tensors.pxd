@@ -44,6 +44,7 @@ cdef void release(Tensor *tensor) noexcept
 # Options for decoding one message, and what is left of its budget.
 cdef struct TensorOptions:
     CopyMode copy
+    uint64_t unshared  # bytes of a writable buffer that nothing else refers to; 0: unknown
     uint64_t message
     uint64_t items
     uint64_t keys

@@ -629,6 +629,7 @@ cdef int fill_options(TensorOptions *out, object copy, object limits) except -1:
         if copy not in _COPY:
             raise ValueError(f"copy must be True, False or None, not {copy!r}")
         out.copy = _COPY[copy]
+        out.unshared = 0
         out.message = limits.message
         out.items, out.keys = limits.items, limits.keys
         begin_budget(&out.budget, min(limits.expanded, 2**62))
@@ -690,6 +691,15 @@ cdef object _expand(cnp.ndarray one, const rlw_tensor *tensor, cnp.npy_intp *sha
     return array
 
 
+cdef bint _wants_view(const rlw_tensor *tensor, cnp.dtype descr, const TensorOptions *options) noexcept:
+    if options.copy != COPY_ALWAYS:
+        return wants_view(options.copy, descr, tensor.data, tensor.size)
+    # A view is as good as a copy, unless it keeps much more memory than its own.
+    return (options.unshared and 2 * tensor.size >= options.unshared
+            and (rlw_host_is_little() or descr.itemsize == 1)
+            and wants_view(COPY_AS_NEEDED, descr, tensor.data, tensor.size))
+
+
 cdef object _numbers(const rlw_tensor *tensor, const uint8_t *start, object source, bint writable,
                      TensorOptions *options):
     cdef uint64_t room = 0
@@ -706,8 +716,8 @@ cdef object _numbers(const rlw_tensor *tensor, const uint8_t *start, object sour
         array = new_array(descr, 0, shape)
         _decode_numbers(tensor, cnp.PyArray_DATA(array), start)
         return _expand(array, tensor, shape, start, options)
-    if options.copy != COPY_ALWAYS and tensor.segments == 1 and rlw_tensor_is_memory(tensor.kind):
-        if (wants_view(options.copy, descr, tensor.data, tensor.size)
+    if tensor.segments == 1 and rlw_tensor_is_memory(tensor.kind):
+        if (_wants_view(tensor, descr, options)
                 and (tensor.kind != RLW_TENSOR_BOOL or tensor.size == tensor.count
                      and rlw_bools_are_plain(tensor.data, tensor.size))):
             return view_array(<cnp.dtype> _WIRE_DTYPES[<int> tensor.kind], dims, shape, tensor.data,

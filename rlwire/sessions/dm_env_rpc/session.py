@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
+from rlwire.buffers import Block
 from rlwire.codecs import dm_env_rpc as codec
 from rlwire.codecs.dm_env_rpc import (
     Step,
@@ -82,18 +83,6 @@ class _DmEnvRpcSession(Layer):
         world_name: the name under which a world is joined, or None.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_check_bounds",
-        "_copy",
-        "_limits",
-        "_node",
-        "_received",
-        "actions",
-        "observations",
-        "world_name",
-    )
-
     _node: DmEnvRpcStateNode
 
     def __init__(
@@ -157,10 +146,8 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
     not allowed.
     """
 
-    __slots__ = ("_pending", "_selections")
-
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        _DmEnvRpcSession.__init__(self, **options)
         self._node = _CLIENT[DmEnvRpcState.NOT_JOINED]
         self._pending: deque[_Asked] = deque()
         self._selections: dict[tuple[str, ...], bytes] = {}
@@ -200,6 +187,9 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         )
         return EncodedStep(buffer)
 
+    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
+        return codec.data_offset(buffer, start, end)
+
     def receive(self, message: Buffer) -> list[codec.Response | StepResult]:
         """Return the response in a message, which may be an error `Status`."""
         pending, observations = self._pending, self.observations
@@ -208,7 +198,9 @@ class DmEnvRpcClientSession(_DmEnvRpcSession):
         try:
             if len(message) > self._received:
                 self._check_size(message)
-            decoded = decode_step_response(observations, message, copy=self._copy)
+            decoded = decode_step_response(
+                observations, message, copy=self._copy, unshared=_is_unshared(message)
+            )
         except RlwireError:
             self._close()
             raise
@@ -328,10 +320,8 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
     or with your own `Status`.
     """
 
-    __slots__ = ("_asked", "_names", "_refusal", "_requested", "_wanted")
-
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        _DmEnvRpcSession.__init__(self, **options)
         self._node = _SERVER[DmEnvRpcState.NOT_JOINED]
         self._asked: _Asked | None = None
         self._refusal: Code | None = None
@@ -361,6 +351,7 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
                 ignore_actions=not node.running,
                 check_bounds=self._check_bounds,
                 copy=self._copy,
+                unshared=_is_unshared(message),
             )
         except RlwireError as error:
             self._refusal = _code_of(error)
@@ -509,6 +500,14 @@ class DmEnvRpcServerSession(_DmEnvRpcSession):
 def without_spec(limits: Limits, size: int) -> Limits:
     """Return the limits for tensors without a spec, in a message of `size` bytes."""
     return replace(limits, expanded=min(limits.expanded, _ROOM + _TIMES * size))
+
+
+def _is_unshared(message: Buffer) -> bool:
+    """Return whether a received message is most of its block, whose memory it may keep."""
+    if type(message) is not memoryview:
+        return False
+    block: Any = message.obj
+    return type(block) is Block and 2 * len(message) >= len(block)
 
 
 def _code_of(error: RlwireError) -> Code:

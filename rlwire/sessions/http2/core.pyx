@@ -214,8 +214,9 @@ cdef class Http2Core:
             PyBuffer_Release(&view)
 
     def data_offset(self, object buffer, Py_ssize_t start, Py_ssize_t end):
-        """Return the offset from `start` of the message in a frame; 0 if bytes are missing."""
+        """Return the offset from `start` of a frame's array, or of its message; 0 if unknown."""
         cdef Stream stream
+        cdef Py_ssize_t more
         if end - start <= RLW_H2_HEAD:
             return 0
         _, kind, flags, number = frame_head(buffer, start)
@@ -225,7 +226,12 @@ cdef class Http2Core:
         stream = self.streams.get(number)
         if stream is None or stream._have or stream._block is not None:
             return at  # copied in any case
-        return at + RLW_GRPC_PREFIX
+        at += RLW_GRPC_PREFIX
+        if stream.layer is None:
+            return at
+        more = stream.layer.data_offset(buffer, start + at, max(end, start + at))
+        # Without more bytes than these the array may still be found.
+        return at + more if more or end - start >= SMALL else 0
 
     def receive_whole(self, object buffer, Py_ssize_t size):
         """Receive the message of a single DATA frame that fills `buffer[:size]`.

@@ -345,3 +345,43 @@ def test_bounds_of_a_broadcast_are_checked(copy, low, high):
         decoded = d.decode_step_request(manager, wire, check_bounds=True, copy=copy)
         assert decoded is not None
         assert (decoded[0]["x"].strides == (0, 0)) is (copy is not True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.bool_])
+def test_data_offset_is_where_the_large_tensor_begins(dtype):
+    manager = d.SpecManager(
+        {1: d.make_spec("reward", (), "f8"), 2: d.make_spec("eyes", (80, 90), dtype)}
+    )
+    seen = {"reward": np.float64(2), "eyes": np.ones((80, 90), dtype)}
+    wire = bytearray(d.encode_step_response(manager, RUNNING, seen))
+    view = d.decode_step_response(manager, wire, copy=False)[1]["eyes"]
+    expected = view.ctypes.data - np.frombuffer(wire, np.uint8).ctypes.data
+    for end in range(len(wire)):
+        found = d.data_offset(b"abc" + wire[:end], 3, 3 + end)
+        assert found == (expected if expected <= end < expected + view.nbytes else 0)
+
+
+@MANY
+@given(data=st.binary(max_size=200))
+def test_data_offset_is_within_any_bytes(data):
+    assert 0 <= d.data_offset(data, 0, len(data)) <= len(data)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_])
+def test_most_of_an_unshared_buffer_becomes_a_view(dtype):
+    manager = d.SpecManager(
+        {1: d.make_spec("eyes", (-1, 90), dtype), 2: d.make_spec("ears", (50, 90), np.uint8)}
+    )
+    for rows in (40, 500):
+        seen = {"eyes": np.ones((rows, 90), dtype), "ears": np.ones((50, 90), np.uint8)}
+        wire = d.encode_step_response(manager, RUNNING, seen)
+        room = np.empty(len(wire) + 64, np.uint8)
+        start = -(room.ctypes.data + d.data_offset(wire[:1000], 0, 1000)) % 64
+        room[start : start + len(wire)] = np.frombuffer(wire, np.uint8)
+        for buffer in (room[start : start + len(wire)], wire):
+            _, found = d.decode_step_response(manager, buffer, unshared=True)
+            for name, value in seen.items():
+                np.testing.assert_array_equal(found[name], value)
+                assert found[name].flags.carray
+                viewed = value.dtype != np.int64 and 2 * value.nbytes >= len(wire)
+                assert np.shares_memory(found[name], room) == (viewed and buffer is not wire)
