@@ -86,6 +86,7 @@ LAYER = "rlwire.sessions.layer"  # always compiled: others of MODULES inherit it
 # typed of them is in a .pxd beside the .py; not compiled they do the same, slower.
 PYTHON_MODULES: list[str] = [
     "rlwire.dm_env_rpc.grpc_handler",
+    "rlwire.dm_env_rpc.served_world",
     "rlwire.rlx.hosting",
     "rlwire.codecs._json",
     "rlwire.codecs.rllink.episodes",

@@ -15,7 +15,7 @@ Servers and clients need hpack, the extra ``grpc``.
 from __future__ import annotations
 
 from rlwire.dm_env_rpc.client import AsyncClient, Client
-from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
+from rlwire.dm_env_rpc.environment_world import EnvironmentWorlds
 from rlwire.dm_env_rpc.properties import AsyncPropertiesExtension, Properties, PropertiesExtension
 from rlwire.dm_env_rpc.server import Server
 from rlwire.dm_env_rpc.status import StatusError

@@ -7,7 +7,7 @@ from typing import Any
 from rlwire._options import given
 from rlwire.dm_env_rpc.client import AsyncClient, Client
 from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
-from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
+from rlwire.dm_env_rpc.environment_world import EnvironmentWorlds
 from rlwire.dm_env_rpc.options import OPTIONS as OPTIONS
 from rlwire.dm_env_rpc.options import DmEnvRpcServeOptions, DmEnvRpcServerOptions
 from rlwire.dm_env_rpc.server import Server

@@ -29,27 +29,27 @@ from rlwire.transports.rate_limited_log import Log
 RUNNING, INTERRUPTED = EnvironmentStateType.RUNNING, EnvironmentStateType.INTERRUPTED
 
 
-@dataclasses.dataclass(slots=True, eq=False)
 class ServedAgent:
     """An agent of a world, and the state of its sequence, which the world's `lock` guards."""
 
-    served: ServedWorld
-    environment: AgentEnvironment
-    peer: object  # the client, for the log
-    running: bool = False  # whether the sequence is RUNNING
-    missed_end: bool = False  # whether the client missed the end of the sequence
-    was_running: bool = False  # whether it was RUNNING for the client before its last request
-    stepping: bool = False  # whether a step is in progress
-    waiting: bool = False  # whether that step waits for other agents
-    left: bool = False
+    def __init__(self, served: ServedWorld, environment: AgentEnvironment, peer: object) -> None:
+        self.served = served
+        self.environment = environment
+        self.peer = peer  # the client, for the log
+        self.running = False  # whether the sequence is RUNNING
+        self.missed_end = False  # whether the client missed the end of the sequence
+        self.was_running = False  # whether it was RUNNING for the client before its last request
+        self.stepping = False  # whether a step is in progress
+        self.waiting = False  # whether that step waits for other agents
+        self.left = False
+        self._request = getattr(environment, "request", None)
 
     def step(self, event: Step) -> StepResult | DeferredReply:
         agent = self.environment
         with self.served.call_lock:
             self._check()
-            request = getattr(agent, "request", None)
-            if request is not None:
-                request(event.requested_observations)
+            if self._request is not None:
+                self._request(event.requested_observations)
             result = agent.step(event.actions) if self.running else agent.begin()
         if not isinstance(result, (StepResult, DeferredReply)):
             raise TypeError(
@@ -80,13 +80,13 @@ class ServedAgent:
             raise StatusError(Code.ABORTED, "the agent is no longer in the world")
 
 
-@dataclasses.dataclass(slots=True)
 class _Reset:
-    settings: Settings
-    caller: ServedAgent | None
-    peer: object
-    was_running: bool
-    reply: DeferredReply = dataclasses.field(default_factory=DeferredReply)
+    def __init__(
+        self, settings: Settings, caller: ServedAgent | None, peer: object, was_running: bool
+    ) -> None:
+        self.settings, self.caller, self.peer = settings, caller, peer
+        self.was_running = was_running
+        self.reply = DeferredReply()
 
 
 class ServedWorld:

@@ -23,7 +23,7 @@ from rlwire.codecs.dm_env_rpc.values import (
 )
 from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc import StatusError
-from rlwire.dm_env_rpc.handler import DmEnvRpcHandler as Handler
+from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.world_registry import WorldRegistry
 from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, DmEnvRpcState
 from rlwire.transports.deferred import DeferredReply

@@ -25,8 +25,8 @@ from rlwire.codecs.dm_env_rpc import (
     TensorSpec,
 )
 from rlwire.dm_env_rpc import StatusError
-from rlwire.dm_env_rpc.handler import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
+from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.world_registry import WorldRegistry
 from rlwire.sessions.dm_env_rpc import Code
 

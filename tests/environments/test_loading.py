@@ -8,7 +8,7 @@ import gymnasium
 import pytest
 
 from rlwire.dm_env_rpc import StatusError
-from rlwire.dm_env_rpc.environment_worlds import EnvironmentWorlds
+from rlwire.dm_env_rpc.environment_world import EnvironmentWorlds
 from rlwire.environments.loading import load_environment
 from rlwire.errors import MissingExtra
 
