@@ -1,6 +1,7 @@
 """Environments of dm_env and Gymnasium as worlds, without any connection."""
 
 import functools
+import itertools
 
 import dm_env
 import gymnasium
@@ -18,6 +19,8 @@ from rlwire.codecs.dm_env_rpc import (
     encode_step_response,
 )
 from rlwire.dm_env_rpc import EnvironmentWorlds, Names, StatusError
+from rlwire.dm_env_rpc.step_converter import ConverterOptions, StepConverter
+from rlwire.environments.driver import driver_of
 from rlwire.errors import EncodeError
 from rlwire.sessions.dm_env_rpc import Code
 
@@ -425,3 +428,34 @@ def test_unsupported_spaces_fail_before_the_server_listens():
     rlwire.serve(Walk, "dm-env-rpc://127.0.0.1:0").stop()
     assert all(walk.closed for walk in Walk.made)
     assert EnvironmentWorlds(lambda size: Walk(size), accepts=["size"]).sample() is None
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-1, 1, (2, 3), np.float32),
+        spaces.Box(-1, 1, (2,), np.float16),
+        spaces.Discrete(5),
+        spaces.MultiBinary(3),
+        spaces.Text(5),
+        spaces.Dict(a=spaces.Box(0, 9, (2,), np.int16), b=spaces.Tuple([spaces.Discrete(2)] * 2)),
+    ],
+)
+@pytest.mark.parametrize("omitted", [{}, {"reward": None}, {"discount": None}])
+def test_plan_of_the_common_step_gives_the_results_of_the_general_way(space, omitted):
+    environment = gymnasium.Env()
+    environment.observation_space, environment.action_space = space, spaces.Discrete(2)
+    options = ConverterOptions(Names(**omitted), infos=False)  # an info takes the general way
+    converter = StepConverter(driver_of(environment), options)
+
+    def result(observation, reward, ends, info):
+        try:
+            return converter.stepped(observation, reward, *ends, info)
+        except EncodeError as error:
+            return str(error)
+
+    for reward in (1, 2.5, True, np.float32(3), np.array([4.0]), np.nan, "much", [1, 2]):
+        for ends in itertools.product((False, True), repeat=2):
+            for observation in (space.sample(), "wrong", None):
+                given = observation, reward, ends
+                assert repr(result(*given, {})) == repr(result(*given, {"some": 1}))
