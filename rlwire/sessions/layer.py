@@ -114,6 +114,10 @@ class Layer:
         """Return the offset from ``start`` of a frame's array, to align it; 0 if unknown."""
         return 0
 
+    def payload_part(self, buffer: Buffer, start: int, end: int) -> bytes:
+        """Return what has arrived of a frame's payload, for the inner layer's `data_offset`."""
+        return b""
+
     def receive(self, message: Any) -> list[Any]:
         """Decode one whole message (a frame) into its events, usually one.
 

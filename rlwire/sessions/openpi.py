@@ -8,6 +8,7 @@ Source: openpi-client 0.1.2, and the policy server of the openpi repository.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
@@ -18,6 +19,9 @@ from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 
 __all__ = ["Dialect", "Failure", "OpenPIClientSession", "OpenPIServerSession", "Undecoded"]
+
+# The markers and sizes before 4 KiB or more of binary data. Chance matches only cost an alignment.
+_LARGE = re.compile(rb"\xc5[\x10-\xff].|\xc6\x00[^\x00]..|\xc6[^\x00]...", re.DOTALL)
 
 Dialect: TypeAlias = Literal["openpi", "msgpack_numpy"]
 
@@ -51,6 +55,10 @@ class _Session(Layer):
         self._views = msgpack.Decoder(arrays="bytes", copy=None, limits=limits)
         self._copies = msgpack.Decoder(arrays="bytes", limits=limits)
         self._encoder = msgpack.Encoder(arrays=arrays, limits=limits)
+
+    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
+        found = _LARGE.search(buffer, start, end)
+        return found.end() - start if found else 0
 
     def _map(self, message: Buffer, what: str) -> dict[str, Any]:
         if type(message) is bytes:

@@ -55,7 +55,11 @@ class Stack(Layer):
             self._set_phase()
 
     def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
-        return self.outer.data_offset(buffer, start, end)
+        offset = self.outer.data_offset(buffer, start, end)
+        if offset and self._inner_receive is not None:
+            part = self.outer.payload_part(buffer, start, end)
+            offset += self.inner.data_offset(part, 0, len(part))
+        return offset
 
     # Receiving and sending.
 

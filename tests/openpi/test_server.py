@@ -119,6 +119,27 @@ def check_seen(action, sent):
         assert getattr(seen[name], "dtype", None) == getattr(value, "dtype", None)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_large_arrays_are_aligned_views_at_both_ends_which_later_messages_leave_alone(dtype):
+    kept = []
+
+    def infer(obs):
+        kept.append(obs["state"])
+        return {"actions": 2 * obs["state"]}
+
+    rng = np.random.default_rng(7)
+    sent = [rng.random((100 + 7 * (i // 9), 90)).astype(dtype) for i in range(27)]
+    with Server(infer, LOOPBACK) as server, client_of(server) as client:
+        actions = [
+            client.infer({"t" * (i // 9): i, "state": each})["actions"]
+            for i, each in enumerate(sent)
+        ]
+    for ends, factor in ((kept, 1), (actions, 2)):
+        np.testing.assert_equal(ends, [factor * each for each in sent])
+        assert all(not each.flags.owndata and each.flags.writeable for each in ends)
+        assert all(each.ctypes.data % 64 == 0 for each in ends)
+
+
 # -- what everybody wants ----------------------------------------------------------------------
 
 

@@ -77,6 +77,14 @@ cdef class FrameDecoder:
         cdef rlw_ws_header header
         return self._header(buffer, start, end, self._received, &header)
 
+    def payload_part(self, object buffer, Py_ssize_t start, Py_ssize_t end):
+        """Return a copy of what has arrived of a frame's payload."""
+        cdef rlw_ws_header header
+        cdef bytes part = bytes(memoryview(buffer)[start:end][self.data_offset(buffer, start, end):])
+        self._header(buffer, start, end, self._received, &header)
+        header.size = <uint64_t> len(part)
+        return _copied(<const uint8_t *> PyBytes_AS_STRING(part), &header)
+
     cdef Py_ssize_t _header(self, object buffer, Py_ssize_t start, Py_ssize_t end, uint64_t most,
                             rlw_ws_header *header) except -1:
         """Read the header at `start`; return its size, 0 if bytes are missing."""

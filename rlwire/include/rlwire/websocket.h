@@ -97,13 +97,6 @@ static inline uint8_t *rlw_ws_write_header(uint8_t *to, int fin, unsigned opcode
     return to;
 }
 
-/* Returns the bytes up to the next 64-byte boundary, at most `size`. Stores that cross cache lines
- * would take twice as long, and a payload starts right after its header. */
-static inline size_t rlw_ws_to_border(const uint8_t *to, size_t size) {
-    size_t head = (64 - (size_t)((uintptr_t)to & 63)) & 63;
-    return head < size ? head : size;
-}
-
 #if defined(__GNUC__) || defined(__clang__)
 typedef uint64_t rlw_ws_vector __attribute__((vector_size(32))); /* two where registers have 16 bytes */
 #define RLW_WS_INLINE static inline __attribute__((always_inline))
@@ -112,7 +105,7 @@ typedef uint64_t rlw_ws_vector;
 #define RLW_WS_INLINE static inline
 #endif
 
-/* Masks whole vectors of up to `size` bytes; returns their bytes. `key` starts with these bytes. */
+/* Masks whole vectors of up to `size` bytes; returns their bytes. */
 RLW_WS_INLINE size_t rlw_ws_mask_vectors(uint8_t *to, const uint8_t *from, size_t size,
                                          const uint8_t *key) {
     rlw_ws_vector wide, v;
@@ -128,26 +121,28 @@ RLW_WS_INLINE size_t rlw_ws_mask_vectors(uint8_t *to, const uint8_t *from, size_
 
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(RLW_NO_SIMD)
 #define RLW_AVX2 __attribute__((target("avx2")))
+#define RLW_WS_HAS_AVX2 __builtin_cpu_supports("avx2")
+#else
+#define RLW_AVX2
+#define RLW_WS_HAS_AVX2 0
+#endif
 RLW_AVX2 static inline size_t rlw_ws_mask_avx2(uint8_t *to, const uint8_t *from, size_t size,
                                                const uint8_t *key) {
     return rlw_ws_mask_vectors(to, from, size, key);
 }
-#endif
 
 /* Copies `size` bytes and masks or unmasks them. `to` is `from`, or the buffers do not overlap. `phase`
- * is the number of payload bytes before these. */
+ * is the number of payload bytes before these. Large payloads, which begin right after their header, are
+ * stored from a 64-byte boundary on: stores that cross cache lines take twice as long. */
 static inline void rlw_ws_mask_copy(uint8_t *to, const uint8_t *from, size_t size,
                                     const uint8_t *key, size_t phase) {
-    size_t i = 0, k, head = size < 256 ? 0 : rlw_ws_to_border(to, size);
+    int large = size >= 256;
+    size_t i = 0, k, head = large ? (64 - (size_t)((uintptr_t)to & 63)) & 63 : 0;
     uint8_t turned[4];
     for (; i < head; i++) to[i] = (uint8_t)(from[i] ^ key[(phase + i) & 3]);
     for (k = 0; k < 4; k++) turned[k] = key[(phase + i + k) & 3];
-#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__) && !defined(RLW_NO_SIMD)
-    if (size >= 256 && __builtin_cpu_supports("avx2"))
-        i += rlw_ws_mask_avx2(to + i, from + i, size - i, turned);
-    else
-#endif
-        i += rlw_ws_mask_vectors(to + i, from + i, size - i, turned);
+    i += large && RLW_WS_HAS_AVX2 ? rlw_ws_mask_avx2(to + i, from + i, size - i, turned)
+                                  : rlw_ws_mask_vectors(to + i, from + i, size - i, turned);
     for (; i < size; i++) to[i] = (uint8_t)(from[i] ^ key[(phase + i) & 3]);
 }
 

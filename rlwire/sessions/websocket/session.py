@@ -123,6 +123,9 @@ class WebSocketSession(Layer):
     def data_offset(self, buffer: Any, start: int, end: int) -> int:
         return 0 if self.phase is _OPENING else self._decoder.data_offset(buffer, start, end)
 
+    def payload_part(self, buffer: Any, start: int, end: int) -> bytes:
+        return self._decoder.payload_part(buffer, start, end)
+
     def send(self, event: Any) -> Buffers:
         if self.phase is not _OPEN:
             raise LocalProtocolError(f"cannot send a message: the session is {self.phase.value}")
