@@ -89,7 +89,6 @@ PYTHON_MODULES: list[str] = [
     "rlwire.dm_env_rpc.served_world",
     "rlwire.rlx.hosting",
     "rlwire.codecs._json",
-    "rlwire.codecs.rllink.episodes",
     "rlwire.codecs.rewarder.messages",
     LAYER,
     "rlwire.sessions.dm_env_rpc.session",

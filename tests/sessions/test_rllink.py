@@ -126,7 +126,7 @@ def test_only_ray_gets_all_entries_of_an_episode():
             client.send(Ping())
             client.receive(pong)
         [state] = Codec().decode(joined(client.send(Episodes([episode()])))).episodes
-        assert ("infos" in state) is ("agent_id" in state) is ("t" in state) is whole
+        assert ("infos" in state) is ("agent_id" in state) is whole
         assert isinstance(state["rewards"], dict if whole else np.ndarray)
 
 

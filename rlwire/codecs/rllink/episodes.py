@@ -91,38 +91,19 @@ class Episode:
         """
         self.check()
         lookback, infos = self.lookback, self.infos
-        if brief:
-            state = {
-                "id_": self.id,
-                "observations": _buffer(self.observations, lookback, True),
-                "actions": _buffer(self.actions, lookback, True),
-                "rewards": _buffer(self.rewards, lookback, True),
-                "is_terminated": self.terminated,
-                "is_truncated": self.truncated,
-                "t_started": self.started,
-            }
-            if self.outputs:
-                state["extra_model_outputs"] = {
-                    name: _buffer(column, lookback, True) for name, column in self.outputs.items()
-                }
-            if infos is not None:
-                state["infos"] = _buffer(infos, lookback)
-            if self.duration:
-                state["_start_time"], state["_last_step_time"] = 0.0, self.duration
-            if self.custom_data:
-                state["custom_data"] = self.custom_data
-            return state
-        return {
+        if infos is None and not brief:
+            infos = [{}] * (len(self.rewards) + 1)
+        state = {
             "id_": self.id,
             "agent_id": None,
             "module_id": None,
             "multi_agent_episode_id": None,
-            "observations": _buffer(self.observations, lookback),
-            "actions": _buffer(self.actions, lookback),
-            "rewards": _buffer(self.rewards, lookback),
-            "infos": _buffer([{}] * (len(self.rewards) + 1) if infos is None else infos, lookback),
+            "observations": _buffer(self.observations, lookback, brief),
+            "actions": _buffer(self.actions, lookback, brief),
+            "rewards": _buffer(self.rewards, lookback, brief),
+            "infos": None if infos is None else _buffer(infos, lookback),
             "extra_model_outputs": {
-                name: _buffer(column, lookback) for name, column in self.outputs.items()
+                name: _buffer(column, lookback, brief) for name, column in self.outputs.items()
             }
             or None,
             "is_terminated": self.terminated,
@@ -135,6 +116,9 @@ class Episode:
             "_last_step_time": self.duration,
             "custom_data": self.custom_data,
         }
+        if brief:
+            return {name: value for name, value in state.items() if name in _NEEDED or value}
+        return state
 
     @classmethod
     def from_state(cls, state: Any, path: str = "$.episodes[]") -> Episode:
@@ -217,6 +201,9 @@ class Episode:
         return self
 
 
+_NEEDED = frozenset(
+    ("id_", "observations", "actions", "rewards", "is_terminated", "is_truncated", "t_started")
+)
 _DOCUMENT = ("obs", "actions", "rewards", "is_terminated", "is_truncated")
 
 
@@ -230,7 +217,7 @@ class _Fields:
             )
         self._entries: dict[Any, Any] = entries
         self._path = path
-        self.get: Callable[[str], Any] = entries.get
+        self.get: Callable[..., Any] = entries.get
 
     def need(self, name: str) -> Any:
         if name not in self._entries:
@@ -255,7 +242,7 @@ class _Fields:
         return str(self._typed(name, (str,), "a string"))
 
     def seconds(self) -> float:
-        started, ended = self.get("_start_time"), self.get("_last_step_time")
+        started, ended = self.get("_start_time", 0.0), self.get("_last_step_time")
         if not (isinstance(started, float) and isinstance(ended, float)):
             return 0.0  # before the first step
         return max(0.0, ended - started)
