@@ -17,6 +17,7 @@ LIBRARIES = {
     "openpi_client": (
         "rlwire.msgpack_numpy:openpi_client_drop_in", "openpi-client", ["openpi_client", "msgpack"]
     ),
+    "lerobot": ("rlwire.lerobot:lerobot_drop_in", "lerobot", ["lerobot", "torch"]),
     "rllib": ("rlwire.rllink.drop_in:rllib_drop_in", "'ray[rllib]'", ["ray"]),
 }  # fmt: skip
 

@@ -185,8 +185,10 @@ def packs(dialect: Dialect, make_packer: Callable[..., Any]) -> Callable[..., An
     def packb(o: Any, **kwargs: Any) -> Any:
         """Encode a value; options are those of `Packer`."""
         if not kwargs:
-            with contextlib.suppress(RlwireError):
+            try:
                 return quick(o)
+            except RlwireError:
+                pass  # the packer's own error, or its own way
         return make_packer(**kwargs).pack(o)
 
     return packb
