@@ -54,12 +54,13 @@ def get_include() -> str:
 
 
 def install(library: str, **options: Any) -> None:
-    """Make an installed library use rlwire's codec in this process.
+    """Make an installed library use rlwire's codec in this process; LeRobot at both ends.
 
     Args:
-        library: ``"dm_env_rpc"``, ``"msgpack_numpy"``, ``"openpi_client"`` or ``"rllib"``.
+        library: ``"dm_env_rpc"``, ``"lerobot"``, ``"msgpack_numpy"``, ``"openpi_client"`` or
+            ``"rllib"``.
         options: ``transport=True`` also replaces grpcio (dm_env_rpc); ``pickle=True`` keeps pickles
-            of object arrays, for trusted peers (msgpack_numpy).
+            of object arrays, for trusted peers (msgpack_numpy); ``limits`` (lerobot).
 
     ImportError if the library is missing, RuntimeError if it is another version.
     """

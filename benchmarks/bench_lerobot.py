@@ -1,0 +1,121 @@
+"""How much shorter are LeRobot's messages in rlwire's codec than as pickles?
+
+The functions that `rlwire.install("lerobot")` replaces, beside pickle and torch.save, in turns: an
+observation of two cameras, 50 actions, and 100 transitions of states or of images. LeRobot and
+PyTorch are no part of the benchmarks' packages; without them it says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pairs import TINY, Line, print_head, print_lines
+from rounds import take_turns
+
+SECONDS = 0.05 if TINY else 3.0
+
+
+def transitions(shapes: dict[str, tuple[int, ...]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "state": {name: torch.rand(shape) for name, shape in shapes.items()},
+            "action": torch.rand(1, 14),
+            "reward": 0.5,
+            "next_state": {name: torch.rand(shape) for name, shape in shapes.items()},
+            "done": False,
+            "truncated": False,
+            "complementary_info": {"discrete_penalty": torch.tensor(0.0)},
+        }
+        for _ in range(100)
+    ]
+
+
+def works() -> dict[str, tuple[Any, str, tuple[float, float]]]:
+    """The values, their rivals, and how many times faster we are at least: encode, decode."""
+    from lerobot.async_inference.helpers import TimedAction, TimedObservation
+
+    cameras = {name: np.zeros((480, 640, 3), np.uint8) for name in ("front", "wrist")}
+    raw = {**cameras, **{f"joint{i}.pos": i + 0.1 for i in range(14)}, "task": "pick"}
+    images = {f"observation.image.{name}": (1, 3, 128, 128) for name in cameras}
+    return {
+        "observation": (TimedObservation(1.5, 3, raw, True), "pickle", (15, 20)),
+        "50 actions": (
+            [TimedAction(i / 30, i, action) for i, action in enumerate(torch.rand(50, 14))],
+            "pickle",
+            (10, 10),
+        ),
+        "100 states": (transitions({"observation.state": (1, 14)}), "pickle", (15, 15)),
+        "100 images": (transitions(images), "torch.save", (3, 10)),
+    }
+
+
+def saved(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def loaded(data: bytes) -> Any:
+    return torch.load(io.BytesIO(data), weights_only=True)
+
+
+def main() -> None:
+    from rlwire.lerobot import Codec
+
+    torch.set_num_threads(1)
+    codec = Codec()
+    rivals: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+        "pickle": (pickle.dumps, pickle.loads),
+        "torch.save": (saved, loaded),
+    }
+    lines = []
+    for name, (value, rival, targets) in works().items():
+        encode, decode = rivals[rival]
+        ours, theirs = codec.encode(value), encode(value)
+        assert len(ours) < len(theirs), name
+        for what, calls, target in (
+            (
+                "encode",
+                (functools.partial(codec.encode, value), functools.partial(encode, value)),
+                0,
+            ),
+            (
+                "decode",
+                (functools.partial(codec.decode, ours), functools.partial(decode, theirs)),
+                1,
+            ),
+        ):
+            found = take_turns(dict(zip(("rlwire", rival), calls, strict=True)), SECONDS, 10)
+            lines.append(
+                Line(
+                    f"{what} {name}",
+                    found["rlwire"],
+                    rival,
+                    found[rival],
+                    targets[target],
+                    faster=True,
+                )
+            )
+    print_lines(lines)
+
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "consumers"))
+    import lerobot_stand_ins
+
+    print_head(__doc__.partition("\n")[0], "lerobot", "torch")
+    try:
+        import lerobot  # noqa: F401
+        import torch
+    except ImportError as error:
+        print(f"{error.name} is not installed: pip install torch; pip install --no-deps lerobot")
+    else:
+        lerobot_stand_ins.install()
+        main()
