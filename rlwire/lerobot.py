@@ -21,7 +21,7 @@ import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -120,8 +120,8 @@ class Codec:
         except _Refused as error:
             raise DecodeError(str(error), offset=len(_BEGINNING)) from None
         if not isinstance(value, kind):
-            found, wanted = type(value).__name__, kind.__name__
-            raise DecodeError(f"expected a {wanted}, got a {found}", offset=len(_BEGINNING))
+            words = f"expected a {kind.__name__}, got a {type(value).__name__}"
+            raise DecodeError(words, offset=len(_BEGINNING))
         return value
 
     # --- values to what MessagePack has
@@ -165,16 +165,13 @@ class Codec:
                 f"a {kind.__module__}.{kind.__qualname__} cannot be sent: use tensors, arrays, "
                 "numbers, text, None, dicts and lists"
             )
-        mark, pack = kind.__name__.encode(), self._pack
+        mark, pack, wanted = kind.__name__.encode(), self._pack, fields.values()
 
         def pack_class(value: Any) -> list[Any]:
-            parts: list[Any] = [mark]
-            for field, wanted in fields.items():
-                part = getattr(value, field)
-                if not isinstance(part, wanted):
-                    raise _Refused(f"its field {field} is a {type(part).__name__}")
-                parts.append(pack(part))
-            return parts
+            parts = [getattr(value, field) for field in fields]
+            if not all(map(isinstance, parts, wanted)):
+                raise _Refused(f"it has fields of types {quoted((*map(type, parts),))}")
+            return [mark, *map(pack, parts)]
 
         return pack_class
 
@@ -331,13 +328,11 @@ def _sources(library: ModuleType) -> str:
     """Return the SHA-256 of the source of the functions that are replaced."""
     found = hashlib.sha256()
     for name in _CODE:
-        own = getattr(library, name, None)
+        own: Any = getattr(library, name, None)
         try:
-            if type(own) is not FunctionType:
-                raise _different(f"{library.__name__}.{name}")
             found.update(inspect.getsource(own).encode())
-        except OSError:
-            raise _different(f"{library.__name__}.{name}, whose source is missing,") from None
+        except (OSError, TypeError):
+            raise _different(f"{library.__name__}.{name}") from None
     return found.hexdigest()
 
 
@@ -381,9 +376,6 @@ class _Loader(importlib.abc.Loader):
 
     def __init__(self, own: Any, replace: Callable[[ModuleType], None]) -> None:
         self._own, self._replace = own, replace
-
-    def create_module(self, spec: Any) -> Any:
-        return self._own.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         self._own.exec_module(module)
