@@ -1,8 +1,9 @@
 """Draws the README's picture: the page of `rlwire demo` beside rows of benchmarks.
 
-`python benchmarks/chart.py FOLDER PAGE.png OUT.png`, after ``rlwire bench --json FOLDER/run.json``
-for the rows of a payload, ``python benchmarks/bench_NAME.py > FOLDER/NAME`` for each NAME below,
-and ``pytest benchmarks --benchmark-json=FOLDER/codecs.json`` for groups, whose names have a colon.
+`python benchmarks/chart.py FOLDER PAGE.png OUT.png`, after ``rlwire bench --rivals --json
+FOLDER/run.json`` for the rows of a payload, ``python benchmarks/bench_NAME.py > FOLDER/NAME`` for
+each NAME below, and ``pytest benchmarks --benchmark-json=FOLDER/codecs.json`` for groups, whose
+names have a colon.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-RAY = "Ray's functions, its client's episodes"
 # The work, its payload, benchmark or group, our row, the rival.
 ROWS = [
     ("dm_env_rpc: CartPole", "cartpole", "dm_env_rpc", "grpcio"),
@@ -25,9 +25,8 @@ ROWS = [
     ("RLX: Pong's frames", "pong", "rlx", "pipe"),
     ("make_vec: 16 CartPoles", "make_vec", "rlwire", "AsyncVectorEnv"),
     ("MessagePack: an episode", "msgpack: encode episode", "rlwire", "msgpack-numpy"),
-    ("RLlink: 500 steps", "rllink", "rlwire's server", RAY),
 ]
-RIVALS = {"grpcio": "its own package", "pipe": "pickle in a pipe", RAY: "Ray RLlib"}
+RIVALS = {"grpcio": "its own package", "pipe": "pickle in a pipe"}
 
 
 def times(text: str, ours: str, rival: str) -> tuple[float, float]:
@@ -87,7 +86,9 @@ def main(folder: str, page: str, out: str) -> None:
     chart.set_xlim(0, 1.3)
     chart.set_xticks([])
     chart.tick_params(length=0)
-    chart.set_title("Time of rlwire (blue) and of a rival (grey); shorter is better", fontsize=10)
+    chart.set_title(
+        "Time of rlwire (blue) and of a rival (grey), linear; shorter is better", fontsize=10
+    )
     chart.spines[:].set_visible(False)
     figure.savefig(out, dpi=110)
     Image.open(out).convert("RGB").quantize(96).save(out, optimize=True)
