@@ -36,7 +36,14 @@ def fitting(space: Any, what: str, *, within: bool | None = None) -> Fit:
 
 def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
     wanted, shape, is_scalar = leaf.dtype, leaf.shape, leaf.is_scalar
-    bounds = np.iinfo(wanted) if wanted.kind in "iu" else None
+    kind, make = wanted.kind, wanted.type
+    bounds = np.iinfo(wanted) if kind in "iu" else None
+    # An int in a Discrete, unless a derived class has other values.
+    is_discrete = (
+        type(leaf.space).__module__ == "gymnasium.spaces.discrete"
+        and is_scalar
+        and bounds is not None
+    )
     if within is None:
         within = leaf.text is not None or any(
             hasattr(leaf.space, name) for name in ("n", "nvec", "num_values")
@@ -45,6 +52,8 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
     def numbers(value: Any) -> Any:
         if type(value) is np.ndarray and value.dtype == wanted and value.shape == shape:
             return value
+        if type(value) is np.ndarray and value.shape == shape and value.dtype.kind == "f" == kind:
+            return value.astype(wanted)
         try:
             array = np.asarray(value)
         except ValueError:  # lists of different lengths
@@ -70,6 +79,8 @@ def _leaf(leaf: Leaf, what: str, within: bool | None) -> Fit:
         return array.astype(wanted)
 
     def fit(value: Any) -> Any:
+        if is_discrete and type(value) is int and leaf.low <= value <= leaf.high:
+            return make(value)
         if leaf.text is None:
             value = numbers(value)
             if is_scalar:

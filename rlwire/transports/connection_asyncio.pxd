@@ -17,6 +17,7 @@ cdef class AsyncConnection:
     cdef public object _closed
     cdef bint _paused
     cdef object _close_timer
+    cdef object _recall
     cdef object _loop
     cdef object _on_end
     cdef bint _receiving

@@ -16,6 +16,7 @@ from rlwire.transports.forking import not_ours, track
 from rlwire.transports.handler_asyncio import HandlerRunner
 from rlwire.transports.interface import ConnectionTap, Handler
 from rlwire.transports.rate_limited_log import Log
+from rlwire.transports.socket_calls import SocketCalls
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import SocketStream
 from rlwire.transports.waiter_asyncio import Waiter
@@ -64,6 +65,7 @@ class AsyncConnection:
         self._paused = False  # reading is paused until everything is written
         self._yielding = False  # reading is paused for one iteration of the loop
         self._close_timer: asyncio.TimerHandle | None = None
+        self._recall: Callable[[], object] | None = None  # while another thread has the core
         self._closed = self._loop.create_future()
         track(self)
 
@@ -128,6 +130,8 @@ class AsyncConnection:
         Raises:
             LimitExceeded: more than `backlog` bytes are queued: the peer is too slow.
         """
+        if self._recall is not None:
+            self.take_back()
         core = self.core
         if core.ended:
             raise core.end()
@@ -192,6 +196,8 @@ class AsyncConnection:
 
     def drain(self) -> None:
         """Close when nothing is in progress; called repeatedly, from the loop."""
+        if self._recall is not None:
+            self.take_back()
         if self.session.drain():
             self.send_output()
         elif not self.core.partial[0]:
@@ -199,6 +205,8 @@ class AsyncConnection:
 
     def stop_receiving(self) -> None:
         """Stop receiving; a pending reply is still sent."""
+        if self._recall is not None:
+            self.take_back()
         self.core.stop()
         if self._stream is not None:
             self._stream.set_reading(False)
@@ -235,6 +243,39 @@ class AsyncConnection:
             self.abort()
             return
         self._follow()
+
+    def lend(self, recall: Callable[[], object]) -> tuple[SocketCalls, int] | None:
+        """Return an idle connection's calls and socket, for another thread; None if it is busy.
+
+        That thread may use them and the core until `recall` has returned, which the loop calls
+        before it uses the connection again.
+        """
+        stream = self._stream
+        if type(stream) is not SocketStream or not (
+            stream.reading and self.core.at_message_start and not self.core.sending
+        ):
+            return None
+        self._recall = recall
+        stream.set_reading(False)
+        return stream.calls, stream.fileno()
+
+    def take_back(self, error: Exception | None = None) -> None:
+        """Use the connection on the loop again; `error` ended the other thread's last call."""
+        recall, self._recall = self._recall, None
+        if recall is None:
+            return
+        recall()
+        if isinstance(error, RlwireError):
+            self._not_received(error)
+        elif isinstance(error, OSError):
+            self._lose(error)
+        elif error is not None:  # a bug in the session
+            self.abort()
+            raise error
+        if self.core.sending and not self.blocked:
+            self.write_aside()
+        if self._stream is not None:
+            self.yield_to_loop()
 
     async def _receive(self) -> Any:
         if self._receiving:
@@ -410,6 +451,7 @@ class AsyncConnection:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close_inherited()
+        self._recall = None
         self.core.abort(instead=not_ours(self.peer))
         # The tasks that wait for these belong to the parent's loop.
         self._waiter = Waiter(self._loop)
@@ -449,6 +491,8 @@ class AsyncConnection:
     # Ends and timeouts.
 
     def reject(self, error: RlwireError) -> None:
+        if self._recall is not None:
+            self.take_back()
         if not self.core.closed:
             self.core.reject(error)
             if self.core.closed:
@@ -456,6 +500,8 @@ class AsyncConnection:
         self._follow()
 
     def close(self) -> None:
+        if self._recall is not None:
+            self.take_back()
         if self.core.phase == StreamPhase.LINGERING and not self.core.session.active:
             self.core.abort()
         self.core.close()
@@ -468,6 +514,8 @@ class AsyncConnection:
 
     def abort(self) -> None:
         """Close at once, without the close messages of TLS and the session."""
+        if self._recall is not None:
+            self.take_back()
         self.core.abort()
         self._wake()
         if self._stream is not None:
@@ -520,6 +568,8 @@ class AsyncConnection:
 
     def check_timeouts(self, now: float) -> None:
         """Check the timeouts; called by the `TimeoutTimer`."""
+        if self._recall is not None:
+            self.take_back()
         runner = self._runner
         try:
             self.core.check(now, self._waiter.waiting if runner is None else runner.waiting)

@@ -41,6 +41,9 @@ class SocketStream:
     def _make_calls(self, core: StreamCore) -> SocketCalls:
         return SocketCalls(core, self._file, blocking=False)
 
+    def fileno(self) -> int:
+        return self._file
+
     def set_reading(self, wanted: bool) -> None:
         if wanted == self.reading or self._closing:
             return

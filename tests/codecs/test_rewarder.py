@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import struct
 import subprocess
 import sys
 
@@ -28,7 +29,8 @@ from rlwire.codecs.rewarder import (
     encode,
 )
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
-from rlwire.limits import Limits
+from rlwire.limits import DEFAULT, Limits
+from rlwire.sessions.rewarder.rules import Push
 
 SENT = 1479493678.1937322617
 ENV = "internet.SlitherIO-v0"
@@ -438,3 +440,73 @@ def test_without_msgspec_the_error_names_the_extra(use, extra):
     assert f"MissingExtra: msgspec is not installed; it comes with the extra '{extra}'" in (
         done.stderr
     )
+
+
+def binary_message(observation, limits=DEFAULT):
+    push = Push(EnvObservation(observation, episode_id="1"), 0.5, limits, arrays=True)
+    return b"".join(push.numbered(7, True))
+
+
+def test_binary_message_has_the_arrays_of_its_text():
+    tree = {"a": np.arange(1000, dtype="u1"), "b": [np.ones((30, 9), ">f8"), 5, "x"]}
+    data = binary_message(tree)
+    for buffer in (data, bytearray(data), memoryview(data)):
+        message = decode(buffer)
+        assert (message.sent_at, message.message_id, message.episode_id) == (0.5, 7, "1")
+        found = message.observation
+        assert found["a"].dtype == np.uint8
+        np.testing.assert_array_equal(found["a"], tree["a"])
+        assert found["b"][0].shape == (30, 9)
+        assert found["b"][0].flags.writeable
+        assert found["b"][1:] == [5, "x"]
+    view = decode(block := bytearray(data)).observation["a"]
+    block[-1] ^= 1
+    assert np.shares_memory(view, np.frombuffer(block, "u1"))
+    push = Push(EnvObservation(np.zeros(9), episode_id="1"), 0.5, arrays=True)
+    assert push.numbered(7, True) == push.numbered(7)  # small arrays are numbers
+
+
+def test_every_prefix_of_a_binary_message_is_refused():
+    data = binary_message({"a": np.arange(600, dtype="u1")})
+    for size in range(1, len(data)):
+        with pytest.raises((DecodeError, LimitExceeded)):
+            decode(data[:size])
+    with pytest.raises(DecodeError, match="after the last array"):
+        decode(data + b"x")
+
+
+@pytest.mark.parametrize(
+    ("marks", "error"),
+    [
+        (b'[[[],"uint8",4611686018427387903,4611686018427387903]]', "truncated"),
+        (b'[[[],"uint8",-1]]', "expected"),
+        (b'[[[],"object",1]]', "expected"),
+        (b'[[["a"],"uint8",0]]', "no null"),
+        (b'[[[],"uint8",0],[[],"uint8",0]]', "no null"),
+        (b'[[[[1]],"uint8",0]]', "no null"),
+        (b'{"a":1}', "expected"),
+        (b"[[[],true]]", "expected"),
+        (b'[[[],"uint8",' + b",".join([b"0"] * 33) + b"]]", "dims"),
+    ],
+)
+def test_invalid_arrays_of_a_binary_message(marks, error):
+    text = b'{"method":"v0.env.observation","headers":{},"body":{"observation":null}}'
+    data = struct.pack("<BBHI", 255, 1, len(marks), len(text)) + text + marks
+    with pytest.raises((DecodeError, LimitExceeded), match=error):
+        decode(data + bytes(-len(data) % 64))
+
+
+def test_binary_messages_have_limits_and_one_method():
+    data = binary_message(np.zeros(4096, "u1"))
+    with pytest.raises(LimitExceeded, match="message"):
+        decode(data, limits=Limits(message=4096))
+    with pytest.raises(LimitExceeded, match="message"):
+        binary_message(np.zeros(4096, "u1"), Limits(message=4096))
+    text = b'{"method":"v0.control.ping","headers":{},"body":{}}'
+    with pytest.raises(DecodeError, match=r"v0\.control\.ping"):
+        decode(struct.pack("<BBHI", 255, 1, 2, len(text)) + text + b"[]")
+    with pytest.raises(DecodeError, match="head"):
+        decode(b"\xff\x02" + data[2:])
+    inner = struct.pack("<BBHI", 255, 1, 2, 0) + b"[]"
+    with pytest.raises(DecodeError):
+        decode(struct.pack("<BBHI", 255, 1, 2, len(inner)) + inner + b"[]")

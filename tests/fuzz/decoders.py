@@ -163,7 +163,9 @@ def feed_unpacker(body, options):
 def feed_rewarder(data):
     _, body, limits = take_options(data, 1)
     good, message = attempt(lambda: rewarder.decode(body, limits=limits))
-    if good:
+    if good and body[:1] == rewarder.binary.MAGIC:
+        same(rewarder.decode(bytearray(body), limits=limits), message)
+    elif good:
         same(rewarder.decode(rewarder.encode(message)), message)
 
 

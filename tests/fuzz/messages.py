@@ -16,6 +16,7 @@ from rlwire.codecs.rfb.encoder import RectangleEncoder
 from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake as websocket_handshake
 from rlwire.relaax import checkpoints
+from rlwire.sessions.rewarder.rules import Push
 
 FRAME = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
 DEPTH = np.arange(6, dtype=np.uint16).reshape(2, 3)
@@ -57,6 +58,10 @@ REWARDER = [
     rewarder.UnknownMessage("v1.new", {"b": 1}, **HEADERS, extra_headers={"b": [1]}),
     rewarder.EnvText("x", **HEADERS, extra_body={"b": [1]}, extra={"b": {}}),
 ]
+
+REWARDER_ARRAYS = rewarder.EnvObservation(
+    {"a": np.zeros((9, 64), np.uint8), "b": [np.ones(99, ">f8"), 1]}, episode_id="1"
+)
 
 PERLERT_CLIENT = [
     perlert.LobbyRequest("env", 7),
@@ -247,7 +252,8 @@ def seeds(decoder):
         some = [msgpack.encode(m, arrays=a) for m in MSGPACK for a in dialects]
         return [*with_options(range(3), *some), *with_options(range(6, 9), *some)]
     if decoder == "rewarder":
-        return with_options(range(1), *map(rewarder.encode, REWARDER))
+        binary = Push(REWARDER_ARRAYS, 0.5, arrays=True).numbered(5, True)
+        return with_options(range(1), *map(rewarder.encode, REWARDER), b"".join(binary))
     if decoder == "perlert":
         from_server = [perlert.encode(message) for message in PERLERT_SERVER]
         return [

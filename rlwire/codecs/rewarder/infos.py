@@ -30,6 +30,10 @@ SIZE: Final = "rlwire.size"
 OPTIONS: Final = "rlwire.options"
 """rlwire's field in the body of ``v0.env.reset`` with the options of Gymnasium's reset."""
 
+BINARY: Final = "rlwire.binary"
+"""rlwire's field in the body of ``v0.env.reset``: true if large arrays may come as binary messages.
+"""
+
 NONFINITE: Final = "rlwire.nonfinite"
 """rlwire's field of a body with NaN or infinities, which are texts there; see `spell`."""
 
@@ -47,6 +51,8 @@ _PLAIN = (str, int, float, type(None))
 
 def mark_arrays(info: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an info with `ARRAYS` if it has arrays; EncodeError for values such as a set."""
+    if not info:
+        return info
     _check(info, "$.body.info")
     marks = _marks(info)
     return {**info, ARRAYS: marks} if marks else info
@@ -115,13 +121,13 @@ def restore_arrays(info: dict[str, Any], marks: Any = None) -> dict[str, Any]:
 
 
 def _array(value: Any, name: Any, *sizes: Any) -> Any:
-    if isinstance(name, str) and name in _DTYPES and all(type(n) is int and n >= 0 for n in sizes):
+    if isinstance(name, str) and name in DTYPES and all(type(n) is int and n >= 0 for n in sizes):
         with contextlib.suppress(ValueError, TypeError, OverflowError):
             return np.array(value, name).reshape(sizes)
     return value
 
 
-_DTYPES = frozenset(
+DTYPES: Final = frozenset(
     [
         *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
         *("float16", "float32", "float64"),

@@ -20,6 +20,7 @@ from rlwire.codecs import _json
 from rlwire.codecs._json import Buffer, bounded, read
 from rlwire.codecs._json import encode as write
 from rlwire.codecs._json_arrays import array_of
+from rlwire.codecs.rewarder import binary
 from rlwire.codecs.rewarder.infos import NONFINITE, restore_numbers, spell
 from rlwire.errors import DecodeError, EncodeError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -251,13 +252,18 @@ _generic: Final = msgspec.json.Decoder().decode
 
 
 def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> RewarderMessage:
-    """Return the message in a JSON text, of either direction.
+    """Return the message in a JSON text or a binary message, of either direction.
 
     Raises:
         DecodeError: the text is not a message; the error has the method, and the offset or path.
         LimitExceeded: the text exceeds one of the limits.
     """
-    data = bounded(buffer, limits)
+    if buffer[:1] == binary.MAGIC:
+        return _decode_binary(buffer, limits)
+    return _read(bounded(buffer, limits), limits)
+
+
+def _read(data: bytes, limits: Limits) -> RewarderMessage:
     try:
         text = _decode(data)
         if text.headers is not None and text.body is not None:
@@ -265,6 +271,15 @@ def decode(buffer: Buffer, *, limits: Limits = DEFAULT) -> RewarderMessage:
     except (msgspec.DecodeError, DecodeError, UnicodeDecodeError, RecursionError, TypeError):
         pass
     return _decode_any(data, limits)
+
+
+def _decode_binary(buffer: Buffer, limits: Limits) -> EnvObservation:
+    text, arrays = binary.join(buffer, limits)
+    message = _read(bounded(text, limits), limits)
+    if not isinstance(message, EnvObservation):
+        raise DecodeError(f"{message.method[:60]} cannot be a binary message")
+    force_setattr(message, "observation", binary.put(message.observation, arrays))
+    return message
 
 
 def _message(kind: Any, headers: Any, body: Any) -> RewarderMessage:

@@ -5,7 +5,8 @@ from rlwire.kernels cimport rlw_utf8_state, rlw_ws_header
 
 cdef class FrameDecoder:
     cdef readonly bint masked
-    cdef bint _text, _binary
+    cdef public bint binary
+    cdef bint _text, _as_str
     cdef uint64_t _received, _expanded
 
     cpdef Py_ssize_t frame_size(self, object buffer, Py_ssize_t start, Py_ssize_t end,

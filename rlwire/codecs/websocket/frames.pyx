@@ -27,6 +27,10 @@ cdef enum:
     KEYS = 64  # masks drawn at once
 
 
+class Binary(tuple):
+    """Parts of a binary message, for an encoder whose messages are texts."""
+
+
 class NotText(DecodeError):
     """A text or a close reason is not UTF-8: close code 1007 instead of 1002."""
 
@@ -53,11 +57,15 @@ cdef class FrameDecoder:
     """Decodes frames, which a client masks (section 5.3).
 
     Messages of the kinds ``"text"`` and ``"binary"`` are bytes; with ``"any"``, a text is a str.
+
+    Attributes:
+        binary: whether binary messages are allowed; beside texts of the kind ``"text"``, too.
     """
 
     def __init__(self, bint masked, str kind="any", limits=None):
         limits = DEFAULT if limits is None else limits
-        self._text, self._binary = _kinds(kind)
+        self._text, self.binary = _kinds(kind)
+        self._as_str = self._text and self.binary
         self.masked = masked
         self._received = min(limits.received, limits.message)
         self._expanded = min(limits.expanded, 2**62)
@@ -131,7 +139,7 @@ cdef class FrameDecoder:
             if header.opcode == RLW_WS_TEXT:
                 if not self._text:
                     return None
-            elif header.opcode != RLW_WS_BINARY or not self._binary:
+            elif header.opcode != RLW_WS_BINARY or not self.binary:
                 return None
             begin = c.at - <const uint8_t *> view.buf
             if own and header.size > SMALL and not (header.masked and view.readonly):
@@ -145,7 +153,7 @@ cdef class FrameDecoder:
             if header.opcode == RLW_WS_TEXT:
                 if not rlw_is_ascii(to, <size_t> header.size):
                     good = rlw_utf8_check(to, <size_t> header.size) == header.size
-                if good and self._binary:
+                if good and self._as_str:
                     begin_budget(&budget, self._expanded)
                     text = text_of(to, <size_t> header.size, &budget)
                     good = text is not None
@@ -153,7 +161,7 @@ cdef class FrameDecoder:
                     rlw_ws_mask(to, <size_t> header.size, header.key, 0)  # as received
                 if not good:
                     return None
-                if self._binary:
+                if self._as_str:
                     return text
         finally:
             PyBuffer_Release(&view)
@@ -241,6 +249,8 @@ cdef class FrameEncoder:
                 raise EncodeError(f"a text cannot be encoded as UTF-8: {error.reason}") from None
         elif type(message) is list or type(message) is tuple:
             parts = message
+        elif type(message) is Binary:
+            opcode, parts = RLW_WS_BINARY, message
         else:
             parts = (message,)
         return self._frame(opcode, 1, parts)

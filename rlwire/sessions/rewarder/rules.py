@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from rlwire.codecs._json import bounded
-from rlwire.codecs.rewarder import RewarderMessage, decode, encode
+from rlwire.codecs.rewarder import EnvObservation, RewarderMessage, binary, decode, encode
+from rlwire.codecs.websocket.frames import Binary
 from rlwire.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT, Limits
 from rlwire.sessions.layer import Buffer, Layer
@@ -150,29 +152,74 @@ class RewarderSession(Layer):
             raise LocalProtocolError(f"the rewarder's connection is closed{why}")
 
 
+def _split(data: bytes) -> tuple[bytes, bytes]:
+    """Return what is before and after a message's id of one digit."""
+    # The first match is the header: only the method and `sent_at` come before it.
+    gap = data.index(_ID) + len(_ID)
+    return data[:gap], data[gap + 1 :]
+
+
 class Push:
     """A message to many connections, encoded once, with a gap for each connection's message id.
 
-    `size` is in bytes, with a message id of one digit.
+    `size` is in bytes, with a message id of one digit. With `arrays`, large arrays are prepared as
+    a binary message, too; without `text`, JSON numbers are written when a client needs them.
     """
 
-    __slots__ = ("_head", "_tail", "episode_id", "size")
+    __slots__ = ("_head", "_parts", "_tail", "_text", "episode_id", "size")
 
-    def __init__(self, message: RewarderMessage, sent_at: float, limits: Limits = DEFAULT) -> None:
+    def __init__(
+        self,
+        message: RewarderMessage,
+        sent_at: float,
+        limits: Limits = DEFAULT,
+        *,
+        arrays: bool = False,
+        text: bool = True,
+    ) -> None:
         self.episode_id = message.episode_id
+        self._tail = b""
+        self._parts: tuple[bytes, bytes, list[Buffer]] | None = None
+        self._text: Any = partial(self._write, message, sent_at, limits)
+        if arrays and isinstance(message, EnvObservation):
+            self._write_binary(message, sent_at, limits)
+        if self._parts is None or text:
+            self._text()
+
+    def _write(self, message: RewarderMessage, sent_at: float, limits: Limits) -> None:
         data = encode(message, sent_at=sent_at, message_id=0, limits=limits)
         self.size = size = len(data)
         if size - 1 + _LONGEST > limits.message:
             raise LimitExceeded("message", limits.message, size - 1 + _LONGEST)
         if size > _UNCHECKED:
             bounded(data, limits)  # as clients with these limits do
-        # The first match is the header: only the method and `sent_at` come before it.
-        gap = data.index(_ID) + len(_ID)
-        self._head = data[:gap]
-        self._tail = data[gap + 1 :]
+        self._head, self._tail = _split(data)
 
-    def numbered(self, number: int) -> list[Buffer]:
+    def _write_binary(self, message: EnvObservation, sent_at: float, limits: Limits) -> None:
+        skeleton, arrays = binary.split(message.observation)
+        if not arrays:
+            return
+        message = message.with_headers(observation=skeleton)
+        data = encode(message, sent_at=sent_at, message_id=0, limits=limits)
+        found = binary.parts(len(data) - 1 + _LONGEST, arrays)
+        if found is not None:
+            before, after = found
+            self.size = len(before) + len(data) - 1 + _LONGEST + sum(map(len, after))
+            if self.size > limits.message:
+                raise LimitExceeded("message", limits.message, self.size)
+            head, tail = _split(data)
+            self._parts = before + head, b"".join((tail, *after[:2])), after[2:]
+            whole = message.with_headers(observation=binary.put(skeleton, arrays))
+            self._text = partial(self._write, whole, sent_at, limits)
+
+    def numbered(self, number: int, arrays: bool = False) -> Sequence[Buffer]:
         """Return the message with this id; a long one as two buffers, the second shared."""
+        if arrays and self._parts is not None:
+            head, rest, more = self._parts
+            # Spaces keep the sizes in the head.
+            return Binary((b"%b%-*d%b" % (head, _LONGEST, number, rest), *more))
+        if not self._tail:
+            self._text()
         tail = self._tail
         if len(tail) <= _JOINED:
             return [b"%b%d%b" % (self._head, number, tail)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from rlwire.codecs.rewarder import (
@@ -27,7 +27,7 @@ from rlwire.codecs.rewarder import (
     RewarderMessage,
     UnknownMessage,
 )
-from rlwire.codecs.rewarder.infos import BEGUN, OPTIONS
+from rlwire.codecs.rewarder.infos import BEGUN, BINARY, OPTIONS
 from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -132,8 +132,10 @@ class Runtime:
         about = {**self._about, **self._begun}
         return self.status.with_headers(episode_id=episode_id, extra_body=about, **given)
 
-    def push(self, event: RewarderMessage) -> Push:
+    def push(self, event: RewarderMessage, *, arrays: bool = False, text: bool = True) -> Push:
         """Encode a push for `RewarderServerSession.send`, by default of the current episode.
+
+        `arrays` and `text` are `Push`'s.
 
         Raises:
             LocalProtocolError: the event is not a push.
@@ -146,7 +148,7 @@ class Runtime:
             event = event.with_headers(episode_id=self.status.episode_id)
         elif episode_id != self.status.episode_id:
             _own_key(episode_id)
-        return Push(event, self.wall(), self.limits)
+        return Push(event, self.wall(), self.limits, arrays=arrays, text=text)
 
     def connect(
         self, authorization: str | None = None, observer: str | None = None
@@ -189,6 +191,7 @@ class RewarderServerSession(RewarderSession):
         admitted: whether the password was right, for the WebSocket's `PasswordCheck`.
         observer: whether the client is an observer. The first other client to send a message is
             the active one, as in the original, so silent clients do not block others.
+        arrays: whether the client receives large arrays as binary messages.
         refused: messages that the session rejected by itself with ``v0.reply.error``.
     """
 
@@ -197,13 +200,14 @@ class RewarderServerSession(RewarderSession):
         self.runtime = runtime
         self.observer = observer
         self.admitted = refusal is None
+        self.arrays = False
         self.refused = 0
         self._refusal = refusal
         self._pending: dict[int | str, tuple[EnvReset, float]] = {}  # with the time of receipt
         self._newest: EpisodeKey = ()  # of the episodes that the client knows
         self._episode: str | None = None  # its id
 
-    def send(self, event: Push | ReplyEnvReset | ReplyError | ConnectionClose) -> list[Buffer]:
+    def send(self, event: Push | ReplyEnvReset | ReplyError | ConnectionClose) -> Sequence[Buffer]:
         """Return the bytes of a message, with the next id and the time.
 
         `ReplyEnvReset` and `ReplyError` need the request's ``parent_message_id``; the session adds
@@ -223,7 +227,7 @@ class RewarderServerSession(RewarderSession):
                     f"episode {event.episode_id} is over: the client is in {self._episode}"
                 )
             self.last_id += 1
-            return event.numbered(self.last_id)
+            return event.numbered(self.last_id, self.arrays)
         if isinstance(event, (ReplyEnvReset, ReplyError)):
             return self._answer(event)
         if not isinstance(event, ConnectionClose):
@@ -346,6 +350,7 @@ class RewarderServerSession(RewarderSession):
             self._enqueue(self._write(ReplyError(text, parent_message_id=number)))
         elif kind is EnvReset and not self.observer:
             self._pending[cast("int | str", plain_id(number, "message_id"))] = decoded, began
+            self.arrays |= decoded.extra_body.get(BINARY) is True
             return [decoded]
         else:
             took = max(0.0, self._clock() - began)

@@ -131,6 +131,10 @@ class WebSocketSession(Layer):
             raise LocalProtocolError(f"cannot send a message: the session is {self.phase.value}")
         return self._encoder.message(event)
 
+    def accept_binary(self) -> None:
+        """Receive binary messages beside texts, as bytes."""
+        self._decoder.binary = True
+
     def queue(self, event: Any) -> None:
         self._outgoing += self._encoder.message(event)
 
@@ -183,7 +187,8 @@ class WebSocketSession(Layer):
             raise RemoteProtocolError("a new message between the fragments of another")
         else:
             name = "text" if opcode == frames.TEXT else "binary"
-            if self.kind not in ("any", name):
+            binary = opcode == frames.BINARY and self._decoder.binary
+            if not (self.kind in ("any", name) or binary):
                 raise _WrongKind(f"got a {name} message, expected {self.kind}")
         first = self._opcode or opcode
         if first == frames.TEXT:  # section 8.1

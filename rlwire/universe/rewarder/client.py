@@ -21,7 +21,7 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     UnknownMessage,
 )
-from rlwire.codecs.rewarder.infos import OPTIONS, SPACES, mark_arrays
+from rlwire.codecs.rewarder.infos import BINARY, OPTIONS, SPACES, mark_arrays
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -60,6 +60,8 @@ class RewarderClientBase(PushClient, ClientBase):
     to the handshake and the server's first message.
 
     Attributes:
+        wants_arrays: whether resets ask rlwire's servers to send large arrays of observations in
+            their own dtypes, as binary messages, not as numbers.
         session: the last connection's session: `env_id`, `env_state`, `fps`, `about`, `episode_id`
             and `clock_offset`. ``about["rlwire.spaces"]`` of rlwire's servers describes the spaces.
 
@@ -100,6 +102,7 @@ class RewarderClientBase(PushClient, ClientBase):
         self.session = self._make_session()
         self._transmit: Callable[[Any], None]  # sends a message
         self._greeted = self._has_dropped = False
+        self.wants_arrays = False
         self._replies: dict[int, float | Exception | None] = {}
         self._refused: list[Exception] = []
         self._unknown: list[UnknownMessage] = []
@@ -219,9 +222,14 @@ class RewarderClientBase(PushClient, ClientBase):
             ConnectionClosed: the connection is closed.
             EncodeError: JSON cannot represent an option.
         """
-        more = {}
+        more: dict[str, Any] = {}
+        if self.wants_arrays and SPACES in self.session.about:
+            more[BINARY] = True
+            with self._lock:
+                if self._connection is not None:
+                    self._connection.session.outer.accept_binary()
         if options and SPACES in self.session.about:
-            more = {OPTIONS: mark_arrays(options)}
+            more[OPTIONS] = mark_arrays(options)
         elif options and not self._has_dropped:
             self._has_dropped = True
             logger.warning(

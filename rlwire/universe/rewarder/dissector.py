@@ -26,12 +26,17 @@ class RewarderDissector(WebSocketDissector):
         self._seen: Any = UNKNOWN
 
     def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
-        from rlwire.codecs import _json  # needs msgspec, as the codec does
+        # Both need msgspec, as the codec does.
+        from rlwire.codecs import _json
+        from rlwire.codecs.rewarder import binary
 
+        text = message
         if not layer:
-            raise DecodeError("expected a text message, got a binary one")
+            if message[:1] != binary.MAGIC:
+                raise DecodeError("expected a text message, got a binary one")
+            text, _ = binary.join(message, self.limits)
         read = rewarder.decode(message, limits=self.limits)
-        value = _json.decode(message, self.limits)
+        value = _json.decode(text, self.limits)
         if isinstance(read, rewarder.EnvObservation):
             value["body"]["observation"] = plain(read.observation)
         found = Dissected(read.method, value, steps=self._steps(read))

@@ -97,6 +97,7 @@ class RewarderEndpoint(Endpoint):
                     )
                 observation_space = found[0] if observation_space is None else observation_space
                 action_space = found[1] if action_space is None else action_space
+            self.client.wants_arrays = True
             self._fit = fitting(observation_space, "the observation", within=False)
             self._fit_action = fitting(action_space, "the action", within=True)
         self.observation_space, self.action_space = observation_space, action_space

@@ -159,7 +159,9 @@ class EnvironmentPlayer:
             for action in server.actions():
                 if self._set_action(action) and self.lockstep:
                     self._step()
-            if not (self.lockstep or self._failure):
+            if self.lockstep:
+                server.borrow()
+            elif not self._failure:
                 self._step()
 
     def _answer(self, request: EnvResetRequest) -> float | None:
@@ -245,6 +247,7 @@ class EnvironmentPlayer:
         self.server.observation(prepared)
 
     def _step(self) -> None:
+        self.server.cork(True)
         try:
             action = self._next_action()
             if action is None:
@@ -268,6 +271,8 @@ class EnvironmentPlayer:
             self.server.count("steps_failed")
             done = True
             self.server.reward(0.0, done, {TRUNCATED: True, ERROR: describe(error)})
+        finally:
+            self.server.cork(False)
         if done:
             self._begin_next()
 

@@ -51,9 +51,11 @@ from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
 from rlwire.sessions.stack import Stack
 from rlwire.transports.connection_asyncio import AsyncConnection
+from rlwire.transports.interface import NOTHING
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.universe.options import PASSWORD, RewarderServerOptions
 from rlwire.universe.push_client import PushHandler
+from rlwire.universe.rewarder._loan import Lender
 from rlwire.urls import parse_url
 
 logger = logging.getLogger(__name__)
@@ -239,7 +241,11 @@ class RewarderServer(StreamServer):
 
     def _push(self, episode_id: str | None, kind: type[RewarderMessage], *values: Any) -> None:
         event = kind(*values, episode_id=episode_id or self._runtime.status.episode_id)
-        self._connections.send(self._runtime.push(event), wait=True)
+        sessions = list(self._connections.clients) if kind is EnvObservation else ()
+        arrays = any(session.arrays for session in sessions)
+        text = not (arrays and all(session.arrays for session in sessions))
+        push = self._runtime.push(event, arrays=arrays, text=text)
+        self._connections.send(push, wait=True)
 
     def describe(
         self, *, env_id: str | None = None, env_state: str | None = None, fps: float | None = None
@@ -313,9 +319,42 @@ class RewarderServer(StreamServer):
 
     def wait_for_input(self, timeout: float | None = None) -> bool:
         """Wait for a reset or an action; return whether there is one."""
+        lender = self._connections.lender
+        loan = lender.loan
+        if loan is not None and loan.mine and not (self._resets or self._actions):
+            event = loan.receive(timeout)
+            if event is not NOTHING:
+                self._connections.on_event(loan.connection, event)
+                return True
+            if not loan.ended:
+                return False
         with self._input:
-            self._input.wait_for(lambda: self._resets or self._actions or not self.running, timeout)
+            self._input.wait_for(
+                lambda: (
+                    self._resets or self._actions or lender.loan is not loan or not self.running
+                ),
+                timeout,
+            )
             return bool(self._resets or self._actions)
+
+    def wake(self) -> None:
+        """Let `wait_for_input` check again what there is."""
+        with self._input:
+            self._input.notify_all()
+
+    def borrow(self) -> None:
+        """Let the calling thread read the active client's connection in `wait_for_input`."""
+        loan, active = self._connections.lender.loan, self._runtime.active
+        if active is not None and (loan is None or loan.ended):
+            client = self._connections.clients.get(active)
+            if client is not None:
+                self._connections.send(Borrow(get_ident()), client)
+
+    def cork(self, corked: bool) -> None:
+        """Let pushes to the borrowed connection wait, or send those that have waited, at once."""
+        loan = self._connections.lender.loan
+        if loan is not None and loan.mine:
+            loan.cork(corked)
 
     def statistics(self) -> dict[str, int]:
         """Return the number of ``clients``, and counts since the server was made.
@@ -395,10 +434,10 @@ class RewarderServer(StreamServer):
         super()._after_stop()
         if self.player is not None:
             self.player.end()
+        self._connections.lender.close()
         if self._on_reset is not None:
             self._jobs.put(None)
-        with self._input:
-            self._input.notify_all()
+        self.wake()
         counts = ", ".join(f"{name} {count}" for name, count in self.statistics().items() if count)
         logger.info("rewarder: %s", counts or "no clients")
 
@@ -410,6 +449,13 @@ def number(value: Any) -> int | float:
     if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
         raise TypeError(f"reward must be a number, not {type(value).__name__}")
     return float(np.asarray(value, np.float64).item())
+
+
+@dataclass(frozen=True)
+class Borrow:
+    """In the queue of messages: lend the client's connection to a thread."""
+
+    thread: int
 
 
 class RewarderService(Service[AsyncConnection]):
@@ -436,13 +482,14 @@ class RewarderService(Service[AsyncConnection]):
         self._runtime = runtime
         self._backlog = backlog
         self._websocket = websocket_options
+        self.lender = Lender()
         self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
         self._thread = 0
         # Pushes for sessions whose connections are opening; None after too many.
         self._opening: WeakKeyDictionary[RewarderServerSession, list[Push] | None]
         self._opening = WeakKeyDictionary()
         # Messages for the loop to send. Unless it is empty, all go through it, to keep the order.
-        self._queue: deque[tuple[Any, AsyncConnection | None]] = deque()
+        self._queue: deque[tuple[Any, AsyncConnection | None, AsyncConnection | None]] = deque()
         self._scheduled = False
         self._changed = threading.Condition(threading.Lock())
 
@@ -466,7 +513,7 @@ class RewarderService(Service[AsyncConnection]):
         """Return a connection's handler, after sending the pushes since its handshake."""
         session: RewarderServerSession = connection.session.inner  # type: ignore[attr-defined]
         handler = PushHandler(
-            partial(self._on_event, connection), partial(self._forget, connection, session)
+            partial(self.on_event, connection), partial(self._forget, connection, session)
         )
         self._server.count("connections")
         missed = self._opening.pop(session)
@@ -484,7 +531,8 @@ class RewarderService(Service[AsyncConnection]):
             self._post(push, (connection,))
         return handler
 
-    def _on_event(self, connection: AsyncConnection, event: AgentAction | EnvReset) -> None:
+    def on_event(self, connection: AsyncConnection, event: AgentAction | EnvReset) -> None:
+        """Process an action or a reset, in the thread that has received it."""
         self.actions += type(event) is AgentAction
         self._receive(event, connection)
 
@@ -515,21 +563,40 @@ class RewarderService(Service[AsyncConnection]):
 
     def send(self, what: Any, client: AsyncConnection | None = None, *, wait: bool = False) -> None:
         """Send a message to one client or, with None, to all; from any thread."""
+        but, loan = None, self.lender.loan
         if get_ident() == self._thread:
             if not self._scheduled:
                 self._send_now(what, client)
                 return
+        elif loan is not None and loan.mine and client in (None, loan.connection):
+            try:
+                sent = loan.post(what)
+            except RlwireError as error:
+                self._not_sent(loan.connection, error)
+                sent = True
+            if sent:
+                if client is not None:
+                    return
+                if len(self.clients) == 1 and not self._opening:
+                    self.pushes += 1
+                    self.messages += 1
+                    return
+                but = loan.connection
         elif wait and len(self._queue) >= _QUEUED:
             self._wait_for_room()
         with self._changed:
             if self._loop is None:
                 return
-            self._queue.append((what, client))
-            if self._scheduled:
-                return
-            self._scheduled = True
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._drain)
+            overtakes = but is None and self.lender.loan is not loan  # made meanwhile
+            if not overtakes:
+                self._queue.append((what, client, but))
+                if self._scheduled:
+                    return
+                self._scheduled = True
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    self._loop.call_soon_threadsafe(self._drain)
+        if overtakes:
+            self.send(what, client, wait=wait)
 
     def _wait_for_room(self) -> None:
         with self._changed:
@@ -547,15 +614,25 @@ class RewarderService(Service[AsyncConnection]):
             queue = self._queue
             batch = [queue.popleft() for _ in range(min(most, len(queue)))]
             self._changed.notify_all()
-        for what, client in batch:
-            self._send_now(what, client)
+        for index, (what, client, but) in enumerate(batch, 1):
+            if isinstance(what, Borrow):
+                assert client is not None
+                # The borrower's own pushes, sent directly, must not overtake queued ones.
+                with self._changed:
+                    if index == len(batch) and not self._queue:
+                        self.lender.lend(client, what.thread)
+                self._server.wake()
+            else:
+                self._send_now(what, client, but)
         with self._changed:
             self._scheduled = bool(self._queue)
         if self._scheduled and self._loop is not None:
             self._loop.call_soon(self._drain)
 
-    def _send_now(self, what: Any, client: AsyncConnection | None) -> None:
-        """Send a message now, on the loop."""
+    def _send_now(
+        self, what: Any, client: AsyncConnection | None, but: AsyncConnection | None = None
+    ) -> None:
+        """Send a message now, on the loop, to one client or to all except `but`."""
         if client is not None:
             self._post(what, (client,))
             return
@@ -568,7 +645,7 @@ class RewarderService(Service[AsyncConnection]):
                     size = sum(push.size for push in missed)
                     if size > self._backlog or len(missed) > _BATCH:
                         self._opening[session] = None
-        self._post(what, self.clients.values())
+        self._post(what, [one for one in self.clients.values() if one is not but])
 
     def _post(self, what: Any, clients: Iterable[AsyncConnection]) -> None:
         failed: list[tuple[AsyncConnection, RlwireError]] = []
@@ -578,13 +655,16 @@ class RewarderService(Service[AsyncConnection]):
             except RlwireError as error:
                 failed.append((one, error))
         for one, reason in failed:
-            if isinstance(reason, (ConnectionClosed, LocalProtocolError)):
-                # The client is closing, or the request of this reply was cancelled.
-                logger.debug("%s: message dropped: %s", one.peer, reason)
-            elif isinstance(reason, LimitExceeded) and reason.limit == "backlog":
-                self._drop(one)
-            else:
-                self.log.error("%s: message cannot be sent: %s", one.peer, reason)
+            self._not_sent(one, reason)
+
+    def _not_sent(self, one: AsyncConnection, reason: RlwireError) -> None:
+        if isinstance(reason, (ConnectionClosed, LocalProtocolError)):
+            # The client is closing, or the request of this reply was cancelled.
+            logger.debug("%s: message dropped: %s", one.peer, reason)
+        elif isinstance(reason, LimitExceeded) and reason.limit == "backlog":
+            self._drop(one)
+        else:
+            self.log.error("%s: message cannot be sent: %s", one.peer, reason)
 
     def _drop(self, client: AsyncConnection) -> None:
         self._server.count("slow")

@@ -1,0 +1,172 @@
+"""`Loan`: in lockstep, the environment's thread reads the agent's connection itself.
+
+An action on the event loop's thread costs two hand-overs to the environment's thread and back. So
+the loop lends the active client's connection to that thread, until it needs the connection itself:
+a timeout is checked, another thread pushes, the server stops, or the borrower makes no progress,
+because a step or the agent is slow. All other connections stay on the loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from asyncio import TimerHandle, get_running_loop
+from math import ceil
+from threading import get_ident
+from typing import Any
+
+from rlwire.errors import ConnectionClosed
+from rlwire.transports.connection_asyncio import AsyncConnection
+from rlwire.transports.interface import NOTHING
+
+_CHECK = 0.05  # seconds without progress, at most twice that, after which the loop takes it back
+
+
+class Lender:
+    """Lends a connection of the running loop to one thread at a time.
+
+    Attributes:
+        loan: the current or last one.
+    """
+
+    def __init__(self) -> None:
+        self.loan: Loan | None = None
+        self._pair: tuple[socket.socket, ...] = ()
+
+    def lend(self, connection: AsyncConnection, thread: int) -> None:
+        """Lend a connection unless it is busy; called on its loop."""
+        if not self._pair:
+            self._pair = socket.socketpair()
+            for end in self._pair:
+                end.setblocking(False)
+        loan = Loan(connection, thread, *self._pair)
+        if loan.begin():
+            self.loan = loan
+
+    def close(self) -> None:
+        for end in self._pair:
+            end.close()
+
+
+class Loan:
+    """A borrowed connection. The borrower may use it while it holds the lock and it has not ended.
+
+    Attributes:
+        connection: which is borrowed.
+        thread: the borrower's id.
+        ended: whether the loop owns the connection again.
+    """
+
+    def __init__(
+        self, connection: AsyncConnection, thread: int, bell: socket.socket, woken: socket.socket
+    ) -> None:
+        self.connection = connection
+        self.thread = thread
+        self.ended = False
+        self._loop = get_running_loop()
+        self._lock = threading.Lock()
+        self._bell, self._woken = bell, woken
+        self._calls: Any = None
+        self._core = connection.core
+        self._corked = False
+        self._events = self._seen = 0  # received events, and those at the last check
+        self._timer: TimerHandle | None = None
+
+    @property
+    def mine(self) -> bool:
+        """Whether the calling thread may use the connection."""
+        return not self.ended and self.thread == get_ident()
+
+    def begin(self) -> bool:
+        borrowed = self.connection.lend(self._recall)
+        if borrowed is None:
+            return False
+        self._calls, self._file = borrowed
+        poll = select.poll()
+        poll.register(self._file, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        self._poll = poll.poll
+        self._timer = self._loop.call_later(_CHECK, self._check)
+        return True
+
+    def _check(self) -> None:
+        if self._events == self._seen:
+            self.connection.take_back()
+        else:
+            self._seen = self._events
+            self._timer = self._loop.call_later(_CHECK, self._check)
+
+    def _recall(self) -> None:
+        """End the loan, on the loop; waits for what the borrower does, but not for a step."""
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            self.ended = True
+        with contextlib.suppress(OSError):  # full, or closed
+            self._bell.send(b"!")
+
+    # Called by the borrower.
+
+    def receive(self, seconds: float | None) -> Any:
+        """Wait for an event; return `NOTHING` after the timeout, and at the end of the loan."""
+        event = NOTHING if self._core.at_message_start else self._receive()
+        if event is not NOTHING or self.ended:
+            return event
+        found = self._poll(None if seconds is None else ceil(1000 * seconds))
+        if found and found[0][0] == self._file:
+            return self._receive()
+        with contextlib.suppress(OSError):
+            self._woken.recv(64)
+        return NOTHING
+
+    def _receive(self) -> Any:
+        with self._lock:
+            if self.ended:
+                return NOTHING
+            try:
+                event = self._calls.receive()
+            except Exception as error:
+                self._end(error)
+                return NOTHING
+            self._events += 1
+            core = self._core
+            if core.sending or core.more or not core.open_and_flushed:
+                self._end()
+            return event
+
+    def cork(self, corked: bool) -> None:
+        """Let messages wait, or write those that have waited."""
+        self._corked = corked
+        if not corked:
+            with self._lock:
+                if not self.ended and self._core.sending:
+                    self._write()
+
+    def post(self, message: Any) -> bool:
+        """Send a message; return False if the loop must send it, because the loan has ended."""
+        with self._lock:
+            if self.ended:
+                return False
+            try:
+                self._core.put(message)
+            except ConnectionClosed as error:
+                self._end(error)
+                return False
+            if not self._corked:
+                self._write()
+            return True
+
+    def _write(self) -> None:
+        try:
+            if not self._calls.write():
+                self._end()  # the loop waits until the client reads
+        except OSError as error:
+            self._end(error)
+
+    def _end(self, error: Exception | None = None) -> None:
+        """Return the connection to the loop. The lock is held."""
+        self.ended = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self.connection.take_back, error)

@@ -1,0 +1,224 @@
+"""Lockstep: the environment's thread borrows the agent's connection; arrays as binary messages."""
+
+import functools
+import socket
+import threading
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import data_equivalence
+
+import rlwire
+from rlwire.universe.rewarder import EnvironmentRewarder
+from tests.waiting import eventually
+
+PICTURE = spaces.Box(0, 255, (84, 84, 4), np.uint8)
+DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+class Counter(gymnasium.Env):
+    """Counts steps into one array, which it reuses; blocks while `gate` is not set."""
+
+    def __init__(self, space=PICTURE):
+        self.observation_space, self.action_space = space, spaces.Discrete(2)
+        self.seen = np.zeros(space.shape, space.dtype)
+        self.gate, self.steps = threading.Event(), 0
+        self.gate.set()
+        self.threads = {threading.get_ident()}
+
+    def reset(self, seed=None, options=None):
+        return self.seen, {}
+
+    def step(self, action):
+        self.steps += 1
+        self.threads.add(threading.get_ident())
+        assert self.gate.wait(20)
+        self.seen += 1
+        return self.seen, float(self.steps), False, False, {}
+
+
+class Sampled(gymnasium.Env):
+    def __init__(self, space):
+        self.observation_space, self.action_space = space, spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.observation_space.seed(5)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+@pytest.fixture
+def counting():
+    """A server in lockstep, and its environment."""
+    made = []
+    with EnvironmentRewarder(
+        lambda: made.append(Counter()) or made[0], "127.0.0.1:0", lockstep=True, auth=None
+    ) as server:
+        yield server, made[0]
+        made[0].gate.set()
+
+
+def loan_of(server):
+    return server._connections.lender.loan
+
+
+def act(client, count=1):
+    for _ in range(count):
+        client.act([("Action", 1)])
+        done = 0
+        while not done:
+            done = client.step(10).count
+
+
+def test_environments_thread_reads_the_agents_connection(counting, join):
+    server, env = counting
+    client = join(server)
+    client.reset()
+    act(client, 20)
+    assert eventually(lambda: loan_of(server) is not None)
+    act(client, 20)
+    assert len(env.threads) == 1
+    assert loan_of(server).thread in env.threads
+
+
+def test_blocked_step_stalls_no_connection(counting, join):
+    server, env = counting
+    client, observer = join(server), join(server, observer=True)
+    client.reset()
+    act(client, 20)
+    env.gate.clear()
+    client.act([("Action", 1)])
+    assert eventually(lambda: env.steps == 21)
+    assert observer.ping(5) < 5
+    assert client.ping(5) < 5  # the loop has taken the connection back
+    late = join(server, observer=True)
+    assert late.session.env_state == "running"
+    server.text("from another thread")
+    assert client.step(5).texts == ("from another thread",)
+    env.gate.set()
+    assert client.step(5).observation is not None
+    act(client, 20)
+    assert env.steps == 41
+
+
+def test_another_agent_follows_one_that_is_killed_in_a_step(counting, join):
+    server, env = counting
+    client = join(server)
+    client.reset()
+    act(client, 20)
+    env.gate.clear()
+    client.act([("Action", 1)])
+    assert eventually(lambda: env.steps == 21)
+    sock = client._connection._sock
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    sock.shutdown(socket.SHUT_RDWR)
+    env.gate.set()
+    assert eventually(lambda: not server.active)
+    after = join(server)
+    after.reset()
+    act(after, 20)
+    assert env.steps == 41
+
+
+def test_connection_lost_between_two_steps_ends(counting, join):
+    server, _ = counting
+    client = join(server)
+    client.reset()
+    act(client, 20)
+    client._connection._sock.shutdown(socket.SHUT_RDWR)
+    assert eventually(lambda: server.clients == 0)
+
+
+def test_server_stops_while_the_connection_is_borrowed(counting, join):
+    server, _ = counting
+    client = join(server)
+    client.reset()
+    act(client, 20)
+    server.stop()
+    assert eventually(lambda: client.ended)
+
+
+def test_observers_receive_each_push_of_a_borrowed_connection_in_order(counting, join):
+    server, _ = counting
+    client, observer = join(server), join(server, observer=True)
+    seen = []
+    client.reset()
+    for _ in range(60):
+        act(client)
+    total, count = 0.0, 0
+    while count < 60:
+        step = observer.step(5)
+        total, count = total + step.reward, count + step.count
+        seen.append(step.observation)
+    assert total == sum(range(1, 61))
+    assert count == 60
+    assert seen[-1].dtype == np.int64  # numbers, since it has not asked for arrays
+    assert seen[-1].max() == 60
+
+
+def test_observations_of_an_environment_that_reuses_its_array_stay(counting):
+    server, _ = counting
+    with rlwire.make(server.url) as env:
+        env.reset()
+        held = [env.step(1)[0] for _ in range(60)]
+        for number, seen in enumerate(held, 1):
+            assert seen.dtype == np.uint8
+            assert seen.flags.writeable
+            assert (seen == number).all()
+
+
+def test_agent_that_sends_actions_without_reading_receives_all_steps(counting, join):
+    server, _ = counting
+    client = join(server)
+    client.reset()
+    act(client, 5)
+    for _ in range(40):
+        client.act([("Action", 1)])
+    count, total = 0, 0.0
+    while count < 40:
+        step = client.step(10)
+        count, total = count + step.count, total + step.reward
+    assert total == sum(range(6, 46))
+
+
+def of_each_kind():
+    yield from (spaces.Box(0, 1 if d == "bool" else 100, (700,), d) for d in DTYPES)
+    yield from (spaces.Box(-np.inf, np.inf, (30, 40), d) for d in ("float16", "float32", "float64"))
+    yield spaces.Dict(b=PICTURE, a=spaces.Dict(x=spaces.Discrete(5), y=spaces.Box(-1, 1, (400,))))
+    yield spaces.Tuple([spaces.MultiBinary(600), spaces.Tuple([PICTURE, spaces.Text(5)])])
+    yield spaces.MultiDiscrete([3, 4, 5])
+    yield spaces.MultiDiscrete(np.full(200, 9))
+    yield spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Tuple([spaces.Box(0, 1, (0, 9))] * 2))
+
+
+@pytest.mark.parametrize("space", [*of_each_kind()], ids=lambda space: str(space)[:60])
+def test_arrays_are_equal_as_binary_messages_and_as_numbers(space, monkeypatch):
+    seen = []
+    with rlwire.serve(
+        functools.partial(Sampled, space), "universe://127.0.0.1:+0", lockstep=True
+    ) as server:
+        for least in (512, 1 << 40):
+            monkeypatch.setattr("rlwire.codecs.rewarder.binary.LEAST", least)
+            with rlwire.make(server.url) as env:
+                seen.append([env.reset()[0], *(env.step(0)[0] for _ in range(3))])
+                assert all(each in space for each in seen[-1])
+    assert data_equivalence(*seen)
+
+
+def test_nan_and_infinities_are_in_binary_messages():
+    space = spaces.Box(-np.inf, np.inf, (300,), np.float32)
+    value = np.array([np.nan, np.inf, -np.inf] * 100, np.float32)
+
+    class Strange(Sampled):
+        def reset(self, seed=None, options=None):
+            return value, {}
+
+    with (
+        rlwire.serve(lambda: Strange(space), "universe://127.0.0.1:+0", lockstep=True) as server,
+        rlwire.make(server.url) as env,
+    ):
+        assert env.reset()[0].tobytes() == value.tobytes()
