@@ -47,7 +47,11 @@ class Row(ABC):
     over: str = "tcp"
     make: Callable[[Sequence[BenchStep]], Any] = replaying
     datagrams: ClassVar = False
-    batch: ClassVar = 1  # steps in an exchange
+
+    @property
+    def batch(self) -> int:
+        """Steps in an exchange."""
+        return 1
 
     @functools.cached_property
     def exchanged(self) -> Sequence[BenchStep]:
@@ -333,6 +337,10 @@ class _RLlink(_Agent):
 
     scheme = "rllink"
 
+    @property
+    def batch(self) -> int:
+        return int(self.name.partition("-")[2] or 1)
+
     @functools.cached_property
     def exchanged(self) -> list[BenchStep]:
         steps, size = self.payload.steps, self.batch
@@ -343,10 +351,6 @@ class _RLlink(_Agent):
             BenchStep(states[start : start + size + 1], *each[1:])
             for start, each in zip(starts, last, strict=True)
         ]
-
-
-class _RLlinkBatch(_RLlink):
-    batch = 100
 
 
 def _rlx(client: Any, steps: Sequence[BenchStep]) -> Exchange:
@@ -390,6 +394,6 @@ PROVIDERS: dict[str, type[Row]] = {
     "rewarder": _Rewarder,
     "openpi": _Agent,
     "rllink": _RLlink,
-    "rllink-100": _RLlinkBatch,
+    "rllink-100": _RLlink,
 }
 """The protocols by name, in the order of the report."""
