@@ -42,6 +42,8 @@ _LOST = (ConnectionClosed, DeadlineExceeded, OSError)
 
 
 def _late(error: DeadlineExceeded) -> DeadlineExceeded:
+    if "Timeouts.write" in str(error):  # the request was not sent
+        return error
     return DeadlineExceeded(
         f"{error}: the environment takes longer than Timeouts.idle, or its step waits for other "
         f"agents, which must join, reset and step too"
