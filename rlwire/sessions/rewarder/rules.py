@@ -179,11 +179,13 @@ class Push:
     ) -> None:
         self.episode_id = message.episode_id
         self._tail = b""
+        self._text: Any = None  # writes JSON numbers, of a binary message
         self._parts: tuple[bytes, bytes, list[Buffer]] | None = None
-        self._text: Any = partial(self._write, message, sent_at, limits)
         if arrays and isinstance(message, EnvObservation):
             self._write_binary(message, sent_at, limits)
-        if self._parts is None or text:
+        if self._parts is None:
+            self._write(message, sent_at, limits)
+        elif text:
             self._text()
 
     def _write(self, message: RewarderMessage, sent_at: float, limits: Limits) -> None:

@@ -241,10 +241,13 @@ class RewarderServer(StreamServer):
 
     def _push(self, episode_id: str | None, kind: type[RewarderMessage], *values: Any) -> None:
         event = kind(*values, episode_id=episode_id or self._runtime.status.episode_id)
-        sessions = list(self._connections.clients) if kind is EnvObservation else ()
-        arrays = any(session.arrays for session in sessions)
-        text = not (arrays and all(session.arrays for session in sessions))
-        push = self._runtime.push(event, arrays=arrays, text=text)
+        arrays: list[bool] = []  # whether each client receives them
+        if kind is EnvObservation:
+            arrays = [session.arrays for session in list(self._connections.clients)]
+        if True in arrays:
+            push = self._runtime.push(event, arrays=True, text=False in arrays)
+        else:
+            push = self._runtime.push(event)
         self._connections.send(push, wait=True)
 
     def describe(
