@@ -65,7 +65,7 @@ class AsyncConnection:
         self._paused = False  # reading is paused until everything is written
         self._yielding = False  # reading is paused for one iteration of the loop
         self._close_timer: asyncio.TimerHandle | None = None
-        self._recall: Callable[[], object] | None = None  # while another thread has the core
+        self._recall: Callable[[], Exception | None] | None = None  # while it is lent
         self._closed = self._loop.create_future()
         track(self)
 
@@ -244,11 +244,16 @@ class AsyncConnection:
             return
         self._follow()
 
-    def lend(self, recall: Callable[[], object]) -> tuple[SocketCalls, int] | None:
+    @property
+    def lendable(self) -> bool:
+        """Whether it is a plain socket's, without TLS or shared memory."""
+        return type(self._stream) is SocketStream
+
+    def lend(self, recall: Callable[[], Exception | None]) -> tuple[SocketCalls, int] | None:
         """Return an idle connection's calls and socket, for another thread; None if it is busy.
 
         That thread may use them and the core until `recall` has returned, which the loop calls
-        before it uses the connection again.
+        before it uses the connection again. It returns the error of the thread's last call.
         """
         stream = self._stream
         if type(stream) is not SocketStream or not (
@@ -259,12 +264,12 @@ class AsyncConnection:
         stream.set_reading(False)
         return stream.calls, stream.fileno()
 
-    def take_back(self, error: Exception | None = None) -> None:
-        """Use the connection on the loop again; `error` ended the other thread's last call."""
+    def take_back(self) -> None:
+        """Use the connection on the loop again."""
         recall, self._recall = self._recall, None
         if recall is None:
             return
-        recall()
+        error = recall()
         if isinstance(error, RlwireError):
             self._not_received(error)
         elif isinstance(error, OSError):

@@ -478,12 +478,15 @@ def test_every_prefix_of_a_binary_message_is_refused():
 @pytest.mark.parametrize(
     ("marks", "error"),
     [
-        (b'[[[],"uint8",4611686018427387903,4611686018427387903]]', "truncated"),
+        (b'[[[],"uint8",4611686018427387903,4611686018427387903]]', "expected"),
+        (b'[[[],"uint8",0,2305843009213693952,2305843009213693952]]', "expected"),
+        (b'[[[],"uint8",1000000]]', "truncated"),
+        (b'[[["a"],"uint8",1,0],[["a",[0,0]],"uint8",0]]', "expected"),
         (b'[[[],"uint8",-1]]', "expected"),
         (b'[[[],"object",1]]', "expected"),
         (b'[[["a"],"uint8",0]]', "no null"),
         (b'[[[],"uint8",0],[[],"uint8",0]]', "no null"),
-        (b'[[[[1]],"uint8",0]]', "no null"),
+        (b'[[[[1]],"uint8",0]]', "expected"),
         (b'{"a":1}', "expected"),
         (b"[[[],true]]", "expected"),
         (b'[[[],"uint8",' + b",".join([b"0"] * 33) + b"]]", "dims"),

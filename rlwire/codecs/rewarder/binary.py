@@ -21,7 +21,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rlwire.buffers import Arena
 from rlwire.codecs._json import Buffer
 from rlwire.codecs._json import decode as read
 from rlwire.codecs.rewarder.infos import DTYPES
@@ -33,15 +32,14 @@ LEAST: Final = 512  # bytes of an array that is worth a binary message
 _HEAD: Final = struct.Struct("<BBHI")
 _ALIGNED: Final = 64
 _LONGEST: Final = 0xFFFF  # bytes of the list
-_ARENA: Final = Arena()  # memory of copies, which is reused once they are sent
 
 Arrays = list[tuple[list[str | int], NDArray[Any]]]
 
 
 def split(value: Any) -> tuple[Any, Arrays]:
-    """Return a value with None for each large array, and copies of these arrays with their paths.
+    """Return a value with None for each large array, and these arrays with their paths.
 
-    They are copied, because an environment may write to its arrays again.
+    All arrays are copies, because an environment may write to its own again.
     """
     arrays: Arrays = []
     return _split(value, [], arrays), arrays
@@ -50,13 +48,10 @@ def split(value: Any) -> tuple[Any, Arrays]:
 def _split(value: Any, path: list[str | int], arrays: Arrays) -> Any:
     if type(value) is np.ndarray:
         if value.nbytes < LEAST or value.dtype.name not in DTYPES:
-            return value
-        wanted = value.dtype.newbyteorder("<")
-        copy = np.frombuffer(_ARENA.take(value.nbytes), wanted, value.size).reshape(value.shape)
-        copy[...] = value
-        arrays.append((path, copy))
+            return value.copy()
+        arrays.append((path, np.array(value, value.dtype.newbyteorder("<"), order="C")))
         return None
-    if type(value) is dict:
+    if type(value) is dict and all(type(name) is str for name in value):
         return {name: _split(each, [*path, name], arrays) for name, each in value.items()}
     if type(value) is list:
         return [_split(each, [*path, index], arrays) for index, each in enumerate(value)]
@@ -114,9 +109,11 @@ def _marks(text: bytes, limits: Limits) -> list[tuple[list[str | int], np.dtype[
         path, name, *shape = mark if isinstance(mark, list) and len(mark) >= 2 else ((), None)
         if not (
             isinstance(path, list)
+            and all(type(step) in (str, int) for step in path)
             and isinstance(name, str)
             and name in DTYPES
-            and all(type(size) is int and 0 <= size < 2**62 for size in shape)
+            and all(type(size) is int and size >= 0 for size in shape)
+            and math.prod(max(size, 1) for size in shape) < 2**59  # as NumPy demands of any shape
         ):
             raise DecodeError(f"expected [path, dtype, *shape], not {quoted(mark)}")
         if len(shape) > limits.dims:
@@ -134,8 +131,8 @@ def put(value: Any, arrays: Arrays) -> Any:
         place = value
         try:
             for step in path[:-1]:
-                place = place[step]
-            if place[path[-1]] is not None:
+                place = place[step] if type(place) in (dict, list) else None
+            if type(place) not in (dict, list) or place[path[-1]] is not None:
                 raise KeyError
             place[path[-1]] = array
         except (LookupError, TypeError):

@@ -13,6 +13,7 @@ import select
 import socket
 import threading
 from asyncio import TimerHandle, get_running_loop
+from collections.abc import Callable
 from math import ceil
 from threading import get_ident
 from typing import Any
@@ -24,34 +25,12 @@ from rlwire.transports.interface import NOTHING
 _CHECK = 0.05  # seconds without progress, at most twice that, after which the loop takes it back
 
 
-class Lender:
-    """Lends a connection of the running loop to one thread at a time.
-
-    Attributes:
-        loan: the current or last one.
-    """
-
-    def __init__(self) -> None:
-        self.loan: Loan | None = None
-        self._pair: tuple[socket.socket, ...] = ()
-
-    def lend(self, connection: AsyncConnection, thread: int) -> None:
-        """Lend a connection unless it is busy; called on its loop."""
-        if not self._pair:
-            self._pair = socket.socketpair()
-            for end in self._pair:
-                end.setblocking(False)
-        loan = Loan(connection, thread, *self._pair)
-        if loan.begin():
-            self.loan = loan
-
-    def close(self) -> None:
-        for end in self._pair:
-            end.close()
-
-
 class Loan:
     """A borrowed connection. The borrower may use it while it holds the lock and it has not ended.
+
+    Args:
+        deliver: called with the connection and each event, by the borrower.
+        pair: non-blocking sockets, of which the first wakes the borrower.
 
     Attributes:
         connection: which is borrowed.
@@ -60,15 +39,21 @@ class Loan:
     """
 
     def __init__(
-        self, connection: AsyncConnection, thread: int, bell: socket.socket, woken: socket.socket
+        self,
+        connection: AsyncConnection,
+        thread: int,
+        deliver: Callable[[AsyncConnection, Any], object],
+        pair: tuple[socket.socket, socket.socket],
     ) -> None:
         self.connection = connection
         self.thread = thread
         self.ended = False
         self._loop = get_running_loop()
-        self._lock = threading.Lock()
-        self._bell, self._woken = bell, woken
+        self._lock = threading.RLock()  # an event that is delivered may send a reply
+        self._deliver = deliver
+        self._bell, self._woken = pair
         self._calls: Any = None
+        self._error: Exception | None = None
         self._core = connection.core
         self._corked = False
         self._events = self._seen = 0  # received events, and those at the last check
@@ -98,43 +83,50 @@ class Loan:
             self._seen = self._events
             self._timer = self._loop.call_later(_CHECK, self._check)
 
-    def _recall(self) -> None:
-        """End the loan, on the loop; waits for what the borrower does, but not for a step."""
+    def _recall(self) -> Exception | None:
+        """End the loan, on the loop, and return the error of the borrower's last call.
+
+        It waits for what the borrower does, but not for a step.
+        """
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
             self.ended = True
         with contextlib.suppress(OSError):  # full, or closed
             self._bell.send(b"!")
+        return self._error
 
     # Called by the borrower.
 
-    def receive(self, seconds: float | None) -> Any:
-        """Wait for an event; return `NOTHING` after the timeout, and at the end of the loan."""
-        event = NOTHING if self._core.at_message_start else self._receive()
-        if event is not NOTHING or self.ended:
-            return event
+    def receive(self, seconds: float | None) -> bool:
+        """Wait for an event and deliver it; return False after the timeout or without an event."""
+        if not self._core.at_message_start and self._receive():
+            return True
+        if self.ended:
+            return False
         found = self._poll(None if seconds is None else ceil(1000 * seconds))
         if found and found[0][0] == self._file:
             return self._receive()
         with contextlib.suppress(OSError):
             self._woken.recv(64)
-        return NOTHING
+        return False
 
-    def _receive(self) -> Any:
+    def _receive(self) -> bool:
         with self._lock:
             if self.ended:
-                return NOTHING
+                return False
             try:
                 event = self._calls.receive()
+                if event is not NOTHING:
+                    self._deliver(self.connection, event)  # before the loop may read the next
             except Exception as error:
                 self._end(error)
-                return NOTHING
+                return False
             self._events += 1
             core = self._core
             if core.sending or core.more or not core.open_and_flushed:
                 self._end()
-            return event
+            return event is not NOTHING
 
     def cork(self, corked: bool) -> None:
         """Let messages wait, or write those that have waited."""
@@ -167,6 +159,6 @@ class Loan:
 
     def _end(self, error: Exception | None = None) -> None:
         """Return the connection to the loop. The lock is held."""
-        self.ended = True
+        self.ended, self._error = True, error
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self.connection.take_back, error)
+            self._loop.call_soon_threadsafe(self.connection.take_back)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import queue
+import socket
 import threading
 import time
 from collections import Counter, deque
@@ -51,11 +52,10 @@ from rlwire.sessions.rewarder.rules import Push
 from rlwire.sessions.rewarder.server import RewarderServerSession, Runtime
 from rlwire.sessions.stack import Stack
 from rlwire.transports.connection_asyncio import AsyncConnection
-from rlwire.transports.interface import NOTHING
 from rlwire.transports.rate_limited_log import RateLimitedLog
 from rlwire.universe.options import PASSWORD, RewarderServerOptions
 from rlwire.universe.push_client import PushHandler
-from rlwire.universe.rewarder._loan import Lender
+from rlwire.universe.rewarder._loan import Loan
 from rlwire.urls import parse_url
 
 logger = logging.getLogger(__name__)
@@ -322,22 +322,23 @@ class RewarderServer(StreamServer):
 
     def wait_for_input(self, timeout: float | None = None) -> bool:
         """Wait for a reset or an action; return whether there is one."""
-        lender = self._connections.lender
-        loan = lender.loan
-        if loan is not None and loan.mine and not (self._resets or self._actions):
-            event = loan.receive(timeout)
-            if event is not NOTHING:
-                self._connections.on_event(loan.connection, event)
+        connections = self._connections
+        until = None if timeout is None else time.monotonic() + timeout
+        loan, left = connections.loan, timeout
+        while loan is not None and loan.mine and not (self._resets or self._actions):
+            if loan.receive(left):
                 return True
-            if not loan.ended:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if left == 0 and not loan.ended:
                 return False
         with self._input:
             self._input.wait_for(
                 lambda: (
-                    self._resets or self._actions or lender.loan is not loan or not self.running
+                    self._resets or self._actions or connections.loan is not loan
+                    or not self.running
                 ),
-                timeout,
-            )
+                left,
+            )  # fmt: skip
             return bool(self._resets or self._actions)
 
     def wake(self) -> None:
@@ -347,15 +348,11 @@ class RewarderServer(StreamServer):
 
     def borrow(self) -> None:
         """Let the calling thread read the active client's connection in `wait_for_input`."""
-        loan, active = self._connections.lender.loan, self._runtime.active
-        if active is not None and (loan is None or loan.ended):
-            client = self._connections.clients.get(active)
-            if client is not None:
-                self._connections.send(Borrow(get_ident()), client)
+        self._connections.borrow(self._runtime.active)
 
     def cork(self, corked: bool) -> None:
         """Let pushes to the borrowed connection wait, or send those that have waited, at once."""
-        loan = self._connections.lender.loan
+        loan = self._connections.loan
         if loan is not None and loan.mine:
             loan.cork(corked)
 
@@ -437,7 +434,7 @@ class RewarderServer(StreamServer):
         super()._after_stop()
         if self.player is not None:
             self.player.end()
-        self._connections.lender.close()
+        self._connections.close_pair()
         if self._on_reset is not None:
             self._jobs.put(None)
         self.wake()
@@ -485,14 +482,15 @@ class RewarderService(Service[AsyncConnection]):
         self._runtime = runtime
         self._backlog = backlog
         self._websocket = websocket_options
-        self.lender = Lender()
+        self.loan: Loan | None = None  # the current or last one
+        self._pair: tuple[socket.socket, socket.socket] | None = None  # wakes its borrower
         self._loop: asyncio.AbstractEventLoop | None = None  # while it serves
         self._thread = 0
         # Pushes for sessions whose connections are opening; None after too many.
         self._opening: WeakKeyDictionary[RewarderServerSession, list[Push] | None]
         self._opening = WeakKeyDictionary()
         # Messages for the loop to send. Unless it is empty, all go through it, to keep the order.
-        self._queue: deque[tuple[Any, AsyncConnection | None, AsyncConnection | None]] = deque()
+        self._queue: deque[tuple[Any, AsyncConnection | None]] = deque()
         self._scheduled = False
         self._changed = threading.Condition(threading.Lock())
 
@@ -509,6 +507,8 @@ class RewarderService(Service[AsyncConnection]):
         session = self._runtime.connect(
             headers.get("Authorization"), headers.get("openai-observer")
         )
+        if self.loan is not None and not self.loan.ended:  # a loan is of the only connection
+            self.loan.connection.take_back()
         self._opening[session] = []
         return session
 
@@ -519,12 +519,13 @@ class RewarderService(Service[AsyncConnection]):
             partial(self.on_event, connection), partial(self._forget, connection, session)
         )
         self._server.count("connections")
-        missed = self._opening.pop(session)
         if session.closed:
+            self._opening.pop(session)
             self._server.count("refused")
             self.log.warning("%s: rejected: %s", connection.peer, session.close_reason)
             return handler
         self.clients[session] = connection
+        missed = self._opening.pop(session)
         kind = "observer" if session.observer else "agent"
         self.log.info("%s: connected, %s", connection.peer, kind)
         if missed is None:
@@ -551,6 +552,32 @@ class RewarderService(Service[AsyncConnection]):
         """Start sending on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
+        self.loan, self._pair = None, socket.socketpair()
+        for end in self._pair:
+            end.setblocking(False)
+
+    def close_pair(self) -> None:
+        pair, self._pair = self._pair, None
+        for end in pair or ():
+            end.close()
+
+    def borrow(self, active: RewarderServerSession | None) -> None:
+        """Have the loop lend the active client's connection to the calling thread, if it can."""
+        client = None if active is None else self.clients.get(active)
+        if client is None or not client.lendable or len(self.clients) > 1 or self._opening:
+            return
+        if self.loan is None or self.loan.ended:
+            self.send(Borrow(get_ident()), client)
+
+    def _lend(self, client: AsyncConnection, thread: int) -> None:
+        # The borrower's own pushes, sent directly, must not overtake queued ones.
+        with self._changed:
+            alone = len(self.clients) == 1 and not (self._opening or self._queue)
+            if alone and client in self.clients.values() and self._pair is not None:
+                loan = Loan(client, thread, self.on_event, self._pair)
+                if loan.begin():
+                    self.loan = loan
+        self._server.wake()
 
     def tear_down_loop(self) -> None:
         """Send the queued messages, and then ``v0.connection.close`` to all clients."""
@@ -566,7 +593,7 @@ class RewarderService(Service[AsyncConnection]):
 
     def send(self, what: Any, client: AsyncConnection | None = None, *, wait: bool = False) -> None:
         """Send a message to one client or, with None, to all; from any thread."""
-        but, loan = None, self.lender.loan
+        loan = self.loan
         if get_ident() == self._thread:
             if not self._scheduled:
                 self._send_now(what, client)
@@ -578,21 +605,18 @@ class RewarderService(Service[AsyncConnection]):
                 self._not_sent(loan.connection, error)
                 sent = True
             if sent:
-                if client is not None:
-                    return
-                if len(self.clients) == 1 and not self._opening:
+                if client is None:
                     self.pushes += 1
                     self.messages += 1
-                    return
-                but = loan.connection
+                return
         elif wait and len(self._queue) >= _QUEUED:
             self._wait_for_room()
         with self._changed:
             if self._loop is None:
                 return
-            overtakes = but is None and self.lender.loan is not loan  # made meanwhile
+            overtakes = self.loan is not loan  # a loan was made meanwhile
             if not overtakes:
-                self._queue.append((what, client, but))
+                self._queue.append((what, client))
                 if self._scheduled:
                     return
                 self._scheduled = True
@@ -617,25 +641,20 @@ class RewarderService(Service[AsyncConnection]):
             queue = self._queue
             batch = [queue.popleft() for _ in range(min(most, len(queue)))]
             self._changed.notify_all()
-        for index, (what, client, but) in enumerate(batch, 1):
-            if isinstance(what, Borrow):
-                assert client is not None
-                # The borrower's own pushes, sent directly, must not overtake queued ones.
-                with self._changed:
-                    if index == len(batch) and not self._queue:
-                        self.lender.lend(client, what.thread)
-                self._server.wake()
-            else:
-                self._send_now(what, client, but)
-        with self._changed:
-            self._scheduled = bool(self._queue)
-        if self._scheduled and self._loop is not None:
-            self._loop.call_soon(self._drain)
+        try:
+            for what, client in batch:
+                if isinstance(what, Borrow) and client is not None:
+                    self._lend(client, what.thread)
+                else:
+                    self._send_now(what, client)
+        finally:
+            with self._changed:
+                self._scheduled = bool(self._queue)
+            if self._scheduled and self._loop is not None:
+                self._loop.call_soon(self._drain)
 
-    def _send_now(
-        self, what: Any, client: AsyncConnection | None, but: AsyncConnection | None = None
-    ) -> None:
-        """Send a message now, on the loop, to one client or to all except `but`."""
+    def _send_now(self, what: Any, client: AsyncConnection | None) -> None:
+        """Send a message now, on the loop, to one client or to all."""
         if client is not None:
             self._post(what, (client,))
             return
@@ -648,7 +667,7 @@ class RewarderService(Service[AsyncConnection]):
                     size = sum(push.size for push in missed)
                     if size > self._backlog or len(missed) > _BATCH:
                         self._opening[session] = None
-        self._post(what, [one for one in self.clients.values() if one is not but])
+        self._post(what, list(self.clients.values()))
 
     def _post(self, what: Any, clients: Iterable[AsyncConnection]) -> None:
         failed: list[tuple[AsyncConnection, RlwireError]] = []

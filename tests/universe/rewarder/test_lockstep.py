@@ -63,7 +63,7 @@ def counting():
 
 
 def loan_of(server):
-    return server._connections.lender.loan
+    return server._connections.loan
 
 
 def act(client, count=1):
@@ -87,12 +87,14 @@ def test_environments_thread_reads_the_agents_connection(counting, join):
 
 def test_blocked_step_stalls_no_connection(counting, join):
     server, env = counting
-    client, observer = join(server), join(server, observer=True)
+    client = join(server)
     client.reset()
     act(client, 20)
+    assert eventually(lambda: loan_of(server) is not None)
     env.gate.clear()
     client.act([("Action", 1)])
     assert eventually(lambda: env.steps == 21)
+    observer = join(server, observer=True)
     assert observer.ping(5) < 5
     assert client.ping(5) < 5  # the loop has taken the connection back
     late = join(server, observer=True)
@@ -102,7 +104,37 @@ def test_blocked_step_stalls_no_connection(counting, join):
     env.gate.set()
     assert client.step(5).observation is not None
     act(client, 20)
-    assert env.steps == 41
+    assert eventually(lambda: env.steps == 41)
+
+
+def test_server_that_is_started_again_lends_again(counting, join):
+    server, env = counting
+    for _ in range(2):
+        client = join(server)
+        client.reset()
+        act(client, 20)
+        assert eventually(lambda: loan_of(server) is not None)
+        act(client, 20)
+        client.close()
+        server.stop()
+        server.start()
+    assert env.steps == 80
+
+
+def test_nothing_is_lent_beside_an_observer(counting, join):
+    server, _env = counting
+    client = join(server)
+    client.reset()
+    act(client, 20)
+    observer = join(server, observer=True)
+    act(client, 200)
+    assert loan_of(server).ended
+    assert server._connections._queue.maxlen is None
+    assert len(server._connections._queue) <= 64
+    seen = 0
+    while seen < 200:
+        seen += observer.step(5).count
+    assert seen == 200
 
 
 def test_another_agent_follows_one_that_is_killed_in_a_step(counting, join):
