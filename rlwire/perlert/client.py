@@ -419,11 +419,15 @@ class Client(Blocking, PerlertClientBase):
 
         With ``timeout=0`` the list may be empty.
         """
-        since = self._receive(0.0, timeout)
-        return self._take_frames() if self._frames else drive(self._all_frames(timeout, since))
+        since = None if self._frames else self._receive(0.0)
+        if not self._frames:
+            self._receive(timeout)
+            if self._frames:
+                return self._take_frames()
+        return drive(self._all_frames(timeout, since))  # until no more have arrived
 
-    def _receive(self, *timeouts: float | None) -> float | None:
-        """In a run, wait for each timeout until there are frames; return when this began.
+    def _receive(self, timeout: float | None) -> float | None:
+        """In a run without frames, wait once for some; return when this began.
 
         This is the common case, without a generator.
         """
@@ -432,10 +436,7 @@ class Client(Blocking, PerlertClientBase):
             return None
         since = monotonic()
         try:
-            for timeout in timeouts:
-                self._process(connection.wait(timeout))
-                if self._frames:
-                    break
+            self._process(connection.wait(timeout))
         finally:
             if connection.closed:
                 self._free(connection)

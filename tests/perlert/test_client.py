@@ -9,6 +9,7 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
 from rlwire.perlert import Client
 from rlwire.sessions.perlert import client as sessions
 from rlwire.sessions.perlert.client import PerlertState
+from tests.waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +48,27 @@ def test_from_the_lobby_to_done(worlds, serving):
         client.wait_start(5)
         assert client.frame(5).step == 0
         assert client._connection.sock.address.port == port
+
+
+@pytest.mark.parametrize("before", ["frame", "lobby"])  # which leaves frames in the client
+def test_frames_are_all_that_have_arrived(before, worlds, serving):
+    made = []
+    server = serving(lambda: worlds.Walk(length=150, made=made))
+
+    def steps():
+        return max(getattr(each, "steps", 0) for each in made)
+
+    with Client(server.address, "Walk:0") as client:
+        client.register()
+        client.ready()
+        client.wait_start(5)
+        first = client.frame(5).step
+        assert eventually(lambda: steps() > 3)
+        if before == "lobby":
+            client.lobby()
+        assert eventually(lambda: steps() == 150)
+        frames = client.frames(5)
+        assert [each.step for each in frames] == list(range(first + 1, 151))
 
 
 def test_slots_that_others_have(worlds, serving):
