@@ -1,6 +1,6 @@
 """The drop-in for LeRobot with the real package, its servers and clients over loopback.
 
-Skipped where LeRobot or PyTorch is not installed; the lane `consumers` installs both.
+Skipped where LeRobot or PyTorch is not installed; the lane `ray` installs both.
 """
 
 import importlib
