@@ -107,7 +107,7 @@ def test_blocked_step_stalls_no_connection(counting, join):
     assert eventually(lambda: env.steps == 41)
 
 
-def test_server_that_is_started_again_lends_again(counting, join):
+def test_restarted_server_serves_an_agent_in_lockstep(counting, join):
     server, env = counting
     for _ in range(2):
         client = join(server)
@@ -121,7 +121,7 @@ def test_server_that_is_started_again_lends_again(counting, join):
     assert env.steps == 80
 
 
-def test_nothing_is_lent_beside_an_observer(counting, join):
+def test_observer_of_lockstep_receives_every_reward(counting, join):
     server, _env = counting
     client = join(server)
     client.reset()
