@@ -223,11 +223,12 @@ def gone(pid, seconds=10.0):
     while time.monotonic() < deadline:
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:
+            if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+                return True
+        except ProcessLookupError:  # also of a file that was open as the process ended
             return True
-        status = Path(f"/proc/{pid}/status")
-        if status.exists() and "\nState:\tZ" in status.read_text():
-            return True
+        except FileNotFoundError:  # it has ended meanwhile, or there is no /proc
+            pass
         time.sleep(0.02)
     return False
 
@@ -454,7 +455,7 @@ def test_a_real_run(tmp_path):
         assert 0 < used < row["round_trip"]["p99"] * 10
         assert (row["server"] is None) == (row["protocol"] in ("AsyncVec", "SubprocVec"))
     assert "\nperlert cannot carry pong: " in done.stdout
-    ours = [each for each in times if each[1] in PROVIDERS]
+    ours = [each for each in times if each[1] in PROVIDERS and each[1] != "rllink-100"]
     fastest = min((each for each in ours if each[0] == "pong"), key=times.get)[1]
     assert f"\nfastest with Pong: {fastest}, " in done.stdout
     last = " ".join(done.stdout.split("\ntimes as fast as pickle")[1].split())
