@@ -23,9 +23,14 @@ def code(text, *languages):
     return [block for language, block in blocks if language in (languages or ("python",))]
 
 
-def requirements(page):
-    """What the page's commands install, with its dependencies in place of rlwire."""
+def requirements(page, torch=False):
+    """What a page's lines install, with the dependencies of rlwire in its place.
+
+    The first line holds for the page. A later one with PyTorch is for a section, whose test is in
+    a lane that has it.
+    """
     commands = re.findall(r"^pip install (.*)", "".join(code(PAGES[page], "sh")), re.M)
+    commands[1:] = [each for each in commands[1:] if torch or "torch" not in each]
     words = shlex.split(" ".join(commands))
     extras = set(re.findall(r"\w+", " ".join(word for word in words if word.startswith("."))))
     found = [word for word in words if not word.startswith(".")]

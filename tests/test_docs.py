@@ -101,8 +101,8 @@ USES = {  # what a page's code names: the package that this needs
 @pytest.mark.parametrize("page", howtos.PAGES)
 def test_howto_starts_with_the_packages_of_its_programs(page):
     text = howtos.PAGES[page]
-    assert re.match(r"# .+\n\nThis page is for you if [^#]*\n\n```sh\npip install ", text)
-    given = " ".join(howtos.requirements(page)) + " "
+    assert re.match(r"# .+\n\n((?!```).+\n)+\n```sh\npip install ", text)
+    given = " ".join(howtos.requirements(page, torch=True)) + " "
     given += "gymnasium " if "ray[rllib]" in given else ""
     named = {Path(file).stem for file in re.findall(r"^# ([\w/]+\.py)$", text, re.M)}
     modules = set()

@@ -21,7 +21,7 @@ import rlwire
 from rlwire.dm_env_rpc import StatusError
 from rlwire.transports.sockets import Backoff
 from rlwire.universe.rewarder import EnvironmentRewarder
-from tests import howtos, test_howto_train_callers
+from tests import howtos, test_howto_train
 from tests.test_howto_watch_and_play import running, size_at
 from tests.waiting import eventually
 
@@ -53,7 +53,7 @@ def test_a_simulator_and_its_trainer(by, tmp_path):
     gateway, play = howtos.code(RLX, "sh")[0].replace("rlx://localhost:7001", rlx).splitlines()
     words = [sys.executable, "-m", *play.split()]
     env = {**os.environ, "PYTHONPATH": str(Path(rlwire.__path__[0]).parent)}
-    with running(gateway, tmp_path) as url, test_howto_train_callers.running(words, env=env):
+    with running(gateway, tmp_path) as url, test_howto_train.running(words, env=env):
         if by == "ppo":
             pytest.importorskip("stable_baselines3")
             train = howtos.code(howtos.PAGES["train"])[0].partition("if __name__")[0]

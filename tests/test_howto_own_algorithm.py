@@ -1,5 +1,6 @@
-"""docs/howto/own_algorithm.md as it stands there: the folder, the commands, what they come to."""
+"""docs/howto/own_algorithm.md as written: the folder learns, and so does a copy of pg."""
 
+import contextlib
 import os
 import re
 import signal
@@ -11,11 +12,32 @@ from pathlib import Path
 import pytest
 
 import rlwire
+from tests import howtos
 from tests.relaax.kept import steps
 
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "own_algorithm.md").read_text("utf-8")
 SERVER, AGENT = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-_, COMMANDS = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+_, COMMANDS, _, PG, COPY = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+(SETTINGS,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+
+
+@contextlib.contextmanager
+def serving(command, folder):
+    """Run a command of the page at a free port, yield its URL, and stop it as Ctrl-C does."""
+    words = command.removesuffix(" &").replace("localhost:7001", "localhost:0").split()
+    assert words[:2] == ["rlwire", "serve"]
+    with subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=folder, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            log = iter(process.stderr)
+            yield next(
+                found[1] for line in log if (found := re.search(r"serving (rlx://\S+),", line))
+            )
+        finally:
+            process.send_signal(signal.SIGINT if os.name == "posix" else signal.SIGTERM)
+            process.communicate(timeout=20)
 
 
 def test_the_folder_learns(tmp_path):
@@ -23,39 +45,37 @@ def test_the_folder_learns(tmp_path):
     (tmp_path / "search").mkdir()
     (tmp_path / "search" / "parameter_server.py").write_text(SERVER)
     (tmp_path / "search" / "agent.py").write_text(AGENT)
-    serve, play = COMMANDS.splitlines()[0], COMMANDS.splitlines()[2]
-    words = serve.removesuffix(" &").replace("localhost:7001", "localhost:0").split()
-    assert words[:2] == ["rlwire", "serve"]
-    with subprocess.Popen(
-        [sys.executable, "-m", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            url = ""
-            assert process.stderr is not None
-            for line in process.stderr:
-                if found := re.search(r"serving (rlx://\S+),", line):
-                    url = found[1]
-                    break
-            rest = threading.Thread(target=process.stderr.read)
-            rest.start()
-            assert "rlwire.play('gym:CartPole-v1', 'rlx://localhost:7001'" in play
-            totals = []
+    serve, _, play, _ = COMMANDS.splitlines()
+    assert "rlwire.play('gym:CartPole-v1', 'rlx://localhost:7001'" in play
+    totals = []
+    with serving(serve, tmp_path) as url:
 
-            def call(seed):
-                while max(totals, default=0.0) < 150.0 and len(totals) < 1000:
-                    totals.extend(rlwire.play("gym:CartPole-v1", url, episodes=5, seed=seed))
+        def call(seed):
+            while max(totals, default=0.0) < 150.0 and len(totals) < 1000:
+                totals.extend(rlwire.play("gym:CartPole-v1", url, episodes=5, seed=seed))
 
-            threads = [threading.Thread(target=call, args=[seed]) for seed in (1, 2, 3)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert max(totals) >= 150.0
-            # Without exploring, the best policy plays again and again; some episodes fall early.
-            exploited = rlwire.play("gym:CartPole-v1", url, episodes=5, exploit=True, seed=1)
-            assert sum(exploited) / 5 > 40.0
-        finally:
-            process.send_signal(signal.SIGINT if os.name == "posix" else signal.SIGTERM)
-            process.wait(20)
-        rest.join()
+        threads = [threading.Thread(target=call, args=[seed]) for seed in (1, 2, 3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert max(totals) >= 150.0
+        # Without exploring, the best policy plays again and again; some episodes fall early.
+        exploited = rlwire.play("gym:CartPole-v1", url, episodes=5, exploit=True, seed=1)
+        assert sum(exploited) / 5 > 40.0
     assert steps(tmp_path / "kept") == [len(totals)]
+
+
+@pytest.mark.training
+def test_a_copy_of_pg_plays_and_is_saved(tmp_path):
+    for package in ("gymnasium", "torch", "ruamel.yaml", "tensorboardX"):
+        pytest.importorskip(package)
+    (tmp_path / "app.yaml").write_text(SETTINGS)
+    copy, serve = COPY.splitlines()
+    environment = howtos.shell(tmp_path / "shell")
+    subprocess.run(["sh", "-ec", copy], cwd=tmp_path, env=environment, check=True)
+    options = PG.splitlines()[0].partition(" --config app.yaml")[2]
+    with serving(serve + options, tmp_path) as url:
+        assert len(rlwire.play("gym:CartPole-v1", url, episodes=30, seed=1)) == 30
+    assert len(steps(tmp_path / "checkpoints")) == 1
+    assert any((tmp_path / "logs").iterdir())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SHIPPED = "rlwire.relaax.algorithms"
 
-# RELAAX's algorithms, and those that come closest: docs/howto/from_relaax.md.
+# RELAAX's algorithms, and those that come closest: docs/howto/applications.md.
 _SIMILAR = {
     "policy-gradient": "algorithm:pg",
     "da3c": "algorithm:pg or rllib:IMPALA",

@@ -1,7 +1,7 @@
 """RLX clients for environments: `AgentProxy`, `AsyncAgentProxy` and `TrainingBase`.
 
 The interfaces are those of `relaax.environment.agent_proxy` and `relaax.environment.training`;
-docs/howto/from_relaax.md lists the differences.
+docs/howto/applications.md lists the differences.
 """
 
 from __future__ import annotations

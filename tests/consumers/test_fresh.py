@@ -16,7 +16,7 @@ from tests import (
     test_howto_watch_and_play,
 )
 from tests.relaax.applications import test_templates
-from tests.test_howto_train_callers import PYTHON_CALLERS, check_that_it_learns
+from tests.test_howto_train import PYTHON_CALLERS, check_that_it_learns
 from tests.training import test_train
 
 
@@ -27,21 +27,22 @@ def bench(folder):
 
 
 def build(folder):
-    """Run the commands of simulators.md in a checkout in which nothing is built."""
+    """Run the page's program, and then its commands in a checkout in which nothing is built."""
+    test_howto_c_simulator.test_the_program_calls_the_trainer(folder)
     not_built = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
     for name in ("rlwire", "tests/consumers"):
         shutil.copytree(howtos.ROOT / name, folder / name, ignore=not_built)
-    (lists,) = howtos.code(howtos.PAGES["simulators"], "cmake")
+    (lists,) = howtos.code(howtos.PAGES["c_simulator"], "cmake")
     (folder / "CMakeLists.txt").write_text(lists, "utf-8")
-    commands = howtos.code(howtos.PAGES["simulators"], "sh")
+    commands = howtos.code(howtos.PAGES["c_simulator"], "sh")
     if shutil.which("cmake") is None:
         commands = [each for each in commands if not each.startswith("cmake ")]
     words = ["sh", "-ec", "".join(commands).replace("pip install", "true")]
     environment = {**os.environ, "CFLAGS": "-O0 -g0"}
     output = subprocess.check_output(words, cwd=folder, env=environment, text=True)
     assert "[[2 4]\n [6 8]]" in output  # tensor
-    made = output.count("city:7:1590853116323:5;obs=1,-2;reward=1.26;done=false")
-    assert made == (1 if shutil.which("cmake") is None else 2)  # perlert, by hand and by CMake
+    assert "city:7:1590853116323:5;obs=1,-2;reward=1.26;done=false" in output  # perlert
+    assert shutil.which("cmake") is None or (folder / "made" / "corridor").exists()
     assert "{'command': 'reset'}" in output  # outside
 
 
@@ -63,6 +64,11 @@ def inspect(folder):
     assert rest[-1].startswith("1 passed")  # the test against a recording
 
 
+def train(folder):
+    test_train.test_it_learns(0, test_train.TRAINER_CALLS[0], folder)
+    check_that_it_learns(PYTHON_CALLERS, folder, {**os.environ})
+
+
 def watch(folder):
     howtos.run(howtos.PAGES["watch_and_play"], folder)
     test_howto_watch_and_play.test_viewers_see_the_game_of_each_command(
@@ -73,14 +79,12 @@ def watch(folder):
 # What to run of a page, if it is more than programs that end. The lane `ray` has those for RLlib.
 OWN = {
     "applications": test_templates.test_the_howto,
-    "c_simulator": test_howto_c_simulator.test_the_program_calls_the_trainer,
+    "c_simulator": build,
     "gateway": lambda to: [test(to) for test in test_howto_gateway.PAIRS],
     "inspect": inspect,
     "measure": bench,
     "own_algorithm": test_howto_own_algorithm.test_the_folder_learns,
-    "simulators": build,
-    "train": lambda to: test_train.test_it_learns(0, test_train.TRAINER_CALLS[0], to),
-    "train_callers": lambda to: check_that_it_learns(PYTHON_CALLERS, to, {**os.environ}),
+    "train": train,
     "watch_and_play": watch,
 }
 ENDING = "agents_together drop_ins many_environments policy_server secure serve universe"

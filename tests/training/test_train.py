@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.training
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "train.md").read_text("utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[:2]
 TRAINER_CALLS = re.findall(r"^\| `(\S+)` \|", PAGE, re.MULTILINE)
 ENVIRONMENT_CALLS = re.findall(r"`(\S+://\S+)`", PAGE[PAGE.index("The URLs are") :])[:2]
 

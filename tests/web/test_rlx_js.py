@@ -270,9 +270,9 @@ class TestBrowser:
             assert report["result"]["canvases"] == 3
 
     def test_the_trainer_of_the_howto(self, site, tmp_path):
-        """docs/howto/train_callers.md: a page's three carts are a trainer's environments."""
-        page = (HERE.parents[1] / "docs" / "howto" / "train_callers.md").read_text("utf-8")
-        trainer = re.findall(r"```python\n(.*?)```", page, re.S)[0]
+        """docs/howto/train.md: a page's three carts are a trainer's environments."""
+        page = (HERE.parents[1] / "docs" / "howto" / "train.md").read_text("utf-8")
+        trainer = re.findall(r"```python\n(.*?)```", page, re.S)[2]
         assert "cartpole.html?agents=3&speed=0" in page
         assert "rlx://localhost:7001" in trainer
         place = tmp_path / "trainer"

@@ -1,4 +1,4 @@
-"""docs/howto/train_callers.md as it stands there; for its page see tests/web/test_rlx_js.py."""
+"""The callers of docs/howto/train.md; its page in a browser is in tests/web/test_rlx_js.py."""
 
 import contextlib
 import os
@@ -16,8 +16,8 @@ import pytest
 from tests import howtos
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "howto" / "train_callers.md").read_text("utf-8")
-(LOOP,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+PAGE = (ROOT / "docs" / "howto" / "train.md").read_text("utf-8")
+*_, LOOP = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 _, PYTHON_CALLERS, C_CALLERS = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
 
 

@@ -1,4 +1,4 @@
-"""docs/howto/from_relaax.md: what its tables say is here, and what they say is not."""
+"""docs/howto/applications.md: the names in its tables exist."""
 
 import dataclasses
 import importlib
@@ -11,13 +11,12 @@ from rlwire import cli, relaax, rlx
 from rlwire.relaax.applications import configuration
 from rlwire.rlx.config import setting_name
 
-PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "from_relaax.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "applications.md").read_text("utf-8")
 
 
 def table(heading):
-    """Return the rows below the heading of a table of the page that has them, cell by cell."""
-    page = (Path(__file__).parents[1] / "docs" / "howto" / "applications.md").read_text("utf-8")
-    [found] = re.findall(rf"^\| {re.escape(heading)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.M)
+    """Return the rows of the page's table with this heading, cell by cell."""
+    [found] = re.findall(rf"^\| {re.escape(heading)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE, re.M)
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found.splitlines()]
 
 
