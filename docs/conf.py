@@ -24,7 +24,6 @@ from sphinx.util import logging
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 
-import pictures  # noqa: E402
 import public  # noqa: E402
 
 import rlwire  # noqa: E402
@@ -84,11 +83,6 @@ def _modules(app: Any, name: str, source: list[str]) -> None:
     source[0] = re.sub(r"^<!-- options -->$", lambda _: public.options(), source[0], flags=re.M)
 
 
-def _pictures(app: Any, name: str, source: list[str]) -> None:
-    """Draw state diagrams, as GitHub does by itself."""
-    source[0] = pictures.replaced(source[0])
-
-
 def _words(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Convert Markdown's tables, and replace the docstring of a constant's type."""
     lines[:] = _tables(lines)
@@ -132,7 +126,6 @@ def _every_public_name(app: Any, env: Any) -> list[str]:
 
 def setup(app: Any) -> None:
     """Sphinx calls this."""
-    app.connect("source-read", _pictures)
     app.connect("source-read", _modules)
     app.connect("autodoc-process-docstring", _words)
     app.connect("env-updated", _every_public_name)

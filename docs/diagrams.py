@@ -1,28 +1,25 @@
-"""Prints the diagrams of the documents, from the tables that the program itself uses.
+"""Prints the states of a protocol, from the table that its sessions use.
 
-``python docs/diagrams.py dm_env_rpc`` prints the state diagram of docs/protocols/dm_env_rpc.md,
-which stands there between two comments; a test compares them.
+``python docs/diagrams.py`` prints what docs/protocols/dm_env_rpc.md has between two comments. A
+test compares them.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-
 from rlwire.sessions.dm_env_rpc.states import REQUESTS, TRANSITIONS, nodes
 
-__all__ = ["DIAGRAMS", "between", "dm_env_rpc", "main"]
+__all__ = ["BEGIN", "END", "dm_env_rpc"]
 
-BEGIN = "<!-- begin: python docs/diagrams.py {} -->\n"
+BEGIN = "<!-- begin: python docs/diagrams.py -->\n"
 END = "<!-- end -->\n"
 
 
 def dm_env_rpc() -> str:
-    """Return what a connection may ask in which state, as Markdown with Mermaid in it."""
-    drawn = [node for node in nodes(TRANSITIONS).values() if node.nexts]
-    diagram = ["stateDiagram-v2", f"    [*] --> {drawn[0].state.name}"]
-    table = ["| state | leaves it as it is | is refused |", "|---|---|---|"]
-    for node in drawn:
+    """Return which requests change, keep or do not fit each state, as Markdown."""
+    arrows, table = [], ["| state | requests that keep it | rejected requests |", "|---|---|---|"]
+    for node in nodes(TRANSITIONS).values():
+        if not node.nexts:
+            continue
         name = node.state.name
         leading: dict[str, list[str]] = {}
         staying: dict[str, list[str]] = {}
@@ -31,17 +28,17 @@ def dm_env_rpc() -> str:
                 staying.setdefault(request, []).append(outcome)
             elif request not in leading.setdefault(following.state.name, []):
                 leading[following.state.name].append(request)
-        diagram += [f"    {name} --> {to}: {', '.join(by)}" for to, by in leading.items()]
+        arrows += [f"{name} --{', '.join(by)}--> {to}" for to, by in leading.items()]
         kept = [_described(request, staying[request], node.joined) for request in REQUESTS]
-        refused = [f"`{request}`" for request in REQUESTS if request not in node.allowed]
+        rejected = [f"`{request}`" for request in REQUESTS if request not in node.allowed]
         if node.joined and ("destroy_world", "done") not in node.nexts:
-            refused.append("`destroy_world` of its own world")
-        table.append(f"| {name} | {', '.join(filter(None, kept))} | {', '.join(refused)} |")
-    return "\n".join(["```mermaid", *diagram, "```", "", *table, ""])
+            rejected.append("`destroy_world` of its own world")
+        table.append(f"| {name} | {', '.join(filter(None, kept))} | {', '.join(rejected)} |")
+    return "\n".join(["```text", *arrows, "```", "", *table, ""])
 
 
 def _described(request: str, outcomes: list[str], joined: bool) -> str:
-    """Name a request if one of these outcomes, after which the state is the same, is no error."""
+    """Return a request's name if it can succeed with one of the outcomes, otherwise nothing."""
     if request == "step":
         return "`step` that ends in RUNNING" if "running" in outcomes else ""
     if joined and "done" not in outcomes and "done elsewhere" in outcomes:
@@ -49,19 +46,5 @@ def _described(request: str, outcomes: list[str], joined: bool) -> str:
     return f"`{request}`" if set(outcomes) - {"error"} else ""
 
 
-def between(text: str, name: str) -> str:
-    """Return what stands between the two comments of a diagram in a document."""
-    return text.partition(BEGIN.format(name))[2].partition(END)[0]
-
-
-DIAGRAMS: dict[str, Callable[[], str]] = {"dm_env_rpc": dm_env_rpc}
-
-
-def main(names: list[str]) -> None:
-    """Print diagrams, all of them where none is named."""
-    for name in names or DIAGRAMS:
-        sys.stdout.write(DIAGRAMS[name]())
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(dm_env_rpc(), end="")

@@ -1,7 +1,7 @@
 """The directive ``c-header``: a C header on a page of the site.
 
 Each build reads the functions, types and constants with the comments above them, so there is no
-second text to maintain. The text around them is in docs/reference/headers.md.
+second text to maintain. The text around them is in docs/reference/c/.
 """
 
 from __future__ import annotations
