@@ -26,6 +26,7 @@ from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS
 from rlwire.cli import main
 from rlwire.errors import MissingExtra
+from tests.raising import raised
 from tests.waiting import eventually
 
 RLWIRE = [sys.executable, "-m", "rlwire", "bench"]
@@ -62,8 +63,7 @@ class TestRows:
     def test_benchmarked_messages_round_trip(self, name, shape, dtype):
         row = PROVIDERS[name](name, payload(*shape, dtype=dtype), Cores())
         if (name, dtype) == ("perlert", "bool"):
-            with pytest.raises(Unfit, match="booleans"):
-                row.sizes()
+            raised(Unfit, row.sizes)
             return
         sizes = row.sizes()
         # The side that carries the observation has more bytes.
@@ -174,11 +174,8 @@ class TestRawExchange:
             exchange()
             os.kill(servers[0].pid, signal.SIGTERM)
             assert gone(servers[0].pid)
-            with pytest.raises(BenchError, match="raw echo server process has ended"):
-                exchange()
+            raised(BenchError, exchange)
 
-
-# ---- processes -----------------------------------------------------------------------------------
 
 SERVERS = """
 import os, threading, time
@@ -292,8 +289,6 @@ class TestServerProcess:
             parent.communicate()
 
 
-# ---- payloads ------------------------------------------------------------------------------------
-
 SHAPES = {
     "cartpole": ((4,), np.float32),
     "pong": ((210, 160, 3), np.uint8),
@@ -388,9 +383,6 @@ class TestPayloads:
             record(what)
 
 
-# ---- figures, and the picture --------------------------------------------------------------------
-
-
 def test_ratios_and_rates_are_of_each_turn():
     # The machine slows down threefold between the first turn and the last; one spike.
     references = [10, 10, 10, 20, 20, 20, 30, 30, 30]
@@ -400,9 +392,6 @@ def test_ratios_and_rates_are_of_each_turn():
     # Three turns of two: 1 ms, 2 ms and 4 ms each on average.
     rate = measuring.rates([500, 1500, 2000, 2000, 1000, 7000], 2)
     assert (rate.p50, rate.p25, rate.p75, rate.count) == (500.0, 375.0, 750.0, 3)
-
-
-# ---- the command ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -557,8 +546,7 @@ def test_a_missing_package_is_named(monkeypatch, tmp_path):
     with pytest.raises(BenchError, match=r"run\.json: .*no"):
         command.run(arguments("--json", str(tmp_path / "no" / "run.json")))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra, match=r"rlwire\[plot\]"):
-        command.run(arguments("--plot", str(tmp_path / "run.png")))
+    raised(MissingExtra, command.run, arguments("--plot", str(tmp_path / "run.png")))
     monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(MissingExtra, match=r"ale-py is not installed.*rlwire\[bench\]"):
         command.run(arguments("--payload", "pong"))
@@ -570,9 +558,7 @@ def test_a_missing_package_is_named(monkeypatch, tmp_path):
      ["--payload", "doom"]],
 )  # fmt: skip
 def test_wrong_arguments(words, capsys):
-    with pytest.raises(SystemExit) as ended:
-        arguments(*words)
-    assert ended.value.code == 2
+    assert raised(SystemExit, arguments, *words).code == 2
     assert words[0] in capsys.readouterr().err
 
 

@@ -11,6 +11,7 @@ import pytest
 from rlwire.buffers import Block
 from rlwire.codecs import rlx
 from rlwire.errors import EncodeError, LimitExceeded
+from tests.raising import raised
 
 DTYPES = [
     *["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"],
@@ -163,18 +164,13 @@ def test_numpy_s_variable_strings_are_refused():
     kind = getattr(getattr(np, "dtypes", None), "StringDType", None)
     if kind is None:
         pytest.skip("NumPy before 2.0 has no StringDType")
-    with pytest.raises(EncodeError, match="cannot be sent"):
-        rlx.encode({"a": np.array(["x", "long text"], dtype=kind())})
+    raised(EncodeError, rlx.encode, {"a": np.array(["x", "long text"], dtype=kind())})
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "int4"])
 def test_dtypes_of_other_packages_are_refused(name):
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    with pytest.raises(EncodeError, match="cannot be sent"):
-        rlx.encode({"a": np.zeros(3, getattr(ml_dtypes, name))})
-
-
-# --- other objects than arrays ------------------------------------------------------------
+    raised(EncodeError, rlx.encode, {"a": np.zeros(3, getattr(ml_dtypes, name))})
 
 
 class Floats(ctypes.Structure):
@@ -288,22 +284,18 @@ def test_failing_array_interface_is_an_encode_error(value, cause):
 def test_a_released_memoryview():
     view = memoryview(b"abc")
     view.release()
-    with pytest.raises(EncodeError) as caught:
-        rlx.encode({"a": view})
-    assert isinstance(caught.value.__cause__, ValueError)
+    assert isinstance(raised(EncodeError, rlx.encode, {"a": view}).__cause__, ValueError)
 
 
 @pytest.mark.parametrize(
     "value", [WithArray(np.array([None])), (Floats * 2)(), WithArray(np.zeros(1, "V3"))]
 )
 def test_one_that_gives_no_plain_dtype(value):
-    with pytest.raises(EncodeError, match="cannot be sent"):
-        rlx.encode({"a": value})
+    raised(EncodeError, rlx.encode, {"a": value})
 
 
 def test_an_interrupt_is_no_encode_error():
-    with pytest.raises(KeyboardInterrupt):
-        rlx.encode({"a": WithArray(KeyboardInterrupt())})
+    raised(KeyboardInterrupt, rlx.encode, {"a": WithArray(KeyboardInterrupt())})
 
 
 def test_more_dimensions_than_rlx_has():
@@ -311,8 +303,7 @@ def test_more_dimensions_than_rlx_has():
         many = np.zeros((1,) * 33)
     except ValueError:
         pytest.skip("NumPy before 2.0 has 32 dimensions")
-    with pytest.raises(LimitExceeded, match="dims=32"):
-        rlx.encode({"a": many})
+    assert raised(LimitExceeded, rlx.encode, {"a": many}).limit == "dims"
 
 
 def test_torch_tensors(same):
@@ -325,6 +316,5 @@ def test_torch_tensors(same):
         assert same(rlx.decode(rlx.encode({"a": tensor}))["a"], tensor.numpy().copy(order="C"))
     large = torch.zeros(5000)
     assert np.shares_memory(np.frombuffer(rlx.encode_parts({"a": large})[1], "f4"), large.numpy())
-    with pytest.raises(EncodeError) as caught:
-        rlx.encode({"a": torch.ones(2, requires_grad=True)})
-    assert caught.value.__cause__ is not None
+    caught = raised(EncodeError, rlx.encode, {"a": torch.ones(2, requires_grad=True)})
+    assert caught.__cause__ is not None

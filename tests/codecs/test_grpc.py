@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rlwire.codecs import grpc
 from rlwire.errors import DecodeError, EncodeError
+from tests.raising import raised
 
 
 @pytest.mark.parametrize(
@@ -71,14 +72,12 @@ def test_no_timeout_gets_shorter(seconds):
 
 @pytest.mark.parametrize("text", ["", "S", "1", "-1S", "123456789S", "1s", "1.5S", "1 S", "१S"])
 def test_timeouts_that_cannot_be(text):
-    with pytest.raises(DecodeError):
-        grpc.decode_timeout(text)
+    raised(DecodeError, grpc.decode_timeout, text)
 
 
 @pytest.mark.parametrize("seconds", [-1, math.inf, math.nan])
 def test_timeouts_that_cannot_be_sent(seconds):
-    with pytest.raises(EncodeError):
-        grpc.encode_timeout(seconds)
+    raised(EncodeError, grpc.encode_timeout, seconds)
 
 
 def test_statuses():
@@ -86,10 +85,8 @@ def test_statuses():
     assert grpc.decode_status("5") == "NOT_FOUND"
     assert grpc.decode_status("99") == "UNKNOWN"
     for text in ("", "x", "-1", "1" * 10, "1.0"):
-        with pytest.raises(DecodeError):
-            grpc.decode_status(text)
-    with pytest.raises(EncodeError):
-        grpc.status_code("FINE")
+        raised(DecodeError, grpc.decode_status, text)
+    raised(EncodeError, grpc.status_code, "FINE")
 
 
 def test_http_and_reset_codes_map_to_grpc_statuses():
@@ -133,11 +130,9 @@ def test_any_bytes_come_back_padded_or_not(value):
     ],
 )
 def test_metadata_that_cannot_be_sent(name, value):
-    with pytest.raises(EncodeError):
-        grpc.encode_metadata([(name, value)])
+    raised(EncodeError, grpc.encode_metadata, [(name, value)])
 
 
 @pytest.mark.parametrize("text", ["a", "!!!!", "abcd=efg"])
 def test_metadata_that_is_no_base64(text):
-    with pytest.raises(DecodeError, match="x-bin"):
-        grpc.decode_metadata([("x-bin", text)])
+    raised(DecodeError, grpc.decode_metadata, [("x-bin", text)])

@@ -6,6 +6,7 @@ import pytest
 from rlwire.codecs.rewarder import EnvReward, decode, encode
 from rlwire.codecs.rewarder.infos import ARRAYS, mark_arrays, restore_arrays
 from rlwire.errors import EncodeError
+from tests.raising import raised
 
 
 def test_arrays_come_back_as_arrays():
@@ -56,5 +57,4 @@ def test_values_that_are_no_array_stay(value):
 
 @pytest.mark.parametrize("value", [{1, 2}, b"x", object(), {1: 2}, [{"a": {3}}]])
 def test_values_that_do_not_round_trip_are_rejected(value):
-    with pytest.raises(EncodeError):
-        mark_arrays({"x": value})
+    raised(EncodeError, mark_arrays, {"x": value})

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.raising import raised
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 try:
@@ -48,5 +50,4 @@ def test_a_wrong_decoder_is_seen(monkeypatch):
 
     for wrong, expected in ((raises, IndexError), (other, AssertionError)):
         monkeypatch.setattr(decoders.rewarder, "decode", wrong)
-        with pytest.raises(expected):
-            decoders.feed_rewarder(message)
+        raised(expected, decoders.feed_rewarder, message)

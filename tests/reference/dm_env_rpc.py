@@ -65,9 +65,6 @@ class Refused(Exception):
     """The reference cannot unpack this."""
 
 
-# --- ours to protobuf
-
-
 def any_to_pb(value):
     return any_pb2.Any(type_url=value.type_url, value=value.value)
 
@@ -154,9 +151,6 @@ def _fill(out, message):
             setattr(out, name, value)
         elif value is not None:
             out.value.CopyFrom(tensor_to_pb(value))
-
-
-# --- protobuf to ours
 
 
 def any_from_pb(message):
@@ -250,9 +244,6 @@ def _value(kind, message):
             value = tensor_from_pb(value) if message.HasField("value") else None
         fields[name] = value
     return kind(**fields)
-
-
-# --- the same?
 
 
 def same(one, other):

@@ -240,9 +240,6 @@ def read(recorded):
     return found
 
 
-# ---- something moving
-
-
 def game(width, height, number):
     """A road that comes closer: few colours, edges everywhere, some texture."""
     rows, columns = np.mgrid[0:height, 0:width]

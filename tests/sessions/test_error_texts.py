@@ -17,6 +17,7 @@ from rlwire.errors import DecodeError, RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions import rlx as rlx_sessions
 from rlwire.sessions import websocket
+from tests.raising import raised
 
 FORGED = "a\n2026-01-01 INFO all is well\x1b[2J\u2028\u202e"
 LONG = "k" * 16_000_000
@@ -56,9 +57,8 @@ DECODERS = {
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_key_forges_no_line(name):
     key = FORGED
-    with pytest.raises(RlwireError) as caught:
-        DECODERS[name](key)
-    text = str(caught.value)
+    caught = raised(RlwireError, DECODERS[name], key)
+    text = str(caught)
     assert text.isprintable()
     assert "all is well" in text
 
@@ -76,8 +76,7 @@ def test_a_key_of_megabytes_is_not_copied_into_a_path():
     message = original.packb({LONG: 0})[:-1] + b"\xc1"
     tracemalloc.start()
     try:
-        with pytest.raises(RlwireError):
-            msgpack.decode(message)
+        raised(RlwireError, msgpack.decode, message)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -160,9 +159,7 @@ def test_failed_agent_reveals_no_address(url):
     ],
 )
 def test_invalid_space_reveals_no_text_of_a_library(space):
-    with pytest.raises(DecodeError) as caught:
-        space_of(space)
-    assert re.search("wrong types, sizes or ranges", str(caught.value))
+    assert re.search("wrong types, sizes or ranges", str(raised(DecodeError, space_of, space)))
 
 
 @pytest.mark.parametrize(
@@ -185,6 +182,4 @@ def test_malformed_json_has_our_message_and_offset(text, words):
     "body", [b'{"method": 5}', b'{"method": "v0.env.reward", "body": {"reward": "x"}}']
 )
 def test_json_of_another_type_has_our_message(body):
-    with pytest.raises(DecodeError) as caught:
-        rewarder.decode(body)
-    assert "`" not in str(caught.value)
+    assert "`" not in str(raised(DecodeError, rewarder.decode, body))

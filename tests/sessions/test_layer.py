@@ -11,6 +11,7 @@ import rlwire
 from rlwire import registry
 from rlwire.errors import ConnectionClosed
 from rlwire.sessions.layer import Layer, LayerPhase
+from tests.raising import raised
 
 PACKAGE = Path(rlwire.__file__).parent
 CALLERS = [
@@ -56,8 +57,7 @@ def test_layer_needs_three_methods_only():
     layer = Layer()
     assert (layer.phase, layer.closed, layer.opened) == (LayerPhase.OPEN, False, True)
     for method in (layer.frame_size, layer.receive, layer.send):
-        with pytest.raises(NotImplementedError):
-            method(*range(len(inspect.signature(method).parameters)))
+        raised(NotImplementedError, method, *range(len(inspect.signature(method).parameters)))
     assert layer.close_message() == []
     assert layer.closed
 
@@ -91,5 +91,4 @@ def test_protocol_of_another_package_is_served_and_connected_to(echo):
             b"THREE",
         ]
         client.send(b"x" * 200)
-        with pytest.raises(ConnectionClosed):
-            client.receive()
+        raised(ConnectionClosed, client.receive)

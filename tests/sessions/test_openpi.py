@@ -10,6 +10,7 @@ from rlwire.sessions import websocket
 from rlwire.sessions.layer import LayerPhase
 from rlwire.sessions.openpi import Failure, OpenPIClientSession, OpenPIServerSession
 from rlwire.sessions.stack import Stack
+from tests.raising import raised
 
 METADATA = {"robot": "aloha", "actions": [50, 14]}
 OBSERVATION = {
@@ -62,51 +63,44 @@ def test_both_dialects_are_decoded_whichever_is_sent():
 
 def test_client_waits_for_the_metadata_of_the_server():
     client = OpenPIClientSession()
-    with pytest.raises(LocalProtocolError, match="metadata"):
-        client.send(OBSERVATION)
+    raised(LocalProtocolError, client.send, OBSERVATION)
     assert not client.greeted
 
 
 def test_a_client_asks_once_at_a_time():
     client, _ = greeted()
     client.send(OBSERVATION)
-    with pytest.raises(LocalProtocolError, match="action"):
-        client.send(OBSERVATION)
+    raised(LocalProtocolError, client.send, OBSERVATION)
 
 
 def test_an_observation_that_cannot_be_written_was_not_sent():
     client, server = greeted()
-    with pytest.raises(EncodeError):
-        client.send({"image": object()})
+    raised(EncodeError, client.send, {"image": object()})
     (seen,) = server.receive(joined(client.send({"prompt": "again"})))
     assert seen == {"prompt": "again"}
 
 
 def test_unrequested_reply_is_a_protocol_error():
     client, _ = greeted()
-    with pytest.raises(RemoteProtocolError, match="without an observation"):
-        client.receive(msgpack.encode({"actions": 1}))
+    raised(RemoteProtocolError, client.receive, msgpack.encode({"actions": 1}))
     assert client.closed
 
 
 def test_a_server_answers_as_often_as_it_was_asked():
     client, server = greeted()
-    with pytest.raises(LocalProtocolError, match="no observation"):
-        server.send({"actions": 1})
+    raised(LocalProtocolError, server.send, {"actions": 1})
     server.receive(joined(client.send(OBSERVATION)))
     server.receive(msgpack.encode({"prompt": "another's, sent ahead"}))
     assert server.pending == 2
     server.send({"actions": 1})
     server.send({"actions": 2})
-    with pytest.raises(LocalProtocolError):
-        server.send({"actions": 3})
+    raised(LocalProtocolError, server.send, {"actions": 3})
 
 
 def test_an_answer_that_cannot_be_written_is_still_owed():
     client, server = greeted()
     server.receive(joined(client.send(OBSERVATION)))
-    with pytest.raises(EncodeError):
-        server.send({"actions": object()})
+    raised(EncodeError, server.send, {"actions": object()})
     assert server.pending == 1
     text = server.send(Failure("it could not be said \udc80"))
     assert text == "it could not be said \\udc80"
@@ -127,10 +121,9 @@ def test_an_answer_that_cannot_be_written_is_still_owed():
 )
 def test_invalid_observations_are_rejected(message, error):
     _, server = greeted()
-    with pytest.raises(error) as caught:
-        server.receive(message)
+    caught = raised(error, server.receive, message)
     assert server.pending == 0
-    text = server.reject(caught.value)
+    text = server.reject(caught)
     assert text.startswith(error.__name__)
     assert server.closed
 
@@ -177,14 +170,11 @@ def test_a_large_array_is_not_copied_by_a_server():
 def test_error_is_sent_as_text_and_ends_the_session():
     client, server = shaken()
     client.receive(joined(server.send(METADATA)))
-    with pytest.raises(DecodeError) as caught:
-        server.receive(FrameEncoder(True).frame(BINARY, b"\xc1"))
-    written = joined(server.reject(caught.value))
+    caught = raised(DecodeError, server.receive, FrameEncoder(True).frame(BINARY, b"\xc1"))
+    written = joined(server.reject(caught))
     assert server.closed
     client.send(OBSERVATION)  # it was this one, say
     size = client.frame_size(written, 0, len(written))
     (failure,) = client.receive(written[:size])
     assert failure.text.startswith("DecodeError")
-    with pytest.raises(websocket.Closed) as closed:
-        client.receive(written[size:])
-    assert closed.value.code == 1007
+    assert raised(websocket.Closed, client.receive, written[size:]).code == 1007

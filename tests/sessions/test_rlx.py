@@ -14,6 +14,7 @@ from rlwire.errors import (
     for_peer,
 )
 from rlwire.sessions.rlx import ANSWERS, TRANSITIONS, RLXClientSession, RLXServerSession, RLXState
+from tests.raising import raised
 
 MESSAGES = {
     "init": {"command": "init", "exploit": False},
@@ -85,8 +86,7 @@ def server_in(state, **options):
         server.reject(DecodeError("for the test"))
         return server
     if state is RLXState.BROKEN:
-        with pytest.raises(DecodeError):
-            server.receive(b"1:x;")
+        raised(DecodeError, server.receive, b"1:x;")
         return server
     for name in WAYS[state]:
         if name in ANSWERS:
@@ -165,8 +165,7 @@ def test_unknown_command_does_not_change_the_state_and_can_be_answered(state, me
     reply = {"response": "error", "message": str(caught.value)}
     assert joined(server.send(reply)) == frame(reply)
     assert server.state is state
-    with pytest.raises(LocalProtocolError):
-        server.send(reply)  # one error, one reply
+    raised(LocalProtocolError, server.send, reply)
     name = next(iter(ALLOWED[state]))
     assert server.receive(frame(MESSAGES[name])) == [MESSAGES[name]]
 
@@ -176,36 +175,28 @@ def test_unknown_command_does_not_change_the_state_and_can_be_answered(state, me
 )
 def test_a_client_sends_commands_only(event):
     client = client_in(RLXState.READY)
-    with pytest.raises(LocalProtocolError, match="cannot be sent now"):
-        client.send(event)
+    raised(LocalProtocolError, client.send, event)
     assert client.state is RLXState.READY
 
 
 @pytest.mark.parametrize("reply", [{}, {"response": 5}, {"response": ["ready"]}, {"command": "x"}])
 def test_a_reply_that_is_none_closes_the_client(reply):
     client = client_in(RLXState.INITIALIZING)
-    with pytest.raises(RemoteProtocolError, match="the server sent"):
-        client.receive(frame(reply))
+    raised(RemoteProtocolError, client.receive, frame(reply))
     assert client.closed
 
 
 def test_an_action_needs_its_data():
     server = server_in(RLXState.UPDATING)
-    with pytest.raises(LocalProtocolError, match="needs 'data'"):
-        server.send({"response": "action"})
+    assert "'data'" in str(raised(LocalProtocolError, server.send, {"response": "action"}))
     assert server.state is RLXState.UPDATING
     assert server.send({"response": "action", "data": None})
 
 
-# --- values that cannot be written, bytes that cannot be read ---
-
-
 def test_failed_encoding_does_not_change_the_state():
     client, server = client_in(RLXState.READY), server_in(RLXState.UPDATING)
-    with pytest.raises(EncodeError):
-        client.send({"command": "update", "state": object()})
-    with pytest.raises(EncodeError):
-        server.send({"response": "action", "data": object()})
+    raised(EncodeError, client.send, {"command": "update", "state": object()})
+    raised(EncodeError, server.send, {"response": "action", "data": object()})
     assert client.state is RLXState.READY
     assert server.state is RLXState.UPDATING
     assert server.send({"response": "error", "message": "the action cannot be sent"})
@@ -229,20 +220,17 @@ ENTRANCES = {
 @pytest.mark.parametrize("data", BROKEN)
 def test_a_broken_message_leaves_a_server_one_reply(data):
     server = server_in(RLXState.READY)
-    with pytest.raises((DecodeError, LimitExceeded)):
-        server.receive(data)
+    raised((DecodeError, LimitExceeded), server.receive, data)
     assert not server.closed
     assert server.send({"response": "error", "message": "that was no message"})
     assert server.closed
-    with pytest.raises(LocalProtocolError, match="the session is closed"):
-        server.send({"response": "error", "message": "again"})
+    raised(LocalProtocolError, server.send, {"response": "error", "message": "again"})
 
 
 @pytest.mark.parametrize("data", BROKEN)
 def test_a_broken_message_closes_a_client(data):
     client = client_in(RLXState.UPDATING)
-    with pytest.raises((DecodeError, LimitExceeded)):
-        client.receive(data)
+    raised((DecodeError, LimitExceeded), client.receive, data)
     assert client.closed
 
 
@@ -267,10 +255,9 @@ def test_undecodable_message_is_answered_and_the_server_continues(data, text, en
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_an_unreadable_message_before_an_answer_ends_a_server(entrance):
     server = server_in(RLXState.UPDATING)
-    with pytest.raises(DecodeError) as caught:
-        ENTRANCES[entrance](server, b"1:x,")
+    caught = raised(DecodeError, ENTRANCES[entrance], server, b"1:x,")
     assert server.state is RLXState.BROKEN
-    assert server.reject(caught.value)
+    assert server.reject(caught)
     assert server.closed
 
 
@@ -288,8 +275,7 @@ def test_undecodable_reply_acts_as_an_error_reply(data, text, entrance):
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_an_unreadable_message_that_answers_nothing_closes_a_client(entrance):
     client = client_in(RLXState.READY)
-    with pytest.raises(DecodeError):
-        ENTRANCES[entrance](client, b"1:x,")
+    raised(DecodeError, ENTRANCES[entrance], client, b"1:x,")
     assert client.closed
 
 
@@ -297,12 +283,8 @@ def test_an_unreadable_message_that_answers_nothing_closes_a_client(entrance):
 @pytest.mark.parametrize("side", [RLXClientSession, RLXServerSession])
 def test_a_broken_length_loses_the_borders(side, data):
     session = side()
-    with pytest.raises((DecodeError, LimitExceeded)):
-        session.frame_size(data, 0, len(data))
+    raised((DecodeError, LimitExceeded), session.frame_size, data, 0, len(data))
     assert session.state is (RLXState.CLOSED if side is RLXClientSession else RLXState.BROKEN)
-
-
-# --- refusing ---
 
 
 @pytest.mark.parametrize(
@@ -318,9 +300,6 @@ def test_refuse_closes_the_server_session(state, error):
     assert reply == {"response": "error", "message": for_peer(error, "the server")}
     assert server.closed
     assert server.reject(error) == []
-
-
-# --- metrics ---
 
 
 @pytest.mark.parametrize(
@@ -367,9 +346,6 @@ def test_malformed_metrics_are_refused_and_change_nothing(command):
     assert not server.closed
 
 
-# --- arrays ---
-
-
 def test_arrays_are_views_of_a_large_frame_and_aligned_when_the_block_is():
     state = np.arange(84 * 84 * 4, dtype=np.float32).reshape(84, 84, 4)
     data = joined(client_in(RLXState.READY).send({**MESSAGES["update"], "state": state}))
@@ -384,6 +360,3 @@ def test_arrays_are_views_of_a_large_frame_and_aligned_when_the_block_is():
     np.testing.assert_array_equal(got, state)
     assert got.ctypes.data % 64 == 0
     assert np.shares_memory(got, memory)
-
-
-# --- both together, in all feeds ---

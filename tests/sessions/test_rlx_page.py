@@ -7,6 +7,7 @@ import pytest
 
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
 from rlwire.sessions.rlx.session import SID, PageReply, PageSession, arrays_of
+from tests.raising import raised
 
 
 def test_request_is_decoded_with_its_sid_and_size():
@@ -93,8 +94,7 @@ def test_reply_is_encoded_with_its_sid():
 
 @pytest.mark.parametrize("value", [np.array([1j]), object(), "\ud800"])
 def test_values_without_json_form_are_not_sent(value):
-    with pytest.raises(EncodeError):
-        PageSession().send(PageReply(1, {"data": value}))
+    raised(EncodeError, PageSession().send, PageReply(1, {"data": value}))
 
 
 def test_arrays_inside_of_other_things():
@@ -110,8 +110,7 @@ def test_arrays_inside_of_other_things():
 
 def test_oversized_number_is_rejected():
     for number in (1e39, 10**400):
-        with pytest.raises(EncodeError, match="float32"):
-            arrays_of([1, number], "float32")
+        raised(EncodeError, arrays_of, [1, number], "float32")
     assert arrays_of([1e39], "float64")[0] == 1e39
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rlwire.codecs import dm_env_rpc as d
 from rlwire.errors import DecodeError
 from tests.codecs.dm_env_rpc.wires import field, varint
+from tests.raising import raised
 
 
 def number_field(number, value):
@@ -352,9 +353,6 @@ def test_results_by_name(protobuf, wire):
     assert protobuf.same(decoded, (expected.state, named))
 
 
-# --- single facts ------------------------------------------------------------------------------
-
-
 def of_wire(number, wire):
     """A field of any wire type."""
     tag = varint(number << 3 | wire)
@@ -429,20 +427,17 @@ def test_halves_of_a_member_are_not_joined():
     assert d.decode_request(field(7, content[:0]) + field(7, content)) == whole
     for cut in range(1, len(content)):
         wire = field(7, content[:cut]) + field(7, content[cut:])
-        with pytest.raises(Exception, match="Error parsing message"):
-            dm_env_rpc_pb2.EnvironmentRequest.FromString(wire)
-        with pytest.raises(DecodeError):
-            d.decode_request(wire)
+        raised(Exception, dm_env_rpc_pb2.EnvironmentRequest.FromString, wire)
+        raised(DecodeError, d.decode_request, wire)
 
 
 def test_errors_in_merged_messages_name_the_first_occurrence():
     first = d.encode_request(d.StepRequest({}, [1]))
     second = field(3, field(1, number_field(1, 5) + field(2, b"")))
     for wire, offset in ((first + second, 0), (field(99, b"abc") + first + second, 6)):
-        with pytest.raises(DecodeError) as caught:
-            d.decode_request(wire)
-        assert caught.value.offset == offset
-        assert caught.value.path == "$.step.actions[5]"
+        caught = raised(DecodeError, d.decode_request, wire)
+        assert caught.offset == offset
+        assert caught.path == "$.step.actions[5]"
 
 
 def test_merging_is_linear_in_time():

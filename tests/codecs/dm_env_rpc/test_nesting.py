@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rlwire.codecs.dm_env_rpc import flatten, is_within, unflatten
 from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.limits import Limits
+from tests.raising import raised
 
 LEAF = object()
 BOTH = [
@@ -42,51 +43,43 @@ def test_names_within_names():
 def test_a_name_that_nests_too_deep():
     """A peer chooses names: 16 MiB of periods would become a dictionary each."""
     assert unflatten({63 * "a." + "a": 1})
-    with pytest.raises(LimitExceeded, match="65 is over the limit depth=64"):
-        unflatten({64 * "a." + "a": 1})
-    with pytest.raises(LimitExceeded, match="depth=2"):
-        unflatten({"a.b.c": 1}, limits=Limits(depth=2))
+    assert raised(LimitExceeded, unflatten, {64 * "a." + "a": 1}).limit == "depth"
+    assert raised(LimitExceeded, unflatten, {"a.b.c": 1}, limits=Limits(depth=2)).limit == "depth"
 
 
 def test_a_key_with_the_separator():
     for nested in ({"a.b": 1}, {"c": {"a.b": 1}}, {"a.b": {"c": 1}}):
-        with pytest.raises(EncodeError, match=r"'a\.b' contains '\.'"):
-            flatten(nested)
+        assert "'a.b'" in str(raised(EncodeError, flatten, nested))
     assert flatten({"a.b": {"c": 1}, "d": {"e.f": 2}}, strict=False) == {"a.b.c": 1, "d.e.f": 2}
 
 
 @pytest.mark.parametrize("nested", [{"a.b": 1, "a": {"b": 2}}, {"a": {"b": 1}, "a.b": 2}])
 def test_two_values_with_one_name(nested):
     """The reference drops one of them."""
-    with pytest.raises(EncodeError, match=r"two values .*'a\.b'"):
-        flatten(nested, strict=False)
+    assert "'a.b'" in str(raised(EncodeError, flatten, nested, strict=False))
 
 
 def test_a_key_that_is_no_text():
-    with pytest.raises(EncodeError, match="a key must be str, not int"):
-        flatten({1: 2})
+    raised(EncodeError, flatten, {1: 2})
 
 
 def test_scalar_in_place_of_a_sequence_is_rejected():
     with pytest.raises(EncodeError, match=r"'a\.b' .*'a'"):
         unflatten({"a": 1, "a.b": 2})
-    with pytest.raises(EncodeError, match="'a' is a value"):
-        unflatten({"a.b": 1, "a": 2})
+    assert "'a'" in str(raised(EncodeError, unflatten, {"a.b": 1, "a": 2}))
 
 
 def test_an_empty_dictionary_is_a_value():
     """The reference writes into the caller's own dictionary here."""
     mine = {}
-    with pytest.raises(EncodeError, match=r"'a'.* value"):
-        unflatten({"a": mine, "a.b": 1})
+    assert "'a'" in str(raised(EncodeError, unflatten, {"a": mine, "a.b": 1}))
     assert mine == {}
 
 
 def test_a_dictionary_inside_itself():
     loop = {}
     loop["a"] = loop
-    with pytest.raises(RecursionError):
-        flatten(loop)
+    raised(RecursionError, flatten, loop)
 
 
 KEYS = st.text("ab", max_size=2)

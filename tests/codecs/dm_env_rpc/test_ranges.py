@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rlwire.codecs import dm_env_rpc as d
 from rlwire.errors import EncodeError
+from tests.raising import raised
 
 UINT32, INT32, INT8 = d.DataType.UINT32, d.DataType.INT32, d.DataType.INT8
 
@@ -63,11 +64,7 @@ def test_refused(protobuf, spec, words):
     if spec.min is not None or spec.max is not None:
         with pytest.raises(EncodeError, match=words):
             d.check_bounds(spec, np.zeros((), np.int32))
-    with pytest.raises((ValueError, TypeError)):
-        tensor_spec_utils.bounds(protobuf.spec_to_pb(spec))
-
-
-# --- make_spec -----------------------------------------------------------------------------------
+    raised((ValueError, TypeError), tensor_spec_utils.bounds, protobuf.spec_to_pb(spec))
 
 
 def test_a_plain_spec():
@@ -168,9 +165,6 @@ def test_specs_that_we_make_are_accepted_by_the_reference(protobuf, kind, values
         return
     reference = tensor_spec_utils.bounds(protobuf.spec_to_pb(spec))
     assert d.bounds(spec) == (reference.min, reference.max)
-
-
-# --- check_bounds --------------------------------------------------------------------------------
 
 
 def test_values_within_bounds_pass():

@@ -12,6 +12,7 @@ from rlwire.codecs.dm_env_rpc.values import AnyMessage, ProtoArray
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.codecs.dm_env_rpc.wires import field, varint
+from tests.raising import raised
 
 # The reference's way of giving an array its shape, since NumPy 2.5.
 
@@ -178,8 +179,7 @@ def test_protobuf_refuses_it_too(name):
         message = dm_env_rpc_pb2.Tensor.FromString(wire)
         assert message.ByteSize() >= 0
     else:
-        with pytest.raises(ProtobufError):
-            dm_env_rpc_pb2.Tensor.FromString(wire)
+        raised(ProtobufError, dm_env_rpc_pb2.Tensor.FromString, wire)
 
 
 WHOLE = [
@@ -201,15 +201,12 @@ def test_cut_off_at_every_byte(wire):
         except ProtobufError:
             theirs = None
         if theirs is None:
-            with pytest.raises(DecodeError) as caught:
-                tensors.decode_tensor(buffer)
-            assert 0 <= caught.value.offset <= size
+            assert 0 <= raised(DecodeError, tensors.decode_tensor, buffer).offset <= size
             continue
         try:
             expected = tensor_utils.unpack_tensor(theirs)
         except (TypeError, ValueError):  # no payload, or another number of elements
-            with pytest.raises(DecodeError):
-                tensors.decode_tensor(buffer)
+            raised(DecodeError, tensors.decode_tensor, buffer)
         else:
             if theirs.WhichOneof("payload") != "protos":
                 np.testing.assert_array_equal(tensors.decode_tensor(buffer), expected)
@@ -239,8 +236,7 @@ def test_limits_of_decoding():
     assert len(tensors.decode_tensor(messages, limits=Limits(items=3)).items) == 3
     with pytest.raises(LimitExceeded, match="3 is over the limit items=2"):
         tensors.decode_tensor(messages, limits=Limits(items=2))
-    with pytest.raises(TypeError, match="limits must be"):
-        tensors.decode_tensor(floats, limits=object())
+    raised(TypeError, tensors.decode_tensor, floats, limits=object())
 
 
 @pytest.mark.parametrize(
@@ -255,13 +251,11 @@ def test_limits_of_decoding():
     ],
 )
 def test_few_bytes_cannot_take_much_memory(element, dims):
-    with pytest.raises(LimitExceeded) as caught:
-        tensors.decode_tensor(element + shape(*dims))
-    assert caught.value.limit == "expanded"
-    assert caught.value.size > caught.value.maximum == 256 * 2**20
+    caught = raised(LimitExceeded, tensors.decode_tensor, element + shape(*dims))
+    assert caught.limit == "expanded"
+    assert caught.size > caught.maximum == 256 * 2**20
 
 
 @pytest.mark.parametrize("buffer", ["text", 5, None, [1]])
 def test_values_without_a_buffer_are_rejected(buffer):
-    with pytest.raises(TypeError):
-        tensors.decode_tensor(buffer)
+    raised(TypeError, tensors.decode_tensor, buffer)

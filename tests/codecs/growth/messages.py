@@ -10,8 +10,6 @@ from rlwire.codecs import dm_env_rpc, perlert, rewarder
 from rlwire.errors import RlwireError
 from rlwire.sessions.rewarder import client as rewarder_client
 
-# --- Universe's rewarder
-
 
 def _rewarder_cases():
     messages = {
@@ -73,9 +71,6 @@ def rewarder_steps(n):
         session.pop_step()
 
     return receive
-
-
-# --- PERLERT
 
 
 def _perlert_cases():
@@ -142,9 +137,6 @@ def perlert_separators(n):
                     decode(text, limits=WIDE)
 
     return read
-
-
-# --- dm_env_rpc
 
 
 def varint(value):

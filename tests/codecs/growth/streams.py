@@ -12,8 +12,6 @@ from rlwire.sessions import websocket
 from rlwire.sessions.http2.core import Http2Core, Stream
 from rlwire.streams import FrameReader
 
-# --- streams: bytes as they come
-
 
 class Bytes:
     """A stream session that only counts."""
@@ -64,9 +62,6 @@ def netstrings_before_they_are_taken(n):
             pass
 
     return feed
-
-
-# --- WebSocket
 
 
 def shaken(limits=None, kind="any"):
@@ -139,9 +134,6 @@ def websocket_handshake_list(n):
     return fed(session, head, 4096)
 
 
-# --- MessagePack
-
-
 def unpacked(data, piece, **options):
     unpacker = msgpack.Unpacker(**options)
 
@@ -208,9 +200,6 @@ def unpacker_wrong_values(n):
             raise AssertionError
 
     return feed
-
-
-# --- HTTP/2
 
 
 def endpoint(streams=1, window=2**30):

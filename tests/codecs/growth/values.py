@@ -5,9 +5,6 @@ from cases import add_cases, names, nested, refused
 
 from rlwire.codecs import msgpack, rlx
 
-# --- RLX
-
-
 RLX_VALUES = {
     "integers": lambda n: list(range(n)),
     "names": lambda n: dict.fromkeys(names(n), 1),
@@ -42,8 +39,6 @@ def _rlx_cases():
 
 
 _rlx_cases()
-
-# --- MessagePack
 
 
 def _msgpack_cases():

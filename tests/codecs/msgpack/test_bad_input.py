@@ -11,6 +11,7 @@ from rlwire.codecs.msgpack import Decoder, ExtType, Timestamp
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.memory import at_most
+from tests.raising import raised
 
 EVERYTHING = {
     "numbers": [0, 200, 70000, 2**40, 2**64 - 1, -1, -200, -70000, -(2**40), 1.5, None, True],
@@ -29,11 +30,10 @@ def test_truncated_at_every_byte(copy):
         decoder = Decoder(copy=copy)
         decoder.decode(data)
         for size in range(len(data)):
-            with pytest.raises(DecodeError) as caught:
-                decoder.decode(data[:size])
-            assert 0 <= caught.value.offset <= size
+            caught = raised(DecodeError, decoder.decode, data[:size])
+            assert 0 <= caught.offset <= size
             if size:
-                assert caught.value.path.startswith("$")
+                assert caught.path.startswith("$")
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_false_sizes_allocate_no_memory(name):
-    with pytest.raises((DecodeError, LimitExceeded)):
-        msgpack.decode(BOMBS[name])
+    raised((DecodeError, LimitExceeded), msgpack.decode, BOMBS[name])
     # 2**20 items at most, of 8 bytes each.
     with at_most(16 * 2**20), pytest.raises((DecodeError, LimitExceeded)):
         msgpack.decode(BOMBS[name])
@@ -129,7 +128,6 @@ def test_the_deepest_that_limits_allow():
     for _ in range(499):
         (found,) = found
     assert found == []
-    with pytest.raises(LimitExceeded, match="depth"):
-        msgpack.decode(b"\x91" + data, limits=limits)
+    assert raised(LimitExceeded, msgpack.decode, b"\x91" + data, limits=limits).limit == "depth"
     deep = b"\x81\xa1a" * 500 + b"\x01"
     assert msgpack.encode(msgpack.decode(deep, limits=limits), limits=limits) == deep

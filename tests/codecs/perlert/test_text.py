@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rlwire.codecs.perlert import array_to_text, text_to_array, text_to_mapping, value_to_text
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
+from tests.raising import raised
 
 INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 
@@ -40,9 +41,6 @@ def same(one, other):
     if one.dtype.kind == "f" and np.isnan(one).any():
         return bool(np.array_equal(one, other, equal_nan=True))
     return bool(one.tobytes() == other.tobytes())
-
-
-# --- floats
 
 
 @settings(max_examples=10 * settings().max_examples)
@@ -112,9 +110,6 @@ def test_doubles_are_those_of_python(perlert_oracle, text):
         assert caught.value.offset == 0
 
 
-# --- integers and booleans
-
-
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers(dtype):
     info = np.iinfo(dtype)
@@ -128,11 +123,7 @@ def test_integers(dtype):
             text_to_array(f"1,{wrong}", dtype)
         assert caught.value.offset == 2
     for bad in ("1.0", "1e3", "", " 1", "1_0", "nan", "true", "--1", "\u0661", "0x1"):
-        with pytest.raises(DecodeError):
-            text_to_array(f"1,{bad}", dtype)
-
-
-# --- arrays
+        raised(DecodeError, text_to_array, f"1,{bad}", dtype)
 
 
 def test_shapes():
@@ -145,8 +136,7 @@ def test_shapes():
     assert text_to_array("0,1,2,3,4,5", shape=(3, -1)).shape == (3, 2)
     assert text_to_array("5", shape=()).shape == ()
     assert text_to_array("1,2", shape=2).shape == (2,)
-    with pytest.raises(DecodeError, match="3 numbers do not fill the shape"):
-        text_to_array("1,2,3", shape=(2, 2))
+    assert "3" in str(raised(DecodeError, text_to_array, "1,2,3", shape=(2, 2)))
 
 
 def test_array_likes_are_written_as_arrays():
@@ -159,8 +149,7 @@ def test_array_likes_are_written_as_arrays():
     assert array_to_text([[True], [False]]) == "true,false"
     assert array_to_text(5) == "5" if hasattr(5, "__array__") else True
     for wrong in (None, "1,2", {"a": 1}, {1, 2}):
-        with pytest.raises(TypeError):
-            array_to_text(wrong)
+        raised(TypeError, array_to_text, wrong)
     for array in (
         np.array(["a"]),
         np.array([1j]),
@@ -169,8 +158,7 @@ def test_array_likes_are_written_as_arrays():
         np.array(["2020-01-01"], "M8[D]"),
         [[1], [1, 2]],
     ):
-        with pytest.raises(EncodeError):
-            array_to_text(array)
+        raised(EncodeError, array_to_text, array)
 
 
 @pytest.mark.parametrize(
@@ -191,39 +179,27 @@ def test_array_likes_are_written_as_arrays():
 )
 def test_bad_lists(text, offset):
     for value in (text, text.encode()):
-        with pytest.raises(DecodeError) as caught:
-            text_to_array(value)
-        assert caught.value.offset == offset
+        assert raised(DecodeError, text_to_array, value).offset == offset
     for kind in (bytearray, memoryview):
-        with pytest.raises(DecodeError):
-            text_to_array(kind(text.encode()))
+        raised(DecodeError, text_to_array, kind(text.encode()))
 
 
 def test_values_that_are_not_text_are_rejected():
-    with pytest.raises(DecodeError):
-        text_to_array("\ud800")
+    raised(DecodeError, text_to_array, "\ud800")
     for wrong in (None, 5, ["1"]):
-        with pytest.raises(TypeError):
-            text_to_array(wrong)
+        raised(TypeError, text_to_array, wrong)
     for dtype in (complex, object, "S3", "M8[s]", np.longdouble, "i4,i4"):
-        with pytest.raises(TypeError, match="dtype must be"):
-            text_to_array("1", dtype)
+        raised(TypeError, text_to_array, "1", dtype)
 
 
 def test_items_are_counted_before_they_are_stored():
     limits = Limits(items=3)
     assert text_to_array("1,2,3", limits=limits).size == 3
     for text in ("1,2,3,4", ",,,", "x" * 10 + "," * 10**6):
-        with pytest.raises(LimitExceeded) as caught:
-            text_to_array(text, limits=limits)
-        assert (caught.value.limit, caught.value.maximum) == ("items", 3)
-    with pytest.raises(LimitExceeded):
-        text_to_mapping("a:1,2,b:3,4", limits=limits)
-    with pytest.raises(LimitExceeded):
-        text_to_array("," * 2**20)
-
-
-# --- values and mappings
+        caught = raised(LimitExceeded, text_to_array, text, limits=limits)
+        assert (caught.limit, caught.maximum) == ("items", 3)
+    raised(LimitExceeded, text_to_mapping, "a:1,2,b:3,4", limits=limits)
+    raised(LimitExceeded, text_to_array, "," * 2**20)
 
 
 def test_the_drafts_examples():
@@ -278,8 +254,7 @@ def test_mappings():
      {"a": "x,y"}, {"a": np.array([1j])}],
 )  # fmt: skip
 def test_mappings_without_text(mapping):
-    with pytest.raises(EncodeError):
-        value_to_text(mapping)
+    raised(EncodeError, value_to_text, mapping)
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,6 @@ def pixel(value):
     return value.to_bytes(4, "little")
 
 
-# ---- a server's rectangles, read
-
-
 def show(form, data, count, screen):
     """Paint `count` Raw or Tight rectangles, which fill `data`; every stream begins anew."""
     size = form.bits_per_pixel // 8
@@ -84,9 +81,6 @@ def show(form, data, count, screen):
                 seen = palette[indices]
         screen[y : y + height, x : x + width] = seen.reshape(height, width, 3)
     assert at == len(data)
-
-
-# ---- rectangles, written together with what they must look like
 
 
 class Writer:

@@ -12,6 +12,7 @@ from PIL import Image
 from rlwire.codecs.rfb import jpeg
 from rlwire.codecs.rfb.jpeg import decode_jpeg
 from rlwire.errors import DecodeError
+from tests.raising import raised
 
 FRAME = (np.arange(24 * 20 * 3) % 251).astype(np.uint8).reshape(24, 20, 3)
 BASE = 17  # where the file begins in the message
@@ -69,10 +70,9 @@ def reader(request, monkeypatch):
 
 @pytest.mark.each(("data", "word", "offset"), [pytest.param(*c[1:], id=c[0]) for c in BAD])
 def test_bad_data(data, word, offset):
-    with pytest.raises(DecodeError) as caught:
-        decode_jpeg(data, 20, 24, BASE)
-    assert word in str(caught.value)
-    assert caught.value.offset == BASE + offset
+    caught = raised(DecodeError, decode_jpeg, data, 20, 24, BASE)
+    assert word in str(caught)
+    assert caught.offset == BASE + offset
 
 
 def test_the_table_breaks_good_files(reader):
@@ -82,9 +82,7 @@ def test_the_table_breaks_good_files(reader):
 
 
 def test_a_scan_that_is_not_there(reader):
-    with pytest.raises(DecodeError) as caught:
-        decode_jpeg(GOOD[: SCAN + 4], 20, 24, BASE)
-    assert caught.value.offset == BASE
+    assert raised(DecodeError, decode_jpeg, GOOD[: SCAN + 4], 20, 24, BASE).offset == BASE
 
 
 def check(data):

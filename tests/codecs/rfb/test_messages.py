@@ -24,6 +24,7 @@ from rlwire.codecs.rfb.messages import (
 )
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
+from tests.raising import raised
 
 # By hand from RFC 6143, sections 7.5 and 7.6, and rfbproto.rst.
 CLIENTS = {
@@ -72,8 +73,7 @@ def test_a_message_and_its_bytes(size_of, decode, pair):
     assert decode(data) == message
     assert decode(memoryview(bytearray(data))) == message
     for wrong in (data[:-1], data + b"\0"):
-        with pytest.raises(DecodeError):
-            decode(wrong)
+        raised(DecodeError, decode, wrong)
     # Its size is found as soon as it can be.
     found = [size_of(b"xx" + data + b"more", 2, 2 + have) for have in range(len(data) + 1)]
     known = found.index(len(data))
@@ -102,12 +102,10 @@ def test_an_endless_text_is_refused_by_its_length(size_of):
     kind = 6 if size_of is client_message_size else 3
     for length in (b"\x7f\xff\xff\xff", b"\x80\0\0\0"):
         head = bytes((kind, 0, 0, 0)) + length
-        with pytest.raises(LimitExceeded, match=r"over the limit string=.* - at byte 5"):
-            size_of(b"x" + head, 1, 9)
+        assert raised(LimitExceeded, size_of, b"x" + head, 1, 9).limit == "string"
     head = bytes((kind, 0, 0, 0)) + (11).to_bytes(4, "big")
     assert size_of(head, 0, 8, Limits(string=11)) == 19
-    with pytest.raises(LimitExceeded):
-        size_of(head, 0, 8, Limits(string=10))
+    raised(LimitExceeded, size_of, head, 0, 8, Limits(string=10))
 
 
 @pytest.mark.each("size_of", [client_message_size, server_message_size])
@@ -130,13 +128,11 @@ def test_a_long_fence_is_refused(size_of):
     ],
 )
 def test_values_out_of_range_are_not_encoded(message):
-    with pytest.raises(EncodeError):
-        encode(message)
+    raised(EncodeError, encode, message)
 
 
 def test_values_that_are_not_messages_are_not_encoded():
-    with pytest.raises(TypeError, match="tuple"):
-        encode((1, 2))
+    raised(TypeError, encode, (1, 2))
 
 
 @pytest.mark.each(
@@ -165,8 +161,7 @@ def test_a_format_and_its_bytes(pixel_format, text):
     ],
 )
 def test_invalid_pixel_formats_are_not_made(numbers):
-    with pytest.raises(EncodeError):
-        PixelFormat(*numbers)
+    raised(EncodeError, PixelFormat, *numbers)
 
 
 @pytest.mark.each(
@@ -178,5 +173,4 @@ def test_invalid_pixel_formats_are_not_made(numbers):
     ],
 )
 def test_invalid_pixel_formats_are_not_decoded(text):
-    with pytest.raises(DecodeError, match="at byte"):
-        PixelFormat.unpack(bytes.fromhex(text))
+    raised(DecodeError, PixelFormat.unpack, bytes.fromhex(text))

@@ -12,6 +12,7 @@ from rlwire.codecs import msgpack as ours
 from rlwire.codecs.rllink import Episode
 from rlwire.errors import DecodeError, EncodeError
 from rlwire.limits import DEFAULT
+from tests.raising import raised
 
 
 def episode(steps=3, **others):
@@ -162,9 +163,8 @@ def test_lookback_steps_are_omitted_from_the_document():
 def test_states_that_are_wrong(kind, change):
     state = copy.deepcopy(episode().to_state() if kind == "finalized" else unfinalized())
     change(state)
-    with pytest.raises(DecodeError) as caught:
-        Episode.from_state(state, "$.episodes[4]")
-    assert caught.value.path.startswith("$.episodes[4]")
+    caught = raised(DecodeError, Episode.from_state, state, "$.episodes[4]")
+    assert caught.path.startswith("$.episodes[4]")
 
 
 def test_deep_columns():
@@ -173,8 +173,7 @@ def test_deep_columns():
         data = {"a": data}
     state = episode().to_state()
     state["observations"]["data"] = data
-    with pytest.raises(DecodeError, match="levels"):
-        Episode.from_state(state)
+    raised(DecodeError, Episode.from_state, state)
 
 
 def test_columns_that_cannot_be_sent():
@@ -185,10 +184,8 @@ def test_columns_that_cannot_be_sent():
         Episode({}, np.zeros(3), np.zeros(3)),
         Episode(np.zeros((4, 4)), np.zeros(3), np.zeros(3), infos=[{}]),
     ):
-        with pytest.raises(EncodeError):
-            wrong.to_state()
-        with pytest.raises(EncodeError):
-            wrong.to_document()
+        raised(EncodeError, wrong.to_state)
+        raised(EncodeError, wrong.to_document)
     with pytest.raises(EncodeError, match="obs"):
         Episode(
             np.zeros((1, 4)), np.zeros(0), np.zeros(0), outputs={"obs": np.zeros(0)}

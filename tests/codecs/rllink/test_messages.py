@@ -27,6 +27,7 @@ from rlwire.codecs.rllink import (
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.memory import at_most
+from tests.raising import raised
 
 MESSAGES = [
     (Ping(), {"type": "PING"}),
@@ -155,19 +156,15 @@ def test_frames_are_found():
     [(b"0000000x", 7), (b"-0000001", 0), (b"+0000001", 0), (b" 0000001", 0), (b"GET / HT", 0)],
 )
 def test_heads_that_are_no_digits(head, offset):
-    with pytest.raises(DecodeError) as caught:
-        frame_size(head, 0, len(head))
-    assert caught.value.offset == offset
+    assert raised(DecodeError, frame_size, head, 0, len(head)).offset == offset
     with pytest.raises(DecodeError):  # as soon as it can be seen
         frame_size(head, 0, offset + 1)
 
 
 def test_lengths():
     assert frame_size(b"99999999", 0, 8) == FRAME_MAXIMUM
-    with pytest.raises(LimitExceeded):
-        frame_size(b"00001001", 0, 8, 1000)
-    with pytest.raises(DecodeError):
-        frame_size(b"00000000", 0, 8)
+    raised(LimitExceeded, frame_size, b"00001001", 0, 8, 1000)
+    raised(DecodeError, frame_size, b"00000000", 0, 8)
     large = np.zeros(FRAME_MAXIMUM // 4, np.float32)
     with pytest.raises(LimitExceeded, match="RLlink's length"):
         Codec().encode_parts(SetState(1, {"w": large}))
@@ -199,10 +196,8 @@ def test_lengths():
     ids=str,
 )
 def test_fields_that_are_wrong(fields):
-    with pytest.raises(DecodeError):
-        Codec().decode(packed(fields))
-    with pytest.raises(DecodeError):
-        Codec().decode(written(fields))
+    raised(DecodeError, Codec().decode, packed(fields))
+    raised(DecodeError, Codec().decode, written(fields))
 
 
 def test_a_file_that_would_be_too_large():
@@ -225,9 +220,8 @@ def bodies(kind, plain):
 @pytest.mark.parametrize("kind", ["no size", "cut", "head only", "two frames"])
 def test_zstd_that_is_not_one_sized_frame(kind):
     body = bodies(kind, bytes(500))
-    with pytest.raises(DecodeError) as caught:
-        Codec().decode(b"%08d" % len(body) + body, "zstd")
-    assert caught.value.offset == 8
+    caught = raised(DecodeError, Codec().decode, b"%08d" % len(body) + body, "zstd")
+    assert caught.offset == 8
 
 
 @pytest.mark.parametrize("limit", ["expanded", "received"])
@@ -246,8 +240,7 @@ def test_cut_and_mutated_frames():
     codec = Codec()
     for frame in (packed(fields), written({"type": "SET_STATE", "weights_seq_no": 1})):
         for end in range(9, len(frame)):
-            with pytest.raises(DecodeError):
-                codec.decode(frame[:end])
+            raised(DecodeError, codec.decode, frame[:end])
         for _ in range(2000):
             changed = bytearray(frame)
             for at in random.integers(8, len(frame), 3):
@@ -257,14 +250,10 @@ def test_cut_and_mutated_frames():
 
 
 def test_values_without_json_form_are_rejected():
-    with pytest.raises(EncodeError):
-        Codec().encode(SetState(1, {"w": np.zeros(2)}), "json")
-    with pytest.raises(EncodeError):
-        Codec().encode(SetConfig(config=b"pickle"), "json")
-    with pytest.raises(TypeError):
-        Codec().encode(Ping(), "yaml")
-    with pytest.raises(TypeError):
-        Codec().encode("PING")
+    raised(EncodeError, Codec().encode, SetState(1, {"w": np.zeros(2)}), "json")
+    raised(EncodeError, Codec().encode, SetConfig(config=b"pickle"), "json")
+    raised(TypeError, Codec().encode, Ping(), "yaml")
+    raised(TypeError, Codec().encode, "PING")
 
 
 def test_tokens_and_compressions():

@@ -11,6 +11,7 @@ from rlwire.codecs import rlx
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.memory import at_most
+from tests.raising import raised
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rlx.json").read_text("utf-8"))
 WIRES = [bytes.fromhex(case["wire"]) for case in VECTORS["cases"]]
@@ -174,8 +175,6 @@ def test_a_dtype_of_another_kind_of_machine():
     assert (caught.value.offset, caught.value.path) == (at(5), "$.k")
 
 
-# --- frames -------------------------------------------------------------------------------
-
 BODY = message(NULL)  # 10 bytes
 FRAMES = [
     pytest.param(b"10:" + BODY + b",x", "1 of them", 14, id="a byte after it"),
@@ -202,13 +201,9 @@ FRAMES = [
 @pytest.mark.parametrize(("frame", "words", "offset"), FRAMES)
 def test_a_bad_frame(frame, words, offset):
     for feed in (bytes, bytearray):
-        with pytest.raises(DecodeError) as caught:
-            rlx.decode(feed(frame), framed=True)
-        assert words in str(caught.value)
-        assert caught.value.offset == offset
-
-
-# --- limits -------------------------------------------------------------------------------
+        caught = raised(DecodeError, rlx.decode, feed(frame), framed=True)
+        assert words in str(caught)
+        assert caught.offset == offset
 
 
 def nest(levels, kind=b"\x08"):
@@ -268,9 +263,8 @@ def test_limits(limit, fits, over, size, offset, path):
         rlx.RLXDecoder(limits=limits).decode,
         lambda data: rlx.decode(data, limits=limits),
     ):
-        with pytest.raises(LimitExceeded) as caught:
-            call(over)
-        problem = caught.value
+        caught = raised(LimitExceeded, call, over)
+        problem = caught
         assert (problem.limit, problem.maximum, problem.size) == (name, maximum, size)
         assert (problem.offset, problem.path) == (offset, path)
 
@@ -281,12 +275,8 @@ def test_the_limit_of_a_message_counts_without_its_frame():
     assert rlx.decode(b"10:" + BODY + b",", framed=True, limits=limits) == {"k": None}
     longer = message(b"\5\1")
     for data, framed in [(longer, False), (b"11:" + longer + b",", True)]:
-        with pytest.raises(LimitExceeded) as caught:
-            rlx.decode(data, framed=framed, limits=limits)
-        assert (caught.value.limit, caught.value.size, caught.value.offset) == ("message", 11, 0)
-
-
-# --- memory -------------------------------------------------------------------------------
+        caught = raised(LimitExceeded, rlx.decode, data, framed=framed, limits=limits)
+        assert (caught.limit, caught.size, caught.offset) == ("message", 11, 0)
 
 
 LIES = [
@@ -333,5 +323,4 @@ def test_a_message_of_nothing_but_items(item):
 
 def test_no_text_of_a_dtype_is_evaluated():
     name = b"__import__('os').abort()"
-    with pytest.raises(DecodeError, match="dtype"):
-        rlx.decode(message(array(name, [1], 8, bytes(8))))
+    raised(DecodeError, rlx.decode, message(array(name, [1], 8, bytes(8))))

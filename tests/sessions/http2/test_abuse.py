@@ -23,6 +23,7 @@ from rlwire.sessions.grpc import OK, CallStatus, GrpcClientSession, GrpcRawMessa
 from rlwire.sessions.grpc.server import BEGUN, ENDED, Last
 from rlwire.sessions.http2.core import MAX_CONTROL_FRAMES
 from rlwire.sessions.http2.session import RESETS_ALLOWED
+from tests.raising import raised
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
 Raw, raw_server, fields, message = peers.Raw, peers.raw_server, peers.fields, peers.message
@@ -111,8 +112,7 @@ def flood(raw, make, flags=frames.END_HEADERS):
             if not raw.session.closed:
                 raw.hear()
 
-    with pytest.raises(Http2Error, match="ENHANCE_YOUR_CALM"):
-        go_on()
+    raised(Http2Error, go_on)
     return number // 2
 
 

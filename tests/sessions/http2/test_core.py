@@ -13,6 +13,7 @@ from rlwire.sessions.http2.core import MAX_CONTROL_FRAMES, Http2Core, Stream
 from rlwire.sessions.http2.events import StreamFailed
 from rlwire.sessions.layer import Layer
 from rlwire.streams import INBOX, FrameReader
+from tests.raising import raised
 
 MOST = 2**31 - 1
 
@@ -95,10 +96,9 @@ def prefixed(message, first=0):
 
 
 def refused(peer, wire):
-    with pytest.raises(Http2Error) as caught:
-        feed(peer, wire)
-    assert caught.value.stream == 0
-    return caught.value
+    caught = raised(Http2Error, feed, peer, wire)
+    assert caught.stream == 0
+    return caught
 
 
 def test_small_message_is_one_buffer_and_received_in_one_call():
@@ -254,8 +254,7 @@ def test_frames_after_the_last_message_are_queued_behind_it():
     client, ours = opened(True, settings={http2.INITIAL_WINDOW_SIZE: 3})
     client.message(ours, [b"abc"])
     assert client.after(ours, lambda: [data(b"", http2.END_STREAM)]) == []
-    with pytest.raises(LocalProtocolError):
-        client.message(ours, [b"more"])
+    raised(LocalProtocolError, client.message, ours, [b"more"])
     first = drained(client)
     assert first == data(b"\0\0\0")
     feed(client, http2.window_update(1, 100))
@@ -278,9 +277,6 @@ def test_a_held_stream_gets_no_more():
     assert server.control_output == []
     server.hold(stream, False)
     assert server.control_output == [http2.window_update(1, 60_000)]
-
-
-# --- MUSTs of sections 3 to 6: what a frame may be
 
 
 def case(*frames, code, client=False):
@@ -408,8 +404,7 @@ def test_a_large_frame_of_an_unknown_type_is_ignored_in_pieces(piece):
     assert events == [b"behind it"]
     assert most == INBOX
     over = f(77, 0, 0)[3:]
-    with pytest.raises(Http2Error, match="FRAME_SIZE_ERROR"):
-        server.frame_size((server.rules.most + 1).to_bytes(3, "big") + over, 0, 9)
+    raised(Http2Error, server.frame_size, (server.rules.most + 1).to_bytes(3, "big") + over, 0, 9)
 
 
 def test_inside_counts_unfinished_messages():
@@ -484,16 +479,12 @@ def test_floods_of_control_frames_are_stopped(wire):
     server.control_frames = 0
     for _ in range(MAX_CONTROL_FRAMES):
         server.receive(wire)
-    with pytest.raises(Http2Error, match="ENHANCE_YOUR_CALM"):
-        server.receive(wire)
+    raised(Http2Error, server.receive, wire)
     server.control_frames = 0
     for _ in range(3):
         for _ in range(MAX_CONTROL_FRAMES - 1):
             server.receive(wire)
         feed(server, data(prefixed(b"a message between")))
-
-
-# --- How a connection begins (section 3.4)
 
 
 def test_the_preface_and_the_first_frame():
@@ -535,12 +526,9 @@ def test_frames_by_themselves():
     assert http2.frame_head(f(3, 4, 5, b"abc")) == (3, 3, 4, 5)
     assert len(http2.goaway(7, 1, "why" * 1000)) == 9 + 8 + 1000
     for wrong in ((256, 0, 0), (0, 256, 0), (0, 0, 2**31)):
-        with pytest.raises(EncodeError):
-            f(*wrong)
-    with pytest.raises(EncodeError):
-        f(0, 0, 1, bytes(2**24))
-    with pytest.raises(DecodeError):
-        http2.frame_head(b"12345678")
+        raised(EncodeError, f, *wrong)
+    raised(EncodeError, f, 0, 0, 1, bytes(2**24))
+    raised(DecodeError, http2.frame_head, b"12345678")
 
 
 def test_errors_travel():

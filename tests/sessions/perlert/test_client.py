@@ -17,6 +17,7 @@ from rlwire.sessions.perlert.client import (
     SlotGranted,
     SlotTaken,
 )
+from tests.raising import raised
 
 HOST = "10.0.0.1"
 LOBBY = (HOST, 32322)
@@ -178,17 +179,14 @@ def test_figure_1():
 def test_failed_encoding_does_not_change_the_state():
     player = registered()
     for key, tag in (("", "ann"), ("a,b", "ann"), ("a", "an;n")):
-        with pytest.raises(EncodeError):
-            player.session.register(key, tag, player.now)
-    with pytest.raises(LimitExceeded):
-        player.session.register("a", "n" * 2000, player.now)
+        raised(EncodeError, player.session.register, key, tag, player.now)
+    raised(LimitExceeded, player.session.register, "a", "n" * 2000, player.now)
     assert player.state is PerlertState.REGISTERED
     assert player.session.key == "a"
     assert player.sent() == []
     player = playing()
     player.session.act("walk", player.now)
-    with pytest.raises(EncodeError):
-        player.session.act("up:down", player.now)
+    raised(EncodeError, player.session.act, "up:down", player.now)
     assert player.sent() == ["32323 city:7;action=walk"]
 
 
@@ -439,8 +437,7 @@ def test_lost_done_is_requested_until_it_arrives(acted):
     # An rlwire server that stops then waits no longer; others have no such slot.
     assert player.sent() == ["32323 city:7;register=rlwire.leave,1300"]
     assert player.waits(100.0) == []
-    with pytest.raises(LocalProtocolError, match="in the state DONE"):
-        player.session.act("left", player.now)
+    raised(LocalProtocolError, player.session.act, "left", player.now)
 
 
 def test_acting_agent_requests_a_lost_done_too():

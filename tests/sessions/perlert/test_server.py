@@ -14,6 +14,7 @@ from rlwire.sessions.perlert.server import (
     RolloutStarted,
     SlotLeased,
 )
+from tests.raising import raised
 
 ANN, BOB, EVE = ("10.0.0.1", 55555), ("10.0.0.2", 55555), ("10.6.6.6", 6666)
 STAMP = 1590853116323
@@ -80,9 +81,6 @@ class Server:
         self.city.publish(frames, step, stamp, self.now)
 
 
-# --- the example ---
-
-
 def test_the_draft_figure_1():
     session = PerlertServerSession(rollout_port=32323)
     city = session.add_instance("city", 7, {"agent0": "citizen"})
@@ -122,9 +120,6 @@ def test_the_draft_figure_1():
     assert not session.dropped
 
 
-# --- section 3.1: CLIENT_PORT ---
-
-
 def test_should_not_send_to_clients_that_are_not_registered():
     server = Server("a b").join(a=ANN)
     for body in (
@@ -154,9 +149,6 @@ def test_should_not_send_to_clients_that_are_not_registered():
     server.city.message("hello")
     server.wait(1)
     assert {peer for _, peer in server.from_lobby()} == {ANN}
-
-
-# --- section 3.2: what clients send ---
 
 
 @pytest.mark.parametrize("phase", ["lobby", "rollout"])
@@ -247,9 +239,6 @@ def test_last_action_is_used_until_a_new_one_is_received():
     assert server.city.actions() == {"a": "5,6.78"}
 
 
-# --- section 3.3: what servers send ---
-
-
 def test_lobby_information_must_be_sent_to_all_clients_when_altered():
     server = Server("a b c").join(a=ANN)
     server.lobby(BOB, "register=c,bob")
@@ -314,8 +303,7 @@ def test_lobby_messages_are_sent_to_registered_clients():
         ("city:7;message=maps: a=1; b=2", BOB),
     ]
     server.play(c=EVE, a=ANN, b=BOB)
-    with pytest.raises(LocalProtocolError, match="runs"):
-        server.city.message("too late")
+    raised(LocalProtocolError, server.city.message, "too late")
     assert server.silent()
 
 
@@ -341,8 +329,7 @@ def test_the_server_can_choose_to_start_at_any_time():
     server.city.start(server.now)
     assert server.city.rollout is not None
     assert {key: agent.peer for key, agent in server.city.rollout.clients.items()} == {"a": ANN}
-    with pytest.raises(LocalProtocolError, match="runs"):
-        server.city.start(server.now)
+    raised(LocalProtocolError, server.city.start, server.now)
 
 
 def test_must_not_start_if_any_client_is_not_ready():
@@ -405,14 +392,10 @@ def test_it_is_recommended_to_send_at_most_30_steps_a_second(rate):
 def test_nothing_changes_when_a_step_cannot_be_sent():
     server = Server("a b").play(a=ANN, b=BOB)
     frames = {"a": ("1", 0, True, None), "b": ("no;such", 0, False, None)}
-    with pytest.raises(ValueError, match="OBSERVATION"):
-        server.city.publish(frames, 7, 0, server.now)
+    raised(ValueError, server.city.publish, frames, 7, 0, server.now)
     assert server.silent()
     server.publish(0, a=False, b=False)
     assert len(server.from_rollout()) == 2
-
-
-# --- section 4: ports ---
 
 
 def test_each_message_must_come_from_its_port():
@@ -431,9 +414,6 @@ def test_each_message_must_come_from_its_port():
     server.rollout(BOB, "lobby")
     assert len(server.from_rollout()) == 3
     assert not server.from_lobby()
-
-
-# --- section 6: loss ---
 
 
 @pytest.mark.parametrize("body", ["lobby", "ready=a,true", "register=a,tag", "action=go"])
@@ -483,8 +463,7 @@ def test_a_new_lobby_opens_when_all_clients_are_done():
     server.lobby(EVE, "lobby")
     opened = "a=open,agent,cpu,ready;b=open,agent,cpu,ready;c=open,agent,cpu,ready"
     assert server.from_lobby() == [(f"city:7;{opened}", EVE)]
-    with pytest.raises(LocalProtocolError, match="no rollout"):
-        server.publish(2, c=False)
+    raised(LocalProtocolError, server.publish, 2, c=False)
     # The old run's clients play again, and done of the old run is nobody's any more.
     server.play(b=ANN, a=BOB)
     server.publish(0, a=False, b=False)
@@ -504,9 +483,6 @@ def test_timestamps_never_decrease_between_runs():
     server.publish(1, 900, a=False)
     stamps = [int(text.split(":")[2]) for text, _ in server.from_rollout()]
     assert stamps == [500, 700, 700, 701, 900]
-
-
-# --- forged addresses, floods ---
 
 
 def test_silent_client_gets_one_step_a_second_at_last():
@@ -703,9 +679,6 @@ def test_state_of_finished_runs_is_bounded():
     assert not server.city.past
 
 
-# --- several instances ---
-
-
 def test_header_selects_the_instance():
     server = Server("a")
     other = server.session.add_instance("city", 8, agents("a"))
@@ -745,11 +718,7 @@ def test_finish_ends_a_run_that_the_environment_stops():
         (f"city:7:{STAMP + 60}:0;obs=;reward=0;done=true", ANN),
         (f"city:7:{STAMP + 60}:0;obs=;reward=0;done=true", BOB),
     ]
-    with pytest.raises(LocalProtocolError, match="no rollout"):
-        server.city.finish(server.now)
-
-
-# --- what the server's own side may ask for ---
+    raised(LocalProtocolError, server.city.finish, server.now)
 
 
 @pytest.mark.parametrize(
@@ -767,5 +736,4 @@ def test_instances_that_cannot_be(name, slots, players):
         session.add_instance(name, 7, agents(slots), players=players)
     assert not session.instances
     session.add_instance("city", 7, agents("a"))
-    with pytest.raises(LocalProtocolError, match="city:7 already"):
-        session.add_instance("city", 7, agents("a"))
+    assert "7" in str(raised(LocalProtocolError, session.add_instance, "city", 7, agents("a")))

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rlwire.errors import RemoteProtocolError
 from rlwire.sessions.rewarder.rules import episode_key, following_episode, plain_id
+from tests.raising import raised
 
 numbers = st.lists(st.integers(0, 10**15 - 2), min_size=1, max_size=8)
 
@@ -58,10 +59,8 @@ def test_following_episodes():
     assert following_episode("1", "7") == "8"
     assert following_episode("0", "0") == "1"
     for wrong in ("x", "", "9" * 15, "1." + "9" * 15, "9" * 16):
-        with pytest.raises(RemoteProtocolError):
-            following_episode("1", wrong)
-        with pytest.raises(RemoteProtocolError):
-            following_episode(wrong)
+        raised(RemoteProtocolError, following_episode, "1", wrong)
+        raised(RemoteProtocolError, following_episode, wrong)
 
 
 def test_plain_ids():
@@ -73,5 +72,4 @@ def test_plain_ids():
     assert plain_id("9" * 19, "") == "9" * 19  # not compared with numbers
     assert plain_id("a" * 64, "") == "a" * 64
     for wrong in (-1, 2**63, 10**300, "a" * 65, "9" * 5000):
-        with pytest.raises(RemoteProtocolError, match="message_id"):
-            plain_id(wrong, "message_id")
+        raised(RemoteProtocolError, plain_id, wrong, "message_id")

@@ -26,6 +26,7 @@ from rlwire.errors import DeadlineExceeded, DecodeError, LocalProtocolError, Rem
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.sessions.rewarder.rules import episode_key
 from rlwire.sessions.rewarder.server import Runtime
+from tests.raising import raised
 
 ENV = "flashgames.DuskDrive-v0"
 OPENAI = handshake_headers()[0][1]
@@ -105,9 +106,6 @@ def active(served):
     return peer
 
 
-# --- coming in
-
-
 def test_the_environment_is_described_at_once():
     peer = Served().connect()
     assert peer.first == [
@@ -148,8 +146,7 @@ def test_the_password_is_the_user_name(authorization, accepted):
     assert peer.session.close_reason == close.message
     assert peer.says(EnvReset(ENV)) == []
     assert served.runtime.active is None
-    with pytest.raises(LocalProtocolError, match="assword"):
-        peer.send(EnvReward(1, False))
+    raised(LocalProtocolError, peer.send, EnvReward(1, False))
 
 
 @pytest.mark.parametrize("header", ["true", " True ", True, "false", "", "1", None])
@@ -157,9 +154,6 @@ def test_the_observer_header(header):
     assert Served().connect(observer=header).session.observer == (
         header in ("true", " True ", True)
     )
-
-
-# --- who is active
 
 
 def test_first_client_to_send_is_active():
@@ -187,13 +181,9 @@ def test_ended_active_session_makes_room_for_the_next(end):
     elif end == "refuse":
         peer.session.reject(DeadlineExceeded("idle"))
     else:
-        with pytest.raises(DecodeError):
-            peer.session.receive(b"{")
+        raised(DecodeError, peer.session.receive, b"{")
     assert served.runtime.active is None
     assert active(served).session is served.runtime.active
-
-
-# --- what is heard
 
 
 @pytest.mark.parametrize("observer", [False, True])
@@ -262,9 +252,6 @@ def test_resets_that_wait_are_bounded():
     assert len(peer.says(EnvReset(ENV))) == 1
 
 
-# --- what is said
-
-
 def test_ids_and_times():
     served = Served()
     peer, other = served.connect(), served.connect()
@@ -306,8 +293,7 @@ def test_pushes_of_an_older_episode_are_not_sent():
     for one in (peer, late):
         one.is_told(began)
         for push in (*made, EnvText("x", episode_id="1"), EnvDescribe(ENV, "a", episode_id="2.9")):
-            with pytest.raises(LocalProtocolError, match="is over"):
-                one.send(push)
+            raised(LocalProtocolError, one.send, push)
         assert one.is_told(EnvReward(1, False)).episode_id == "3"
     assert served.runtime.stale == 2 + 2 * 4
 
@@ -317,8 +303,7 @@ def test_pushes_of_an_older_episode_are_not_sent():
 )
 def test_server_cannot_send_messages_of_clients(wrong):
     peer = Served().connect()
-    with pytest.raises(LocalProtocolError, match="cannot send"):
-        peer.send(wrong)
+    raised(LocalProtocolError, peer.send, wrong)
 
 
 @pytest.mark.parametrize("message_id", [7, "7", "reset-1"])
@@ -342,8 +327,7 @@ def test_a_reset_is_answered_later(message_id):
         episode_id="2",
     )
     assert len(peer.session._pending) == 0
-    with pytest.raises(LocalProtocolError, match="parent_message_id"):
-        peer.send(ReplyEnvReset(parent_message_id=request.message_id))
+    raised(LocalProtocolError, peer.send, ReplyEnvReset(parent_message_id=request.message_id))
 
 
 def test_errors_are_replies():
@@ -364,8 +348,7 @@ def test_replies_to_nothing(parent):
     peer = active(Served())
     peer.says(EnvReset(ENV))
     for kind in (ReplyEnvReset(), ReplyError("x")):
-        with pytest.raises(LocalProtocolError, match="parent_message_id"):
-            peer.send(kind.with_headers(parent_message_id=parent))
+        raised(LocalProtocolError, peer.send, kind.with_headers(parent_message_id=parent))
     assert len(peer.session._pending) == 1
 
 
@@ -378,13 +361,9 @@ def test_connection_close_is_the_last_message():
     assert reported.message == "Disconnected since time limit reached"
     assert peer.session.closed
     assert (len(peer.session._pending), peer.output()) == (0, [])
-    with pytest.raises(LocalProtocolError, match="time limit"):
-        peer.send(EnvText("x"))
+    raised(LocalProtocolError, peer.send, EnvText("x"))
     assert peer.says(ACTION) == []
     assert peer.session.reject(DecodeError("x")) == []
-
-
-# --- the runtime
 
 
 def test_new_episodes():
@@ -397,8 +376,7 @@ def test_new_episodes():
     assert runtime.begin("40", env_state="running", env_id="other", fps=30) == EnvDescribe(
         "other", "running", 30, episode_id="42"
     )
-    with pytest.raises(RemoteProtocolError):
-        runtime.begin("x")
+    raised(RemoteProtocolError, runtime.begin, "x")
     assert runtime.episode_id == "42"
     assert runtime.status == runtime.describe()
 
@@ -409,21 +387,16 @@ def test_dotted_episodes():
     assert episode_key(runtime.begin("2").episode_id, "") > episode_key("2", "")
 
 
-# --- what is wrong
-
-
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null", b'{"method":"v0.env.reset"}'])
 def test_bytes_that_are_no_message(data):
     peer = active(Served())
-    with pytest.raises(DecodeError) as caught:
-        peer.session.receive(data)
-    with pytest.raises(LocalProtocolError, match="closed"):
-        peer.send(EnvText("x"))
+    caught = raised(DecodeError, peer.session.receive, data)
+    raised(LocalProtocolError, peer.send, EnvText("x"))
     assert peer.says(ACTION) == []
-    (written,) = peer.session.reject(caught.value)
+    (written,) = peer.session.reject(caught)
     close = decode(written)
     assert isinstance(close, ConnectionClose)
-    assert close.message == str(caught.value)
+    assert close.message == str(caught)
     assert peer.session.closed
 
 
@@ -440,8 +413,7 @@ def test_repeated_ids_end_the_connection(wrong):
 def test_an_id_that_is_waiting_is_not_used_again():
     peer = active(Served())
     peer.says(EnvReset(ENV), message_id="a")
-    with pytest.raises(RemoteProtocolError, match="message_id"):
-        peer.says(ControlPing(), message_id="a")
+    raised(RemoteProtocolError, peer.says, ControlPing(), message_id="a")
 
 
 def test_close_message_is_short_and_encodable():

@@ -24,6 +24,7 @@ from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import FrameEncoder, NumberedFrame, RfbServerSession
 from rlwire.streams import NOTHING, StreamCore
 from tests.codecs.rfb.reference import show
+from tests.raising import raised
 
 WIDTH, HEIGHT = 48, 40
 FORMAT = bytes.fromhex("20180001 00ff00ff00ff 100800 000000")
@@ -188,9 +189,6 @@ def desk():
     return Desk()
 
 
-# ---- the handshake -------------------------------------------------------------------------------
-
-
 _VERSIONS = [
     b"RFB %03d.%03d\n" % each for each in ((3, 3), (3, 5), (3, 7), (3, 8), (3, 889), (4, 0))
 ]
@@ -257,8 +255,7 @@ def test_a_password_waits_for_its_turn(desk):
         assert peer.read(2) == b"\1\2"
         response = respond(peer.read(16), password)
         if len(peers) < 10:
-            with pytest.raises(RemoteProtocolError, match="the password is wrong"):
-                peer.say(response)
+            raised(RemoteProtocolError, peer.say, response)
         else:
             peer.say(response + b"\1")  # and what comes after it waits as well
             assert not peer.inbox
@@ -268,8 +265,7 @@ def test_a_password_waits_for_its_turn(desk):
     assert due == sorted(due)
     assert peers[10].core.next() is NOTHING  # it is too early
     desk.now = due[0]
-    with pytest.raises(RemoteProtocolError, match="the password is wrong"):
-        peers[10].core.next()
+    raised(RemoteProtocolError, peers[10].core.next)
     assert peers[11].core.next() is NOTHING
     desk.now = due[-1]
     assert peers[-1].core.next() is NOTHING
@@ -310,15 +306,9 @@ def test_rejected_client_gets_a_reason(desk):
 def test_passwords_that_cannot_be():
     check_passwords(None, None)
     check_passwords("one", "two")
-    with pytest.raises(ValueError, match="view_auth needs auth"):
-        check_passwords(None, "two")
-    with pytest.raises(ValueError, match="must differ"):
-        check_passwords("12345678", "123456789")
-    with pytest.raises(EncodeError, match="Latin-1"):
-        check_passwords("пароль", None)
-
-
-# ---- updates -------------------------------------------------------------------------------------
+    raised(ValueError, check_passwords, None, "two")
+    raised(ValueError, check_passwords, "12345678", "123456789")
+    assert "1" in str(raised(EncodeError, check_passwords, "пароль", None))
 
 
 def test_changes_are_sent_on_request(desk):
@@ -435,9 +425,6 @@ def test_viewers_may_change_their_options_at_any_time(desk):
     assert len(desk.screen._encoders) <= 16
 
 
-# ---- sizes, cursors ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", [Encoding.DESKTOP_SIZE, Encoding.EXTENDED_DESKTOP_SIZE])
 def test_new_size_is_sent(desk, kind):
     peer = Peer(desk).open()
@@ -483,9 +470,6 @@ def test_cursor_is_sent_once_to_viewers_that_draw_it(desk):
     assert data[4 * width * height] == 0b10000000  # one of its first row is seen
 
 
-# ---- fences ----
-
-
 def test_fences_are_answered(desk):
     peer = Peer(desk).open()
     peer.encodings(Encoding.FENCE, Encoding.CONTINUOUS_UPDATES)
@@ -497,18 +481,14 @@ def test_fences_are_answered(desk):
     assert peer.inbox == struct.pack(">BxxxIB3s", 248, 7, 3, b"abc")
 
 
-# ---- floods --------------------------------------------------------------------------------------
-
-
 def test_a_list_of_encodings_is_bounded(desk):
     peer = Peer(desk).open()
     peer.encodings(*range(100, 1123), Encoding.TIGHT)  # all of 1,024 count
     peer.request(0)
     peer.messages()
     assert peer.kinds == [Encoding.TIGHT]
-    with pytest.raises(LimitExceeded) as caught:
-        peer.say(struct.pack(">BxH", 2, 1025))
-    assert (caught.value.limit, caught.value.size) == ("encodings", 1025)
+    caught = raised(LimitExceeded, peer.say, struct.pack(">BxH", 2, 1025))
+    assert (caught.limit, caught.size) == ("encodings", 1025)
 
 
 def test_cache_of_an_unchanged_frame_is_bounded(desk):
@@ -542,9 +522,6 @@ def _bits(number):
     return list(itertools.permutations(range(10), 3))[number]
 
 
-# ---- what viewers do -----------------------------------------------------------------------------
-
-
 def test_keys_and_the_pointer_count_and_cut_texts_are_read_past(desk):
     written = struct.pack(">BBxxI", 4, 1, 0xFF52) + struct.pack(">BxxxI5s", 6, 5, b"caf\xe9\n")
     written += struct.pack(">BBHH", 5, 5, 65535, 7)
@@ -555,8 +532,7 @@ def test_keys_and_the_pointer_count_and_cut_texts_are_read_past(desk):
     looks.say(written)
     assert looks.events == []
     assert desk.screen.counts["ignored"] == 2
-    with pytest.raises(LocalProtocolError):
-        peer.session.send(KeyEvent(1, True))
+    raised(LocalProtocolError, peer.session.send, KeyEvent(1, True))
 
 
 @pytest.mark.parametrize(
@@ -592,10 +568,8 @@ def test_a_flood_of_requests_is_one(desk):
 
 def test_a_viewer_that_leaves(desk):
     peer = Peer(desk).open()
-    with pytest.raises(ConnectionClosed, match="closed by the peer"):
-        peer.core.feed(0)
+    raised(ConnectionClosed, peer.core.feed, 0)
     assert not peer.core.broken
     early = Peer(desk)
-    with pytest.raises(ConnectionClosed, match="in the handshake"):
-        early.core.feed(0)
+    raised(ConnectionClosed, early.core.feed, 0)
     assert early.core.broken

@@ -5,6 +5,7 @@ import pytest
 from rlwire.codecs.websocket.handshake import read_response
 from rlwire.errors import ConnectionClosed, DecodeError, LimitExceeded
 from rlwire.sessions.websocket import HttpRefusal, Page, PageServed, WebSocketServerSession, health
+from tests.raising import raised
 
 
 def joined(parts):
@@ -22,9 +23,7 @@ HEALTHY = [
 def test_a_health_check_is_answered(head):
     server = WebSocketServerSession(pages=health, check=lambda request: HttpRefusal(401))
     assert server.frame_size(head, 0, len(head)) == len(head)
-    with pytest.raises(PageServed) as caught:
-        server.receive(head)
-    assert isinstance(caught.value, ConnectionClosed)
+    assert isinstance(raised(PageServed, server.receive, head), ConnectionClosed)
     written = joined(server.output())
     response, _, body = written.partition(b"\r\n\r\n")
     assert read_response(response + b"\r\n\r\n").status == 200
@@ -43,8 +42,7 @@ def test_a_health_check_is_answered(head):
 )
 def test_other_requests_are_none(head):
     server = WebSocketServerSession(pages=health)
-    with pytest.raises(DecodeError):
-        server.receive(head)
+    raised(DecodeError, server.receive, head)
     assert joined(server.output()).startswith(b"HTTP/1.1 400 ")
 
 
@@ -57,8 +55,7 @@ def pages(path, headers):
 def answer(head):
     server = WebSocketServerSession(pages=pages)
     assert server.frame_size(head, 0, len(head)) == len(head)
-    with pytest.raises(PageServed):
-        server.receive(head)
+    raised(PageServed, server.receive, head)
     assert server.closed
     response, _, body = joined(server.output()).partition(b"\r\n\r\n")
     return read_response(response + b"\r\n\r\n"), body
@@ -84,7 +81,6 @@ def test_page_is_served_with_its_type_and_length():
 )
 def test_other_requests_than_get_are_rejected(head, error):
     server = WebSocketServerSession(pages=pages)
-    with pytest.raises(error):
-        server.receive(head)
+    raised(error, server.receive, head)
     assert joined(server.output()).startswith(b"HTTP/1.1 4")
     assert server.closed
