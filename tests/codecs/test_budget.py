@@ -20,6 +20,8 @@ from rlwire.codecs import dm_env_rpc, msgpack, perlert, rewarder, rlx
 from rlwire.codecs.websocket.frames import TEXT, FrameDecoder, FrameEncoder, Utf8Checker
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError
 from rlwire.limits import Limits
+from tests.codecs.dm_env_rpc.wires import field, varint
+from tests.mutating import mutated
 from tests.raising import raised
 
 KIB = 1024
@@ -123,20 +125,8 @@ def rlx_image(mode, width, height):
 
 def broadcast(value, *dims):
     """A tensor of which one element stands for all."""
-    shape = b"".join(dm_env_rpc_varint(size) for size in dims)
-    return dm_env_rpc.encode_tensor(value) + b"\x7a" + dm_env_rpc_varint(len(shape)) + shape
-
-
-def dm_env_rpc_varint(number):
-    out = b""
-    while number > 127:
-        out += bytes([number & 127 | 128])
-        number >>= 7
-    return out + bytes([number])
-
-
-def field(number, data):
-    return dm_env_rpc_varint(number << 3 | 2) + dm_env_rpc_varint(len(data)) + data
+    shape = b"".join(varint(size) for size in dims)
+    return dm_env_rpc.encode_tensor(value) + b"\x7a" + varint(len(shape)) + shape
 
 
 def world(tensors):
@@ -147,7 +137,7 @@ def world(tensors):
 
 def step(tensors):
     """A step with these actions by UID."""
-    entries = (b"\x08" + dm_env_rpc_varint(uid) + field(2, tensor) for uid, tensor in tensors)
+    entries = (b"\x08" + varint(uid) + field(2, tensor) for uid, tensor in tensors)
     return field(3, b"".join(field(1, entry) for entry in entries))
 
 
@@ -297,24 +287,6 @@ def test_errors_name_the_limit_the_place_and_the_path():
         assert (caught.limit, caught.maximum) == ("expanded", 600)
         assert caught.path == path
         assert 0 < (caught.offset or 0) < len(wire)
-
-
-def mutated(rng, wire):
-    """Bytes changed, removed, or put in from elsewhere, mostly near the beginning."""
-    data = bytearray(wire)
-    for _ in range(rng.randint(1, 4)):
-        spot = int(rng.random() ** 4 * len(data))
-        kind = rng.randrange(4)
-        if kind == 0 and spot < len(data):
-            data[spot] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
-        elif kind == 1 and spot < len(data):
-            data[spot] ^= 1 << rng.randrange(8)
-        elif kind == 2:
-            other = rng.randrange(len(data) + 1)
-            data[spot:spot] = data[other : other + rng.randint(1, 40)]
-        else:
-            del data[spot : spot + rng.randint(1, 8)]
-    return bytes(data)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -383,29 +383,6 @@ def test_any_message_round_trips(made, headers):
     assert json.loads(text)["method"] == message.method
 
 
-@given(st.data())
-def test_any_bytes_have_an_answer(data):
-    method, headers, body, _ = data.draw(st.sampled_from(EXAMPLES))
-    text = bytearray(wire(method, headers, body))
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(text) - 1))
-        cut = data.draw(st.integers(0, 3))
-        text[at : at + cut] = data.draw(
-            st.sampled_from([b"", b'"', b"{", b"]", b",", b"9", b"\\", b"\xff"])
-        )
-        if not text:
-            break
-    try:
-        message = decode(bytes(text))
-    except (DecodeError, LimitExceeded) as problem:
-        refusal = problem
-    else:
-        assert repr(decode(encode(message))) == repr(message)
-        json.loads(text)
-        return
-    assert 0 <= (refusal.offset or 0) <= len(text)
-
-
 @pytest.mark.parametrize(
     ("use", "extra"),
     [

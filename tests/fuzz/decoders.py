@@ -95,9 +95,10 @@ def attempt(decode):
         return False, refusal(problem)
 
 
-def agree(decode, data):
+def agree(decode, data, offsets=True):
     """`attempt`, as a copy and as views, of memory that can be written to and that cannot."""
     good, value = attempt(lambda: decode(True, data))
+    assert good or (value[1] is None and not offsets) or 0 <= value[1] <= len(data)
     for copy, buffer in ((None, data), (None, bytearray(data))):
         other = attempt(lambda copy=copy, buffer=buffer: decode(copy, buffer))
         assert other[0] == good, (value, other)
@@ -503,7 +504,9 @@ def feed_rllink(data):
     (zstd,), body, limits = take_options(data, 2)
     attempt(lambda: rllink.frame_size(body, 0, len(body), limits.received))
     frame, compression = b"%08d" % len(body) + body, "zstd" if zstd else None
-    agree(lambda copy, b: rllink.Codec(limits=limits, copy=copy).decode(b, compression), frame)
+    codecs = {copy: rllink.Codec(limits=limits, copy=copy) for copy in (True, None)}
+    # JSON's errors have no offset.
+    agree(lambda copy, b: codecs[copy].decode(b, compression), frame, offsets=False)
     for token in (None, "secret"):
         server = RLlinkServer(token=token, limits=limits)
         server.compression = compression

@@ -1,13 +1,17 @@
 """What a search has found worth keeping is replayed, decoder by decoder."""
 
+import random
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.mutating import mutated
 from tests.raising import raised
 
 HERE = Path(__file__).parent
+MUTATIONS = 3_000
+SLOW = {"streams": 200, "http2": 300, "checkpoints": 300, "rllink": 1000, "perlert_cipher": 1000}
 sys.path.insert(0, str(HERE))
 try:
     import decoders
@@ -28,6 +32,17 @@ def test_replay(name):
         feed(file.read_bytes())
     for seed in messages.seeds(name):
         feed(seed)
+
+
+@pytest.mark.parametrize("name", decoders.DECODERS)
+def test_cut_and_mutated_messages_are_read_or_rejected(name):
+    feed, seeds, chance = decoders.DECODERS[name], messages.seeds(name), random.Random(4711)
+    for seed in seeds if name not in SLOW else ():
+        for size in range(1, min(len(seed), 300)):
+            feed(seed[:size])
+    for turn in range(SLOW.get(name, MUTATIONS)):
+        data = mutated(chance, seeds[turn % len(seeds)][1:])
+        feed(seeds[turn % len(seeds)][:1] + data)
 
 
 def test_the_corpus_is_small():

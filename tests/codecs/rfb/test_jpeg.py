@@ -12,6 +12,7 @@ from PIL import Image
 from rlwire.codecs.rfb import jpeg
 from rlwire.codecs.rfb.jpeg import decode_jpeg
 from rlwire.errors import DecodeError
+from tests.mutating import mutated
 from tests.raising import raised
 
 FRAME = (np.arange(24 * 20 * 3) % 251).astype(np.uint8).reshape(24, 20, 3)
@@ -95,15 +96,6 @@ def check(data):
     else:
         assert found.shape == FRAME.shape
         assert found.dtype == np.uint8
-
-
-def mutated(rng, data):
-    new = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 5))):
-        spot = int(rng.random() ** rng.choice((1, 3)) * len(new))
-        gone, come = rng.choice(((1, 1), (0, 4), (0, 40), (2, 0), (40, 0)))
-        new[spot : spot + gone] = rng.randbytes(come)
-    return bytes(new)
 
 
 def test_mutations(reader):

@@ -12,6 +12,7 @@ from PIL import Image
 
 from rlwire.codecs import rlx
 from rlwire.errors import DecodeError, LimitExceeded
+from tests.mutating import mutated
 from tests.raising import raised
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rlx.json").read_text("utf-8"))
@@ -116,21 +117,6 @@ def test_any_bytes(oracle, same, data):
     assert 0 <= rlx.data_offset(data, 0, len(data)) <= len(data)
 
 
-@settings(max_examples=2 * settings().max_examples)
-@given(
-    message=messages(LEAVES),
-    spot=st.floats(0, 1, exclude_max=True),
-    removed=st.integers(0, 8),
-    inserted=st.binary(max_size=8),
-)
-def test_mutated_message_is_decoded_as_by_the_oracle_or_rejected(
-    oracle, same, message, spot, removed, inserted
-):
-    data = rlx.encode(message)
-    at = int(spot * (len(data) + 1))
-    verdicts_agree(oracle, same, data[:at] + inserted + data[at + removed :])
-
-
 @settings(max_examples=3 * settings().max_examples)
 @given(
     name=st.text("<>|=?bifcSUMmuOVT0123456789,()[]nsD", max_size=8)
@@ -153,30 +139,6 @@ def test_dtype_names(oracle, same, name, count):
     size *= count
     body = count.to_bytes(4, "little") + size.to_bytes(4, "little") + bytes(size)
     verdicts_agree(oracle, same, head + b"\1\0\0\0" + body)
-
-
-def mutated(chance, data):
-    bent = bytearray(data)
-    for _ in range(chance.choice([1, 1, 1, 2, 4])):
-        spot = chance.randrange(len(bent) + 1)
-        deed = chance.randrange(7)
-        if deed == 0 and spot < len(bent):
-            bent[spot] ^= 1 << chance.randrange(8)
-        elif deed == 1 and spot < len(bent):
-            bent[spot] = chance.choice([0, 1, 2, 5, 7, 8, 11, 12, 127, 128, 255])
-        elif deed == 2:
-            del bent[spot : spot + chance.choice([1, 2, 4, 8])]
-        elif deed == 3:
-            bent[spot:spot] = chance.randbytes(chance.choice([1, 4, 5]))
-        elif deed == 4:
-            del bent[spot:]
-        elif deed == 5:
-            end = spot + chance.randrange(20)
-            bent[spot:spot] = bent[spot:end]
-        else:
-            number = chance.choice([0, 1, 2**31 - 1, 2**31, 2**32 - 1, len(bent), len(bent) - spot])
-            bent[spot : spot + 4] = number.to_bytes(4, "little")
-    return bytes(bent)
 
 
 def test_twenty_thousand_mutations(oracle, same):
