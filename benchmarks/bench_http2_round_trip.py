@@ -23,7 +23,7 @@ from pairs import TINY, Line, print_head, print_lines
 from rounds import Echo, Exchange, start, take_turns
 
 from rlwire.bench.processes import allowed_cores, pin
-from rlwire.bench.raw import Sizes, raw_exchange
+from rlwire.bench.raw import Sizes, raw_exchange, raw_messages
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.sessions.grpc import GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import GrpcServerSession
@@ -149,7 +149,7 @@ def main() -> None:
         with ExitStack() as stack:
             asking = {name: ask(name, request, reply, stack) for name in RIVALS}
             sizes = Sizes(request, reply)
-            asking["raw socket"] = stack.enter_context(raw_exchange(sizes, cores[:1]))
+            asking["raw socket"] = stack.enter_context(raw_exchange(raw_messages(sizes), cores[:1]))
             times = take_turns(asking, SECONDS, BLOCK)
         what = f"{request:,} B for {reply:,} B"
         for name, rival, target in (

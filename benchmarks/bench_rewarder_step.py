@@ -21,7 +21,7 @@ from pairs import TINY, print_head, print_table
 from rounds import Exchange, InBlocks, awaiting, block_of, take_turns
 
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
-from rlwire.bench.raw import Relay, Sizes, raw_exchange
+from rlwire.bench.raw import Relay, Sizes, raw_exchange, raw_messages
 from rlwire.universe.rewarder import AsyncRewarderClient, RewarderClient, RewarderServer
 
 SECONDS = 0.2 if TINY else 6.0
@@ -97,7 +97,7 @@ def counted() -> Sizes:
 
 def raw(stack: ExitStack) -> Exchange:
     """Raw exchanges of as many bytes."""
-    exchange: Exchange = stack.enter_context(raw_exchange(counted(), CORES))
+    exchange: Exchange = stack.enter_context(raw_exchange(raw_messages(counted()), CORES))
     return exchange
 
 

@@ -27,7 +27,7 @@ from pairs import TINY, Line, print_head, print_lines
 from rounds import Agent, Exchange, InBlocks, awaiting, take_turns
 
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
-from rlwire.bench.raw import Sizes, raw_exchange, serve_raw
+from rlwire.bench.raw import Sizes, raw_exchange, raw_messages, serve_raw
 from rlwire.codecs import rlx
 from rlwire.rlx import AgentProxy, Server
 from rlwire.sessions.rlx import RLXClientSession
@@ -123,7 +123,7 @@ def lines() -> Iterator[Line]:
         try:
             with (
                 updating(name, servers, spin) as update,
-                raw_exchange(sizes_of(name), servers) as raw,
+                raw_exchange(raw_messages(sizes_of(name)), servers) as raw,
             ):
                 times = take_turns({"ours": update, "raw": raw}, SECONDS, BLOCK)
         finally:
@@ -254,9 +254,9 @@ def loop_lines() -> Iterator[Line]:
     allowed = allowed_cores()
     sizes = sizes_of("small update")
     servers = {
-        "raw": ServerProcess("raw echo", serve_raw, sizes, cores=allowed[:1]),
+        "raw": ServerProcess("raw echo", serve_raw, raw_messages(sizes), cores=allowed[:1]),
         # It serves one client after the other.
-        "raw too": ServerProcess("raw echo", serve_raw, sizes, cores=allowed[:1]),
+        "raw too": ServerProcess("raw echo", serve_raw, raw_messages(sizes), cores=allowed[:1]),
         "bare": ServerProcess("bare echo", serve_bare, *sizes, cores=allowed[:1]),
         "threads": ServerProcess("rlx", serve_rlx, "threads", cores=allowed[:1]),
         "asyncio": ServerProcess("rlx", serve_rlx, "asyncio", cores=allowed[:1]),

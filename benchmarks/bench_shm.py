@@ -35,7 +35,7 @@ from rounds import Agent, World, take_turns
 
 import rlwire
 from rlwire.bench.processes import ServerProcess, allowed_cores, pin
-from rlwire.bench.raw import Sizes, raw_exchange
+from rlwire.bench.raw import Sizes, raw_exchange, raw_messages
 from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, make_spec
 from rlwire.dm_env_rpc import Client, Server
 from rlwire.rlx import AgentProxy
@@ -189,7 +189,9 @@ def echoes(lines: list[Line], costs: list[tuple[str, ...]]) -> None:
                 ends[sleeps] = ask(stack, "shm", ASLEEP, theirs)
                 asking: dict[str, Callable[[], Any]]
                 asking = {over: partial(exchange, data) for over, exchange in ends.items()}
-                asking["raw TCP"] = stack.enter_context(raw_exchange(Sizes(size, size), theirs))
+                asking["raw TCP"] = stack.enter_context(
+                    raw_exchange(raw_messages(Sizes(size, size)), theirs)
+                )
                 block = 20 if TINY or size > 4096 else 200
                 times = take_turns(asking, SECONDS, block)
                 what = f"{name}, {setting}"

@@ -21,7 +21,7 @@ from rlwire.bench import command, measuring, payloads, raw
 from rlwire.bench.measuring import LEAD_IN, TURN
 from rlwire.bench.payloads import BenchStep, Payload
 from rlwire.bench.processes import BenchError, Cores, Mismatch, ServerProcess, Unfit, allowed_cores
-from rlwire.bench.raw import Sizes, raw_exchange
+from rlwire.bench.raw import Sizes, raw_exchange, raw_messages
 from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS
 from rlwire.cli import main
@@ -170,7 +170,7 @@ class TestRawExchange:
         monkeypatch.setattr(
             ServerProcess, "__enter__", lambda self: servers.append(self) or begin(self)
         )
-        with raw_exchange(Sizes(5, 1), datagrams=datagrams) as exchange:
+        with raw_exchange(raw_messages(Sizes(5, 1)), datagrams=datagrams) as exchange:
             exchange()
             os.kill(servers[0].pid, signal.SIGTERM)
             assert gone(servers[0].pid)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.bench.processes import cpu_time
-from rlwire.bench.raw import raw_exchange
+from rlwire.bench.raw import raw_exchange, raw_messages
 from rlwire.bench.rows import Exchange, Row
 
 TURN = 30  # timed round trips in a turn: a few milliseconds
@@ -90,9 +90,10 @@ class LeftOut:
 
 
 def measure(row: Row, seconds: float) -> Result:
-    """Count a row's bytes, then time it and raw exchanges of that size for `seconds`."""
+    """Count a row's bytes, then time it and raw exchanges of as many bytes for `seconds`."""
     sizes = row.sizes()
-    raw = raw_exchange(sizes, row.cores.server, datagrams=row.datagrams)
+    messages = raw_messages(sizes, (step.state for step in row.exchanged))
+    raw = raw_exchange(messages, row.cores.server, datagrams=row.datagrams)
     with row.opened() as exchange, raw as floor:
         collecting = gc.isenabled()
         gc.disable()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rlwire.bench.processes import ANSWER_SECONDS, BenchError, ServerProcess
 from rlwire.transports.sockets import set_kernel_timeout
@@ -36,8 +40,33 @@ def _fill(peer: socket.socket, view: memoryview) -> bool:
     return size > 0
 
 
-def serve_raw(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
-    request, reply = memoryview(bytearray(sizes.request)), bytes(sizes.reply)
+class RawMessages(NamedTuple):
+    """Requests and replies of a raw exchange, each sent in turn."""
+
+    requests: Sequence[bytes]
+    replies: Sequence[bytes]
+
+
+def raw_messages(sizes: Sizes, arrays: Iterable[NDArray[np.generic]] = ()) -> RawMessages:
+    """Return messages of these sizes; the larger ones carry the bytes of `arrays`.
+
+    A program that sends one buffer again and again reads it from the processor's cache, which a
+    protocol that carries different observations cannot do.
+    """
+    size = max(sizes)
+    turns = [np.resize(np.frombuffer(each.tobytes(), np.uint8), size).tobytes() for each in arrays]
+    turns = turns or [bytes(size)]
+    requests, replies = [bytes(sizes.request)], [bytes(sizes.reply)]
+    return (
+        RawMessages(requests, turns)
+        if sizes.reply >= sizes.request
+        else RawMessages(turns, replies)
+    )
+
+
+def serve_raw(report: Callable[[tuple[str, int]], None], messages: RawMessages) -> None:
+    request = memoryview(bytearray(len(messages.requests[0])))
+    replies = itertools.cycle(messages.replies)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         report(listener.getsockname())
         while True:
@@ -45,27 +74,31 @@ def serve_raw(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
             with peer:
                 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 while _fill(peer, request):
-                    peer.sendall(reply)
+                    peer.sendall(next(replies))
 
 
-def serve_raw_datagrams(report: Callable[[tuple[str, int]], None], sizes: Sizes) -> None:
-    reply = bytes(sizes.reply)
+def serve_raw_datagrams(report: Callable[[tuple[str, int]], None], messages: RawMessages) -> None:
+    replies = itertools.cycle(messages.replies)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
         report(server.getsockname())
         while True:
-            _request, peer = server.recvfrom(sizes.request)
-            server.sendto(reply, peer)
+            _request, peer = server.recvfrom(len(messages.requests[0]))
+            server.sendto(next(replies), peer)
 
 
 @contextlib.contextmanager
 def raw_exchange(
-    sizes: Sizes, cores: list[int] | None = None, *, datagrams: bool = False
+    messages: RawMessages, cores: list[int] | None = None, *, datagrams: bool = False
 ) -> Iterator[Callable[..., None]]:
-    """Start a raw server, connect, and yield a function that makes one blocking exchange."""
-    request, reply = bytes(sizes.request), memoryview(bytearray(sizes.reply))
+    """Start a raw server, connect, and yield a function that makes one blocking exchange.
+
+    Each end sends its messages in turn, and receives into one buffer.
+    """
+    requests = itertools.cycle(messages.requests)
+    reply = memoryview(bytearray(len(messages.replies[0])))
     serve = serve_raw_datagrams if datagrams else serve_raw
-    with ServerProcess("raw echo", serve, sizes, cores=cores) as server:
+    with ServerProcess("raw echo", serve, messages, cores=cores) as server:
         if datagrams:
             peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             peer.connect(server.address)
@@ -77,7 +110,7 @@ def raw_exchange(
 
         def exchange(_number: int = 0) -> None:
             try:
-                peer.sendall(request)
+                peer.sendall(next(requests))
                 if datagrams:
                     peer.recv_into(reply)
                 elif not _fill(peer, reply):

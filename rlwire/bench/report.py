@@ -54,7 +54,8 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
     rows = [[cells[head](result) for head in heads] for result in results]
     checked = sum(result.checked for result in run.results)
     notes = [
-        "x raw is the time of a step divided by that of a raw socket exchange of as many bytes. "
+        "x raw is the time of a step divided by that of a raw socket exchange of as many bytes, "
+        "which sends the same observations. "
         f"Both ran in turns of {TURN} ({BATCHES} batches); figures are medians of the turns.",
         *(
             ["vs pipe is how many times as fast as a pickled multiprocessing.Pipe; below 1: slower"]
