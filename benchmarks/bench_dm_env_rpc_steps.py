@@ -196,8 +196,8 @@ def ask_reference(port: int, stack: ExitStack) -> Exchange:
     return exchange
 
 
-def ask_drop_in(port: int, stack: ExitStack, transport: bool = False) -> Exchange:
-    rlwire.install("dm_env_rpc", transport=transport)
+def ask_drop_in(port: int, stack: ExitStack) -> Exchange:
+    rlwire.install("dm_env_rpc")
     exchange = ask_reference(port, stack)
     ours = tensor_utils.pack_tensor, tensor_utils.unpack_tensor
     rlwire.uninstall("dm_env_rpc")
@@ -218,10 +218,6 @@ RIVALS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
     "ours, asyncio": (serve_ours_asyncio, ask_ours_asyncio),
     "dm_env_rpc": (serve_reference, ask_reference),
     "dm_env_rpc with rlwire.install": (serve_drop_in, ask_drop_in),
-    "dm_env_rpc with transport=True": (
-        serve_drop_in,
-        lambda port, stack: ask_drop_in(port, stack, True),
-    ),
     # What no program of the package can beat: its server is the same, and grpcio's.
     "our client at the package's server": (serve_drop_in, ask_ours),
     "echo": (
@@ -256,8 +252,6 @@ def lines() -> Iterator[Line]:
             yield Line(f"{what}: {name}", times[name], "dm_env_rpc", reference, target, faster=True)
             yield Line(f"{what}: {name}", times[name], kind, times[kind], 0.75)
         name = "dm_env_rpc with rlwire.install"
-        yield Line(f"{what}: {name}", times[name], "dm_env_rpc", reference, faster=True)
-        name = "dm_env_rpc with transport=True"
         yield Line(f"{what}: {name}", times[name], "dm_env_rpc", reference, drop_in, faster=True)
         name = "our client at the package's server"
         yield Line(f"{what}: {name}", times[name], "dm_env_rpc", reference, faster=True)

@@ -59,8 +59,8 @@ def install(library: str, **options: Any) -> None:
     Args:
         library: ``"dm_env_rpc"``, ``"lerobot"``, ``"msgpack_numpy"``, ``"openpi_client"`` or
             ``"rllib"``.
-        options: ``transport=True`` also replaces grpcio (dm_env_rpc); ``pickle=True`` keeps pickles
-            of object arrays, for trusted peers (msgpack_numpy); ``limits`` (lerobot).
+        options: ``pickle=True`` keeps pickles of object arrays, for trusted peers (msgpack_numpy);
+            ``limits`` (lerobot).
 
     ImportError if the library is missing, RuntimeError if it is another version.
     """
