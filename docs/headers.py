@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["INCLUDE", "Function", "Outline", "inner_headers", "outline"]
+__all__ = ["INCLUDE", "Function", "Outline", "inner_headers", "markdown", "outline"]
 
 INCLUDE = Path(__file__).parent.parent / "rlwire" / "include" / "rlwire"
 
 inner_headers = {"rlwire.h", "rfb_pixels_x86.h", "varint_portable.h", "varint_x86.h"}
-"""Headers that nobody includes for their own: all of them, and the two ways behind varint.h."""
+"""Headers without a section: rlwire.h includes all others, and other headers include the rest."""
 
 _COMMENT = re.compile(r"/\*.*?\*/[ \t]*\n", re.S)
 _FUNCTION = re.compile(
@@ -37,12 +37,12 @@ class Function:
 
 @dataclass
 class Outline:
-    """What a header declares, in its order.
+    """The declarations of a header, in order.
 
     Attributes:
-        text: the comment at its top.
-        types: each with the comment above it, as it stands there.
-        constants: their lines.
+        text: the comment at the top.
+        types: each with the comment above it.
+        constants: the lines that define them.
         functions: without their bodies.
     """
 
@@ -53,7 +53,7 @@ class Outline:
 
 
 def outline(source: str) -> Outline:
-    """Return what the text of a header declares."""
+    """Parse the text of a header."""
     comments = {found.end(): found for found in _COMMENT.finditer(source)}
     top = next(iter(comments.values()), None)
     found = Outline(_words(top.group()) if top and top.start() == 0 else "")
@@ -63,25 +63,46 @@ def outline(source: str) -> Outline:
     found.constants += [each.group().rstrip() for each in _CONSTANT.finditer(source)]
     seen = set()
     for each in _FUNCTION.finditer(source):
-        if each[2] in seen:  # one of two branches of the preprocessor
+        if each[2] in seen:  # the preprocessor's other branch
             continue
         seen.add(each[2])
         above = comments.get(each.start())
         text = _words(above.group()) if above else ""
-        if text.startswith("----"):  # a heading within the header
+        if text.startswith("----"):  # a heading
             text = ""
         found.functions.append(Function(each[2], " ".join(each[1].split()), text))
     return found
 
 
 def _words(comment: str) -> str:
-    """A comment without its marks; empty lines, and what is indented, stay."""
+    """Return a comment without its marks, with empty and indented lines."""
     inner = comment.strip()[2:-2]
     return "\n".join(re.sub(r"^ \* ?", "", line).rstrip() for line in inner.split("\n")).strip()
 
 
+def markdown(found: Outline) -> str:
+    """Return an outline as Markdown, with Sphinx's directives for functions."""
+    kept = "\n\n".join([*filter(None, ["\n".join(found.constants)]), *found.types])
+    parts = [_escaped(found.text), f"```c\n{kept}\n```" if kept else ""]
+    for each in found.functions:
+        parts.append(f"````{{c:function}} {each.signature}\n\n{_escaped(each.text)}\n````")
+    return "\n\n".join(filter(None, parts))
+
+
+def _escaped(text: str) -> str:
+    """Escape what Markdown would read as marks, except in code."""
+    return "\n".join(
+        line if line.startswith("    ") else re.sub(r"(`[^`]*`)|([*<\[])", _mark, line)
+        for line in text.split("\n")
+    )
+
+
+def _mark(found: re.Match[str]) -> str:
+    return found[1] or f"\\{found[2]}"
+
+
 def setup(app: object) -> dict[str, bool]:
-    """Bring the directive into Sphinx, which is imported only there: tests read outlines too."""
+    """Register the directive. Only this imports Sphinx: tests read outlines too."""
     from docutils import nodes
     from sphinx.util.docutils import SphinxDirective
 
@@ -93,34 +114,7 @@ def setup(app: object) -> dict[str, bool]:
         def run(self) -> list[nodes.Node]:
             path = INCLUDE / self.arguments[0]
             self.env.note_dependency(str(path))
-            found = outline(path.read_text("utf-8"))
-            shown: list[nodes.Node] = _paragraphs(found.text)
-            kept = "\n\n".join([*filter(None, ["\n".join(found.constants)]), *found.types])
-            if kept:
-                shown.append(nodes.literal_block(kept, kept, language="c"))
-            for each in found.functions:
-                lines = ["```{c:function} " + each.signature, "```"]
-                entry = self.parse_text_to_nodes("\n".join(lines))
-                for content in (last for node in entry for last in node.findall(_is_content)):
-                    content += _paragraphs(each.text)
-                shown += entry
-            return shown
-
-    def _is_content(node: nodes.Node) -> bool:
-        return type(node).__name__ == "desc_content"
-
-    def _paragraphs(text: str) -> list[nodes.Node]:
-        made: list[nodes.Node] = []
-        for part in filter(None, re.split(r"\n\s*\n", text)):
-            if part.startswith("    "):
-                code = re.sub(r"^    ", "", part, flags=re.M)
-                made.append(nodes.literal_block(code, code, language="none"))
-                continue
-            paragraph = nodes.paragraph()
-            for number, piece in enumerate(" ".join(part.split()).split("`")):
-                paragraph += nodes.literal(text=piece) if number % 2 else nodes.Text(piece)
-            made.append(paragraph)
-        return made
+            return self.parse_text_to_nodes(markdown(outline(path.read_text("utf-8"))))
 
     app.add_directive("c-header", Header)  # type: ignore[attr-defined]
     return {"parallel_read_safe": True, "parallel_write_safe": True}

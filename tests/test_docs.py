@@ -86,7 +86,7 @@ def test_examples_run(page, tmp_path):
     assert howtos.run((ROOT / page).read_text("utf-8"), tmp_path)
 
 
-PACKAGES = {"zmq": "pyzmq", "ray": "ray[rllib]"}
+PACKAGES = {"ray": "ray[rllib]"}
 USES = {  # what a page's code names: the package that this needs
     r"gym:|like=": "gymnasium",
     r"dm-env-rpc": "hpack",

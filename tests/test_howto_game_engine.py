@@ -1,4 +1,4 @@
-"""docs/howto/game_engine.md: its C compiled and run, its trainer too, as they stand there."""
+"""docs/howto/game_engine.md: its program is compiled and run, its trainer trains."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ import rlwire
 from rlwire.rllink import Server, SetConfig, SetState
 
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "game_engine.md").read_text("utf-8")
-PROGRAM = "\n".join(re.findall(r"```c\n(.*?)```", PAGE, re.S))
+PROGRAM = Path(__file__).parent / "consumers" / "sampler.c"
 _, COMPILE = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
 (TRAINER,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 RAY_OF_ITS_OWN = 'ray.init(address="local", include_dashboard=False)'
@@ -29,9 +29,9 @@ def program(tmp_path_factory):
     if shutil.which("cc") is None:
         pytest.skip("there is no cc")
     folder = tmp_path_factory.mktemp("sampler")
-    (folder / "sampler.c").write_text(PROGRAM, "utf-8")
+    shutil.copy(PROGRAM, folder)
     assert "cc -std=c11 -O2 -I" in COMPILE
-    assert "sampler.c -lm -o sampler" in COMPILE
+    assert "tests/consumers/sampler.c -lm -o sampler" in COMPILE
     strict = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror"]
     strict = ["cc", "-O2", *strict, f"-I{rlwire.get_include()}"]
     subprocess.run(

@@ -51,6 +51,7 @@ _TIMEOUTS: Final = Timeouts(idle=None)  # silence is for the two sides to bound
 _FILES: Final = {
     "/": ("universe.html", "text/html; charset=utf-8"),
     "/universe.js": ("universe.js", "text/javascript; charset=utf-8"),
+    "/look.css": ("look.css", "text/css; charset=utf-8"),
 }
 _EXACT: Final = 1 << 18  # pixels of a screen that is sent as PNG; JPEG for larger ones
 _NEWS: Final = 0.25  # seconds between two looks at what the page tells, without new pixels

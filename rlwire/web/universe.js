@@ -5,10 +5,14 @@ const SIGNS = { Up: "▲", Down: "▼", Left: "◀", Right: "▶" };
 const NEWS = 5000; // milliseconds that an episode's end is shown
 
 const element = (name) => document.querySelector(`#${name}`);
-const number = (value) => (value == null ? "-" : Number(value.toFixed(3)).toString());
+const number = (value, digits = 3) =>
+  value == null ? "-" : Number(value.toFixed(digits)).toString();
 const screen = element("screen");
 let pixels = null;
 let last; // episode that is over
+let hint = "Press a key to start"; // until one is pressed
+let pressed = null; // when, until a picture follows
+const wire = { pictures: 0, bytes: 0, delay: null }; // of this second; of the last key
 
 function say(name, text, kind = "") {
   element(name).textContent = text;
@@ -23,6 +27,7 @@ function tell(about) {
   say("best", number(about.best));
   say("episode", about.episode ?? "-");
   if (!element("buttons").children.length) Object.entries(about.buttons ?? {}).forEach(add);
+  if (hint && element("buttons").children.length) say("news", hint);
   const over = about.last;
   if (over && last !== undefined && over.episode !== last) {
     const best = over.score === about.best ? ", the best so far" : "";
@@ -41,6 +46,9 @@ async function draw(data) {
     screen.style.setProperty("--ratio", width / height);
   }
   screen.getContext("2d").drawImage(picture, x, y);
+  wire.pictures += 1;
+  wire.bytes += data.byteLength;
+  if (pressed !== null) [wire.delay, pressed] = [performance.now() - pressed, null];
   send("shown"); // so that the server sends the next one
 }
 
@@ -66,6 +74,15 @@ function watch() {
   });
 }
 
+setInterval(() => {
+  const { pictures, bytes, delay } = wire;
+  let text = "over rlwire: VNC on WebSocket";
+  if (pictures) text += `, ${pictures} frames a second, ${number(bytes / pictures / 1000, 1)} KB a frame`;
+  if (delay !== null) text += `, ${Math.ceil(delay)} ms from a key to a frame`;
+  say("wire", text);
+  Object.assign(wire, { pictures: 0, bytes: 0 });
+}, 1000);
+
 const held = new Map(); // keys that are down, by what holds them: the keyboard's key, or a pointer
 
 function change(holder, key) {
@@ -74,8 +91,12 @@ function change(holder, key) {
   if (key) held.set(holder, key);
   else held.delete(holder);
   const down = [...held.values()];
-  if (key) send([key, true]);
-  else if (!down.includes(before)) send([before, false]);
+  if (key) {
+    if (element("news").textContent === hint) say("news", "");
+    hint = "";
+    pressed ??= performance.now();
+    send([key, true]);
+  } else if (!down.includes(before)) send([before, false]);
   for (const button of element("buttons").children) {
     button.classList.toggle("held", button.keys.some((each) => down.includes(each)));
   }

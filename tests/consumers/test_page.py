@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -173,13 +174,17 @@ def test_a_person_watches_and_plays(by, tmp_path):
         assert "Right" in page.text("buttons")
         wait_until(lambda: page.evaluate("document.querySelector('canvas').width") == 120)
         assert red_of(page) == 0
+        wait_until(lambda: page.text("news") == "Press a key to start")
         page.key("keyDown")
+        wait_until(lambda: page.text("news") == "")
         wait_until(lambda: red_of(page) > 5)
         page.key("keyUp")
         wait_until(lambda: not server.player.controls.action())
         wait_until(lambda: red_of(page) == int(server.display.newest().frame[0, 0, 0]))
         wait_until(lambda: page.text("total") == str(red_of(page)))
         assert page.text("episode").isdecimal()
+        told = r"VNC on WebSocket, \d+ frames a second, [\d.]+ KB a frame, \d+ ms from a key"
+        wait_until(lambda: re.search(told, page.text("wire")))
         page.reload()  # the score is of the whole episode
         wait_until(lambda: page.text("total") == str(red_of(page)) != "0")
         page.evaluate("document.querySelector('#watch').click()")

@@ -6,7 +6,7 @@ import rlwire.web
 
 
 @pytest.mark.parametrize(
-    "name", ["rlx.js", "cartpole.js", "cartpole.html", "universe.js", "universe.html"]
+    "name", ["rlx.js", "cartpole.js", "cartpole.html", "universe.js", "universe.html", "look.css"]
 )
 def test_web_files_are_found_by_name(name):
     found = rlwire.web.path(name)
