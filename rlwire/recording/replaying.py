@@ -104,10 +104,7 @@ class _Message(NamedTuple):
 
 def _session(scheme: str, side: str, limits: Limits | None) -> Any:
     module = importlib.import_module(f"rlwire.sessions.{scheme.replace('-', '_')}")
-    options: dict[str, Any] = {"limits": limits}
-    if (scheme, side) == ("rllink", "Client") and importlib.util.find_spec("zstandard"):
-        options["compression"] = "zstd"
-    return getattr(module, f"{_SESSIONS[scheme]}{side}Session")(**options)
+    return getattr(module, f"{_SESSIONS[scheme]}{side}Session")(limits=limits)
 
 
 def _captured(message: bytes, from_client: bool, layer: Any) -> Dissected:
@@ -174,7 +171,7 @@ def _recorded(
 
 def _compare(message: _Message, live: Any, tolerance: float, ignored: re.Pattern[str]) -> None:
     """Raise `Difference` unless the live event is that of the recorded message."""
-    if isinstance(message.event, (Ping, Pong)):  # secrets, and offers of compression
+    if isinstance(message.event, (Ping, Pong)):  # secrets
         return
     side = "request" if message.from_client else "response"
     at = f"{message}, {message.when:.3f} s"

@@ -42,9 +42,10 @@ class RLlinkClientBase(waits.ClientBase):
     def __init__(self, options: RLlinkClientOptions) -> None:
         self.address, tls, _ = located("rllink", options.address, options.tls)
         self._session_options: dict[str, Any] = {
-            "form": options.form, "token": options.auth, "compression": options.compression,
+            "form": options.form,
+            "token": options.auth,
             "limits": options.limits,
-        }  # fmt: skip
+        }
         self._options: dict[str, Any] = {
             "timeout": options.timeout,
             "tls": tls,

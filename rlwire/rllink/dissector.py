@@ -16,7 +16,7 @@ _STEP = 1024  # bytes that the steps of one time step may take
 
 
 class RLlinkDissector(Dissector):
-    """Dissects RLlink in both forms; compressed bodies by their first bytes.
+    """Dissects RLlink in both forms.
 
     The steps of an episode have its ID as their environment, in RLlib's documented form "". Those
     that would take more memory than ``limits.expanded`` are left out.
@@ -31,7 +31,7 @@ class RLlinkDissector(Dissector):
         return frame_size(data, 0, len(data), self.received, "received")
 
     def decode(self, frame: bytes, from_client: bool, layer: Any) -> Dissected:
-        kind, fields = self._codec.open(frame, "zstd")
+        kind, fields = self._codec.open(frame)
         message = self._codec.read(kind, fields)
         found = Dissected(NAMES[kind], plain(message))
         if isinstance(message, Ping) and message.token is not None:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 
 from rlwire import _options
 from rlwire.codecs.rllink import Form, SetConfig
-from rlwire.codecs.rllink.messages import Compression
 from rlwire.urls import Where
 
 PORT: Final = 5555
@@ -58,13 +57,11 @@ class RLlinkClientOptions(_options.SecretOptions, _options.StreamClientOptions):
 
     Attributes:
         form: encoding of sent messages; json for RLlib before 2.44.
-        compression: compress messages, if the trainer supports it; needs the extra compression.
     """
 
     address: Where = f"localhost:{PORT}"
     _: KW_ONLY
     form: Form = "msgpack"
-    compression: Compression | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

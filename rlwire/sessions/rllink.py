@@ -1,13 +1,12 @@
 """RLlink: a simulator's client sends requests, a trainer's server replies.
 
 `REPLIES` has all requests; one may be pending at a time. A server replies in the form of the first
-message that it receives. Bodies are compressed after a `Pong` that accepts the client's offer.
+message that it receives.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import re
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from rlwire.codecs.rllink import (
     SetState,
     frame_size,
 )
-from rlwire.codecs.rllink.messages import HEAD, Compression, zstandard
+from rlwire.codecs.rllink.messages import HEAD
 from rlwire.codecs.websocket.handshake import same_secret
 from rlwire.errors import (
     DecodeError,
@@ -61,12 +60,7 @@ _NO_TOKEN: Final = "the server requires a token, but the client sent none"
 
 
 class _Session(Layer):
-    """Base of both sides.
-
-    Attributes:
-        form: the form of sent bodies.
-        compression: of sent bodies; received ones may have it.
-    """
+    """Base of both sides; `form` is that of sent bodies."""
 
     def __init__(self, form: Form, limits: Limits | None) -> None:
         limits = DEFAULT if limits is None else limits
@@ -76,7 +70,6 @@ class _Session(Layer):
         self._copies = Codec(limits=limits, copy=True)
         self._pending: type | None = None
         self.form: Form = form
-        self.compression: Compression | None = None
 
     @property
     def pending(self) -> int:
@@ -86,10 +79,9 @@ class _Session(Layer):
         return frame_size(buffer, start, end, *self._bound)
 
     def receive(self, frame: Buffer) -> list[Any]:
-        # Views of bytes, which an expanded body is too, would be read-only.
-        copied = self.compression is not None or isinstance(frame, bytes)
-        codec = self._copies if copied else self._views
-        kind, fields = codec.open(frame, self.compression)
+        # Views of bytes would be read-only.
+        codec = self._copies if isinstance(frame, bytes) else self._views
+        kind, fields = codec.open(frame)
         self._allow(kind)
         return [self._received(codec.read(kind, fields), codec.form_of(frame))]
 
@@ -104,7 +96,7 @@ class _Session(Layer):
         if len(data) > HEAD + _FIRST and not _PING.search(data):
             return data
         try:
-            kind, fields = self._copies.open(data, self.compression)
+            kind, fields = self._copies.open(data)
             if kind is not Ping or not fields:
                 return data
             ping: Any = self._copies.read(kind, fields)
@@ -124,32 +116,19 @@ class _Session(Layer):
 class RLlinkClientSession(_Session):
     """The simulator's side: sends requests, receives replies.
 
-    The first request must be a `Ping`; the session adds token and compression. Episodes are
+    The first request must be a `Ping`; the session adds the token. Episodes are
     `rlwire.codecs.rllink.Episode`, or maps in the form of the bodies.
 
     Args:
         form: the form of bodies; ``"json"`` for servers of Ray before 2.44.
         token: for an rlwire server that requires one.
-        compression: ``"zstd"``, used if the server accepts it.
-
-    Raises:
-        MissingExtra: zstandard is not installed, and `compression` needs it.
     """
 
     def __init__(
-        self,
-        *,
-        form: Form = "msgpack",
-        token: str | None = None,
-        compression: Compression | None = None,
-        limits: Limits | None = None,
+        self, *, form: Form = "msgpack", token: str | None = None, limits: Limits | None = None
     ) -> None:
         super().__init__(form, limits)
-        if compression not in (None, "zstd"):
-            raise ValueError(f"compression must be 'zstd' or None, not {compression!r}")
-        if compression is not None:
-            zstandard()
-        self._ping = Ping(token, compression, True)
+        self._ping = Ping(token, True)
         self._brief = False
 
     def send(self, event: Message) -> list[Any]:
@@ -160,24 +139,11 @@ class RLlinkClientSession(_Session):
             waiting = self._pending and f"{self._pending.__name__} waits for its reply"
             known = f"a client sends {', '.join(kind.__name__ for kind in REPLIES)}"
             raise LocalProtocolError(f"{kind.__name__} cannot be sent: {waiting or known}")
-        if isinstance(event, Episodes):
-            written = [self._written(episode) for episode in event.episodes]
-            event = type(event)(written, event.timesteps, event.weights_seq_no)
-        elif kind is Ping:
+        if kind is Ping:
             event = self._ping
-        buffers = self._views.encode_parts(event, self.form, self.compression)
+        buffers = self._views.encode_parts(event, self.form, brief=self._brief)
         self._pending = None if REPLIES[kind] is None else kind
         return buffers
-
-    def _written(self, episode: Any) -> Any:
-        if not isinstance(episode, Episode):
-            return episode
-        if not self._brief and episode.terminated and episode.truncated:
-            # RLlib has one of both at most: what is terminal is not bootstrapped.
-            episode = dataclasses.replace(episode, truncated=False)
-        if self.form == "json":
-            return episode.to_document()
-        return episode.to_state(brief=self._brief)
 
     def _allow(self, kind: type) -> None:
         asked = self._pending
@@ -191,7 +157,6 @@ class RLlinkClientSession(_Session):
             self.phase = LayerPhase.CLOSED
             raise PeerError(f"the server rejected a message: {message.message}")
         if isinstance(message, Pong):
-            self.compression = message.compression and self._ping.compression
             self._brief = message.rlwire
         return message
 
@@ -199,9 +164,8 @@ class RLlinkClientSession(_Session):
 class RLlinkServerSession(_Session):
     """The trainer's side: receives requests, sends replies.
 
-    Episodes are decoded to `rlwire.codecs.rllink.Episode`. A `Pong` accepts the client's
-    compression if zstandard is installed. An error ends the session. RLlink has no error message:
-    `Refused` is rlwire's own, and goes to clients whose first message was allowed.
+    Episodes are decoded to `rlwire.codecs.rllink.Episode`. An error ends the session. RLlink has no
+    error message: `Refused` is rlwire's own, and goes to clients whose first message was allowed.
 
     Args:
         token: the token that clients must send in a first `Ping`; None accepts all clients.
@@ -234,10 +198,9 @@ class RLlinkServerSession(_Session):
         if not self._greeted:
             self._first(message, form)
         if isinstance(message, Episodes):
-            message = self._read(message)
-        if isinstance(message, Ping):
-            known = importlib.util.find_spec("zstandard") is not None
-            self._pong = Pong(message.compression if known else None, message.rlwire)
+            self._read(message)
+        elif isinstance(message, Ping):
+            self._pong = Pong(message.rlwire)
         self._pending = type(message) if REPLIES[type(message)] is not None else None
         return message
 
@@ -253,12 +216,10 @@ class RLlinkServerSession(_Session):
         if self.closed or not self._greeted:
             return super().reject(error)
         self.phase = LayerPhase.CLOSED
-        return self._views.encode_parts(
-            Refused(for_peer(error, "the server")), self.form, self.compression
-        )
+        return self._views.encode_parts(Refused(for_peer(error, "the server")), self.form)
 
-    def _read(self, message: Episodes) -> Episodes:
-        """Return the message with decoded episodes, or raise DecodeError."""
+    def _read(self, message: Episodes) -> None:
+        """Decode the episodes of a message, or raise DecodeError."""
         read = Episode.from_document if self.form == "json" else Episode.from_state
         episodes = [
             read(episode, f"$.episodes[{index}]") for index, episode in enumerate(message.episodes)
@@ -272,7 +233,7 @@ class RLlinkServerSession(_Session):
             )
         for episode in episodes:
             episode.weights_seq_no = message.weights_seq_no
-        return type(message)(episodes, message.timesteps, message.weights_seq_no)
+        message.episodes[:] = episodes
 
     def send(self, event: Message) -> list[Any]:
         """Return the buffers of a reply; after an error the request is still pending."""
@@ -283,8 +244,6 @@ class RLlinkServerSession(_Session):
             raise LocalProtocolError(f"{kind.__name__} cannot be sent: {why} waits for a reply")
         if kind is Pong:
             event = self._pong
-        buffers = self._views.encode_parts(event, self.form, self.compression)
+        buffers = self._views.encode_parts(event, self.form)
         self._pending = None
-        if kind is Pong:
-            self.compression = self._pong.compression
         return buffers

@@ -501,15 +501,14 @@ def feed_cipher(data):
 
 def feed_rllink(data):
     """A body, as the codec reads it and as a session does, with the episodes in it."""
-    (zstd,), body, limits = take_options(data, 2)
+    _, body, limits = take_options(data)
     attempt(lambda: rllink.frame_size(body, 0, len(body), limits.received))
-    frame, compression = b"%08d" % len(body) + body, "zstd" if zstd else None
+    frame = b"%08d" % len(body) + body
     codecs = {copy: rllink.Codec(limits=limits, copy=copy) for copy in (True, None)}
     # JSON's errors have no offset.
-    agree(lambda copy, b: codecs[copy].decode(b, compression), frame, offsets=False)
+    agree(lambda copy, b: codecs[copy].decode(b), frame, offsets=False)
     for token in (None, "secret"):
         server = RLlinkServer(token=token, limits=limits)
-        server.compression = compression
         with contextlib.suppress(RemoteProtocolError):
             attempt(lambda server=server: server.receive(frame))
 

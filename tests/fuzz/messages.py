@@ -331,17 +331,14 @@ def seeds(decoder):
         codec = rllink.Codec()
         files = rllink.SetState(2, None, b"onnx" * 9, b"mlir")
         plain = [
-            codec.encode(rllink.Ping("secret", "zstd")),
+            codec.encode(rllink.Ping("secret")),
             codec.encode(rllink.Episodes([one.to_state()], 2, 1)),
             codec.encode(rllink.EpisodesAndGetState([one.to_document()], 2, 1), "json"),
             codec.encode(rllink.SetState(1, {"w": DEPTH}), "msgpack"),
             codec.encode(rllink.SetConfig(5, True), "json"),
             codec.encode(files, "json"),
         ]
-        return [
-            *with_options(range(1), *[frame[8:] for frame in plain]),
-            *with_options(range(1, 2), codec.encode(files, compression="zstd")[8:]),
-        ]
+        return with_options(range(1), *[frame[8:] for frame in plain])
     if decoder == "streams":
         return conversations.seeds()
     raise ValueError(decoder)

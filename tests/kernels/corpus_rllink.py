@@ -12,8 +12,8 @@ def bodies():
     """Messages of every type."""
     for kind in ("PING", "PONG", "GET_CONFIG", "GET_STATE"):
         yield {"type": kind}
-    yield {"type": "PING", "rlwire": {"compressions": ["zstd"], "token": "secret"}}
-    yield {"type": "PONG", "rlwire": {"compression": None}}
+    yield {"type": "PING", "rlwire": {"token": "secret"}}
+    yield {"type": "PONG", "rlwire": {}}
     yield {
         "type": "SET_CONFIG", "env_steps_per_sample": 500, "force_on_policy": True,
         "config": b"\x80\x04\x95" + bytes(300),

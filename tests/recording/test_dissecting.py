@@ -127,7 +127,7 @@ def talk(label, url, walk):
         return texts, replies
     choose, episodes = Agent(), []
     if label in ("rlx", "rllink"):
-        options = {"policy": lambda *_: np.array(choose.update()), "compression": "zstd"}
+        options = {"policy": lambda *_: np.array(choose.update())}
         rlwire.play(walk, url, episodes=4, **options if label == "rllink" else {})
         return walk.episodes
     with rlwire.make(url) as env:

@@ -22,7 +22,6 @@ from rlwire.errors import (
     RemoteProtocolError,
     RlwireError,
 )
-from rlwire.limits import Limits
 from rlwire.rllink import AsyncClient, Client, Episode, Server, SetConfig, SetState
 from rlwire.transports.sockets import Backoff, Timeouts
 from tests.waiting import eventually
@@ -85,37 +84,6 @@ def test_client_and_server_exchange_config_weights_and_episodes(server):
         done = server.statistics()
         names = ("open", "clients", "waiting", "episodes", "steps")
         assert [done[name] for name in names] == [1, 1, 0, 2, 8]
-
-
-def test_a_compressed_round(caplog):
-    """An agreed zstd in both directions; its bomb ends the client's own connection only."""
-    zstandard = pytest.importorskip("zstandard")
-    limits = Limits(expanded=1_000_000)
-    weights = {"w": np.zeros((300, 300), np.float32)}
-    with Server("127.0.0.1:0", auth="s", limits=limits) as server, contextlib.ExitStack() as opened:
-        server.set_state(SetState(1, weights))
-        with pytest.raises(ConnectionClosed):
-            client_of(server, auth="t", compression="zstd").connect()
-        client, plain = (
-            opened.enter_context(client_of(server, auth="s", compression=compression))
-            for compression in ("zstd", None)
-        )
-        state = client.get_state().state
-        assert state is not None
-        np.testing.assert_array_equal(state["w"], weights["w"])
-        assert client._connection.session.compression == "zstd"
-        assert plain._connection.session.compression is None
-        client.send([episode(500)], wait=False)
-        [got] = server.sample(30)
-        assert len(got) == 500
-        bomb = zstandard.ZstdCompressor().compress(bytes(10_000_000))
-        with socket.create_connection((server.address.host, server.address.port), 30) as raw:
-            for body in (Codec().encode(Ping("s", "zstd")), b"%08d" % len(bomb) + bomb):
-                raw.sendall(body)
-                answer = raw.recv(1000)
-        assert "expanded" in Codec().decode(answer, "zstd").message
-        eventually(lambda: "expanded" in caplog.text)
-        assert client.get_state().weights_seq_no == plain.get_state().weights_seq_no == 1
 
 
 def test_new_weights_answer_only_sampled_episodes(server):

@@ -3,9 +3,7 @@
 import base64
 import gzip
 import json
-import sys
 import tracemalloc
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -22,13 +20,7 @@ from rlwire.codecs.rllink import (
     SetConfig,
     SetState,
 )
-from rlwire.errors import (
-    DecodeError,
-    LimitExceeded,
-    LocalProtocolError,
-    MissingExtra,
-    RemoteProtocolError,
-)
+from rlwire.errors import DecodeError, LimitExceeded, LocalProtocolError, RemoteProtocolError
 from rlwire.limits import Limits
 from rlwire.sessions.rllink import RLlinkClientSession, RLlinkServerSession
 from tests.raising import raised
@@ -177,45 +169,6 @@ def test_before_the_token_nothing_is_expanded(name):
         tracemalloc.stop()
     assert made < 300_000, (made, caught)
     assert not server.pending
-
-
-@pytest.mark.parametrize("token", [None, "s"])
-def test_only_negotiated_compression_is_expanded(token):
-    pytest.importorskip("zstandard")
-    frame = Codec().encode(Episodes([episode(500).to_state()], 500), compression="zstd")
-    offered = Codec().encode(Ping(token, "zstd"), compression="zstd")  # before the reply
-    for first in (frame, offered):
-        raised(DecodeError, RLlinkServerSession(token=token).receive, first)
-    client = RLlinkClientSession(token=token)  # offers none, so a server cannot choose one
-    client.send(Ping())
-    client.receive(Codec().encode(Pong("zstd")))
-    client.send(GetState())
-    with pytest.raises(DecodeError, match="not negotiated"):
-        client.receive(Codec().encode(SetState(1, {"w": np.zeros(9)}), compression="zstd"))
-
-
-@pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_compressed_bodies(form):
-    pytest.importorskip("zstandard")
-    client, server = RLlinkClientSession(form=form, compression="zstd"), RLlinkServerSession()
-    for _ in range(2):
-        greeted(client, server)
-        assert client.compression == server.compression == "zstd"
-    frame = joined(client.send(Episodes([episode(500)], 500)))
-    assert len(frame) < 3000
-    for whole in (frame, bytearray(frame)):
-        [message] = server.receive(whole)
-        message.episodes[0].rewards[0] = 5  # it can be written to
-
-
-def test_an_end_without_zstandard(monkeypatch):
-    client = RLlinkClientSession(compression="zstd") if find_spec("zstandard") else None
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    raised(MissingExtra, RLlinkClientSession, compression="zstd")
-    server = RLlinkServerSession()
-    if client is not None:
-        greeted(client, server)
-        assert client.compression is server.compression is None
 
 
 def test_unrequested_file_is_not_decompressed():

@@ -87,7 +87,8 @@ class Episode:
         """Return the map that Ray's `SingleAgentEpisode` reads. Raises what `check` raises.
 
         A `brief` one is for rlwire: it lacks what `from_state` does not need. Ray needs all
-        entries, and a dict per step even without infos.
+        entries, a dict per step even without infos, and one end at most: an episode that is
+        terminated and truncated is terminated, since what is terminal is not bootstrapped.
         """
         self.check()
         lookback, infos = self.lookback, self.infos
@@ -107,7 +108,7 @@ class Episode:
             }
             or None,
             "is_terminated": self.terminated,
-            "is_truncated": self.truncated,
+            "is_truncated": self.truncated and (brief or not self.terminated),
             "t_started": self.started,
             "t": self.started + len(self),
             "_observation_space": None,
@@ -171,7 +172,7 @@ class Episode:
                 raise EncodeError(f"the name {name!r} of a model's output is reserved in JSON")
             written[name] = after(column)
         written["is_terminated"] = self.terminated
-        written["is_truncated"] = self.truncated
+        written["is_truncated"] = self.truncated and not self.terminated
         return written
 
     @classmethod

@@ -1,8 +1,6 @@
 """RLlink's messages, and a `Codec` for their two forms, which differ in a body's first byte.
 
-The token and the compression in `Ping`, and the compression in `Pong`, are rlwire's own. Ray
-ignores them. A compressed body is one frame of zstd (RFC 8878) that declares its size. The pickle
-in Ray's `SetConfig` stays bytes.
+The token in `Ping` is rlwire's own, which Ray ignores. The pickle in Ray's `SetConfig` stays bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from rlwire.codecs import msgpack
+from rlwire.codecs.rllink.episodes import Episode
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, optional, quoted
 from rlwire.limits import Limits, checked
 
@@ -40,7 +39,6 @@ __all__ = [
 ]
 
 Form: TypeAlias = Literal["msgpack", "json"]
-Compression: TypeAlias = Literal["zstd"]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 HEAD: Final = 8
@@ -50,13 +48,12 @@ FRAME_MAXIMUM: Final = HEAD + 99_999_999
 """Bytes of the longest frame that eight digits can express."""
 
 _OWN = "rlwire"  # the field for rlwire's own entries
-_ZSTD = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1; no map in msgpack or JSON starts with it
 
 
 class _Fields:
     """The fields of a body, without its type."""
 
-    def _to_fields(self, form: Form) -> dict[str, Any]:
+    def _to_fields(self, form: Form, brief: bool) -> dict[str, Any]:
         return {}
 
     @classmethod
@@ -70,29 +67,21 @@ class Ping(_Fields):
 
     Attributes:
         token: for a server of rlwire's that requires one.
-        compression: one that the client can decode.
         rlwire: whether the client is rlwire's, which can leave out empty infos.
     """
 
     token: str | None = None
-    compression: Compression | None = None
     rlwire: bool = False
 
-    def _to_fields(self, form: Form) -> dict[str, Any]:
-        own: dict[str, Any] = {} if self.token is None else {"token": self.token}
-        if self.compression is not None:
-            own["compressions"] = [self.compression]
+    def _to_fields(self, form: Form, brief: bool) -> dict[str, Any]:
+        own = {} if self.token is None else {"token": self.token}
         return {_OWN: own} if own or (self.rlwire and form == "msgpack") else {}
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Ping:
-        own = _own(fields)
-        token, offered = own.get("token"), own.get("compressions")
-        return cls(
-            token if isinstance(token, str) else None,
-            "zstd" if isinstance(offered, list) and "zstd" in offered else None,
-            _OWN in fields,
-        )
+        own = fields.get(_OWN)
+        token = own.get("token") if type(own) is dict else None
+        return cls(token if isinstance(token, str) else None, _OWN in fields)
 
 
 @dataclass(frozen=True)
@@ -100,21 +89,17 @@ class Pong(_Fields):
     """The reply to `Ping`.
 
     Attributes:
-        compression: for all later bodies, in both directions.
         rlwire: whether the server is rlwire's, which needs no empty infos; Ray's does.
     """
 
-    compression: Compression | None = None
     rlwire: bool = False
 
-    def _to_fields(self, form: Form) -> dict[str, Any]:
-        own = {} if self.compression is None else {"compression": self.compression}
-        return {_OWN: own} if own or (self.rlwire and form == "msgpack") else {}
+    def _to_fields(self, form: Form, brief: bool) -> dict[str, Any]:
+        return {_OWN: {}} if self.rlwire and form == "msgpack" else {}
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], limits: Limits) -> Pong:
-        compression = _own(fields).get("compression")
-        return cls("zstd" if compression == "zstd" else None, _OWN in fields)
+        return cls(_OWN in fields)
 
 
 @dataclass(frozen=True)
@@ -132,7 +117,7 @@ class Episodes(_Fields):
     """Sends episodes. There is no reply.
 
     Attributes:
-        episodes: maps that `rlwire.codecs.rllink.Episode` reads and makes.
+        episodes: maps that `rlwire.codecs.rllink.Episode` reads and makes; to send, also Episodes.
         timesteps: steps of all episodes; ``env_steps`` in JSON.
         weights_seq_no: version of the weights that chose the actions.
     """
@@ -141,8 +126,11 @@ class Episodes(_Fields):
     timesteps: int | None = None
     weights_seq_no: int | None = None
 
-    def _to_fields(self, form: Form) -> dict[str, Any]:
-        fields: dict[str, Any] = {"episodes": self.episodes}
+    def _to_fields(self, form: Form, brief: bool) -> dict[str, Any]:
+        to_state = functools.partial(Episode.to_state, brief=brief)
+        write = Episode.to_document if form == "json" else to_state
+        episodes = [write(one) if isinstance(one, Episode) else one for one in self.episodes]
+        fields: dict[str, Any] = {"episodes": episodes}
         if self.timesteps is not None:
             # Ray's name, and the documented one.
             fields["timesteps" if form == "msgpack" else "env_steps"] = self.timesteps
@@ -188,7 +176,7 @@ class SetConfig(_Fields):
     force_on_policy: bool | None = None
     config: bytes | None = None
 
-    def _to_fields(self, form: Form) -> dict[str, Any]:
+    def _to_fields(self, form: Form, brief: bool) -> dict[str, Any]:
         if self.config is not None and form == "json":
             raise EncodeError("RLlink in JSON has no field for RLlib's config", path="$.config")
         return {name: value for name, value in vars(self).items() if value is not None}
@@ -222,7 +210,7 @@ class SetState(_Fields):
     onnx: bytes | None = None
     mlir: bytes | None = None
 
-    def _to_fields(self, form: Form) -> dict[str, Any]:
+    def _to_fields(self, form: Form, brief: bool) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         if self.state is None:
             fields["weights_seq_no"] = self.weights_seq_no
@@ -268,7 +256,7 @@ class Refused(_Fields):
 
     message: str
 
-    def _to_fields(self, form: Form) -> dict[str, Any]:
+    def _to_fields(self, form: Form, brief: bool) -> dict[str, Any]:
         return {"message": self.message}
 
     @classmethod
@@ -332,9 +320,11 @@ class Codec:
         self._unpack = msgpack.Decoder(arrays="bytes", copy=copy, limits=limits)
 
     def encode_parts(
-        self, message: Message, form: Form = "msgpack", compression: Compression | None = None
+        self, message: Message, form: Form = "msgpack", *, brief: bool = False
     ) -> list[Any]:
-        """Return the buffers of a frame, with large arrays by reference unless compressed.
+        """Return the buffers of a frame, with large arrays by reference.
+
+        `brief` is as in `rlwire.codecs.rllink.Episode.to_state`.
 
         Raises:
             TypeError: not a message, or an unknown form.
@@ -344,7 +334,7 @@ class Codec:
         name = NAMES.get(type(message))
         if name is None:
             raise TypeError(f"{type(message).__name__} is not an RLlink message")
-        body = {"type": name, **message._to_fields(form)}
+        body = {"type": name, **message._to_fields(form, brief)}
         parts: list[Any]
         if form == "msgpack":
             parts = self._pack.encode_parts(body)
@@ -352,8 +342,6 @@ class Codec:
             parts = [self._json(message, body)]
         else:
             raise TypeError(f"form must be 'msgpack' or 'json', not {form!r}")
-        if compression is not None:
-            parts = [zstandard().ZstdCompressor(level=1).compress(b"".join(parts))]
         size = sum(map(len, parts))
         if HEAD + size > FRAME_MAXIMUM:
             raise LimitExceeded(
@@ -361,11 +349,9 @@ class Codec:
             )
         return [b"%08d" % size, *parts]
 
-    def encode(
-        self, message: Message, form: Form = "msgpack", compression: Compression | None = None
-    ) -> bytes:
+    def encode(self, message: Message, form: Form = "msgpack") -> bytes:
         """Return a whole frame. Raises what `encode_parts` raises."""
-        return b"".join(self.encode_parts(message, form, compression))
+        return b"".join(self.encode_parts(message, form))
 
     def _json(self, message: Message, body: dict[str, Any]) -> bytes:
         if type(message) in _SMALL and {type(value) for value in body.values()} <= _PLAIN:
@@ -375,30 +361,21 @@ class Codec:
         return text
 
     def form_of(self, frame: Buffer) -> Form:
-        """Return the form of the body of a whole, uncompressed frame."""
+        """Return the form of the body of a whole frame."""
         return "json" if frame[HEAD] == 0x7B else "msgpack"
 
-    def decode(self, frame: Buffer, compression: Compression | None = None) -> Message:
+    def decode(self, frame: Buffer) -> Message:
         """Return the message in a whole frame. Raises what `open` raises."""
-        return self.read(*self.open(frame, compression))
+        return self.read(*self.open(frame))
 
-    def open(
-        self, frame: Buffer, compression: Compression | None = None
-    ) -> tuple[type[Any], dict[str, Any]]:
+    def open(self, frame: Buffer) -> tuple[type[Any], dict[str, Any]]:
         """Return the class of the message in a whole frame, and its fields for `read`.
-
-        A compressed body is decoded only with `compression`.
 
         Raises:
             DecodeError: the bytes are not an RLlink message; the error has the offset or path.
             LimitExceeded: the message exceeds one of the limits.
         """
-        body = memoryview(frame)[HEAD:]
-        if body[:4] == _ZSTD:
-            if compression is None:
-                raise DecodeError("the body is zstd, which was not negotiated", offset=HEAD)
-            body = memoryview(_expand(body, self.limits))
-        fields = self._fields(body)
+        fields = self._fields(memoryview(frame)[HEAD:])
         if type(fields) is not dict:
             raise DecodeError(f"a body must be a map, not a {type(fields).__name__}", offset=HEAD)
         name = fields.pop("type", None)
@@ -431,13 +408,6 @@ def _msgspec() -> Any:
     return _json
 
 
-def zstandard() -> Any:
-    """Return the package `zstandard`."""
-    with optional("zstandard", "compression"):
-        import zstandard
-    return zstandard
-
-
 NAMES: Final = {
     Ping: "PING",
     Pong: "PONG",
@@ -452,26 +422,6 @@ NAMES: Final = {
 _CLASSES: Final = {name: kind for kind, name in NAMES.items()}
 _SMALL: Final = frozenset({Refused, Ping, Pong, GetConfig, GetState, SetConfig})
 _PLAIN: Final = frozenset({str, int, bool})
-
-
-def _own(fields: dict[str, Any]) -> dict[str, Any]:
-    own = fields.get(_OWN)
-    return own if type(own) is dict else {}
-
-
-def _expand(body: memoryview, limits: Limits) -> bytes:
-    zstd = zstandard()
-    maximum, name = min((limits.expanded, "expanded"), (limits.received, "received"))
-    try:
-        size = zstd.frame_content_size(body)
-        if size <= 0:
-            raise DecodeError("a zstd body must declare its size", offset=HEAD)
-        if size > maximum:
-            raise LimitExceeded(name, maximum, size, offset=HEAD)
-        plain: bytes = zstd.ZstdDecompressor().decompress(body, allow_extra_data=False)
-    except zstd.ZstdError:
-        raise DecodeError("the body is not one frame of zstd", offset=HEAD) from None
-    return plain
 
 
 def _count(fields: dict[str, Any], name: str, least: int = 0, path: str = "$") -> int | None:
