@@ -93,7 +93,6 @@ USES = {  # what a page's code names: the package that this needs
     r"universe(\+\w+)?://|rlx-ws": "msgspec",
     r"ALE/": "ale-py",
     r"algorithm:pg": "torch",
-    r"--checkpoints": "safetensors",
     r"--config": "ruamel.yaml",
 }
 

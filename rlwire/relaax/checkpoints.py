@@ -1,36 +1,32 @@
 """Checkpoints of a parameter server, in a folder.
 
-A checkpoint is a safetensors file: arrays and tensors by name, and the rest of the state as msgpack
-in the metadata. It is written under a temporary name and then renamed. Nothing is pickled.
+A checkpoint is one msgpack map with the state, written under a temporary name and then renamed.
+Nothing is pickled.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import importlib
-import json
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
-import numpy as np
-
 from rlwire.codecs import msgpack
-from rlwire.errors import EncodeError, RlwireError, optional, quoted
+from rlwire.errors import DecodeError, LimitExceeded, RlwireError, optional
 from rlwire.limits import Limits
+from rlwire.sessions.layer import Buffer
 
 logger = logging.getLogger(__name__)
 
-_NAME: Final = re.compile(r"checkpoint-\d{12,}\.safetensors")
+_NAME: Final = re.compile(r"checkpoint-\d{12,}\.msgpack")
 _TEMPORARY: Final = ".writing"
 _LIMITS: Final = Limits(message=2**59, received=2**59, items=2**24, expanded=2**40, string=2**30)
-_KINDS: Final = {"step": int, "algorithm": str, "version": int}
-_TENSOR, _ARRAY = 1, 2  # msgpack extensions that name a tensor or an array
+_KINDS: Final = {"step": int, "algorithm": str, "version": int, "state": dict}
+_TENSOR: Final = 1  # the msgpack extension of a tensor: dtype, shape and bytes
 
 
 class CheckpointDamaged(RlwireError, ValueError):
@@ -90,16 +86,15 @@ class Checkpoints:
 
         Raises:
             EncodeError: a value has an unsupported type.
-            MissingExtra: safetensors is not installed.
             OSError: the file cannot be written; older checkpoints stay.
         """
         self._since = step, monotonic()
+        name = f"checkpoint-{int(step):012d}.msgpack"
         head = {"algorithm": algorithm, "version": int(version), "step": int(step)}
-        name = f"checkpoint-{int(step):012d}.safetensors"
-        data = _serialize(state, head)
-        self._write(name, data)
+        parts = msgpack.encode_parts({**head, "state": _written(state)}, limits=_LIMITS)
+        self._write(name, parts)
         self._saved = step
-        logger.info("saved %s/%s, %d bytes", self.folder, name, len(data))
+        logger.info("saved %s/%s, %d bytes", self.folder, name, sum(map(len, parts)))
         kept = {name, *self._names()[: self.keep]}
         for each in self._names():
             if each not in kept:
@@ -112,27 +107,25 @@ class Checkpoints:
         Raises:
             CheckpointMismatch: it belongs to another algorithm or version.
             CheckpointDamaged: all checkpoints are damaged.
-            MissingExtra: safetensors or PyTorch is not installed.
+            MissingExtra: it has tensors, and PyTorch is not installed.
             OSError: a file cannot be read.
         """
         names = self._names()
         for name in names:
             try:
-                with _open(self._path(name)) as file:
-                    head = _head(file)
-                if (head["algorithm"], head["version"]) != (algorithm, version):
-                    raise CheckpointMismatch(
-                        f"{self.folder}/{name} is of algorithm {head['algorithm']}, version "
-                        f"{head['version']}, not {algorithm}, version {version}: use another folder"
-                    )
-                state = _read(self._path(name), bool(head.get("torch")))
+                found = _read(self._path(name))
             except CheckpointDamaged as error:
                 logger.warning("skipping %s/%s: %s", self.folder, name, error)
                 continue
-            step: int = head["step"]
+            if (found["algorithm"], found["version"]) != (algorithm, version):
+                raise CheckpointMismatch(
+                    f"{self.folder}/{name} is of algorithm {found['algorithm']}, version "
+                    f"{found['version']}, not {algorithm}, version {version}: use another folder"
+                )
+            step: int = found["step"]
             self._saved, self._since = step, (step, monotonic())
             logger.info("restored %s/%s", self.folder, name)
-            return step, state
+            return step, found["state"]
         if names:
             raise CheckpointDamaged(
                 f"all {len(names)} checkpoints in {self.folder} are damaged: remove them to start "
@@ -149,7 +142,7 @@ class Checkpoints:
         names = filter(_NAME.fullmatch, os.listdir(self.folder))
         return sorted(names, key=lambda name: (len(name), name), reverse=True)
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, parts: Iterable[Buffer]) -> None:
         os.makedirs(self.folder, exist_ok=True)
         for left in os.listdir(self.folder):  # of a process that was killed
             if left.endswith(_TEMPORARY):
@@ -157,7 +150,7 @@ class Checkpoints:
         temporary = self._path(name + _TEMPORARY)
         try:
             with open(temporary, "wb") as file:
-                file.write(data)
+                file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, self._path(name))
@@ -172,89 +165,41 @@ class Checkpoints:
             os.close(directory)
 
 
-def _serialize(state: Mapping[str, Any], head: dict[str, Any]) -> bytes:
-    with optional("safetensors", "checkpoints"):
-        import safetensors.numpy
-    torch = sys.modules.get("torch")
-    arrays: dict[str, Any] = {}
-    body = msgpack.encode(_extract_arrays(state, "", arrays, torch), limits=_LIMITS)
-    save: Any = safetensors.numpy.save
-    if torch is not None and any(isinstance(each, torch.Tensor) for each in arrays.values()):
-        import safetensors.torch
-
-        save = safetensors.torch.save
-        head = {**head, "torch": True}
-        # Cloned, since safetensors rejects tensors that share memory, such as tied weights.
-        arrays = {
-            name: torch.as_tensor(each).detach().cpu().clone().contiguous()
-            for name, each in arrays.items()
-        }
-    return save(arrays, {"rlwire": json.dumps(head), "state": base64.b64encode(body).decode()})
-
-
-def _extract_arrays(value: Any, path: str, arrays: dict[str, Any], torch: Any) -> Any:
-    """Move a state's arrays and tensors to `arrays`; return the state with their names instead."""
+def _written(value: Any) -> Any:
+    """Return a state with extensions instead of tensors, which msgpack does not have."""
     if isinstance(value, Mapping):
-        return {
-            key: _extract_arrays(each, f"{path}.{key}" if path else str(key), arrays, torch)
-            for key, each in value.items()
-        }
+        return {key: _written(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [
-            _extract_arrays(each, f"{path}.{index}", arrays, torch)
-            for index, each in enumerate(value)
-        ]
-    if torch is not None and isinstance(value, torch.Tensor):
-        code = _TENSOR
-    elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.dtype.isnative:
-        code, value = _ARRAY, np.array(value, order="C")
-    else:  # also arrays of other dtypes, which msgpack carries
+        return [_written(each) for each in value]
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
         return value
-    if path in arrays:  # keys 1 and "1"
-        raise EncodeError("two arrays have the same name in a checkpoint", path=f"$.{path}")
-    arrays[path] = value
-    return msgpack.ExtType(code, path.encode())
+    raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    dtype = str(value.dtype).removeprefix("torch.")
+    body = msgpack.encode([dtype, list(value.shape), raw.numpy()], limits=_LIMITS)
+    return msgpack.ExtType(_TENSOR, body)
 
 
-@contextlib.contextmanager
-def _open(path: str, framework: str = "np") -> Iterator[Any]:
-    with optional("safetensors", "checkpoints"):
-        import safetensors
-    wrong = (safetensors.SafetensorError, LookupError, TypeError, ValueError, RecursionError)
+def _tensor(code: int, data: bytes) -> Any:
+    with optional("torch", "torch"):
+        import torch
+    if code != _TENSOR:
+        raise CheckpointDamaged(f"msgpack extension {code}")
     try:
-        with safetensors.safe_open(path, framework) as file:
-            yield file
-    except CheckpointDamaged:
-        raise
-    except wrong as error:
+        dtype, shape, raw = msgpack.decode(data, limits=_LIMITS)
+        return torch.from_numpy(raw).view(getattr(torch, dtype)).reshape(shape)
+    except (TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise CheckpointDamaged(f"invalid tensor: {error}") from None
+
+
+def _read(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        found = msgpack.decode(data, ext_hook=_tensor, strict_map_key=False, limits=_LIMITS)
+    except (DecodeError, LimitExceeded) as error:
         raise CheckpointDamaged(f"truncated, or not a checkpoint: {error}") from None
-
-
-def _head(file: Any) -> dict[str, Any]:
-    head: Any = json.loads(file.metadata()["rlwire"])
-    if not isinstance(head, dict):
-        raise CheckpointDamaged(f"metadata that is not an object: {quoted(head)}")
     for key, kind in _KINDS.items():
-        if not isinstance(head.get(key, _KINDS), kind):
-            raise CheckpointDamaged(f"metadata without {key}")
-    return head
-
-
-def _read(path: str, torch: bool) -> Any:
-    if torch:
-        with optional("torch", "torch"):
-            importlib.import_module("torch")
-    with _open(path, "pt" if torch else "np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        body = base64.b64decode(file.metadata()["state"], validate=True)
-
-        def restore(code: int, name: bytes) -> Any:
-            found = arrays.get(name.decode(errors="replace"))
-            if found is None or code not in (_TENSOR, _ARRAY):
-                raise CheckpointDamaged(f"array {name!r} is missing")
-            return found.numpy() if code == _ARRAY and torch else found
-
-        state = msgpack.decode(body, ext_hook=restore, strict_map_key=False, limits=_LIMITS)
-    if not isinstance(state, dict):
-        raise CheckpointDamaged(f"state that is not a map: {quoted(state)}")
-    return state
+        if not isinstance(found, dict) or not isinstance(found.get(key), kind):
+            raise CheckpointDamaged(f"not a checkpoint: no {key}")
+    return found

@@ -9,7 +9,6 @@ the ones that were of interest.
 
 import base64
 import contextlib
-import json as standard_json
 import math
 import struct
 import tempfile
@@ -514,19 +513,13 @@ def feed_rllink(data):
 
 
 def feed_checkpoints(data):
-    """A file, a head, or the msgpack of a state."""
-    (kind,), body, _ = take_options(data, 3)
+    """A file, or the msgpack of a state."""
+    (kind,), body, _ = take_options(data, 2)
     if kind:
-        table = {"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}
-        head = standard_json.dumps({"step": 1, "algorithm": "pg", "version": 1})
-        state = base64.b64encode(body).decode()
-        text = body.decode("latin-1") if kind == 1 else head
-        table["__metadata__"] = {"rlwire": text, "state": state}
-        written = standard_json.dumps(table).encode()
-        body = len(written).to_bytes(8, "little") + written + b"\1"
+        body = b"\x84\xa9algorithm\xa2pg\xa7version\1\xa4step\2\xa5state" + body
     checkpoints.logger.disabled = True  # it warns of each that is not whole
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "checkpoint-000000000001.safetensors").write_bytes(body)
+        (Path(folder) / "checkpoint-000000000001.msgpack").write_bytes(body)
         kept = checkpoints.Checkpoints(folder)
         try:
             found = kept.restore("pg")

@@ -1,6 +1,5 @@
 """Messages of every codec, as values and as bytes, for what wants some of each kind."""
 
-import json as standard_json
 import struct
 import zlib
 
@@ -15,7 +14,6 @@ from rlwire.codecs.rfb import messages as rfb_messages
 from rlwire.codecs.rfb.encoder import RectangleEncoder
 from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake as websocket_handshake
-from rlwire.relaax import checkpoints
 from rlwire.sessions.rewarder.rules import Push
 
 FRAME = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
@@ -318,13 +316,9 @@ def seeds(decoder):
         ]
     if decoder == "checkpoints":
         state = {"weights": [FRAME, np.float32(0.5)], 1: {"step": 7, "none": None, "two": b"2"}}
-        head = {"step": 7, "algorithm": "pg", "version": 1, "time": 0.0}
-        named = msgpack.encode({"a": msgpack.ExtType(2, b"a"), 1: {"two": b"2"}})
-        return [
-            b"\0" + checkpoints._serialize(state, head),
-            b"\1" + standard_json.dumps(head).encode(),
-            b"\2" + named,
-        ]
+        head = {"step": 7, "algorithm": "pg", "version": 1, "state": state}
+        named = msgpack.encode({"a": msgpack.ExtType(1, b"a"), 1: {"two": b"2"}})
+        return [b"\0" + msgpack.encode(head), b"\1" + named]
     if decoder == "rllink":
         columns = np.zeros((3, 2), np.float32), np.zeros(2, int), np.ones(2)
         one = rllink.Episode(*columns)

@@ -7,4 +7,4 @@ import re
 def steps(folder):
     """Return the steps of the checkpoints, the latest first."""
     names = " ".join(os.listdir(folder))
-    return sorted(map(int, re.findall(r"checkpoint-(\d+)\.safetensors", names)), reverse=True)
+    return sorted(map(int, re.findall(r"checkpoint-(\d+)\.msgpack", names)), reverse=True)

@@ -30,7 +30,6 @@ def environments(url, count):
 
 def test_it_learns(tmp_path):
     pytest.importorskip("torch")
-    pytest.importorskip("safetensors")  # of which checkpoints of its tensors are
     options = {"config": CONFIG, "checkpoints": tmp_path}
     with rlwire.serve("algorithm:pg", "rlx://localhost:0", **options) as server:
         learned = server.parameter_server

@@ -47,7 +47,7 @@ def test_checkpoint_restores_the_whole_state(tmp_path):
     for handle in (straight, first):
         submit(handle, 1.0)
     first.close()
-    assert [file.suffix for file in tmp_path.iterdir()] == [".safetensors"]
+    assert [file.suffix for file in tmp_path.iterdir()] == [".msgpack"]
     second = open_parameter_server(algorithm(seed=7), checkpoints=tmp_path)
     assert second.n_step() == 10
     for handle in (straight, second):  # the optimizer remembers as well
