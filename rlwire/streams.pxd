@@ -57,7 +57,7 @@ cdef class StreamCore(FrameReader):
     cdef Py_ssize_t _event, _turn_messages
     cdef bint _unread
     cdef object _out, _instead
-    cdef bint _out_grows, _output_due
+    cdef bint _out_grows, _output_due, _unchanging
     cdef Py_ssize_t _index, _offset
     cdef object _handshake_timeout
     cdef double _since
@@ -67,6 +67,7 @@ cdef class StreamCore(FrameReader):
     cpdef object feed(self, Py_ssize_t have)
     cpdef object next(self)
     cpdef object put(self, object event)
+    cpdef bint may_wait(self, bint more=*)
     cpdef bint wrote(self, Py_ssize_t count) except -1
     cpdef list output(self)
     cdef bint _has_more(self) noexcept

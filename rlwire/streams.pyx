@@ -549,6 +549,7 @@ cdef class StreamCore(FrameReader):
                 self._index = self._offset = 0
                 data = <object> PyList_GET_ITEM(buffers, 0)
                 self.waiting = len(data)
+                self._unchanging = type(data) is bytes
                 return data
             self._queue(buffers)
         else:
@@ -566,6 +567,13 @@ cdef class StreamCore(FrameReader):
         """Queue what a talking session sends by itself."""
         if self._active:
             self._queue_output()
+
+    cpdef bint may_wait(self, bint more=False):
+        """Return whether queued buffers may wait for those of `more` messages, or of unread ones.
+
+        Few bytes may: objects that a handler could change are written before the next message.
+        """
+        return self._unchanging and self.waiting <= _INBOX and (more or self._start != self._end)
 
     cpdef list output(self):
         """Return the next buffers to be written, in order."""
@@ -604,10 +612,13 @@ cdef class StreamCore(FrameReader):
 
     cdef int _queue(self, object buffers) except -1:
         cdef Py_ssize_t size = 0
+        cdef bint unchanging = True
         for data in buffers:
             size += len(data)
+            unchanging = unchanging and type(data) is bytes
         if not size:
             return 0
+        self._unchanging = unchanging and (self._out is None or self._unchanging)
         if self._out is None:
             self._out = buffers
             self._index = self._offset = 0

@@ -20,6 +20,7 @@ from rlwire.dm_env_rpc.channel import (
     warn_of_plain_token,
 )
 from rlwire.dm_env_rpc.options import DmEnvRpcClientOptions
+from rlwire.dm_env_rpc.shared_connections import CallConnection, SharedConnections
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.limits import DEFAULT
@@ -78,6 +79,8 @@ class _DmEnvRpcClient(waits.ClientBase):
         if tls is not None:
             self._connect_options["tls"] = http2_context(tls)
             self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)
+        self._shared: SharedConnections | None = None
+        self._shared_by = self.address, options.tls, metadata, options.timeout, self.limits
         self._created: dict[str, Settings] = {}  # by name, for `reconnect`
         self._joined: tuple[str, Settings] | None = None
         self._session: dm_env_rpc.DmEnvRpcClientSession | None = None
@@ -264,8 +267,15 @@ class _DmEnvRpcClient(waits.ClientBase):
 
     def _open(self, backoff: Backoff) -> Waits[None]:
         session = dm_env_rpc.DmEnvRpcClientSession(**self._session_options)
-        call = grpc.GrpcClientSession(session, METHOD, **self._call_options)
-        connection = yield self._dial(self.address, call, backoff=backoff, **self._connect_options)
+        options = {"backoff": backoff, **self._connect_options}
+        connection: Any = None
+        if self._shared is not None:
+            connection = self._shared.begin(
+                self._shared_by, self.address, session, self._call_options, options
+            )
+        if connection is None:
+            call = grpc.GrpcClientSession(session, METHOD, **self._call_options)
+            connection = yield self._dial(self.address, call, **options)
         self._connection = self._count(connection)
         self._session = session
 
@@ -422,6 +432,15 @@ class Client(Blocking, _DmEnvRpcClient):
         except BaseException as error:
             self._failed(error)
             raise
+
+    def share(self, connections: SharedConnections) -> None:
+        """Connect by these, before `connect`; `send` then queues requests for `flush`."""
+        self._shared = connections
+
+    def flush(self) -> None:
+        """Send what is queued in a shared connection."""
+        if type(self._connection) is CallConnection:
+            self._connection.flush()
 
     def release(self) -> None:
         """Release the client: the next thread that uses it owns it."""

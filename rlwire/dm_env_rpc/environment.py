@@ -16,9 +16,10 @@ from rlwire.dm_env_rpc.agent_spaces import AgentSpaces
 from rlwire.dm_env_rpc.client import Client
 from rlwire.dm_env_rpc.options import DmEnvRpcClientOptions, DmEnvRpcEndpointOptions
 from rlwire.dm_env_rpc.properties import PICTURE, RENDER_FPS, PropertiesExtension
+from rlwire.dm_env_rpc.shared_connections import SharedConnections
 from rlwire.dm_env_rpc.spaces import REQUEST_SPACES, TRUNCATED, reset_settings
 from rlwire.dm_env_rpc.status import StatusError
-from rlwire.environments.endpoint import Endpoint, Outcome
+from rlwire.environments.endpoint import SHARED, Endpoint, Outcome
 from rlwire.environments.infos import InfoCodec
 from rlwire.errors import (
     ConnectionClosed,
@@ -78,6 +79,9 @@ class DmEnvRpcEndpoint(Endpoint):
         self._settings: dict[str, Any] | None = None  # of a pending reset
         self._info_dropped = False  # whether the log has said that an info cannot be decoded
         self._resetting = False  # whether a ResetRequest was sent before the pending step
+        shared = SHARED.get()
+        if shared is not None and options.record is None:
+            self.client.share(shared.setdefault(SharedConnections, SharedConnections()))
         self.client.connect()
         with on_error(self.close):
             self._join(options)
@@ -150,6 +154,12 @@ class DmEnvRpcEndpoint(Endpoint):
 
     def encode_step(self, action: Any) -> Step | EncodedStep:
         return self.client.encode(Step(self._flattened(action), self._requested))
+
+    def flush(self) -> None:
+        try:
+            self.client.flush()
+        except _LOST as error:
+            self._lost = str(error)
 
     def send_step(self, encoded: Step | EncodedStep) -> None:
         self._settings = None

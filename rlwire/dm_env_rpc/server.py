@@ -24,7 +24,7 @@ from rlwire.dm_env_rpc.environment_world import EnvironmentWorlds
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
 from rlwire.dm_env_rpc.served_world import ServedAgent
-from rlwire.dm_env_rpc.spaces import REQUEST_SPACES
+from rlwire.dm_env_rpc.spaces import MULTIPLEXED, REQUEST_SPACES
 from rlwire.dm_env_rpc.status import StatusError, report
 from rlwire.dm_env_rpc.world import Reply, World, WorldFactory, is_world
 from rlwire.dm_env_rpc.world_registry import WorldRegistry
@@ -133,6 +133,7 @@ class DmEnvRpcService(Service[AnyConnection]):
         self._authorization = None if options.auth is None else authorization(options.auth)
         limits = options.limits or DEFAULT
         self._max_sent = most_sent(limits, options.max_sent)
+        self._multiplexes = options.workers == "asyncio"
         self._calls = {"limits": limits, "max_sent": self._max_sent, **KEEP_ALIVE}
         self._sessions: dict[str, Any] = {"limits": limits, "check_bounds": options.check_bounds}
 
@@ -163,7 +164,10 @@ class DmEnvRpcService(Service[AnyConnection]):
         except LimitExceeded as error:
             log.warning("%s: rejected, %s", peer, error)
             return CallStatus("RESOURCE_EXHAUSTED", for_peer(error, "the server"))
-        info_size = self._max_sent // 2 if REQUEST_SPACES in call.metadata else None
+        ours = REQUEST_SPACES in call.metadata
+        info_size = self._max_sent // 2 if ours else None
+        if ours and self._multiplexes:
+            call.reply_metadata = (MULTIPLEXED,)
         leave = partial(self._admission.leave, address)
         handler = DmEnvRpcHandler(self.worlds, peer, info_size, on_close=leave)
         return DmEnvRpcServerSession(**self._sessions), handler

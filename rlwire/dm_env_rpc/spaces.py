@@ -31,6 +31,9 @@ from rlwire.limits import DEFAULT, Limits
 REQUEST_SPACES = "rlwire-whole", "1"
 """gRPC metadata of `rlwire.make`, which requests spaces and infos from an rlwire server."""
 
+MULTIPLEXED = "rlwire-multiplexed", "1"
+"""gRPC metadata with which rlwire's event loop says that many calls may share a connection."""
+
 INFO = "rlwire.info "
 """Name prefix of an extra observation for `rlwire.make`; the rest of the name is the spaces as JSON
 (`describe_both`). Its value is the info as MessagePack, sent unrequested in steps with an info."""

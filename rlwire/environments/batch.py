@@ -206,6 +206,7 @@ class EndpointBatch(Batch):
         self._endpoints: list[Endpoint] = [each.endpoint for each in self.environments]
         self._encoders = [each.encode_step for each in self._endpoints]
         self._senders = [each.send_step for each in self._endpoints]
+        self._flushes = [each.flush for each in self._endpoints]
         self._requested: list[tuple[int, bool]] = []  # pairs of index and whether it resets
         self._failed: Exception | None = None  # first error of sending
         seen = shared.observations.value
@@ -229,6 +230,11 @@ class EndpointBatch(Batch):
             if mask[index]:
                 self._shared.clear(index)
                 self._request_reset(index, seeds[index], options)
+        self._flush()
+
+    def _flush(self) -> None:
+        for flush in self._flushes:
+            flush()
 
     def begin_step(self) -> None:
         """Encode all actions, then send them: if one is invalid, nothing is sent."""
@@ -251,6 +257,7 @@ class EndpointBatch(Batch):
                 self._failed = self._failed or error
             else:
                 requested.append((index, False))
+        self._flush()
 
     def _request_reset(
         self, index: int, seed: int | None, options: Mapping[str, Any] | None
@@ -279,6 +286,8 @@ class EndpointBatch(Batch):
                 except Exception as error:
                     failed = failed or error
             requested = again
+            if again:
+                self._flush()
         if failed is not None:
             raise failed
         return infos

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -10,6 +11,10 @@ from rlwire.errors import quoted
 
 Outcome: TypeAlias = tuple[Any, ...]
 """``(observation, info)`` of a reset, or ``(observation, reward, terminated, truncated, info)``."""
+
+
+SHARED: ContextVar[dict[Any, Any] | None] = ContextVar("SHARED", default=None)
+"""While a vector makes its endpoints: what those of a protocol share, such as connections."""
 
 
 def check_options(options: Any) -> None:
@@ -57,6 +62,10 @@ class Endpoint(Protocol):
 
     def send_step(self, encoded: Any) -> None:
         """Send what `encode_step` returned; a lost connection is reported by `finish`."""
+
+    def flush(self) -> None:
+        """Send what `begin_reset` and `send_step` have queued, for endpoints of a vector."""
+        return
 
     def begin_step(self, action: Any) -> None:
         """Encode and send an action."""

@@ -22,6 +22,7 @@ import numpy as np
 from rlwire._options import check_count, natural
 from rlwire.environments.batch import Arguments, Batch, EndpointBatch, Shared
 from rlwire.environments.columns import Columns
+from rlwire.environments.endpoint import SHARED
 from rlwire.environments.loading import load_environment
 from rlwire.environments.processes import Make, Memory, WorkerPart
 from rlwire.errors import (
@@ -356,7 +357,11 @@ def remote(
     makes: Sequence[Make], *, mode: AutoresetMode | str = AutoresetMode.NEXT_STEP, copy: bool = True
 ) -> VectorEnvironment:
     """Return a vector of remote environments; arguments are those of `make_vec`."""
-    return _together(EndpointBatch, makes, AutoresetMode(mode), copy)
+    shared = SHARED.set({})
+    try:
+        return _together(EndpointBatch, makes, AutoresetMode(mode), copy)
+    finally:
+        SHARED.reset(shared)
 
 
 def made(

@@ -252,7 +252,8 @@ class Connection(Owned):
                 if self._owner != me:
                     raise
                 self._failed(error)
-            self._flush()
+            if not core.may_wait(replies.ready):
+                self._flush()
 
     def defer(self, reply: DeferredReply) -> DeferredReply:
         """Send a reply out of order once it is set; called within `serve`. Returns it."""

@@ -335,7 +335,7 @@ class AsyncConnection:
                 if calls.respond(runner.answer, DeferredReply):
                     return
                 event, reply, failed = calls.unanswered()
-                if self.core.sending and not self.blocked:
+                if self.core.sending and not (self.blocked or self.core.may_wait()):
                     self.write_aside()  # the next message waits: the reply may refer to arrays
                 runner.continue_with(event, reply, failed)
                 done = self.core.open_and_flushed or self.blocked

@@ -145,6 +145,10 @@ class ReplyQueue:
                 self._wake.recv(4096)
         return file in ready
 
+    @property
+    def ready(self) -> bool:
+        return bool(self._done)
+
     def pop(self) -> DeferredReply | None:
         """Return the first reply in the queue, or None."""
         if not self._done:

@@ -91,16 +91,16 @@ class HandlerRunner:
                     self._next = self._core.next()
                 except RlwireError as error:
                     if self.failed(error):
-                        return
+                        break
                     continue
                 if self._next is NOTHING:
                     if self._core.more:
                         self._connection.yield_to_loop()
-                    return
+                    break
             if self._pending_reply is not None:
                 # Only up to its next message: enough to detect that the peer closes.
                 self._connection.set_reading(False)
-                return
+                break
             event, self._next = self._next, NOTHING
             try:
                 reply = self.answer(event)
@@ -109,6 +109,11 @@ class HandlerRunner:
             else:
                 self._send(event, reply, None)
             event = reply = None  # lets the arena reuse their block
+        self._write()
+
+    def _write(self) -> None:
+        if self._core.sending and not self._connection.blocked:
+            self._connection.write_aside()
 
     def _send(self, event: Any, reply: Any, error: BaseException | None) -> None:
         """Send the reply to an event, now or once it is set."""
@@ -141,8 +146,8 @@ class HandlerRunner:
             connection.close()
         finally:
             error = None  # its traceback refers to this frame
-        if core.sending and not connection.blocked:
-            connection.write_aside()
+        if not core.may_wait():
+            self._write()
 
     def failed(self, error: RlwireError) -> bool:
         """Report that no event could be received; return whether the connection has ended."""

@@ -1,4 +1,4 @@
-"""gRPC's client: one call with a layer inside. Source: gRPC's PROTOCOL-HTTP2.md.
+"""gRPC's client: one call with a layer inside, or several. Source: gRPC's PROTOCOL-HTTP2.md.
 
 No `Stack` joins the two: how a call ends depends on the inner layer's error and pending replies.
 One DATA frame may have thousands of messages, which the core hands to the layer a few at a time.
@@ -6,6 +6,7 @@ One DATA frame may have thousands of messages, which the core hands to the layer
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -232,4 +233,107 @@ class GrpcClientSession(Http2Session):
         self.core.send_error = "the call has ended"
         self.end_stream(call, None)
         self._goaway = True  # the session ends after the call
+        return self.output()
+
+
+class SharedCall(ClientCall):
+    """A call of `GrpcClientCalls`.
+
+    Attributes:
+        inner: the layer of its messages.
+        events: the layer's events, and errors for `receive` to raise; the last one ended the call.
+    """
+
+    def __init__(self, number: int, inner: Layer) -> None:
+        super().__init__(number)
+        self.inner = inner
+        self.events: deque[Any] = deque()
+
+
+class _Inbox(Layer):
+    """Queues the events of one call."""
+
+    def __init__(self, call: SharedCall) -> None:
+        self._call = call
+        self._receive = call.inner.receive
+
+    def data_offset(self, buffer: Buffer, start: int, end: int) -> int:
+        return self._call.inner.data_offset(buffer, start, end)
+
+    def receive(self, message: Buffer) -> list[Any]:
+        self._call.events += self._receive(message)
+        return [self._call]
+
+
+class GrpcClientCalls(GrpcClientSession):
+    """The client of several calls of one method. Its events are calls that have new `events`.
+
+    A call that fails ends alone. `options` are those of `GrpcClientSession`, without a timeout.
+    """
+
+    def __init__(self, method: str, **options: Any) -> None:
+        super().__init__(Layer(), method, **options)
+
+    @property
+    def available(self) -> bool:
+        """Whether the server accepts another call."""
+        return self.opened and not self._goaway and len(self.streams) < self.peer_max_streams
+
+    def begin(self, inner: Layer) -> SharedCall:
+        """Begin a call; its headers are sent with the next message."""
+        call = SharedCall(self.next_number(), inner)
+        self.core.add(call, _Inbox(call))
+        self.send_headers(call, self._request_headers)
+        return call
+
+    def send(self, event: Iterable[tuple[SharedCall, Any]]) -> list[Buffer]:
+        """Return the buffers of pairs of a call and its message's parts."""
+        out = self.core.output()  # headers of new calls
+        for call, parts in event:
+            if not call.gone:  # since the message was queued
+                out += self.core.message(call, parts)
+        return out
+
+    def end(self, call: SharedCall) -> None:
+        """End this side of an idle call; cancel one with a pending message."""
+        if call.gone:
+            return
+        if call.inner.pending or call.waiting or call.partial:
+            self.reset(call.number, frames.CANCEL)
+        else:
+            self.end_stream(call, None)
+
+    def on_stream(self, event: StreamEvent) -> list[Any]:
+        match event:
+            case events.Opened():
+                return []
+            case events.LayerFailed(call, error):
+                if isinstance(error, RemoteProtocolError) and not call.inner.closed:
+                    call.events.append(error)
+                    return [call]
+                return self._reset(call, CallStatus("INTERNAL", str(error)), error)
+        return super().on_stream(event)
+
+    def _end(
+        self, call: ClientCall, status: CallStatus, error: RlwireError | None = None
+    ) -> list[Any]:
+        assert isinstance(call, SharedCall)
+        call.status, call.error = status, error or CallEnded(status)
+        call.events.append(call.error)
+        if self._goaway and not self.streams:
+            return super()._end(call, status, error)
+        return [call]
+
+    @property
+    def closes_first(self) -> bool:  # type: ignore[override]
+        return not self.streams
+
+    def close_message(self, stopping: bool = False) -> Sequence[Buffer]:
+        """Return the last frames; the session is `closed` once the server has ended all calls."""
+        for call in list(self.streams.values()):
+            if call.sending:
+                self.end(call)
+        if self.closed or not self.streams:
+            return Http2Session.close_message(self, stopping)
+        self._goaway = True
         return self.output()

@@ -55,6 +55,7 @@ class ServedCall(Http2Stream):
         method: its name, ``/package.Service/Method``.
         metadata: the client's initial metadata.
         given_timeout: the client's timeout in seconds, None for none.
+        reply_metadata: the server's initial metadata.
         answered: whether response headers were sent.
         why: status of a cancelled call.
         handler: the handler that answers it, which sets it; `task` is the handler's own.
@@ -66,6 +67,7 @@ class ServedCall(Http2Stream):
     why = CallStatus("CANCELLED")
     answered = False
     handler: CallHandler | None = None
+    reply_metadata: Metadata = ()
     task: Any = None
 
 
@@ -179,6 +181,7 @@ class GrpcServerSession(Http2Session):
         last = words if isinstance(words, Last) else None
         parts = words if last is None else last.parts
         head: Fields = [(":status", "200"), ("content-type", CONTENT_TYPE)]
+        head += values.encode_metadata(call.reply_metadata)
         if last is not None and last.status.code == "UNIMPLEMENTED":
             head.append(("grpc-accept-encoding", "identity"))
         if last is not None and parts is None and not call.answered:

@@ -80,6 +80,7 @@ class Http2Session(Layer):
 
     Attributes:
         core: frames, messages and windows.
+        peer_max_streams: streams that this side may have open at a time.
         drain_requested: whether the next `send` or `tick` first calls `drain`.
         draining: whether `drain` was called.
     """
@@ -111,6 +112,7 @@ class Http2Session(Layer):
         self.max_received = received
         self._make_stream = make_stream
         self._max_streams = max_streams
+        self.peer_max_streams = 2**31
         self._ping_interval = ping_interval
         self.phase = _OPENING
         self.drain_requested = self.draining = False
@@ -227,6 +229,7 @@ class Http2Session(Layer):
         self.core.control_output.append(frames.frame(frames.SETTINGS, frames.ACK, 0))
         if frames.HEADER_TABLE_SIZE in values:
             self._hpack.resize(values[frames.HEADER_TABLE_SIZE])
+        self.peer_max_streams = values.get(frames.MAX_CONCURRENT_STREAMS, self.peer_max_streams)
         if self.opened:
             return []
         self.phase = _OPEN

@@ -1,0 +1,153 @@
+"""`SharedConnections`: the calls of many clients in one connection, for `rlwire.make_vec`.
+
+HTTP/2 has streams, and dm_env_rpc has one environment for each call. A vector's step then sends one
+buffer to each server, and few reads receive all replies. A call that fails ends alone; a lost
+connection ends all of its calls.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from rlwire.dm_env_rpc.channel import METHOD
+from rlwire.dm_env_rpc.spaces import MULTIPLEXED
+from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
+from rlwire.sessions.grpc.client import ClientCall, GrpcClientCalls, SharedCall
+from rlwire.sessions.layer import Layer
+from rlwire.transports import tcp
+from rlwire.transports.address import Address
+from rlwire.transports.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+
+class SharedConnections:
+    """Open connections, by what distinguishes them; for one thread."""
+
+    def __init__(self) -> None:
+        self._open: dict[Any, list[_Shared]] = {}
+
+    def begin(
+        self,
+        key: Any,
+        address: Address,
+        session: Layer,
+        call_options: Mapping[str, Any],
+        connect_options: Mapping[str, Any],
+    ) -> CallConnection | None:
+        """Begin a call in an open connection, or in a new one if the server allows no more.
+
+        Returns None if the server has a thread for each connection: calls of one would be slower.
+        """
+        found = [each for each in self._open.get(key, ()) if not each.connection.closed]
+        if found and not any(MULTIPLEXED in each.first.metadata for each in found):
+            return None
+        self._open[key] = found
+        shared = next((each for each in found if each.session.available), None)
+        if shared is None:
+            calls = GrpcClientCalls(METHOD, **call_options)
+            shared = _Shared(tcp.connect(address, calls, **connect_options), calls)
+            found.append(shared)
+        return CallConnection(shared, session)
+
+
+class _Shared:
+    def __init__(self, connection: Connection, session: GrpcClientCalls) -> None:
+        self.connection = connection
+        self.session = session
+        self.queue: list[tuple[SharedCall, Any]] = []
+        self.first: ClientCall = ClientCall(0)  # replaced by the first call
+        self.calls = 0  # whose clients have not closed them
+
+    def flush(self) -> None:
+        if self.queue:
+            queue, self.queue = self.queue, []
+            self.connection.send(queue)
+
+
+class CallCounts:
+    """Counts of a call's messages."""
+
+    sent = received = 0
+
+
+class CallConnection:
+    """One call of a shared connection, with the methods of a `Connection` that clients use.
+
+    `send` queues a message until the next `flush` or `receive` of any call of the connection.
+    """
+
+    def __init__(self, shared: _Shared, session: Layer) -> None:
+        self.shared = shared
+        self._session = session
+        self._call = shared.session.begin(session)
+        self._closed = False
+        self.counts = CallCounts()
+        self.peer = shared.connection.peer
+        if not shared.first.number:
+            shared.first = self._call
+        shared.calls += 1
+
+    @property
+    def closed(self) -> bool:
+        return self._closed or self._call.gone or self.shared.connection.closed
+
+    def send(self, event: Any) -> None:
+        if self.closed:
+            raise self._ended()
+        parts = self._session.send(event)
+        self.shared.session.core.check(parts)
+        self.shared.queue.append((self._call, parts))
+        self.counts.sent += 1
+
+    def flush(self) -> None:
+        self.shared.flush()
+
+    def receive(self) -> Any:
+        shared, events = self.shared, self._call.events
+        while not events:
+            if self._closed or self._call.gone:
+                raise self._ended()
+            shared.flush()
+            shared.connection.receive()
+        event = events.popleft()
+        if isinstance(event, RlwireError):
+            raise event
+        self.counts.received += 1
+        return event
+
+    def exchange(self, event: Any) -> Any:
+        self.send(event)
+        return self.receive()
+
+    def _ended(self) -> RlwireError:
+        if self._call.error is not None:
+            return self._call.error
+        return ConnectionClosed(f"{self.peer}: connection closed on this side")
+
+    def release(self) -> None:
+        self.shared.connection.release()
+
+    def close(self) -> None:
+        """End the call, and with the last one the connection; in another thread all of them."""
+        if self._closed:
+            return
+        self._closed = True
+        shared, connection = self.shared, self.shared.connection
+        shared.calls -= 1
+        if not shared.calls:
+            connection.close()
+            return
+        try:
+            if not connection.closed:
+                shared.session.end(self._call)
+                connection.send_output()
+        except LocalProtocolError:  # another thread uses the connection
+            connection.close()
+        except (RlwireError, OSError) as error:
+            logger.debug("%s: the end of a call was not sent: %s", self.peer, error)
+
+    def wait_closed(self) -> None:
+        """Do nothing: `close` has waited."""

@@ -1,0 +1,163 @@
+"""A vector's environments of one server share a connection, if the server has an event loop."""
+
+import threading
+from concurrent import futures
+
+import grpc
+import gymnasium
+import numpy as np
+import pytest
+
+import rlwire
+from rlwire.dm_env_rpc.shared_connections import SharedConnections
+from rlwire.dm_env_rpc.spaces import MULTIPLEXED
+from rlwire.errors import ConnectionClosed, RlwireError
+from rlwire.sessions.grpc import CallEnded, GrpcRawMessages
+from rlwire.transports.address import parse
+from rlwire.transports.sockets import Backoff
+
+CART = "gym:CartPole-v1"
+
+
+def served(url="dm-env-rpc://127.0.0.1:0", workers="asyncio"):
+    return rlwire.serve(CART, url, workers=workers)
+
+
+@pytest.mark.parametrize(("workers", "connections"), [("asyncio", 1), ("threads", 5)])
+def test_environments_share_the_connection_of_an_event_loop(workers, connections):
+    with (
+        served(workers=workers) as server,
+        rlwire.make_vec(server.url, 5, autoreset_mode="SameStep") as envs,
+        rlwire.make_vec(CART, 5, workers=0, autoreset_mode="SameStep") as theirs,
+    ):
+        assert server.statistics()["open"] == connections
+        np.testing.assert_array_equal(envs.reset(seed=3)[0], theirs.reset(seed=3)[0])
+        for step in range(60):
+            actions = np.array([0, 1, 1, 0, step % 2])
+            ours, expected = envs.step(actions), theirs.step(actions)
+            for one, other in zip(ours[1:4], expected[1:4], strict=True):
+                np.testing.assert_array_equal(one, other)
+            running = ~(ours[2] | ours[3])  # a reset without a seed is random
+            np.testing.assert_array_equal(ours[0][running], expected[0][running])
+            if not running.all():
+                ours, expected = envs.reset(seed=step), theirs.reset(seed=step)
+
+
+def test_servers_limit_of_streams_leads_to_more_connections(monkeypatch):
+    monkeypatch.setitem(vars(rlwire.dm_env_rpc.server)["KEEP_ALIVE"], "max_streams", 2)
+    with served() as server, rlwire.make_vec(server.url, 5) as envs:
+        assert server.statistics()["open"] == 3
+        envs.reset()
+        assert envs.step(np.ones(5, np.int64))[1].tolist() == [1.0] * 5
+
+
+def test_lost_connection_truncates_all_its_episodes():
+    with served() as server:
+        envs = rlwire.make_vec(server.url, 3, env_kwargs={"reconnect": Backoff(attempts=50)})
+        envs.reset(seed=1)
+        url = server.url
+    *_, truncations, infos = envs.step(np.ones(3, np.int64))
+    assert truncations.all()
+    assert infos["_lost"].all()
+    with served(url) as server, envs:
+        envs.reset(seed=1)
+        assert server.statistics()["open"] == 1
+        assert not envs.step(np.ones(3, np.int64))[3].any()
+
+
+def test_large_observations_of_a_shared_connection_are_equal():
+    class Frames(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 255, (210, 160, 3), np.uint8)
+        action_space = gymnasium.spaces.Discrete(9)
+        frame = np.zeros((210, 160, 3), np.uint8)  # which all environments change
+
+        def reset(self, *, seed=None, options=None):
+            return self.step(seed or 0)[0], {}
+
+        def step(self, action):
+            self.frame[...] = action
+            return self.frame, 0.0, False, False, {}
+
+    with (
+        rlwire.serve(Frames, "dm-env-rpc://127.0.0.1:0", workers="asyncio") as server,
+        rlwire.make_vec(server.url, 4) as envs,
+    ):
+        envs.reset()
+        for first in range(5):
+            actions = np.arange(first, first + 4)
+            seen = envs.step(actions)[0]
+            assert (seen == actions[:, None, None, None]).all()
+
+
+@pytest.fixture
+def begin():
+    """A function that begins a call of a grpcio server with two streams a connection."""
+
+    class Handler(grpc.GenericRpcHandler):
+        def service(self, details):
+            def talk(messages, context):
+                context.send_initial_metadata((MULTIPLEXED,))
+                for message in messages:
+                    if message == b"abort":
+                        context.abort(grpc.StatusCode.ABORTED, "asked to")
+                    yield message
+
+            return grpc.stream_stream_rpc_method_handler(talk)
+
+    options = [("grpc.max_concurrent_streams", 2)]
+    server = grpc.server(futures.ThreadPoolExecutor(8), options=options)
+    server.add_generic_rpc_handlers((Handler(),))
+    address = parse(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    server.start()
+    shared = SharedConnections()
+    yield lambda: shared.begin("key", address, GrpcRawMessages(), {}, {})
+    server.stop(None).wait()
+
+
+def test_grpcio_answers_several_calls_of_a_connection(begin):
+    first = begin()
+    assert first.exchange(b"1") == b"1"
+    second = begin()
+    second.send(b"2")
+    first.send(b"1 again")
+    second.flush()
+    assert [first.receive(), second.receive()] == [b"1 again", b"2"]
+    third = begin()
+    assert third.exchange(b"3") == b"3"
+    assert len({id(each.shared) for each in (first, second)}) == 1
+    assert third.shared is not first.shared
+    for each in (first, second, third):
+        each.close()
+        assert each.closed
+        with pytest.raises(ConnectionClosed):
+            each.send(b"")
+        with pytest.raises(ConnectionClosed):
+            each.receive()
+
+
+def test_failed_call_ends_alone(begin):
+    first = begin()
+    assert first.exchange(b"1") == b"1"
+    second = begin()
+    with pytest.raises(CallEnded, match="asked to"):
+        second.exchange(b"abort")
+    assert second.closed
+    assert not first.closed
+    assert first.exchange(b"1") == b"1"
+    third = begin()  # in its place
+    assert third.exchange(b"3") == b"3"
+    second.close()
+    third.close()
+    first.close()
+
+
+def test_close_in_another_thread_ends_the_connection(begin):
+    first = begin()
+    first.exchange(b"1")
+    second = begin()
+    closing = threading.Timer(0.2, second.close)
+    closing.start()
+    with pytest.raises(RlwireError):
+        first.receive()
+    closing.join()
+    assert first.closed
