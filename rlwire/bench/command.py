@@ -10,13 +10,12 @@ import os
 import sys
 from pathlib import Path
 
-from rlwire.bench.measuring import LeftOut, measure
-from rlwire.bench.payloads import PAYLOADS, made_by, played, record
+from rlwire.bench.measuring import measure
+from rlwire.bench.payloads import PAYLOADS, played, record
 from rlwire.bench.processes import BenchError, Cores, Unfit, allowed_cores, machine, pin, versions
-from rlwire.bench.report import PINNING, Run, as_json, save_plot, show
+from rlwire.bench.report import PINNING, Run, as_json, show
 from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS, Row
-from rlwire.errors import optional
 
 ROW_SECONDS = 4.0
 RUN_SECONDS = 12.0  # of measuring by default; recording and starting servers add to it
@@ -37,10 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--payload",
         action="append",
-        type=_payload_name,
-        metavar="{" + ",".join(PAYLOADS) + "}|MODULE:FUNCTION",
-        help="send this payload only, or the list that your function returns: arrays of the same "
-        "shape, or triples of array, reward and terminal; may be repeated",
+        choices=PAYLOADS,
+        help="send these recorded observations only; may be repeated",
     )
     parser.add_argument(
         "--env",
@@ -51,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rivals",
         action=argparse.BooleanOptionalAction,
-        help=f"measure other libraries too: {', '.join(RIVALS)}; by default those that are "
+        help="measure pickle in a pipe and the original dm_env_rpc too; by default if they are "
         "installed, unless --protocol selects",
     )
     tables = parser.add_mutually_exclusive_group()
@@ -88,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--over",
         choices=("tcp", "unix", "shm"),
         default="tcp",
-        help="transport of the protocols; the raw exchange and other libraries always use TCP "
+        help="transport of the protocols; the raw exchange and the original always use TCP "
         "(default: %(default)s)",
     )
     parser.add_argument(
@@ -97,16 +94,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write results as JSON; with - to standard output, and the table to standard error",
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw a chart")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.plot is not None:
-        with optional("matplotlib", "plot"):
-            import matplotlib  # noqa: F401
-    for path in (args.json, args.plot):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise BenchError(f"cannot write {path}: there is no directory {path.parent}")
+    if args.json is not None and not args.json.absolute().parent.is_dir():
+        raise BenchError(f"cannot write {args.json}: there is no directory {args.json.parent}")
     table = sys.stderr if args.json == Path("-") else sys.stdout
     before, cores = allowed_cores(), _cores(args.pin)
     sys.path.append(os.getcwd())  # for --env and --payload, as `rlwire serve` does
@@ -130,8 +122,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json is not None:
         text = json.dumps(as_json(outcome), indent=2) + "\n"
         _ = sys.stdout.write(text) if table is sys.stderr else args.json.write_text(text, "utf-8")
-    if args.plot is not None:
-        save_plot(outcome, args.plot)
     return 0
 
 
@@ -147,8 +137,7 @@ def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
             kinds[name] = rival
         elif args.rivals:
             sys.stderr.write(f"rlwire: not measuring {name}: {why}\n")
-    payloads = [made_by(name) if ":" in name else record(name) for name in names]
-    payloads += [played(name) for name in environments]
+    payloads = [*map(record, names), *map(played, environments)]
     pairs = list(itertools.product(kinds.items(), payloads))
     seconds = args.seconds or min(ROW_SECONDS, RUN_SECONDS / len(pairs))
     for (name, kind), payload in pairs:
@@ -157,22 +146,16 @@ def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
         try:
             outcome.results.append(measure(kind(name, payload, cores, over), seconds))
         except Unfit as error:
-            outcome.left_out.append(LeftOut(name, payload.name, str(error)))
+            outcome.left_out.append(f"{name} cannot carry {payload.name}: {error}")
     _progress("")
     if not outcome.results:
-        raise BenchError(f"nothing to measure: {'; '.join(map(str, outcome.left_out))}")
+        raise BenchError(f"nothing to measure: {'; '.join(outcome.left_out)}")
 
 
 def _progress(what: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\033[K{what}")
         sys.stderr.flush()
-
-
-def _payload_name(text: str) -> str:
-    if text in PAYLOADS or ":" in text:
-        return text
-    raise argparse.ArgumentTypeError(f"expected {', '.join(PAYLOADS)} or MODULE:FUNCTION")
 
 
 def _cores(pinning: str) -> Cores:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from rlwire.bench.processes import BenchError
 from rlwire.environments.driver import drive
-from rlwire.environments.loading import load
 from rlwire.errors import EncodeError, optional
 
 SEED = 20_180_131
@@ -60,8 +59,8 @@ def record(name: str, count: int | None = None) -> Payload:
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else it prints a banner
     env = drive(f"gym:{environment}").one("the bench")
     if name.endswith("-stack"):
-        return _payload(name, title, _stacked(_play(env, count + STACKED - 1, name)))
-    return _payload(name, title, _play(env, count, name))
+        return Payload(name, title, [*_stacked(_play(env, count + STACKED - 1, name))])
+    return Payload(name, title, [*_play(env, count, name)])
 
 
 def played(environment: str, count: int = OWN_STEPS) -> Payload:
@@ -71,23 +70,7 @@ def played(environment: str, count: int = OWN_STEPS) -> Payload:
     except (ImportError, AttributeError, EncodeError, TypeError, ValueError) as error:
         raise BenchError(f"--env {environment}: {error}") from error
     name = environment.removeprefix("gym:")
-    return _payload(name, name, _play(driven, count, f"--env {environment}"))
-
-
-def made_by(function: str) -> Payload:
-    """Return the steps from ``module:function``: states, or triples with reward and terminal."""
-    asked = f"--payload {function}"
-    try:
-        given = list(load(function, "'module:function', such as 'my_frames:recorded'")())
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise BenchError(f"{asked}: {error}") from error
-    steps = []
-    for each in given:
-        state, reward, terminal = each if isinstance(each, tuple) else (each, 0.0, False)
-        steps.append(BenchStep(_own_array(state, asked), float(reward), bool(terminal)))
-    if not steps:
-        raise BenchError(f"{asked}: the function returned no observations")
-    return _payload(function, function, steps)
+    return Payload(name, name, [*_play(driven, count, f"--env {environment}")])
 
 
 def _play(env: Any, count: int, asked: str) -> Iterator[BenchStep]:
@@ -119,28 +102,13 @@ def _stacked(steps: Iterable[BenchStep]) -> Iterator[BenchStep]:
 
 
 def _own_array(state: Any, asked: str) -> NDArray[Any]:
-    try:
-        array = np.array(state, order="C")
-    except ValueError as error:
-        raise BenchError(f"{asked}: an observation is no array: {error}") from None
+    array = np.array(state, order="C")
     if array.dtype.kind not in "biuf":
         raise BenchError(
             f"{asked}: observations must be arrays of numbers, not {type(state).__name__}; "
             "wrap environments with nested observations in Gymnasium's FlattenObservation"
         )
     return array
-
-
-def _payload(name: str, title: str, recorded: Iterable[BenchStep]) -> Payload:
-    steps = list(recorded)
-    first = steps[0].state
-    for step in steps:
-        if (step.state.shape, step.state.dtype) != (first.shape, first.dtype):
-            raise BenchError(
-                f"{name}: all observations must have the same dtype and shape, not {first.dtype} "
-                f"{first.shape} and then {step.state.dtype} {step.state.shape}"
-            )
-    return Payload(name, title, steps)
 
 
 def replaying(steps: Sequence[BenchStep]) -> Any:

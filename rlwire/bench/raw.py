@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
+import socketserver
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,12 +57,9 @@ def raw_messages(sizes: Sizes, arrays: Iterable[NDArray[np.generic]] = ()) -> Ra
     size = max(sizes)
     turns = [np.resize(np.frombuffer(each.tobytes(), np.uint8), size).tobytes() for each in arrays]
     turns = turns or [bytes(size)]
-    requests, replies = [bytes(sizes.request)], [bytes(sizes.reply)]
-    return (
-        RawMessages(requests, turns)
-        if sizes.reply >= sizes.request
-        else RawMessages(turns, replies)
-    )
+    if sizes.reply == size:
+        return RawMessages([bytes(sizes.request)], turns)
+    return RawMessages(turns, [bytes(sizes.reply)])
 
 
 def serve_raw(report: Callable[[tuple[str, int]], None], messages: RawMessages) -> None:
@@ -111,9 +109,7 @@ def raw_exchange(
         def exchange(_number: int = 0) -> None:
             try:
                 peer.sendall(next(requests))
-                if datagrams:
-                    peer.recv_into(reply)
-                elif not _fill(peer, reply):
+                if not _fill(peer, reply):
                     raise BenchError("the raw echo server closed the connection")
             except (BenchError, OSError) as error:
                 raise BenchError(server.exit_reason() or f"raw exchange failed: {error}") from error
@@ -122,36 +118,30 @@ def raw_exchange(
             yield exchange
 
 
-class Relay:
+class Relay(socketserver.ThreadingTCPServer):
     """Forwards TCP between a client and a server, and counts the bytes each way."""
 
+    daemon_threads = True
+    block_on_close = False
+
     def __init__(self, host: str, port: int) -> None:
+        super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
         self.sent = self.answered = 0
+        self.port: int = self.server_address[1]
         self._target = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._closed = False
-        self.port: int = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
-    def _accept(self) -> None:
-        with self._listener:
-            while True:
-                client, _address = self._listener.accept()
-                if self._closed:
-                    client.close()
-                    return
-                threading.Thread(target=self._relay, args=(client,), daemon=True).start()
-
-    def _relay(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError), socket.create_connection(self._target) as server:
-            for each in (client, server):
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Forward a connection, in a thread of its own."""
+        with contextlib.suppress(OSError), socket.create_connection(self._target) as server:
+            for each in (request, server):
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             back = threading.Thread(
-                target=self._pump, args=(server, client, "answered"), daemon=True
+                target=self._pump, args=(server, request, "answered"), daemon=True
             )
             back.start()
-            self._pump(client, server, "sent")
+            self._pump(request, server, "sent")
             back.join()
 
     def _pump(self, source: socket.socket, target: socket.socket, name: str) -> None:
@@ -164,8 +154,6 @@ class Relay:
                 each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Stop accepting; closing a socket would not wake the thread that accepts."""
-        self._closed = True
-        with contextlib.suppress(OSError):  # the thread has ended
-            socket.create_connection(("127.0.0.1", self.port)).close()
+        self.shutdown()
+        self.server_close()
         self._thread.join()
