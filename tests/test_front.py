@@ -143,8 +143,7 @@ def test_closed_client_and_environment_raise(scheme):
         with rlwire.make_vec(server.url, 1) as envs:
             envs.reset()
         for call in (envs.reset, functools.partial(envs.step, [1]), envs.render):
-            with pytest.raises(ClosedEnvironmentError):
-                call()
+            raised(ClosedEnvironmentError, call)
 
 
 @pytest.mark.parametrize("scheme", ["rlx", "openpi"])
@@ -156,8 +155,7 @@ def test_closed_environment_of_a_listener_raises(scheme):
     with rlwire.listen_vec(url, 2, like="CartPole-v1") as envs:  # the port is free
         pass
     for call in (envs.reset, functools.partial(envs.step, [1, 1]), envs.render):
-        with pytest.raises(ClosedEnvironmentError):
-            call()
+        raised(ClosedEnvironmentError, call)
 
 
 @pytest.mark.skipif(not shm.AVAILABLE, reason="this needs Linux")

@@ -356,16 +356,10 @@ URLS.append("universe://127.0.0.1:+1")
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("timeout", "3"),
-        ("timeout", {"read": 3}),
-        ("timeout", True),
-        ("timeout", -1),
-        ("timeout", float("nan")),
-        ("limits", {"received": 5}),
-        ("tls", "cert.pem"),
-        ("record", 5),
+        ("timeout", "3"), ("timeout", {"read": 3}), ("timeout", True), ("timeout", -1),
+        ("timeout", float("nan")), ("limits", {"received": 5}), ("tls", "cert.pem"), ("record", 5),
     ],
-)
+)  # fmt: skip
 def test_options_of_a_wrong_type_or_range_are_named(call, url, option, value):
     what = () if call == "connect" else ("gym:CartPole-v1",)
     with pytest.raises((TypeError, ValueError), match=rf"^{option}\b"):

@@ -417,8 +417,7 @@ def test_half_closed_peer_is_read_to_its_end_and_answered(blobs):
     assert bytes(core.next()) == b"two"
     core.put(b"answer")
     core.wrote(core.waiting)
-    with pytest.raises(ConnectionClosed, match=r"the peer.*closed by the peer$"):
-        core.next()
+    raised(ConnectionClosed, core.next)
     assert core.phase is StreamPhase.READ_CLOSED
     assert not core.broken
     core.put(b"late")
@@ -448,8 +447,7 @@ def test_lost_connection_is_broken_unless_it_was_closed(blobs):
     core = core_of(blobs())
     core.put(b"x")
     core.abort("gone")
-    with pytest.raises(ConnectionClosed, match=r"the peer.* gone$"):
-        core.wrote(1)
+    raised(ConnectionClosed, core.wrote, 1)
 
 
 def test_wrong_bytes_end_receiving_and_can_be_refused(blobs):

@@ -17,20 +17,10 @@ DTYPES = [
     *["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"],
     *["float16", "float32", "float64", "longdouble", "complex64", "complex128", "clongdouble"],
     *[
-        "S1",
-        "S5",
-        "U1",
-        "U4",
-        "M8",
-        "M8[D]",
-        "M8[ns]",
-        "m8",
-        "m8[25us]",
-        "long",
-        "longlong",
+        "S1", "S5", "U1", "U4", "M8", "M8[D]", "M8[ns]", "m8", "m8[25us]", "long", "longlong",
         "intc",
     ],
-]
+]  # fmt: skip
 
 # NumPy has no big-endian form of a datetime without a unit.
 GENERIC = [("M8", ">"), ("m8", ">")]
@@ -55,20 +45,13 @@ class Mine(np.ndarray):
 
 
 LAYOUTS = {
-    "plain": lambda a: a,
-    "0-d": lambda a: a[1, 2, 3:4].reshape(()),
-    "empty": lambda a: a[:, :0],
-    "Fortran": np.asfortranarray,
-    "transposed": lambda a: a.T,
-    "strided": lambda a: a[:, ::2, 1::2],
+    "plain": lambda a: a, "0-d": lambda a: a[1, 2, 3:4].reshape(()), "empty": lambda a: a[:, :0],
+    "Fortran": np.asfortranarray, "transposed": lambda a: a.T, "strided": lambda a: a[:, ::2, 1::2],
     "negative strides": lambda a: a[::-1, :, ::-1],
-    "zero strides": lambda a: np.broadcast_to(a[0], (5, 3, 4)),
-    "read-only": read_only,
-    "misaligned": misaligned,
-    "subclass": lambda a: a.view(Mine),
-    "large": lambda a: np.tile(a, 200),
-    "large and strided": lambda a: np.tile(a, 400)[..., ::2],
-}
+    "zero strides": lambda a: np.broadcast_to(a[0], (5, 3, 4)), "read-only": read_only,
+    "misaligned": misaligned, "subclass": lambda a: a.view(Mine),
+    "large": lambda a: np.tile(a, 200), "large and strided": lambda a: np.tile(a, 400)[..., ::2],
+}  # fmt: skip
 
 
 @pytest.mark.each(("name", "order"), ORDERED)
@@ -104,28 +87,13 @@ def test_the_dtype_is_named_as_numpy_names_it(name, order):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        ("|u1", "u1"),
-        ("<f4", "<f4"),
-        ("=f4", "<f4"),
-        ("|f4", "<f4"),
-        ("f4", "<f4"),
-        (">i1", "i1"),
-        ("?", "?"),
-        ("|b1", "?"),
-        (">?", "?"),
-        ("S3", "S3"),
-        (">S3", "S3"),
-        ("U2", "<U2"),
-        ("=U2", "<U2"),
-        (">U2", ">U2"),
-        ("<M8", "<M8"),
-        (">M8[3h]", ">M8[3h]"),
-        ("m8[as]", "<m8[as]"),
-        ("datetime64[2000000000ns]", "<M8[2000000000ns]"),
-        ("timedelta64", "<m8"),
-        ("c16", "<c16"),
+        ("|u1", "u1"), ("<f4", "<f4"), ("=f4", "<f4"), ("|f4", "<f4"), ("f4", "<f4"), (">i1", "i1"),
+        ("?", "?"), ("|b1", "?"), (">?", "?"), ("S3", "S3"), (">S3", "S3"), ("U2", "<U2"),
+        ("=U2", "<U2"), (">U2", ">U2"), ("<M8", "<M8"), (">M8[3h]", ">M8[3h]"),
+        ("m8[as]", "<m8[as]"), ("datetime64[2000000000ns]", "<M8[2000000000ns]"),
+        ("timedelta64", "<m8"), ("c16", "<c16"),
     ],
-)
+)  # fmt: skip
 def test_other_names_of_dtypes(name, dtype):
     wanted = np.dtype(dtype)
     head = b"\1\0\0\0\0\0\0\0\7" + len(name).to_bytes(4, "little") + name.encode()
@@ -154,10 +122,9 @@ REFUSED = [
 
 @pytest.mark.parametrize("value", REFUSED)
 def test_no_plain_dtype(value):
-    with pytest.raises(EncodeError, match=r"cannot be sent: expected numbers") as caught:
-        rlx.encode({"a": [value]})
-    assert caught.value.path == "$.a[0]"
-    assert str(value.dtype) in str(caught.value)
+    caught = raised(EncodeError, rlx.encode, {"a": [value]})
+    assert caught.path == "$.a[0]"
+    assert str(value.dtype) in str(caught)
 
 
 def test_numpy_s_variable_strings_are_refused():
@@ -274,11 +241,10 @@ FAILING = [
 
 @pytest.mark.parametrize(("value", "cause"), FAILING)
 def test_failing_array_interface_is_an_encode_error(value, cause):
-    with pytest.raises(EncodeError, match=" array") as caught:
-        rlx.encode({"a": {"b": (value,)}})
-    assert caught.value.path == "$.a.b[0]"
-    assert isinstance(caught.value.__cause__, cause)
-    assert type(value).__qualname__ in str(caught.value)
+    caught = raised(EncodeError, rlx.encode, {"a": {"b": (value,)}})
+    assert caught.path == "$.a.b[0]"
+    assert isinstance(caught.__cause__, cause)
+    assert type(value).__qualname__ in str(caught)
 
 
 def test_a_released_memoryview():

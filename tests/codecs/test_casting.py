@@ -5,6 +5,7 @@ import pytest
 
 from rlwire.codecs.casting import cast
 from rlwire.errors import EncodeError
+from tests.raising import raised
 
 INTEGERS = [np.dtype(kind) for kind in "bBhHiIqQ"]
 FLOATS = [np.dtype(kind) for kind in "efd"]
@@ -61,13 +62,11 @@ def test_floats():
 )
 def test_values_that_are_not_numbers_are_rejected(value):
     for dtype in (*INTEGERS, *FLOATS, BOOL):
-        with pytest.raises(EncodeError, match=r"^it must "):
-            cast(value, dtype, "it")
+        raised(EncodeError, cast, value, dtype, "it")
 
 
 def test_ragged_lists_are_rejected():
-    with pytest.raises(EncodeError, match=r"^it is .* array: "):
-        cast([[1], [1, 2]], BOOL, "it")
+    raised(EncodeError, cast, [[1], [1, 2]], BOOL, "it")
 
 
 def test_empty_arrays_cast_to_any_dtype():

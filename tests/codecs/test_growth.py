@@ -36,21 +36,15 @@ def counted(chosen, folder):
     """Return the instructions of each case: of 4n for a start, then of n, 2n and 4n."""
     subprocess.run(
         [
-            "valgrind",
-            "--tool=callgrind",
-            "--callgrind-out-file=out",
-            "--dump-before=getsid",
-            sys.executable,
-            RUN,
-            "--count",
-            *chosen,
+            "valgrind", "--tool=callgrind", "--callgrind-out-file=out", "--dump-before=getsid",
+            sys.executable, RUN, "--count", *chosen,
         ],
         cwd=folder,
         env={**os.environ, "PYTHONHASHSEED": "0"},
         capture_output=True,
         text=True,
         check=True,
-    )
+    )  # fmt: skip
     totals = []
     for number in range(2, 4 * len(chosen) + 2):  # the first is of all before the first call
         found = re.search(r"^totals: (\d+)$", (folder / f"out.{number}").read_text(), re.MULTILINE)

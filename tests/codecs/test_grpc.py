@@ -45,18 +45,11 @@ def test_messages_that_are_wrong_are_kept():
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0n"),
-        (1e-9, "1n"),
-        (0.05, "50000000n"),
-        (0.1, "100000u"),
-        (99.999999, "99999999u"),
-        (100, "100000m"),
-        (1e5, "100000S"),
-        (3e8, "5000000M"),
-        (1e11, "27777778H"),
+        (0, "0n"), (1e-9, "1n"), (0.05, "50000000n"), (0.1, "100000u"), (99.999999, "99999999u"),
+        (100, "100000m"), (1e5, "100000S"), (3e8, "5000000M"), (1e11, "27777778H"),
         (1e300, "99999999H"),
     ],
-)
+)  # fmt: skip
 def test_timeouts(seconds, text):
     assert grpc.encode_timeout(seconds) == text
     if seconds < 1e12:
@@ -117,18 +110,10 @@ def test_any_bytes_come_back_padded_or_not(value):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("Upper", "x"),
-        ("a b", "x"),
-        ("", "x"),
-        (":path", "x"),
-        ("grpc-own", "x"),
-        ("a", "b\n"),
-        ("a", " b"),
-        ("a", "é"),
-        ("a", b"\xff"),
-        ("a-bin", "text"),
+        ("Upper", "x"), ("a b", "x"), ("", "x"), (":path", "x"), ("grpc-own", "x"), ("a", "b\n"),
+        ("a", " b"), ("a", "é"), ("a", b"\xff"), ("a-bin", "text"),
     ],
-)
+)  # fmt: skip
 def test_metadata_that_cannot_be_sent(name, value):
     raised(EncodeError, grpc.encode_metadata, [(name, value)])
 

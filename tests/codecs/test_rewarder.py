@@ -137,16 +137,11 @@ def test_stamps():
 @pytest.mark.parametrize(
     ("observation", "dtype"),
     [
-        ([1, 2, 3], "i8"),
-        ([[0, 255], [3, 4]], "i8"),
-        ([1, 2.5], "f8"),
-        ([[0.5], [1e-7]], "f8"),
-        ([], "f8"),
-        (list(range(1000)), "i8"),
-        ([i / 7 for i in range(1000)], "f8"),
+        ([1, 2, 3], "i8"), ([[0, 255], [3, 4]], "i8"), ([1, 2.5], "f8"), ([[0.5], [1e-7]], "f8"),
+        ([], "f8"), (list(range(1000)), "i8"), ([i / 7 for i in range(1000)], "f8"),
         ([2**63], "u8"),
     ],
-)
+)  # fmt: skip
 def test_numbers_become_arrays(observation, dtype):
     for more in ({}, {"more": 1}):
         message = decode(wire("v0.env.observation", {}, {"observation": observation, **more}))

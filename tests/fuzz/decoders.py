@@ -532,19 +532,10 @@ def feed_checkpoints(data):
 
 
 DECODERS = {
-    "rlx": feed_rlx,
-    "msgpack": feed_msgpack,
-    "rewarder": feed_rewarder,
-    "perlert": feed_perlert,
-    "dm_env_rpc": feed_dm_env_rpc,
-    "websocket": feed_websocket,
-    "handshake": feed_handshake,
-    "http2": feed_http2,
-    "http2_headers": feed_http2_headers,
-    "rfb": feed_rfb,
-    "perlert_cipher": feed_cipher,
-    "streams": feed_stream,
-    "checkpoints": feed_checkpoints,
+    "rlx": feed_rlx, "msgpack": feed_msgpack, "rewarder": feed_rewarder, "perlert": feed_perlert,
+    "dm_env_rpc": feed_dm_env_rpc, "websocket": feed_websocket, "handshake": feed_handshake,
+    "http2": feed_http2, "http2_headers": feed_http2_headers, "rfb": feed_rfb,
+    "perlert_cipher": feed_cipher, "streams": feed_stream, "checkpoints": feed_checkpoints,
     "rllink": feed_rllink,
-}
+}  # fmt: skip
 """By the names of their folders in `corpus/`."""

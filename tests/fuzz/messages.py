@@ -88,17 +88,12 @@ SPECS = dm_env_rpc.ActionObservationSpecs(
     {2: dm_env_rpc.make_spec("goal", (2,), "f4", -1, [1, 2])},
 )
 TENSORS = [
-    np.float32(1.5),
-    FRAME,
-    np.array([1, 300, -1], np.int64),
-    np.array([True, False]),
-    "word",
-    np.array([["a", "bc"]]),
-    np.array([1.5, 2.5]),
+    np.float32(1.5), FRAME, np.array([1, 300, -1], np.int64), np.array([True, False]), "word",
+    np.array([["a", "bc"]]), np.array([1.5, 2.5]),
     dm_env_rpc.AnyMessage("type.googleapis.com/x", b"abc"),
     dm_env_rpc.ProtoArray((dm_env_rpc.AnyMessage("a", b"b"),) * 2, (2,)),
     np.full((4, 5), 7, np.uint32),
-]
+]  # fmt: skip
 REQUESTS = [
     dm_env_rpc.CreateWorldRequest({"seed": np.int64(3), "name": "x"}),
     dm_env_rpc.JoinWorldRequest("world", {"a": np.float32(1)}),

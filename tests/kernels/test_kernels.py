@@ -174,17 +174,10 @@ def test_no_warning_at_any_optimization(here, tmp_path, level):
 
 # Each has a further outcome that must occur.
 DRIVERS = {
-    "rlx": "data_found",
-    "dm_env_rpc": "in_pieces",
-    "perlert": "steps",
-    "numbers": "made",
-    "websocket": "masked",
-    "http2": "messages",
-    "msgpack": "arrays",
-    "rfb": "inflated",
-    "rllink": "tensors",
-    "shm": "moved",
-}
+    "rlx": "data_found", "dm_env_rpc": "in_pieces", "perlert": "steps", "numbers": "made",
+    "websocket": "masked", "http2": "messages", "msgpack": "arrays", "rfb": "inflated",
+    "rllink": "tensors", "shm": "moved",
+}  # fmt: skip
 
 
 def mutated(machine, name, messages, seed=7):

@@ -18,15 +18,10 @@ from rlwire.codecs import dm_env_rpc as ours
 _PROPERTIES = "dm_env_rpc.v1.extensions.properties"
 
 PAYLOADS = {
-    ours.DataType.FLOAT: "floats",
-    ours.DataType.DOUBLE: "doubles",
-    ours.DataType.INT8: "int8s",
-    ours.DataType.INT32: "int32s",
-    ours.DataType.INT64: "int64s",
-    ours.DataType.UINT8: "uint8s",
-    ours.DataType.UINT32: "uint32s",
-    ours.DataType.UINT64: "uint64s",
-}
+    ours.DataType.FLOAT: "floats", ours.DataType.DOUBLE: "doubles", ours.DataType.INT8: "int8s",
+    ours.DataType.INT32: "int32s", ours.DataType.INT64: "int64s", ours.DataType.UINT8: "uint8s",
+    ours.DataType.UINT32: "uint32s", ours.DataType.UINT64: "uint64s",
+}  # fmt: skip
 
 _REQUESTS = {
     "create_world": ours.CreateWorldRequest,
@@ -39,16 +34,11 @@ _REQUESTS = {
     "extension": ours.AnyMessage,
 }
 _RESPONSES = {
-    "create_world": ours.CreateWorldResponse,
-    "join_world": ours.JoinWorldResponse,
-    "step": ours.StepResponse,
-    "reset": ours.ResetResponse,
-    "reset_world": ours.ResetWorldResponse,
-    "leave_world": ours.LeaveWorldResponse,
-    "destroy_world": ours.DestroyWorldResponse,
-    "extension": ours.AnyMessage,
-    "error": ours.Status,
-}
+    "create_world": ours.CreateWorldResponse, "join_world": ours.JoinWorldResponse,
+    "step": ours.StepResponse, "reset": ours.ResetResponse, "reset_world": ours.ResetWorldResponse,
+    "leave_world": ours.LeaveWorldResponse, "destroy_world": ours.DestroyWorldResponse,
+    "extension": ours.AnyMessage, "error": ours.Status,
+}  # fmt: skip
 _PROPERTY_REQUESTS = {
     "read_property": ours.ReadPropertyRequest,
     "write_property": ours.WritePropertyRequest,

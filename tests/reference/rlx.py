@@ -17,45 +17,21 @@ from PIL import Image
 
 VERSION = 1
 TYPES = {
-    "none": 0,
-    "null": 1,
-    "int4": 2,
-    "string": 3,
-    "double": 4,
-    "boolean": 5,
-    "image": 6,
-    "ndarray": 7,
-    "list": 8,
-    "uint4": 9,
-    "int64": 10,
-    "dict": 11,
-}
+    "none": 0, "null": 1, "int4": 2, "string": 3, "double": 4, "boolean": 5, "image": 6,
+    "ndarray": 7, "list": 8, "uint4": 9, "int64": 10, "dict": 11,
+}  # fmt: skip
 
 # RELAAX scales these modes, and only these, to [0, 1].
 SCALED_MODES = frozenset(["L", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"])
 
 # mode -> (dtype, channels; 0 means a two-dimensional array). Mode "1" packs eight pixels a byte.
 MODES = {
-    "L": ("|u1", 0),
-    "P": ("|u1", 0),
-    "LA": ("|u1", 2),
-    "PA": ("|u1", 2),
-    "La": ("|u1", 2),
-    "RGB": ("|u1", 3),
-    "YCbCr": ("|u1", 3),
-    "LAB": ("|u1", 3),
-    "HSV": ("|u1", 3),
-    "RGBA": ("|u1", 4),
-    "RGBa": ("|u1", 4),
-    "RGBX": ("|u1", 4),
-    "CMYK": ("|u1", 4),
-    "I": ("<i4", 0),
-    "F": ("<f4", 0),
-    "I;16": ("<u2", 0),
-    "I;16L": ("<u2", 0),
-    "I;16N": ("<u2", 0),
+    "L": ("|u1", 0), "P": ("|u1", 0), "LA": ("|u1", 2), "PA": ("|u1", 2), "La": ("|u1", 2),
+    "RGB": ("|u1", 3), "YCbCr": ("|u1", 3), "LAB": ("|u1", 3), "HSV": ("|u1", 3),
+    "RGBA": ("|u1", 4), "RGBa": ("|u1", 4), "RGBX": ("|u1", 4), "CMYK": ("|u1", 4), "I": ("<i4", 0),
+    "F": ("<f4", 0), "I;16": ("<u2", 0), "I;16L": ("<u2", 0), "I;16N": ("<u2", 0),
     "I;16B": (">u2", 0),
-}
+}  # fmt: skip
 
 _UNIT = r"(\[([1-9][0-9]{0,8})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
 
@@ -98,16 +74,9 @@ def decode(data, *, images="array"):
 
 
 _NAMES = {
-    type(None): "null",
-    bool: "boolean",
-    np.bool_: "boolean",
-    float: "double",
-    str: "string",
-    list: "list",
-    tuple: "list",
-    dict: "dict",
-    np.ndarray: "ndarray",
-}
+    type(None): "null", bool: "boolean", np.bool_: "boolean", float: "double", str: "string",
+    list: "list", tuple: "list", dict: "dict", np.ndarray: "ndarray",
+}  # fmt: skip
 
 
 def _name_of(value):

@@ -36,22 +36,15 @@ def test_sid_may_be_a_number_or_a_text(sid):
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ('{"command":"init"}', "its sid is NoneType"),
-        ('{"sid":null}', "its sid is NoneType"),
-        ('{"sid":true}', "its sid is bool"),
-        ('{"sid":1.0}', "its sid is float"),
+        ('{"command":"init"}', "its sid is NoneType"), ('{"sid":null}', "its sid is NoneType"),
+        ('{"sid":true}', "its sid is bool"), ('{"sid":1.0}', "its sid is float"),
         ('{"sid":9223372036854775808}', "its sid is int"),
-        ('{"sid":-1%s}' % ("0" * 4000), "its sid is int"),
-        ('{"sid":[1]}', "its sid is list"),
-        ('{"sid":{}}', "its sid is dict"),
-        ('{"sid":"' + "x" * (SID + 1) + '"}', "its sid is str"),
-        ('{"sid":"\\n"}', "its sid is str"),
-        ("[]", "got list"),
-        ("3", "got int"),
-        ('"sid"', "got str"),
-        ("null", "got NoneType"),
+        ('{"sid":-1%s}' % ("0" * 4000), "its sid is int"), ('{"sid":[1]}', "its sid is list"),
+        ('{"sid":{}}', "its sid is dict"), ('{"sid":"' + "x" * (SID + 1) + '"}', "its sid is str"),
+        ('{"sid":"\\n"}', "its sid is str"), ("[]", "got list"), ("3", "got int"),
+        ('"sid"', "got str"), ("null", "got NoneType"),
     ],
-)
+)  # fmt: skip
 def test_error_without_a_sid_ends_the_session(text, what):
     session = PageSession()
     with pytest.raises(RemoteProtocolError, match=what):
@@ -62,25 +55,20 @@ def test_error_without_a_sid_ends_the_session(text, what):
 @pytest.mark.parametrize(
     ("text", "error", "what"),
     [
-        (b"", DecodeError, "byte 0"),
-        (b"{", DecodeError, "byte 1"),
-        (b'{"sid":1,}', DecodeError, "byte 9"),
-        (b"{'sid':1}", DecodeError, "byte 1"),
-        (b'{"sid":1} {}', DecodeError, "byte 11"),
-        (b'{"sid":01}', DecodeError, "byte 8"),
+        (b"", DecodeError, "byte 0"), (b"{", DecodeError, "byte 1"),
+        (b'{"sid":1,}', DecodeError, "byte 9"), (b"{'sid':1}", DecodeError, "byte 1"),
+        (b'{"sid":1} {}', DecodeError, "byte 11"), (b'{"sid":01}', DecodeError, "byte 8"),
         (b'{"sid":NaN}', DecodeError, "byte 7"),
         (b'{"sid":1,"x":-Infinity}', DecodeError, "byte 14"),
         (b'{"sid":1,"x":[1e400]}', DecodeError, "out of range"),
         (b'{"sid":' + b"9" * 5000 + b"}", DecodeError, "out of range"),
         (b"[" * 100_000, LimitExceeded, "depth=64"),
-        (b'{"a":' * 100_000, LimitExceeded, "depth=64"),
-        (b"\xef\xbb\xbf{}", DecodeError, "byte 0"),
-        (b"\xff", DecodeError, "byte 0"),
-        (b'{"sid":"\n"}', DecodeError, "byte 8"),
+        (b'{"a":' * 100_000, LimitExceeded, "depth=64"), (b"\xef\xbb\xbf{}", DecodeError, "byte 0"),
+        (b"\xff", DecodeError, "byte 0"), (b'{"sid":"\n"}', DecodeError, "byte 8"),
         (rb'{"sid":"\ud800"}', DecodeError, "byte 16"),
         ('{"sid":1}'.encode("utf-16"), DecodeError, "byte 0"),
     ],
-)
+)  # fmt: skip
 def test_invalid_json_is_rejected(text, error, what):
     with pytest.raises(error, match=what):
         PageSession().receive(text)

@@ -226,26 +226,16 @@ def several(draw, number, pieces):
 
 SETTINGS = maps(1, tensors(), True)
 REQUESTS = {
-    1: message(SETTINGS),
-    2: message(texts(1), maps(2, tensors(), True)),
-    3: message(maps(1, tensors(), False), uids(2)),
-    4: message(SETTINGS),
-    5: message(texts(1), maps(2, tensors(), True)),
-    6: message(),
-    7: message(texts(1)),
-    15: anys(),
-}
+    1: message(SETTINGS), 2: message(texts(1), maps(2, tensors(), True)),
+    3: message(maps(1, tensors(), False), uids(2)), 4: message(SETTINGS),
+    5: message(texts(1), maps(2, tensors(), True)), 6: message(), 7: message(texts(1)), 15: anys(),
+}  # fmt: skip
 RESPONSES = {
-    1: message(texts(1)),
-    2: message(within(1, all_specs())),
-    3: message(varints(1), maps(2, tensors(), False)),
-    4: message(within(1, all_specs())),
-    5: message(),
-    6: message(),
-    7: message(),
-    15: anys(),
+    1: message(texts(1)), 2: message(within(1, all_specs())),
+    3: message(varints(1), maps(2, tensors(), False)), 4: message(within(1, all_specs())),
+    5: message(), 6: message(), 7: message(), 15: anys(),
     16: message(varints(1), texts(2), several(3, anys())),
-}
+}  # fmt: skip
 PROPERTY_REQUESTS = {
     1: message(texts(1)),
     2: message(texts(1), within(2, tensors())),

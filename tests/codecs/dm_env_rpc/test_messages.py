@@ -314,10 +314,8 @@ def test_refused(message, words, path):
 
 
 def test_a_request_is_no_response():
-    with pytest.raises(EncodeError, match=r"StepRequest is .*EnvironmentResponse"):
-        d.encode_response(d.StepRequest())
-    with pytest.raises(EncodeError, match=r"Status is .*EnvironmentRequest"):
-        d.encode_request(d.Status())
+    raised(EncodeError, d.encode_response, d.StepRequest())
+    raised(EncodeError, d.encode_request, d.Status())
 
 
 def test_property_messages_of_another_type():
@@ -327,8 +325,7 @@ def test_property_messages_of_another_type():
     url = d.PROPERTY_REQUEST_URL.replace("type.googleapis.com", "example.org/types")
     request = d.encode_property_request(d.ReadPropertyRequest("a"))
     assert d.decode_property_request(d.AnyMessage(url, request.value)) == d.ReadPropertyRequest("a")
-    with pytest.raises(EncodeError, match=r"ReadPropertyResponse is .*PropertyRequest"):
-        d.encode_property_request(d.ReadPropertyResponse())
+    raised(EncodeError, d.encode_property_request, d.ReadPropertyResponse())
 
 
 def test_request_kind_is_that_of_the_last_payload():

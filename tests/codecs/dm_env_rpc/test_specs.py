@@ -104,9 +104,9 @@ def test_limits():
     assert pack(manager, {"text": "abc"})
     with pytest.raises(LimitExceeded, match="message=40"):
         pack(manager, {"rows": np.ones((1, 50), np.int32)})
-    with pytest.raises(LimitExceeded, match="string=3") as caught:
-        unpack(manager, pack(MANAGER, {"text": "abcd"}))
-    assert caught.value.path.startswith("$.step.actions[18446744073709551615]")
+    caught = raised(LimitExceeded, unpack, manager, pack(MANAGER, {"text": "abcd"}))
+    assert caught.limit == "string"
+    assert caught.path.startswith("$.step.actions[18446744073709551615]")
     assert raised(LimitExceeded, d.SpecManager, SPECS, limits=Limits(dims=1)).limit == "dims"
 
 
@@ -135,11 +135,10 @@ def test_bounds_of_each_dtype(dtype, size):
                 if inside:
                     assert np.array_equal(unpack(manager, wire, True)["x"], array)
                     continue
-                with pytest.raises(DecodeError, match=f"{value}.* is (below|above)") as caught:
-                    unpack(manager, wire, True)
-                assert caught.value.path == "$.step.actions[1]"
+                caught = raised(DecodeError, unpack, manager, wire, True)
+                assert caught.path == "$.step.actions[1]"
                 if size:
-                    assert f"at index [{place}]" in str(caught.value)
+                    assert f"at index [{place}]" in str(caught)
 
 
 def test_values_without_bounds_are_not_checked():
@@ -203,8 +202,7 @@ def test_python_ints_at_the_ends_of_a_dtype(dtype):
             if exact:
                 assert int(unpack(manager, pack(manager, {"x": number}))["x"]) == number
             else:
-                with pytest.raises(EncodeError, match=r"does not fit|not .*object"):
-                    pack(manager, {"x": number})
+                raised(EncodeError, pack, manager, {"x": number})
 
 
 def test_text_is_text():

@@ -168,47 +168,42 @@ def test_a_hundred_thousand_times_the_same_request():
 
 
 NOT_REQUESTED = [
-    ("unknown action", {"jump": 1}, b"", "'jump'.* 1 .move.", "actions"),
-    ("shape", {"move": [1]}, b"", r"has shape \(1,\), .*its spec .*\(\)", "actions.move"),
-    ("dtype", {"move": "left"}, b"", " int32, not .*<U4", "actions.move"),
-    ("negative UID", {}, [1, -1], "UID.*-1|-1.*UID", ""),
-    ("UID of 65 bits", {}, [2**64], "UID", ""),
-    ("foreign bytes", {}, b"\x0a\x01\x05", "SpecManager.request", ""),
-    ("bytes that end early", {}, b"\x12\x02\x05", "SpecManager.request", ""),
-    ("bytes that end late", {}, b"\x12\x01\x05\x05", "SpecManager.request", ""),
-    ("half a varint", {}, b"\x12\x01\x85", "SpecManager.request", ""),
+    ("unknown action", {"jump": 1}, b"", "actions"),
+    ("shape", {"move": [1]}, b"", "actions.move"),
+    ("dtype", {"move": "left"}, b"", "actions.move"),
+    ("negative UID", {}, [1, -1], ""),
+    ("UID of 65 bits", {}, [2**64], ""),
+    ("foreign bytes", {}, b"\x0a\x01\x05", ""),
+    ("bytes that end early", {}, b"\x12\x02\x05", ""),
+    ("bytes that end late", {}, b"\x12\x01\x05\x05", ""),
+    ("half a varint", {}, b"\x12\x01\x85", ""),
 ]
 
 
 @pytest.mark.parametrize(
-    ("actions", "requested", "words", "path"),
-    [pytest.param(*row[1:], id=row[0]) for row in NOT_REQUESTED],
+    ("actions", "requested", "path"), [pytest.param(*row[1:], id=row[0]) for row in NOT_REQUESTED]
 )
-def test_unencodable_step_requests_are_rejected_with_their_path(actions, requested, words, path):
-    with pytest.raises(EncodeError, match=words) as caught:
-        d.encode_step_request(ACTOR, actions, requested)
-    assert caught.value.path == (f"$.step.{path}" if path else "")
+def test_unencodable_step_requests_are_rejected_with_their_path(actions, requested, path):
+    caught = raised(EncodeError, d.encode_step_request, ACTOR, actions, requested)
+    assert caught.path == (f"$.step.{path}" if path else "")
 
 
 NOT_ANSWERED = [
-    ("unknown", {"smell": 1}, None, "'smell'", "observations"),
-    ("unknown UID", {"reward": 1}, [2, 5], "observation .*UID 5.* 0 ", ""),
-    ("negative UID", {"reward": 1}, [-1], "observation .*UID -1", ""),
-    ("not given", {"reward": 1}, [2, 1], "'pixels', UID 1", ""),
-    ("shape", {"reward": [1]}, [2], r"has shape \(1,\)", "observations.reward"),
+    ("unknown", {"smell": 1}, None, "observations"),
+    ("unknown UID", {"reward": 1}, [2, 5], ""),
+    ("negative UID", {"reward": 1}, [-1], ""),
+    ("not given", {"reward": 1}, [2, 1], ""),
+    ("shape", {"reward": [1]}, [2], "observations.reward"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("observations", "requested", "words", "path"),
+    ("observations", "requested", "path"),
     [pytest.param(*row[1:], id=row[0]) for row in NOT_ANSWERED],
 )
-def test_unencodable_step_responses_are_rejected_with_their_path(
-    observations, requested, words, path
-):
-    with pytest.raises(EncodeError, match=words) as caught:
-        d.encode_step_response(OBSERVER, RUNNING, observations, requested)
-    assert caught.value.path == f"$.step.{path or 'observations'}"
+def test_unencodable_step_responses_are_rejected_with_their_path(observations, requested, path):
+    caught = raised(EncodeError, d.encode_step_response, OBSERVER, RUNNING, observations, requested)
+    assert caught.path == f"$.step.{path or 'observations'}"
 
 
 def test_observations_not_requested_are_not_encoded():
@@ -285,9 +280,8 @@ def test_actions_that_do_not_fit_their_spec_are_rejected(wire, words, uid):
 def test_bounds_on_request():
     wire = d.encode_step_request(ACTOR, {"move": 18})
     assert d.decode_step_request(ACTOR, wire) == ({"move": np.int32(18)}, [])
-    with pytest.raises(DecodeError, match="'move' is out of bounds: 18 is above max 17") as caught:
-        d.decode_step_request(ACTOR, wire, check_bounds=True)
-    assert caught.value.path == "$.step.actions[1]"
+    caught = raised(DecodeError, d.decode_step_request, ACTOR, wire, check_bounds=True)
+    assert caught.path == "$.step.actions[1]"
     assert d.decode_step_request(
         ACTOR, d.encode_step_request(ACTOR, {"move": 17}), check_bounds=True
     )
@@ -306,9 +300,8 @@ def test_limits():
     with pytest.raises(LimitExceeded, match="message=30"):
         d.encode_step_request(manager, {"move": 1}, [1] * 30)
     two = d.encode_step_request(ACTOR, {}, [1, 2])
-    with pytest.raises(LimitExceeded, match="items=1") as caught:
-        d.decode_step_request(manager, two)
-    assert caught.value.path == "$.step.requested_observations"
+    caught = raised(LimitExceeded, d.decode_step_request, manager, two)
+    assert (caught.limit, caught.path) == ("items", "$.step.requested_observations")
 
 
 def test_messages_in_a_tensor_are_items():
@@ -317,9 +310,9 @@ def test_messages_in_a_tensor_are_items():
     wire = d.encode_step_request(d.SpecManager(specs), {"a": many, "b": 1})
     manager = d.SpecManager(specs, limits=Limits(items=5))
     assert d.decode_step_request(manager, wire) == ({"a": many, "b": np.int32(1)}, [])
-    with pytest.raises(LimitExceeded, match="items=3") as caught:
-        d.decode_step_request(d.SpecManager(specs, limits=Limits(items=3)), wire)
-    assert (caught.value.size, caught.value.path) == (4, "$.step.actions[1]")
+    manager = d.SpecManager(specs, limits=Limits(items=3))
+    caught = raised(LimitExceeded, d.decode_step_request, manager, wire)
+    assert (caught.limit, caught.size, caught.path) == ("items", 4, "$.step.actions[1]")
 
 
 @pytest.mark.parametrize("copy", [True, False, None])

@@ -52,8 +52,7 @@ def test_arrays_as_openpi_client_writes_them(dtype):
     for array in layouts(dtype):
         if array.dtype.kind == "c":
             raised(ValueError, openpi.packb, array)
-            with pytest.raises(EncodeError, match=r"openpi-client .*arrays of dtype [>c]"):
-                msgpack.encode(array, arrays="openpi")
+            raised(EncodeError, msgpack.encode, array, arrays="openpi")
             continue
         expected = openpi.packb(array)
         assert msgpack.encode(array, arrays="openpi") == expected
@@ -117,8 +116,7 @@ def test_a_date_is_a_scalar_that_msgpack_numpy_reads():
 def test_scalars_of_openpi_client(scalar):
     openpi = pytest.importorskip("openpi_client.msgpack_numpy")
     if scalar.dtype.kind in "cm":
-        with pytest.raises(EncodeError, match=r"openpi-client .* of dtype [ct]"):
-            msgpack.encode(scalar, arrays="openpi")
+        raised(EncodeError, msgpack.encode, scalar, arrays="openpi")
         return
     expected = openpi.packb([scalar])
     assert msgpack.encode([scalar], arrays="openpi") == expected
@@ -174,35 +172,17 @@ def structured(description, data=b"", shape=(0,)):
 @pytest.mark.parametrize(
     "description",
     [
-        [],
-        [["a"]],
-        [["a", "<i4", [1], 5]],
-        ["a"],
-        [["a", "|O"]],
-        [["a", "O"]],
-        [["a", "<f4"], ["a", "<f4"]],
-        [["a", "i4,f8"]],
-        [["a", "(2,)i4"]],
-        [["a", "numpy.float64"]],
-        [["a", [["b", "|O8"]]]],
-        [["a", "<i4", [-1]]],
-        [["a", "<i4", ["2"]]],
-        [["a", "<i4", [2**31, 2**31]]],
-        [["a", "<i4", [0]]],
-        [["a", "|V0"]],
-        [["a", "|V99999999999"]],
-        [[1, "<i4"]],
-        [[b"\xff", "<i4"]],
-        [["a", 5]],
-        [["a", "<i4", 1.5]],
-        [["f" + str(i), "u1"] for i in range(5000)],
-        [["a", "|V2000000000"], ["b", "|V2000000000"]],
+        [], [["a"]], [["a", "<i4", [1], 5]], ["a"], [["a", "|O"]], [["a", "O"]],
+        [["a", "<f4"], ["a", "<f4"]], [["a", "i4,f8"]], [["a", "(2,)i4"]], [["a", "numpy.float64"]],
+        [["a", [["b", "|O8"]]]], [["a", "<i4", [-1]]], [["a", "<i4", ["2"]]],
+        [["a", "<i4", [2**31, 2**31]]], [["a", "<i4", [0]]], [["a", "|V0"]],
+        [["a", "|V99999999999"]], [[1, "<i4"]], [[b"\xff", "<i4"]], [["a", 5]], [["a", "<i4", 1.5]],
+        [["f" + str(i), "u1"] for i in range(5000)], [["a", "|V2000000000"], ["b", "|V2000000000"]],
     ],
-)
+)  # fmt: skip
 def test_descriptions_of_no_dtype(description):
-    with pytest.raises(DecodeError, match="structured dtype") as caught:
-        msgpack.decode(b"\x81\xa1x" + structured(description))
-    assert caught.value.path == "$.x[b'type']"
+    caught = raised(DecodeError, msgpack.decode, b"\x81\xa1x" + structured(description))
+    assert caught.path == "$.x[b'type']"
 
 
 def test_structures_too_deep_in_each_other():
@@ -222,8 +202,7 @@ def test_structured_arrays_that_cannot_be_sent():
     ):
         with pytest.raises(EncodeError, match=words):
             msgpack.encode(np.zeros(1, dtype))
-        with pytest.raises(EncodeError, match=r"openpi|pickle"):
-            msgpack.encode(np.zeros(1, dtype), arrays="openpi")
+        raised(EncodeError, msgpack.encode, np.zeros(1, dtype), arrays="openpi")
     raised(EncodeError, msgpack.encode, np.zeros(1, [("a", "<i4")])[0])
 
 
@@ -259,8 +238,7 @@ def test_without_ml_dtypes(monkeypatch):
 def test_objects_are_refused():
     array = np.array([{"a": 1}, None], dtype=object)
     for arrays in ("msgpack_numpy", "openpi"):
-        with pytest.raises(EncodeError, match=r"pickle, which can run any code.*\$\.x"):
-            msgpack.encode({"x": array}, arrays=arrays)
+        raised(EncodeError, msgpack.encode, {"x": array}, arrays=arrays)
 
 
 class Trap:
@@ -283,9 +261,7 @@ def test_a_pickle_is_never_loaded():
         {"nd": True, "type": "|O", "kind": "O", "shape": [1], "data": data},
     ]
     for form in forms:
-        with pytest.raises(DecodeError, match="pickle, which can run any code") as caught:
-            msgpack.decode(plain.packb([form]))
-        assert caught.value.path.startswith("$[0]")
+        assert raised(DecodeError, msgpack.decode, plain.packb([form])).path.startswith("$[0]")
 
 
 def test_a_masked_array_is_refused():
@@ -338,53 +314,47 @@ def test_arrays_of_bytes_alone():
 @pytest.mark.parametrize(
     "value",
     [
-        {"nd": 5},
-        {"nd": True, "type": "<f4"},
-        {b"nd": True, b"type": "<f4", b"data": b""},
+        {"nd": 5}, {"nd": True, "type": "<f4"}, {b"nd": True, b"type": "<f4", b"data": b""},
         {b"nd": True, b"type": "<f4", b"shape": 3, b"data": b""},
         {b"nd": True, b"type": 5, b"shape": [0], b"data": b""},
-        {b"nd": None, b"type": "<f4", b"data": b"abcd"},
-        {b"nd": False, b"type": "<f4", b"data": 5},
+        {b"nd": None, b"type": "<f4", b"data": b"abcd"}, {b"nd": False, b"type": "<f4", b"data": 5},
         {b"nd": False, b"type": "<f4", b"data": b"abcd", b"more": {"a": 1}},
         {b"nd": False, b"type": "<f4", b"data": b"abcd", b"more": [1]},
         {b"nd": True, b"__ndarray__": True, b"type": "<f4", b"shape": [0], b"data": b""},
         {b"__ndarray__": False, b"data": b"", b"dtype": "<f4", b"shape": [0]},
         {b"__ndarray__": True, b"data": b"", b"dtype": [["a", "<f4"]], b"shape": [0]},
-        {"complex": True, "data": "no number"},
-        {"complex": False, "data": "1j"},
-        {"complex": 3, "real": 4},
-        {"a": {"nd": True}, "nd": {"nd": False}},
+        {"complex": True, "data": "no number"}, {"complex": False, "data": "1j"},
+        {"complex": 3, "real": 4}, {"a": {"nd": True}, "nd": {"nd": False}},
     ],
     ids=repr,
-)
+)  # fmt: skip
 def test_maps_like_any_other(value):
     assert msgpack.decode(plain.packb([value, 1])) == [value, 1]
 
 
 @pytest.mark.parametrize(
-    ("fields", "words", "field"),
+    ("fields", "field"),
     [
-        ({b"type": "<f4", b"shape": [2], b"data": b"1234567"}, "7 bytes announced, 8", "data"),
-        ({b"type": "<f4", b"shape": [2], b"data": b"123456789"}, "9 bytes announced, 8", "data"),
-        ({b"type": "<f4", b"shape": [-1], b"data": b""}, "not an integer", "shape'][0"),
-        ({b"type": "<f4", b"shape": [0, 1.5], b"data": b""}, "not an integer", "shape'][1"),
-        ({b"type": "<f4", b"shape": [2**63], b"data": b""}, "not an integer", "shape'][0"),
-        ({b"type": "<f4", b"shape": [2**61, 2], b"data": b""}, "dimensions overflows", "data"),
-        ({b"type": "<f4", b"shape": [2**32, 2**32], b"data": b""}, "overflows", "data"),
-        ({b"type": "<f4", b"shape": [], b"data": b""}, "0 bytes announced, 4 expected", "data"),
-        ({b"type": "float33", b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
-        ({b"type": "|V8", b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
-        ({b"type": "i4,f8", b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
-        ({b"type": "", b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
-        ({b"type": "<U0", b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
-        ({b"type": "<f4" * 90, b"shape": [0], b"data": b""}, "not a plain dtype", "type"),
+        ({b"type": "<f4", b"shape": [2], b"data": b"1234567"}, "data"),
+        ({b"type": "<f4", b"shape": [2], b"data": b"123456789"}, "data"),
+        ({b"type": "<f4", b"shape": [-1], b"data": b""}, "shape'][0"),
+        ({b"type": "<f4", b"shape": [0, 1.5], b"data": b""}, "shape'][1"),
+        ({b"type": "<f4", b"shape": [2**63], b"data": b""}, "shape'][0"),
+        ({b"type": "<f4", b"shape": [2**61, 2], b"data": b""}, "data"),
+        ({b"type": "<f4", b"shape": [2**32, 2**32], b"data": b""}, "data"),
+        ({b"type": "<f4", b"shape": [], b"data": b""}, "data"),
+        ({b"type": "float33", b"shape": [0], b"data": b""}, "type"),
+        ({b"type": "|V8", b"shape": [0], b"data": b""}, "type"),
+        ({b"type": "i4,f8", b"shape": [0], b"data": b""}, "type"),
+        ({b"type": "", b"shape": [0], b"data": b""}, "type"),
+        ({b"type": "<U0", b"shape": [0], b"data": b""}, "type"),
+        ({b"type": "<f4" * 90, b"shape": [0], b"data": b""}, "type"),
     ],
 )
-def test_arrays_that_are_wrong(fields, words, field):
+def test_arrays_that_are_wrong(fields, field):
     data = plain.packb({"x": [{b"nd": True, b"kind": b"", **fields}]})
-    with pytest.raises(DecodeError, match=words) as caught:
-        msgpack.decode(data)
-    assert caught.value.path == f"$.x[0][b'{field}" + ("']" if "]" not in field else "]")
+    caught = raised(DecodeError, msgpack.decode, data)
+    assert caught.path == f"$.x[0][b'{field}" + ("']" if "]" not in field else "]")
 
 
 @pytest.mark.parametrize(

@@ -37,36 +37,23 @@ def test_truncated_at_every_byte(copy):
 
 
 @pytest.mark.parametrize(
-    ("data", "words", "offset", "path"),
+    ("data", "offset", "path"),
     [
-        (b"", "ends inside a field: 1 bytes needed, 0 left", 0, "$"),
-        (b"\xc1", "unknown type byte: got byte 0xc1", 0, "$"),
-        (b"\x92\x01\xc1", "unknown type byte", 2, "$[1]"),
-        (b"\x81\xa1k\x92\x01\xc1", "unknown type byte", 5, "$.k[1]"),
-        (b"\x81\xc1\x01", "unknown type byte", 1, "$"),
-        (b"\x82\xa1a\x90\xa1b\xc1", "unknown type byte", 6, "$.b"),
-        (b"\x81\xc4\x01k\x81\xa1z\xc1", "unknown type byte", 7, "$[b'k'].z"),
-        (b"\x01\x02", "bytes after the end of the message: 1 of them", 1, ""),
-        (b"\x92\x01", "more items announced than the bytes left can hold", 0, "$"),
-        (b"\x91\x82\x01\x02\x03", "2 announced, at most 1 fit", 1, "$[0]"),
-        (b"\xcd\x01", "ends inside a field", 0, "$"),
-        (b"\x91\xa3ab", "3 bytes needed, 2 left", 1, "$[0]"),
-        (b"\xa1\xff", "not UTF-8: invalid start byte", 1, "$"),
-        (b"\x91\xa3a\xc3b", "not UTF-8: invalid continuation byte", 3, "$[0]"),
-        (b"\xa3\xed\xa0\x80", "not UTF-8", 1, "$"),
-        (b"\xa2\xc0\x80", "not UTF-8", 1, "$"),
-        (b"\xa4\xf4\x90\x80\x80", "not UTF-8", 1, "$"),
-        (b"\x81\xa1\xff\x01", "not UTF-8", 2, "$"),
-        (b"\xd4\xff\x01", "not a timestamp", 0, "$"),
-        (b"\xc7\x0b\xff" + bytes(11), "not a timestamp", 0, "$"),
-        (b"\x91\xd7\xff\xff\xff\xff\xfc" + bytes(4), "not a timestamp", 1, "$[0]"),
-        (b"\xc7\x0c\xff" + struct.pack(">Iq", 10**9, 0), "not a timestamp", 0, "$"),
+        (b"", 0, "$"), (b"\xc1", 0, "$"), (b"\x92\x01\xc1", 2, "$[1]"),
+        (b"\x81\xa1k\x92\x01\xc1", 5, "$.k[1]"), (b"\x81\xc1\x01", 1, "$"),
+        (b"\x82\xa1a\x90\xa1b\xc1", 6, "$.b"), (b"\x81\xc4\x01k\x81\xa1z\xc1", 7, "$[b'k'].z"),
+        (b"\x01\x02", 1, ""), (b"\x92\x01", 0, "$"), (b"\x91\x82\x01\x02\x03", 1, "$[0]"),
+        (b"\xcd\x01", 0, "$"), (b"\x91\xa3ab", 1, "$[0]"), (b"\xa1\xff", 1, "$"),
+        (b"\x91\xa3a\xc3b", 3, "$[0]"), (b"\xa3\xed\xa0\x80", 1, "$"), (b"\xa2\xc0\x80", 1, "$"),
+        (b"\xa4\xf4\x90\x80\x80", 1, "$"), (b"\x81\xa1\xff\x01", 2, "$"), (b"\xd4\xff\x01", 0, "$"),
+        (b"\xc7\x0b\xff" + bytes(11), 0, "$"),
+        (b"\x91\xd7\xff\xff\xff\xff\xfc" + bytes(4), 1, "$[0]"),
+        (b"\xc7\x0c\xff" + struct.pack(">Iq", 10**9, 0), 0, "$"),
     ],
-)
-def test_a_bad_message(data, words, offset, path):
-    with pytest.raises(DecodeError, match=words) as caught:
-        msgpack.decode(data)
-    assert (caught.value.offset, caught.value.path) == (offset, path)
+)  # fmt: skip
+def test_a_bad_message(data, offset, path):
+    caught = raised(DecodeError, msgpack.decode, data)
+    assert (caught.offset, caught.path) == (offset, path)
 
 
 BOMBS = {
@@ -108,16 +95,13 @@ def test_keys_that_are_no_texts_are_counted():
         {(2, 3): 5},
     ]
     data = msgpack.encode([{1: 2}, {2: 3, 3: 4}, {None: 5, 1.5: 6}])
-    with pytest.raises(LimitExceeded, match="keys=4") as caught:
-        msgpack.decode(data, strict_map_key=False, limits=few)
-    assert (caught.value.size, caught.value.path) == (5, "$[2]")
+    caught = raised(LimitExceeded, msgpack.decode, data, strict_map_key=False, limits=few)
+    assert (caught.limit, caught.size, caught.path) == ("keys", 5, "$[2]")
 
 
 def test_more_than_a_million_items():
     data = b"\xdd" + struct.pack(">I", 2**20 + 1) + bytes(2**20 + 1)
-    with pytest.raises(LimitExceeded, match="items") as caught:
-        msgpack.decode(data)
-    assert caught.value.size == 2**20 + 1
+    assert raised(LimitExceeded, msgpack.decode, data).size == 2**20 + 1
     assert len(msgpack.decode(data, limits=Limits(items=2**21, expanded=2**30))) == 2**20 + 1
 
 

@@ -1,13 +1,11 @@
 """msgpack to values: what the msgpack package reads, its options, hooks and keys."""
 
 import msgpack as original
-import numpy as np
 import pytest
 
 from rlwire.codecs import msgpack
 from rlwire.codecs.msgpack import Decoder, Timestamp
-from rlwire.errors import DecodeError, LimitExceeded
-from rlwire.limits import Limits
+from rlwire.errors import DecodeError
 from tests.raising import raised
 
 
@@ -37,18 +35,12 @@ def test_timestamps(data):
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (b"\x81\x80\x01", "a key is a map"),
-        (b"\x81\x91\x80\x01", "a key is a map"),
-        (b"\x81\xd4\x05a\x01", "a key is a list"),
-    ],
+    ("data"), [(b"\x81\x80\x01"), (b"\x81\x91\x80\x01"), (b"\x81\xd4\x05a\x01")]
 )
-def test_keys_that_have_no_hash(data, words):
+def test_keys_that_have_no_hash(data):
     decoder = Decoder(strict_map_key=False, ext_hook=lambda code, data: [code])
-    with pytest.raises(DecodeError, match=words) as caught:
-        decoder.decode(data)
-    assert caught.value.offset == data.find(b"\x80" if b"\x80" in data else b"\xd4")
+    caught = raised(DecodeError, decoder.decode, data)
+    assert caught.offset == data.find(b"\x80" if b"\x80" in data else b"\xd4")
 
 
 @pytest.mark.parametrize("key", [1, None, True, 1.5, (1,), {}])
@@ -74,23 +66,3 @@ def test_options_are_checked_and_kept():
     for options, error, words in wrong:
         with pytest.raises(error, match=words):
             Decoder(**options)
-
-
-@pytest.mark.parametrize(
-    ("limits", "value", "name", "size"),
-    [
-        (Limits(string=2), {"abc": 1}, "string", 3),
-        (Limits(string=2), ["abc"], "string", 3),
-        (Limits(items=3), [[1, 2, 3]], "items", 4),
-        (Limits(depth=2), [[[1]]], "depth", 3),
-        (Limits(depth=2), {"a": {"b": {}}}, "depth", 3),
-        (Limits(message=3), [1, 2, 3], "message", 4),
-        (Limits(dims=2), [np.zeros((1, 1, 1))], "dims", 3),
-    ],
-)
-def test_limits(limits, value, name, size):
-    data = msgpack.encode(value)
-    caught = raised(LimitExceeded, msgpack.decode, data, limits=limits)
-    assert (caught.limit, caught.size) == (name, size)
-    assert caught.offset is not None
-    msgpack.decode(data)

@@ -119,16 +119,9 @@ def test_names_are_text_and_numbers_are_natural():
 
 
 FORBIDDEN = {
-    "name": ":;,=",
-    "key": ":;,=",
-    "kind": ":;,=",
-    "tag": ";,=",
-    "action": ":;=",
-    "observation": ";=",
-    "reward": ";=",
-    "extra": ";=",
-    "text": "",
-}
+    "name": ":;,=", "key": ":;,=", "kind": ":;,=", "tag": ";,=", "action": ":;=",
+    "observation": ";=", "reward": ";=", "extra": ";=", "text": "",
+}  # fmt: skip
 MAKE = {
     "name": [lambda x: LobbyRequest(x, 7), lambda x: RolloutStep(x, 7, 1, 2, "", 0, True)],
     "key": [
@@ -168,10 +161,7 @@ def test_forbidden_characters(field, make, mark):
     if mark not in FORBIDDEN[field]:
         assert decode_any(encode(message)) == message
         return
-    with pytest.raises(
-        EncodeError, match=r"must not contain an? (colon|semicolon|comma|equal sign)"
-    ):
-        encode(message)
+    raised(EncodeError, encode, message)
     caught = raised(EncodeError, encode, message)
     assert repr(mark) in str(caught)
     assert caught.path.isupper()
@@ -224,41 +214,38 @@ def test_numbers_of_headers():
 
 
 @pytest.mark.parametrize(
-    ("datagram", "offset", "path", "words"),
+    ("datagram", "offset", "path"),
     [
-        (b"", 0, "SERVER_INSTANCE_NAME", "the message ends inside a field"),
-        (b":7;lobby", 0, "SERVER_INSTANCE_NAME", "empty"),
-        (b"city:x;lobby", 5, "SERVER_INSTANCE_NUMBER", "not an integer"),
-        (b"city:7;looby", 7, "body", "word"),
-        (b"city:7;lobby ", 12, "body", "bytes after the end of the message: 1 of them"),
-        (b"city:7;register=a,b,c", 19, "AGENT_TAG", "got byte 0x2c"),
-        (b"city:7;ready=a,yes", 15, "BOOL_VALUE", "word"),
-        (b"city:7;action=a=b", 15, "ACTION", "got byte 0x3d"),
-        (b"city\x80:7;lobby", 4, "", "a string is not UTF-8"),
+        (b"", 0, "SERVER_INSTANCE_NAME"),
+        (b":7;lobby", 0, "SERVER_INSTANCE_NAME"),
+        (b"city:x;lobby", 5, "SERVER_INSTANCE_NUMBER"),
+        (b"city:7;looby", 7, "body"),
+        (b"city:7;lobby ", 12, "body"),
+        (b"city:7;register=a,b,c", 19, "AGENT_TAG"),
+        (b"city:7;ready=a,yes", 15, "BOOL_VALUE"),
+        (b"city:7;action=a=b", 15, "ACTION"),
+        (b"city\x80:7;lobby", 4, ""),
     ],
 )
-def test_invalid_client_datagrams_fail_at_their_offset_and_path(datagram, offset, path, words):
-    with pytest.raises(DecodeError, match=words) as caught:
-        decode_client_message(datagram)
-    assert (caught.value.offset, caught.value.path) == (offset, path)
+def test_invalid_client_datagrams_fail_at_their_offset_and_path(datagram, offset, path):
+    caught = raised(DecodeError, decode_client_message, datagram)
+    assert (caught.offset, caught.path) == (offset, path)
     # Inside a larger buffer the offset counts from where the view begins.
     again = raised(DecodeError, decode_client_message, memoryview(b"..." + datagram)[3:])
-    assert str(again) == str(caught.value)
+    assert str(again) == str(caught)
 
 
 @pytest.mark.parametrize(
     ("datagram", "offset", "path"),
     [
-        (b"city:7;", 7, "AGENT_KEY"),
-        (b"city:7;lobby", 7, "AGENT_KEY"),
+        (b"city:7;", 7, "AGENT_KEY"), (b"city:7;lobby", 7, "AGENT_KEY"),
         (b"city:7;=open,a,b,ready", 7, "AGENT_KEY"),
         (b"city:7;a=opened,a,b,ready", 9, "SLOT_STATUS"),
         (b"city:7;a=open,a:,b,ready", 15, "AGENT_KIND"),
         (b"city:7;a=open,a,b=,ready", 17, "AGENT_TAG"),
         (b"city:7;a=open,a,b,Ready", 18, "READY_STATUS"),
         (b"city:7;a=open,a,b,ready,", 23, "READY_STATUS"),
-        (b"city:7;a=open,a,b,ready;;", 24, "AGENT_KEY"),
-        (b"city:7;registered=", 18, "AGENT_KEY"),
+        (b"city:7;a=open,a,b,ready;;", 24, "AGENT_KEY"), (b"city:7;registered=", 18, "AGENT_KEY"),
         (b"city:7;registered=a;;", 19, "AGENT_KEY"),
         (b"city:7;start=open,a,b,ready", 7, "SERVER_ROLLOUT_PORT"),
         (b"city:7;registered=open,a,b,ready", 22, "AGENT_KEY"),
@@ -267,23 +254,18 @@ def test_invalid_client_datagrams_fail_at_their_offset_and_path(datagram, offset
         (b"city:7;start=port:0", 18, "SERVER_ROLLOUT_PORT"),
         (b"city:7;start=port:65536", 18, "SERVER_ROLLOUT_PORT"),
         (b"city:7;start=port:5x", 18, "SERVER_ROLLOUT_PORT"),
-        (b"city:7;start=port:5;;", 19, "SERVER_ROLLOUT_PORT"),
-        (b"city:7:", 7, "TIMESTAMP"),
-        (b"city:7:1;obs=", 8, "STEP_NUMBER"),
-        (b"city:7:1:;obs=", 9, "STEP_NUMBER"),
-        (b"city:7:1:2:3;obs=", 10, "OBSERVATION"),
-        (b"city:7:1:2;message=", 10, "OBSERVATION"),
-        (b"city:7:1:2;obs=5", 15, "OBSERVATION"),
-        (b"city:7:1:2;obs=a=;reward=", 16, "OBSERVATION"),
-        (b"city:7:1:2;obs=;extra=", 16, "REWARD"),
-        (b"city:7:1:2;obs=;reward=1", 23, "REWARD"),
+        (b"city:7;start=port:5;;", 19, "SERVER_ROLLOUT_PORT"), (b"city:7:", 7, "TIMESTAMP"),
+        (b"city:7:1;obs=", 8, "STEP_NUMBER"), (b"city:7:1:;obs=", 9, "STEP_NUMBER"),
+        (b"city:7:1:2:3;obs=", 10, "OBSERVATION"), (b"city:7:1:2;message=", 10, "OBSERVATION"),
+        (b"city:7:1:2;obs=5", 15, "OBSERVATION"), (b"city:7:1:2;obs=a=;reward=", 16, "OBSERVATION"),
+        (b"city:7:1:2;obs=;extra=", 16, "REWARD"), (b"city:7:1:2;obs=;reward=1", 23, "REWARD"),
         (b"city:7:1:2;obs=;reward=1=;done=true", 24, "REWARD"),
         (b"city:7:1:2;obs=;reward=1;done=yes", 30, "BOOL_VALUE"),
         (b"city:7:1:2;obs=;reward=1;done=true;;", 34, "EXTRA"),
         (b"city:7:1:2;obs=;reward=1;done=true;more=", 34, "EXTRA"),
         (b"city:7:1:2;obs=;reward=1;done=true;extra=;;", 41, "EXTRA"),
     ],
-)
+)  # fmt: skip
 def test_invalid_server_datagrams_fail_at_their_offset_and_path(datagram, offset, path):
     caught = raised(DecodeError, decode_server_message, datagram)
     assert (caught.offset, caught.path) == (offset, path)
@@ -312,24 +294,13 @@ def test_text_is_utf8():
 @pytest.mark.parametrize(
     ("reward", "text"),
     [
-        (0, "0"),
-        (True, "1"),
-        (1.5, "1.5"),
-        (-0.1, "-0.1"),
-        (1e-7, "1e-07"),
-        (1e16, "1e+16"),
-        (12345678.0, "12345678"),
-        (float("inf"), "inf"),
-        (np.float32(0.1), "0.1"),
-        (np.float64(0.1), "0.1"),
-        (np.float16(0.1), "0.1"),
-        (np.float32(-1 / 3), "-0.33333334"),
-        (np.int32(-5), "-5"),
-        (np.bool_(True), "1"),
-        ("three of five", "three of five"),
+        (0, "0"), (True, "1"), (1.5, "1.5"), (-0.1, "-0.1"), (1e-7, "1e-07"), (1e16, "1e+16"),
+        (12345678.0, "12345678"), (float("inf"), "inf"), (np.float32(0.1), "0.1"),
+        (np.float64(0.1), "0.1"), (np.float16(0.1), "0.1"), (np.float32(-1 / 3), "-0.33333334"),
+        (np.int32(-5), "-5"), (np.bool_(True), "1"), ("three of five", "three of five"),
         ("1:2,3", "1:2,3"),
     ],
-)
+)  # fmt: skip
 def test_rewards(reward, text):
     message = RolloutStep("city", 7, 1, 2, "", reward, False)
     wire = encode(message)
@@ -347,13 +318,8 @@ def test_datagrams_over_the_limit():
             assert encode(message) == wire
             assert decode_client_message(wire) == message
             continue
-        with pytest.raises(LimitExceeded, match="fewer decimals") as caught:
-            encode(message)
-        assert (caught.value.limit, caught.value.maximum, caught.value.size) == (
-            "datagram",
-            1200,
-            1201,
-        )
+        caught = raised(LimitExceeded, encode, message)
+        assert (caught.limit, caught.maximum, caught.size) == ("datagram", 1200, 1201)
         assert raised(LimitExceeded, decode_client_message, wire).limit == "datagram"
         # The limit comes first, whatever the bytes are.
         raised(LimitExceeded, decode_server_message, b"\xff" * size)
@@ -460,7 +426,6 @@ def test_step_writer_rejects_values_without_text_form():
     for value in (None, object(), {5: 1}, b"a", bytearray(b"a"), {"a": b"b"}):
         raised(TypeError, writer.write, 1, 2, value, 0.0, False)
     for numbers in ((-1, 0), (0, -1), (2**63, 0), (0, 2**64)):
-        with pytest.raises(EncodeError, match=r"- at (TIMESTAMP|STEP_NUMBER)$"):
-            writer.write(*numbers, "", 0.0, False)
+        raised(EncodeError, writer.write, *numbers, "", 0.0, False)
     raised(EncodeError, StepWriter, "ci:ty", 7)
     raised(ValueError, StepWriter, "city", 7, decimals=-1)

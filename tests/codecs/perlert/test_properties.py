@@ -114,17 +114,12 @@ def test_random_bytes(perlert_oracle, wire):
 def test_mutations(perlert_oracle):
     chance = random.Random(5)
     corpus = [
-        b"city:7;lobby",
-        b"city:7;register=agent0,patrick",
-        b"city:7;ready=agent0,true",
-        b"city:7;action=5,6.78",
-        b"city:7;agent0=open,citizen,cpu,ready;b=close,,z,not_ready;",
-        b"city:7;registered=agent0",
-        "ö:1;message=日本;a=b".encode(),
-        b"city:7;start=port:32323",
+        b"city:7;lobby", b"city:7;register=agent0,patrick", b"city:7;ready=agent0,true",
+        b"city:7;action=5,6.78", b"city:7;agent0=open,citizen,cpu,ready;b=close,,z,not_ready;",
+        b"city:7;registered=agent0", "ö:1;message=日本;a=b".encode(), b"city:7;start=port:32323",
         b"city:7:1590853134833:0;obs=51;reward=1;done=true",
         b"city:7:1:2;obs=x:0.54,y:0.95;reward=1.5;done=false;extra=did_jump:true",
-    ]
+    ]  # fmt: skip
     good = 0
     for _ in range(20_000):
         wire = mutated(chance, chance.choice(corpus))

@@ -105,9 +105,7 @@ def test_doubles_are_those_of_python(perlert_oracle, text):
         assert same(text_to_array(text)[0], float(text))
         assert same(text_to_array(text.encode())[0], float(text))
     elif text and "," not in text:
-        with pytest.raises(DecodeError, match="not a number") as caught:
-            text_to_array(text)
-        assert caught.value.offset == 0
+        assert raised(DecodeError, text_to_array, text).offset == 0
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -119,9 +117,7 @@ def test_integers(dtype):
     assert same(text_to_array(text, dtype), array)
     assert same(text_to_array("+5,-0,007", dtype), np.array([5, 0, 7], dtype))
     for wrong in (info.min - 1, info.max + 1, 10**30, -(10**30)):
-        with pytest.raises(DecodeError, match="not an integer") as caught:
-            text_to_array(f"1,{wrong}", dtype)
-        assert caught.value.offset == 2
+        assert raised(DecodeError, text_to_array, f"1,{wrong}", dtype).offset == 2
     for bad in ("1.0", "1e3", "", " 1", "1_0", "nan", "true", "--1", "\u0661", "0x1"):
         raised(DecodeError, text_to_array, f"1,{bad}", dtype)
 
@@ -164,19 +160,10 @@ def test_array_likes_are_written_as_arrays():
 @pytest.mark.parametrize(
     ("text", "offset"),
     [
-        (",", 0),
-        ("1,", 2),
-        (",1", 0),
-        ("1,,2", 2),
-        ("1, 2", 2),
-        ("1 ,2", 0),
-        ("1;2", 0),
-        ("x", 0),
-        ("1,2,0x3", 4),
-        ("1,2\n", 2),
-        ("é", 0),
+        (",", 0), ("1,", 2), (",1", 0), ("1,,2", 2), ("1, 2", 2), ("1 ,2", 0), ("1;2", 0), ("x", 0),
+        ("1,2,0x3", 4), ("1,2\n", 2), ("é", 0),
     ],
-)
+)  # fmt: skip
 def test_bad_lists(text, offset):
     for value in (text, text.encode()):
         assert raised(DecodeError, text_to_array, value).offset == offset
@@ -258,23 +245,14 @@ def test_mappings_without_text(mapping):
 
 
 @pytest.mark.parametrize(
-    ("text", "offset", "words"),
+    ("text", "offset"),
     [
-        ("x", 0, "without a name"),
-        (",x:1", 0, "without a name"),
-        (":1", 0, "an empty name"),
-        ("a:1,:2", 4, "an empty name"),
-        ("a:1,b:2,a:3", 8, "name 'a'"),
-        ("a:b:c", 3, "':'"),
-        ("a:b;c", 3, "';'"),
-        ("a:b=c", 3, "'='"),
-        (b"a:\xff", 2, "not UTF-8"),
+        ("x", 0), (",x:1", 0), (":1", 0), ("a:1,:2", 4), ("a:1,b:2,a:3", 8), ("a:b:c", 3),
+        ("a:b;c", 3), ("a:b=c", 3), (b"a:\xff", 2),
     ],
-)
-def test_bad_mappings(text, offset, words):
-    with pytest.raises(DecodeError, match=words) as caught:
-        text_to_mapping(text)
-    assert caught.value.offset == offset
+)  # fmt: skip
+def test_bad_mappings(text, offset):
+    assert raised(DecodeError, text_to_mapping, text).offset == offset
 
 
 KEY = st.text(st.characters(blacklist_characters=":;,=", blacklist_categories=["Cs"]), min_size=1)

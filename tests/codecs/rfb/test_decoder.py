@@ -80,9 +80,7 @@ def test_decoding_stops_at_incomplete_and_pseudo_rectangles():
         assert (decoder.counted, decoder.ended) == (counted, ended)
     assert decoder.size(one * 3, 0, 48, 2) == 32
     assert [tuple(each) for each in decoder.paint(one + last + one, 0, 3)] == [(0, 0, 1, 1, 0)]
-    with pytest.raises(DecodeError, match="unknown encoding") as caught:
-        decoder.paint(one + size, 0, 2)
-    assert caught.value.offset == 24
+    assert raised(DecodeError, decoder.paint, one + size, 0, 2).offset == 24
     raised(DecodeError, decoder.paint, one + one[:-1], 0, 2)
     with pytest.raises(ValueError, match="33 is not within 32 bytes"):
         decoder.paint(one + one, 33, 1)
@@ -207,9 +205,7 @@ def test_tight_jpeg(reader, monkeypatch):
     assert abs(pixels[6:76, 5:95].astype(int) - picture).max() <= 8
     assert not pixels[:6].any()
     wrong = head(5, 6, 89, 70, 7) + message[12:]
-    with pytest.raises(DecodeError, match=r"width is 90.*89") as caught:
-        decoder.paint(wrong, 0, 1)
-    assert caught.value.offset >= 13
+    assert raised(DecodeError, decoder.paint, wrong, 0, 1).offset >= 13
 
 
 def squeezed(data):
@@ -229,86 +225,67 @@ def tight(control, data, width=8, height=4):
 
 PX = b"\x11\x22\x33\0"
 BAD = {
-    "right-of-the-screen": (head(13, 0, 8, 1, 0) + PX * 8, "end at 21, .* at 20", 0),
-    "below-the-screen": (head(0, 4, 8, 7, 7) + b"\x80abc", "end at 11, .* at 10", 2),
-    "far-away": (head(65535, 65535, 65535, 65535, 16) + bytes(4), "end at 131070", 0),
-    "unknown-encoding": (head(0, 0, 1, 1, 99), "unknown encoding: got 0x63", 8),
-    "unknown-pseudo": (head(0, 0, 1, 1, -1), "unknown encoding: got 0xffffffff", 8),
-    "copy-from-outside": (head(0, 0, 8, 4, 1) + b"\0\x0d\0\0", "end at 21, .* at 20", 12),
-    "copy-from-below": (head(0, 0, 8, 4, 1) + b"\0\0\0\x07", "end at 11, .* at 10", 14),
+    "right-of-the-screen": (head(13, 0, 8, 1, 0) + PX * 8, 0),
+    "below-the-screen": (head(0, 4, 8, 7, 7) + b"\x80abc", 2),
+    "far-away": (head(65535, 65535, 65535, 65535, 16) + bytes(4), 0),
+    "unknown-encoding": (head(0, 0, 1, 1, 99), 8),
+    "unknown-pseudo": (head(0, 0, 1, 1, -1), 8),
+    "copy-from-outside": (head(0, 0, 8, 4, 1) + b"\0\x0d\0\0", 12),
+    "copy-from-below": (head(0, 0, 8, 4, 1) + b"\0\0\0\x07", 14),
     "rre-past-its-end": (
         head(0, 0, 8, 4, 2) + b"\0\0\0\1" + PX + PX + struct.pack(">HHHH", 4, 0, 5, 1),
-        "end at 9, .* at 8",
         24,
     ),
     "rre-below-its-end": (
         head(0, 0, 8, 4, 2) + b"\0\0\0\1" + PX + PX + struct.pack(">HHHH", 0, 4, 1, 1),
-        "end at 5, .* at 4",
         26,
     ),
-    "rre-lies": (head(0, 0, 8, 4, 2) + b"\xff\xff\xff\xff" + PX, "bytes needed", 20),
-    "hextile-past-its-tile": (
-        head(0, 0, 8, 4, 5) + b"\x0a" + PX + b"\1\x70\x10",
-        "end at 9, .* at 8",
-        18,
-    ),
-    "hextile-below-its-tile": (
-        head(0, 0, 8, 4, 5) + b"\x0a" + PX + b"\1\x03\x01",
-        "end at 5, .* at 4",
-        18,
-    ),
-    "hextile-zlib": (head(0, 0, 8, 4, 5) + b"\x20", "sub-encoding: got byte 0x20", 12),
-    "tight-kind": (head(0, 0, 8, 4, 7) + b"\xa0", "sub-encoding: got byte 0xa0", 12),
-    "tight-filter": (head(0, 0, 8, 4, 7) + b"\x40\x03", "sub-encoding: got byte 0x03", 13),
-    "tight-short": (tight(b"\0", bytes(95)), "got 95 bytes, expected 96", 14),
-    "tight-long": (tight(b"\0", bytes(97)), "got 97 bytes, expected 96", 14),
-    "tight-bomb": (tight(b"\0", bytes(50_000)), "got 97 bytes, expected 96", 14),
-    "tight-no-zlib": (head(0, 0, 8, 4, 7) + b"\0\5hello", "stream 0: ", 14),
-    "tight-index-of-one": (
-        head(1, 2, 8, 4, 7) + b"\x40\1\0abc" + bytes(3) + b"\x80",
-        "got 1 of 1 colours",
-        21,
-    ),
-    "tight-index": (tight(b"\x40\1\2abcdefghi", b"\0\1\2\3" * 8), "got 3 of 3 colours", 25),
-    "zrle-lies": (head(0, 0, 8, 4, 16) + b"\0\0\0\x40abc", "64 bytes needed, 3 left", 16),
-    "zrle-17": (zrle(b"\x11"), r"0x11 \(byte 0 of the inflated rectangle\)", 16),
-    "zrle-127": (zrle(b"\x7f"), "got byte 0x7f", 16),
-    "zrle-129": (zrle(b"\x81"), "got byte 0x81", 16),
-    "zrle-run": (zrle(b"\x80abc\x20"), "33 pixels, 32 .*left", 16),
-    "zrle-endless-run": (zrle(b"\x80abc" + b"\xff" * 200), "256 pixels, 32 .*left", 16),
-    "zrle-index": (zrle(b"\x82abcdef\x02"), "got 2 of 2 colours", 16),
-    "zrle-run-index": (zrle(b"\x82abcdef\x85\x00"), "got 5 of 2 colours", 16),
-    "zrle-packed-index": (zrle(b"\x03" + bytes(9) + b"\xff" * 8), "got 3 of 3 colours", 16),
-    "zrle-short": (zrle(b"\0" + bytes(95)), "ends inside a field", 16),
-    "zrle-empty": (zrle(b""), "ends inside a field", 16),
-    "zrle-more": (zrle(b"\1abc!"), "after the end of the message: 1", 16),
-    "zrle-bomb": (zrle(b"\1abc" + bytes(10_000_000)), "after the end of the message", 16),
-    "zrle-no-zlib": (head(0, 0, 8, 4, 16) + b"\0\0\0\5hello", "stream 4: ", 16),
+    "rre-lies": (head(0, 0, 8, 4, 2) + b"\xff\xff\xff\xff" + PX, 20),
+    "hextile-past-its-tile": (head(0, 0, 8, 4, 5) + b"\x0a" + PX + b"\1\x70\x10", 18),
+    "hextile-below-its-tile": (head(0, 0, 8, 4, 5) + b"\x0a" + PX + b"\1\x03\x01", 18),
+    "hextile-zlib": (head(0, 0, 8, 4, 5) + b"\x20", 12),
+    "tight-kind": (head(0, 0, 8, 4, 7) + b"\xa0", 12),
+    "tight-filter": (head(0, 0, 8, 4, 7) + b"\x40\x03", 13),
+    "tight-short": (tight(b"\0", bytes(95)), 14),
+    "tight-long": (tight(b"\0", bytes(97)), 14),
+    "tight-bomb": (tight(b"\0", bytes(50_000)), 14),
+    "tight-no-zlib": (head(0, 0, 8, 4, 7) + b"\0\5hello", 14),
+    "tight-index-of-one": (head(1, 2, 8, 4, 7) + b"\x40\1\0abc" + bytes(3) + b"\x80", 21),
+    "tight-index": (tight(b"\x40\1\2abcdefghi", b"\0\1\2\3" * 8), 25),
+    "zrle-lies": (head(0, 0, 8, 4, 16) + b"\0\0\0\x40abc", 16),
+    "zrle-17": (zrle(b"\x11"), 16),
+    "zrle-127": (zrle(b"\x7f"), 16),
+    "zrle-129": (zrle(b"\x81"), 16),
+    "zrle-run": (zrle(b"\x80abc\x20"), 16),
+    "zrle-endless-run": (zrle(b"\x80abc" + b"\xff" * 200), 16),
+    "zrle-index": (zrle(b"\x82abcdef\x02"), 16),
+    "zrle-run-index": (zrle(b"\x82abcdef\x85\x00"), 16),
+    "zrle-packed-index": (zrle(b"\x03" + bytes(9) + b"\xff" * 8), 16),
+    "zrle-short": (zrle(b"\0" + bytes(95)), 16),
+    "zrle-empty": (zrle(b""), 16),
+    "zrle-more": (zrle(b"\1abc!"), 16),
+    "zrle-bomb": (zrle(b"\1abc" + bytes(10_000_000)), 16),
+    "zrle-no-zlib": (head(0, 0, 8, 4, 16) + b"\0\0\0\5hello", 16),
 }
 
 
 @pytest.mark.each("name", BAD)
 def test_bad_input(name):
-    data, words, offset = BAD[name]
+    data, offset = BAD[name]
     framebuffer = Framebuffer(20, 10)
     for before in (b"", b"12345"):
         decoder = RectangleDecoder(framebuffer)
-        with pytest.raises(DecodeError, match=words) as caught:
-            decoder.paint(before + data, len(before), 1)
-        assert caught.value.offset == len(before) + offset
+        caught = raised(DecodeError, decoder.paint, before + data, len(before), 1)
+        assert caught.offset == len(before) + offset
 
 
 def test_invalid_rectangles_are_rejected_at_their_head():
     decoder = RectangleDecoder(Framebuffer(20, 10))
     for name in ("right-of-the-screen", "below-the-screen", "unknown-encoding", "unknown-pseudo"):
-        data, words, offset = BAD[name]
-        with pytest.raises(DecodeError, match=words) as caught:
-            decoder.size(b"123" + data[:12], 3, 15)
-        assert caught.value.offset == 3 + offset
+        data, offset = BAD[name]
+        assert raised(DecodeError, decoder.size, b"123" + data[:12], 3, 15).offset == 3 + offset
     data = head(0, 0, 20, 10, Encoding.HEXTILE) + b"\x40"
-    with pytest.raises(DecodeError, match="sub-encoding: got byte 0x40") as caught:
-        decoder.size(data, 0, len(data))
-    assert caught.value.offset == 12
+    assert raised(DecodeError, decoder.size, data, 0, len(data)).offset == 12
 
 
 def test_tight_is_not_wider_than_2048():

@@ -6,24 +6,12 @@ from rlwire.codecs.rfb.keysyms import KEYSYMS, keysym, name_of
 @pytest.mark.each(
     ("key", "number"),
     [
-        ("Left", 0xFF51),
-        ("left", 0xFF51),
-        ("f35", 0xFFE0),
-        ("Delete", 0xFFFF),
-        ("Prior", 0xFF55),
-        ("KP_9", 0xFFB9),
-        ("space", 0x20),
-        ("A", 0x41),
-        ("Agrave", 0xC0),
-        ("ydiaeresis", 0xFF),
-        ("asciitilde", 0x7E),
-        ("\n", 0xFF0D),
-        ("€", 0x0100_20AC),
-        ("EuroSign", 0x20AC),
-        ("😀", 0x0101_F600),
-        (0, 0),
+        ("Left", 0xFF51), ("left", 0xFF51), ("f35", 0xFFE0), ("Delete", 0xFFFF), ("Prior", 0xFF55),
+        ("KP_9", 0xFFB9), ("space", 0x20), ("A", 0x41), ("Agrave", 0xC0), ("ydiaeresis", 0xFF),
+        ("asciitilde", 0x7E), ("\n", 0xFF0D), ("€", 0x0100_20AC), ("EuroSign", 0x20AC),
+        ("😀", 0x0101_F600), (0, 0),
     ],
-)
+)  # fmt: skip
 def test_a_keys_number(key, number):
     assert keysym(key) == number
 

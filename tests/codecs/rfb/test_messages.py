@@ -118,15 +118,10 @@ def test_a_long_fence_is_refused(size_of):
 @pytest.mark.each(
     "message",
     [
-        KeyEvent(2**32, True),
-        KeyEvent(-1, True),
-        PointerEvent(65536, 0),
-        PointerEvent(0, 0, 256),
-        FramebufferUpdateRequest(True, 0, 0, 65536, 1),
-        SetEncodings((2**31,)),
-        Fence(0, bytes(65)),
+        KeyEvent(2**32, True), KeyEvent(-1, True), PointerEvent(65536, 0), PointerEvent(0, 0, 256),
+        FramebufferUpdateRequest(True, 0, 0, 65536, 1), SetEncodings((2**31,)), Fence(0, bytes(65)),
     ],
-)
+)  # fmt: skip
 def test_values_out_of_range_are_not_encoded(message):
     raised(EncodeError, encode, message)
 

@@ -171,28 +171,21 @@ def test_lengths():
 @pytest.mark.parametrize(
     "fields",
     [
-        [],
-        {},
-        {"type": 3},
-        {"type": "EPISODE"},
-        {"type": "EPISODES"},
-        {"type": "EPISODES", "episodes": {}},
-        {"type": "EPISODES", "episodes": [1]},
+        [], {}, {"type": 3}, {"type": "EPISODE"}, {"type": "EPISODES"},
+        {"type": "EPISODES", "episodes": {}}, {"type": "EPISODES", "episodes": [1]},
         {"type": "EPISODES", "episodes": [], "timesteps": -1},
         {"type": "EPISODES", "episodes": [], "timesteps": 1.5},
         {"type": "EPISODES", "episodes": [], "weights_seq_no": "3"},
         {"type": "SET_CONFIG", "env_steps_per_sample": 0},
-        {"type": "SET_CONFIG", "force_on_policy": 1},
-        {"type": "SET_CONFIG", "config": "text"},
+        {"type": "SET_CONFIG", "force_on_policy": 1}, {"type": "SET_CONFIG", "config": "text"},
         {"type": "SET_STATE", "state": []},
         {"type": "SET_STATE", "state": {"weights_seq_no": True}},
         {"type": "SET_STATE", "onnx_file": "no base64"},
-        {"type": "SET_STATE", "onnx_file": "bm8gZ3ppcA=="},
-        {"type": "SET_STATE", "onnx_file": 3},
+        {"type": "SET_STATE", "onnx_file": "bm8gZ3ppcA=="}, {"type": "SET_STATE", "onnx_file": 3},
         {"type": "SET_STATE", "mlir_file": "x"},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_fields_that_are_wrong(fields):
     raised(DecodeError, Codec().decode, packed(fields))
     raised(DecodeError, Codec().decode, written(fields))

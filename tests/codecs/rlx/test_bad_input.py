@@ -161,18 +161,16 @@ def test_a_bad_dtype(name):
     for size in (0, 1, 8):
         data = message(array(name.encode(), [size], size * 8, bytes(size * 8)))
         for copy in (True, False, None):
-            with pytest.raises(DecodeError, match="dtype") as caught:
-                rlx.decode(data, copy=copy)
-            assert caught.value.offset == at(5)
-            assert caught.value.path == "$.k"
+            caught = raised(DecodeError, rlx.decode, data, copy=copy)
+            assert caught.offset == at(5)
+            assert caught.path == "$.k"
 
 
 def test_a_dtype_of_another_kind_of_machine():
     name = {16: b"float96", 12: b"float128"}.get(np.dtype("g").itemsize, b"float128")
     size = int(name[5:]) // 8
-    with pytest.raises(DecodeError, match="this host's NumPy has no dtype 'float") as caught:
-        rlx.decode(message(array(name, [1], size, bytes(size))))
-    assert (caught.value.offset, caught.value.path) == (at(5), "$.k")
+    caught = raised(DecodeError, rlx.decode, message(array(name, [1], size, bytes(size))))
+    assert (caught.offset, caught.path) == (at(5), "$.k")
 
 
 BODY = message(NULL)  # 10 bytes

@@ -175,17 +175,8 @@ MODES = [
     *["CMYK", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"],
 ]
 PIXEL = {
-    "L": 1,
-    "P": 1,
-    "LA": 2,
-    "PA": 2,
-    "La": 2,
-    "I;16": 2,
-    "RGB": 3,
-    "YCbCr": 3,
-    "LAB": 3,
-    "HSV": 3,
-}
+    "L": 1, "P": 1, "LA": 2, "PA": 2, "La": 2, "I;16": 2, "RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3,
+}  # fmt: skip
 
 
 def picture(mode, width, height):
@@ -255,16 +246,11 @@ def test_data_offset(message, key):
 @pytest.mark.parametrize(
     "frame",
     [
-        b"",
-        b"x",
-        b"05:",
-        b"99999999999:",
-        b"10:\2\0\0\0",
-        b"50:\1\0\0\0\1\0\0\0a\x63",
+        b"", b"x", b"05:", b"99999999999:", b"10:\2\0\0\0", b"50:\1\0\0\0\1\0\0\0a\x63",
         b"99999:\1\0\0\0\1\0\0\0a\7\6\0\0\0object\1\0\0\0",
         b"999999:\1\0\0\0\1\0\0\0a\7\0\0\1\0name of a dtype that is far too long",
     ],
-)
+)  # fmt: skip
 def test_data_offset_never_complains(frame):
     for end in range(len(frame) + 1):
         assert 0 <= rlx.data_offset(frame, 0, end) <= end

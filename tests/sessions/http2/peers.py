@@ -49,14 +49,9 @@ class Raw:
 def fields(*more):
     """A request's header fields; those in `more` take the place of others, or are added."""
     given = {
-        ":method": "POST",
-        ":scheme": "http",
-        ":authority": "localhost",
-        ":path": METHOD,
-        "te": "trailers",
-        "content-type": "application/grpc",
-        **dict(more),
-    }
+        ":method": "POST", ":scheme": "http", ":authority": "localhost", ":path": METHOD,
+        "te": "trailers", "content-type": "application/grpc", **dict(more),
+    }  # fmt: skip
     return [(name, value) for name, value in given.items() if value]
 
 

@@ -463,17 +463,11 @@ def test_header_blocks_are_split_to_the_peers_frame_size(size):
 @pytest.mark.parametrize(
     "wire",
     [
-        data(b""),
-        data(b"\x02\0\0", http2.PADDED),
-        http2.ping(),
-        http2.settings({}),
-        f(2, 0, 1, bytes(5)),
-        f(99, 0, 0),
-        http2.window_update(1, 1),
-        http2.reset(3, 0),
+        data(b""), data(b"\x02\0\0", http2.PADDED), http2.ping(), http2.settings({}),
+        f(2, 0, 1, bytes(5)), f(99, 0, 0), http2.window_update(1, 1), http2.reset(3, 0),
     ],
     ids=["data", "padding", "ping", "settings", "priority", "unknown", "window", "reset"],
-)
+)  # fmt: skip
 def test_floods_of_control_frames_are_stopped(wire):
     server, _ = opened(False)
     server.control_frames = 0

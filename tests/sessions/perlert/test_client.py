@@ -112,15 +112,10 @@ def registering(**arguments):
 
 
 MAKERS = {
-    PerlertState.IDLE: Player,
-    PerlertState.REGISTERING: registering,
-    PerlertState.REGISTERED: registered,
-    PerlertState.READY: ready,
-    PerlertState.STARTING: starting,
-    PerlertState.ROLLOUT: playing,
-    PerlertState.DONE: done,
-    PerlertState.CLOSED: closed,
-}
+    PerlertState.IDLE: Player, PerlertState.REGISTERING: registering,
+    PerlertState.REGISTERED: registered, PerlertState.READY: ready, PerlertState.STARTING: starting,
+    PerlertState.ROLLOUT: playing, PerlertState.DONE: done, PerlertState.CLOSED: closed,
+}  # fmt: skip
 
 
 def texts(seen, part):

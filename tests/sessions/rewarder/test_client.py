@@ -393,16 +393,11 @@ def test_client_rejects_messages_of_clients(message):
 @pytest.mark.parametrize(
     "message",
     [
-        EnvReward(1, False),
-        EnvText("x"),
-        EnvObservation([1]),
-        EnvDescribe(ENV, "running"),
-        EnvReward(1, False, episode_id="one"),
-        EnvText("x", episode_id=""),
-        EnvObservation([1], episode_id="1..2"),
-        EnvDescribe(ENV, "running", episode_id="1" * 20),
+        EnvReward(1, False), EnvText("x"), EnvObservation([1]), EnvDescribe(ENV, "running"),
+        EnvReward(1, False, episode_id="one"), EnvText("x", episode_id=""),
+        EnvObservation([1], episode_id="1..2"), EnvDescribe(ENV, "running", episode_id="1" * 20),
     ],
-)
+)  # fmt: skip
 def test_pushes_without_an_episode(message):
     agent = playing()
     raised(RemoteProtocolError, agent.hears, message)
@@ -445,5 +440,4 @@ def test_requests_that_are_remembered_are_bounded():
         agent.ticks()
     assert len(agent.session._given_up) <= 256
     assert agent.replies(998) == []
-    with pytest.raises(RemoteProtocolError, match="parent_message_id 0"):
-        agent.replies(0)
+    assert "0" in str(raised(RemoteProtocolError, agent.replies, 0))

@@ -24,12 +24,6 @@ def test_episodes_are_compared_number_by_number(one, other):
     assert (keys[0] == keys[1]) == (ours == theirs)
 
 
-def test_episode_ids_are_ordered_as_numbers():
-    assert episode_key("1.10", "") > episode_key("1.9", "") > episode_key("1.2", "")
-    assert episode_key("10", "") > episode_key("9.5", "")
-    assert episode_key("1", "") == episode_key("1.0", "") == episode_key("01.0.0", "")
-
-
 @pytest.mark.parametrize(
     "episode_id",
     [

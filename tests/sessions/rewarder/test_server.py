@@ -34,20 +34,11 @@ ACTION = AgentAction([("KeyEvent", 97, True)])
 EXAMPLES = {
     type(message): message
     for message in (
-        EnvDescribe(ENV, "running"),
-        EnvReward(1, False),
-        EnvText("x"),
-        EnvObservation([1]),
-        ConnectionClose("x"),
-        ReplyError("x"),
-        ReplyEnvReset(),
-        ReplyControlPing(),
-        ACTION,
-        EnvReset(ENV),
-        ControlPing(),
-        UnknownMessage("v1.x"),
+        EnvDescribe(ENV, "running"), EnvReward(1, False), EnvText("x"), EnvObservation([1]),
+        ConnectionClose("x"), ReplyError("x"), ReplyEnvReset(), ReplyControlPing(), ACTION,
+        EnvReset(ENV), ControlPing(), UnknownMessage("v1.x"),
     )
-}
+}  # fmt: skip
 
 
 class Served:

@@ -2,7 +2,6 @@
 
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -50,14 +49,6 @@ def test_rewards_are_summed_and_done_is_sticky():
     assert isinstance(step.reward, float)
 
 
-def test_the_newest_observation_is_kept():
-    episodes = opened()
-    for number in range(5):
-        place(episodes, 1).add_observation(np.full(3, number))
-    step = take(episodes)
-    np.testing.assert_array_equal(step.observation, [4, 4, 4])
-
-
 @pytest.mark.parametrize("wrong", [10**400, -(10**400), 1.7e308])
 def test_rewards_with_too_large_a_sum_are_rejected(wrong):
     episode = place(opened(), 1)
@@ -69,19 +60,13 @@ def test_rewards_with_too_large_a_sum_are_rejected(wrong):
 @pytest.mark.parametrize(
     ("name", "before", "value", "after"),
     [
-        ("key", 1, 2, 2),
-        ("key", {"a": 1}, {"b": 2}, {"b": 2}),
-        ("stats.clicks", 1, 2, 3),
-        ("stats.timers.load", 0.5, 0.25, 0.75),
-        ("stats.gauges.fps", 60, 30, 30),
-        ("stats.clicks", None, 2, 2),
-        ("stats.clicks", "1", 2, 2),
-        ("stats.clicks", [1], [2], [2]),
-        ("stats.clicks", True, True, True),
-        ("stats.clicks", 1e308, 1.7e308, 1.7e308),
+        ("key", 1, 2, 2), ("key", {"a": 1}, {"b": 2}, {"b": 2}), ("stats.clicks", 1, 2, 3),
+        ("stats.timers.load", 0.5, 0.25, 0.75), ("stats.gauges.fps", 60, 30, 30),
+        ("stats.clicks", None, 2, 2), ("stats.clicks", "1", 2, 2), ("stats.clicks", [1], [2], [2]),
+        ("stats.clicks", True, True, True), ("stats.clicks", 1e308, 1.7e308, 1.7e308),
         ("stats.clicks", 0.5, 10**400, 10**400),
     ],
-)
+)  # fmt: skip
 def test_merging(name, before, value, after):
     assert merged(name, before, value) == after
 
@@ -111,13 +96,6 @@ def test_infos_are_bounded_in_size():
     assert (step.dropped, step.count) == (2, 5)
     place(episodes, 1).add_reward(1, False, {"b": "y" * 900})
     assert take(episodes).dropped == 0  # there is room again
-
-
-def test_texts_come_in_order():
-    episodes = opened()
-    for text in ("one", "", "two", "one"):
-        place(episodes, 1).add_text(text)
-    assert take(episodes).texts == ("one", "", "two", "one")
 
 
 @patch.multiple(steps, TEXTS=3)

@@ -250,8 +250,7 @@ def test_a_handshake_that_fails(data, kind, words):
         talk.hear(data)
     assert talk.session.closed
     assert talk.core.phase >= StreamPhase.READ_CLOSED
-    with pytest.raises(RemoteProtocolError, match=r"password .* auth="):
-        Talk().hear(ASKED)
+    raised(RemoteProtocolError, Talk().hear, ASKED)
 
 
 def test_a_handshake_ended_at_every_byte():
@@ -362,13 +361,11 @@ def test_an_update_ended_at_every_byte():
     for have in range(1, len(data)):
         talk = opened()
         assert talk.hear(data[:have]) == []
-        with pytest.raises(ConnectionClosed, match=r"message bytes|inside an update"):
-            talk.end()
+        raised(ConnectionClosed, talk.end)
         assert talk.core.broken
     talk = opened()
     talk.hear(update(rectangle()))
-    with pytest.raises(ConnectionClosed, match=r"closed by the peer$"):
-        talk.end()
+    raised(ConnectionClosed, talk.end)
     assert not talk.core.broken
 
 

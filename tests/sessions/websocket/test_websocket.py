@@ -138,19 +138,13 @@ def answer(server, client=None, **options):
 @pytest.mark.parametrize(
     ("origins", "origin", "good"),
     [
-        ((), None, True),
-        ((), "https://a", False),
-        (["https://a", "https://b"], "https://b", True),
-        (["https://a"], "https://b", False),
-        (["https://a"], "https://a.evil", False),
-        ("https://a", "https://a", True),
-        ("https://a", "https:", False),
-        (["https://a"], None, True),
-        ("*", "https://anything", True),
-        ("*", "null", True),
+        ((), None, True), ((), "https://a", False), (["https://a", "https://b"], "https://b", True),
+        (["https://a"], "https://b", False), (["https://a"], "https://a.evil", False),
+        ("https://a", "https://a", True), ("https://a", "https:", False),
+        (["https://a"], None, True), ("*", "https://anything", True), ("*", "null", True),
         ((), "null", False),
     ],
-)
+)  # fmt: skip
 def test_origins(origins, origin, good):
     error, said = answer(WebSocketServerSession(origins=origins), origin=origin)
     assert (error is None) == good
