@@ -77,8 +77,8 @@ function watch() {
 setInterval(() => {
   const { pictures, bytes, delay } = wire;
   let text = "over rlwire: VNC on WebSocket";
-  if (pictures) text += `, ${pictures} frames a second, ${number(bytes / pictures / 1000, 1)} KB a frame`;
-  if (delay !== null) text += `, ${Math.ceil(delay)} ms from a key to a frame`;
+  if (pictures) text += `, ${pictures} frames a second, ${number(bytes / pictures / 1000, 1)} KB each`;
+  if (delay !== null) text += `, ${Math.ceil(delay)} ms after a key`;
   say("wire", text);
   Object.assign(wire, { pictures: 0, bytes: 0 });
 }, 1000);
