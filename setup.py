@@ -1,14 +1,14 @@
-"""The compiled modules; everything else about the package is in pyproject.toml.
+"""Builds the compiled modules. pyproject.toml has everything else about the package.
 
-Switches (environment variables):
-    RLWIRE_DEBUG=1     bounds checks on, optimisation off, live blocks counted
-    RLWIRE_SANITIZE=1  AddressSanitizer and UndefinedBehaviorSanitizer
-    RLWIRE_OPTIMIZE=N  0, 1, 2 or 3 for all modules; by default as `optimize` says
-    RLWIRE_C=FOLDER    the C that an earlier build of these very sources left (build/cython, or
-                       build/cython-debug for RLWIRE_DEBUG=1), taken as it is
-    RLWIRE_PLAIN=1     Python modules that are otherwise compiled as they stand are left as they are
-    RLWIRE_FUZZ=1      both, and what libFuzzer needs; Clang only, see tests/fuzz/run
-    CFLAGS=-g          debug symbols, which are left out otherwise
+Environment variables:
+    RLWIRE_DEBUG=1     check bounds, count live blocks, do not optimize
+    RLWIRE_SANITIZE=1  build with AddressSanitizer and UndefinedBehaviorSanitizer
+    RLWIRE_OPTIMIZE=N  0, 1, 2 or 3 for all modules; by default see `optimize`
+    RLWIRE_C=FOLDER    compile the C of an earlier build of the same sources (build/cython, or
+                       build/cython-debug for RLWIRE_DEBUG=1) without running Cython
+    RLWIRE_PLAIN=1     do not compile PYTHON_MODULES
+    RLWIRE_FUZZ=1      instrument for libFuzzer and the sanitizers; needs Clang, see tests/fuzz/run
+    CFLAGS=-g          keep debug symbols
 """
 
 import json
@@ -43,8 +43,8 @@ DIRECTIVES = {
     "boundscheck": DEBUG,
     "wraparound": False,
     "initializedcheck": DEBUG,
-    # Caches of keys and dtypes, the free lists and the arenas rely on the lock; each module's
-    # variables are one set a process. See docs/decisions.md, "Interpreters".
+    # The interpreter's lock guards caches, free lists and arenas, and module variables are shared
+    # by the process: docs/decisions.md, "Interpreters".
     "freethreading_compatible": False,
     "subinterpreters_compatible": "no",
     "warn.unused": True,
@@ -80,10 +80,10 @@ MODULES = [
     "rlwire.transports.udp_calls",
 ]
 
-LAYER = "rlwire.sessions.layer"  # always compiled: others of MODULES inherit its class
+LAYER = "rlwire.sessions.layer"  # always compiled, because MODULES inherit its class
 
-# Python modules that are compiled as they stand, because every step passes through them. What is
-# typed of them is in a .pxd beside the .py; not compiled they do the same, slower.
+# Python modules on the path of every step. Cython compiles the .py, with the types of a .pxd beside
+# it. Uncompiled they behave the same, but slower.
 PYTHON_MODULES: list[str] = [
     "rlwire.dm_env_rpc.grpc_handler",
     "rlwire.dm_env_rpc.served_world",
@@ -103,18 +103,18 @@ PYTHON_MODULES: list[str] = [
     "rlwire.transports.waiter_asyncio",
 ]
 PYTHON_DIRECTIVES = {
-    "annotation_typing": False,  # they are for readers and mypy: an int may be any number
+    "annotation_typing": False,  # an annotated int may exceed a C integer
     "boundscheck": True,
     "cdivision": False,
     "wraparound": True,
-    "warn.unused": False,  # the linter's, which knows more of Python
+    "warn.unused": False,  # ruff checks this
     "warn.maybe_uninitialized": False,
 }
 
-# Modules without loops over bytes or numbers: -O2 is enough, and -O1 for the other PYTHON_MODULES.
-# By callgrind's count over tests/codecs/growth these run at most 1 % more instructions than at -O3,
-# 2.3 % in the worst case; the others would run up to 90 % more at -O2. All at -O3 take 112 s of CPU
-# time to compile, at -O2 91 s, at -O1 61 s, and so 94 s.
+# Modules without loops over bytes or numbers compile at -O2, the other PYTHON_MODULES at -O1 and the
+# rest at -O3. By callgrind's count over tests/codecs/growth, -O2 costs these at most 1 % more
+# instructions, 2.3 % in the worst case, and the rest up to 90 %. The build takes 94 s of CPU time, at
+# -O3 alone 112 s.
 WITHOUT_LOOPS = {
     "rlwire.buffers",
     "rlwire.codecs._json",
@@ -130,7 +130,7 @@ WITHOUT_LOOPS = {
     "rlwire.transports.udp_calls",
 }
 
-# Those that read or write numbers as text.
+# Modules that link numbers.cpp.
 WITH_NUMBERS = {
     "rlwire.codecs._json_arrays",
     "rlwire.codecs.perlert.datagrams",
@@ -149,7 +149,7 @@ elif "-g" not in os.environ.get("CFLAGS", "").split():
 if SANITIZE:
     compile_args += ["-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g"]
     link_args += ["-fsanitize=address,undefined"]
-if FUZZ:  # linked to no runtime: it is preloaded
+if FUZZ:  # the runtime is preloaded, not linked
     compile_args += ["-gline-tables-only", "-fno-omit-frame-pointer"]
     compile_args += ["-fsanitize=fuzzer-no-link,address,undefined"]
     compile_args += ["-fsanitize-trap=undefined", "-Wno-unneeded-internal-declaration"]
@@ -159,18 +159,18 @@ if DEBUG:
     macros.append(("RLWIRE_DEBUG", "1"))
 
 
-# Where a list comprehension has no memory to grow, Cython 3.3.1 gives its item back twice.
+# If a list comprehension cannot grow for lack of memory, Cython 3.3.1 releases its item twice.
 ONCE_TOO_OFTEN = "int result = PyList_Append(list, x);\n    Py_DECREF(x);"
 ONCE = "int result = PyList_Append(list, x);\n    if (result == 0) Py_DECREF(x);"
 
 
 def optimize(name):
-    """Return the option for the compiler: how far to optimise a module."""
+    """Return the compiler's optimization option for a module."""
     return f"-O{LEVEL or (2 if name in WITHOUT_LOOPS else 1 if name in PYTHON_MODULES else 3)}"
 
 
 def headers_of(path, seen=None):
-    """Return those of our headers that a file of C includes, and what they include."""
+    """Return the headers in rlwire/include that a C file includes, directly or not."""
     seen = set() if seen is None else seen
     folder = os.path.dirname(path)
     for name in re.findall(
@@ -184,7 +184,7 @@ def headers_of(path, seen=None):
 
 
 class BuildCython(build_ext):
-    """Turns .pyx into C under build/, only when something is compiled: never for an sdist."""
+    """Runs Cython in build_ext only, so that an sdist needs none."""
 
     def build_extensions(self):
         """Compile all modules."""
@@ -194,7 +194,7 @@ class BuildCython(build_ext):
                 extension.sources = [f"{C_FOLDER}/{extension.name.replace('.', '/')}.c"]
         else:
             self.make_c()
-        # What was compiled with other switches is out of date.
+        # Other flags make object files out of date.
         used = Path("build/flags")
         flags = repr([[each.name, each.extra_compile_args, macros] for each in self.extensions])
         if not used.exists() or used.read_text("utf-8") != flags:
@@ -202,7 +202,7 @@ class BuildCython(build_ext):
             used.write_text(flags, "utf-8")
         for extension in self.extensions:
             extension.depends = [*sorted(headers_of(extension.sources[0])), str(used)]
-        # One C++ file for all, with flags of its own; what it goes into is linked as C++.
+        # Compile numbers.cpp once, as C++, for the modules that link it.
         flags = [*cxx_standard, optimize(NUMBERS), *compile_args]
         numbers = self.compiler.compile([NUMBERS], output_dir=self.build_temp, extra_postargs=flags)
         for extension in self.extensions:
@@ -213,9 +213,10 @@ class BuildCython(build_ext):
         super().build_extensions()
 
     def make_c(self):
-        """Put the C of each extension in place of its Cython."""
+        """Run Cython, and make the C files the sources of the extensions."""
         Options.warning_errors = True
-        # pip puts NumPy and Cython into a new folder each time: only our own files make C stale.
+        # pip installs NumPy and Cython into a new folder for each build. Only rlwire's own files
+        # make C out of date.
         DependencyTree.timestamp = lambda self, path: (
             0.0 if os.path.isabs(path) else os.path.getmtime(path)
         )
@@ -242,7 +243,7 @@ def component(name, version, licence, words, **more):
 
 
 class WithBill(egg_info):
-    """Adds a software bill of materials, which wheels have in .dist-info/sboms (PEP 770)."""
+    """Adds a software bill of materials to .dist-info/sboms (PEP 770)."""
 
     def run(self):
         """Write the metadata."""
