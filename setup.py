@@ -111,10 +111,10 @@ PYTHON_DIRECTIVES = {
     "warn.maybe_uninitialized": False,
 }
 
-# Modules without loops over bytes or numbers compile at -O2, the other PYTHON_MODULES at -O1 and the
-# rest at -O3. By callgrind's count over tests/codecs/growth, -O2 costs these at most 1 % more
-# instructions, 2.3 % in the worst case, and the rest up to 90 %. The build takes 94 s of CPU time, at
-# -O3 alone 112 s.
+# Modules without loops over bytes or numbers compile at -O2, the other PYTHON_MODULES at -O1 and
+# the rest at -O3. By callgrind's count over tests/codecs/growth, -O2 costs these at most 1 % more
+# instructions, 2.3 % in the worst case, and the rest up to 90 %. The build takes 94 s of CPU time,
+# at -O3 alone 112 s.
 WITHOUT_LOOPS = {
     "rlwire.buffers",
     "rlwire.codecs._json",

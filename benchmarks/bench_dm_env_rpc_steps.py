@@ -1,11 +1,8 @@
-"""What does a whole environment step cost over loopback, ours against the reference's?
+"""Times a step of dm_env_rpc over loopback, with rlwire and with the reference.
 
-Each server is a process of its own and shows the same observations: four floats, or an Atari stack
-as float32, and a reward. The reference is dm_env_rpc's `Connection`, `SpecManager` and a servicer
-of its generated gRPC code; `echo` is raw bytes of the same sizes on grpcio's public interface,
-blocking or asyncio as the client that it stands beside. Clients take turns, step by step in blocks.
-
-`python benchmarks/bench_dm_env_rpc_steps.py` prints the ratios.
+Each server is a process and sends the same observations: four floats, or an Atari stack as float32,
+and a reward. The reference is dm_env_rpc's `Connection`, `SpecManager` and a servicer of its
+generated gRPC code. The echo sends raw bytes of the same sizes over grpcio's public interface.
 """
 
 from __future__ import annotations
@@ -56,7 +53,7 @@ METHOD = "/dm_env_rpc.v1.Environment/Process"
 RUNNING = EnvironmentStateType.RUNNING
 NAMES = ("observation", "reward")
 
-# The shape of the observation; how many times faster than the reference a step aims to be.
+# The shape of the observation, and how many times faster than the reference a step should be.
 SHAPES: dict[str, tuple[tuple[int, ...], float, float]] = {
     "4 floats": ((4,), 15.0, 2.0),
     f"{SIDE}x{SIDE}x4 float32": ((SIDE, SIDE, 4), 40.0, 6.0),
@@ -64,7 +61,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], float, float]] = {
 
 
 def observations(shape: tuple[int, ...]) -> list[dict[str, Any]]:
-    """What is shown, one after another."""
+    """Return the observations, which are sent in turn."""
     random = np.random.default_rng(7)
     return [
         {"observation": random.random(shape, np.float32), "reward": np.float32(number)}
@@ -96,7 +93,7 @@ def serve_ours_asyncio(shape: tuple[int, ...]) -> None:
 
 
 class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):  # type: ignore[misc]
-    """The same with what the reference offers."""
+    """The same world for the reference."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.specs = reference_specs(shape)
@@ -218,7 +215,7 @@ RIVALS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
     "ours, asyncio": (serve_ours_asyncio, ask_ours_asyncio),
     "dm_env_rpc": (serve_reference, ask_reference),
     "dm_env_rpc with rlwire.install": (serve_drop_in, ask_drop_in),
-    # What no program of the package can beat: its server is the same, and grpcio's.
+    # The lower bound of programs that use the package: their server is grpcio's too.
     "our client at the package's server": (serve_drop_in, ask_ours),
     "echo": (
         lambda shape: serve_echo(reply_of(shape)),
@@ -232,13 +229,13 @@ RIVALS: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
 
 
 def ask(name: str, shape: tuple[int, ...], stack: ExitStack) -> Any:
-    """Start a rival's server in a process and return what makes one step."""
+    """Start a rival's server in a process, and return a function that makes one step."""
     port = start(stack, __file__, "serve", name, ",".join(map(str, shape)))
     return RIVALS[name][1](port, stack)
 
 
 def measure(shape: tuple[int, ...]) -> dict[str, float]:
-    """Median microseconds of a step of every rival, all taken in turn."""
+    """Return the median microseconds of a step of each rival. Rivals take turns."""
     with ExitStack() as stack:
         asking = {name: ask(name, shape, stack) for name in RIVALS}
         return take_turns(asking, SECONDS, BLOCK)

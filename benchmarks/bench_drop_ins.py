@@ -1,8 +1,7 @@
-"""What does `rlwire.install("msgpack_numpy")` gain in a whole loop over a socket?
+"""Times a loop over a socket with and without `rlwire.install("msgpack_numpy")`.
 
-A server in a process of its own answers an action with an observation of 84x84x4 float32, both in
-msgpack-numpy over TCP with a length in front. Most of a step is the socket's: `pytest
-benchmarks/test_msgpack.py` has the codec alone.
+A server in a process replies to an action with an observation of 84x84x4 float32. Most of a step is
+the socket's time: `pytest benchmarks/test_msgpack.py` times the codec alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How much shorter are LeRobot's messages in rlwire's codec than as pickles?
+"""Times the functions that `rlwire.install("lerobot")` replaces, beside pickle and torch.save.
 
-The functions that `rlwire.install("lerobot")` replaces, beside pickle and torch.save, in turns: an
-observation of two cameras, 50 actions, and 100 transitions of states or of images. LeRobot and
-PyTorch are no part of the benchmarks' packages; without them it says so.
+The values are an observation of two cameras, 50 actions, and 100 transitions of states or of
+images. LeRobot and PyTorch are not in the dependency group `benchmarks`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def transitions(shapes: dict[str, tuple[int, ...]]) -> list[dict[str, Any]]:
 
 
 def works() -> dict[str, tuple[Any, str, tuple[float, float]]]:
-    """The values, their rivals, and how many times faster we are at least: encode, decode."""
+    """Return values, rivals, and how many times faster rlwire should be: encode, decode."""
     from lerobot.async_inference.helpers import TimedAction, TimedObservation
 
     cameras = {name: np.zeros((480, 640, 3), np.uint8) for name in ("front", "wrist")}

@@ -1,10 +1,9 @@
-"""What do environments that are somewhere else cost over their protocol's own client, and many?
+"""Times environments by URL beside their protocol's own client, 64 of them, and gateways.
 
-CartPole-v1 over dm_env_rpc, servers in processes of their own (``workers="asyncio"``). `python
-benchmarks/bench_make.py` prints a step of `rlwire.make` next to one of the protocol's client; a
-step of `rlwire.make_vec` over 64 endpoints of two servers next to 64 times a step of one of them;
-and a step through each gateway of docs/howto/gateway.md, without pixels and with Universe in
-lockstep, next to a step without it. Medians of turns, of the medians in them.
+CartPole-v1 is served over dm_env_rpc by processes with ``workers="asyncio"``. The tables compare a
+step of `rlwire.make` with one of the client, a step of `rlwire.make_vec` over 64 endpoints of two
+servers with 64 single steps, and a step through each gateway of docs/howto/gateway.md with one
+without it, in lockstep and without pixels. Figures are medians of turns.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ CART, RPC, REWARDS = "gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", "universe://
 
 
 def simulated(stack: contextlib.ExitStack) -> Any:
-    """The environment of an RLX simulator, which is a process of its own."""
+    """Return the environment of an RLX simulator, which runs in another process."""
     env = stack.enter_context(rlwire.listen("rlx://127.0.0.1:0", like=CART))
     play = CART, env.callers.url
     process = PROCESSES.Process(target=rlwire.play, args=play, kwargs={"episodes": 10**9})
@@ -42,7 +41,7 @@ def simulated(stack: contextlib.ExitStack) -> Any:
 
 
 def serve(connection: Any, thing: Any, url: str, options: dict[str, Any]) -> None:
-    """Serve until the other end closes the pipe."""
+    """Serve until the parent closes the pipe."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(rlwire.serve(thing or simulated(stack), url, **options))
         connection.send(str(server.url))
@@ -51,7 +50,7 @@ def serve(connection: Any, thing: Any, url: str, options: dict[str, Any]) -> Non
 
 
 def started(stack: contextlib.ExitStack, thing: Any, url: str, **options: Any) -> Any:
-    """Start a server in a process, of an RLX simulator without a `thing`; return its URL."""
+    """Start a server in a process and return its URL; without a `thing` it serves a simulator."""
     here, there = PROCESSES.Pipe()
     process = PROCESSES.Process(target=serve, args=(there, thing, url, options))
     process.start()
@@ -62,7 +61,7 @@ def started(stack: contextlib.ExitStack, thing: Any, url: str, **options: Any) -
 
 
 def of_environment(env: Any) -> Callable[[], None]:
-    """A step, and a reset where one is due."""
+    """Step, and reset after an episode."""
     env.reset(seed=1)
 
     def step() -> None:
@@ -74,7 +73,7 @@ def of_environment(env: Any) -> Callable[[], None]:
 
 
 def of_client(client: Any) -> Callable[[], None]:
-    """The same by the protocol's own client."""
+    """The same with the protocol's own client."""
     client.join_world()
     client.step()
 
@@ -87,14 +86,14 @@ def of_client(client: Any) -> Callable[[], None]:
 
 
 def of_vector(envs: Any) -> Callable[[], None]:
-    """A step of all of them."""
+    """Step all environments."""
     envs.reset(seed=1)
     actions = np.ones(envs.num_envs, np.int64)
     return lambda: envs.step(actions)
 
 
 def turn(step: Callable[[], None]) -> float:
-    """Median microseconds of a step over some time."""
+    """Return the median microseconds of a step."""
     times, until = [], perf_counter() + SECONDS
     while (begin := perf_counter()) < until:
         step()
@@ -103,7 +102,7 @@ def turn(step: Callable[[], None]) -> float:
 
 
 def row(name: str, one: Any, against: str, other: Any, most: float, times: int = 1) -> Any:
-    """Medians of one and of the other so many times, and of the ratios of each turn."""
+    """Return the medians of both, and of the ratios of each turn."""
     pairs = [(turn(one), times * turn(other)) for _ in range(TURNS)]
     ours, theirs = map(median, zip(*pairs, strict=True))
     ratio = median(mine / yours for mine, yours in pairs)

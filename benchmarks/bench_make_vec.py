@@ -1,9 +1,7 @@
-"""How many steps a second do many environments make, by `rlwire.make_vec` and by Gymnasium's own?
+"""Counts steps a second of many environments, by `rlwire.make_vec` and its rivals.
 
-16 of CartPole-v1 and 8 of ALE/Pong-v5, whose frames are 210x160x3; actions were drawn before.
-`python benchmarks/bench_make_vec.py` prints the table: all kinds take turns, for a second each, and
-the steps are the medians of the turns. Stable-Baselines3's `SubprocVecEnv` is measured too where it
-is installed.
+16 environments of CartPole-v1 and 8 of ALE/Pong-v5, whose frames are 210x160x3, step with actions
+that were drawn before. All kinds take turns of a second. Figures are medians.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ OURS, BOTH = "rlwire", "rlwire, caller_steps"
 
 
 class Work(NamedTuple):
-    """What is stepped, and the ratios aimed at, by rival."""
+    """The environments of a row, and the ratio to each rival that rlwire should reach."""
 
     name: str
     count: int
@@ -46,7 +44,7 @@ WORKS = (
 
 
 def kinds(work: Work) -> dict[str, Callable[[], Any]]:
-    """Who can make this many environments of a kind."""
+    """Return vector environments by name."""
     gymnasium.register_envs(ale_py)
     make = functools.partial(gymnasium.make, work.name)
     makes = [make] * work.count
@@ -69,7 +67,7 @@ def actions(work: Work) -> list[Any]:
 
 
 def turn(envs: Any, batches: Sequence[Any], count: int) -> float:
-    """Steps a second over some time, all environments' counted."""
+    """Return steps a second, summed over the environments."""
     envs.reset()
     for batch in batches[:10]:
         envs.step(batch)
@@ -82,7 +80,7 @@ def turn(envs: Any, batches: Sequence[Any], count: int) -> float:
 
 
 def measure(work: Work) -> dict[str, float]:
-    """Steps a second of each kind."""
+    """Return steps a second of each kind."""
     batches = actions(work)
     made = {name: make() for name, make in kinds(work).items()}
     try:

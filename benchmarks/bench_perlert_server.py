@@ -1,12 +1,11 @@
-"""How many PERLERT clients does one process on one core hold, and what does a datagram cost it?
+"""Measures how many PERLERT clients one process on one core serves, and the cost of a datagram.
 
-One process is the server: `perlert.Server` with environments of its own, on the last core. This
-process is all the clients, on the first core: each has a port of its own, registers, gets ready,
-and answers every frame with an action. The floor is a server of raw sockets in Python that sends
-and receives as many datagrams of the same size and does nothing else.
+The server has the last core: `perlert.Server`, and as a floor a loop over raw sockets that sends
+and receives as many datagrams of the same size. All clients are in this process on the first core.
+Each has a port, registers, gets ready, and replies to each frame with an action.
 
-`python benchmarks/bench_perlert_server.py` prints 1,000 clients at 30 steps a second in several
-layouts; ``--limit`` adds clients until ticks are missed. Linux only: it watches sockets by epoll.
+`python benchmarks/bench_perlert_server.py` has 1,000 clients at 30 steps a second in several
+layouts. ``--only-limit`` or ``--limit`` adds clients until ticks are missed. Linux only (epoll).
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ RATE = 30.0
 SETTLE = 0.1 if TINY else 2.0
 SECONDS = 0.2 if TINY else 8.0
 ROUNDS = 1 if TINY else 3
-CORES = allowed_cores()  # before this process keeps to one of them
+CORES = allowed_cores()  # before this process pins itself
 
 
-# --- the servers, each in its process
+# --- the servers, each in a process
 
 
 class Field:
-    """A parallel environment whose agents see new numbers in each step; nothing ever ends."""
+    """A parallel environment without end, whose agents observe new numbers in each step."""
 
     metadata: ClassVar = {"name": "field"}
 
@@ -89,7 +88,7 @@ Counts = dict[str, float]
 
 
 def answer(control: Connection, counts: Callable[[], Counts]) -> None:
-    """Send the counts and the processor time whenever they are asked for."""
+    """Send the counts and the CPU time on request."""
     while True:
         control.recv()
         control.send(counts() | {"cpu": time.process_time()})
@@ -102,14 +101,14 @@ def serve(
     rate: float,
     uvloop: bool,
 ) -> None:
-    """`perlert.Server`."""
+    """Run `perlert.Server`."""
     loop_factory = None
     if uvloop:
         import uvloop as package
 
         loop_factory = package.new_event_loop
     instances, agents = layout
-    # All clients share a host here, and register within a few seconds.
+    # All clients share a host and register within a few seconds, so no limits of strangers.
     lobby.STRANGER_RATE = 1e6  # type: ignore[misc]
     server = Server(
         partial(Field, agents),
@@ -146,7 +145,7 @@ def serve_raw(
     rate: float,
     frame: bytes,
 ) -> None:
-    """As many datagrams by `recvfrom` and `sendto`, in one thread: no loop, no protocol."""
+    """Exchange as many datagrams by `recvfrom` and `sendto`, in one thread without a protocol."""
     instances, agents = layout
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
@@ -203,7 +202,7 @@ def serve_raw(
 
 
 def join(address: str, layout: tuple[int, int]) -> tuple[list[udp.DatagramConnection], int]:
-    """Register and get ready as many clients as there are slots, and wait for their starts.
+    """Register a ready client for each slot, and wait until all have started.
 
     Returns:
         The clients, and the rollout port.
@@ -223,7 +222,7 @@ def join(address: str, layout: tuple[int, int]) -> tuple[list[udp.DatagramConnec
 
 
 def expect(connection: udp.DatagramConnection, kind: type) -> Any:
-    """Wait for an event, and return it."""
+    """Return the next event of this type."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         for event in connection.wait(1.0):
@@ -233,7 +232,7 @@ def expect(connection: udp.DatagramConnection, kind: type) -> Any:
 
 
 class Clients:
-    """Sockets that have frames coming, and answer each with an action: two texts in turn."""
+    """Sockets that reply to each frame with an action, one of two texts in turn."""
 
     def __init__(self, sockets: list[socket.socket], rollout: Any, layout: tuple[int, int]) -> None:
         self.frames = self.gaps = 0
@@ -244,7 +243,7 @@ class Clients:
             sock.connect(rollout)
             sock.setblocking(False)
             with contextlib.suppress(BlockingIOError):
-                while True:  # of a run that began without us
+                while True:  # of a run that began earlier
                     sock.recv(2048)
             instance = place // layout[1]
             actions = (b"field:%d;action=1" % instance, b"field:%d;action=2" % instance)
@@ -253,7 +252,7 @@ class Clients:
             self._poll.register(sock, select.EPOLLIN)
 
     def play(self, seconds: float) -> None:
-        """Answer frames for a while."""
+        """Reply to frames for so many seconds."""
         known, steps, poll = self._all, self._steps, self._poll.poll
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
@@ -271,15 +270,15 @@ class Clients:
 
 
 Load = dict[str, float]
-"""What a server did in a second: its counts, frames that clients missed, shares of both cores, and
-the microseconds of the server's processor time for each datagram in or out ("packet")."""
+"""A second of a server: counts, frames that clients missed, shares of both cores, and the server's
+CPU microseconds for each datagram in or out ("packet")."""
 
 
 @contextlib.contextmanager
 def playing(
     layout: tuple[int, int], rate: float, raw: bytes | None, uvloop: bool = False
 ) -> Iterator[tuple[Callable[[], Counts], Clients]]:
-    """A server whose clients have all begun to play."""
+    """A server with clients in a run."""
     ours, theirs = multiprocessing.Pipe()
     arguments = (theirs, layout, rate)
     if raw is None:
@@ -315,7 +314,7 @@ def playing(
 def measure(
     layout: tuple[int, int], rate: float, raw: bytes | None = None, uvloop: bool = False
 ) -> Load:
-    """Start a server and clients, let them play, and count."""
+    """Start a server and clients, and count what they do in a while."""
     with playing(layout, rate, raw, uvloop) as (ask, clients):
         clients.play(SETTLE)
         gaps = clients.gaps
@@ -330,14 +329,14 @@ def measure(
 
 
 def frame() -> bytes:
-    """A frame as long as those of `Field`."""
+    """Return a frame as long as those of `Field`."""
     write = perlert.StepWriter("field", 10).write
     numbers = np.random.default_rng(7).normal(size=NUMBERS).astype(np.float32)
     return write(1590853116323, 0, numbers, 0.5, False, {"total": 100.5})
 
 
 def middle(loads: list[Load]) -> Load:
-    """The median of each field."""
+    """Return the median of each field."""
     return {name: median(each[name] for each in loads) for name in loads[0]}
 
 
@@ -348,7 +347,7 @@ COLUMNS = (
 
 
 def cells(name: str, layout: tuple[int, int], load: Load, floor: Load | None) -> tuple[str, ...]:
-    """One line of the table."""
+    """Return a row of the table."""
     return (
         name,
         f"{layout[0]} x {layout[1]}",
@@ -365,7 +364,7 @@ def cells(name: str, layout: tuple[int, int], load: Load, floor: Load | None) ->
 
 
 def rows(rounds: int) -> Iterator[tuple[str, ...]]:
-    """Each layout: the server, the same on uvloop, and raw sockets, in turn."""
+    """Measure each layout with the server, with uvloop, and with raw sockets, in turn."""
     raw = frame()
     for layout in LAYOUTS:
         taken: dict[str, list[Load]] = {"rlwire": [], "rlwire, uvloop": [], "raw sockets": []}
@@ -379,7 +378,7 @@ def rows(rounds: int) -> Iterator[tuple[str, ...]]:
 
 
 def limit(rounds: int) -> Iterator[tuple[str, ...]]:
-    """More and more clients, until ticks are missed in most rounds."""
+    """Add clients until most rounds miss ticks."""
     for layout in MORE:
         load = middle([measure(layout, RATE) for _ in range(rounds)])
         yield cells("rlwire", layout, load, None)
@@ -388,7 +387,7 @@ def limit(rounds: int) -> Iterator[tuple[str, ...]]:
 
 
 def open_files() -> None:
-    """Allow this process as many sockets as it may have."""
+    """Raise the limit of open files to the hard limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -1,8 +1,7 @@
-"""What does `record=` cost a client that receives 100 KB a step?
+"""Times a client that receives 100 KB a step, with and without `record=`.
 
-`python benchmarks/bench_record.py` plays an environment whose observations are 84x84x4 float32
-over dm_env_rpc: a plain client and a recording one in turns, as fast as they can, and 500 times a
-second. The server has a process of its own; the file is in the folder for temporary files.
+Observations are 84x84x4 float32 over dm_env_rpc. A plain client and a recording one take turns, as
+fast as they can, and at 500 steps a second. The file is in the folder for temporary files.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ STEPS = 20 if TINY else 4000
 
 
 class Frames(gymnasium.Env):
-    """Atari's stacked frames: noise in a tenth of each."""
+    """Stacked frames, of which a tenth is noise."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (84, 84, 4), np.float32)
     action_space = gymnasium.spaces.Discrete(4)

@@ -1,10 +1,7 @@
-"""What does a rewarder's step cost on one core, against a raw exchange of as many bytes?
+"""Times a rewarder's step on one core, against a raw exchange of as many bytes.
 
-An action, and the observation that is pushed then, of 4 float32: `RewarderServer` in a process, and
-a client in this one, blocking or asyncio, on the same core. Blocks of each take turns with blocks
-of a blocking exchange of as many bytes; figures are medians.
-
-`python benchmarks/bench_rewarder_step.py` prints the table. Linux only.
+A client, blocking or asyncio, sends an action, and a `RewarderServer` in another process pushes an
+observation of 4 float32. Blocks of steps take turns with blocks of raw exchanges. Linux only.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ ACTIONS = [[("Show", f"{number:06}")] for number in range(BLOCK)]
 
 
 def serve(report: Callable[[str], None]) -> None:
-    """Push a recorded observation for each action, which is its number."""
+    """Push the recorded observation whose number the action is."""
     states = np.random.default_rng(1).normal(size=(BLOCK, 4)).astype(np.float32)
 
     def act(message: Any) -> None:
@@ -54,7 +51,7 @@ def served(stack: ExitStack) -> str:
 
 
 def blocking(stack: ExitStack, address: str | None = None) -> Exchange:
-    """Steps of `RewarderClient`."""
+    """Return a rival: steps of `RewarderClient`."""
     client = stack.enter_context(RewarderClient(address or served(stack), **QUIET))
     actions = itertools.cycle(ACTIONS)
 
@@ -66,7 +63,7 @@ def blocking(stack: ExitStack, address: str | None = None) -> Exchange:
 
 
 def on_a_loop(stack: ExitStack) -> InBlocks:
-    """Steps of `AsyncRewarderClient`, a block in one run of its loop."""
+    """Return a rival: steps of `AsyncRewarderClient`, a block in one run of the loop."""
     loop = asyncio.new_event_loop()
     stack.callback(loop.close)
     client = AsyncRewarderClient(served(stack), **QUIET)
@@ -82,7 +79,7 @@ def on_a_loop(stack: ExitStack) -> InBlocks:
 
 
 def counted() -> Sizes:
-    """Bytes of an action and of an observation, as a relay counts them."""
+    """Return the bytes of an action and of an observation, which a relay counts."""
     with ExitStack() as stack:
         host, port = served(stack).rsplit(":", 1)
         relay = Relay(host, int(port))
@@ -96,7 +93,7 @@ def counted() -> Sizes:
 
 
 def raw(stack: ExitStack) -> Exchange:
-    """Raw exchanges of as many bytes."""
+    """Return a rival: raw exchanges of as many bytes."""
     exchange: Exchange = stack.enter_context(raw_exchange(raw_messages(counted()), CORES))
     return exchange
 
@@ -105,7 +102,7 @@ RIVALS: dict[str, Any] = {"raw": raw, "RewarderClient": blocking, "AsyncRewarder
 
 
 def measure() -> dict[str, float]:
-    """Median microseconds of a step of each."""
+    """Return the median microseconds of a step of each rival."""
     pin(CORES)
     with ExitStack() as stack:
         return take_turns({name: make(stack) for name, make in RIVALS.items()}, SECONDS, BLOCK)

@@ -1,22 +1,16 @@
-"""How long is a batch of 500 steps of CartPole on its way, from a simulator to a trainer and back?
-And how many steps a second does a runner of RLlib's take, from 64 simulators?
+"""Times a batch of 500 steps to a trainer and back, and counts the samples of 64 simulators.
 
-Server and client are a process each. The trainer reads the episodes and answers with small weights.
-Ray's functions send what Ray's client sends, an array a step, and read it as Ray's runner does, up
-to Ray's episodes; `to_numpy()` makes one array a column of it first. `rllink.Client` has an array a
-column from the beginning. Blocks of ten exchanges take turns, and of each the first is not counted:
-it finds what a rival left in the caches, and Ray's slowest takes them for milliseconds.
+Client and server are a process each. The trainer reads the episodes and replies with small weights.
+Ray's functions send an array a step, as Ray's client does, and read it up to Ray's episodes, as
+Ray's runner does. `rllink.Client` sends an array a column. Blocks of ten exchanges take turns, and
+the first of each is not counted, because it runs with cold caches.
 
-Ray's functions have one thread at each end, which reads and answers: two threads are woken up for
-an exchange. So have rlwire's codec and connection alone, and the same up to Ray's episodes, which
-is what is done with Ray's functions. With `rllink.Server`, whose episodes are rlwire's, four are
-woken up: its trainer has a thread of its own, and every client is heard meanwhile.
+Ray's functions, and rlwire's codec and connection alone, have one thread at each end. With
+`rllink.Server` four threads wake up for an exchange, since its trainer has a thread.
 
-Of the second, both runners are RLlib's own objects, which sample and take new weights in a loop:
-ours has 64 clients, in four processes; Ray's takes one at a time, which sends as Ray's client does.
-
-`python benchmarks/bench_rllink.py` prints the tables: medians, and how many times shorter ours is.
-Ray is no part of the benchmarks' packages; without it there are ours alone.
+The second table compares the runners, which are RLlib's own objects and sample in a loop: rlwire's
+has 64 clients in four processes, and Ray's accepts one at a time. Ray is not in the dependency
+group.
 """
 
 from __future__ import annotations
@@ -56,7 +50,7 @@ RAY = importlib.util.find_spec("ray") is not None
 
 
 def columns() -> Episode:
-    """The steps, one array a column."""
+    """Return the steps with one array a column."""
     return Episode(
         np.random.default_rng(0).random((STEPS + 1, 4), np.float32),
         np.zeros(STEPS, np.int64),
@@ -69,7 +63,7 @@ def columns() -> Episode:
 
 
 def states(whole: bool) -> list[dict[str, Any]]:
-    """The steps as Ray has them."""
+    """Return the steps as Ray's episodes."""
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
     steps = columns()
@@ -88,7 +82,7 @@ def states(whole: bool) -> list[dict[str, Any]]:
 
 
 def serve(report: Callable[[Any], None]) -> None:
-    """Run in the process of rlwire's server."""
+    """Run rlwire's server."""
     logging.disable()
     with Server("127.0.0.1:0", config=SetConfig(STEPS, True)) as server:
         report(str(server.address))
@@ -98,11 +92,11 @@ def serve(report: Callable[[Any], None]) -> None:
 
 
 def serve_alone(report: Callable[[Any], None], rays: bool) -> None:
-    """Run in the process of what reads and answers in the connection's thread."""
+    """Run a server that replies in the connection's thread."""
     logging.disable()
 
     def answer(connection: Connection) -> None:
-        if rays:  # Ray takes its time to begin; the client waits
+        if rays:  # importing Ray takes seconds, and the client waits
             from ray.rllib.env.single_agent_episode import SingleAgentEpisode
         connection.receive()
         connection.send(Pong())
@@ -118,7 +112,7 @@ def serve_alone(report: Callable[[Any], None], rays: bool) -> None:
 
 
 def serve_ray(report: Callable[[Any], None]) -> None:
-    """Run in the process of what Ray's runner does with a message."""
+    """Run a server that does what Ray's runner does with a message."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         report(listener.getsockname()[1])
         from ray.rllib.env.external.rllink import get_rllink_message, send_rllink_message
@@ -148,7 +142,7 @@ def sends_ray(sock: socket.socket, episodes: list[dict[str, Any]]) -> Callable[[
 
 
 def measure() -> dict[str, float]:
-    """Microseconds of an exchange, by who does it."""
+    """Return the microseconds of an exchange, by rival."""
     with contextlib.ExitStack() as stack:
         batch = [columns()]
         exchanges: dict[str, Callable[[], Any]] = {}
@@ -171,7 +165,7 @@ def measure() -> dict[str, float]:
 
 
 def runner_of(port: int) -> Any:
-    """Return what makes a runner listen on a port, Ray's or ours."""
+    """Return a function that starts a runner on a port, Ray's or rlwire's."""
     import gymnasium
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
@@ -195,7 +189,7 @@ def free_port() -> int:
 
 
 def train(runner: Any, steps: Any) -> None:
-    """Sample and give weights, for ever; count the steps."""
+    """Sample, set weights and count steps, without end."""
     number, weights = 0, runner.get_state()["rl_module"]
     while True:
         steps.value += sum(map(len, runner.sample()))
@@ -204,17 +198,17 @@ def train(runner: Any, steps: Any) -> None:
 
 
 def run_ours(report: Callable[[Any], None], steps: Any) -> None:
-    """Run in the process of our runner."""
+    """Run rlwire's runner."""
     logging.disable()
     port = free_port()
-    report(f"127.0.0.1:{port}")  # Ray takes its time to begin; clients try until it listens
+    report(f"127.0.0.1:{port}")  # importing Ray takes seconds, and clients retry
     from rlwire.rllib.rllink import RLlinkEnvRunner
 
     train(runner_of(port)(RLlinkEnvRunner), steps)
 
 
 def run_ray(report: Callable[[Any], None], steps: Any) -> None:
-    """Run in the process of Ray's."""
+    """Run Ray's runner."""
     logging.disable()
     port = free_port()
     report(port)
@@ -227,7 +221,7 @@ def run_ray(report: Callable[[Any], None], steps: Any) -> None:
 
 
 def simulate(report: Callable[[Any], None], address: str, clients: int) -> None:
-    """Run in a process of clients, each of which sends again as soon as it is answered."""
+    """Run clients that send the next batch when the reply arrives."""
     batch = [columns()]
 
     connected = threading.Barrier(clients + 1)
@@ -246,14 +240,14 @@ def simulate(report: Callable[[Any], None], address: str, clients: int) -> None:
 
 
 def rate(steps: Any) -> float:
-    """Return steps a second, of a while from now on."""
+    """Return steps a second, from now on."""
     before, begun = steps.value, time.perf_counter()
     time.sleep(SECONDS)
     return float(steps.value - before) / (time.perf_counter() - begun)
 
 
 def throughput() -> dict[str, float]:
-    """Steps a second, of our runner with all clients and of Ray's with one, in turns."""
+    """Return steps a second of rlwire's runner with all clients and of Ray's with one, in turns."""
     ours, theirs = f"rlwire's runner, {CLIENTS} clients", "Ray's runner, one client"
     rates: dict[str, list[float]] = {ours: [], theirs: []}
     count = multiprocessing.get_context("spawn").Value
@@ -288,7 +282,7 @@ def until(done: threading.Event, call: Callable[[], Any]) -> None:
 
 
 def connected(port: int) -> socket.socket:
-    """Connect to Ray's runner, which listens when its thread has begun."""
+    """Connect to Ray's runner as soon as it listens."""
     while True:
         try:
             sock = socket.create_connection(("127.0.0.1", port))

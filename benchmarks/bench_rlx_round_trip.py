@@ -1,15 +1,9 @@
-"""How much does `AgentProxy.update` add to a raw blocking exchange of the same byte counts?
+"""Times `AgentProxy.update` against a raw blocking exchange of as many bytes.
 
-Client and server are two processes, pinned to one core and to two; blocks of updates and blocks
-of raw exchanges take turns. Updates follow one another without a pause, to an agent that keeps
-nothing; that everything arrives unchanged is for `rlwire bench` to check.
-
-And how much does `await exchange` add on asyncio's own loop, to a loop's callbacks that receive and
-send as many bytes? Without a task and without a codec: that is asyncio's own floor; what anybody's
-task that awaits a future takes is beside it. At one end, the other blocking, and at both; all on
-one core.
-
-`python benchmarks/bench_rlx_round_trip.py` prints the ratios.
+Client and server are two processes, pinned to one core and to two. Blocks of updates and of raw
+exchanges take turns. A second table has `await exchange` on asyncio's own loop, at one end or both,
+on one core. Its floor is a loop's callbacks that receive and send as many bytes, and beside it is a
+task that awaits a new future for each reply.
 """
 
 from __future__ import annotations
@@ -38,7 +32,7 @@ SIDE = 8 if TINY else 84
 SECONDS = 0.05 if TINY else 6.0
 BLOCK = 20 if TINY else 400
 COUNT = 32  # different observations
-# The server's core, the seconds of Timeouts.spin at both ends, the target.
+# The server's core, Timeouts.spin of both ends in seconds, and the target.
 SETTINGS: dict[str, tuple[int, float | None, float]] = {
     "two cores": (1, None, 1.10),
     "two cores, spin": (1, 100e-6, 1.0),
@@ -56,7 +50,7 @@ STATES: dict[str, list[Any]] = {
 
 
 class CountingAgent(Agent):
-    """Answers with the number of the update."""
+    """An agent whose action is the number of the update."""
 
     count = 0
 
@@ -66,7 +60,7 @@ class CountingAgent(Agent):
 
 
 def serve_rlx(report: Callable[[Any], None], workers: Any, spin: float | None = None) -> None:
-    """Run in a server's process."""
+    """Run the server."""
     server = Server(CountingAgent, "127.0.0.1:0", workers=workers, timeout=Timeouts(spin=spin))
     server.start()
     report(tuple(str(server.address).rsplit(":", 1)))
@@ -74,12 +68,12 @@ def serve_rlx(report: Callable[[Any], None], workers: Any, spin: float | None = 
 
 
 def update_of(state: Any) -> dict[str, Any]:
-    """The message of an update."""
+    """Return the message of an update."""
     return {"command": "update", "reward": 1.0, "state": state, "terminal": False}
 
 
 def sizes_of(name: str) -> Sizes:
-    """Bytes of an update and of its reply, framing included."""
+    """Return the bytes of an update and of its reply, with framing."""
     encode = rlx.RLXEncoder(framed=True).encode
     reply = {"response": "action", "data": 1}
     return Sizes(*(len(encode(each)) for each in (update_of(STATES[name][0]), reply)))
@@ -89,7 +83,7 @@ def sizes_of(name: str) -> Sizes:
 def updating(
     name: str, core: list[int] | None = None, spin: float | None = None
 ) -> Iterator[Exchange]:
-    """Serve an agent, and yield what makes an `AgentProxy.update`."""
+    """Serve an agent, and yield a function that calls `AgentProxy.update`."""
     states = itertools.cycle(STATES[name])
     with ServerProcess("rlx", serve_rlx, "threads", spin, cores=core) as server:
         host, port = server.address
@@ -112,7 +106,7 @@ def updating(
 
 
 def lines() -> Iterator[Line]:
-    """The ratios of medians and their targets, for each payload and what the machine allows."""
+    """Return ratios and targets for each payload, on as many cores as there are."""
     allowed = allowed_cores()
     for name, (where, (core, spin, target)) in itertools.product(STATES, SETTINGS.items()):
         if core >= len(allowed):
@@ -132,7 +126,7 @@ def lines() -> Iterator[Line]:
 
 
 def serve_bare(report: Callable[[Any], None], request: int, reply: int) -> None:
-    """The same of callbacks alone; for messages that fit into a socket's buffer."""
+    """Exchange by callbacks alone, messages that fit into a socket's buffer."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -151,7 +145,7 @@ def serve_bare(report: Callable[[Any], None], request: int, reply: int) -> None:
 def answerer(
     loop: asyncio.AbstractEventLoop, peer: socket.socket, inbox: bytearray, answer: bytes
 ) -> Callable[[], None]:
-    """What a bare server calls when a request is there."""
+    """Return the callback of a bare server."""
     recv_into, send = peer.recv_into, peer.send
 
     def readable() -> None:
@@ -164,7 +158,7 @@ def answerer(
 
 
 def plain_socket(stack: contextlib.ExitStack, address: Any) -> socket.socket:
-    """What callbacks of a loop may read and write."""
+    """A non-blocking socket for a loop's callbacks."""
     sock = stack.enter_context(socket.create_connection((address[0], int(address[1]))))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setblocking(False)
@@ -205,7 +199,7 @@ def bare_client(stack: contextlib.ExitStack, address: Any, sizes: Sizes, loop: A
 
 
 def task_client(stack: contextlib.ExitStack, address: Any, sizes: Sizes, loop: Any) -> InBlocks:
-    """The same of a task that awaits a future each time: what anybody's `await` costs."""
+    """Exchange in a task that awaits a new future for each reply."""
     sock, request = plain_socket(stack, address), bytes(sizes.request)
     recv_into, send, inbox = sock.recv_into, sock.send, bytearray(sizes.reply)
     answered: asyncio.Future[int] = loop.create_future()
@@ -222,7 +216,7 @@ def task_client(stack: contextlib.ExitStack, address: Any, sizes: Sizes, loop: A
 
 
 def rlx_client(stack: contextlib.ExitStack, address: Any, update: Any, loop: Any) -> InBlocks:
-    """Exchanges that are `await exchange`."""
+    """Exchange by `await exchange`."""
     run = loop.run_until_complete
     connection = run(tcp_asyncio.connect((address[0], int(address[1])), RLXClientSession()))
     stack.callback(lambda: run(connection.wait_closed()))
@@ -233,7 +227,7 @@ def rlx_client(stack: contextlib.ExitStack, address: Any, update: Any, loop: Any
 
 
 def on_a_loop(addresses: dict[str, Any]) -> dict[str, float]:
-    """Median microseconds of each kind of client with its server, taken in turn."""
+    """Return the median microseconds of each client with its server, in turns."""
     sizes, update = sizes_of("small update"), update_of(STATES["small update"][0])
     loop = asyncio.new_event_loop()
     with contextlib.ExitStack() as stack:
@@ -250,12 +244,12 @@ def on_a_loop(addresses: dict[str, Any]) -> dict[str, float]:
 
 
 def loop_lines() -> Iterator[Line]:
-    """The same of asyncio's own loop, for a small message."""
+    """Return the ratios of asyncio's own loop, for a small message."""
     allowed = allowed_cores()
     sizes = sizes_of("small update")
     servers = {
         "raw": ServerProcess("raw echo", serve_raw, raw_messages(sizes), cores=allowed[:1]),
-        # It serves one client after the other.
+        # The server has one client at a time.
         "raw too": ServerProcess("raw echo", serve_raw, raw_messages(sizes), cores=allowed[:1]),
         "bare": ServerProcess("bare echo", serve_bare, *sizes, cores=allowed[:1]),
         "threads": ServerProcess("rlx", serve_rlx, "threads", cores=allowed[:1]),

@@ -1,10 +1,9 @@
-"""What do many connections cost an RLX server: memory of idle ones, steps a second of busy ones?
+"""Measures an RLX server with many connections: memory of idle ones, steps a second of busy ones.
 
-The server runs in a process of its own with each way of carrying connections. `python
-benchmarks/bench_rlx_server.py` prints the table. Memory is the proportional set size of the server
-and its workers (Linux), so pages that processes share count once. A second table has the steps of
-an asyncio server next to the answers of a bare loop around Linux's epoll, in Python, that looks at
-nothing, and of bare callbacks of asyncio's loop: in turn, in one run.
+The first table has each kind of `workers`. Memory is the proportional set size (Linux) of the
+server and its workers, which counts shared pages once. The second table compares an asyncio server
+with a bare loop around epoll in Python that decodes nothing, and with bare callbacks of asyncio's
+loop.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ WORKERS: dict[str, Workers] = {"threads": "threads", "asyncio": "asyncio", "2 pr
 IDLE = 5 if TINY else 500
 BUSY = (2,) if TINY else (1, 64, 500)
 SECONDS = 0.02 if TINY else 2.0
-SETTLE = 0.0 if TINY else 1.0  # seconds for the last connections to be taken in
+SETTLE = 0.0 if TINY else 1.0  # seconds until the last connections are accepted
 
 INIT = rlx.encode({"command": "init", "exploit": False}, framed=True)
 READY = rlx.encode({"response": "ready"}, framed=True)
@@ -44,7 +43,7 @@ ACTION = rlx.encode({"response": "action", "data": 1}, framed=True)
 
 
 def serve(report: Callable[[Any], None], workers: Workers) -> None:
-    """Run in the server's process."""
+    """Run the server."""
     most = 4 * max(IDLE, *BUSY)
     server = Server(
         Agent,
@@ -59,12 +58,12 @@ def serve(report: Callable[[Any], None], workers: Workers) -> None:
 
 
 def server_process(workers: Workers) -> ServerProcess:
-    """A server with the given way of carrying connections, not yet started."""
+    """Return a server with these workers, not yet started."""
     return ServerProcess("rlx", serve, workers, has_children=isinstance(workers, int))
 
 
 class Clients:
-    """Connections of raw sockets that speak RLX in bytes made once, so clients cost little."""
+    """Raw sockets that send prepared messages of RLX, so that clients cost little."""
 
     def __init__(self, address: str, count: int) -> None:
         host, _, port = address.rpartition(":")
@@ -78,7 +77,7 @@ class Clients:
             self._exchange([peer], INIT, READY)
 
     def step(self) -> None:
-        """One update of every client: all are sent, then all are answered."""
+        """Make one update of each client: send all, then receive all replies."""
         self._exchange(self._sockets, UPDATE, ACTION)
 
     def _exchange(self, peers: list[socket.socket], request: bytes, reply: bytes) -> None:
@@ -96,12 +95,12 @@ class Clients:
 
 
 def connected(address: str, count: int) -> contextlib.closing[Clients]:
-    """`count` clients, which have said init and got ready."""
+    """Connect `count` clients, and send `init` on each."""
     return contextlib.closing(Clients(address, count))
 
 
 def family(pid: int) -> list[int]:
-    """A process and all its descendants."""
+    """Return the ids of a process and its descendants."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -110,7 +109,7 @@ def family(pid: int) -> list[int]:
 
 
 def memory(pid: int) -> float:
-    """KiB of the process and its descendants, shared pages counted once."""
+    """Return KiB of a process and its descendants, with shared pages counted once."""
     total = 0.0
     for each in family(pid):
         for line in Path(f"/proc/{each}/smaps_rollup").read_text().splitlines():
@@ -120,7 +119,7 @@ def memory(pid: int) -> float:
 
 
 def steps_per_second(address: str, count: int) -> float:
-    """Updates that `count` clients get answered in a second."""
+    """Return how many updates of `count` clients are answered in a second."""
     with connected(address, count) as clients:
         clients.step()
         steps, begin = 0, time.perf_counter()
@@ -131,7 +130,7 @@ def steps_per_second(address: str, count: int) -> float:
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """One for each way of carrying connections."""
+    """Return a row for each kind of workers."""
     for name, workers in WORKERS.items():
         with server_process(workers) as server:
             with connected(server.address, 1) as clients:
@@ -146,9 +145,9 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 
 def serve_epoll(report: Callable[[Any], None], act: Callable[[int], object] | None = None) -> None:
-    """Run in the rival's process: the least that Python can do for many clients.
+    """Run the rival: a bare epoll loop.
 
-    With `act` they are answered once no more wait, and it is called with how many there are.
+    With `act` replies are sent when no more requests wait, and it is called with their number.
     """
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener, select.epoll() as poll:
         report("{}:{}".format(*listener.getsockname()))
@@ -183,7 +182,7 @@ def serve_epoll(report: Callable[[Any], None], act: Callable[[int], object] | No
 
 
 def serve_readers(report: Callable[[Any], None]) -> None:
-    """Run in another's: the same on asyncio's loop, which is between any server on it and epoll."""
+    """Run the other rival: callbacks of asyncio's loop."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -199,7 +198,7 @@ def serve_readers(report: Callable[[Any], None]) -> None:
 
 
 def answerer(loop: asyncio.AbstractEventLoop, peer: socket.socket) -> Callable[[], None]:
-    """What is called when a request is there."""
+    """Return the callback of a connection."""
     recv_into, send, inbox, first = peer.recv_into, peer.send, bytearray(4096), len(INIT)
 
     def readable() -> None:
@@ -214,7 +213,7 @@ def answerer(loop: asyncio.AbstractEventLoop, peer: socket.socket) -> Callable[[
 
 
 def against_epoll() -> Iterator[tuple[str, ...]]:
-    """The medians of all three, for each number of busy clients."""
+    """Return the medians of all three for each number of busy clients."""
     servers = {
         "rlwire": server_process("asyncio"),
         "add_reader": ServerProcess("add_reader", serve_readers),

@@ -1,17 +1,13 @@
-"""What does a connection over shared memory cost, against a raw TCP echo and unix sockets?
+"""Times shared memory against a raw TCP echo and unix sockets.
 
-Each server is a process that echoes; the raw echo is Python's sockets and bytes whose number both
-ends know, all else a `Connection` and a session of frames. Client and server share one core, and
-then two. Connections are as they are by default: over shared memory who waits spins for 50
-microseconds where there are two cores. Beside that, all spin, and nobody does ("asleep"). What it
-costs in CPU is the client's and the server's time over a round trip, also of one that is answered
-after a millisecond, when spinning was in vain. Then RLX's update and dm_env_rpc's step over TCP, a
-unix socket and shared memory, on two cores; two threads over either of the last two, all at once in
-one process; and, in C, what reading an array in place would save (shm_in_place.c, which a compiler
-`cc` is needed for).
+Servers are processes that echo. The raw echo uses Python's sockets and a known number of bytes, the
+others a `Connection` and a session of frames, on one core and on two. By default a waiting end over
+shared memory busy-waits for 50 microseconds on two cores; other rows have all or none busy-waiting.
+CPU is that of both ends over a round trip, also of one whose reply comes after a millisecond. More
+tables have RLX's update, dm_env_rpc's step, two threads at once, and reading an array in place, in
+C (shm_in_place.c, needs `cc`).
 
-`python benchmarks/bench_shm.py` prints the ratios. RLWIRE_BENCH_SECONDS says how long the carriers
-of one table take turns.
+RLWIRE_BENCH_SECONDS is how long the carriers of one table take turns.
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ from rlwire.transports.sockets import Timeouts
 SECONDS = 0.05 if TINY else float(os.environ.get("RLWIRE_BENCH_SECONDS", "4"))
 SIZES = {"64 B": 64} if TINY else {"64 B": 64, "1 MB": 1 << 20}
 SPIN = 200e-6
-ASLEEP = 1e-9  # seconds of spinning
+ASLEEP = 1e-9  # seconds of busy-waiting
 TARGETS = {"one core": 1.0, "two cores": 4.0, "two cores, all spinning": 4.0}
 OVER = ("TCP", "unix", "shm")
 LATE = b"later"
@@ -56,7 +52,7 @@ SIDE, TALL, WIDE = (8, 10, 12) if TINY else (84, 210, 160)
 
 
 class Frames(Layer):
-    """A session of frames: four bytes of length, and that many."""
+    """A session of frames: four bytes of length, then the body."""
 
     def frame_size(self, buffer: Any, start: int, end: int) -> int:
         return 4 + int.from_bytes(buffer[start : start + 4], "big") if end - start >= 4 else 0
@@ -77,7 +73,7 @@ class Frames(Layer):
 
 
 class Echo:
-    """Sends back what comes, `LATE` after a millisecond; CPU time of its process for nothing."""
+    """Echoes messages, `LATE` after a millisecond; replies to an empty one with its CPU time."""
 
     def __init__(self, connection: Any) -> None:
         pass
@@ -95,7 +91,7 @@ class Echo:
 
 
 def world() -> World:
-    """One that always shows the same frame."""
+    """An environment with a constant frame."""
     frame = np.random.default_rng(7).integers(0, 256, (TALL, WIDE, 3), np.uint8)
     specs = ActionObservationSpecs(
         {1: make_spec("action", (), np.int32, 0, 3)},
@@ -128,7 +124,7 @@ def make_worlds(address: str, spin: float | None) -> Any:
 def started(
     stack: ExitStack, over: str, make: Any, spin: float | None, cores: list[int] | None
 ) -> str:
-    """The address of a server in a process of its own."""
+    """Start a server in a process, and return its address."""
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     address = "127.0.0.1:0" if over == "TCP" else f"{over}:{folder}/s"
     there = ServerProcess(over, serve, make, address, spin, cores=cores)
@@ -139,14 +135,14 @@ def started(
 def ask(
     stack: ExitStack, over: str, spin: float | None, cores: list[int] | None
 ) -> Callable[[bytes], Any]:
-    """What sends bytes to an echo, and returns what it sends back."""
+    """Return a function that sends bytes to an echo and returns the reply."""
     address = started(stack, over, make_echo, spin, cores)
     connection = tcp.connect(address, Frames(), timeout=Timeouts(spin=spin))
     return stack.enter_context(connection).exchange
 
 
 def cpu_of(exchange: Callable[[bytes], Any], data: bytes, count: int) -> str:
-    """The CPU time of both ends in an exchange, in us."""
+    """Return the CPU microseconds of both ends in an exchange."""
 
     def spent() -> int:
         return process_time_ns() + int.from_bytes(exchange(b""), "big")
@@ -179,7 +175,7 @@ def echoes(lines: list[Line], costs: list[tuple[str, ...]]) -> None:
     cores = allowed_cores()
     for setting, target in list(TARGETS.items())[: 1 if TINY else None]:
         spin = SPIN if "spinning" in setting else None
-        # On two cores either may use both: the system has them apart, and they know of both.
+        # On two cores both ends may use either; the system separates them.
         theirs = cores[:1] if setting == "one core" else cores
         pin(theirs)
         for name, size in SIZES.items():
@@ -200,7 +196,7 @@ def echoes(lines: list[Line], costs: list[tuple[str, ...]]) -> None:
                 )
                 lines.append(Line(what, times["shm"], "unix", times["unix"], 1.0, faster=True))
                 lines.append(Line(what, times["shm"], "TCP", times["TCP"], None, faster=True))
-                if spin is None:  # or it were compared with one that spins
+                if spin is None:  # so that both sleep
                     lines.append(Line(f"{what}, asleep", times[sleeps], "unix", times["unix"]))
                 asked = {what: data} if size > 4096 else {what: data, f"{what}, in a ms": LATE}
                 for which, sent in asked.items():
@@ -210,7 +206,7 @@ def echoes(lines: list[Line], costs: list[tuple[str, ...]]) -> None:
 
 
 def beside() -> dict[str, float]:
-    """Exchanges a second of two threads over each of both, all at once, which share one process."""
+    """Return exchanges a second of two threads of one process over both carriers at once."""
     turns = dict.fromkeys(("unix", "shm"), 0)
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(2 * len(turns)))
@@ -246,7 +242,7 @@ def protocols(lines: list[Line]) -> None:
 
 
 def in_place(size: int) -> list[tuple[str, ...]]:
-    """What C takes for a small request and an array of so many bytes, by how it is read."""
+    """Return the microseconds in C of a small request and an array, by how it is read."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(__file__).with_name("shm_in_place.c")
         program = Path(folder) / "shm_in_place"

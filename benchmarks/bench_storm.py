@@ -1,17 +1,13 @@
-"""What does a storm of garbage connections do to a good client of a server?
+"""Times a good client's exchanges while a server receives garbage connections or floods.
 
-Server, storm and client are a process each. The storm comes from another of loopback's addresses:
-5,800 connections in 4 s, in bursts of 145, each of which sends a little garbage and is gone when 64
-others have come; dm_env_rpc's get 100 calls each that are reset at once. The client exchanges a
-small message each millisecond, before the storm and in it.
+Server, storm and client are a process each. The storm comes from another address of loopback: 5,800
+connections in 4 s, in bursts of 145, each of which sends garbage and closes when 64 others have
+come. dm_env_rpc's get 100 calls that are reset at once. The client exchanges a small message each
+millisecond, with the default limits of connections and without. A second table has the memory of a
+server with incomplete TLS handshakes (Linux). On a busy machine use `chrt -r 5 python ...` (root).
 
-`python benchmarks/bench_storm.py` prints the table: milliseconds of an exchange, with the caps on
-connections as they are by default, and without. A second table tells what clients that begin a TLS
-handshake and then say nothing do to a server's memory; it needs Linux. On a machine that is not
-quiet run it as `chrt -r 5 python ...` (root).
-
-`python benchmarks/bench_storm.py floods` prints what one other connection does that sends messages,
-or frames that bring none, as fast as the server reads them.
+With the argument `floods` one other connection sends messages, or frames without messages, as fast
+as the server reads them.
 """
 
 from __future__ import annotations
@@ -61,12 +57,12 @@ HALVES = 10 if TINY else 400  # handshakes that do not end
 
 
 def infer(observation: dict[str, Any]) -> dict[str, Any]:
-    """Answer at once."""
+    """An agent that replies at once."""
     return {"actions": 1}
 
 
 def resets() -> bytes:
-    """Calls of gRPC's that are begun and reset at once, as in CVE-2023-44487."""
+    """Return calls of gRPC that are reset at once, as in CVE-2023-44487."""
     encoder, said = Headers(), [http2.PREFACE, http2.settings({})]
     fields = [
         (":method", "POST"), (":scheme", "http"), (":path", "/a/b"), (":authority", "a"),
@@ -79,12 +75,12 @@ def resets() -> bytes:
 
 
 def websocket(first: int, body: bytes = b"") -> bytes:
-    """A client's frame."""
+    """Return a client's frame of WebSocket."""
     return bytes([first, 0x80 | len(body)]) + bytes(4) + body
 
 
 def call(message: bytes, count: int, more: bytes = b"") -> bytes:
-    """A call of gRPC's with so many messages in one frame, and windows that let all answers go."""
+    """Return a call of gRPC with many messages in one frame, and windows for all replies."""
     fields = [
         (":method", "POST"), (":scheme", "http"), (":authority", "a"),
         (":path", "/dm_env_rpc.v1.Environment/Process"),
@@ -97,7 +93,7 @@ def call(message: bytes, count: int, more: bytes = b"") -> bytes:
 
 
 def rlx_words() -> tuple[bytes, bytes]:
-    """How a client of RLX begins, and an update, which is then said without waiting."""
+    """Return the first message of an RLX client, and an update to repeat."""
     client = rlx.RLXClientSession()
     first = b"".join(client.send({"command": "init", "exploit": False}))
     server = rlx.RLXServerSession()
@@ -108,15 +104,15 @@ def rlx_words() -> tuple[bytes, bytes]:
 
 
 def floods() -> dict[str, tuple[str, bytes, bytes]]:
-    """Each one's server, what is said first, and what then again and again."""
+    """Return for each flood the server, the first bytes, and the bytes to repeat."""
     shake = (
         b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
-    # A float32 that stands for 2**25, in a step before there is a world.
+    # A step with one float32 that broadcasts to 2**25, before a world is joined.
     bomb = bytes.fromhex("1a140a12080112 0e0a060a04000000007a0480808010".replace(" ", ""))
     empty, bombs = b"\0\0\0\0\2\x1a\0", bytes([0, 0, 0, 0, len(bomb)]) + bomb
-    compressed = b"\1\0\0\0\0"  # for which its stream is reset
+    compressed = b"\1\0\0\0\0"  # the server resets its stream
     late = [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/a/b")]
     chaff = {
         "HEADERS": http2.frame(http2.HEADERS, 4, 1, Headers().encode(late)),
@@ -140,7 +136,7 @@ def floods() -> dict[str, tuple[str, bytes, bytes]]:
 
 
 def flood(report: Callable[[Any], None], address: str, first: bytes, again: bytes) -> None:
-    """Run in the flood's process: say it, read the answers and drop them, connect when it ends."""
+    """Run a flood: send, drop the replies, and reconnect after a close."""
     host, _, port = address.rpartition(":")
     report(None)
     time.sleep(SECONDS / 4)
@@ -158,7 +154,7 @@ def flood(report: Callable[[Any], None], address: str, first: bytes, again: byte
 
 
 def serve(report: Callable[[Any], None], kind: str, options: dict[str, Any]) -> None:
-    """Run in the server's process; the log goes where nobody reads it, but is written."""
+    """Run the server, with a log that is formatted and dropped."""
     logging.basicConfig(stream=open(os.devnull, "w"), level=logging.INFO)  # noqa: SIM115
     server: Any
     kind, _, workers = kind.partition(" ")
@@ -179,7 +175,7 @@ def serve(report: Callable[[Any], None], kind: str, options: dict[str, Any]) -> 
 
 
 def storm(report: Callable[[Any], None], address: str, words: bytes) -> None:
-    """Run in the storm's process: wait a moment, then connect again and again."""
+    """Run the storm: wait a moment, then connect repeatedly."""
     host, _, port = address.rpartition(":")
     source = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
     report(None)
@@ -193,14 +189,14 @@ def storm(report: Callable[[Any], None], address: str, words: bytes) -> None:
         try:
             sock.sendall(words)
         except OSError:
-            sock.close()  # it was turned away already
+            sock.close()  # the server closed it already
         sockets.append(sock)
         if len(sockets) > OPEN:
             sockets.popleft().close()
 
 
 def client(kind: str, address: str) -> tuple[Any, Callable[[], Any]]:
-    """A good client, and its exchange."""
+    """Connect a good client, and return its exchange."""
     if kind.startswith("rlx"):
         agent = AgentProxy(address)
         agent.connect()
@@ -214,7 +210,7 @@ def client(kind: str, address: str) -> tuple[Any, Callable[[], Any]]:
 
 
 def exchanges(exchange: Callable[[], Any], seconds: float) -> list[float]:
-    """Milliseconds of each exchange."""
+    """Return the milliseconds of each exchange."""
     times = []
     until = time.perf_counter() + seconds
     gc.disable()
@@ -229,7 +225,7 @@ def exchanges(exchange: Callable[[], Any], seconds: float) -> list[float]:
 def measure(
     kind: str, options: dict[str, Any], attack: Callable[..., None], *words: bytes
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds without and with a storm, or a flood."""
+    """Return milliseconds without and with a storm or flood."""
     with ServerProcess(kind, serve, kind, options) as server:
         good, exchange = client(kind, server.address)
         with good:
@@ -244,7 +240,7 @@ def garbage(kind: str) -> bytes:
 
 
 def client_hello() -> bytes:
-    """What a client says first."""
+    """Return the first bytes of a client."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -253,7 +249,7 @@ def client_hello() -> bytes:
 
 
 def half_handshakes(rounds: int) -> list[float]:
-    """KiB of a server's process: at first, and in each round with clients and without."""
+    """Return KiB of a server's process at first, and in each round with and without clients."""
     hello = client_hello()
     with tempfile.NamedTemporaryFile(suffix=".pem") as file:
         trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(file.name)
@@ -266,7 +262,7 @@ def half_handshakes(rounds: int) -> list[float]:
                     for _ in range(HALVES):
                         sock = stack.enter_context(socket.create_connection((host, int(port)), 20))
                         sock.sendall(hello)
-                        sock.recv(1)  # its half is under way
+                        sock.recv(1)  # half of it is sent
                     found.append(memory(server.pid))
                 time.sleep(SECONDS / 4)
                 found.append(memory(server.pid))
@@ -274,7 +270,7 @@ def half_handshakes(rounds: int) -> list[float]:
 
 
 def cells(quiet: list[float], stormy: list[float]) -> tuple[str, ...]:
-    """What a row says of them."""
+    """Return the cells of a row."""
     return (
         f"{median(quiet):.2f}",
         f"{median(stormy):.2f}",

@@ -1,10 +1,7 @@
-"""How much does a WebSocket message add to a raw echo, and how do others compare?
+"""Times an echo over WebSocket against a raw echo and other packages.
 
-Client and server are two processes, pinned to one core and to two; each sends 64 bytes, or 113 KB,
-and waits for them to come back. Every client has a server of its own; all take turns in blocks
-within one run, so the ratios hold even where the times move. Compression is off everywhere.
-
-`python benchmarks/bench_websocket_echo.py` prints the ratios.
+Client and server are two processes, pinned to one core and to two. Messages have 64 bytes or 113
+KB, without compression. Each client has a server of its own, and all take turns within one run.
 """
 
 from __future__ import annotations
@@ -39,11 +36,11 @@ BLOCK = 20 if TINY else 300
 MOST = 2**20
 
 
-# Servers; each prints its port and runs until it is killed.
+# Servers print their port and run until they are killed.
 
 
 def serve_raw(_: str) -> None:
-    """The floor: bytes come back, nothing else."""
+    """Run the floor: a blocking echo of bytes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         print(listener.getsockname()[1], flush=True)
         while True:
@@ -56,7 +53,7 @@ def serve_raw(_: str) -> None:
 
 
 class RawProtocol(asyncio.BufferedProtocol):
-    """The least that an event loop can do: the floor of whatever runs on it."""
+    """The floor of an event loop: an echo by a protocol."""
 
     def connection_made(self, transport: Any) -> None:
         self._room = memoryview(bytearray(MOST))
@@ -80,12 +77,12 @@ def serve_raw_loop(loop: str) -> None:
 
 
 def make_session() -> websocket.WebSocketServerSession:
-    """Ours; binary messages, as the others send here."""
+    """Return rlwire's session, with binary messages as the rivals send."""
     return websocket.WebSocketServerSession(kind="binary")
 
 
 def serve_threads(_: str) -> None:
-    """Ours, a thread a connection."""
+    """Run rlwire with a thread a connection."""
     server = ThreadServer("127.0.0.1:0", make_session, lambda peer: peer.serve(lambda event: event))
     with server.start():
         print(server.address.port, flush=True)
@@ -93,7 +90,7 @@ def serve_threads(_: str) -> None:
 
 
 def serve_loop(loop: str) -> None:
-    """Ours, all connections on one loop."""
+    """Run rlwire with all connections on one loop."""
 
     async def main() -> None:
         server = await LoopServer(
@@ -106,7 +103,7 @@ def serve_loop(loop: str) -> None:
 
 
 def serve_websockets(loop: str) -> None:
-    """websockets, asyncio."""
+    """Run websockets on asyncio."""
 
     async def echo(peer: Any) -> None:
         async for message in peer:
@@ -123,7 +120,7 @@ def serve_websockets(loop: str) -> None:
 
 
 class PicowsEcho(picows.WSListener):
-    """picows's server side."""
+    """The echo of picows."""
 
     def on_ws_frame(self, transport: picows.WSTransport, frame: picows.WSFrame) -> None:
         if frame.msg_type == picows.WSMsgType.BINARY:
@@ -131,7 +128,7 @@ class PicowsEcho(picows.WSListener):
 
 
 def serve_picows(loop: str) -> None:
-    """picows."""
+    """Run picows."""
 
     async def main() -> None:
         server = await picows.ws_create_server(
@@ -144,7 +141,7 @@ def serve_picows(loop: str) -> None:
 
 
 def run(main: Coroutine[Any, Any, None], loop: str) -> None:
-    """Run a server on the named kind of loop."""
+    """Run a server on a loop of this kind."""
     if loop == "uvloop":
         uvloop.run(main)
     else:
@@ -155,7 +152,7 @@ def run(main: Coroutine[Any, Any, None], loop: str) -> None:
 
 
 def ask_raw(port: int, message: bytes, stack: ExitStack, _: str) -> Exchange:
-    """The floor's client."""
+    """Return the client of the floor."""
     peer = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     room, size = memoryview(bytearray(len(message))), len(message)
@@ -169,7 +166,7 @@ def ask_raw(port: int, message: bytes, stack: ExitStack, _: str) -> Exchange:
 
 
 class RawClient(RawProtocol):
-    """The least that a coroutine can wait with: a future for each answer."""
+    """A protocol that resolves a new future for each reply."""
 
     waiter: asyncio.Future[int]
 
@@ -178,7 +175,7 @@ class RawClient(RawProtocol):
 
 
 def ask_raw_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) -> InBlocks:
-    """The floor's client on an event loop."""
+    """Return the client of the floor on an event loop."""
     runner = new_loop(loop, stack)
     transport, protocol = runner.run_until_complete(
         runner.create_connection(RawClient, "127.0.0.1", port)
@@ -197,19 +194,19 @@ def ask_raw_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) ->
 
 
 def new_session(port: int) -> websocket.WebSocketClientSession:
-    """Ours."""
+    """Return rlwire's session."""
     return websocket.WebSocketClientSession(f"ws://127.0.0.1:{port}/", kind="binary")
 
 
 def ask_blocking(port: int, message: bytes, stack: ExitStack, _: str) -> Exchange:
-    """Our blocking client."""
+    """Return rlwire's blocking client."""
     peer = stack.enter_context(tcp.connect(("127.0.0.1", port), new_session(port)))
     assert peer.exchange(message) == message
     return functools.partial(peer.exchange, message)
 
 
 def ask_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) -> InBlocks:
-    """Our asyncio client, `await peer.exchange(message)`."""
+    """Return rlwire's asyncio client, `await peer.exchange(message)`."""
     runner = new_loop(loop, stack)
     peer = runner.run_until_complete(tcp_asyncio.connect(("127.0.0.1", port), new_session(port)))
     stack.callback(peer.close)
@@ -217,7 +214,7 @@ def ask_coroutine(port: int, message: bytes, stack: ExitStack, loop: str) -> InB
 
 
 class InTurn:
-    """Counts replies, and their nanoseconds, where a callback sends the next message."""
+    """Times replies to a callback that sends the next message."""
 
     left = begun = 0
     taken: list[int] = []  # noqa: RUF012 (until the first block)
@@ -232,7 +229,7 @@ class InTurn:
         return self.taken
 
     def answered(self) -> bool:
-        """Whether more are to come."""
+        """Return whether more replies are expected."""
         now = perf_counter_ns()
         self.taken.append(now - self.begun)
         self.begun = now
@@ -243,7 +240,7 @@ class InTurn:
 
 
 def ask_responder(port: int, message: bytes, stack: ExitStack, loop: str) -> InBlocks:
-    """Our asyncio client as a responder: the next message is the answer to the last reply."""
+    """Return rlwire's asyncio client with a handler that replies with the next message."""
     runner = new_loop(loop, stack)
     peer = runner.run_until_complete(tcp_asyncio.connect(("127.0.0.1", port), new_session(port)))
     stack.callback(peer.close)
@@ -256,7 +253,7 @@ def ask_responder(port: int, message: bytes, stack: ExitStack, loop: str) -> InB
     again = Again()
 
     async def begin() -> None:
-        await peer.send(message)  # one message is always under way
+        await peer.send(message)  # one message is always in transit
         peer.serve(again)
 
     runner.run_until_complete(begin())
@@ -284,7 +281,7 @@ def ask_websockets(port: int, message: bytes, stack: ExitStack, loop: str) -> In
 
 
 def ask_picows(port: int, message: bytes, stack: ExitStack, loop: str) -> InBlocks:
-    """picows, the next message sent from its callback."""
+    """Return picows's client, which sends the next message from its callback."""
     runner = new_loop(loop, stack)
 
     class Again(InTurn, picows.WSListener):  # type: ignore[misc]
@@ -311,16 +308,16 @@ def ask_picows(port: int, message: bytes, stack: ExitStack, loop: str) -> InBloc
 
 
 def new_loop(kind: str, stack: ExitStack) -> asyncio.AbstractEventLoop:
-    """A loop of its own for each client."""
+    """Give each client a loop."""
     loop = uvloop.new_event_loop() if kind == "uvloop" else asyncio.new_event_loop()
     stack.callback(loop.close)
-    # What was told to close needs a moment of the loop.
+    # Closing needs a round of the loop.
     stack.callback(lambda: loop.run_until_complete(asyncio.sleep(0.01)))
     return loop
 
 
 Ask = Callable[[int, bytes, ExitStack, str], Exchange | InBlocks]
-# Server, its loop, client, its loop, the target where there is one.
+# Server, its loop, client, its loop, and the target if there is one.
 PAIRS: dict[str, tuple[Callable[[str], None], str, Ask, str, float | None]] = {
     "raw echo, blocking": (serve_raw, "", ask_raw, "", None),
     "raw echo, asyncio server": (serve_raw_loop, "asyncio", ask_raw, "", None),
@@ -347,7 +344,7 @@ PAIRS: dict[str, tuple[Callable[[str], None], str, Ask, str, float | None]] = {
 
 
 def measure(size: int, cores: list[int] | None) -> dict[str, float]:
-    """Median microseconds of an exchange of every pair, in blocks that take turns."""
+    """Return the median microseconds of an exchange of each pair, in turns."""
     with ExitStack() as stack:
         asking: dict[str, Exchange | InBlocks] = {}
         for name, (_, _, client, loop, _) in PAIRS.items():
@@ -357,7 +354,7 @@ def measure(size: int, cores: list[int] | None) -> dict[str, float]:
 
 
 def settings() -> Iterator[tuple[str, list[int], list[int]]]:
-    """A name, the client's cores, the server's."""
+    """Return names with the cores of client and server."""
     allowed = allowed_cores()
     yield "one core", allowed[:1], allowed[:1]
     if len(allowed) > 1:

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-# The work, its payload, benchmark or group, our row, the rival.
+# The work; its payload, benchmark or group; rlwire's row; the rival.
 ROWS = [
     ("dm_env_rpc: CartPole", "cartpole", "dm_env_rpc", "grpcio"),
     ("dm_env_rpc: Pong's frames", "pong", "dm_env_rpc", "grpcio"),
@@ -30,7 +30,7 @@ RIVALS = {"grpcio": "its own package", "pipe": "pickle in a pipe"}
 
 
 def times(text: str, ours: str, rival: str) -> tuple[float, float]:
-    """Return our time and the rival's: of our row or, if that has none, of the rival's own."""
+    """Return the times of rlwire and the rival, which is in rlwire's row or one of its own."""
     rows = [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
     own = next(row for row in rows if ours in row)
     other = own if rival in own else next(row for row in rows if rival in row)

@@ -1,7 +1,4 @@
-"""The rival of the benchmarks over gRPC: an echo of raw bytes on grpcio's public interface.
-
-Blocking and asyncio. Not here: what is measured.
-"""
+"""A rival of the benchmarks: an echo of raw bytes on grpcio's public interface."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ from rounds import Exchange, InBlocks, awaited
 OPTIONS = [("grpc.max_receive_message_length", 2**26), ("grpc.use_local_subchannel_pool", 1)]
 
 Connected = tuple[Callable[[], Coroutine[Any, Any, Any]], Callable[[], Coroutine[Any, Any, Any]]]
-"""What makes one exchange, and what closes the connection."""
+"""Functions that make one exchange, and close the connection."""
 
 
 class OnLoop(InBlocks):
-    """Exchanges that are coroutines, all on one loop: grpcio stumbles over a second."""
+    """Exchanges by coroutines on one loop for all, because grpcio allows no second loop."""
 
     _loop: asyncio.AbstractEventLoop | None = None
 
@@ -37,7 +34,7 @@ class OnLoop(InBlocks):
 
 
 def serve_echo(reply: bytes) -> None:
-    """Answer every message with `reply`, on grpcio's public interface; prints the port."""
+    """Reply to each message with `reply`, and print the port."""
 
     def talk(requests: Any, context: Any) -> Iterator[bytes]:
         for _ in requests:
@@ -83,7 +80,7 @@ def ask_echo(port: int, stack: ExitStack, method: str, request: bytes) -> Exchan
 
 
 def ask_echo_asyncio(port: int, stack: ExitStack, method: str, request: bytes) -> OnLoop:
-    """A client of `serve_echo_asyncio`."""
+    """Return a client of `serve_echo_asyncio`."""
 
     async def connect() -> Connected:
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", OPTIONS)

@@ -1,7 +1,6 @@
-"""What the modules of `pytest benchmarks` share: groups of rivals, and seeded payloads.
+"""Groups of rivals and seeded payloads for `pytest benchmarks`.
 
-A group is a piece of work. Its first rival is the floor, and the times of the others are compared
-with the floor's.
+A group is a piece of work. Its first rival is the floor, to which the others are compared.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ import pytest
 from pairs import TINY
 
 Calls = dict[str, tuple[Any, ...]]
-"""For each rival, a function and its arguments."""
+"""A function and its arguments for each rival."""
 
 
 def group(
     *rivals: str, payloads: Sequence[str] = (), **options: Any
 ) -> Callable[[Callable[..., tuple[int, Calls]]], Callable[..., None]]:
-    """Make a benchmark of a function that returns the bytes of its work and the rivals' calls.
+    """Make a benchmark of a function that returns the bytes of the work and the rivals' calls.
 
     Args:
         rivals: their names; the first is the floor.
@@ -34,7 +33,7 @@ def group(
     """
 
     def decorated(make: Callable[..., tuple[int, Calls]]) -> Callable[..., None]:
-        made = functools.lru_cache(1)(make)  # only the present group's payload is in memory
+        made = functools.lru_cache(1)(make)  # keep only this group's payload in memory
 
         @pytest.mark.benchmark(**options)
         def run(payload: str, rival: str, compare: Callable[..., None]) -> None:
@@ -43,7 +42,7 @@ def group(
                 pytest.skip(f"{rival} is not installed")
             compare(payload, size, rivals[0], rival, *calls[rival])
 
-        # All rivals of a payload, which is made once, and then the next.
+        # Time all rivals of a payload before the next payload is made.
         works = [(payload, rival) for payload in payloads or [""] for rival in rivals]
         ids = [f"{payload}-{rival}".lstrip("-") for payload, rival in works]
         return pytest.mark.parametrize(("payload", "rival"), works, ids=ids)(run)
@@ -53,7 +52,7 @@ def group(
 
 @functools.cache
 def reference(name: str) -> ModuleType:
-    """Return a module of tests/reference, which `tests` would import for its own programs."""
+    """Import a module of tests/reference."""
     path = Path(__file__).resolve().parent.parent / "tests" / "reference" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"rlwire_reference_{name}", path)
     assert spec is not None
@@ -73,7 +72,7 @@ UPDATE: dict[str, Any] = {
 
 
 def pong() -> np.ndarray[Any, Any]:
-    """A frame of Atari's Pong: a field, two paddles and a ball."""
+    """Return a frame of Pong: a field, two paddles and a ball."""
     frame = np.full((210, 160, 3), (144, 72, 17), np.uint8)
     frame[24:34] = frame[194:] = (236, 236, 236)
     frame[90:106, 16:20], frame[120:136, 140:144] = (213, 130, 74), (92, 186, 92)
@@ -82,13 +81,13 @@ def pong() -> np.ndarray[Any, Any]:
 
 
 def frames(count: int) -> np.ndarray[Any, Any]:
-    """Stacks of four frames, 84x84x4."""
+    """Return stacks of four frames, 84x84x4."""
     side = 8 if TINY else 84
     return np.random.default_rng(0).integers(0, 256, (count, side, side, 4), dtype=np.uint8)
 
 
 def episode() -> dict[str, Any]:
-    """An episode of 500 steps, 16 KB."""
+    """Return an episode of 500 steps, 16 KB."""
     random = np.random.default_rng(0)
     return {
         "obs": random.random((501, 4), dtype=np.float32),
@@ -98,7 +97,7 @@ def episode() -> dict[str, Any]:
 
 
 def array(name: str) -> np.ndarray[Any, Any]:
-    """One of the arrays that groups have as payloads."""
+    """Return an array by the name of a payload."""
     if name == "cartpole":
         return CARTPOLE
     if name == "pong":
@@ -110,5 +109,5 @@ def array(name: str) -> np.ndarray[Any, Any]:
 
 
 def copied(data: Any) -> tuple[Callable[..., Any], Any]:
-    """Return the floor memcpy: a call that copies these bytes into new memory."""
+    """Return the floor memcpy: a call that copies the bytes to new memory."""
     return bytes, bytearray(memoryview(data).cast("B") if memoryview(data).nbytes else b"")

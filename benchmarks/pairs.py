@@ -1,7 +1,4 @@
-"""What the benchmark programs share: tables of ratios with targets, and their heads.
-
-Not here: what is measured.
-"""
+"""Tables of ratios with targets, which the benchmark programs share."""
 
 from __future__ import annotations
 
@@ -13,15 +10,15 @@ from rlwire.bench.processes import machine, versions
 from rlwire.bench.report import plain_table
 
 TINY = os.environ.get("RLWIRE_BENCH_TINY", "") not in ("", "0")
-"""Sizes and counts so small that the numbers mean nothing and only the code is tried."""
+"""Whether sizes and counts are tiny: then a run only tries the code."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One comparison: `ours` against `theirs`, both in microseconds.
+    """One comparison of `ours` with `theirs`, both in microseconds.
 
-    `target` is a ratio: how many times faster we are at least if `faster`, or else how many times
-    the rival's time, and `extra` on top, we take at most; None when it is for information.
+    With `faster`, `target` is how many times faster rlwire must be. Otherwise it is how many times
+    the rival's time, and `extra` on top, rlwire may take. None means for information only.
     """
 
     what: str
@@ -66,12 +63,12 @@ def print_lines(lines: Sequence[Line]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print any table."""
+    """Print a table."""
     print(plain_table(columns, rows))
 
 
 def print_head(question: str, *packages: str) -> None:
-    """Print what is asked, the versions that answer it, and the machine."""
+    """Print the question, the versions of the packages, and the machine."""
     found = versions("rlwire", "numpy", *packages)
     print(question)
     print(", ".join(f"{name} {version}" for name, version in found.items()))

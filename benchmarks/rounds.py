@@ -1,7 +1,7 @@
-"""Round trips between processes, which no function timer can compare: rivals that take turns.
+"""Round trips between processes: rivals take turns in blocks.
 
-A server in a process of its own for each rival, and blocks of exchanges that rotate, so that a
-change of the machine's speed meets all of them. Not here: what is measured, and tables (`pairs`).
+Each rival has a server in a process. Blocks of exchanges rotate, so that a change of the machine's
+speed affects all rivals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, EnvironmentStateTyp
 
 Exchange = Callable[[], Any]
 Block = Callable[[int], list[int]]
-"""Makes some exchanges, and returns the nanoseconds of each."""
+"""A function that makes some exchanges, and returns the nanoseconds of each."""
 
 
 class InBlocks:
@@ -44,7 +44,7 @@ def start(stack: ExitStack, script: str, *words: str) -> int:
 
 
 def block_of(exchange: Exchange | InBlocks, count: int) -> list[int]:
-    """The nanoseconds that each exchange of a block takes."""
+    """Return the nanoseconds of each exchange of a block."""
     if isinstance(exchange, InBlocks):
         return exchange.block(count)
     taken = []
@@ -56,7 +56,7 @@ def block_of(exchange: Exchange | InBlocks, count: int) -> list[int]:
 
 
 async def awaited(exchange: Callable[[], Awaitable[Any]], count: int) -> list[int]:
-    """The same of coroutines."""
+    """The same for coroutines."""
     taken = []
     for _ in range(count):
         begin = perf_counter_ns()
@@ -66,27 +66,27 @@ async def awaited(exchange: Callable[[], Awaitable[Any]], count: int) -> list[in
 
 
 def awaiting(loop: asyncio.AbstractEventLoop, exchange: Callable[[], Awaitable[Any]]) -> InBlocks:
-    """A rival whose exchanges are coroutines, a block in one run of the loop."""
+    """A rival with coroutines, which runs a block in one run of the loop."""
     return InBlocks(lambda count: loop.run_until_complete(awaited(exchange, count)))
 
 
 def take_turns(
     asking: Mapping[str, Exchange | InBlocks], seconds: float, block: int
 ) -> dict[str, float]:
-    """Median microseconds of an exchange of every rival, in blocks that take turns."""
+    """Return the median microseconds of an exchange of each rival, in turns."""
     taken: dict[str, list[int]] = {name: [] for name in asking}
     order = list(asking)
     deadline = perf_counter_ns() + seconds * 1e9
     while perf_counter_ns() < deadline or not taken[order[-1]]:
         for name in order:
-            # The first ones warm the caches up.
+            # The first exchanges warm up the caches.
             taken[name].extend(block_of(asking[name], block)[block // 10 :])
         order.append(order.pop(0))
     return {name: median(times) / 1e3 for name, times in taken.items()}
 
 
 class Echo:
-    """A handler of a connection that answers each event with itself, or always the same."""
+    """A connection's handler that echoes each event, or sends the same reply."""
 
     def __init__(self, reply: Any = None) -> None:
         self.reply = reply
@@ -102,7 +102,7 @@ class Echo:
 
 
 class Agent:
-    """An agent of RLX that keeps nothing, and whose action is always 1."""
+    """An RLX agent whose action is always 1."""
 
     def __init__(self, parameter_server: Any) -> None:
         pass
@@ -118,10 +118,7 @@ class Agent:
 
 
 class World:
-    """A world of dm_env_rpc that shows one of some observations after the other.
-
-    The world is its one agent's environment too.
-    """
+    """A world of dm_env_rpc with one agent, which sends some observations in turn."""
 
     def __init__(self, specs: ActionObservationSpecs, shown: Sequence[dict[str, Any]]) -> None:
         self.specs = specs

@@ -37,7 +37,7 @@ def test_pack_a_tensor(payload: str) -> tuple[int, Calls]:
 
 
 def unpack(wire: bytes) -> Any:
-    """The original's."""
+    """Return the original's tensor."""
     return tensor_utils.unpack_tensor(dm_env_rpc_pb2.Tensor.FromString(wire))
 
 
@@ -55,7 +55,7 @@ def test_unpack_a_tensor(payload: str) -> tuple[int, Calls]:
 
 @group("np.full", "dm_env_rpc", "rlwire", "rlwire view")
 def test_broadcast() -> tuple[int, Calls]:
-    """One element and a shape of a million."""
+    """Broadcast one element to a million."""
     tensor = tensor_utils.pack_tensor(np.float32(0.5))
     tensor.shape[:] = [SIDE, SIDE]
     wire = tensor.SerializeToString()
@@ -88,7 +88,7 @@ def test_nesting(payload: str) -> tuple[int, Calls]:
 
 @group("dm_env_rpc", "rlwire")
 def test_read_ranges() -> tuple[int, Calls]:
-    """The bounds of a spec of three elements."""
+    """Check the bounds of three elements."""
     low, high = np.array([-1, -2, -3], np.float32), np.array([1, 2, 3], np.float32)
     theirs = dm_env_rpc_pb2.TensorSpec(name="move", shape=[3], dtype=dm_env_rpc_pb2.FLOAT)
     tensor_spec_utils.set_bounds(theirs, low, high)
@@ -109,7 +109,7 @@ def test_check_ranges(payload: str) -> tuple[int, Calls]:
 
 
 def specs(payload: str) -> tuple[codec.SpecManager, Any, dict[str, Any]]:
-    """Both spec managers, and an observation with a reward."""
+    """Return both spec managers, and an observation with a reward."""
     observation = {"observation": array(payload), "reward": np.float32(1.5)}
     ours = codec.SpecManager(
         {
@@ -128,7 +128,7 @@ def specs(payload: str) -> tuple[codec.SpecManager, Any, dict[str, Any]]:
 
 
 def respond(manager: Any, observation: dict[str, Any]) -> bytes:
-    """The original's: a response with a step."""
+    """Return the original's response to a step."""
     step = dm_env_rpc_pb2.StepResponse(state=1, observations=manager.pack(observation))
     return dm_env_rpc_pb2.EnvironmentResponse(step=step).SerializeToString(deterministic=True)
 

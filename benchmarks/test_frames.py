@@ -88,7 +88,7 @@ def test_http2_message(payload: str) -> tuple[int, Calls]:
 
 
 def parsed(wire: bytes) -> bytes:
-    """What websockets reads in a masked frame."""
+    """Read a masked frame with websockets."""
     reader = StreamReader()
     reader.feed_data(wire)
     reading = Frame.parse(reader.read_exact, mask=True, extensions=_NO_EXTENSIONS)

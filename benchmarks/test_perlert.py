@@ -18,7 +18,7 @@ DATAGRAM = (
 )
 RANDOM = np.random.default_rng(7)
 COUNT = 4 if TINY else 64
-# As simulators have them: 18 numbers of an agent among others, float32.
+# 18 float32 of an agent among others, as in mpe2's environments.
 OBSERVATION = RANDOM.normal(size=18).astype(np.float32)
 NUMBERS = {
     "4 decimals": np.round(RANDOM.normal(size=COUNT), 4),
@@ -32,7 +32,7 @@ def split(datagram: bytes) -> list[list[str]]:
 
 
 class PlainStep(NamedTuple):
-    """What a careful parser in plain Python gives."""
+    """The result of the parser in plain Python."""
 
     name: str
     number: int
@@ -45,14 +45,14 @@ class PlainStep(NamedTuple):
 
 
 def plain_integer(text: str) -> int:
-    """Digits only: int() alone also reads signs, spaces and underscores."""
+    """Read digits only: int() also accepts signs, spaces and underscores."""
     if not (text.isascii() and text.isdigit()):
         raise ValueError(f"not an integer: {text!r}")
     return int(text)
 
 
 def plain_parse(datagram: bytes) -> PlainStep:
-    """A rollout step, with the checks that the draft asks for."""
+    """Read a rollout step with the draft's checks."""
     if len(datagram) > 1200:
         raise ValueError("too long")
     header, _, body = datagram.decode().partition(";")
@@ -88,7 +88,7 @@ def plain_parse(datagram: bytes) -> PlainStep:
 
 
 def plain_format(step: PlainStep) -> bytes:
-    """The way back, with the same checks."""
+    """Write a rollout step with the same checks."""
     for character in ":;,=":
         if character in step.name:
             raise ValueError("a bad name")
@@ -118,7 +118,7 @@ def bare_format(step: PlainStep) -> bytes:
 
 
 def plain_array(text: str) -> Any:
-    """Text to an array."""
+    """Convert text to an array."""
     return np.array([float(x) for x in text.split(",")])
 
 
@@ -179,7 +179,7 @@ def test_floats_to_4_decimals() -> tuple[int, Calls]:
 
 
 def stream() -> tuple[perlert.StepWriter, tuple[Any, ...], bytes]:
-    """The steps of one instance: a writer, its arguments, and the datagram."""
+    """Return a writer, its arguments, and the datagram."""
     writer = perlert.StepWriter("simple_spread", 0, decimals=3)
     step = (1590853116323, 250, OBSERVATION, -1.25, False, {"total": -31.5})
     return writer, step, writer.write(*step)
@@ -195,7 +195,7 @@ def test_write_a_step_of_18_floats() -> tuple[int, Calls]:
             PlainStep("simple_spread", 0, sent, number, text, reward, False, "total:-31.5")
         )
 
-    assert len(plain(*step)) >= len(datagram)  # which leaves trailing zeros out
+    assert len(plain(*step)) >= len(datagram)  # without trailing zeros
     return len(datagram), {"f-string": (plain, *step), "rlwire": (writer.write, *step)}
 
 

@@ -84,7 +84,7 @@ def recording(name: str) -> Any:
 def paint(
     framebuffer: Framebuffer, updates: list[tuple[bytes, int]], inflater: str | None = None
 ) -> Any:
-    """Ours: the recording in one buffer, decoded where it lies, as in a connection's inbox."""
+    """Decode the recording in place in one buffer, like a connection's inbox."""
     decoder = RectangleDecoder(framebuffer, inflater=inflater)
     for data, count in updates:
         at, end, left = 0, len(data), count
@@ -98,7 +98,7 @@ def paint(
 
 @functools.cache
 def library() -> Any:
-    """Return libvncclient with our function; None where it cannot be built."""
+    """Build rfb_player.c with libvncclient; return None if that fails."""
     path = Path(tempfile.mkdtemp(prefix="rfb")) / "player.so"
     command = ["gcc", "-O2", "-shared", "-fPIC", str(HERE / "rfb_player.c"), "-lvncclient"]
     try:
@@ -118,7 +118,7 @@ def libvncclient(read: Any) -> tuple[Any, ...]:
 
 
 def painted(read: Any) -> Any:
-    """The pixels as libvncclient paints them."""
+    """Return the pixels that libvncclient paints."""
     call, *arguments = libvncclient(read)
     pixels = np.zeros((read.height, read.width, 4), np.uint8)
     assert call(*arguments, pixels.ctypes.data_as(ctypes.c_void_p)) == 0
@@ -126,7 +126,7 @@ def painted(read: Any) -> Any:
 
 
 def asyncvnc(read: Any, updates: list[list[bytes]]) -> None:
-    """asyncvnc, which reads Raw only; its reader is filled within the time."""
+    """Paint with asyncvnc, which reads Raw only; the time includes filling its reader."""
     import asyncvnc
 
     async def play() -> None:
@@ -168,7 +168,7 @@ test_packed = group("libvncclient", *OURS, payloads=tuple(PACKED), timer=process
 
 @group("pillow", "rlwire, simplejpeg", timer=process_time)
 def test_jpeg_files() -> tuple[int, Calls]:
-    """The readers of JPEG that rlwire chooses from."""
+    """Return the JPEG readers that rlwire may use."""
     files = [
         (one[one.index(b"\xff\xd8", 12) :], *unpack_from(">HH", one, 4))
         for update in recording("JPEG mixed").updates
