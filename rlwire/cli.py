@@ -70,7 +70,7 @@ def _read(arguments: list[str]) -> argparse.Namespace:
         bench.set_defaults(run=benchmarks.run)
     demo = commands.add_parser("demo", help="play a game in the browser")
     if command == "demo":
-        from rlwire.universe import demo as game
+        from rlwire import demo as game
 
         game.add_arguments(demo)
         demo.set_defaults(run=_demo)
@@ -261,7 +261,7 @@ def _wireshark(given: argparse.Namespace) -> None:
 
 
 def _demo(given: argparse.Namespace) -> None:
-    from rlwire.universe import demo
+    from rlwire import demo
 
     _set_up_log("ERROR")
     with _in_one_line("reset", "step"):

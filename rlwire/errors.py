@@ -27,6 +27,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rlwire import _imports
 from rlwire.limits import Limits
 
 __all__ = [
@@ -292,13 +293,12 @@ class ConnectionClosed(RlwireError, ConnectionError):
 
 
 class MissingExtra(RlwireError, ImportError):
-    """An optional dependency is not installed. The message names the extra to install."""
+    """An optional dependency is not installed. The message has the command that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"{package} is not installed; it comes with the extra {extra!r}: "
-            f"pip install 'rlwire[{extra}]'"
-        )
+        others = [name for name in _imports.missing_packages(extra) if name != package]
+        text = f"{package} is not installed" + (f", nor {', '.join(others)}" if others else "")
+        super().__init__(f"{text}: {_imports.install_command(extra)}")
         self.package = package
         self.extra = extra
 

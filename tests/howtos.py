@@ -35,9 +35,14 @@ def requirements(page, torch=False):
     extras = set(re.findall(r"\w+", " ".join(word for word in words if word.startswith("."))))
     found = [word for word in words if not word.startswith(".")]
     assert extras <= {*(importlib.metadata.metadata("rlwire").get_all("Provides-Extra") or [])}
-    for each in importlib.metadata.requires("rlwire") or []:
+    required = importlib.metadata.requires("rlwire") or []
+    for _ in range(2):  # an extra may have another
+        for each in required:
+            own = re.match(r'rlwire\[([\w,-]+)\]; extra == "(\w+)"', each)
+            extras |= set(own[1].split(",")) if own and own[2] in extras else set()
+    for each in required:
         extra = re.search(r'extra == "(\w+)"', each)
-        if extra is None or extra[1] in extras:
+        if not each.startswith("rlwire[") and (extra is None or extra[1] in extras):
             found.append(re.sub(r"(;| and) extra == .*", "", each))
     return found
 

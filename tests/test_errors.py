@@ -1,9 +1,12 @@
 import copy
+import json
 import pickle
+import sys
 
 import pytest
 
-from rlwire import errors
+import rlwire
+from rlwire import _imports, errors
 from rlwire.errors import (
     DecodeError,
     EncodeError,
@@ -50,6 +53,51 @@ def test_attributes():
     assert LimitExceeded("items", 5, 6).offset is None
     missing = MissingExtra("rich", "bench")
     assert (missing.package, missing.extra) == ("rich", "bench")
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A folder with the metadata of a rlwire that has no extra, as the only installed package."""
+    info = tmp_path / "site" / "rlwire-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(
+        "Name: rlwire\nVersion: 1\nRequires-Dist: hpack>=4; extra == 'gym'\n"
+        "Requires-Dist: msgspec; extra == 'gym'\n"
+        "Requires-Dist: isal; platform_machine in 'x86_64' and extra == 'gym'\n"
+        "Requires-Dist: rlwire[gym]; extra == 'demo'\nRequires-Dist: ale-py; extra == 'demo'\n"
+    )
+    monkeypatch.setattr(sys, "path", [str(info.parent)])
+    monkeypatch.setattr(_imports, "__file__", str(info.parent / "rlwire" / "_imports.py"))
+    monkeypatch.chdir(tmp_path)
+    return info
+
+
+def test_missing_extra_names_all_that_is_missing(installed):
+    text = str(MissingExtra("msgspec", "demo"))
+    assert text == "msgspec is not installed, nor hpack, ale-py: pip install 'rlwire[demo]'"
+
+
+def test_missing_extra_has_the_command_for_this_place(installed, tmp_path):
+    wheel = tmp_path / "rlwire-1.whl"
+    origins = (
+        ({"url": f"file://{wheel}", "archive_info": {}}, "rlwire[gym]"),  # while there is no file
+        ({"url": f"file://{tmp_path}", "dir_info": {}}, f"{tmp_path}[gym]"),
+        ({"url": "https://a.b/c", "vcs_info": {"vcs": "git"}}, "rlwire[gym] @ git+https://a.b/c"),
+    )
+    for origin, what in origins:
+        (installed / "direct_url.json").write_text(json.dumps(origin))
+        assert _imports.install_command("gym") == f"pip install '{what}'"
+    (tmp_path / "rlwire").mkdir()
+    (tmp_path / "rlwire" / "buffers.pyx").touch()  # a checkout
+    assert _imports.install_command("gym") == "pip install '.[gym]'"
+
+
+def test_missing_extra_has_a_short_traceback(monkeypatch):
+    monkeypatch.delitem(sys.modules, "rlwire.environments.remote", raising=False)
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(MissingExtra) as caught:
+        rlwire.make("rlx://localhost:1")
+    assert len(caught.traceback) == 2
 
 
 @pytest.mark.parametrize(

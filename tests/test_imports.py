@@ -26,7 +26,7 @@ ALLOWED = {
     | {"_imports", "_options", "environments", "installing", "serving", "transports", "urls"},
     "_imports": set(),
     "aio": {"__init__", "_options", "serving", "urls"},
-    "errors": {"limits"},
+    "errors": {"_imports", "limits"},
     "limits": set(),
     "kernels": set(),
     "buffers": {"errors"},
@@ -56,7 +56,8 @@ ALLOWED = {
     "rllib": SHARED | {"rllib", "rllink", "rlx", "openpi", "relaax"},
     "testing": (SHARED - {"web", "websocket"}) | {"testing", "streams"},
     "bench": SHARED | ROOMS | {"__init__"},
-    "cli": SHARED | ROOMS | {"__init__", "bench"},
+    "demo": {"environments", "errors", "sessions", "transports", "universe"},
+    "cli": SHARED | ROOMS | {"__init__", "bench", "demo"},
     "web": set(),
     "__main__": {"cli"},
 }

@@ -9,7 +9,7 @@
 | properties | `Properties`; `PropertiesExtension`, `AsyncPropertiesExtension` |
 | programs that use the dm_env_rpc package | `rlwire.install("dm_env_rpc")` |
 
-Servers and clients need hpack, the extra ``grpc``.
+Servers and clients need hpack, the extra ``gym``.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _primitives() -> tuple[Any, Callable[[bytes, bytes, bytes], bytes], type[Exception]]:
-    with optional("cryptography", "crypto"):
+    with optional("cryptography", "gym"):
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
         from cryptography.hazmat.primitives.hashes import SHA256

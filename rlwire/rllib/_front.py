@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from rlwire.errors import optional
 from rlwire.urls import URL
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 def server(name: str, url: URL, **options: Any) -> RLlibServer:
     """Return an idle server; options that are not its own are those of its runners' listeners."""
     _keep_ray_here(options.get("ray_address"))
+    with optional("ray", "rllib"):
+        import ray  # noqa: F401 (the largest first, whose extra has the others)
     from rlwire.rllib.serving import RLlibServer, RLlibServerOptions
 
     fields = {field.name for field in dataclasses.fields(RLlibServerOptions)}

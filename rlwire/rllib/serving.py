@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gymnasium.wrappers.vector import DictInfoToList
-
 from rlwire._options import LearningOptions, Options, resolve, with_options
 from rlwire.environments import vector
 from rlwire.environments.loading import load
@@ -32,6 +30,8 @@ from rlwire.serving.threads import Worker
 from rlwire.transports.address import Address
 from rlwire.urls import URL, check_server_tls, parse_url
 
+with optional("gymnasium", "rllib"):
+    from gymnasium.wrappers.vector import DictInfoToList
 with optional("ray", "rllib"):
     import ray
 from ray.rllib import algorithms

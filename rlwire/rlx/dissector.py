@@ -73,7 +73,7 @@ class RLXPageDissector(dissecting.WebSocketDissector):
 
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
-        with optional("msgspec", "relaax"):
+        with optional("msgspec", "gym"):
             from rlwire.codecs import _json
         self._json = _json
         self._known = dissecting.Remembered(lambda name: _Environment(name, self.limits))

@@ -112,7 +112,7 @@ class UniverseServer(RewarderServer):
     Raises:
         TypeError: the environment has no pictures.
         ValueError: an argument is invalid.
-        MissingExtra: VNC passwords need the extra ``universe``.
+        MissingExtra: VNC passwords need the extra ``gym``.
     """
 
     player: ScreenPlayer

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-pytest.importorskip("msgspec", reason="the extra universe")
+pytest.importorskip("msgspec", reason="the extra gym")
 
 from rlwire.codecs import _json_arrays
 

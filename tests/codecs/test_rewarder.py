@@ -379,14 +379,14 @@ def test_any_message_round_trips(made, headers):
 
 
 @pytest.mark.parametrize(
-    ("use", "extra"),
+    "use",
     [
-        ("import rlwire.codecs.rewarder", "universe"),
-        ("from rlwire.codecs.rllink import Codec, Pong; Codec().decode(b'00000002{}')", "rllink"),
-        ("from rlwire.rlx import RLXPageServer; RLXPageServer('rlx://localhost:7001')", "relaax"),
+        "import rlwire.codecs.rewarder",
+        "from rlwire.codecs.rllink import Codec, Pong; Codec().decode(b'00000002{}')",
+        "from rlwire.rlx import RLXPageServer; RLXPageServer('rlx://localhost:7001')",
     ],
 )
-def test_without_msgspec_the_error_names_the_extra(use, extra):
+def test_without_msgspec_the_error_names_the_extra(use):
     # Compiled modules take None in sys.modules for the module.
     gone = (
         "import sys, rlwire\n"
@@ -398,9 +398,9 @@ def test_without_msgspec_the_error_names_the_extra(use, extra):
     )
     program = gone + use
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert f"MissingExtra: msgspec is not installed; it comes with the extra '{extra}'" in (
-        done.stderr
-    )
+    last = done.stderr.splitlines()[-1]
+    assert "MissingExtra: msgspec is not installed" in last
+    assert last.endswith("[gym]'")
 
 
 def binary_message(observation, limits=DEFAULT):

@@ -64,7 +64,7 @@ def test_missing_environments_are_named(name, kind, text):
 
 def test_without_gymnasium(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(MissingExtra, match=r"rlwire\[gym\]"):
+    with pytest.raises(MissingExtra, match=r"\[gym\]"):
         load_environment("gym:CartPole-v1")
 
 

@@ -181,7 +181,7 @@ def test_any_description_is_a_space_or_a_named_error(value):
 
 def test_without_gymnasium(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(MissingExtra, match=r"rlwire\[gym\]"):
+    with pytest.raises(MissingExtra, match=r"\[gym\]"):
         describe(object())
     with pytest.raises(MissingExtra):
         space_of({"discrete": 2})

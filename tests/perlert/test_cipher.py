@@ -75,9 +75,9 @@ def test_a_key_is_32_bytes(key):
 
 def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
-    with pytest.raises(MissingExtra, match=r"rlwire\[crypto\]") as caught:
+    with pytest.raises(MissingExtra, match=r"\[gym\]") as caught:
         DatagramCipher(KEY, "client")
-    assert (caught.value.package, caught.value.extra) == ("cryptography", "crypto")
+    assert (caught.value.package, caught.value.extra) == ("cryptography", "gym")
 
 
 def test_another_key_is_refused():

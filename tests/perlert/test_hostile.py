@@ -334,7 +334,7 @@ class Player(threading.Thread):
 )
 def test_a_flood_through_sockets(ciphered, total, caplog, monkeypatch):
     if ciphered:
-        pytest.importorskip("cryptography", reason="ciphers come with the extra 'crypto'")
+        pytest.importorskip("cryptography", reason="ciphers come with the extra 'gym'")
     monkeypatch.setattr(lobby, "STRANGER_RATE", 1000)
     monkeypatch.setattr(lobby, "STRANGER_BURST", 2000)
     caplog.set_level(logging.INFO, "rlwire")

@@ -152,5 +152,5 @@ def test_any_text_is_a_value_or_a_decode_error(text):
 
 def test_without_gymnasium(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(MissingExtra, match=r"rlwire\[gym\]"):
+    with pytest.raises(MissingExtra, match=r"\[gym\]"):
         SpaceText(object(), "it", named=True)

@@ -176,7 +176,7 @@ class TestConfigErrors:
 
     def test_without_the_extra(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
-        with pytest.raises(MissingExtra, match=r"rlwire\[relaax\]"):
+        with pytest.raises(MissingExtra, match=r"\[relaax\]"):
             loaded("--config", "app.yaml")
 
     def test_a_wrong_flag(self, capsys):

@@ -112,7 +112,7 @@ class TestSinks:
 
 def test_missing_extra_names_itself(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(MissingExtra, match=r"rlwire\[metrics\]"):
+    with pytest.raises(MissingExtra, match=r"\[metrics\]"):
         TensorBoardMetrics("anywhere")
 
 

@@ -65,7 +65,7 @@ def test_other_addresses_get_a_password():
 
 @pytest.mark.parametrize(
     ("env_id", "facts"),
-    [("No-v0", "No"), ("ALE/No-v5", "No"), ("Pendulum-v1", "--keys"), ("gone", "extra 'demo'")],
+    [("No-v0", "No"), ("ALE/No-v5", "No"), ("Pendulum-v1", "--keys"), ("gone", "[demo]")],
 )
 def test_unplayable_environment_is_one_line(env_id, facts, capsys, monkeypatch):
     if env_id == "gone":

@@ -44,7 +44,7 @@ class Headers:
     __slots__ = ("_decoder", "_encoder", "_most", "_never")
 
     def __init__(self, limits: Limits | None = None, table: int = TABLE) -> None:
-        with optional("hpack", "grpc"):
+        with optional("hpack", "gym"):
             import hpack
         self._most = (limits or DEFAULT).header
         self._encoder = hpack.Encoder()

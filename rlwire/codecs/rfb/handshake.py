@@ -137,7 +137,7 @@ def check_password(password: str) -> bytes:
 def respond(challenge: bytes, password: str) -> bytes:
     """Return the response to a challenge (DES, bits reversed: RFC 6143, 7.2.2, erratum 4951)."""
     key = check_password(password).ljust(_KEY, b"\0").translate(_REVERSED)
-    with optional("cryptography", "universe"), warnings.catch_warnings():
+    with optional("cryptography", "gym"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # DES is deprecated
         from cryptography.hazmat.primitives.ciphers import Cipher, modes
 

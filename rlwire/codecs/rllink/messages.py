@@ -403,7 +403,7 @@ class Codec:
 
 
 def _msgspec() -> Any:
-    with optional("msgspec", "rllink"):
+    with optional("msgspec", "gym"):
         from rlwire.codecs import _json
     return _json
 

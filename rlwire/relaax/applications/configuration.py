@@ -164,7 +164,7 @@ def read_application(path: str | os.PathLike[str] = "app.yaml") -> Application:
         MissingExtra: ruamel.yaml is not installed.
     """
     path = os.fspath(path)
-    with optional("ruamel.yaml", "apps", "ruamel"):
+    with optional("ruamel.yaml", "relaax", "ruamel"):
         import ruamel.yaml
     try:
         values = read(path)

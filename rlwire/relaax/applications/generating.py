@@ -165,7 +165,7 @@ def _kept(path: Path) -> Path:
 
 
 def _yaml() -> Any:
-    with optional("ruamel.yaml", "apps", "ruamel"):
+    with optional("ruamel.yaml", "relaax", "ruamel"):
         import ruamel.yaml
     return ruamel.yaml.YAML()  # preserves comments
 

@@ -1,4 +1,4 @@
-"""`run` starts and ends an application's processes together, with honcho (the extra `apps`)."""
+"""`run` starts and ends an application's processes together, with honcho (the extra `relaax`)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(
         ApplicationError: a section is missing.
         MissingExtra: honcho is not installed.
     """
-    with optional("honcho", "apps"):
+    with optional("honcho", "relaax"):
         import honcho.manager
         from honcho.printer import Printer
 

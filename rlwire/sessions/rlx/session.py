@@ -273,7 +273,7 @@ class PageSession(Layer):
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self._limits = limits
-        with optional("msgspec", "relaax"):
+        with optional("msgspec", "gym"):
             from rlwire.codecs import _json
         self._decode, self._encode = _json.decode, _json.encode
 

@@ -98,7 +98,7 @@ def test_the_howto(tmp_path):
     """Its first commands, but for what is installed and the port."""
     (commands,) = re.findall(r"```sh\n(.*?)```", HOWTO.read_text("utf-8"), re.S)
     install, make, enter, start = commands.splitlines()
-    assert install.startswith("pip install '.[apps,metrics]'")
+    assert install.startswith("pip install '.[relaax,metrics]'")
     port = f"sed -i s/localhost:7001/127.0.0.1:{free_port()}/ app.yaml"
     done = subprocess.run(
         ["sh", "-c", " && ".join([make, enter, port, start])],

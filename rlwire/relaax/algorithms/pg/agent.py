@@ -11,7 +11,7 @@ from rlwire.errors import optional
 from .model import ActorCritic, gradients
 from .settings import Settings
 
-with optional("PyTorch", "torch", "torch"):
+with optional("torch", "torch"):
     import torch
 
 if TYPE_CHECKING:

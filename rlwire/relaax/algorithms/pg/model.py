@@ -12,7 +12,7 @@ from rlwire.errors import optional
 
 from .settings import Settings
 
-with optional("PyTorch", "torch", "torch"):
+with optional("torch", "torch"):
     import torch
     from torch import nn
     from torch.distributions import Categorical, Distribution, Independent, Normal

@@ -11,7 +11,7 @@ from rlwire.relaax import parameter_server
 from .model import ActorCritic
 from .settings import Settings
 
-with optional("PyTorch", "torch", "torch"):
+with optional("torch", "torch"):
     import torch
 
 if TYPE_CHECKING:

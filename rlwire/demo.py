@@ -13,7 +13,6 @@ import threading
 import webbrowser
 from typing import Any, Final
 
-from rlwire.environments.loading import load_environment
 from rlwire.errors import RlwireError, optional
 from rlwire.sessions.passwords import new_password
 from rlwire.transports.address import Address
@@ -49,6 +48,7 @@ def run(given: argparse.Namespace) -> None:
     for package in ("gymnasium", "msgspec", *["ale-py"] * atari):
         with optional(package, "demo", package.replace("-", "_")):
             __import__(package.replace("-", "_"))
+    from rlwire.environments.loading import load_environment
     from rlwire.universe.server import UniverseServer
 
     if atari:
