@@ -29,7 +29,7 @@ def requirements(page, torch=False):
     The first line holds for the page. A later one with PyTorch is for a section, whose test is in
     a lane that has it.
     """
-    commands = re.findall(r"^pip install (.*)", "".join(code(PAGES[page], "sh")), re.M)
+    commands = re.findall(r"^pip install ([^&\n]*)", "".join(code(PAGES[page], "sh")), re.M)
     commands[1:] = [each for each in commands[1:] if torch or "torch" not in each]
     words = shlex.split(" ".join(commands))
     extras = set(re.findall(r"\w+", " ".join(word for word in words if word.startswith("."))))

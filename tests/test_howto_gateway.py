@@ -91,7 +91,7 @@ def test_it_stops_while_its_trainer_waits(caplog):
             server = rlwire.serve(env, "dm-env-rpc://localhost:0")
             trainer = rlwire.make(server.url, reconnect=Backoff(attempts=1))
             reset = pool.submit(trainer.reset)
-            eventually(lambda: "waiting for a caller" in caplog.text)
+            eventually(lambda: "waiting for 1 caller" in caplog.text)
             server.stop(grace=0.1)
         assert isinstance(reset.exception(60), OSError)
         eventually(lambda: not len(server.worlds))

@@ -46,7 +46,7 @@ def test_the_folder_learns(tmp_path):
     (tmp_path / "search" / "parameter_server.py").write_text(SERVER)
     (tmp_path / "search" / "agent.py").write_text(AGENT)
     serve, _, play, _ = COMMANDS.splitlines()
-    assert "rlwire.play('gym:CartPole-v1', 'rlx://localhost:7001'" in play
+    assert "rlwire play gym:CartPole-v1 rlx://localhost:7001" in play
     totals = []
     with serving(serve, tmp_path) as url:
 

@@ -34,6 +34,7 @@ from rlwire.errors import (
     quoted,
 )
 from rlwire.transports.connection import Connection
+from rlwire.transports.waits import SILENCE
 from rlwire.urls import naming_protocol, parse_url
 
 logger = logging.getLogger(__name__)
@@ -414,12 +415,17 @@ class Callers:
     def next_caller(self, number: int) -> Caller:
         """Wait for the next caller in the queue, and assign it to a slot."""
         with self._changed:
-            if not self._waiting and not self._closed:
-                logger.info("environment %d: waiting for a caller at %s", number, self.url)
+            quiet: float | None = SILENCE if self.endpoints else None  # `open` has said it
             while not self._waiting:
                 if self._closed:
                     raise ConnectionClosed(f"the server of callers at {self.url} is closed")
-                self._changed.wait(_SLICE)
+                if not self._changed.wait(quiet or _SLICE) and quiet:
+                    connected, quiet = len(self._callers), None
+                    wanted = max(1, self._count - connected)
+                    logger.warning(
+                        "waiting for %d caller%s at %s (%d connected)",
+                        wanted, "s" * (wanted > 1), self.url, connected,
+                    )  # fmt: skip
             caller = self._waiting.popleft()
             caller.slot = number
             return caller

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn, cast
 
@@ -32,6 +33,7 @@ from rlwire.transports import tcp, tcp_asyncio, waits
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.waits import (
+    SILENCE,
     Asyncio,
     Blocking,
     Waits,
@@ -315,6 +317,7 @@ class TrainingBase:
             AgentProxyException: no server could be reached, or all replied with errors.
         """
         rounds = dataclasses.replace(self.agent.backoff, attempts=max(1, retry))
+        silent_since = time.monotonic()
         for pause in (*rounds.delays(), None):
             refused = 0
             for _ in self.addresses:
@@ -324,7 +327,10 @@ class TrainingBase:
                     self.agent.init(self.exploit)
                     return
                 except AgentProxyException as error:
-                    logger.warning("RLX server %s: %s", self.addresses[0], error)
+                    late = time.monotonic() - silent_since > SILENCE
+                    silent_since = inf if late else silent_since
+                    level = logging.WARNING if late else logging.DEBUG
+                    logger.log(level, "waiting for an RLX server: %s", error)
                     failure = error
                     refused += isinstance(error.__cause__, _REPLIED)
                 self._next_address()

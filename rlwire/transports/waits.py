@@ -42,11 +42,10 @@ if TYPE_CHECKING:
     from rlwire.transports.connection import Connection
     from rlwire.transports.connection_asyncio import AsyncConnection
 
-if TYPE_CHECKING:
-    from rlwire.transports.connection import Connection
-    from rlwire.transports.connection_asyncio import AsyncConnection
-
 logger = logging.getLogger(__name__)
+
+SILENCE = 2.0
+"""Seconds after which a wait for the other end is logged as a warning, once."""
 
 _T = TypeVar("_T")
 _Error = TypeVar("_Error", bound=Exception)
@@ -119,7 +118,7 @@ def retry(
     An error that is not `passing` is raised at once. `failed` makes the final error from the last
     one, the number of attempts and the seconds that they took.
     """
-    started = monotonic()
+    started = silent_since = monotonic()
     until = inf if backoff.deadline is None else started + backoff.deadline
     delays = backoff.delays()
     for number in count(1):
@@ -131,8 +130,11 @@ def retry(
                 if failed is None:
                     raise
                 raise failed(error, number, monotonic() - started) from error
-            logger.info(
-                "%s: attempt %d of %d failed (%s), retrying in %.2f s",
+            late = monotonic() - silent_since > SILENCE
+            silent_since = inf if late else silent_since
+            logger.log(
+                logging.WARNING if late else logging.INFO,
+                "waiting for %s: attempt %d of %d failed (%s), retrying in %.2f s",
                 what, number, backoff.attempts, error, delay,
             )  # fmt: skip
         yield sleep(delay)

@@ -1,6 +1,7 @@
 """Each how-to's programs, in an environment that has what the page's install line installs."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -63,6 +64,23 @@ def inspect(folder):
     assert rest[-1].startswith("1 passed")  # the test against a recording
 
 
+def drop_ins(folder):
+    howtos.run(howtos.PAGES["drop_ins"], folder)
+    (line,) = re.findall(r"&& pip install (.*openpi-client)$", howtos.PAGES["drop_ins"], re.M)
+    pip = [os.environ["OUTER_PYTHON"], "-m", "pip", "--python", sys.executable, "install", "-q"]
+    subprocess.run([*pip, *line.split()], check=True)
+    use = "import rlwire, openpi_client.websocket_client_policy; rlwire.install('openpi_client')"
+    subprocess.run([sys.executable, "-c", use], cwd=folder, check=True)
+
+
+def rllib(folder):
+    from tests import test_howto_rllib
+    from tests.training import test_howto_ray_cluster
+
+    test_howto_rllib.test_the_program(folder, "", True)
+    test_howto_ray_cluster.test_games_find_runners_by_name("local", folder)
+
+
 def train(folder):
     test_train.test_it_learns(0, test_train.TRAINER_CALLS[0], folder)
     check_that_it_learns(PYTHON_CALLERS, folder, {**os.environ})
@@ -81,13 +99,15 @@ OWN = {
     "c_simulator": build,
     "gateway": lambda to: [test(to) for test in test_howto_gateway.PAIRS],
     "inspect": inspect,
+    "drop_ins": drop_ins,
     "measure": bench,
+    "rllib": rllib,
     "own_algorithm": test_howto_own_algorithm.test_the_folder_learns,
     "train": train,
     "watch_and_play": watch,
 }
-ENDING = "agents_together drop_ins many_environments policy_server secure serve universe"
-MARKS = {"train": pytest.mark.training}
+ENDING = "agents_together many_environments policy_server secure serve universe"
+MARKS = {"train": pytest.mark.training, "rllib": pytest.mark.ray}
 made = {}
 
 
@@ -107,6 +127,7 @@ def test_a_page(page, tmp_path_factory, monkeypatch):
         pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python"]
         subprocess.run([*pip, "install", "-q", "--no-compile", *packages], check=True)
         made[packages] = folder / "bin" / "python"
+    monkeypatch.setenv("OUTER_PYTHON", sys.executable)
     monkeypatch.setattr(sys, "executable", str(made[packages]))
     for name, value in howtos.shell(tmp_path_factory.mktemp("shell")).items():
         monkeypatch.setenv(name, value)

@@ -20,6 +20,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 import rlwire
+from rlwire.environments import callers
 from rlwire.errors import (
     ConnectionClosed,
     EncodeError,
@@ -34,6 +35,7 @@ from rlwire.testing.rlx import RawClient
 from rlwire.transports.sockets import Backoff
 from tests import agents
 from tests.agents import Recorder
+from tests.waiting import eventually
 
 BOX = spaces.Box(-9, 9, (2,), np.float32)
 SPACES = {"observation_space": BOX, "action_space": spaces.Discrete(3)}
@@ -658,6 +660,18 @@ def test_further_callers_wait_for_a_place():
                 assert envs.reset()[0].tolist() == [[1, 0]]
                 assert envs.step([0])[2].all()
         assert one == two == [[0.5]]
+
+
+def test_wait_for_callers_is_logged_once_with_their_number(scheme, caplog, monkeypatch):
+    monkeypatch.setattr(callers, "SILENCE", 0.01)
+    envs = rlwire.listen_vec(f"{scheme}://localhost:0", 3, **SPACES)
+    with aside(envs.reset):
+        eventually(lambda: caplog.records)
+        envs.close()
+    (record,) = caplog.records
+    url = re.escape(f"{scheme}://localhost:")
+    assert re.fullmatch(rf"waiting for 3 callers at {url}\d+ \(0 connected\)", record.getMessage())
+    assert record.levelname == "WARNING"
 
 
 def test_closing_wakes_a_reset_that_waits_for_a_caller(scheme):

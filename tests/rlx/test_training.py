@@ -3,7 +3,7 @@
 import pytest
 
 from rlwire.errors import PeerError
-from rlwire.rlx import AgentProxyException, Server, TrainingBase
+from rlwire.rlx import AgentProxyException, Server, TrainingBase, client
 from rlwire.transports.sockets import Backoff
 from tests import agents
 from tests.agents import Recorder
@@ -107,7 +107,8 @@ def test_next_server_continues_the_same_episode(server, workers, caplog):
     assert "episode 1 failed" in caplog.text
 
 
-def test_no_server_is_left(server, caplog):
+def test_no_server_is_left(server, caplog, monkeypatch):
+    monkeypatch.setattr(client, "SILENCE", 0.0)
     training = Training(server.address, max_episodes=2)
 
     def during(number):
@@ -118,6 +119,7 @@ def test_no_server_is_left(server, caplog):
     with pytest.raises(AgentProxyException, match="1 RLX servers"):
         training.run()
     assert training.numbers == [0]
+    assert caplog.text.count("waiting for an RLX server") == 1
 
 
 def test_servers_that_refuse_are_asked_once():

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from rlwire.errors import DeadlineExceeded
+from rlwire.transports import waits
 from rlwire.transports.address import parse
 from rlwire.transports.sockets import Backoff, Timeouts
 from tests.transports.drivers import LOOPS, drivers
@@ -26,12 +27,20 @@ def silent():
         yield parse(sock.getsockname())
 
 
-def test_refused_connection_is_retried_as_the_backoff_allows(connect, blobs, silent, log):
+def test_refused_connection_is_retried_as_the_backoff_allows(
+    connect, blobs, silent, log, monkeypatch
+):
     with pytest.raises(ConnectionRefusedError, match=rf"cannot connect to {silent} \(1 attempt"):
         connect(silent, blobs())
     with pytest.raises(ConnectionRefusedError, match="3 attempts"):
         connect(silent, blobs(), backoff=Backoff(attempts=3, first=0.02))
     assert "attempt 2 of 3 failed" in log.text
+    monkeypatch.setattr(waits, "SILENCE", 0.0)
+    with pytest.raises(ConnectionRefusedError):
+        connect(silent, blobs(), backoff=Backoff(attempts=3, first=0.02))
+    warnings = [each for each in log.records if each.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert f"waiting for {silent}" in warnings[0].getMessage()
     # On a slow machine the last attempt has no time left.
     begun = time.monotonic()
     with pytest.raises((ConnectionRefusedError, DeadlineExceeded)):
