@@ -1,4 +1,4 @@
-"""The directive ``c-header``: a C header on a page of the site.
+"""The directive ``c-header``: C headers on a page of the site.
 
 Each build reads the functions, types and constants with the comments above them, so there is no
 second text to maintain. The text around them is in docs/reference/c/.
@@ -106,15 +106,19 @@ def setup(app: object) -> dict[str, bool]:
     from docutils import nodes
     from sphinx.util.docutils import SphinxDirective
 
-    class Header(SphinxDirective):
-        """``c-header`` and the name of a header."""
+    class Headers(SphinxDirective):
+        """``c-header`` and the names of headers: a section for each."""
 
         required_arguments = 1
+        optional_arguments = 9
 
         def run(self) -> list[nodes.Node]:
-            path = INCLUDE / self.arguments[0]
-            self.env.note_dependency(str(path))
-            return self.parse_text_to_nodes(markdown(outline(path.read_text("utf-8"))))
+            sections = []
+            for name in self.arguments:
+                self.env.note_dependency(str(INCLUDE / name))
+                found = outline((INCLUDE / name).read_text("utf-8"))
+                sections.append(f"## {name}\n\n{markdown(found)}")
+            return self.parse_text_to_nodes("\n\n".join(sections), allow_section_headings=True)
 
-    app.add_directive("c-header", Header)  # type: ignore[attr-defined]
+    app.add_directive("c-header", Headers)  # type: ignore[attr-defined]
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -75,7 +75,7 @@ def test_each_statement_of_a_specification_has_a_file_and_a_test_or_a_reason():
 
 
 EXAMPLES = """README.md docs/index.md docs/protocols/rewarder.md docs/protocols/rfb.md
-docs/protocols/rlx.md docs/howto/agents_together.md docs/howto/drop_ins.md
+docs/howto/agents_together.md docs/howto/drop_ins.md
 docs/howto/inspect.md docs/howto/many_environments.md docs/howto/policy_server.md
 docs/howto/secure.md docs/howto/serve.md docs/howto/universe.md
 docs/howto/watch_and_play.md"""
@@ -118,7 +118,7 @@ def test_howto_starts_with_the_packages_of_its_programs(page):
 
 def test_readme_has_the_two_commands():
     text = (ROOT / "README.md").read_text("utf-8")
-    assert re.findall(r"^pip install '.*$", text, re.M) == [
+    assert re.findall(r"^pip install '\.\[.*$", text, re.M) == [
         "pip install '.[bench]' && rlwire bench",
         "pip install '.[test]' && pytest",
     ]

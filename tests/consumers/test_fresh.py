@@ -38,12 +38,9 @@ def build(folder):
     if shutil.which("cmake") is None:
         commands = [each for each in commands if not each.startswith("cmake ")]
     words = ["sh", "-ec", "".join(commands).replace("pip install", "true")]
-    environment = {**os.environ, "CFLAGS": "-O0 -g0"}
-    output = subprocess.check_output(words, cwd=folder, env=environment, text=True)
-    assert "[[2 4]\n [6 8]]" in output  # tensor
+    output = subprocess.check_output(words, cwd=folder, text=True)
     assert "city:7:1590853116323:5;obs=1,-2;reward=1.26;done=false" in output  # perlert
     assert shutil.which("cmake") is None or (folder / "made" / "corridor").exists()
-    assert "{'command': 'reset'}" in output  # outside
 
 
 def inspect(folder):
