@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rlwire.buffers import Arena, Block
+from tests.raising import raised
 
 
 def address(block):
@@ -28,10 +29,8 @@ def test_sizes_that_cannot_be():
     for size in (-1, -(2**63)):
         with pytest.raises(ValueError, match=str(size)):
             Block(size)
-    with pytest.raises(OverflowError):
-        Block(2**63)
-    with pytest.raises(TypeError):
-        Block("many")
+    raised(OverflowError, Block, 2**63)
+    raised(TypeError, Block, "many")
 
 
 def test_views_keep_a_block_alive():

@@ -263,7 +263,8 @@ def test_options_of_the_query_and_of_python():
         assert {spec.name for spec in client.specs.observations.values()} >= {"score"}
         with rlwire.connect(f"{server.url}/{names[1]}") as other:
             assert other.world_name == names[1]
-        raised(RlwireError, rlwire.connect, f"{server.url}/no-such-world")
+        caught = raised(RlwireError, rlwire.connect, f"{server.url}/no-such-world")
+        assert "no-such-world" in str(caught)
 
 
 def test_pages_connect_by_the_url_of_the_server():

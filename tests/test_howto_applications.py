@@ -10,6 +10,7 @@ import pytest
 from rlwire import cli, relaax, rlx
 from rlwire.relaax.applications import configuration
 from rlwire.rlx.config import setting_name
+from tests.raising import raised
 
 PAGE = (Path(__file__).parents[1] / "docs" / "howto" / "applications.md").read_text("utf-8")
 
@@ -38,9 +39,8 @@ def test_commands_have_their_options(command, capsys):
     _, sub, *words = command.split()
     url = [word.replace("HOST:PORT", "localhost:1") for word in words if "://" in word][:2]
     served = ["algorithm:pg", *url[:1]] if sub == "serve" and len(url) == 1 else url
-    with pytest.raises(SystemExit) as ended:
-        cli.main([sub, *(served if sub == "serve" else []), "--help"])
-    assert ended.value.code == 0
+    ended = raised(SystemExit, cli.main, [sub, *(served if sub == "serve" else []), "--help"])
+    assert ended.code == 0
     text = capsys.readouterr().out
     for word in words:
         if word.startswith("-"):

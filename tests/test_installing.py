@@ -5,6 +5,7 @@ import pytest
 
 import rlwire
 from rlwire.installing import LIBRARIES, install
+from tests.raising import raised
 
 
 def run(program, where):
@@ -15,10 +16,8 @@ def run(program, where):
 
 @pytest.mark.parametrize("name", ["numpy", "", None, "dm-env-rpc"])
 def test_an_unknown_library_is_refused(name):
-    with pytest.raises(ValueError, match="dm_env_rpc"):
-        rlwire.install(name)
-    with pytest.raises(ValueError, match="dm_env_rpc"):
-        rlwire.uninstall(name)
+    assert "dm_env_rpc" in str(raised(ValueError, rlwire.install, name))
+    assert "dm_env_rpc" in str(raised(ValueError, rlwire.uninstall, name))
 
 
 IMPORTED = {name: "ray.rllib" if name == "rllib" else name for name in LIBRARIES}
@@ -62,5 +61,4 @@ def test_importing_rlwire_imports_no_library(tmp_path):
 
 @pytest.mark.parametrize("name", list(LIBRARIES))
 def test_an_option_that_a_drop_in_has_not(name):
-    with pytest.raises(TypeError, match="no_such_option"):
-        install(name, no_such_option=True)
+    assert "no_such_option" in str(raised(TypeError, install, name, no_such_option=True))

@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from rlwire import msgpack_numpy as ours
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
+from tests.raising import raised
 
 theirs = pytest.importorskip("msgpack_numpy")
 msgpack = pytest.importorskip("msgpack")
@@ -321,10 +322,8 @@ ADDRESSES = {b"nd": True, b"type": "|O", b"kind": b"", b"shape": (1,), b"data": 
 
 def test_objects_are_refused_with_the_reason():
     for pack in (ours.packb, ours.Packer().pack, ours.encode):
-        with pytest.raises(EncodeError, match="pickle"):
-            pack(OBJECTS)
-    with pytest.raises(EncodeError, match="pickle"):
-        ours.packb(np.zeros(2, [("a", object)]))
+        assert "pickle" in str(raised(EncodeError, pack, OBJECTS))
+    assert "pickle" in str(raised(EncodeError, ours.packb, np.zeros(2, [("a", object)])))
 
 
 @pytest.mark.parametrize("trap", [PICKLED, ADDRESSES, {**PICKLED, b"type": [["", "|O"]]}], ids=str)
@@ -333,13 +332,10 @@ def test_objects_from_a_wire_are_refused(trap):
     stream = ours.Unpacker()
     stream.feed(packed)
     for unpack in (lambda: ours.unpackb(packed), stream.unpack, lambda: ours.decode(trap)):
-        with pytest.raises(DecodeError):
-            unpack()
+        raised(DecodeError, unpack)
     if trap[b"kind"] == b"O":
-        with pytest.raises(DecodeError, match="pickle"):
-            ours.unpackb(packed)
-        with pytest.raises(DecodeError, match="pickle"):
-            ours.decode(trap)
+        assert "pickle" in str(raised(DecodeError, ours.unpackb, packed))
+        assert "pickle" in str(raised(DecodeError, ours.decode, trap))
 
 
 @pytest.mark.parametrize(
@@ -355,10 +351,8 @@ def test_objects_from_a_wire_are_refused(trap):
     ids=str,
 )
 def test_maps_that_are_no_arrays(wrong):
-    with pytest.raises(DecodeError):
-        ours.decode(wrong)
-    with pytest.raises(DecodeError):
-        ours.unpackb(msgpack.packb(wrong))
+    raised(DecodeError, ours.decode, wrong)
+    raised(DecodeError, ours.unpackb, msgpack.packb(wrong))
 
 
 def test_maps_inside_each_other_are_none():
@@ -380,10 +374,8 @@ def test_maps_inside_each_other_are_none():
     ],
 )
 def test_errors_are_caught_as_the_originals_are(value, error):
-    with pytest.raises(error):
-        theirs.packb(value)
-    with pytest.raises(error):
-        ours.packb(value)
+    raised(error, theirs.packb, value)
+    raised(error, ours.packb, value)
 
 
 def test_too_deep():
@@ -391,8 +383,7 @@ def test_too_deep():
     for _ in range(600):
         deep = [deep]
     assert ours.packb(deep) == theirs.packb(deep)  # by the msgpack package
-    with pytest.raises(LimitExceeded):
-        ours.unpackb(b"\x91" * 600 + b"\x90")
+    raised(LimitExceeded, ours.unpackb, b"\x91" * 600 + b"\x90")
     near = []
     for _ in range(450):
         near = [near]
@@ -416,10 +407,8 @@ def test_many_items():
     ],
 )
 def test_wrong_options(call):
-    with pytest.raises(TypeError):
-        call()
-    with pytest.raises(ValueError, match="timestamp"):
-        ours.unpackb(b"\x01", timestamp=7)
+    raised(TypeError, call)
+    assert "timestamp" in str(raised(ValueError, ours.unpackb, b"\x01", timestamp=7))
 
 
 # -- patch, and life without the others --------------------------------------------------------

@@ -13,30 +13,15 @@ from rlwire.universe import rewarder, rfb
 from tests import agents
 
 SERVERS = [
-    dm_env_rpc.Server,
-    openpi.Server,
-    perlert.Server,
-    rlx.Server,
-    rfb.RfbServer,
-    rllink.Server,
+    dm_env_rpc.Server, openpi.Server, perlert.Server, rlx.Server, rfb.RfbServer, rllink.Server,
     rewarder.RewarderServer,
-]
+]  # fmt: skip
 CLIENTS = [
-    dm_env_rpc.Client,
-    dm_env_rpc.AsyncClient,
-    openpi.Client,
-    openpi.AsyncClient,
-    perlert.Client,
-    perlert.AsyncClient,
-    rlx.AgentProxy,
-    rlx.AsyncAgentProxy,
-    rewarder.RewarderClient,
-    rewarder.AsyncRewarderClient,
-    rfb.RfbClient,
-    rfb.AsyncRfbClient,
-    rllink.Client,
+    dm_env_rpc.Client, dm_env_rpc.AsyncClient, openpi.Client, openpi.AsyncClient, perlert.Client,
+    perlert.AsyncClient, rlx.AgentProxy, rlx.AsyncAgentProxy, rewarder.RewarderClient,
+    rewarder.AsyncRewarderClient, rfb.RfbClient, rfb.AsyncRfbClient, rllink.Client,
     rllink.AsyncClient,
-]
+]  # fmt: skip
 STREAMS = {
     *("workers", "tls", "timeout", "limits", "idle_timeout", "max_connections"),
     *("max_connections_per_address", "loop_factory"),

@@ -8,6 +8,7 @@ import pytest
 from gymnasium.wrappers import RenderCollection
 
 import rlwire
+from tests.raising import raised
 
 
 class Painted(gymnasium.Env):
@@ -114,14 +115,13 @@ def test_a_server_s_own_properties_stay():
 @pytest.mark.parametrize("scheme", ["dm-env-rpc://127.0.0.1:0", "universe://127.0.0.1:+0"])
 def test_where_nothing_renders_it_is_refused(scheme):
     with rlwire.serve(Plain, scheme) as server:
-        with pytest.raises(ValueError, match="rlwire"):
-            rlwire.make(server.url, render_mode="rgb_array")
+        assert "rlwire" in str(raised(ValueError, rlwire.make, server.url, render_mode="rgb_array"))
         rlwire.make(server.url).close()  # the place is free again
 
 
 def test_a_window_is_gymnasium_s():
-    with pytest.raises(ValueError, match="HumanRendering"):
-        rlwire.make("dm-env-rpc://127.0.0.1:9", render_mode="human")
+    caught = raised(ValueError, rlwire.make, "dm-env-rpc://127.0.0.1:9", render_mode="human")
+    assert "HumanRendering" in str(caught)
 
 
 def test_pixels_are_the_picture():

@@ -22,6 +22,7 @@ from rlwire.environments.infos import InfoCodec
 from rlwire.environments.pettingzoo import ParallelEnvironment
 from rlwire.errors import DecodeError, EncodeError
 from rlwire.limits import DEFAULT
+from tests.raising import raised
 from tests.waiting import eventually
 
 PROTOCOLS = {
@@ -48,15 +49,9 @@ SPACES = {
     **{
         f"Box of {dtype.__name__}": spaces.Box(low, high, (2, 3), dtype)
         for dtype, low, high in (
-            (np.float16, -1, 1),
-            (np.float64, -1e300, 1e300),
-            (np.uint8, 0, 255),
-            (np.uint16, 0, 60_000),
-            (np.uint32, 7, 2**32 - 1),
-            (np.uint64, 0, 2**64 - 1),
-            (np.int8, -128, 127),
-            (np.int16, -300, 300),
-            (np.int64, -(2**62), 2**62),
+            (np.float16, -1, 1), (np.float64, -1e300, 1e300), (np.uint8, 0, 255),
+            (np.uint16, 0, 60_000), (np.uint32, 7, 2**32 - 1), (np.uint64, 0, 2**64 - 1),
+            (np.int8, -128, 127), (np.int16, -300, 300), (np.int64, -(2**62), 2**62),
         )
     },
     "Discrete": spaces.Discrete(3),
@@ -428,8 +423,7 @@ def test_perlert_warns_that_it_carries_no_info(caplog):
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"observation":{},"action":{}}'])
 def test_a_name_that_describes_no_spaces(text):
-    with pytest.raises(DecodeError):
-        spaces_in(INFO + text, DEFAULT)
+    raised(DecodeError, spaces_in, INFO + text, DEFAULT)
     assert spaces_in(INFO + "null", DEFAULT) is None
 
 

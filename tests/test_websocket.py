@@ -14,6 +14,7 @@ import trustme
 from rlwire.sessions.websocket import Closed, Refused, WebSocketServerSession, basic_authorization
 from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.websocket import connect, connect_asyncio
+from tests.raising import raised
 from tests.transports.drivers import SERVERS, serving
 
 PEERS = Path(__file__).with_name("websocket_peers.py")
@@ -67,9 +68,8 @@ def test_a_blocking_client_of_websockets(port):
             assert peer.exchange(message) == message
         assert peer.exchange("fragments") == "in three"
         assert peer.exchange("ping") == "ponged"
-        with pytest.raises(Closed) as caught:
-            peer.exchange("close")
-        assert (caught.value.code, caught.value.reason) == (4002, "as you wish")
+        caught = raised(Closed, peer.exchange, "close")
+        assert (caught.code, caught.reason) == (4002, "as you wish")
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
@@ -123,16 +123,14 @@ def test_tls_by_url():
         url = f"wss://localhost:{server.address.port}/"
         with connect(url, tls=trusting) as peer:
             assert peer.exchange("a") == "a"
-        with pytest.raises(ssl.SSLCertVerificationError):
-            connect(url)
+        raised(ssl.SSLCertVerificationError, connect, url)
 
         async def main():
             async with await connect_asyncio(url, tls=trusting) as peer:
                 assert await peer.exchange("a") == "a"
 
         asyncio.run(main())
-        with pytest.raises(ValueError, match="wss"):
-            connect(url.replace("wss", "ws"), tls=trusting)
+        assert "wss" in str(raised(ValueError, connect, url.replace("wss", "ws"), tls=trusting))
 
 
 def test_a_url_s_user_is_asked_for():
@@ -142,9 +140,7 @@ def test_a_url_s_user_is_asked_for():
     ) as server:
         with connect(f"ws://openai:pw@{server.address}/") as peer:
             assert peer.exchange("a") == "a"
-        with pytest.raises(Refused) as caught:
-            connect(f"ws://openai:no@{server.address}/")
-        assert caught.value.status == 401
+        assert raised(Refused, connect, f"ws://openai:no@{server.address}/").status == 401
 
 
 def test_urls_that_are_none():

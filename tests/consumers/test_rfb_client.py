@@ -15,6 +15,7 @@ from rlwire.codecs.rfb import Encoding
 from rlwire.errors import PeerError, RemoteProtocolError
 from rlwire.universe import Remote, UniverseEnv
 from rlwire.universe.rfb import RfbClient
+from tests.raising import raised
 from tests.reference import xvnc
 
 pytestmark = [
@@ -43,10 +44,8 @@ def test_a_password(options, version, tmp_path):
             assert client.session.version == version
             desktop.show(xvnc.text(*SIZE, 2))
             await_pixels(client, xvnc.text(*SIZE, 2))
-        with pytest.raises(PeerError, match=r"[Aa]uthentication|password"):
-            RfbClient(address, auth="wrong").connect()
-        with pytest.raises(RemoteProtocolError, match="password"):
-            RfbClient(address).connect()
+        raised(PeerError, RfbClient(address, auth="wrong").connect)
+        assert "password" in str(raised(RemoteProtocolError, RfbClient(address).connect))
 
 
 def test_no_security_type_in_common(tmp_path):

@@ -6,13 +6,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
 from gymnasium.error import ClosedEnvironmentError
 from pettingzoo import ParallelEnv
 
 import rlwire
 from rlwire.environments.pettingzoo import ParallelEnvironment
 from rlwire.errors import EncodeError
+from tests.raising import raised
 
 cartpole = functools.partial(gymnasium.make, "CartPole-v1")
 
@@ -49,10 +49,8 @@ def test_an_error_of_one_leaves_no_answer_unread():
     with rlwire.serve(cartpole, "dm-env-rpc://127.0.0.1:0") as server:
         env = ParallelEnvironment({name: rlwire.make(server.url) for name in "ab"})
         env.reset(seed=1)
-        with pytest.raises(KeyError):
-            env.step({"a": 1})
-        with pytest.raises(EncodeError):
-            env.step({"a": 0, "b": np.zeros(3)})
+        raised(KeyError, env.step, {"a": 1})
+        raised(EncodeError, env.step, {"a": 0, "b": np.zeros(3)})
         found = env.step({"a": 1, "b": 1})
         assert found[1] == {"a": 1.0, "b": 1.0}
         with contextlib.closing(gymnasium.make("CartPole-v1")) as theirs:  # "a" took one step
@@ -60,10 +58,8 @@ def test_an_error_of_one_leaves_no_answer_unread():
             np.testing.assert_array_equal(found[0]["a"], theirs.step(1)[0])
         env.close()
         for call in (env.reset, functools.partial(env.step, {"a": 1, "b": 1})):
-            with pytest.raises(ClosedEnvironmentError):
-                call()
-    with pytest.raises(ValueError, match="environments"):
-        ParallelEnvironment({})
+            raised(ClosedEnvironmentError, call)
+    assert "environments" in str(raised(ValueError, ParallelEnvironment, {}))
 
 
 def test_agents_of_several_programs_share_an_instance():

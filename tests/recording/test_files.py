@@ -19,6 +19,7 @@ from rlwire.recording.files import packets
 from rlwire.recording.reading import messages
 from rlwire.testing import replay
 from tests.memory import at_most
+from tests.raising import raised
 
 pytest.importorskip("mcap")
 
@@ -60,11 +61,10 @@ def test_truncated_file_is_read_up_to_the_cut(recorded, tmp_path, caplog):
 
 def test_a_foreign_file_is_refused_in_one_line(tmp_path):
     for data in (b"", b"PK\3\4" + bytes(100), b"\x89MCAP1\r\n" + bytes(50), b"rlwire" * 40):
-        with pytest.raises(DecodeError) as caught:
-            listed(tmp_path, data)
-        assert "file.mcap" in str(caught.value)
-        assert "\n" not in str(caught.value)
-        assert caught.value.offset is not None
+        caught = raised(DecodeError, listed, tmp_path, data)
+        assert "file.mcap" in str(caught)
+        assert "\n" not in str(caught)
+        assert caught.offset is not None
 
 
 def written(path, topic, data, packed="lz4"):
@@ -92,9 +92,7 @@ def written(path, topic, data, packed="lz4"):
 )
 def test_another_programs_recording_is_refused(topic, data, tmp_path):
     written(tmp_path / "run.mcap", topic, data)
-    with pytest.raises(DecodeError, match=topic if topic == "/camera" else "event") as caught:
-        list(packets(str(tmp_path / "run.mcap")))
-    assert caught.value.offset is not None
+    assert raised(DecodeError, list, packets(str(tmp_path / "run.mcap"))).offset is not None
 
 
 def test_mutated_files_raise_our_errors_alone(recorded, tmp_path):
@@ -201,7 +199,5 @@ def test_a_file_expands_within_one_budget(tmp_path):
     assert size < 16_000
     found = packets(str(tmp_path / "run.mcap"), Limits(received=2**20, expanded=2**20))
     count = itertools.count()
-    with pytest.raises(LimitExceeded) as caught:
-        deque(zip(found, count, strict=False), 0)
-    assert caught.value.limit == "expanded"
+    assert raised(LimitExceeded, deque, zip(found, count, strict=False), 0).limit == "expanded"
     assert next(count) <= (2**20 + 256 * size) / 500_000

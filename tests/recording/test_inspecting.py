@@ -26,6 +26,7 @@ from rlwire.recording.messages import Budget, Packet, RecordedConnection
 from rlwire.recording.reading import messages
 from rlwire.recording.recorder import Recorder
 from tests.conftest import _same
+from tests.raising import raised
 from tests.recording.test_dissecting import LABELS, Walk, captured, talk
 from tests.sessions.rfb.test_client import FILL, greeting, init, sign, update
 
@@ -175,9 +176,7 @@ def test_conditions(text):
 
 @pytest.mark.parametrize("text", ["", "= 3", "a b", "a ! 3"])
 def test_conditions_that_are_none(text, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["inspect", "file", "--where", text])
-    assert ended.value.code == 2
+    assert raised(SystemExit, main, ["inspect", "file", "--where", text]).code == 2
     assert "--where" in capsys.readouterr().err
 
 
@@ -344,9 +343,7 @@ def test_json_includes_screens_within_the_budget():
 def test_messages_are_decoded_within_one_budget():
     found = messages(packets("dm-env-rpc"), budget=Budget(messages=10))
     assert len([next(found) for _ in range(10)]) == 10
-    with pytest.raises(LimitExceeded) as caught:
-        next(found)
-    assert caught.value.limit == "messages"
+    assert raised(LimitExceeded, next, found).limit == "messages"
 
 
 WAITING = {

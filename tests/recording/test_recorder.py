@@ -28,6 +28,7 @@ from rlwire.recording.files import packets
 from rlwire.recording.recorder import FileRecording, Recorder
 from rlwire.universe import rewarder, rfb
 from tests.agents import Agent
+from tests.raising import raised
 
 pytest.importorskip("mcap")
 
@@ -281,8 +282,8 @@ def test_secrets_are_blanked(thing, url, use, stars, tmp_path):
 
 
 def test_folder_is_no_recording(tmp_path):
-    with pytest.raises(IsADirectoryError, match="record="):
-        rlwire.serve(Agent, "rlx://127.0.0.1:0", record=tmp_path)
+    caught = raised(IsADirectoryError, rlwire.serve, Agent, "rlx://127.0.0.1:0", record=tmp_path)
+    assert "record=" in str(caught)
     assert not list(tmp_path.parent.glob(f"{tmp_path.name}-*"))
 
 
@@ -452,14 +453,16 @@ def test_an_existing_file_is_kept(tmp_path, caplog):
 
 
 def test_a_file_that_cannot_be_made_is_refused_first(tmp_path):
-    with pytest.raises(OSError, match="missing"):
-        rlwire.connect("rlx://127.0.0.1:9", record=tmp_path / "missing" / "run.mcap")
+    caught = raised(
+        OSError, rlwire.connect, "rlx://127.0.0.1:9", record=tmp_path / "missing" / "run.mcap"
+    )
+    assert "missing" in str(caught)
 
 
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcap", None)
-    with pytest.raises(MissingExtra, match="record"):
-        rlwire.connect("rlx://127.0.0.1:9", record="run.mcap")
+    caught = raised(MissingExtra, rlwire.connect, "rlx://127.0.0.1:9", record="run.mcap")
+    assert "record" in str(caught)
 
 
 def test_connections_share_a_file_and_it_is_finished_after_the_last(tmp_path):
@@ -486,8 +489,8 @@ def test_a_connection_that_fails_has_an_end(tmp_path):
             pass
 
     with rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0") as server:
-        with pytest.raises(OSError, match="TLS"):
-            asyncio.run(connect(server.url.replace("://", "+tls://")))
+        caught = raised(OSError, asyncio.run, connect(server.url.replace("://", "+tls://")))
+        assert "TLS" in str(caught)
         assert set(read(tmp_path / "run.mcap")[1]) == {1}
 
 

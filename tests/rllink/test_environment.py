@@ -9,6 +9,7 @@ import rlwire
 from rlwire.errors import MissingExtra, RemoteProtocolError
 from rlwire.rllink import SetState
 from rlwire.rllink.environment import OnnxPolicy
+from tests.raising import raised
 
 
 def message(**fields):
@@ -79,11 +80,10 @@ def test_actions_are_drawn_by_the_model_s_logits():
         np.testing.assert_allclose(outputs["action_dist_inputs"], np.log(chances), rtol=1e-6)
         assert outputs["action_logp"] == pytest.approx(np.log(chances[action]), abs=1e-6)
     np.testing.assert_allclose(counts / 3000, chances, atol=0.05)
-    with pytest.raises(RemoteProtocolError, match="policy="):
-        policy([1.0], SetState(2, {"w": 0}))
+    assert "policy=" in str(raised(RemoteProtocolError, policy, [1.0], SetState(2, {"w": 0})))
 
 
 def test_the_error_without_onnxruntime_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtra, match="onnx"):
-        rlwire.play("gym:CartPole-v1", "rllink://127.0.0.1:1")
+    caught = raised(MissingExtra, rlwire.play, "gym:CartPole-v1", "rllink://127.0.0.1:1")
+    assert "onnx" in str(caught)

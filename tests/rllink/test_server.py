@@ -24,6 +24,7 @@ from rlwire.errors import (
 )
 from rlwire.rllink import AsyncClient, Client, Episode, Server, SetConfig, SetState
 from rlwire.transports.sockets import Backoff, Timeouts
+from tests.raising import raised
 from tests.waiting import eventually
 
 WEIGHTS = {"rl_module": {"w": np.ones((10, 10), np.float32)}}
@@ -219,9 +220,8 @@ def test_odd_values_are_carried_or_refused_with_their_place(server, form):
     odd = Episode(np.array([[np.nan], [np.inf]]), np.zeros(1, int), np.array([-np.inf]))
     with client_of(server, form=form) as client:
         if form == "json":  # which has no such numbers: the error has the place
-            with pytest.raises(EncodeError) as caught:
-                client.send([odd], wait=False)
-            assert caught.value.path == "$.episodes[0].obs[0][0]"
+            caught = raised(EncodeError, client.send, [odd], wait=False)
+            assert caught.path == "$.episodes[0].obs[0][0]"
             assert client.get_config().env_steps_per_sample == 10
             return
         client.send([odd], wait=False)
@@ -370,8 +370,7 @@ def test_failed_learner_stops_its_server_with_an_error(error, caplog):
 
     with server, ThreadPoolExecutor(1) as pool:
         sending = pool.submit(send)
-        with pytest.raises(RlwireError, match="no gradient"):
-            server.serve_forever()
+        raised(RlwireError, server.serve_forever)
         assert isinstance(sending.exception(30), (ConnectionClosed, OSError))
     assert "no gradient" in caplog.text
 
@@ -382,11 +381,9 @@ def test_tokens_over_sockets(caplog):
         with client_of(server, auth="secret") as client:
             assert client.get_state().weights_seq_no == 1
         for token, words in (("guess", "wrong token"), (None, "none")):
-            with pytest.raises(ConnectionClosed):
-                client_of(server, auth=token).connect()
+            raised(ConnectionClosed, client_of(server, auth=token).connect)
             eventually(lambda words=words: words in caplog.text)
-    with pytest.raises(ValueError, match="auth= is empty"):
-        Server(auth="")
+    raised(ValueError, Server, auth="")
 
 
 def wrong(column, entries):
@@ -487,8 +484,7 @@ def test_client_keeps_its_episodes_after_a_bad_reply(answer, error):
         where = f"127.0.0.1:{listener.getsockname()[1]}"
         with Client(where, timeout=Timeouts(idle=30)) as client:
             held = client.get_state()
-            with pytest.raises(error):
-                client.get_state()
+            raised(error, client.get_state)
             assert client.weights is held
             assert client.closed
             assert serving.result(30) == b""
@@ -520,8 +516,7 @@ def test_stop_ends_waiting_clients():
         eventually(lambda: server.statistics()["queued"] == 5)
         begun = time.monotonic()
         server.stop(60)  # long before its grace time ends
-        with pytest.raises((ConnectionClosed, OSError)):
-            state.result(30)
+        raised((ConnectionClosed, OSError), state.result, 30)
         assert time.monotonic() - begun < 20
 
 
@@ -530,8 +525,7 @@ def test_a_backlog_holds_clients_back():
         server.set_state(SetState(1, WEIGHTS))
         client.do("send", [episode(11)], wait=False)
         asking = client.do("get_state")
-        with pytest.raises(TimeoutError):
-            asking.result(0.2)
+        raised(TimeoutError, asking.result, 0.2)
         assert server.statistics()["queued"] == 11
         assert len(server.sample(30)) == 1
         assert asking.result(30).weights_seq_no == 1
@@ -546,5 +540,4 @@ def test_older_weights_are_not_used(server):
             client.get_state()
         assert client.weights is held
         assert client.closed
-        with pytest.raises(ConnectionClosed):
-            client.get_state()
+        raised(ConnectionClosed, client.get_state)

@@ -9,6 +9,7 @@ from rlwire.rlx.hosting import AgentFactory, AgentHandler, RewardAverage
 from tests import agents
 from tests.agents import Recorder
 from tests.memory import at_most
+from tests.raising import raised
 
 INIT = {"command": "init", "exploit": False}
 UPDATE = {"command": "update", "reward": None, "state": [1.0], "terminal": False}
@@ -73,10 +74,8 @@ class TestConstruction:
                 pass
 
         for agent in (NoArguments, TooMany):
-            with pytest.raises(TypeError, match="parameter_server"):
-                self.made(agent)
-        with pytest.raises(TypeError, match="must be a class"):
-            self.made(3)
+            assert "parameter_server" in str(raised(TypeError, self.made, agent))
+        raised(TypeError, self.made, 3)
 
     def test_a_class_without_the_methods(self):
         class Half:
@@ -206,16 +205,11 @@ class TestText:
     @pytest.mark.parametrize(
         ("reward", "given"),
         [
-            (str(np.float32(1.5)), 1.5),
-            (str(np.float16(-2)), -2.0),
-            (str(np.uint8(7)), 7.0),
-            (str(np.bool_(True)), True),
-            (["1.0", 2.0, "3"], [1.0, 2.0, 3.0]),
-            ([1.0, 2.0], [1.0, 2.0]),
-            ("much", "much"),
-            (1, 1),
+            (str(np.float32(1.5)), 1.5), (str(np.float16(-2)), -2.0), (str(np.uint8(7)), 7.0),
+            (str(np.bool_(True)), True), (["1.0", 2.0, "3"], [1.0, 2.0, 3.0]),
+            ([1.0, 2.0], [1.0, 2.0]), ("much", "much"), (1, 1),
         ],
-    )
+    )  # fmt: skip
     def test_rewards(self, reward, given):
         host = host_of(Agent)
         host.answer(INIT)

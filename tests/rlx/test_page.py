@@ -23,6 +23,7 @@ from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.sockets import Timeouts
 from rlwire.websocket import connect
 from tests.agents import CountingAgent, Recorder
+from tests.raising import raised
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
@@ -114,9 +115,8 @@ class Page:
 
     def refused(self, text):
         self.socket.send(text)
-        with pytest.raises(Closed) as caught:
-            self.hear()
-        return caught.value.code, caught.value.reason
+        caught = raised(Closed, self.hear)
+        return caught.code, caught.reason
 
     def error(self, sid, **message):
         reply = self.ask(sid=sid, **message)
@@ -265,9 +265,7 @@ class TestEnds:
             threading.Timer(0.2, RELEASE.set).start()
             proxy.stop()
             assert page.hear()["data"] is True
-            with pytest.raises(Closed) as caught:
-                page.hear()
-            assert caught.value.code == 1001
+            assert raised(Closed, page.hear).code == 1001
 
     def test_stop_does_not_wait_for_ever(self, serve, caplog):
         with serve() as proxy, Page(proxy).init(0, 1) as page:
@@ -276,8 +274,7 @@ class TestEnds:
             begun = time.monotonic()
             proxy.stop(grace=0.4)
             assert time.monotonic() - begun < 3
-            with pytest.raises(ConnectionClosed):
-                page.hear()
+            raised(ConnectionClosed, page.hear)
         assert "destroyed" not in caplog.text
 
 
@@ -423,11 +420,8 @@ class TestWebSocket:
             with Page(proxy, origin=origin).init(0):
                 pass
         for origin in ("http://bad.example", "https://good.example", "http://good.example:81"):
-            with pytest.raises(Refused) as caught:
-                Page(proxy, origin=origin)
-            assert caught.value.status == 403
-        with pytest.raises(Refused):
-            Page(serve(), origin="http://localhost:9000")
+            assert raised(Refused, Page, proxy, origin=origin).status == 403
+        raised(Refused, Page, serve(), origin="http://localhost:9000")
         with Page(serve(origins=["*"]), origin="http://any.example").init(0):
             pass
 

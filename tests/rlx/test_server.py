@@ -13,6 +13,7 @@ from rlwire.limits import Limits
 from rlwire.rlx import AgentProxy, AgentProxyException, Server, TensorBoardMetrics
 from rlwire.testing.rlx import RawClient
 from tests.agents import CountingAgent
+from tests.raising import raised
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
@@ -101,8 +102,7 @@ class TestLimits:
     def test_too_many_connections(self, serve, connect, caplog):
         server = serve(max_connections=1)
         first = connect(server)
-        with pytest.raises(AgentProxyException):
-            connect(server)
+        raised(AgentProxyException, connect, server)
         assert first.update()[0] == 1
         eventually(lambda: "max_connections=1" in caplog.text)
         first.disconnect()
@@ -119,9 +119,8 @@ class TestLimits:
     def test_too_large_a_message(self, serve, connect, caplog):
         server = serve(limits=Limits(received=1000))
         big, small = connect(server), connect(server)
-        with pytest.raises(AgentProxyException) as caught:
-            big.update(state=np.zeros(1000))
-        assert "received=1000" in str(caught.value) or "lost" in str(caught.value)
+        caught = raised(AgentProxyException, big.update, state=np.zeros(1000))
+        assert "received=1000" in str(caught) or "lost" in str(caught)
         assert small.update()[0] == 1
         eventually(lambda: "received=1000" in caplog.text)
 
@@ -139,8 +138,7 @@ class TestLimits:
     ],
 )
 def test_invalid_server_arguments_are_rejected(arguments, options, error):
-    with pytest.raises(error):
-        Server(*arguments, **options)
+    raised(error, Server, *arguments, **options)
 
 
 class TestProcesses:

@@ -20,6 +20,7 @@ from rlwire.sessions.layer import Layer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp import connect
 from tests import agents
+from tests.raising import raised
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
@@ -99,9 +100,8 @@ class TestGrpc:
                 first.send(dm_env_rpc_pb2.StepRequest())
                 first.send(dm_env_rpc_pb2.StepRequest())  # GOAWAY came no later than its answer
                 second = original.Connection(grpc.intercept_channel(channel, watched))
-                with pytest.raises(grpc.RpcError) as refused:
-                    second.send(dm_env_rpc_pb2.JoinWorldRequest())
-                assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+                refused = raised(grpc.RpcError, second.send, dm_env_rpc_pb2.JoinWorldRequest())
+                assert refused.code() is grpc.StatusCode.UNAVAILABLE
                 first.send(dm_env_rpc_pb2.StepRequest())
                 first._stream._requests.put(None)
                 second.close()
@@ -119,8 +119,7 @@ class TestGrpc:
         with Client(worlds.address) as client:
             client.join_world()
             worlds.drain(0.1)
-            with pytest.raises(CallEnded, match="the server ended the call"):
-                client.step()
+            raised(CallEnded, client.step)
 
 
 class Slow(agents.Agent):

@@ -9,6 +9,7 @@ import rlwire
 from rlwire.serving import fronts
 from rlwire.serving.fronts import served
 from rlwire.urls import parse_url
+from tests.raising import raised
 
 
 @pytest.fixture
@@ -50,5 +51,4 @@ def test_other_objects_have_no_default_server(made, thing):
 
 
 def test_options_of_whole_algorithms_are_no_agent_s():
-    with pytest.raises(TypeError, match="like is an option of algorithm:NAME, rllib:NAME, not of"):
-        rlwire.serve("tests.none:Agent", "rlx://localhost:0", like="CartPole-v1")
+    raised(TypeError, rlwire.serve, "tests.none:Agent", "rlx://localhost:0", like="CartPole-v1")

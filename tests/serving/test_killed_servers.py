@@ -12,6 +12,7 @@ import pytest
 
 from rlwire.transports.sockets import Timeouts
 from rlwire.urls import parse_url
+from tests.raising import raised
 
 LONG = 3000.0
 FOREVER = Timeouts(connect=LONG, read=LONG, write=LONG, idle=LONG)
@@ -85,8 +86,7 @@ def test_rlx(serve):
         agent.init()
         agent.update(state=1)
         server.kill()
-        with pytest.raises((ConnectionError, AgentProxyException)):
-            agent.update(state=2)
+        raised((ConnectionError, AgentProxyException), agent.update, state=2)
 
 
 def test_rewarder(serve):
@@ -110,5 +110,4 @@ def test_dm_env_rpc(serve):
         client.join_world(client.create_world())
         client.step()
         server.kill()
-        with pytest.raises(ConnectionError):
-            client.step({"action": 0})
+        raised(ConnectionError, client.step, {"action": 0})

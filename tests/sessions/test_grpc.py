@@ -202,7 +202,7 @@ def test_a_call_past_its_deadline_is_over_on_both_sides():
         end.session.tick(102.9)
     two.session.tick(103.0)
     two.send(None)
-    raised(CallEnded, one.receive)
+    assert "DEADLINE_EXCEEDED" in str(raised(CallEnded, one.receive))
     one, two, _call = connected(client=GrpcClientSession(GrpcRawMessages(), METHOD, timeout=3.0))
     one.session.tick(100.0)
     assert "3" in str(raised(DeadlineExceeded, one.session.tick, 103.0))
@@ -220,7 +220,7 @@ def test_a_silent_peer_is_asked_and_then_given_up():
     asked = client.output()
     assert [kind for kind, *_ in heads(asked)] == [frames.PING]
     assert client.next_deadline() == 10.0 + PING_TIMEOUT
-    raised(DeadlineExceeded, client.tick, 10.0 + PING_TIMEOUT)
+    assert "ping" in str(raised(DeadlineExceeded, client.tick, 10.0 + PING_TIMEOUT))
     assert client.closed
 
 

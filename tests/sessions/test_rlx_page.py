@@ -98,7 +98,7 @@ def test_arrays_inside_of_other_things():
 
 def test_oversized_number_is_rejected():
     for number in (1e39, 10**400):
-        raised(EncodeError, arrays_of, [1, number], "float32")
+        assert "float32" in str(raised(EncodeError, arrays_of, [1, number], "float32"))
     assert arrays_of([1e39], "float64")[0] == 1e39
 
 

@@ -16,14 +16,9 @@ pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(600)]
 
 APART = [
-    "unshare",
-    "--net",
-    *([] if os.geteuid() == 0 else ["-r"]),
-    "--pid",
-    "--fork",
-    "--kill-child",
+    "unshare", "--net", *([] if os.geteuid() == 0 else ["-r"]), "--pid", "--fork", "--kill-child",
     "--mount-proc",
-]
+]  # fmt: skip
 NODES = {"10.98.0.1", "10.98.0.2", "10.98.0.3"}
 
 

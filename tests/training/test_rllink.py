@@ -32,6 +32,7 @@ from ray.rllib.env.external.env_runner_server_for_external_inference import (  #
 from rlwire.rllib import rllink  # noqa: E402
 from rlwire.rllib.directory import runners  # noqa: E402
 from rlwire.rllib.rllink import ModulePolicy, RLlinkEnvRunner  # noqa: E402
+from tests.raising import raised  # noqa: E402
 
 pytestmark = [
     pytest.mark.ray,
@@ -271,11 +272,9 @@ def test_ray_s_functions_replaced():
             np.testing.assert_array_equal(got.get_observations(), episode.get_observations())
             for wrong in (b"0000000x", b"00000002\xc1\xc1", b"00000010\x81\xa4type\xa3abc!"):
                 near.sendall(wrong)
-                with pytest.raises(ConnectionError, match="Error receiving message"):
-                    rllink.get_rllink_message(far)
+                raised(ConnectionError, rllink.get_rllink_message, far)
             near.close()
-            with pytest.raises(ConnectionError, match="Error receiving message"):
-                rllink.get_rllink_message(far)
+            raised(ConnectionError, rllink.get_rllink_message, far)
     finally:
         rlwire.uninstall("rllib")
     assert rllink.send_rllink_message is theirs

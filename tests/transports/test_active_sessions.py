@@ -23,6 +23,7 @@ from rlwire.sessions.websocket import (
 )
 from rlwire.transports import tcp
 from rlwire.transports.sockets import Timeouts
+from tests.raising import raised
 from tests.transports.drivers import LOOPS, SERVERS, drivers, serving
 
 REQUEST = (
@@ -175,9 +176,7 @@ def test_messages_that_cross_the_peers_close(server, connect):
 
     how = {"converse": handle} if server == "threads" else {"make_handler": Leave}
     with serving(server, "127.0.0.1:0", lambda: WebSocketServerSession(), **how) as running:
-        with pytest.raises(Closed) as caught:
-            talk(running.address)
-        assert caught.value.code == 1000
+        assert raised(Closed, talk, running.address).code == 1000
 
 
 @pytest.mark.parametrize("server", SERVERS)
@@ -194,19 +193,16 @@ def test_a_server_that_stops_says_so(server, connect):
         stopper = threading.Timer(0.05, stack.close)
         begun = time.monotonic()
         stopper.start()
-        with pytest.raises(Closed) as caught:
-            peer.receive()
+        caught = raised(Closed, peer.receive)
         peer.close()
         stopper.join()
-        assert caught.value.code == 1001
+        assert caught.code == 1001
         assert time.monotonic() - begun < 2
 
 
 def test_refusals(serve, connect):
     address = serve(lambda: WebSocketServerSession(check=lambda request: HttpRefusal(403, "no")))
-    with pytest.raises(Refused) as caught:
-        connect(address, client())
-    assert caught.value.status == 403
+    assert raised(Refused, connect, address, client()).status == 403
     with Raw(address, shake=False) as raw:
         raw.sock.sendall(REQUEST)
         assert raw.head().startswith(b"HTTP/1.1 403 ")
@@ -234,8 +230,7 @@ def test_a_server_that_is_none(data, kind, connect):
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(kind):
-            connect(listener.getsockname(), client())
+        raised(kind, connect, listener.getsockname(), client())
         thread.join(10)
 
 

@@ -23,6 +23,7 @@ from rlwire.errors import (
     RemoteProtocolError,
 )
 from rlwire.transports.sockets import Timeouts
+from tests.raising import raised
 from tests.transports.drivers import drivers
 
 SMALL = Timeouts(connect=5, read=0.4, write=0.4, idle=0.2)
@@ -79,9 +80,6 @@ def meanwhile(work, *arguments):
         assert not thread.is_alive()
 
 
-# --- messages ---
-
-
 @pytest.mark.parametrize("feed", ["whole", "bytes", "pieces", "glued"])
 def test_messages_arrive_however_they_are_cut(ends, blobs, feed):
     sizes = [0, 100, 4096 - HEADER, 4097 - HEADER, 200_000, 200_000, 7]
@@ -126,15 +124,11 @@ def test_output_larger_than_the_system_buffer_is_sent_whole(ends, read_frame):
     assert got == [body, b"".join(b"%d," % number for number in range(3000))]
 
 
-# --- ends ---
-
-
 def test_the_peer_closes_between_messages(ends):
     connection, peer = ends()
     peer.close()
     for _ in range(2):
-        with pytest.raises(ConnectionClosed, match=r"the peer.*closed by the peer$"):
-            connection.receive()
+        raised(ConnectionClosed, connection.receive)
     assert not connection.core.broken
 
 
@@ -160,10 +154,8 @@ def test_sending_to_a_lost_peer_fails(ends, call):
             getattr(connection, call)(b"hello")
             time.sleep(0.01)
 
-    with pytest.raises(ConnectionClosed):
-        insist()
-    with pytest.raises(ConnectionClosed):
-        connection.receive()
+    raised(ConnectionClosed, insist)
+    raised(ConnectionClosed, connection.receive)
 
 
 def test_after_close_nothing_works(ends):
@@ -173,12 +165,8 @@ def test_after_close_nothing_works(ends):
     assert connection.closed
     assert "closed" in repr(connection)
     for action in (connection.receive, lambda: connection.send(b"x")):
-        with pytest.raises(ConnectionClosed, match="closed on this side"):
-            action()
+        raised(ConnectionClosed, action)
     connection.close()
-
-
-# --- errors of the peer's ---
 
 
 @pytest.mark.parametrize("before", [0, 20_000], ids=["first", "where a large one is expected"])
@@ -187,15 +175,13 @@ def test_broken_bytes_end_receiving_but_not_a_refusal(ends, blobs, read_frame, b
     peer.sendall(blobs.frame(bytes(before)))
     assert len(connection.receive()) == before
     peer.sendall(b"\xff" * 100)
-    with pytest.raises(DecodeError) as caught:
-        connection.receive()
-    if hasattr(caught.value, "__notes__"):
-        assert "the peer" in caught.value.__notes__[0]
-    with pytest.raises(ConnectionClosed, match=r"the peer.*no frame begins with ff"):
-        connection.receive()
+    caught = raised(DecodeError, connection.receive)
+    if hasattr(caught, "__notes__"):
+        assert "the peer" in caught.__notes__[0]
+    raised(ConnectionClosed, connection.receive)
     refused = []
     with meanwhile(lambda: refused.append(read_frame(peer))):
-        connection.reject(caught.value)
+        connection.reject(caught)
     assert connection.closed
     assert refused == [b"refused: no frame begins with ff - at byte 0"]
 
@@ -224,17 +210,11 @@ def test_failed_exchange_raises_its_error(ends, blobs):
     with meanwhile(lambda: (peer.sendall(frame[:50]), time.sleep(0.05), peer.sendall(frame[50:]))):
         assert bytes(connection.exchange(b"ask")) == b"x" * 100
     peer.sendall(blobs.frame(b"turn"))
-    with pytest.raises(RemoteProtocolError):
-        connection.exchange(b"x")
+    raised(RemoteProtocolError, connection.exchange, b"x")
     assert not connection.closed
     peer.sendall(b"\xff")
-    with pytest.raises(DecodeError):
-        connection.exchange(b"x")
-    with pytest.raises(ConnectionClosed, match="no frame begins with ff"):
-        connection.exchange(b"x")
-
-
-# --- times ---
+    raised(DecodeError, connection.exchange, b"x")
+    raised(ConnectionClosed, connection.exchange, b"x")
 
 
 def bounds(begun, least):
@@ -251,8 +231,7 @@ def test_idle_leaves_the_connection_open(ends, blobs):
     for size in (5, 50_000, 50_000):  # after a large one another is expected
         with meanwhile(peer.sendall, blobs.frame(bytes(size))):
             assert len(connection.receive()) == size
-        with pytest.raises(DeadlineExceeded, match=r"idle=0\.2"):
-            connection.receive()
+        assert "0.2" in str(raised(DeadlineExceeded, connection.receive))
 
 
 @pytest.mark.parametrize(("size", "before"), [(100, 0), (10_000, 0), (10_000, 10_000)])
@@ -284,25 +263,19 @@ def test_a_dribbling_peer_is_closed(ends, blobs, size, before):
 def test_a_peer_that_does_not_read_is_closed(ends, call):
     connection, _peer = ends(SMALL)
     begun = time.monotonic()
-    with pytest.raises(DeadlineExceeded, match=r"write=0\.4 s"):
-        getattr(connection, call)(bytes(50_000_000))
+    assert "0.4" in str(raised(DeadlineExceeded, getattr(connection, call), bytes(50_000_000)))
     assert bounds(begun, 0.19)
     assert connection.closed
-    with pytest.raises(ConnectionClosed):
-        connection.send(b"x")
+    raised(ConnectionClosed, connection.send, b"x")
 
 
 @only
 def test_spinning_ends_in_sleep_and_in_time(ends, blobs):
     connection, _peer = ends(Timeouts(read=0.4, idle=0.2, spin=0.05))
-    with pytest.raises(DeadlineExceeded, match=r"idle=0\.2"):
-        connection.receive()
+    assert "0.2" in str(raised(DeadlineExceeded, connection.receive))
     connection, peer = ends(Timeouts(spin=0.05))
     with meanwhile(lambda: (time.sleep(0.01), peer.sendall(blobs.frame(b"while it spins")))):
         assert bytes(connection.receive()) == b"while it spins"
-
-
-# --- signals ---
 
 
 class Interrupt(BaseException):
@@ -374,9 +347,6 @@ def test_an_interrupt_while_receiving(ends, blobs, before, come):
         assert bytes(connection.receive()) == b"fine"
 
 
-# --- threads ---
-
-
 def in_a_thread(work):
     """Return what it raises there, of our own errors."""
     caught = []
@@ -426,9 +396,6 @@ def test_close_from_another_thread_wakes_the_owner(ends, eventually, at):
     assert connection.fileno() == -1, "its owner has ended, so any thread may free it"
 
 
-# --- what a blocking server does with one ---
-
-
 def serve(connection, answer):
     with contextlib.suppress(ConnectionClosed):
         connection.serve(answer)
@@ -459,23 +426,20 @@ def test_an_answer_that_fails_leaves_the_reply_owed(ends, blobs, read_frame):
 
     for body, kind in ((b"raise", ZeroDivisionError), (b"number", TypeError)):
         peer.sendall(blobs.frame(b"fine") + blobs.frame(body))
-        with pytest.raises(kind):
-            connection.serve(answer)
+        raised(kind, connection.serve, answer)
         connection.send(b"sorry")
         assert [read_frame(peer), read_frame(peer)] == [b"fine", b"sorry"]
     for data in (blobs.frame(b"turn"), blobs.frame(b"fine") + blobs.frame(b"turn")):
         peer.sendall(data)
-        with pytest.raises(RemoteProtocolError) as caught:
-            connection.serve(answer)
-        connection.reject(caught.value)
+        caught = raised(RemoteProtocolError, connection.serve, answer)
+        connection.reject(caught)
     assert [read_frame(peer) for _ in range(3)] == [
         b"refused: not now",
         b"fine",
         b"refused: not now",
     ]
     peer.sendall(b"\xff")
-    with pytest.raises(DecodeError):
-        connection.serve(answer)
+    raised(DecodeError, connection.serve, answer)
 
 
 def test_defect_of_a_session_closes_the_connection(ends, blobs):
@@ -487,5 +451,4 @@ def test_defect_of_a_session_closes_the_connection(ends, blobs):
 
     connection, peer = ends(None, Broken())
     peer.sendall(blobs.frame(b"defect"))
-    with pytest.raises(ZeroDivisionError):
-        connection.receive()
+    raised(ZeroDivisionError, connection.receive)

@@ -13,6 +13,7 @@ from rlwire.errors import ConnectionClosed
 from rlwire.sessions import websocket
 from rlwire.transports import tcp
 from rlwire.transports.sockets import Timeouts
+from tests.raising import raised
 from tests.transports.drivers import serving
 
 
@@ -120,8 +121,7 @@ def test_neither_half_of_silence_lasts_with_tls(serve, blobs, raw, contexts):
             assert raw(server.address).recv(100) == b"", "before the handshake"
         with tcp.connect(server.address, blobs(), tls=trusting) as silent:
             assert b"first=1.5" in bytes(silent.receive()), "behind it"
-            with pytest.raises(ConnectionClosed):
-                silent.receive()
+            raised(ConnectionClosed, silent.receive)
         assert talker.exchange(b"x") == b"x"
 
 

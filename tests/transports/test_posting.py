@@ -2,11 +2,10 @@
 
 import asyncio
 
-import pytest
-
 from rlwire.errors import ConnectionClosed, LimitExceeded
 from rlwire.transports import sockets, tcp_asyncio
 from rlwire.transports.sockets import Timeouts
+from tests.raising import raised
 
 BIG = 2**18
 
@@ -45,9 +44,7 @@ def test_unsent_output_is_queued_in_order(run, blobs):
                 connection.post(body, backlog=3 * BIG)
                 want += blobs.frame(body)
 
-        with pytest.raises(LimitExceeded) as caught:
-            fill()
-        assert caught.value.limit == "backlog"
+        assert raised(LimitExceeded, fill).limit == "backlog"
         assert 3 * BIG < connection.core.waiting <= 4 * BIG + 20
         assert len(want) >= 4 * BIG
         assert await exactly(peer, len(want)) == want
@@ -80,8 +77,7 @@ def test_a_peer_that_never_reads_is_cut(run, blobs, log):
         connection.post(bytes(40 * BIG))
         await connection.wait_closed()
         assert connection.core.broken or connection.closed
-        with pytest.raises(ConnectionClosed):
-            connection.post(b"more")
+        raised(ConnectionClosed, connection.post, b"more")
         assert "within write=0.2 s" in log.text
 
     run(with_peer(blobs, use, Timeouts(write=0.2)))

@@ -23,6 +23,7 @@ from rlwire.transports.address import parse
 from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address
+from tests.raising import raised
 from tests.transports.drivers import SERVERS, ended, new_loop, serving, with_settings
 
 LOOPBACK = "127.0.0.1:0"
@@ -207,9 +208,6 @@ def test_client_that_closed_before_its_rejection_is_counted(
         assert "a session failed" not in log.text
 
 
-# --- peers do not disturb each other ---
-
-
 def test_a_malformed_frame_ends_its_own_connection_only(server, dial, raw, read_frame, log):
     good, bad = dial(server), raw(server.address)
     assert good.exchange(b"one") == b"one"
@@ -240,16 +238,12 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(
     assert "write=0.2 s" in log.text
 
 
-# --- accepting ---
-
-
 @pytest.mark.parametrize("make", [ThreadServer, LoopServer])
 def test_invalid_server_arguments_are_rejected(make, blobs, responder):
     with pytest.raises(ValueError, match="at least 1"):
         make(LOOPBACK, blobs, handle, settings=ServerSettings(max_connections=0))
     for arguments in ({}, {"converse": handle, "make_handler": responder}):
-        with pytest.raises(TypeError, match="either converse or make_handler"):
-            make(LOOPBACK, blobs, **arguments)
+        raised(TypeError, make, LOOPBACK, blobs, **arguments)
 
 
 class Failing:
@@ -291,8 +285,7 @@ def test_without_threads_a_connection_is_closed(server, dial, log, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", begin)
         connection = dial(server)
-        with pytest.raises(ConnectionClosed):
-            connection.receive()
+        raised(ConnectionClosed, connection.receive)
     assert "can't start new thread" in log.text
     assert dial(server).exchange(b"x") == b"x"
 
@@ -304,9 +297,6 @@ def test_servers_may_share_a_listener(start, dial):
         connections = [dial(one) for _ in range(20)]
         assert [each.exchange(b"x") for each in connections] == [b"x"] * 20
         assert one.connections + two.connections == 20
-
-
-# --- stopping ---
 
 
 @pytest.fixture
@@ -339,8 +329,7 @@ def test_stop_while_clients_are_connected(stoppable, where, kind, dial):
     assert time.monotonic() - begun < 5
     assert server.connections == 0
     for connection in connections:
-        with pytest.raises(ConnectionClosed):
-            connection.exchange(b"")
+        raised(ConnectionClosed, connection.exchange, b"")
 
 
 def test_stop_lets_a_handler_send_its_answer(stoppable, where, dial):
@@ -367,8 +356,7 @@ def test_stop_lets_a_handler_send_its_answer(stoppable, where, dial):
     stopper = threading.Thread(target=stop, args=(5.0,))
     stopper.start()
     assert connection.receive() == b"work"
-    with pytest.raises(ConnectionClosed):
-        connection.receive()
+    raised(ConnectionClosed, connection.receive)
     stopper.join()
 
 

@@ -95,9 +95,6 @@ def test_closed_connection_is_freed(run, blobs):
     assert len(kept) == 9
 
 
-# --- connecting ---
-
-
 async def test_a_resolver_that_hangs_has_the_attempt_s_time(run, blobs, monkeypatch):
     go_on = threading.Event()
 
@@ -111,9 +108,6 @@ async def test_a_resolver_that_hangs_has_the_attempt_s_time(run, blobs, monkeypa
             await tcp_asyncio.connect("h.example:7", blobs(), timeout=Timeouts(connect=0.1))
     finally:
         go_on.set()
-
-
-# --- peers ---
 
 
 async def test_an_exchange_with_a_server_that_left_meanwhile(run, blobs, kind):
@@ -149,9 +143,6 @@ async def test_flood_of_one_connection_lets_others_run(run, blobs, kind, word):
         assert await read_frame(good) == b"good"
         assert received.index(b"good") <= 4 * TURN
         await eventually_async(lambda: len(received) == 2001)
-
-
-# --- tasks ---
 
 
 async def test_one_task_receives_and_one_sends(run, blobs):
@@ -231,9 +222,6 @@ async def test_a_cancelled_send_closes(run, blobs):
             await sending
         with pytest.raises(ConnectionClosed, match="inside a message"):
             await connection.receive()
-
-
-# --- the server ---
 
 
 @pytest.mark.parametrize("admitted", [True, False])

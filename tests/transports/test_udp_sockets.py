@@ -11,6 +11,7 @@ import pytest
 from rlwire.errors import LimitExceeded
 from rlwire.perlert.cipher import DatagramCipher
 from rlwire.transports.udp import bind, dial
+from tests.raising import raised
 
 LINUX = sys.platform.startswith("linux")
 KEY = bytes(32)
@@ -89,16 +90,13 @@ def test_datagram_over_the_limit_fails_before_the_system_call(server):
     with plain(server) as peer:
         name = peer.getsockname()
         batch = [(b"before", name), (bytes(1201), name), (bytes(5000), name), (b"after", name)]
-        with pytest.raises(
-            LimitExceeded, match=r"1201 is over the limit datagram=1200: "
-        ) as caught:
-            server.send_batch(batch)
-        assert (caught.value.limit, caught.value.maximum, caught.value.size) == (
+        caught = raised(LimitExceeded, server.send_batch, batch)
+        assert (caught.limit, caught.maximum, caught.size) == (
             "datagram", 1200, 1201,
         )  # fmt: skip
-        assert "fewer decimals" in str(caught.value)
-        assert "up to 65507" in str(caught.value)
-        assert pickle.loads(pickle.dumps(caught.value)).limit == "datagram"
+        assert "fewer decimals" in str(caught)
+        assert "up to 65507" in str(caught)
+        assert pickle.loads(pickle.dumps(caught)).limit == "datagram"
         assert [peer.recv(9999), peer.recv(9999)] == [b"before", b"after"]
         assert server.counters.sent == 2
         assert server.counters.errors == 0
@@ -109,11 +107,9 @@ def test_wrong_address_is_named(host):
         with pytest.raises(OSError, match=r"cannot bind .* for UDP: ") as caught:
             bind(server.address)
         assert caught.value.errno == errno.EADDRINUSE
-    with pytest.raises(socket.gaierror):
-        dial("no-such-host.invalid:1")
+    raised(socket.gaierror, dial, "no-such-host.invalid:1")
     for wrong in ("unix:/x", "nonsense"):
-        with pytest.raises(ValueError, match="host:port"):
-            bind(wrong)
+        assert "host:port" in str(raised(ValueError, bind, wrong))
 
 
 def test_ipv6s_wildcard_means_ipv4_too():
@@ -180,8 +176,7 @@ class TestCipher:
     def test_cipher_must_have_the_role_of_its_socket(self):
         with pytest.raises(ValueError, match="a server's socket needs a cipher of role 'server'"):
             bind("127.0.0.1:0", cipher=DatagramCipher(KEY, "client"))
-        with pytest.raises(ValueError, match="a client's socket"):
-            dial("127.0.0.1:1", cipher=DatagramCipher(KEY, "server"))
+        raised(ValueError, dial, "127.0.0.1:1", cipher=DatagramCipher(KEY, "server"))
         with pytest.raises(ValueError, match="between 1 and 65466"):
             bind("127.0.0.1:0", limit=65_467, cipher=DatagramCipher(KEY, "server"))
         for limit in (0, -1, 65_508):

@@ -3,6 +3,7 @@
 import pytest
 
 import rlwire.web
+from tests.raising import raised
 
 
 @pytest.mark.parametrize(
@@ -18,8 +19,7 @@ def test_web_files_are_found_by_name(name):
 
 @pytest.mark.parametrize("name", ["no.js", "", ".", "..", "../cli.py", "/etc/passwd"])
 def test_unknown_web_files_are_rejected(name):
-    with pytest.raises(FileNotFoundError):
-        rlwire.web.path(name)
+    raised(FileNotFoundError, rlwire.web.path, name)
 
 
 def test_web_files_load_nothing_from_elsewhere():

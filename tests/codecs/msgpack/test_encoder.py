@@ -185,7 +185,7 @@ def test_encode_into_writes_nothing_when_it_does_not_fit():
     with pytest.raises(EncodeError, match=r" 6 bytes.* buffer has 5"):
         msgpack.encode_into("hello", buffer)
     for offset in (-1, 6):
-        raised(EncodeError, msgpack.encode_into, None, buffer, offset)
+        assert "offset" in str(raised(EncodeError, msgpack.encode_into, None, buffer, offset))
     assert buffer == bytes(5)
     raised(BufferError, msgpack.encode_into, None, bytes(5))
 

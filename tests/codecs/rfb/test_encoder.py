@@ -174,7 +174,7 @@ def test_wrong_frames_and_areas_are_refused():
     for area in [(0, 0, 6, 4), (0, 0, 5, 5), (5, 0, 1, 1), (-1, 0, 1, 1), (0, 0, 0, 1)]:
         raised(ValueError, encoder.encode, good, [area])
     raised(ValueError, changed, good, np.zeros((5, 5, 3), np.uint8))
-    raised(ValueError, changed, good, good, 0)
+    assert "tile" in str(raised(ValueError, changed, good, good, 0))
     for options in (
         {"encoding": 1},
         {"encoding": 16},
@@ -199,5 +199,5 @@ def test_errors_of_a_deflater_propagate(monkeypatch):
     encoder = RectangleEncoder(RGB888, encoding=Encoding.TIGHT)
     frame = frames(100, 100, 30, 1, 0)
     before = sys.getrefcount(frame)
-    raised(OSError, encoder.encode, frame, [(0, 0, 100, 100)])
+    assert "no" in str(raised(OSError, encoder.encode, frame, [(0, 0, 100, 100)]))
     assert sys.getrefcount(frame) == before

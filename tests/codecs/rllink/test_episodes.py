@@ -173,7 +173,7 @@ def test_deep_columns():
         data = {"a": data}
     state = episode().to_state()
     state["observations"]["data"] = data
-    raised(DecodeError, Episode.from_state, state)
+    assert "levels" in str(raised(DecodeError, Episode.from_state, state))
 
 
 def test_columns_that_cannot_be_sent():

@@ -296,4 +296,4 @@ def test_options_are_checked_and_kept():
             rlx.RLXDecoder(**options)
         with pytest.raises(ValueError, match=r"copy|images"):
             rlx.decode(rlx.encode({}), **options)
-    raised(TypeError, rlx.RLXDecoder, limits=5)
+    assert "Limits" in str(raised(TypeError, rlx.RLXDecoder, limits=5))

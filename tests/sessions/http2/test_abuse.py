@@ -112,7 +112,7 @@ def flood(raw, make, flags=frames.END_HEADERS):
             if not raw.session.closed:
                 raw.hear()
 
-    raised(Http2Error, go_on)
+    assert "ENHANCE_YOUR_CALM" in str(raised(Http2Error, go_on))
     return number // 2
 
 

@@ -221,7 +221,10 @@ def test_last_value_of_a_setting_counts_and_each_is_checked():
     pair = b"\0\4\0\0\0\x05", b"\0\4\0\0\0\x09"
     raw.say(frames.frame(frames.SETTINGS, 0, 0, b"".join(pair)))
     assert raw.session.core.peer_window == 9
-    raised(Http2Error, raw.say, frames.frame(frames.SETTINGS, 0, 0, b"\0\4\xff\0\0\0" + pair[0]))
+    caught = raised(
+        Http2Error, raw.say, frames.frame(frames.SETTINGS, 0, 0, b"\0\4\xff\0\0\0" + pair[0])
+    )
+    assert "FLOW_CONTROL_ERROR" in str(caught)
 
 
 def test_last_stream_of_goaway_never_increases():
@@ -271,7 +274,7 @@ def test_no_frame_is_sent_on_a_stream_reset_by_the_peer():
     raw.session.send((call, Last(OK, [b"late"])))
     raw.say(frames.reset(1, frames.CANCEL), frames.window_update(1, 1))
     assert raw.hear() == []
-    raised(Http2Error, raw.say, data(b"x"))
+    assert "STREAM_CLOSED" in str(raised(Http2Error, raw.say, data(b"x")))
 
 
 def test_windows_of_streams_that_have_ended_are_ignored():
@@ -300,7 +303,7 @@ def test_server_cannot_open_a_stream():
     """5.1.1 and 8.4: an even number was never promised, an odd one is the client's to begin."""
     for number in (2, 3):
         raw = raw_client()
-        raised(Http2Error, raw.say, answer(ANSWER, number))
+        assert "PROTOCOL_ERROR" in str(raised(Http2Error, raw.say, answer(ANSWER, number)))
 
 
 # Messages of HTTP (section 8.1).

@@ -274,7 +274,7 @@ def test_lobby_messages_are_sent_to_registered_clients():
         ("city:7;message=maps: a=1; b=2", BOB),
     ]
     server.play(c=EVE, a=ANN, b=BOB)
-    raised(LocalProtocolError, server.city.message, "too late")
+    assert "runs" in str(raised(LocalProtocolError, server.city.message, "too late"))
     assert server.silent()
 
 
@@ -300,13 +300,13 @@ def test_the_server_can_choose_to_start_at_any_time():
     server.city.start(server.now)
     assert server.city.rollout is not None
     assert {key: agent.peer for key, agent in server.city.rollout.clients.items()} == {"a": ANN}
-    raised(LocalProtocolError, server.city.start, server.now)
+    assert "runs" in str(raised(LocalProtocolError, server.city.start, server.now))
 
 
 def test_must_not_start_if_any_client_is_not_ready():
     server = Server("a b c").join(a=ANN, b=BOB, c=EVE)
     server.lobby(ANN, "ready=a,true")
-    raised(LocalProtocolError, server.city.start, server.now)
+    assert "runs" in str(raised(LocalProtocolError, server.city.start, server.now))
     for status in ("true", "false"):
         assert RolloutStarted(server.city) not in server.lobby(BOB, f"ready=b,{status}")
     assert RolloutStarted(server.city) not in server.lobby(EVE, "ready=c,true")
@@ -354,7 +354,7 @@ def test_it_is_recommended_to_send_at_most_30_steps_a_second(rate):
 def test_nothing_changes_when_a_step_cannot_be_sent():
     server = Server("a b").play(a=ANN, b=BOB)
     frames = {"a": ("1", 0, True, None), "b": ("no;such", 0, False, None)}
-    raised(ValueError, server.city.publish, frames, 7, 0, server.now)
+    assert "OBSERVATION" in str(raised(ValueError, server.city.publish, frames, 7, 0, server.now))
     assert server.silent()
     server.publish(0, a=False, b=False)
     assert len(server.from_rollout()) == 2

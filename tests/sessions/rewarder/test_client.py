@@ -158,7 +158,10 @@ def test_a_reply_to_nothing():
     for parent in (0, 1, "0", "x", None, -1, 2**63, "x" * 100):
         agent = Agent()
         agent.describe("1")
-        raised(RemoteProtocolError, agent.hears, ReplyControlPing(parent_message_id=parent))
+        caught = raised(
+            RemoteProtocolError, agent.hears, ReplyControlPing(parent_message_id=parent)
+        )
+        assert "parent_message_id" in str(caught)
         assert agent.session.closed
     agent = Agent()
     agent.says(AgentAction([]))
@@ -400,7 +403,7 @@ def test_client_rejects_messages_of_clients(message):
 )  # fmt: skip
 def test_pushes_without_an_episode(message):
     agent = playing()
-    raised(RemoteProtocolError, agent.hears, message)
+    assert "episode_id" in str(raised(RemoteProtocolError, agent.hears, message))
     assert agent.session.closed
 
 
@@ -419,7 +422,10 @@ def test_repeated_ids_end_the_connection(wrong):
     for number in (109, 105, 2**63 - 1, 107, "108", 100):
         agent.hears(EnvText("x", episode_id="1"), message_id=number)
     assert agent.hears(EnvText("x", episode_id="1"), message_id=106)
-    raised(RemoteProtocolError, agent.hears, EnvText("x", episode_id="1"), message_id=wrong)
+    caught = raised(
+        RemoteProtocolError, agent.hears, EnvText("x", episode_id="1"), message_id=wrong
+    )
+    assert "message_id" in str(caught)
     assert agent.session.closed
 
 
@@ -429,7 +435,10 @@ def test_ids_in_all_forms():
         assert agent.hears(EnvText("x", episode_id="1"), message_id=number)
     for wrong in (2**63, "x" * 65):
         agent = playing()
-        raised(RemoteProtocolError, agent.hears, EnvText("x", episode_id="1"), message_id=wrong)
+        caught = raised(
+            RemoteProtocolError, agent.hears, EnvText("x", episode_id="1"), message_id=wrong
+        )
+        assert "message_id" in str(caught)
 
 
 def test_requests_that_are_remembered_are_bounded():

@@ -66,4 +66,4 @@ def test_plain_ids():
     assert plain_id("9" * 19, "") == "9" * 19  # not compared with numbers
     assert plain_id("a" * 64, "") == "a" * 64
     for wrong in (-1, 2**63, 10**300, "a" * 65, "9" * 5000):
-        raised(RemoteProtocolError, plain_id, wrong, "message_id")
+        assert "message_id" in str(raised(RemoteProtocolError, plain_id, wrong, "message_id"))

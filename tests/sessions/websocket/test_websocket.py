@@ -113,7 +113,7 @@ def test_whole_messages_only_while_it_is_open():
         assert receive_whole(data, len(data)) is not None
         server.close_message()
         assert receive_whole(data, len(data)) is None
-        raised(LocalProtocolError, send, "HI")
+        assert "closing" in str(raised(LocalProtocolError, send, "HI"))
 
 
 def answer(server, client=None, **options):
