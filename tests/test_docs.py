@@ -88,13 +88,9 @@ def test_examples_run(page, tmp_path):
 
 PACKAGES = {"ray": "ray[rllib]"}
 USES = {  # what a page's code names: the package that this needs
-    r"gym:|like=": "gymnasium",
-    r"dm-env-rpc": "hpack",
-    r"universe(\+\w+)?://|rlx-ws": "msgspec",
-    r"ALE/": "ale-py",
-    r"algorithm:pg": "torch",
-    r"--config": "ruamel.yaml",
-}
+    r"gym:|like=": "gymnasium", r"dm-env-rpc": "hpack", r"universe(\+\w+)?://|rlx-ws": "msgspec",
+    r"ALE/": "ale-py", r"algorithm:pg": "torch", r"--config": "ruamel.yaml",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("page", howtos.PAGES)

@@ -49,14 +49,11 @@ def test_gymnasium_make_accepts_the_id(url):
 @pytest.mark.parametrize(
     ("imports", "name"),
     [
-        ("gymnasium, rlwire", ID),
-        ("rlwire, gymnasium", ID),
-        ("rlwire, gymnasium", f"rlwire:{ID}"),
+        ("gymnasium, rlwire", ID), ("rlwire, gymnasium", ID), ("rlwire, gymnasium", f"rlwire:{ID}"),
         ("rlwire, gymnasium.envs.registration", ID),
-        ("rlwire, gymnasium", f"rlwire.environments.remote:{ID}"),
-        ("gymnasium", f"rlwire:{ID}"),
+        ("rlwire, gymnasium", f"rlwire.environments.remote:{ID}"), ("gymnasium", f"rlwire:{ID}"),
     ],
-)
+)  # fmt: skip
 def test_gymnasium_id_is_registered_on_import(imports, name):
     program = f"import {imports}; gymnasium.make({name!r}, url='nowhere')"
     run = subprocess.run(

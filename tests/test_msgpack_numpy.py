@@ -134,30 +134,23 @@ def test_packb_has_the_same_options(options):
 
 UNPACKED = [
     msgpack.packb([1, (2, 3), {"a": b"b"}]),
-    msgpack.packb({"x": np.arange(6).reshape(2, 3)}, default=theirs.encode),
-    msgpack.packb({1: 2}),
-    msgpack.packb(msgpack.ExtType(5, b"data")),
-    msgpack.packb(msgpack.ExtType(73, b"\x01image")),
-    msgpack.packb(msgpack.Timestamp(1_700_000_000, 123_456_000)),
-    b"\xa1\xff",
-]
+    msgpack.packb({"x": np.arange(6).reshape(2, 3)}, default=theirs.encode), msgpack.packb({1: 2}),
+    msgpack.packb(msgpack.ExtType(5, b"data")), msgpack.packb(msgpack.ExtType(73, b"\x01image")),
+    msgpack.packb(msgpack.Timestamp(1_700_000_000, 123_456_000)), b"\xa1\xff",
+]  # fmt: skip
 
 
 @pytest.mark.each("packed", UNPACKED)
 @pytest.mark.each(
     "options",
     [
-        {},
-        {"raw": True},
-        {"strict_map_key": False},
-        {"timestamp": 3},
-        {"list_hook": tuple},
+        {}, {"raw": True}, {"strict_map_key": False}, {"timestamp": 3}, {"list_hook": tuple},
         {"object_hook": lambda found: list(found.items())},
         {"ext_hook": lambda code, data: (code, data)},
         {"max_str_len": 100, "max_array_len": 2, "max_map_len": -1, "max_ext_len": 4},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_unpackb_has_the_same_options(packed, options):
     try:
         expected = theirs.unpackb(packed, **options)
@@ -221,15 +214,12 @@ def test_only_bytes_mark_an_array(other):
 READ_ONLY = {
     "large": np.ones((84, 84, 4), np.uint8),
     "large and misaligned": [[b"x" * n, np.arange(1000.0)] for n in range(8)],
-    "small": np.arange(3.0),
-    "no dimensions": np.array(1.5),
-    "empty": np.zeros((0, 3), np.float32),
-    "strings": np.array(["a", "bc"]),
-    "bytes": np.array([b"a", b"bc"]),
+    "small": np.arange(3.0), "no dimensions": np.array(1.5), "empty": np.zeros((0, 3), np.float32),
+    "strings": np.array(["a", "bc"]), "bytes": np.array([b"a", b"bc"]),
     "structured": np.zeros(2, [("a", "<i4"), ("b", "<f8", (2,))]),
     "other order": np.arange(3, dtype=">i4"),
     "in a list in a map": {"deep": [{"x": np.arange(2)}, np.arange(5000)]},
-}
+}  # fmt: skip
 
 
 def arrays_in(value):
@@ -365,14 +355,11 @@ def test_maps_inside_each_other_are_none():
 @pytest.mark.parametrize(
     ("value", "error"),
     [
-        (object(), TypeError),
-        ({"a": {1, 2}}, TypeError),
-        (2**64, OverflowError),
-        (-(2**63) - 1, OverflowError),
-        ("\udc80", ValueError),
+        (object(), TypeError), ({"a": {1, 2}}, TypeError), (2**64, OverflowError),
+        (-(2**63) - 1, OverflowError), ("\udc80", ValueError),
         (datetime.datetime(2024, 1, 1), TypeError),
     ],
-)
+)  # fmt: skip
 def test_errors_are_caught_as_the_originals_are(value, error):
     raised(error, theirs.packb, value)
     raised(error, ours.packb, value)

@@ -141,15 +141,12 @@ def test_packers_from_before_the_installation_keep_working(patched):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: library.packb(object()),
-        lambda: library.Packer().pack({1, 2}),
-        lambda: library.unpackb(b""),
-        lambda: library.unpackb(b"\x81\x01\x02"),
-        lambda: library.unpackb(b"\x01", no_such=1),
-        lambda: library.unpackb("a text"),
+        lambda: library.packb(object()), lambda: library.Packer().pack({1, 2}),
+        lambda: library.unpackb(b""), lambda: library.unpackb(b"\x81\x01\x02"),
+        lambda: library.unpackb(b"\x01", no_such=1), lambda: library.unpackb("a text"),
         lambda: library.unpackb(b"\x01", timestamp=9),
     ],
-)
+)  # fmt: skip
 def test_errors_stay_the_librarys(call):
     def outcome():
         try:

@@ -66,13 +66,10 @@ def test_clients(kind):
 
 SCHEMES = {"dm_env_rpc": "dm-env-rpc", "rewarder": "universe", "rfb": "universe"}
 EXAMPLES = {
-    dm_env_rpc.Server: (lambda settings: None,),
-    openpi.Server: (lambda observation: {},),
-    perlert.Server: (None,),
-    rlx.Server: (agents.Agent,),
-    rfb.RfbServer: (rfb.Display(8, 8),),
+    dm_env_rpc.Server: (lambda settings: None,), openpi.Server: (lambda observation: {},),
+    perlert.Server: (None,), rlx.Server: (agents.Agent,), rfb.RfbServer: (rfb.Display(8, 8),),
     rewarder.RewarderServer: ("an-id",),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", [*SERVERS, *CLIENTS])

@@ -97,13 +97,10 @@ TENSORS = [
 REQUESTS = [
     dm_env_rpc.CreateWorldRequest({"seed": np.int64(3), "name": "x"}),
     dm_env_rpc.JoinWorldRequest("world", {"a": np.float32(1)}),
-    dm_env_rpc.StepRequest({1: np.int32(3)}, [1, 2, 300]),
-    dm_env_rpc.ResetRequest({}),
-    dm_env_rpc.ResetWorldRequest("world", {}),
-    dm_env_rpc.LeaveWorldRequest(),
-    dm_env_rpc.DestroyWorldRequest("world"),
-    dm_env_rpc.AnyMessage("url", b"value"),
-]
+    dm_env_rpc.StepRequest({1: np.int32(3)}, [1, 2, 300]), dm_env_rpc.ResetRequest({}),
+    dm_env_rpc.ResetWorldRequest("world", {}), dm_env_rpc.LeaveWorldRequest(),
+    dm_env_rpc.DestroyWorldRequest("world"), dm_env_rpc.AnyMessage("url", b"value"),
+]  # fmt: skip
 RESPONSES = [
     dm_env_rpc.CreateWorldResponse("world"),
     dm_env_rpc.JoinWorldResponse(SPECS),
@@ -142,14 +139,11 @@ RFB_SERVER = [
     rfb_messages.Fence(rfb_messages.FENCE_REQUEST, b"abc"),
 ]
 RFB_CLIENT = [
-    rfb_messages.SetPixelFormat(rfb_messages.RGB888),
-    rfb_messages.SetEncodings((7, 16, -223)),
-    rfb_messages.FramebufferUpdateRequest(True, 1, 2, 3, 4),
-    rfb_messages.KeyEvent(97, True),
-    rfb_messages.PointerEvent(5, 6, 1),
-    rfb_messages.EnableContinuousUpdates(True, 0, 0, 9, 9),
+    rfb_messages.SetPixelFormat(rfb_messages.RGB888), rfb_messages.SetEncodings((7, 16, -223)),
+    rfb_messages.FramebufferUpdateRequest(True, 1, 2, 3, 4), rfb_messages.KeyEvent(97, True),
+    rfb_messages.PointerEvent(5, 6, 1), rfb_messages.EnableContinuousUpdates(True, 0, 0, 9, 9),
     rfb_messages.Fence(1, b""),
-]
+]  # fmt: skip
 
 
 def rfb_head(x, y, width, height, encoding):

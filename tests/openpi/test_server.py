@@ -488,14 +488,10 @@ def test_late_action_is_not_used_for_the_next_request(policy, server):
 @pytest.mark.parametrize(
     "options",
     [
-        {"threads": -1},
-        {"workers": 2},
-        {"threads": 1.5},
-        {"auth": ""},
-        {"metadata": {"x": object()}},
-        {"arrays": "json"},
+        {"threads": -1}, {"workers": 2}, {"threads": 1.5}, {"auth": ""},
+        {"metadata": {"x": object()}}, {"arrays": "json"},
     ],
-)
+)  # fmt: skip
 def test_wrong_arguments(options):
     raised((TypeError, ValueError), Server, Policy(), **options)
     for policy in (Policy, 3, "my_policies:Policy"):

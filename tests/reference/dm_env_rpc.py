@@ -24,15 +24,11 @@ PAYLOADS = {
 }  # fmt: skip
 
 _REQUESTS = {
-    "create_world": ours.CreateWorldRequest,
-    "join_world": ours.JoinWorldRequest,
-    "step": ours.StepRequest,
-    "reset": ours.ResetRequest,
-    "reset_world": ours.ResetWorldRequest,
-    "leave_world": ours.LeaveWorldRequest,
-    "destroy_world": ours.DestroyWorldRequest,
+    "create_world": ours.CreateWorldRequest, "join_world": ours.JoinWorldRequest,
+    "step": ours.StepRequest, "reset": ours.ResetRequest, "reset_world": ours.ResetWorldRequest,
+    "leave_world": ours.LeaveWorldRequest, "destroy_world": ours.DestroyWorldRequest,
     "extension": ours.AnyMessage,
-}
+}  # fmt: skip
 _RESPONSES = {
     "create_world": ours.CreateWorldResponse, "join_world": ours.JoinWorldResponse,
     "step": ours.StepResponse, "reset": ours.ResetResponse, "reset_world": ours.ResetWorldResponse,

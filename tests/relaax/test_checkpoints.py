@@ -179,13 +179,10 @@ def test_tensors(tmp_path):
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
     state = {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "mean": np.arange(4.0),
-        "n": 3,
-        "tied": [model[0].weight, model[0].weight],
+        "model": model.state_dict(), "optimizer": optimizer.state_dict(), "mean": np.arange(4.0),
+        "n": 3, "tied": [model[0].weight, model[0].weight],
         "half": torch.ones(2, dtype=torch.bfloat16),
-    }
+    }  # fmt: skip
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"n": 1}, algorithm="pg")
     name = checkpoints.save(3, state, algorithm="pg")

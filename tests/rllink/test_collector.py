@@ -75,15 +75,11 @@ def test_dicts_and_tuples():
 @pytest.mark.parametrize(
     "step",
     [
-        {"action": 0.5},
-        {"action": [1]},
-        {"observation": np.zeros(3)},
-        {"observation": {"a": 1}},
-        {"outputs": {}},
-        {"outputs": {"logp": 1.0, "more": 2.0}},
+        {"action": 0.5}, {"action": [1]}, {"observation": np.zeros(3)}, {"observation": {"a": 1}},
+        {"outputs": {}}, {"outputs": {"logp": 1.0, "more": 2.0}},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_steps_that_do_not_fit(step):
     collector = EpisodeCollector(10)
     collector.reset(np.zeros(2))

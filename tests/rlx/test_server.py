@@ -128,15 +128,12 @@ class TestLimits:
 @pytest.mark.parametrize(
     ("arguments", "options", "error"),
     [
-        ((Agent, "no address"), {}, ValueError),
-        ((Agent,), {"max_connections": 0}, ValueError),
-        ((Agent,), {"idle_timeout": 0}, ValueError),
-        ((object,), {}, TypeError),
-        ((3,), {}, TypeError),
-        (("no_such_module_at_all:Agent",), {}, ImportError),
+        ((Agent, "no address"), {}, ValueError), ((Agent,), {"max_connections": 0}, ValueError),
+        ((Agent,), {"idle_timeout": 0}, ValueError), ((object,), {}, TypeError),
+        ((3,), {}, TypeError), (("no_such_module_at_all:Agent",), {}, ImportError),
         ((Agent,), {"parameter_server": "no_such_module_at_all:make"}, ImportError),
     ],
-)
+)  # fmt: skip
 def test_invalid_server_arguments_are_rejected(arguments, options, error):
     raised(error, Server, *arguments, **options)
 

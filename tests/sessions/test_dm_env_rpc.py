@@ -1,8 +1,6 @@
 import re
 import runpy
-import tracemalloc
 from collections import deque
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +54,7 @@ from rlwire.sessions.dm_env_rpc import (
     DmEnvRpcServerSession,
     DmEnvRpcState,
 )
+from tests.memory import at_most
 from tests.raising import raised
 
 NOT_JOINED, TERMINATED, RUNNING, INTERRUPTED, CLOSED = DmEnvRpcState
@@ -74,31 +73,23 @@ OTHER_SPECS = ActionObservationSpecs(
 SEEN = {"count": np.int32(4), "pixels": np.arange(4, dtype=np.uint8).reshape(2, 2)}
 
 EVENTS = {
-    "create_world": CreateWorldRequest({"seed": np.int64(3)}),
-    "join_world": JoinWorldRequest("w"),
-    "step": StepRequest({1: np.int32(2)}, [1]),
-    "reset": ResetRequest(),
-    "reset_world": ResetWorldRequest("w"),
-    "reset_world elsewhere": ResetWorldRequest("v"),
-    "leave_world": LeaveWorldRequest(),
-    "destroy_world": DestroyWorldRequest("w"),
+    "create_world": CreateWorldRequest({"seed": np.int64(3)}), "join_world": JoinWorldRequest("w"),
+    "step": StepRequest({1: np.int32(2)}, [1]), "reset": ResetRequest(),
+    "reset_world": ResetWorldRequest("w"), "reset_world elsewhere": ResetWorldRequest("v"),
+    "leave_world": LeaveWorldRequest(), "destroy_world": DestroyWorldRequest("w"),
     "destroy_world elsewhere": DestroyWorldRequest("v"),
     "extension": AnyMessage("type.googleapis.com/test.Echo", b"hi"),
-}
+}  # fmt: skip
 REPLIES = {
-    "create_world": CreateWorldResponse("w"),
-    "join_world": JoinWorldResponse(SPECS),
-    "reset": ResetResponse(SPECS),
-    "reset_world": ResetWorldResponse(),
-    "leave_world": LeaveWorldResponse(),
-    "destroy_world": DestroyWorldResponse(),
+    "create_world": CreateWorldResponse("w"), "join_world": JoinWorldResponse(SPECS),
+    "reset": ResetResponse(SPECS), "reset_world": ResetWorldResponse(),
+    "leave_world": LeaveWorldResponse(), "destroy_world": DestroyWorldResponse(),
     "extension": AnyMessage("type.googleapis.com/test.Echo", b"ho"),
-    "error": Status(Code.INTERNAL, "it went wrong"),
-    "running": StepResult(STATES[RUNNING], SEEN),
+    "error": Status(Code.INTERNAL, "it went wrong"), "running": StepResult(STATES[RUNNING], SEEN),
     "terminated": StepResult(STATES[TERMINATED], SEEN),
     "interrupted": StepResult(STATES[INTERRUPTED], SEEN),
     "invalid": StepResult(EnvironmentStateType.INVALID_ENVIRONMENT_STATE, SEEN),
-}
+}  # fmt: skip
 # Written down a second time, by hand: each request, and the states that it leads to from each. A
 # request that leads nowhere is not allowed; an error never leads anywhere.
 NEXT_STATES = """
@@ -160,8 +151,7 @@ def reply_for(outcome):
     return encode_response(reply)
 
 
-def joined(buffers):
-    return b"".join(buffers)
+joined = b"".join
 
 
 def server_in(state, **options):
@@ -394,21 +384,11 @@ BOMBS = {
 }
 
 
-@contextmanager
-def little_memory():
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < 200_000
-    finally:
-        tracemalloc.stop()
-
-
 def test_a_request_is_decoded_once_it_is_known_to_be_allowed():
     (bomb,) = decode_request(BOMBS["step"]).actions.values()
     assert bomb.nbytes == 2**27
     for kind, state in (("step", NOT_JOINED), ("reset", NOT_JOINED), ("create_world", NOT_JOINED)):
-        with little_memory():
+        with at_most(200_000):
             status = refusal(server_in(state), BOMBS[kind])
         allowed = kind == "create_world"
         assert status.code == (Code.RESOURCE_EXHAUSTED if allowed else Code.FAILED_PRECONDITION)
@@ -429,7 +409,7 @@ def test_replaced_payload_is_not_expanded():
     step = encode_request(StepRequest({1: np.int32(1)}, [1]))
     for kind in ("create_world", "reset"):
         server = server_in(RUNNING)
-        with little_memory():
+        with at_most(200_000):
             assert server.receive(BOMBS[kind] + step) == [Step({"move": 1}, ("count",))]
 
 

@@ -2,7 +2,6 @@
 
 import functools
 import re
-import tracemalloc
 from types import SimpleNamespace
 
 import gymnasium
@@ -17,6 +16,7 @@ from rlwire.errors import DecodeError, RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions import rlx as rlx_sessions
 from rlwire.sessions import websocket
+from tests.memory import at_most
 from tests.raising import raised
 
 FORGED = "a\n2026-01-01 INFO all is well\x1b[2J\u2028\u202e"
@@ -72,13 +72,8 @@ def test_a_key_of_megabytes_makes_no_text_of_megabytes(name):
 def test_a_key_of_megabytes_is_not_copied_into_a_path():
     """What the error costs beside the key itself, which a decoder makes before it is wrong."""
     message = original.packb({LONG: 0})[:-1] + b"\xc1"
-    tracemalloc.start()
-    try:
+    with at_most(1.5 * len(LONG)):
         raised(RlwireError, msgpack.decode, message)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 1.5 * len(LONG)
 
 
 def test_an_origin_forges_no_line():
@@ -149,13 +144,10 @@ def test_failed_agent_reveals_no_address(url):
     "space",
     [
         {"box": "float32", "shape": [2], "low": [1, 2, 3]},
-        {"box": "float32", "shape": [1], "low": 3, "high": 1},
-        {"multi_discrete": [0]},
-        {"discrete": 0},
-        {"text": -1},
-        {"multi_binary": [0]},
+        {"box": "float32", "shape": [1], "low": 3, "high": 1}, {"multi_discrete": [0]},
+        {"discrete": 0}, {"text": -1}, {"multi_binary": [0]},
     ],
-)
+)  # fmt: skip
 def test_invalid_space_reveals_no_text_of_a_library(space):
     assert re.search("wrong types, sizes or ranges", str(raised(DecodeError, space_of, space)))
 

@@ -20,8 +20,7 @@ OBSERVATION = {
 }
 
 
-def joined(parts):
-    return b"".join(parts)
+joined = b"".join
 
 
 def same(one, other):
@@ -111,14 +110,11 @@ def test_an_answer_that_cannot_be_written_is_still_owed():
 @pytest.mark.parametrize(
     ("message", "error"),
     [
-        (b"\xc1", DecodeError),
-        (msgpack.encode(OBSERVATION)[:-1], DecodeError),
-        (b"", DecodeError),
-        ("a text", RemoteProtocolError),
-        (msgpack.encode([1, 2]), RemoteProtocolError),
+        (b"\xc1", DecodeError), (msgpack.encode(OBSERVATION)[:-1], DecodeError), (b"", DecodeError),
+        ("a text", RemoteProtocolError), (msgpack.encode([1, 2]), RemoteProtocolError),
         (msgpack.encode(None), RemoteProtocolError),
     ],
-)
+)  # fmt: skip
 def test_invalid_observations_are_rejected(message, error):
     _, server = greeted()
     caught = raised(error, server.receive, message)

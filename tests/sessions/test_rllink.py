@@ -3,7 +3,6 @@
 import base64
 import gzip
 import json
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from rlwire.codecs.rllink import (
 from rlwire.errors import DecodeError, LimitExceeded, LocalProtocolError, RemoteProtocolError
 from rlwire.limits import Limits
 from rlwire.sessions.rllink import RLlinkClientSession, RLlinkServerSession
+from tests.memory import at_most
 from tests.raising import raised
 
 
@@ -30,8 +30,7 @@ def episode(steps=2):
     return Episode(np.zeros((steps + 1, 4), np.float32), np.zeros(steps, int), np.ones(steps))
 
 
-def joined(buffers):
-    return b"".join(buffers)
+joined = b"".join
 
 
 def greeted(client, server):
@@ -163,13 +162,8 @@ def first_frames():
 def test_before_the_token_nothing_is_expanded(name):
     frame = first_frames()[name]
     server = RLlinkServerSession(token="s")
-    tracemalloc.start()
-    try:
-        caught = raised((DecodeError, RemoteProtocolError), server.receive, frame)
-        made = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert made < 300_000, (made, caught)
+    with at_most(300_000):
+        raised((DecodeError, RemoteProtocolError), server.receive, frame)
     assert not server.pending
 
 

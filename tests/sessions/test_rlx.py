@@ -32,14 +32,11 @@ MESSAGES = {
 
 # Written down a second time, by hand: the way to each state, and all that may follow there.
 WAYS = {
-    RLXState.NEW: [],
-    RLXState.INITIALIZING: ["init"],
-    RLXState.READY: ["init", "ready"],
-    RLXState.UPDATING: ["init", "ready", "update"],
-    RLXState.RESETTING: ["init", "ready", "reset"],
+    RLXState.NEW: [], RLXState.INITIALIZING: ["init"], RLXState.READY: ["init", "ready"],
+    RLXState.UPDATING: ["init", "ready", "update"], RLXState.RESETTING: ["init", "ready", "reset"],
     RLXState.REPORTING: ["init", "ready", "update_metrics"],
     RLXState.REPORTING_NEW: ["update_metrics"],
-}
+}  # fmt: skip
 ALLOWED = {
     RLXState.NEW: {"init": RLXState.INITIALIZING, "update_metrics": RLXState.REPORTING_NEW},
     RLXState.INITIALIZING: {"ready": RLXState.READY, "error": RLXState.NEW},
@@ -62,8 +59,7 @@ def frame(message):
     return rlx.encode(message, framed=True)
 
 
-def joined(buffers):
-    return b"".join(buffers)
+joined = b"".join
 
 
 def client_in(state, **options):

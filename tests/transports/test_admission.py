@@ -33,15 +33,12 @@ def test_unix_sockets_count_in_all_only():
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        ("2001:db8::1", "2001:db8::ffff:1", True),
-        ("2001:db8::1", "2001:db8:0:1::1", False),
-        ("::ffff:192.0.2.1", "192.0.2.1", True),
-        ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
-        ("fe80::1%1", "fe80::2%2", True),
-        ("odd:address", "odd:address", True),
+        ("2001:db8::1", "2001:db8::ffff:1", True), ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:192.0.2.1", "192.0.2.1", True), ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
+        ("fe80::1%1", "fe80::2%2", True), ("odd:address", "odd:address", True),
         ("odd:address", "other:address", False),
     ],
-)
+)  # fmt: skip
 def test_addresses_of_one_host_are_counted_together(one, other, same):
     admission = Admission(5, 1)
     admission.enter(one)

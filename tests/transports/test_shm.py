@@ -328,14 +328,10 @@ def test_client_without_shared_memory_is_disconnected(path, blobs, against, word
 
 GOOD = shm_peer.WORDS.pack(shm_peer.MAGIC, shm_peer.VERSION, 4096, 4096, 0)
 WORDS = {
-    "silent": b"",
-    "half": GOOD[:16],
-    "whole": GOOD,
-    "much": GOOD * 50,
+    "silent": b"", "half": GOOD[:16], "whole": GOOD, "much": GOOD * 50,
     "large": shm_peer.WORDS.pack(shm_peer.MAGIC, shm_peer.VERSION, 2**32 - 1, 2**32 - 1, 0),
-    "odd": shm_peer.WORDS.pack(shm_peer.MAGIC, shm_peer.VERSION, 0, 4097, 5),
-    "nonsense": bytes(32),
-}
+    "odd": shm_peer.WORDS.pack(shm_peer.MAGIC, shm_peer.VERSION, 0, 4097, 5), "nonsense": bytes(32),
+}  # fmt: skip
 
 
 def test_flood_of_incomplete_shm_handshakes_does_not_disturb_others(path, blobs, against, caplog):

@@ -42,16 +42,13 @@ SPECS = d.ActionObservationSpecs(
 REQUESTS = [
     d.encode_request(message)
     for message in (
-        d.CreateWorldRequest(SETTINGS),
-        d.JoinWorldRequest("world 1", SETTINGS),
-        d.StepRequest({1: np.int32(-3), 2: PIXELS}, [1, 300, 2**64 - 1]),
-        d.ResetRequest(SETTINGS),
-        d.ResetWorldRequest("world 1", {"a": 1}),
-        d.LeaveWorldRequest(),
+        d.CreateWorldRequest(SETTINGS), d.JoinWorldRequest("world 1", SETTINGS),
+        d.StepRequest({1: np.int32(-3), 2: PIXELS}, [1, 300, 2**64 - 1]), d.ResetRequest(SETTINGS),
+        d.ResetWorldRequest("world 1", {"a": 1}), d.LeaveWorldRequest(),
         d.DestroyWorldRequest("world 1"),
         d.AnyMessage("type.googleapis.com/some.Type", b"\x0a\x01\x02"),
     )
-]
+]  # fmt: skip
 RESPONSES = [
     d.encode_response(message)
     for message in (

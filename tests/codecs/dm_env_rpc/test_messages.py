@@ -267,10 +267,8 @@ TWO_DETAILS = d.Status(5, "", (d.AnyMessage(), b"x"))
 TEXT_BOUND = d.TensorSpec("x", (), d.DataType.INT32, "low")
 BOOL_BOUND = d.TensorSpec("x", (), d.DataType.BOOL, None, np.bool_(True))
 REFUSED = [
-    (5, "int is .*Environment", ""),
-    (None, "NoneType is .*Environment", ""),
-    (d.Step(), "encode_step_request", ""),
-    (d.StepResult(), "encode_step_response", ""),
+    (5, "int is .*Environment", ""), (None, "NoneType is .*Environment", ""),
+    (d.Step(), "encode_step_request", ""), (d.StepResult(), "encode_step_response", ""),
     (d.ResetRequest([1]), "expected a mapping, not list", "$.reset.settings"),
     (d.ResetRequest({1: 2}), "expected str, not int", "$.reset.settings"),
     (d.ResetRequest({"a": 1j}), "complex", "$.reset.settings.a"),
@@ -290,15 +288,14 @@ REFUSED = [
     (d.StepResponse(2**31), "does not fit 32 bits", "$.step.state"),
     (d.StepResponse(1, {2: {}}), "type dict is not", "$.step.observations[2]"),
     (d.ResetResponse({}), "expected ActionObservationSpecs", "$.reset.specs"),
-    (with_spec(3), "expected TensorSpec", SPEC_AT),
-    (with_spec(SPEC, 2**64), "UID", SPEC_AT[:-3]),
+    (with_spec(3), "expected TensorSpec", SPEC_AT), (with_spec(SPEC, 2**64), "UID", SPEC_AT[:-3]),
     (with_spec(d.TensorSpec("x", (1, 2**31))), "does not fit 32 bits", f"{SPEC_AT}.shape[1]"),
     (with_spec(TEXT_BOUND), "dtype <U3 .*int32", f"{SPEC_AT}.min"),
     (with_spec(BOOL_BOUND), "a bound cannot be of type bool", f"{SPEC_AT}.max"),
     (d.Status("5"), "expected int, not str", "$.error.code"),
     (d.Status(2**31), "does not fit 32 bits", "$.error.code"),
     (TWO_DETAILS, "expected AnyMessage, not bytes", "$.error.details[1]"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.each(("message", "words", "path"), REFUSED)

@@ -168,16 +168,13 @@ def test_a_hundred_thousand_times_the_same_request():
 
 
 NOT_REQUESTED = [
-    ("unknown action", {"jump": 1}, b"", "actions"),
-    ("shape", {"move": [1]}, b"", "actions.move"),
-    ("dtype", {"move": "left"}, b"", "actions.move"),
-    ("negative UID", {}, [1, -1], ""),
-    ("UID of 65 bits", {}, [2**64], ""),
-    ("foreign bytes", {}, b"\x0a\x01\x05", ""),
+    ("unknown action", {"jump": 1}, b"", "actions"), ("shape", {"move": [1]}, b"", "actions.move"),
+    ("dtype", {"move": "left"}, b"", "actions.move"), ("negative UID", {}, [1, -1], ""),
+    ("UID of 65 bits", {}, [2**64], ""), ("foreign bytes", {}, b"\x0a\x01\x05", ""),
     ("bytes that end early", {}, b"\x12\x02\x05", ""),
     ("bytes that end late", {}, b"\x12\x01\x05\x05", ""),
     ("half a varint", {}, b"\x12\x01\x85", ""),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

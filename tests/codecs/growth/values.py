@@ -6,15 +6,12 @@ from cases import add_cases, names, nested, refused
 from rlwire.codecs import msgpack, rlx
 
 RLX_VALUES = {
-    "integers": lambda n: list(range(n)),
-    "names": lambda n: dict.fromkeys(names(n), 1),
-    "texts": lambda n: ["x" * 20] * n,
-    "long_text": lambda n: "é" * n * 4,
+    "integers": lambda n: list(range(n)), "names": lambda n: dict.fromkeys(names(n), 1),
+    "texts": lambda n: ["x" * 20] * n, "long_text": lambda n: "é" * n * 4,
     "nested": lambda n: [nested(50, 1, lambda value: [value]) for _ in range(n // 50)],
-    "arrays": lambda n: [np.zeros(1, np.float32)] * n,
-    "empty": lambda n: [[], {}] * n,
+    "arrays": lambda n: [np.zeros(1, np.float32)] * n, "empty": lambda n: [[], {}] * n,
     "numbers": lambda n: [1.5, 2**40, True, None] * n,
-}
+}  # fmt: skip
 
 
 def _rlx_cases():

@@ -216,17 +216,13 @@ def test_numbers_of_headers():
 @pytest.mark.parametrize(
     ("datagram", "offset", "path"),
     [
-        (b"", 0, "SERVER_INSTANCE_NAME"),
-        (b":7;lobby", 0, "SERVER_INSTANCE_NAME"),
-        (b"city:x;lobby", 5, "SERVER_INSTANCE_NUMBER"),
-        (b"city:7;looby", 7, "body"),
-        (b"city:7;lobby ", 12, "body"),
-        (b"city:7;register=a,b,c", 19, "AGENT_TAG"),
-        (b"city:7;ready=a,yes", 15, "BOOL_VALUE"),
-        (b"city:7;action=a=b", 15, "ACTION"),
+        (b"", 0, "SERVER_INSTANCE_NAME"), (b":7;lobby", 0, "SERVER_INSTANCE_NAME"),
+        (b"city:x;lobby", 5, "SERVER_INSTANCE_NUMBER"), (b"city:7;looby", 7, "body"),
+        (b"city:7;lobby ", 12, "body"), (b"city:7;register=a,b,c", 19, "AGENT_TAG"),
+        (b"city:7;ready=a,yes", 15, "BOOL_VALUE"), (b"city:7;action=a=b", 15, "ACTION"),
         (b"city\x80:7;lobby", 4, ""),
     ],
-)
+)  # fmt: skip
 def test_invalid_client_datagrams_fail_at_their_offset_and_path(datagram, offset, path):
     caught = raised(DecodeError, decode_client_message, datagram)
     assert (caught.offset, caught.path) == (offset, path)

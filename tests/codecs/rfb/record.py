@@ -19,13 +19,10 @@ from tests.reference import xvnc  # noqa: E402
 FOLDER = HERE / "recordings"
 SIZE = 120, 88
 ENCODINGS = {
-    "raw": [Encoding.RAW],
-    "rre": [Encoding.RRE],
-    "hextile": [Encoding.HEXTILE],
-    "zrle": [Encoding.ZRLE],
-    "tight": [Encoding.TIGHT],
+    "raw": [Encoding.RAW], "rre": [Encoding.RRE], "hextile": [Encoding.HEXTILE],
+    "zrle": [Encoding.ZRLE], "tight": [Encoding.TIGHT],
     "jpeg": [Encoding.TIGHT, level_encoding(Encoding.QUALITY_0, 8)],
-}
+}  # fmt: skip
 
 
 def steps(desktop, number):

@@ -16,19 +16,15 @@ from tests.raising import raised
 RGB565 = PixelFormat(16, 16, False, 31, 63, 31, 11, 5, 0)
 BGR233 = PixelFormat(8, 8, False, 7, 7, 3, 0, 3, 6)
 FORMATS = [
-    RGB888,
-    RGB565,
-    BGR233,
-    PixelFormat(32, 24, True, 255, 255, 255, 16, 8, 0),
+    RGB888, RGB565, BGR233, PixelFormat(32, 24, True, 255, 255, 255, 16, 8, 0),
     PixelFormat(32, 24, False, 255, 255, 255, 24, 16, 8),
     PixelFormat(32, 24, True, 255, 255, 255, 24, 16, 8),
     PixelFormat(32, 32, False, 255, 255, 255, 0, 8, 16),
     PixelFormat(32, 30, False, 1023, 1023, 1023, 20, 10, 0),
     PixelFormat(32, 24, False, 63, 255, 15, 18, 2, 24),
     PixelFormat(16, 16, True, 31, 63, 31, 11, 5, 0),
-    PixelFormat(16, 15, False, 31, 31, 31, 10, 5, 0),
-    PixelFormat(8, 6, False, 3, 3, 3, 4, 2, 0),
-]
+    PixelFormat(16, 15, False, 31, 31, 31, 10, 5, 0), PixelFormat(8, 6, False, 3, 3, 3, 4, 2, 0),
+]  # fmt: skip
 EXACT = sorted(ENCODINGS)
 
 

@@ -29,14 +29,11 @@ def test_invalid_versions_are_rejected(data):
 @pytest.mark.each(
     ("version", "offer", "data"),
     [
-        (OLD, [1], b"\0\0\0\1"),
-        (OLD, "no", b"\0\0\0\0\0\0\0\2no"),
-        (NEW, [2, 16], b"\2\2\x10"),
-        (NEW, list(range(1, 256)), bytes((255, *range(1, 256)))),
-        (NEW, "é", b"\0\0\0\0\2\xc3\xa9"),
+        (OLD, [1], b"\0\0\0\1"), (OLD, "no", b"\0\0\0\0\0\0\0\2no"), (NEW, [2, 16], b"\2\2\x10"),
+        (NEW, list(range(1, 256)), bytes((255, *range(1, 256)))), (NEW, "é", b"\0\0\0\0\2\xc3\xa9"),
         (NEW, "", b"\0\0\0\0\0"),
     ],
-)
+)  # fmt: skip
 def test_security_types_round_trip(version, offer, data):
     assert handshake.encode_security(offer, version) == data
     assert handshake.decode_security(data, version) == offer

@@ -146,15 +146,12 @@ def test_a_format_and_its_bytes(pixel_format, text):
 @pytest.mark.each(
     "numbers",
     [
-        (24, 24, False, 255, 255, 255, 16, 8, 0),
-        (16, 17, False, 31, 63, 31, 11, 5, 0),
-        (16, 0, False, 31, 63, 31, 11, 5, 0),
-        (16, 16, False, 31, 63, 31, 12, 5, 0),
-        (16, 16, False, 30, 63, 31, 11, 5, 0),
-        (16, 16, False, 31, 0, 31, 11, 5, 0),
+        (24, 24, False, 255, 255, 255, 16, 8, 0), (16, 17, False, 31, 63, 31, 11, 5, 0),
+        (16, 0, False, 31, 63, 31, 11, 5, 0), (16, 16, False, 31, 63, 31, 12, 5, 0),
+        (16, 16, False, 30, 63, 31, 11, 5, 0), (16, 16, False, 31, 0, 31, 11, 5, 0),
         (16, 16, False, 31, 63, 31, 11, 5, 1),
     ],
-)
+)  # fmt: skip
 def test_invalid_pixel_formats_are_not_made(numbers):
     raised(EncodeError, PixelFormat, *numbers)
 

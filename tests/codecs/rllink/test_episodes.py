@@ -133,12 +133,9 @@ def test_lookback_steps_are_omitted_from_the_document():
 @pytest.mark.parametrize(
     "change",
     [
-        lambda state: state.pop("rewards"),
-        lambda state: state.pop("is_terminated"),
-        lambda state: state.update(is_terminated=1),
-        lambda state: state.update(id_=3),
-        lambda state: state.update(t_started=-1),
-        lambda state: state.update(t_started="0"),
+        lambda state: state.pop("rewards"), lambda state: state.pop("is_terminated"),
+        lambda state: state.update(is_terminated=1), lambda state: state.update(id_=3),
+        lambda state: state.update(t_started=-1), lambda state: state.update(t_started="0"),
         lambda state: state.update(observations=[]),
         lambda state: state["observations"].pop("data"),
         lambda state: state["observations"].update(data=np.zeros((3, 4))),
@@ -158,7 +155,7 @@ def test_lookback_steps_are_omitted_from_the_document():
         lambda state: state["extra_model_outputs"].update(x=3),
         lambda state: state.update(extra_model_outputs=3),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("kind", ["finalized", "unfinalized"])
 def test_states_that_are_wrong(kind, change):
     state = copy.deepcopy(episode().to_state() if kind == "finalized" else unfinalized())

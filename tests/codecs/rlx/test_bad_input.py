@@ -214,41 +214,25 @@ OVER = [
     ({"depth": 3}, nest(3), nest(4), 4, at(15), "$.k[0][0][0]"),
     ({"depth": 2}, nest(2, b"\x0b"), nest(3, b"\x0b"), 3, at(20), "$.k.d.d"),
     (
-        {"items": 4},
-        message(b"\x08" + u32(3) + NULL * 3),
-        message(b"\x08" + u32(4) + NULL * 4),
-        5,
-        at(1),
-        "$.k",
+        {"items": 4}, message(b"\x08" + u32(3) + NULL * 3), message(b"\x08" + u32(4) + NULL * 4), 5,
+        at(1), "$.k",
     ),
     ({"items": 1}, message(NULL), message(NULL, text(b"b") + NULL), 2, at(1), "$"),
     ({"items": 3}, nest(2), nest(3), 4, at(11), "$.k[0][0]"),
     (
-        {"dims": 2},
-        message(array(b"i1", [1] * 2, 1, b"a")),
-        message(array(b"i1", [1] * 3, 1, b"a")),
-        3,
-        at(7),
-        "$.k",
+        {"dims": 2}, message(array(b"i1", [1] * 2, 1, b"a")),
+        message(array(b"i1", [1] * 3, 1, b"a")), 3, at(7), "$.k",
     ),
     (
-        {"string": 4},
-        message(b"\3" + text("éé".encode())),
-        message(b"\3" + text(b"abcde")),
-        5,
-        at(1),
-        "$.k",
+        {"string": 4}, message(b"\3" + text("éé".encode())), message(b"\3" + text(b"abcde")), 5,
+        at(1), "$.k",
     ),
     ({"string": 1}, message(NULL), VERSION + text(b"kk") + NULL, 2, 4, "$"),
     (
-        {"pixels": 6},
-        message(image(b"L", 2, 3, 6, b"abcdef")),
-        message(image(b"1", 7, 1, 1, b"a")),
-        7,
-        at(6),
-        "$.k",
+        {"pixels": 6}, message(image(b"L", 2, 3, 6, b"abcdef")),
+        message(image(b"1", 7, 1, 1, b"a")), 7, at(6), "$.k",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("limit", "fits", "over", "size", "offset", "path"), OVER)

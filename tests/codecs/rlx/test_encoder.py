@@ -138,17 +138,13 @@ def test_a_message_is_a_dict(message):
 
 
 SHAPES_OF_MESSAGES = [
-    {},
-    {"command": "reset"},
-    {"a": array_of(LARGE - 1)},
-    {"a": array_of(LARGE)},
-    {"a": array_of(LARGE), "b": 1},
-    {"a": array_of(LARGE), "b": array_of(LARGE + 1)},
+    {}, {"command": "reset"}, {"a": array_of(LARGE - 1)}, {"a": array_of(LARGE)},
+    {"a": array_of(LARGE), "b": 1}, {"a": array_of(LARGE), "b": array_of(LARGE + 1)},
     {"text": "x" * 5000, "a": array_of(10_000), "more": "y" * 5000},
     {f"k{i}": array_of(LARGE + i) for i in range(40)},
     {"list": [array_of(LARGE + i) for i in range(9)], "tail": {"x": array_of(100)}},
     {"many": list(range(3000))},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("framed", [False, True])

@@ -80,15 +80,11 @@ def in_block(data):
 
 
 FEEDS = {
-    "bytes": bytes,
-    "bytearray": bytearray,
-    "memoryview": memoryview,
+    "bytes": bytes, "bytearray": bytearray, "memoryview": memoryview,
     "writable memoryview": lambda data: memoryview(bytearray(data)),
-    "inner memoryview": lambda data: memoryview(b"?" + data + b"?")[1:-1],
-    "mmap": in_mmap,
-    "ndarray": lambda data: np.frombuffer(data, np.uint8),
-    "Block": in_block,
-}
+    "inner memoryview": lambda data: memoryview(b"?" + data + b"?")[1:-1], "mmap": in_mmap,
+    "ndarray": lambda data: np.frombuffer(data, np.uint8), "Block": in_block,
+}  # fmt: skip
 
 
 def test_all_vectors_are_present():

@@ -22,14 +22,10 @@ from tests.raising import raised
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 LINES = [
-    "GET /chat?room=1 HTTP/1.1",
-    "Host: server.example.com",
-    "Upgrade: websocket",
-    "Connection: keep-alive, Upgrade",
-    f"Sec-WebSocket-Key: {KEY}",
-    "Sec-WebSocket-Version: 13",
+    "GET /chat?room=1 HTTP/1.1", "Host: server.example.com", "Upgrade: websocket",
+    "Connection: keep-alive, Upgrade", f"Sec-WebSocket-Key: {KEY}", "Sec-WebSocket-Version: 13",
     "Origin: http://example.com",
-]
+]  # fmt: skip
 
 
 def head(lines):
@@ -146,16 +142,13 @@ def test_names_and_tokens_in_any_case():
 
 
 BAD_RESPONSES = {
-    "no HTTP": b"SSH-2.0-OpenSSH\r\n\r\n",
-    "HTTP/2": b"HTTP/2 200 OK\r\n\r\n",
-    "no status": b"HTTP/1.1 OK\r\n\r\n",
-    "a status of four digits": b"HTTP/1.1 1010 OK\r\n\r\n",
+    "no HTTP": b"SSH-2.0-OpenSSH\r\n\r\n", "HTTP/2": b"HTTP/2 200 OK\r\n\r\n",
+    "no status": b"HTTP/1.1 OK\r\n\r\n", "a status of four digits": b"HTTP/1.1 1010 OK\r\n\r\n",
     "an upgrade from HTTP/1.0": write_response(101, key=KEY).replace(b"/1.1", b"/1.0"),
     "an upgrade to nothing": b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n",
     "no upgrade": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
-    "two heads": write_response(101, key=KEY) * 2,
-    "half a head": write_response(101, key=KEY)[:-1],
-}
+    "two heads": write_response(101, key=KEY) * 2, "half a head": write_response(101, key=KEY)[:-1],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BAD_RESPONSES)

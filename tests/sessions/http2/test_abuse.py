@@ -7,8 +7,6 @@ tracemalloc and by what waits to be sent. Floods of frames that bring nothing ar
 """
 
 import runpy
-import tracemalloc
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,22 +21,12 @@ from rlwire.sessions.grpc import OK, CallStatus, GrpcClientSession, GrpcRawMessa
 from rlwire.sessions.grpc.server import BEGUN, ENDED, Last
 from rlwire.sessions.http2.core import MAX_CONTROL_FRAMES
 from rlwire.sessions.http2.session import RESETS_ALLOWED
+from tests.memory import at_most
 from tests.raising import raised
 
 peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
 Raw, raw_server, fields, message = peers.Raw, peers.raw_server, peers.fields, peers.message
 begin, block, METHOD = peers.begin, peers.block, peers.METHOD
-
-
-@contextmanager
-def memory(most):
-    """At no time more than so many bytes are taken by what stands inside."""
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < most
-    finally:
-        tracemalloc.stop()
 
 
 def reported(raw):
@@ -68,7 +56,7 @@ def test_messages_of_one_frame_are_delivered_in_batches(flags):
     raw, count = raw_server(), 500_000
     ((call, _),) = raw.say(begin(1))
     frame = memoryview(frames.frame(frames.DATA, flags, 1, message(b"") * count))
-    with memory(100_000):
+    with at_most(100_000):
         found = raw.session.receive(frame)
         results = 0
         while raw.session.unread:
@@ -179,7 +167,7 @@ def test_streams_of_which_only_one_half_is_closed():
     """A client that never ends its side: the answer ends both (section 8.1)."""
     raw = raw_server(max_streams=5)
     sender = Headers()
-    with memory(1_000_000):
+    with at_most(1_000_000):
         for number in range(1, 1000, 2):
             head = frames.frame(frames.HEADERS, 4, number, sender.encode(fields()))
             ((call, sign),) = raw.say(head, frames.frame(frames.DATA, 0, number, b"\0\0"))
@@ -198,7 +186,7 @@ def test_a_flood_of_continuations():
         raw = raw_server()
         raw.session.core.control_frames = 0
         raw.say(frames.frame(frames.HEADERS, 0, 1))
-        with memory(200_000):
+        with at_most(200_000):
             sent = taken(raw, frames.frame(frames.CONTINUATION, 0, 1, piece))
         assert frames_most - 3 <= sent <= frames_most
         assert reported(raw) == "ENHANCE_YOUR_CALM"
@@ -208,7 +196,7 @@ def test_a_bomb_of_hpack():
     size = 4000
     raw = raw_server()
     value = bytes([0x7F, (size - 127) & 127 | 128, (size - 127) >> 7]) + b"x" * size
-    with memory(400_000):
+    with at_most(400_000):
         raw.say(frames.frame(frames.HEADERS, 4, 1, block() + b"\x40\x01a" + value))
         with pytest.raises(LimitExceeded, match="header=8192"):
             raw.say(frames.frame(frames.HEADERS, 4, 3, b"\xbe" * 5000))
@@ -240,7 +228,7 @@ def test_a_peer_with_a_table_of_four_gigabytes():
     raw = raw_server()
     raw.say(frames.settings({frames.HEADER_TABLE_SIZE: 2**32 - 1}))
     sender = Headers()
-    with memory(150_000):
+    with at_most(150_000):
         for number in range(1, 101, 2):
             head = frames.frame(frames.HEADERS, 5, number, sender.encode(fields()))
             ((call, _), _) = raw.say(head)
@@ -260,7 +248,7 @@ def test_a_peer_with_a_table_of_four_gigabytes():
 def test_a_flood_that_must_be_answered(wire):
     raw = raw_server()
     raw.say(begin(1))
-    with memory(3_000_000):
+    with at_most(3_000_000):
         assert taken(raw, wire) <= MAX_CONTROL_FRAMES
     assert waiting(raw.session) < 20 * MAX_CONTROL_FRAMES
     assert reported(raw) == "ENHANCE_YOUR_CALM"
@@ -271,7 +259,7 @@ def test_replies_held_by_closed_windows_are_bounded():
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     (first, _), (second, _) = raw.say(begin(1), begin(3))
     answers = 0
-    with memory(1_000_000):
+    with at_most(1_000_000):
         while not first.gone:
             raw.say(frames.frame(frames.DATA, 0, 1, message(b"more")))
             raw.session.send((first, [bytes(10_000)]))
@@ -291,7 +279,7 @@ def test_requests_held_by_closed_windows_are_bounded():
     raw = Raw(session)
     raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 0}))
     raw.hear()
-    with memory(1_000_000):
+    with at_most(1_000_000):
         while session.core.unsent <= 50_000:
             session.send(bytes(10_000))
     assert session.core.unsent == 50_025
@@ -319,7 +307,7 @@ def test_a_reader_of_one_byte_at_a_time_is_served():
 def test_unfinished_messages_are_bounded_in_memory():
     raw = raw_server(limits=Limits(received=100_000), max_streams=200)
     sender = Headers()
-    with memory(2_000_000):
+    with at_most(2_000_000):
         for number in range(1, 300, 2):
             head = frames.frame(frames.HEADERS, 4, number, sender.encode(fields()))
             raw.say(head, frames.frame(frames.DATA, 0, number, b"\0\0\1\x86\xa0x"))

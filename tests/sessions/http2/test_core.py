@@ -52,8 +52,7 @@ def feed(peer, data):
     return events
 
 
-def joined(buffers):
-    return b"".join(bytes(part) for part in buffers)
+joined = b"".join
 
 
 def drained(peer, most=10000):

@@ -373,13 +373,10 @@ def test_no_datagram_raises(state):
     chance = random.Random(state.value)
     seeds = [
         b"city:7:1590853116323:4;obs=x:0.54;reward=-1.5;done=true;extra=e",
-        b"city:7;a=close,citizen,ann,ready;b=open,,,not_ready",
-        b"city:7;registered=a",
-        b"city:7;start=port:32323",
-        b"city:007:0099:4;obs=;reward=0;done=false",
-        b"city:7;action=left",
-        b"",
-    ]
+        b"city:7;a=close,citizen,ann,ready;b=open,,,not_ready", b"city:7;registered=a",
+        b"city:7;start=port:32323", b"city:007:0099:4;obs=;reward=0;done=false",
+        b"city:7;action=left", b"",
+    ]  # fmt: skip
     for _ in range(4000):
         datagram = bytearray(chance.choice(seeds))
         for _ in range(chance.randrange(4)):

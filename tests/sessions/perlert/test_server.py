@@ -180,21 +180,15 @@ def test_only_the_last_registration_counts():
 @pytest.mark.parametrize(
     ("peer", "body", "reason"),
     [
-        (EVE, "ready=a,true", "not_registered"),
-        (ANN, "ready=b,true", "not_your_slot"),
-        (ANN, "ready=x,true", "unknown_slot"),
-        (ANN, "ready=a,yes", "malformed"),
-        (ANN, "ready=a", "malformed"),
-        (ANN, "action=go", "wrong_port"),
-        (EVE, "action=go", "wrong_port"),
-        (EVE, "register=a,eve", "slot_taken"),
-        (EVE, "register=x,eve", "unknown_slot"),
-        (ANN, "register=b,ann", "slot_taken"),
-        (ANN, "register=,ann", "malformed"),
-        (ANN, "register=b", "malformed"),
+        (EVE, "ready=a,true", "not_registered"), (ANN, "ready=b,true", "not_your_slot"),
+        (ANN, "ready=x,true", "unknown_slot"), (ANN, "ready=a,yes", "malformed"),
+        (ANN, "ready=a", "malformed"), (ANN, "action=go", "wrong_port"),
+        (EVE, "action=go", "wrong_port"), (EVE, "register=a,eve", "slot_taken"),
+        (EVE, "register=x,eve", "unknown_slot"), (ANN, "register=b,ann", "slot_taken"),
+        (ANN, "register=,ann", "malformed"), (ANN, "register=b", "malformed"),
         (ANN, "register=b,a,b", "malformed"),
     ],
-)
+)  # fmt: skip
 def test_invalid_lobby_messages_are_dropped_and_counted(peer, body, reason):
     server = Server("a b").join(a=ANN, b=BOB)
     assert server.lobby(peer, body) == []

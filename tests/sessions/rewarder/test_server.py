@@ -214,17 +214,14 @@ def test_a_ping_is_answered_at_once():
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (EnvReset(ENV, seed=1.5), "seed"),
-        (EnvReset(ENV, seed=2**128), "seed"),
+        (EnvReset(ENV, seed=1.5), "seed"), (EnvReset(ENV, seed=2**128), "seed"),
         (EnvReset(ENV, extra_body={"rlwire.options": [1]}), "rlwire.options must be an object"),
-        (EnvReset(ENV, fps=0), "fps"),
-        (EnvReset(ENV, fps=-1), "fps"),
-        (EnvReset(ENV, fps=1001), "fps"),
-        (EnvReset(ENV, episode_id="one"), "episode_id"),
+        (EnvReset(ENV, fps=0), "fps"), (EnvReset(ENV, fps=-1), "fps"),
+        (EnvReset(ENV, fps=1001), "fps"), (EnvReset(ENV, episode_id="one"), "episode_id"),
         (EnvReset(ENV, episode_id="9" * 15), "episode_id"),
         (EnvReset(ENV, episode_id="1" * 16), "episode_id"),
     ],
-)
+)  # fmt: skip
 def test_resets_that_are_wrong(request_, words):
     peer = active(Served())
     assert peer.says(request_) == []

@@ -173,14 +173,10 @@ GO_ON = EnableContinuousUpdates(True, 0, 0, WIDTH, HEIGHT)
 @pytest.mark.each(
     ("theirs", "ours", "said"),
     [
-        ((3, 3), (3, 3), b""),
-        ((3, 5), (3, 3), b""),
-        ((3, 7), (3, 7), b"\1"),
-        ((3, 8), (3, 8), b"\1"),
-        ((3, 889), (3, 8), b"\1"),
-        ((4, 1), (3, 8), b"\1"),
+        ((3, 3), (3, 3), b""), ((3, 5), (3, 3), b""), ((3, 7), (3, 7), b"\1"),
+        ((3, 8), (3, 8), b"\1"), ((3, 889), (3, 8), b"\1"), ((4, 1), (3, 8), b"\1"),
     ],
-)
+)  # fmt: skip
 def test_each_version_without_a_password(theirs, ours, said, piece):
     talk = Talk(piece=piece)
     assert talk.heard() == b""

@@ -7,9 +7,7 @@ from rlwire.errors import ConnectionClosed, DecodeError, LimitExceeded
 from rlwire.sessions.websocket import HttpRefusal, Page, PageServed, WebSocketServerSession, health
 from tests.raising import raised
 
-
-def joined(parts):
-    return b"".join(parts)
+joined = b"".join
 
 
 HEALTHY = [
