@@ -55,7 +55,7 @@ LAYOUTS = {
 
 
 @pytest.mark.each(("name", "order"), ORDERED)
-def test_dtypes_orders_and_layouts(name, order, oracle, same):
+def test_arrays_of_any_dtype_order_and_layout_round_trip(name, order, oracle, same):
     dtype = np.dtype(name).newbyteorder(order)
     values = (BASE % 2 if dtype.kind == "b" else BASE).astype(dtype)
     assert values.dtype.str == dtype.str
@@ -94,7 +94,7 @@ def test_the_dtype_is_named_as_numpy_names_it(name, order):
         ("timedelta64", "<m8"), ("c16", "<c16"),
     ],
 )  # fmt: skip
-def test_other_names_of_dtypes(name, dtype):
+def test_other_names_of_dtypes_are_decoded(name, dtype):
     wanted = np.dtype(dtype)
     head = b"\1\0\0\0\0\0\0\0\7" + len(name).to_bytes(4, "little") + name.encode()
     size = wanted.itemsize.to_bytes(4, "little")
@@ -121,7 +121,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("value", REFUSED)
-def test_no_plain_dtype(value):
+def test_arrays_without_a_plain_dtype_are_rejected(value):
     caught = raised(EncodeError, rlx.encode, {"a": [value]})
     assert caught.path == "$.a[0]"
     assert str(value.dtype) in str(caught)
@@ -247,7 +247,7 @@ def test_failing_array_interface_is_an_encode_error(value, cause):
     assert type(value).__qualname__ in str(caught)
 
 
-def test_a_released_memoryview():
+def test_released_memoryview_is_an_encode_error():
     view = memoryview(b"abc")
     view.release()
     assert isinstance(raised(EncodeError, rlx.encode, {"a": view}).__cause__, ValueError)
@@ -264,7 +264,7 @@ def test_an_interrupt_is_no_encode_error():
     raised(KeyboardInterrupt, rlx.encode, {"a": WithArray(KeyboardInterrupt())})
 
 
-def test_more_dimensions_than_rlx_has():
+def test_more_dimensions_than_rlx_has_are_rejected():
     try:
         many = np.zeros((1,) * 33)
     except ValueError:
@@ -272,7 +272,7 @@ def test_more_dimensions_than_rlx_has():
     assert raised(LimitExceeded, rlx.encode, {"a": many}).limit == "dims"
 
 
-def test_torch_tensors(same):
+def test_torch_tensors_are_encoded_without_a_copy(same):
     torch = pytest.importorskip("torch")
     for tensor in (
         torch.arange(6.0).reshape(2, 3),

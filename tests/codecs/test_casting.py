@@ -20,7 +20,7 @@ def tried(value, dtype):
 
 
 @pytest.mark.parametrize("source", INTEGERS, ids=str)
-def test_integers(source):
+def test_integers_are_cast_only_without_a_loss(source):
     """As Python's integers, which have no end, compare."""
     info = np.iinfo(source)
     near = {sign * 2**bits + by for bits in range(65) for sign in (1, -1) for by in (-1, 0, 1)}
@@ -39,14 +39,14 @@ def test_integers(source):
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS, BOOL], ids=str)
-def test_booleans(dtype):
+def test_booleans_are_cast_to_any_dtype(dtype):
     for value in (True, np.True_, [False, True]):
         found = cast(value, dtype, "it")
         assert found.dtype == dtype
         assert found.tolist() == np.asarray(value).tolist()
 
 
-def test_floats():
+def test_floats_are_not_cast_to_integers():
     for dtype in FLOATS:
         assert cast([0.1, np.nan, -np.inf], dtype, "it").dtype == dtype
     with pytest.warns(RuntimeWarning, match="overflow"):  # NumPy's own: no matter of kinds

@@ -55,7 +55,7 @@ def counted(chosen, folder):
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_growth(part, tmp_path):
+def test_cost_of_each_case_grows_no_faster_than_its_input(part, tmp_path):
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind counts the instructions, and is not installed")
     chosen = [*[name for name in names() if name != "control"][part::PARTS], "control"]

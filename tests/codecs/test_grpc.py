@@ -21,7 +21,7 @@ from tests.raising import raised
         ("\x7f", "%7F"),
     ],
 )
-def test_messages(text, encoded):
+def test_messages_are_percent_encoded(text, encoded):
     assert grpc.encode_message(text) == encoded
     assert grpc.decode_message(encoded) == text
 
@@ -50,7 +50,7 @@ def test_messages_that_are_wrong_are_kept():
         (1e300, "99999999H"),
     ],
 )  # fmt: skip
-def test_timeouts(seconds, text):
+def test_timeouts_are_encoded_in_eight_digits(seconds, text):
     assert grpc.encode_timeout(seconds) == text
     if seconds < 1e12:
         assert grpc.decode_timeout(text) == pytest.approx(seconds, rel=1e-6, abs=1e-9)
@@ -64,16 +64,16 @@ def test_no_timeout_gets_shorter(seconds):
 
 
 @pytest.mark.parametrize("text", ["", "S", "1", "-1S", "123456789S", "1s", "1.5S", "1 S", "१S"])
-def test_timeouts_that_cannot_be(text):
+def test_malformed_timeouts_are_rejected(text):
     raised(DecodeError, grpc.decode_timeout, text)
 
 
 @pytest.mark.parametrize("seconds", [-1, math.inf, math.nan])
-def test_timeouts_that_cannot_be_sent(seconds):
+def test_invalid_timeouts_are_not_encoded(seconds):
     raised(EncodeError, grpc.encode_timeout, seconds)
 
 
-def test_statuses():
+def test_statuses_have_the_numbers_of_grpc():
     assert [grpc.status_code(name) for name in grpc.Code.__members__] == list(range(17))
     assert grpc.decode_status("5") == "NOT_FOUND"
     assert grpc.decode_status("99") == "UNKNOWN"
@@ -91,7 +91,7 @@ def test_http_and_reset_codes_map_to_grpc_statuses():
     assert [grpc.status_of_reset(code) for code in range(14)] == names
 
 
-def test_metadata():
+def test_metadata_round_trips():
     metadata = (("a", "text"), ("b-bin", b"\0\xff\x01"), ("a", ""), ("_.-0", "~"))
     fields = grpc.encode_metadata(metadata)
     assert fields == [("a", "text"), ("b-bin", "AP8B"), ("a", ""), ("_.-0", "~")]
@@ -114,10 +114,10 @@ def test_any_bytes_come_back_padded_or_not(value):
         ("a", " b"), ("a", "é"), ("a", b"\xff"), ("a-bin", "text"),
     ],
 )  # fmt: skip
-def test_metadata_that_cannot_be_sent(name, value):
+def test_invalid_metadata_is_not_encoded(name, value):
     raised(EncodeError, grpc.encode_metadata, [(name, value)])
 
 
 @pytest.mark.parametrize("text", ["a", "!!!!", "abcd=efg"])
-def test_metadata_that_is_no_base64(text):
+def test_malformed_base64_in_metadata_is_rejected(text):
     assert "x-bin" in str(raised(DecodeError, grpc.decode_metadata, [("x-bin", text)]))

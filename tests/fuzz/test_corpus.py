@@ -23,7 +23,7 @@ pytest.importorskip("cryptography")
 
 
 @pytest.mark.parametrize("name", decoders.DECODERS)
-def test_replay(name):
+def test_kept_inputs_are_read_or_rejected(name):
     feed = decoders.DECODERS[name]
     files = sorted((HERE / "corpus" / name).iterdir())
     assert files

@@ -178,7 +178,7 @@ INT32 = part(4, part(1, b"\x01\x02\x03"))  # three elements
         b"\x20\x01",  # a payload as a number
     ],
 )
-def test_bad_tensors(tensor):
+def test_bad_tensor_is_named_by_its_path_wherever_it_stands(tensor):
     """Wherever a tensor can stand: the path names it, the offset lies in it."""
     manager = d.SpecManager({1: d.make_spec("x", (-1,), np.int32)})
     places = [
@@ -269,7 +269,7 @@ OVER = [
 
 
 @pytest.mark.parametrize(("name", "most", "size", "offset", "path", "data"), OVER)
-def test_limits(name, most, size, offset, path, data):
+def test_each_limit_is_named_with_offset_and_path(name, most, size, offset, path, data):
     response = path.startswith(("$.join_world", "$.error"))
     decode = d.decode_response if response else d.decode_request
     decode(data)
@@ -278,7 +278,7 @@ def test_limits(name, most, size, offset, path, data):
     assert (problem.limit, problem.size, problem.offset, problem.path) == (name, size, offset, path)
 
 
-def test_more_than_32_dimensions():
+def test_more_than_32_dimensions_are_rejected():
     assert raised(LimitExceeded, d.decode_response, spec(part(2, b"\1" * 33))).limit == "dims"
     assert raised(LimitExceeded, d.decode_response, spec(b"\x10\1" * 33)).limit == "dims"
     with pytest.raises(LimitExceeded, match="dims=32"):

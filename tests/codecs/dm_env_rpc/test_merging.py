@@ -266,7 +266,7 @@ MANY = settings()
 
 @MANY
 @given(wire=wires(REQUESTS), other=wires(RESPONSES))
-def test_messages(protobuf, wire, other):
+def test_merged_messages_are_decoded_as_by_protobuf(protobuf, wire, other):
     requests, responses = dm_env_rpc_pb2.EnvironmentRequest, dm_env_rpc_pb2.EnvironmentResponse
     for data, theirs, decode in (
         (wire, requests, d.decode_request),
@@ -279,7 +279,7 @@ def test_messages(protobuf, wire, other):
 
 @MANY
 @given(wire=wires(PROPERTY_REQUESTS), other=wires(PROPERTY_RESPONSES))
-def test_properties(protobuf, wire, other):
+def test_merged_properties_are_decoded_as_by_protobuf(protobuf, wire, other):
     expected = protobuf.from_pb(properties_pb2.PropertyRequest.FromString(wire))
     extension = d.AnyMessage(d.PROPERTY_REQUEST_URL, wire)
     assert protobuf.same(d.decode_property_request(extension), expected)
@@ -303,7 +303,7 @@ def steps_manager(actions):
 
 @MANY
 @given(wire=wires({3: REQUESTS[3], 6: REQUESTS[6]}))
-def test_steps_by_name(protobuf, wire):
+def test_merged_steps_are_decoded_by_name_as_by_protobuf(protobuf, wire):
     """The way of their own reads the same."""
     expected = protobuf.from_pb(dm_env_rpc_pb2.EnvironmentRequest.FromString(wire))
     if not isinstance(expected, d.StepRequest):
@@ -326,7 +326,7 @@ def test_steps_by_name(protobuf, wire):
 
 @MANY
 @given(wire=wires({3: RESPONSES[3], 16: RESPONSES[16]}))
-def test_results_by_name(protobuf, wire):
+def test_merged_results_are_decoded_by_name_as_by_protobuf(protobuf, wire):
     expected = protobuf.from_pb(dm_env_rpc_pb2.EnvironmentResponse.FromString(wire))
     if not isinstance(expected, d.StepResponse):
         assert d.decode_step_response(d.SpecManager({}), wire) is None

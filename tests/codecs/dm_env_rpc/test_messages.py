@@ -148,7 +148,7 @@ def test_we_read_protobufs(protobuf, either, feed, copy):
 
 @settings(max_examples=40)
 @given(message=ANYS)
-def test_an_extension_in_a_response(protobuf, message):
+def test_extension_in_a_response_round_trips(protobuf, message):
     """The one class that both messages have."""
     expected = protobuf.extension_response_to_pb(message)
     assert dm_env_rpc_pb2.EnvironmentResponse.FromString(d.encode_response(message)) == expected
@@ -172,7 +172,7 @@ PROPERTY_RESPONSE = (
     either=st.tuples(st.just(PROPERTY_REQUEST), PROPERTY_REQUESTS)
     | st.tuples(st.just(PROPERTY_RESPONSE), PROPERTY_RESPONSES)
 )
-def test_properties(protobuf, either):
+def test_properties_round_trip_through_protobuf(protobuf, either):
     (theirs, encode, decode), message = either
     extension = encode(message)
     parsed = theirs()
@@ -184,7 +184,7 @@ def test_properties(protobuf, either):
 
 
 @pytest.mark.parametrize("decode", [d.decode_request, d.decode_response])
-def test_no_payload(decode):
+def test_message_without_payload_is_none(decode):
     assert decode(b"") is None
     assert decode(b"\x58\x01\x9a\x01\x01x") is None  # unknown fields only
 
@@ -209,7 +209,7 @@ def test_defaults_are_encoded_in_no_bytes():
     assert d.decode_response(b"\x82\x01\x00") == d.Status()
 
 
-def test_a_step_byte_for_byte():
+def test_step_is_encoded_byte_for_byte():
     """Written out from the rules: map entries have key and value always, uid 0 or not."""
     message = d.StepRequest({0: np.uint8(7), 300: np.array([1, -1], np.int32)}, [5, 300])
     assert d.encode_request(message) == bytes.fromhex(
@@ -222,7 +222,7 @@ def test_a_step_byte_for_byte():
     )
 
 
-def test_many_tensors_at_once():
+def test_many_tensors_in_one_message_round_trip():
     """More than a draft holds without the heap."""
     settings = {f"setting {number}": np.int64(number) for number in range(100)}
     settings["long" * 100] = np.arange(5)
@@ -232,7 +232,7 @@ def test_many_tensors_at_once():
     assert all(np.array_equal(decoded.settings[name], settings[name]) for name in settings)
 
 
-def test_views_of_the_buffer():
+def test_copy_false_and_none_share_the_buffer():
     pixels = np.arange(4096, dtype=np.uint8)
     encoded = bytearray(d.encode_request(d.StepRequest({1: pixels})))
     for copy, shared in ((True, False), (False, True), (None, True)):
@@ -299,7 +299,7 @@ REFUSED = [
 
 
 @pytest.mark.each(("message", "words", "path"), REFUSED)
-def test_refused(message, words, path):
+def test_unencodable_messages_are_rejected_with_their_path(message, words, path):
     response = isinstance(
         message, d.StepResponse | d.ResetResponse | d.JoinWorldResponse | d.Status | d.StepResult
     )
@@ -315,7 +315,7 @@ def test_a_request_is_no_response():
     raised(EncodeError, d.encode_request, d.Status())
 
 
-def test_property_messages_of_another_type():
+def test_property_messages_of_another_type_are_rejected():
     for url in ("", "type.googleapis.com/dm_env_rpc.v1.Tensor", d.PROPERTY_RESPONSE_URL):
         raised(DecodeError, d.decode_property_request, d.AnyMessage(url, b""))
     # Only what follows the last slash names the type.
@@ -350,7 +350,7 @@ TOO_MUCH = [
 
 
 @pytest.mark.each(("message", "limits", "name", "size"), TOO_MUCH)
-def test_limits(message, limits, name, size):
+def test_limits_bound_encoded_messages(message, limits, name, size):
     d.encode_request(message)
     caught = raised(LimitExceeded, d.encode_request, message, limits=limits)
     assert (caught.limit, caught.size) == (name, size)

@@ -30,7 +30,7 @@ def test_nested_dicts_flatten_and_unflatten_as_the_original(nested, flat):
     assert dm_env_flatten_utils.unflatten_dict(flat, ".") == nested
 
 
-def test_names_within_names():
+def test_is_within_matches_whole_parts_of_names():
     names = ["a", "b.c"]
     assert [
         name for name in ("a", "a.", "a.b.c", "b.c", "b.c.d") if not is_within(name, names)
@@ -47,14 +47,14 @@ def test_a_name_that_nests_too_deep():
     assert raised(LimitExceeded, unflatten, {"a.b.c": 1}, limits=Limits(depth=2)).limit == "depth"
 
 
-def test_a_key_with_the_separator():
+def test_key_with_the_separator_is_rejected():
     for nested in ({"a.b": 1}, {"c": {"a.b": 1}}, {"a.b": {"c": 1}}):
         assert "'a.b'" in str(raised(EncodeError, flatten, nested))
     assert flatten({"a.b": {"c": 1}, "d": {"e.f": 2}}, strict=False) == {"a.b.c": 1, "d.e.f": 2}
 
 
 @pytest.mark.parametrize("nested", [{"a.b": 1, "a": {"b": 2}}, {"a": {"b": 1}, "a.b": 2}])
-def test_two_values_with_one_name(nested):
+def test_two_values_with_one_name_are_rejected(nested):
     """The reference drops one of them."""
     assert "'a.b'" in str(raised(EncodeError, flatten, nested, strict=False))
 
@@ -75,7 +75,7 @@ def test_an_empty_dictionary_is_a_value():
     assert mine == {}
 
 
-def test_a_dictionary_inside_itself():
+def test_dictionary_inside_itself_is_a_recursion_error():
     loop = {}
     loop["a"] = loop
     raised(RecursionError, flatten, loop)
@@ -88,7 +88,7 @@ NESTED = st.recursive(
 
 
 @given(nested=NESTED)
-def test_any_dictionary(nested):
+def test_any_dictionary_round_trips_as_by_the_reference(nested):
     flat = flatten(nested)
     assert flat == dm_env_flatten_utils.flatten_dict(nested, ".")
     assert unflatten(flat) == nested

@@ -27,7 +27,7 @@ def test_missing_bounds_are_those_of_the_dtype(kind):
     assert same(bounds.max, reference.max)
 
 
-def test_infinite_bounds():
+def test_infinite_bounds_are_kept():
     for low, high in ((0.0, np.inf), (-np.inf, 0.0), (-np.inf, np.inf)):
         spec = d.TensorSpec("x", (), d.DataType.DOUBLE, np.float64(low), np.float64(high))
         assert d.bounds(spec) == (low, high)
@@ -58,7 +58,7 @@ PAIR = np.array([1, 2], np.uint32)
         (foo(UINT32, PAIR, np.uint32(1), (-1,)), "foo.*variable.*scalar"),
     ],
 )
-def test_refused(protobuf, spec, words):
+def test_invalid_bounds_are_rejected(protobuf, spec, words):
     with pytest.raises(EncodeError, match=words):
         d.bounds(spec)
     if spec.min is not None or spec.max is not None:
@@ -67,7 +67,7 @@ def test_refused(protobuf, spec, words):
     raised((ValueError, TypeError), tensor_spec_utils.bounds, protobuf.spec_to_pb(spec))
 
 
-def test_a_plain_spec():
+def test_make_spec_accepts_each_form_of_a_dtype():
     dtypes = ["f4", np.float32, np.dtype(">f4"), d.DataType.FLOAT, 1]
     for dtype in dtypes:
         spec = d.make_spec("x", [2, -1], dtype)

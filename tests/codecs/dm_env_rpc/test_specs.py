@@ -69,18 +69,18 @@ def test_spec_manager_is_immutable():
         ({1: d.TensorSpec(5)}, "a name must be str"),
     ],
 )
-def test_no_manager(specs, words):
+def test_invalid_specs_make_no_manager(specs, words):
     with pytest.raises(EncodeError, match=words):
         d.SpecManager(specs)
 
 
-def test_wrong_types():
+def test_arguments_of_wrong_types_are_rejected():
     raised(TypeError, d.SpecManager, {1: "x"})
     raised(TypeError, d.SpecManager, {}, limits=3)
     raised(TypeError, d.SpecManager, 5)
 
 
-def test_a_shape_to_be_inferred():
+def test_inferred_shape_is_compared_with_its_spec():
     """The reference compares before it infers, and so refuses what its own server must take."""
     request = dm_env_rpc_pb2.EnvironmentRequest()
     packed = request.step.actions[55]
@@ -92,14 +92,14 @@ def test_a_shape_to_be_inferred():
         unpack(MANAGER, request.SerializeToString())
 
 
-def test_a_spec_without_a_type():
+def test_spec_without_a_type_is_rejected_when_used():
     for dtype in (0, 12, -1):
         manager = d.SpecManager({1: d.TensorSpec("x", (), dtype)})
         assert "'x'" in str(raised(EncodeError, pack, manager, {"x": 1}))
         raised(DecodeError, unpack, manager, d.encode_request(d.StepRequest({1: 1})))
 
 
-def test_limits():
+def test_limits_of_a_manager_are_named():
     manager = d.SpecManager(SPECS, limits=Limits(message=40, string=3))
     assert pack(manager, {"text": "abc"})
     with pytest.raises(LimitExceeded, match="message=40"):
@@ -115,7 +115,7 @@ KINDS = ["f4", "f8", "i1", "i4", "i8", "u1", "u4", "u8"]
 
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("size", [None, 1, 5, 1000])
-def test_bounds_of_each_dtype(dtype, size):
+def test_bounds_of_each_dtype_are_checked_at_their_index(dtype, size):
     shape = () if size is None else (size,)
     low, high = np.full(shape, 3), np.full(shape, 9)
     for bounds in ((3, 9), (3, high), (low, 9), (low, high), (3, None), (None, high)):
@@ -205,7 +205,7 @@ def test_python_ints_at_the_ends_of_a_dtype(dtype):
                 raised(EncodeError, pack, manager, {"x": number})
 
 
-def test_text_is_text():
+def test_numbers_are_not_cast_to_text():
     manager = d.SpecManager({1: d.make_spec("x", (-1,), str)})
     assert unpack(manager, pack(manager, {"x": []}))["x"].shape == (0,)
     assert pack(manager, {"x": [b"a"]}) == pack(manager, {"x": ["a"]})
@@ -213,7 +213,7 @@ def test_text_is_text():
         raised(EncodeError, pack, manager, {"x": value})
 
 
-def test_bounds_that_are_wrong_themselves():
+def test_bounds_of_another_dtype_are_rejected_when_checked():
     manager = d.SpecManager({1: d.TensorSpec("x", (), d.DataType.INT32, np.uint8(0))})
     wire = pack(manager, {"x": 1})
     assert unpack(manager, wire) == {"x": 1}
@@ -221,7 +221,7 @@ def test_bounds_that_are_wrong_themselves():
         unpack(manager, wire, True)
 
 
-def test_request():
+def test_request_encodes_each_name_once():
     for names, uids in (([], []), (["foo"], [55]), (["text", "rows", "text"], [2**64 - 1, 0])):
         parsed = dm_env_rpc_pb2.StepRequest.FromString(MANAGER.request(names))
         assert parsed == dm_env_rpc_pb2.StepRequest(requested_observations=uids)
@@ -232,7 +232,7 @@ def test_request():
         assert "UID" in str(raised(EncodeError, MANAGER.request_uids, [uid]))
 
 
-def test_names_of():
+def test_names_of_returns_each_name_once():
     assert MANAGER.names_of([]) == ()
     assert MANAGER.names_of([55, 0, 55, 2**64 - 1]) == ("foo", "rows", "text")
     with pytest.raises(DecodeError, match=r"UID 7.* 0 \(rows\)"):

@@ -54,7 +54,7 @@ def theirs(protobuf, specs):
 
 @MANY
 @given(actions=MOVES, names=st.lists(st.sampled_from(sorted(VALUES)), unique=True))
-def test_requests(protobuf, actions, names):
+def test_step_requests_round_trip_through_protobuf(protobuf, actions, names):
     uids = [OBSERVER.name_to_uid(name) for name in names]
     expected = dm_env_rpc_pb2.EnvironmentRequest()
     expected.step.SetInParent()
@@ -74,7 +74,7 @@ def test_requests(protobuf, actions, names):
 
 @MANY
 @given(state=st.sampled_from([*d.EnvironmentStateType, 4, -1]), observations=SOME)
-def test_responses(protobuf, state, observations):
+def test_step_responses_round_trip_through_protobuf(protobuf, state, observations):
     packed = theirs(protobuf, OBSERVATIONS).pack(observations)
     expected = dm_env_rpc_pb2.EnvironmentResponse()
     expected.step.state = int(state)
@@ -118,7 +118,7 @@ def test_other_messages_are_no_steps():
     assert d.decode_step_request(ACTOR, reset + step) == ({"move": np.int32(1)}, [])
 
 
-def test_steps_in_pieces():
+def test_step_in_pieces_is_merged():
     """Merged as protobuf does, tensors inside map entries too."""
     first = d.encode_step_request(ACTOR, {"move": 1, "arm.goal": [1, 2]}, [5])
     second = d.encode_step_request(ACTOR, {"move": 2}, [6])
@@ -208,7 +208,7 @@ def test_observations_not_requested_are_not_encoded():
     assert d.encode_step_response(OBSERVER, RUNNING, observations, [2])
 
 
-def test_wrong_types():
+def test_arguments_of_wrong_types_are_rejected():
     for call in (d.encode_step_request, d.decode_step_request):
         raised(TypeError, call, None, b"")
     raised(TypeError, d.encode_step_response, OBSERVER, "RUNNING", {})
@@ -216,7 +216,7 @@ def test_wrong_types():
     raised(TypeError, d.decode_step_request, ACTOR, "text")
 
 
-def test_a_dictionary_that_changes_meanwhile():
+def test_dictionary_that_changes_meanwhile_is_rejected():
     actions = {}
 
     class Rude:
@@ -274,7 +274,7 @@ def test_actions_that_do_not_fit_their_spec_are_rejected(wire, words, uid):
     assert d.decode_step_request(ACTOR, wire, ignore_actions=True) == ({}, [])
 
 
-def test_bounds_on_request():
+def test_bounds_are_checked_on_request_only():
     wire = d.encode_step_request(ACTOR, {"move": 18})
     assert d.decode_step_request(ACTOR, wire) == ({"move": np.int32(18)}, [])
     caught = raised(DecodeError, d.decode_step_request, ACTOR, wire, check_bounds=True)
@@ -288,7 +288,7 @@ def test_bounds_on_request():
         d.decode_step_request(manager, wire, check_bounds=True)
 
 
-def test_limits():
+def test_limits_of_steps_are_named():
     manager = d.SpecManager(ACTIONS, limits=Limits(message=30, items=1))
     wire = d.encode_step_request(ACTOR, {"move": 1, "arm.goal": [1, 2]}, [1, 2])
     with pytest.raises(LimitExceeded, match="items=1"):

@@ -92,7 +92,7 @@ STRIDED = {
 
 
 @pytest.mark.parametrize("name", STRIDED)
-def test_memory_in_any_order(name):
+def test_any_memory_layout_is_encoded_as_by_the_reference(name):
     assert tensors.encode_tensor(STRIDED[name]) == reference(STRIDED[name])
 
 
@@ -200,7 +200,7 @@ def any_tensor(items, shape):
         (np.array([], object), [], (0,), ProtoArray((), (0,))),
     ],
 )
-def test_messages(value, items, shape, decoded):
+def test_messages_in_tensors_round_trip(value, items, shape, decoded):
     wire = tensors.encode_tensor(value)
     assert wire == any_tensor(items, shape)
     assert tensors.decode_tensor(wire) == decoded
@@ -287,7 +287,7 @@ def test_too_large_is_seen_before_it_is_copied(dtype):
     assert raised(LimitExceeded, tensors.encode_tensor, huge).limit == "message"
 
 
-def test_limits_of_encoding():
+def test_limits_of_encoding_are_named():
     value = np.ones((10, 10))
     size = len(tensors.encode_tensor(value))
     assert tensors.encode_tensor(value, limits=Limits(message=size))
@@ -324,7 +324,7 @@ def test_a_view_writes_through():
 
 
 @pytest.mark.parametrize("shift", range(5))
-def test_alignment(shift):
+def test_misaligned_arrays_are_copied_unless_copy_is_false(shift):
     value = np.arange(1200, dtype=np.float32)
     wire = tensors.encode_tensor(value)
     block = Block(len(wire) + shift)
@@ -386,7 +386,7 @@ def test_invalid_copy_modes_are_rejected():
     raised(ValueError, tensors.decode_tensor, b"", copy="yes")
 
 
-def test_data_types_and_dtypes():
+def test_each_data_type_has_one_dtype():
     for kind in [*DataType][1:]:
         dtype = tensors.numpy_dtype(kind)
         assert dtype == tensor_utils.data_type_to_np_type(int(kind))
@@ -402,7 +402,7 @@ def test_data_types_and_dtypes():
 
 
 @pytest.mark.parametrize("value", [np.arange(100, dtype=np.float32), 5, "abc", np.arange(9)])
-def test_encode_into(value):
+def test_encode_into_writes_only_its_part_of_a_buffer(value):
     wire = tensors.encode_tensor(value)
     room = bytearray(b"\xee" * (len(wire) + 8))
     assert tensors.encode_tensor_into(value, room, 3) == len(wire)

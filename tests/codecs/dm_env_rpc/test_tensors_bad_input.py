@@ -171,7 +171,7 @@ STRICTER = ("without a payload", "elements", "negative", "overflows")
 
 
 @pytest.mark.each("name", [name for name in WRONG if "group" not in name and "65 bits" not in name])
-def test_protobuf_refuses_it_too(name):
+def test_protobuf_rejects_malformed_tensors_too(name):
     wire, _, words = WRONG[name]
     if any(word in words for word in STRICTER):
         message = dm_env_rpc_pb2.Tensor.FromString(wire)
@@ -191,7 +191,7 @@ WHOLE = [
 
 
 @pytest.mark.each("wire", WHOLE, ids=lambda wire: wire.hex()[:24])
-def test_cut_off_at_every_byte(wire):
+def test_truncated_tensors_are_decoded_as_by_protobuf_or_rejected(wire):
     for size in range(len(wire)):
         buffer = bytearray(wire[:size])
         try:
@@ -210,7 +210,7 @@ def test_cut_off_at_every_byte(wire):
                 np.testing.assert_array_equal(tensors.decode_tensor(buffer), expected)
 
 
-def test_limits_of_decoding():
+def test_limits_of_decoding_are_named():
     floats = field(FLOATS, field(1, ONE)) + shape(1, 1, 1)
     assert tensors.decode_tensor(floats, limits=Limits(dims=3)).shape == (1, 1, 1)
     with pytest.raises(LimitExceeded, match="3 is over the limit dims=2 - at byte 8"):

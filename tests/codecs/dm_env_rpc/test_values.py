@@ -20,7 +20,7 @@ def test_the_numbers_are_protobufs():
     )
 
 
-def test_equal_specs():
+def test_specs_with_the_same_bits_are_equal():
     again = d.TensorSpec("x", (2,), d.DataType.FLOAT, np.float32(0), np.array([1, 2], np.float32))
     assert again == SPEC
     assert hash(again) == hash(SPEC)
@@ -43,5 +43,5 @@ def test_equal_specs():
         "x",
     ],
 )
-def test_different_specs(other):
+def test_specs_that_differ_in_one_bit_are_not_equal(other):
     assert other != SPEC

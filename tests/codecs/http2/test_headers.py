@@ -98,7 +98,7 @@ APPENDIX_C = {
 
 
 @pytest.mark.parametrize(("blocks", "lists"), APPENDIX_C.values(), ids=list(APPENDIX_C))
-def test_examples_of_the_rfc(blocks, lists):
+def test_examples_of_the_rfc_are_decoded(blocks, lists):
     headers = Headers()
     assert [headers.decode(bytes.fromhex(block)) for block in blocks] == lists
     # What we say of the same is read by another.
@@ -156,7 +156,7 @@ def test_blocks_that_cannot_be(block):
     assert not re.search("0x|b'|memory", str(caught))  # hpack's text has the block
 
 
-def test_a_list_over_the_limit():
+def test_header_list_over_the_limit_is_rejected():
     each = len("ab") + 32
     for count, good in ((8192 // each, True), (8192 // each + 1, False)):
         headers = Headers(Limits(header=8192))
@@ -171,7 +171,7 @@ def test_a_list_over_the_limit():
     "field",
     [("A", "b"), ("", "b"), ("a b", "c"), ("a", "b\n"), ("a", " b"), ("a", "b\0"), ("a", "\u20ac")],
 )
-def test_fields_that_cannot_be_sent(field):
+def test_invalid_fields_are_not_encoded(field):
     raised(EncodeError, Headers().encode, [field])
 
 

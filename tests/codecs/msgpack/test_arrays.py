@@ -131,7 +131,7 @@ STRUCTURED = [
 
 
 @pytest.mark.parametrize("fields", STRUCTURED)
-def test_structured_arrays(fields):
+def test_structured_arrays_round_trip(fields):
     dtype = np.dtype(fields)
     array = np.frombuffer(bytes(range(1, 1 + dtype.itemsize)) * 2, np.uint8).copy()
     array[dtype.itemsize - 1 :: dtype.itemsize] = 0
@@ -180,7 +180,7 @@ def structured(description, data=b"", shape=(0,)):
         [["f" + str(i), "u1"] for i in range(5000)], [["a", "|V2000000000"], ["b", "|V2000000000"]],
     ],
 )  # fmt: skip
-def test_descriptions_of_no_dtype(description):
+def test_invalid_structured_dtypes_are_rejected(description):
     caught = raised(DecodeError, msgpack.decode, b"\x81\xa1x" + structured(description))
     assert caught.path == "$.x[b'type']"
 
@@ -230,7 +230,7 @@ def test_ml_dtypes_that_are_not_carried():
             msgpack.encode(np.zeros(1, getattr(ml_dtypes, name)))
 
 
-def test_without_ml_dtypes(monkeypatch):
+def test_missing_ml_dtypes_is_an_import_error(monkeypatch):
     data = msgpack.encode(np.zeros(1, ml_dtypes.bfloat16))
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     raised(ImportError, msgpack.decode, data)
@@ -298,7 +298,7 @@ def test_the_form_without_kind_and_the_one_of_old_msgpack():
     assert np.array_equal(msgpack.decode(plain.packb(old, use_bin_type=False)), ARRAY)
 
 
-def test_arrays_of_bytes_alone():
+def test_arrays_bytes_ignores_maps_with_text_keys():
     decoder = Decoder(arrays="bytes")
     assert decoder.arrays == "bytes"
     for fields in FIELDS:
@@ -329,7 +329,7 @@ def test_arrays_of_bytes_alone():
     ],
     ids=repr,
 )  # fmt: skip
-def test_maps_like_any_other(value):
+def test_maps_that_only_resemble_arrays_stay_maps(value):
     assert msgpack.decode(plain.packb([value, 1])) == [value, 1]
 
 
@@ -352,7 +352,7 @@ def test_maps_like_any_other(value):
         ({b"type": "<f4" * 90, b"shape": [0], b"data": b""}, "type"),
     ],
 )
-def test_arrays_that_are_wrong(fields, field):
+def test_invalid_arrays_are_rejected_with_their_path(fields, field):
     data = plain.packb({"x": [{b"nd": True, b"kind": b"", **fields}]})
     caught = raised(DecodeError, msgpack.decode, data)
     assert caught.path == f"$.x[0][b'{field}" + ("']" if "]" not in field else "]")
@@ -371,7 +371,7 @@ def test_arrays_that_are_wrong(fields, field):
         ({b"complex": True, b"data": b"\xff"}, "not a complex number"),
     ],
 )
-def test_scalars_that_are_wrong(fields, words):
+def test_invalid_scalars_are_rejected_with_their_path(fields, words):
     with pytest.raises(DecodeError, match=words):
         msgpack.decode(plain.packb(fields))
 

@@ -51,7 +51,7 @@ def test_truncated_at_every_byte(copy):
         (b"\xc7\x0c\xff" + struct.pack(">Iq", 10**9, 0), 0, "$"),
     ],
 )  # fmt: skip
-def test_a_bad_message(data, offset, path):
+def test_malformed_messages_fail_at_their_offset_and_path(data, offset, path):
     caught = raised(DecodeError, msgpack.decode, data)
     assert (caught.offset, caught.path) == (offset, path)
 
@@ -99,13 +99,13 @@ def test_keys_that_are_no_texts_are_counted():
     assert (caught.limit, caught.size, caught.path) == ("keys", 5, "$[2]")
 
 
-def test_more_than_a_million_items():
+def test_more_than_a_million_items_are_over_the_default_limit():
     data = b"\xdd" + struct.pack(">I", 2**20 + 1) + bytes(2**20 + 1)
     assert raised(LimitExceeded, msgpack.decode, data).size == 2**20 + 1
     assert len(msgpack.decode(data, limits=Limits(items=2**21, expanded=2**30))) == 2**20 + 1
 
 
-def test_the_deepest_that_limits_allow():
+def test_depth_limit_may_be_raised_to_500():
     limits = Limits(depth=500)
     data = b"\x91" * 499 + b"\x90"
     found = msgpack.decode(data, limits=limits)

@@ -28,7 +28,7 @@ STAMP = [original.packb(original.Timestamp(s, n)) for s, n in ((1, 0), (-1, 5), 
 
 
 @pytest.mark.parametrize("data", STAMP)
-def test_timestamps(data):
+def test_timestamps_are_decoded_as_by_the_original(data):
     stamp = original.unpackb(data)
     assert msgpack.decode(data) == Timestamp(stamp.seconds, stamp.nanoseconds)
     assert msgpack.decode(data, timestamp=original.Timestamp) == stamp
@@ -37,14 +37,14 @@ def test_timestamps(data):
 @pytest.mark.parametrize(
     ("data"), [(b"\x81\x80\x01"), (b"\x81\x91\x80\x01"), (b"\x81\xd4\x05a\x01")]
 )
-def test_keys_that_have_no_hash(data):
+def test_unhashable_keys_are_rejected_at_their_offset(data):
     decoder = Decoder(strict_map_key=False, ext_hook=lambda code, data: [code])
     caught = raised(DecodeError, decoder.decode, data)
     assert caught.offset == data.find(b"\x80" if b"\x80" in data else b"\xd4")
 
 
 @pytest.mark.parametrize("key", [1, None, True, 1.5, (1,), {}])
-def test_strict_keys(key):
+def test_strict_map_key_rejects_what_the_original_does(key):
     data = b"\x81" + original.packb(key) + b"\x01"
     assert "strict_map_key" in str(raised(DecodeError, msgpack.decode, data))
     with pytest.raises(ValueError, match=r"not allowed for map key|unhashable"):

@@ -87,7 +87,7 @@ def test_default_is_called_for_values_without_a_type():
     assert Encoder(default=str).encode(2**64) == original.packb(2**64, default=str)
 
 
-def test_default_that_never_ends():
+def test_endless_default_hook_is_rejected():
     class Onion:
         pass
 
@@ -109,7 +109,7 @@ def explode(value):
     return 0
 
 
-def test_containers_that_change():
+def test_containers_that_change_while_encoded_are_rejected():
     items = []
     items[:] = [_Exploding(items.clear), [1], "x" * 50]
     raised(EncodeError, Encoder(default=explode).encode, items)
@@ -162,12 +162,12 @@ def test_unencodable_values_are_rejected_with_their_path(value, path):
         (Limits(dims=2), np.zeros((1, 1, 1)), "dims"),
     ],
 )  # fmt: skip
-def test_limits(limits, value, name):
+def test_limits_of_encoding_are_named(limits, value, name):
     assert raised(LimitExceeded, Encoder(limits=limits).encode, value).limit == name
     msgpack.encode(value)
 
 
-def test_32_bits_count():
+def test_array_over_32_bits_is_rejected():
     huge = np.broadcast_to(np.zeros(1, np.uint8), (2**33,))
     with pytest.raises(EncodeError, match=r"32 bits.* 8589934592"):
         msgpack.encode(huge, limits=Limits(message=2**40))

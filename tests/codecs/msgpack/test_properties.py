@@ -72,7 +72,7 @@ def test_arrays_round_trip_through_the_library(value):
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes(data):
+def test_any_bytes_are_decoded_as_by_the_original_or_rejected_by_both(data):
     # The original wants tuples, to be able to have arrays in keys.
     options = {"strict_map_key": False, "ext_hook": lambda *ext: ext}
     try:
@@ -109,7 +109,7 @@ def test_a_stream_in_any_pieces(values, draws):
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 10**9 - 1))
-def test_timestamps(seconds, nanoseconds):
+def test_any_timestamp_round_trips(seconds, nanoseconds):
     data = plain.packb(plain.Timestamp(seconds, nanoseconds))
     assert msgpack.encode(Timestamp(seconds, nanoseconds)) == data
     assert msgpack.decode(data) == Timestamp(seconds, nanoseconds)

@@ -64,7 +64,7 @@ def test_other_threads_have_turns(name, turns):
     raise AssertionError("no other thread had a turn while a message was decoded")
 
 
-def test_values_are_the_same(turns):
+def test_values_decoded_beside_threads_are_right(turns):
     some = 5_000  # more than are decoded in one go
     for value in ([0.5] * some, {str(number): number for number in range(some)}, [[1, 2]] * some):
         packed = original.packb(value)

@@ -13,7 +13,7 @@ POINTS = [(0, 0), (1, 5), (-1, 999_999_999), (2**34, 1), (2**32 - 1, 0), (2**32,
 
 
 @pytest.mark.parametrize(("seconds", "nanoseconds"), POINTS)
-def test_a_timestamp(seconds, nanoseconds):
+def test_timestamp_behaves_as_the_original(seconds, nanoseconds):
     ours, theirs = Timestamp(seconds, nanoseconds), original.Timestamp(seconds, nanoseconds)
     assert repr(ours) == repr(theirs)
     assert hash(ours) == hash(theirs)
@@ -32,11 +32,11 @@ def test_a_timestamp(seconds, nanoseconds):
         ((0, 10**9), ValueError),
     ],
 )
-def test_no_timestamp(arguments, error):
+def test_invalid_timestamps_are_rejected(arguments, error):
     raised(error, Timestamp, *arguments)
 
 
-def test_an_extension():
+def test_extension_behaves_as_the_original():
     found = ExtType(5, b"data")
     assert (found.code, found.data) == found == (5, b"data")
     assert repr(found) == repr(original.ExtType(5, b"data"))
@@ -48,5 +48,5 @@ def test_an_extension():
     ("code", "data", "error"),
     [(128, b"", ValueError), (-129, b"", ValueError), (1.0, b"", TypeError), (1, "x", TypeError)],
 )
-def test_no_extension(code, data, error):
+def test_invalid_extensions_are_rejected(code, data, error):
     raised(error, ExtType, code, data)

@@ -267,7 +267,7 @@ def test_invalid_server_datagrams_fail_at_their_offset_and_path(datagram, offset
     assert (caught.offset, caught.path) == (offset, path)
 
 
-def test_any_buffer():
+def test_any_buffer_is_decoded():
     datagram = encode(STEP)
     kinds = [bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)]
     for kind in kinds:
@@ -297,7 +297,7 @@ def test_text_is_utf8():
         ("1:2,3", "1:2,3"),
     ],
 )  # fmt: skip
-def test_rewards(reward, text):
+def test_rewards_of_any_type_have_one_text(reward, text):
     message = RolloutStep("city", 7, 1, 2, "", reward, False)
     wire = encode(message)
     assert wire == f"city:7:1:2;obs=;reward={text};done=false".encode()
@@ -306,7 +306,7 @@ def test_rewards(reward, text):
     assert StepWriter("city", 7).write(1, 2, "", reward, False) == wire
 
 
-def test_datagrams_over_the_limit():
+def test_datagrams_over_the_limit_are_rejected_first():
     for size in (1199, 1200, 1201):
         wire = b"city:7;action=" + b"a" * (size - 14)
         message = Action("city", 7, "a" * (size - 14))
@@ -343,7 +343,7 @@ def test_huge_fields_are_refused_before_they_are_copied():
     raised(LimitExceeded, writer.write, 1, 2, {str(i): i for i in range(10**5)}, 0.0, False)
 
 
-def test_encode_into():
+def test_encode_into_writes_only_its_part_of_a_buffer():
     wire = encode(STEP)
     buffer = bytearray(len(wire) + 5)
     assert encode_into(STEP, buffer, 5) == len(wire)
@@ -354,7 +354,7 @@ def test_encode_into():
     raised(BufferError, encode_into, STEP, wire)
 
 
-def test_step_reader():
+def test_step_reader_reads_steps_of_its_instance_only():
     reader = StepReader("city", 7)
     extra = "did_jump:true,jump_length:6.84"
     assert reader.read(encode(STEP)) == (1590853116323, 0, "x:0.54,y:0.95", 1.5, False, extra)
@@ -382,7 +382,7 @@ def test_step_reader():
         raised(EncodeError, StepReader, name, number)
 
 
-def test_step_writer():
+def test_step_writer_writes_each_type_of_value():
     writer = StepWriter("city", 7)
     assert writer.write(1590853116323, 0, STEP.observation, 1.5, False, STEP.extra) == encode(STEP)
     head = b"city:7:1:2;obs="

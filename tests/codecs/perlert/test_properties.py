@@ -107,11 +107,11 @@ def compare(oracle, wire):
 @settings(max_examples=3 * settings().max_examples)
 @given(st.binary(max_size=60))
 @example(b"")
-def test_random_bytes(perlert_oracle, wire):
+def test_random_bytes_are_read_by_both_or_by_neither(perlert_oracle, wire):
     compare(perlert_oracle, wire)
 
 
-def test_mutations(perlert_oracle):
+def test_mutated_datagrams_are_read_by_both_or_by_neither(perlert_oracle):
     chance = random.Random(5)
     corpus = [
         b"city:7;lobby", b"city:7;register=agent0,patrick", b"city:7;ready=agent0,true",

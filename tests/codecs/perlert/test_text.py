@@ -109,7 +109,7 @@ def test_doubles_are_those_of_python(perlert_oracle, text):
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers(dtype):
+def test_integers_outside_their_dtype_are_rejected(dtype):
     info = np.iinfo(dtype)
     array = np.array([info.min, 0, 1, 9, 10, 99, 100, info.max], dtype)
     text = ",".join(map(str, array.tolist()))
@@ -122,7 +122,7 @@ def test_integers(dtype):
         raised(DecodeError, text_to_array, f"1,{bad}", dtype)
 
 
-def test_shapes():
+def test_arrays_of_any_shape_round_trip():
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     for view in (array, array.T, array[:, ::2], array[::-1], array[:1], array[0, 0]):
         assert array_to_text(view) == ",".join(str(int(x)) for x in view.ravel())
@@ -164,7 +164,7 @@ def test_array_likes_are_written_as_arrays():
         ("1,2,0x3", 4), ("1,2\n", 2), ("é", 0),
     ],
 )  # fmt: skip
-def test_bad_lists(text, offset):
+def test_malformed_lists_fail_at_their_offset(text, offset):
     for value in (text, text.encode()):
         assert raised(DecodeError, text_to_array, value).offset == offset
     for kind in (bytearray, memoryview):
@@ -200,7 +200,7 @@ def test_the_drafts_examples():
     assert text_to_value("move_left") == "move_left"
 
 
-def test_several_values():
+def test_lists_become_arrays_where_their_types_agree():
     for text, expected in [
         ("1,2", np.array([1, 2])),
         ("1,2.5", np.array([1, 2.5])),
@@ -218,7 +218,7 @@ def test_several_values():
         assert same(got["k"], expected)
 
 
-def test_mappings():
+def test_mappings_keep_their_order_and_types():
     flags = np.array([True, False])
     mapping = {"a": 1, "b": [0.5, 0.1], "ö": "so", "c": flags, "d": ""}
     text = "a:1,b:0.5,0.1,ö:so,c:true,false,d:"
@@ -240,7 +240,7 @@ def test_mappings():
     [{"a:": 1}, {"a,b": 1}, {"a=": 1}, {"a;": 1}, {"": 1}, {"a": "b:c"}, {"a": {"b": 1}},
      {"a": "x,y"}, {"a": np.array([1j])}],
 )  # fmt: skip
-def test_mappings_without_text(mapping):
+def test_mappings_without_text_form_are_rejected(mapping):
     raised(EncodeError, value_to_text, mapping)
 
 
@@ -251,7 +251,7 @@ def test_mappings_without_text(mapping):
         ("a:b;c", 3), ("a:b=c", 3), (b"a:\xff", 2),
     ],
 )  # fmt: skip
-def test_bad_mappings(text, offset):
+def test_malformed_mappings_fail_at_their_offset(text, offset):
     assert raised(DecodeError, text_to_mapping, text).offset == offset
 
 
@@ -259,7 +259,7 @@ KEY = st.text(st.characters(blacklist_characters=":;,=", blacklist_categories=["
 
 
 @given(st.dictionaries(KEY, st.booleans() | st.integers(-(2**63), 2**64 - 1) | DOUBLES))
-def test_mappings_both_ways(perlert_oracle, mapping):
+def test_any_mapping_round_trips(perlert_oracle, mapping):
     got = text_to_mapping(value_to_text(mapping))
     assert list(got) == list(mapping)
     for key, value in mapping.items():

@@ -20,7 +20,7 @@ def both(seed, width=150, height=90):
     return Writer(framebuffer.snapshot(), random.Random(seed)), RectangleDecoder(framebuffer)
 
 
-def test_every_encoding():
+def test_every_encoding_paints_the_reference_s_pixels():
     writer, decoder = both(1, 75, 70)
     for encoding in Writer.ALL * 8:
         data = writer.write(encoding)
@@ -38,7 +38,7 @@ def test_every_encoding():
     cut=st.floats(0, 1),
     name=st.sampled_from(INSTALLED),
 )
-def test_any_rectangles_together(seed, encodings, most, cut, name):
+def test_any_rectangles_together_paint_the_reference_s_pixels(seed, encodings, most, cut, name):
     writer, _ = both(seed, 40, 30)
     decoder = RectangleDecoder(Framebuffer(40, 30), inflater=name)
     parts = [writer.write(one) for one in encodings]
@@ -123,7 +123,7 @@ def test_an_update_paints_so_many_pixels_at_most(name, before):
     assert caught.offset == sum(map(len, parts[:-1]))
 
 
-def test_the_parts_of_rre_count():
+def test_parts_of_rre_count_as_painted():
     decoder = RectangleDecoder(Framebuffer(SIDE, SIDE))
     part = bytes(4) + struct.pack(">HHHH", 0, 0, SIDE, SIDE)
 
@@ -137,7 +137,7 @@ def test_the_parts_of_rre_count():
 
 
 @pytest.mark.each("encoding", Writer.ALL)
-def test_ended_at_every_byte(encoding):
+def test_truncated_rectangles_are_rejected(encoding):
     writer, decoder = both(8, 40, 36)
     other = RectangleDecoder(Framebuffer(40, 36))
     data = writer.write(encoding)
@@ -270,7 +270,7 @@ BAD = {
 
 
 @pytest.mark.each("name", BAD)
-def test_bad_input(name):
+def test_invalid_rectangles_fail_at_their_offset(name):
     data, offset = BAD[name]
     framebuffer = Framebuffer(20, 10)
     for before in (b"", b"12345"):
@@ -340,7 +340,7 @@ def test_a_snapshot_is_a_copy():
     assert (out == 5).all()
 
 
-def test_sizes():
+def test_size_of_a_framebuffer_is_limited():
     assert Framebuffer(0, 0).pixels.shape == (0, 0, 3)
     raised(ValueError, Framebuffer, -1, 3)
     assert raised(LimitExceeded, Framebuffer, 65535, 65535).size == 65535**2

@@ -70,7 +70,7 @@ def reader(request, monkeypatch):
 
 
 @pytest.mark.each(("data", "word", "offset"), [pytest.param(*c[1:], id=c[0]) for c in BAD])
-def test_bad_data(data, word, offset):
+def test_malformed_pictures_fail_at_their_offset(data, word, offset):
     caught = raised(DecodeError, decode_jpeg, data, 20, 24, BASE)
     assert word in str(caught)
     assert caught.offset == BASE + offset
@@ -98,7 +98,7 @@ def check(data):
         assert found.dtype == np.uint8
 
 
-def test_mutations(reader):
+def test_mutated_pictures_are_decoded_or_rejected(reader):
     rng = random.Random(0)
     for _ in range(1500):
         check(mutated(rng, rng.choice((GOOD, GREY, PROGRESSIVE))))
@@ -106,6 +106,6 @@ def test_mutations(reader):
 
 @settings(max_examples=3 * settings().max_examples)
 @given(st.binary(max_size=80))
-def test_any_bytes(data):
+def test_any_bytes_are_decoded_or_rejected(data):
     check(data)
     check(b"\xff\xd8" + data)

@@ -157,14 +157,14 @@ def test_lookback_steps_are_omitted_from_the_document():
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["finalized", "unfinalized"])
-def test_states_that_are_wrong(kind, change):
+def test_invalid_states_are_rejected_with_their_path(kind, change):
     state = copy.deepcopy(episode().to_state() if kind == "finalized" else unfinalized())
     change(state)
     caught = raised(DecodeError, Episode.from_state, state, "$.episodes[4]")
     assert caught.path.startswith("$.episodes[4]")
 
 
-def test_deep_columns():
+def test_columns_nested_too_deep_are_rejected():
     data = np.zeros(4)
     for _ in range(50):
         data = {"a": data}
@@ -173,7 +173,7 @@ def test_deep_columns():
     assert "levels" in str(raised(DecodeError, Episode.from_state, state))
 
 
-def test_columns_that_cannot_be_sent():
+def test_inconsistent_columns_are_not_encoded():
     for wrong in (
         Episode(np.zeros((3, 4)), np.zeros(3), np.zeros(3)),
         Episode(np.zeros((4, 4)), np.zeros(2), np.zeros(3)),

@@ -53,7 +53,7 @@ def written(fields):
 
 
 @pytest.mark.parametrize(("message", "fields"), MESSAGES)
-def test_small_messages(message, fields):
+def test_small_messages_round_trip_in_both_forms(message, fields):
     codec = Codec()
     assert codec.encode(message) == packed(fields)
     assert codec.decode(packed(fields)) == message
@@ -153,13 +153,13 @@ def test_frames_are_found():
     ("head", "offset"),
     [(b"0000000x", 7), (b"-0000001", 0), (b"+0000001", 0), (b" 0000001", 0), (b"GET / HT", 0)],
 )
-def test_heads_that_are_no_digits(head, offset):
+def test_length_without_digits_fails_at_its_first_wrong_byte(head, offset):
     assert raised(DecodeError, frame_size, head, 0, len(head)).offset == offset
     with pytest.raises(DecodeError):  # as soon as it can be seen
         frame_size(head, 0, offset + 1)
 
 
-def test_lengths():
+def test_lengths_of_frames_are_limited():
     assert frame_size(b"99999999", 0, 8) == FRAME_MAXIMUM
     raised(LimitExceeded, frame_size, b"00001001", 0, 8, 1000)
     raised(DecodeError, frame_size, b"00000000", 0, 8)
@@ -186,7 +186,7 @@ def test_lengths():
     ],
     ids=str,
 )  # fmt: skip
-def test_fields_that_are_wrong(fields):
+def test_invalid_fields_are_rejected(fields):
     raised(DecodeError, Codec().decode, packed(fields))
     raised(DecodeError, Codec().decode, written(fields))
 
@@ -207,7 +207,7 @@ def test_values_without_json_form_are_rejected():
     raised(TypeError, Codec().encode, "PING")
 
 
-def test_tokens():
+def test_tokens_round_trip_and_other_entries_are_ignored():
     codec = Codec()
     for message in (Ping("secret", True), Ping("secret")):
         assert codec.decode(codec.encode(message)) == Ping("secret", True)

@@ -137,7 +137,7 @@ BAD_DTYPES = [
     ("data", "words", "offset", "path"), [pytest.param(*case, id=name) for name, *case in BAD]
 )
 @pytest.mark.each("framed", [False, True])
-def test_a_bad_message(data, words, offset, path, framed):
+def test_malformed_messages_fail_at_their_offset_and_path(data, words, offset, path, framed):
     if framed:
         prefix = b"%d:" % len(data)
         data, offset = prefix + data + b",", offset + len(prefix)
@@ -197,7 +197,7 @@ FRAMES = [
 
 
 @pytest.mark.parametrize(("frame", "words", "offset"), FRAMES)
-def test_a_bad_frame(frame, words, offset):
+def test_malformed_frames_fail_at_their_offset(frame, words, offset):
     for feed in (bytes, bytearray):
         caught = raised(DecodeError, rlx.decode, feed(frame), framed=True)
         assert words in str(caught)
@@ -236,7 +236,7 @@ OVER = [
 
 
 @pytest.mark.parametrize(("limit", "fits", "over", "size", "offset", "path"), OVER)
-def test_limits(limit, fits, over, size, offset, path):
+def test_each_limit_is_named_with_offset_and_path(limit, fits, over, size, offset, path):
     limits = Limits(**limit)
     ((name, maximum),) = limit.items()
     rlx.decode(fits, limits=limits)

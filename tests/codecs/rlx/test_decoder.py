@@ -189,7 +189,7 @@ def picture(mode, width, height):
 @pytest.mark.each("mode", MODES)
 @pytest.mark.each(("width", "height"), [(5, 3), (1, 1), (16, 2), (0, 0), (0, 3), (4, 0)])
 @pytest.mark.each("images", ["array", "float32"])
-def test_images(mode, width, height, images, oracle, same):
+def test_images_of_each_mode_are_decoded(mode, width, height, images, oracle, same):
     try:
         image = picture(mode, width, height)
     except ValueError as problem:
@@ -225,7 +225,7 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(("message", "key"), MESSAGES)
-def test_data_offset(message, key):
+def test_data_offset_is_where_the_first_large_array_begins(message, key):
     frame = rlx.encode(message, framed=True)
     parts = rlx.encode_parts(message, framed=True)
     expected = len(parts[0])  # up to the first large array or image

@@ -108,7 +108,7 @@ def test_a_subclass_is_sent_as_its_base(value, plain):
 
 
 @pytest.mark.parametrize(("value", "expected"), SCALARS)
-def test_numpy_scalars(value, expected):
+def test_numpy_scalars_are_encoded_by_their_kind(value, expected):
     assert encoded(value) == expected
     assert encoded({"k": [value]}) == b"\x0b\x01\0\0\0\x01\0\0\0k\x08\x01\0\0\0" + expected
 
@@ -126,7 +126,7 @@ def test_unencodable_values_are_rejected_with_their_path(value, words, nested):
 
 
 @pytest.mark.parametrize("message", [None, 5, [], "text", [("a", 1)]])
-def test_a_message_is_a_dict(message):
+def test_message_that_is_no_dict_is_rejected(message):
     for call in (
         rlx.encode,
         rlx.encode_parts,
@@ -264,7 +264,7 @@ class Meddler:
 
 
 @pytest.mark.parametrize("top", [True, False])
-def test_a_dict_that_changes(top):
+def test_dict_that_changes_while_encoded_is_rejected(top):
     def encode(change, rest=5):
         entries = {"first": "x" * 100}
         entries["meddler"] = Meddler(lambda: change(entries))
@@ -287,7 +287,7 @@ def test_a_dict_that_changes(top):
 
 
 @pytest.mark.parametrize("change", [list.clear, list.pop, lambda items: items.append(1)])
-def test_a_list_that_changes(change):
+def test_list_that_changes_while_encoded_is_rejected(change):
     items = ["x" * 100]
     items += [Meddler(lambda: change(items)), *[[i] * 10 for i in range(50)]]
     raised(EncodeError, rlx.encode, {"m": items})
@@ -339,7 +339,7 @@ OVER = [
 
 
 @pytest.mark.parametrize(("limit", "fits", "over", "size"), OVER)
-def test_limits(limit, fits, over, size):
+def test_limits_of_encoding_are_named(limit, fits, over, size):
     limits = Limits(**limit)
     ((name, maximum),) = limit.items()
     rlx.encode(fits, limits=limits)

@@ -106,7 +106,7 @@ def verdicts_agree(oracle, same, data):
 
 @settings(max_examples=3 * settings().max_examples)
 @given(data=st.binary(max_size=60))
-def test_any_bytes(oracle, same, data):
+def test_any_bytes_are_decoded_as_by_the_oracle_or_rejected(oracle, same, data):
     verdicts_agree(oracle, same, data)
     verdicts_agree(oracle, same, b"\1\0\0\0" + data)
     verdicts_agree(oracle, same, b"\1\0\0\0\0\0\0\0" + data)
@@ -124,7 +124,7 @@ def test_any_bytes(oracle, same, data):
     | st.from_regex(r"\A(float|int|uint|complex|bool|datetime|timedelta)[0-9]{0,3}(\[s\])?\Z"),
     count=st.integers(0, 2),
 )
-def test_dtype_names(oracle, same, name, count):
+def test_names_of_dtypes_are_read_as_by_numpy_or_rejected(oracle, same, name, count):
     """Which texts name a dtype, and which dtype."""
     text = name.encode()
     head = b"\1\0\0\0\0\0\0\0\7" + len(text).to_bytes(4, "little") + text
@@ -141,7 +141,7 @@ def test_dtype_names(oracle, same, name, count):
     verdicts_agree(oracle, same, head + b"\1\0\0\0" + body)
 
 
-def test_twenty_thousand_mutations(oracle, same):
+def test_mutated_messages_are_decoded_as_by_the_oracle_or_rejected(oracle, same):
     """Nothing but the two errors, and the same verdict as the oracle's."""
     chance = random.Random(4711)
     decoders = [

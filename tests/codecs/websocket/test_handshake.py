@@ -74,7 +74,7 @@ def test_written_request_and_response_are_read_back():
     assert response.headers.get("X-More") == "yes"
 
 
-def test_refusals():
+def test_refusals_have_a_status_and_a_reason():
     wire = write_response(403, text="not you")
     assert wire.endswith(b"\r\n\r\nnot you\n")
     response = read_response(wire[: wire.index(b"\r\n\r\n") + 4])
@@ -125,7 +125,7 @@ BAD_REQUESTS = {
 
 
 @pytest.mark.parametrize("name", BAD_REQUESTS)
-def test_requests_that_are_refused(name):
+def test_invalid_requests_are_rejected(name):
     assert not isinstance(raised(DecodeError, read_request, head(BAD_REQUESTS[name])), WrongVersion)
 
 
@@ -152,7 +152,7 @@ BAD_RESPONSES = {
 
 
 @pytest.mark.parametrize("name", BAD_RESPONSES)
-def test_responses_that_are_refused(name):
+def test_invalid_responses_are_rejected(name):
     raised(DecodeError, read_response, BAD_RESPONSES[name])
 
 
@@ -197,11 +197,11 @@ def test_requests_that_are_not_http_are_rejected_at_the_first_wrong_byte(data):
         ),
     ],
 )
-def test_urls(url, target):
+def test_urls_are_parsed(url, target):
     assert parse_url(url) == target
 
 
-def test_the_host_header():
+def test_host_header_omits_the_default_port():
     assert parse_url("ws://a:80").authority == "a"
     assert parse_url("wss://a:443").authority == "a"
     assert parse_url("wss://a:80").authority == "a:80"
@@ -248,7 +248,7 @@ def test_other_things_that_are_not_written():
     raised(EncodeError, write_request, Target(False, "a\r\nX: y", 80, "/"), KEY)
 
 
-def test_credentials():
+def test_basic_credentials_round_trip():
     assert basic_header("Aladdin", "open sesame") == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
     assert basic_credentials("basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==") == ("Aladdin", "open sesame")
     assert basic_credentials(basic_header("ü", "a:b")) == ("ü", "a:b")
@@ -266,14 +266,14 @@ def test_header_overrides_the_credentials_of_a_url():
     assert b"Bearer x" in wire
 
 
-def test_secrets():
+def test_secrets_are_compared_as_text():
     assert same_secret("pässword", "pässword")
     assert not same_secret("pässword", "password")
     assert not same_secret("", "password")
     assert not same_secret("\ud800", "password")
 
 
-def test_headers():
+def test_headers_are_found_in_any_case():
     headers = HeaderLines([("A", "1, 2"), ("b", ""), ("a", "3")])
     assert headers.tokens("A") == ["1", "2", "3"]
     assert headers.all("a") == ["1, 2", "3"]

@@ -190,7 +190,7 @@ def test_limits_come_before_the_payload():
         FrameEncoder(False, "any", Limits(message=10)).message(bytes(11))
 
 
-def test_control_frames():
+def test_control_frames_have_at_most_125_bytes():
     framer = FrameEncoder(False)
     assert framer.frame(PING, b"x" * 125) == b"\x89\x7d" + b"x" * 125
     assert framer.frame(TEXT, b"a", False) == b"\x01\x01a"
@@ -208,7 +208,7 @@ def test_frame_of_another_size_is_rejected():
     raised(DecodeError, framer.frame, b"\x82")
 
 
-def test_places_outside_the_buffer():
+def test_places_outside_the_buffer_are_rejected():
     framer = FrameDecoder(False)
     for start, end in ((-1, 2), (0, 3), (2, 1)):
         with pytest.raises(ValueError, match=r"in a buffer|within a buffer"):
@@ -247,7 +247,7 @@ def test_a_bad_byte_is_named():
     assert "8" in str(raised(NotText, checker.end))
 
 
-def test_close_frames():
+def test_close_codes_that_may_not_be_sent_are_rejected():
     assert encode_close(1000) == b"\x03\xe8"
     assert encode_close(4999, "bye") == b"\x13\x87bye"
     assert decode_close(b"") == (1005, "")

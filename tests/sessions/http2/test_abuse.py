@@ -192,7 +192,7 @@ def test_a_flood_of_continuations():
         assert reported(raw) == "ENHANCE_YOUR_CALM"
 
 
-def test_a_bomb_of_hpack():
+def test_expanding_header_block_is_rejected():
     size = 4000
     raw = raw_server()
     value = bytes([0x7F, (size - 127) & 127 | 128, (size - 127) >> 7]) + b"x" * size
@@ -212,7 +212,7 @@ def test_a_bomb_of_hpack():
         ("3fffffffff0f", "COMPRESSION_ERROR"),
     ],
 )
-def test_games_with_the_tables_size(update, fault):
+def test_updates_of_the_table_size_are_bounded(update, fault):
     """RFC 7541, section 6.3: updates stand before all fields, and not above what was agreed."""
     raw = raw_server()
     wire = frames.frame(frames.HEADERS, 4, 1, bytes.fromhex(update) + block())

@@ -184,7 +184,7 @@ def test_message_over_the_limit_fails_at_its_prefix():
     assert server.assembling == 0
 
 
-def test_the_end_of_a_stream():
+def test_stream_that_ends_inside_a_message_fails():
     server, stream = opened(False)
     assert feed(server, data(prefixed(b"last"), http2.END_STREAM)) == [b"last"]
     assert server.told == [("StreamEnded", stream)]
@@ -409,7 +409,7 @@ def test_a_large_frame_of_an_unknown_type_is_ignored_in_pieces(piece):
     assert "FRAME_SIZE_ERROR" in str(caught)
 
 
-def test_inside_counts_unfinished_messages():
+def test_message_number_is_zero_between_messages():
     server, _ = opened(False)
     server.add(Stream(3))
     seen = [server.message_number]
@@ -518,7 +518,7 @@ def test_peer_of_another_protocol_gets_a_named_error(client, words, expected):
     assert expected in str(error)
 
 
-def test_frames_by_themselves():
+def test_frames_over_their_fields_are_not_encoded():
     assert http2.frame_head(f(3, 4, 5, b"abc")) == (3, 3, 4, 5)
     assert len(http2.goaway(7, 1, "why" * 1000)) == 9 + 8 + 1000
     for wrong in ((256, 0, 0), (0, 256, 0), (0, 0, 2**31)):
@@ -527,7 +527,7 @@ def test_frames_by_themselves():
     raised(DecodeError, http2.frame_head, b"12345678")
 
 
-def test_errors_travel():
+def test_errors_can_be_pickled():
     error = Http2Error("why", http2.CANCEL, 7, offset=3)
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error) == "CANCEL: why - at byte 3"
@@ -536,7 +536,7 @@ def test_errors_travel():
 
 
 @pytest.mark.parametrize("name", ["window", "connection_window"])
-def test_windows_that_cannot_be(name):
+def test_invalid_windows_are_rejected(name):
     for size in (0, 65_534, 2**31):
         with pytest.raises(ValueError, match=name):
             Http2Core(True, **{name: size})

@@ -686,7 +686,7 @@ def test_finish_ends_a_run_that_the_environment_stops():
         ("city", " ".join(f"agent{number}" for number in range(100)), None),
     ],
 )
-def test_instances_that_cannot_be(name, slots, players):
+def test_invalid_instances_are_rejected(name, slots, players):
     session = PerlertServerSession()
     with pytest.raises(ValueError, match=r"\w"):
         session.add_instance(name, 7, agents(slots), players=players)
