@@ -10,12 +10,13 @@ import os
 import sys
 from pathlib import Path
 
-from rlwire.bench.measuring import measure
+from rlwire.bench.measuring import LeftOut, measure
 from rlwire.bench.payloads import PAYLOADS, played, record
 from rlwire.bench.processes import BenchError, Cores, Unfit, allowed_cores, machine, pin, versions
-from rlwire.bench.report import PINNING, Run, as_json, show
+from rlwire.bench.report import PINNING, Run, as_json, save_plot, show
 from rlwire.bench.rivals import RIVALS, missing
 from rlwire.bench.rows import PROVIDERS, Row
+from rlwire.errors import optional
 
 ROW_SECONDS = 4.0
 RUN_SECONDS = 12.0  # of measuring by default; recording and starting servers add to it
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rivals",
         action=argparse.BooleanOptionalAction,
-        help="measure pickle in a pipe and the original dm_env_rpc too; by default if they are "
+        help=f"measure other libraries too: {', '.join(RIVALS)}; by default those that are "
         "installed, unless --protocol selects",
     )
     tables = parser.add_mutually_exclusive_group()
@@ -85,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--over",
         choices=("tcp", "unix", "shm"),
         default="tcp",
-        help="transport of the protocols; the raw exchange and the original always use TCP "
+        help="transport of the protocols; the raw exchange and other libraries always use TCP "
         "(default: %(default)s)",
     )
     parser.add_argument(
@@ -94,11 +95,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write results as JSON; with - to standard output, and the table to standard error",
     )
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw a chart")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.json is not None and not args.json.absolute().parent.is_dir():
-        raise BenchError(f"cannot write {args.json}: there is no directory {args.json.parent}")
+    if args.plot is not None:
+        with optional("matplotlib", "plot"):
+            import matplotlib  # noqa: F401
+    for path in (args.json, args.plot):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise BenchError(f"cannot write {path}: there is no directory {path.parent}")
     table = sys.stderr if args.json == Path("-") else sys.stdout
     before, cores = allowed_cores(), _cores(args.pin)
     sys.path.append(os.getcwd())  # for --env and --payload, as `rlwire serve` does
@@ -122,6 +128,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json is not None:
         text = json.dumps(as_json(outcome), indent=2) + "\n"
         _ = sys.stdout.write(text) if table is sys.stderr else args.json.write_text(text, "utf-8")
+    if args.plot is not None:
+        save_plot(outcome, args.plot)
     return 0
 
 
@@ -146,10 +154,10 @@ def _measure_all(args: argparse.Namespace, cores: Cores, outcome: Run) -> None:
         try:
             outcome.results.append(measure(kind(name, payload, cores, over), seconds))
         except Unfit as error:
-            outcome.left_out.append(f"{name} cannot carry {payload.name}: {error}")
+            outcome.left_out.append(LeftOut(name, payload.name, str(error)))
     _progress("")
     if not outcome.results:
-        raise BenchError(f"nothing to measure: {'; '.join(outcome.left_out)}")
+        raise BenchError(f"nothing to measure: {'; '.join(map(str, outcome.left_out))}")
 
 
 def _progress(what: str) -> None:

@@ -36,7 +36,7 @@ class Spread:
 
 
 def spread(figures: _Times) -> Spread:
-    p25, p50, p75, p99 = np.percentile(figures, (25.0, 50.0, 75.0, 99.0)).tolist()
+    p25, p50, p75, p99 = map(float, np.percentile(figures, (25.0, 50.0, 75.0, 99.0)))
     return Spread(p50, p25, p75, p99, len(figures))
 
 
@@ -44,6 +44,11 @@ def ratios(values: _Times, references: _Times, size: int) -> Spread:
     """Return the ratios of values to references: per turn of `size`, the ratio of medians."""
     medians = (np.median(np.reshape(each, (-1, size)), axis=1) for each in (values, references))
     return spread(np.divide(*medians))
+
+
+def rates(times: _Times, size: int) -> Spread:
+    """Return calls per second, per turn of `size`; times in microseconds."""
+    return spread(1e6 / np.mean(np.reshape(times, (-1, size)), axis=1))
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,20 @@ class Result:
     round_trip: Spread
     echo: Spread
     overhead: Spread
+    rate: Spread
     checked: int
     client: CpuTime
-    server: CpuTime
+    server: CpuTime | None
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    protocol: str
+    payload: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.protocol} cannot carry {self.payload}: {self.reason}"
 
 
 def measure(row: Row, seconds: float) -> Result:
@@ -98,6 +114,7 @@ def measure(row: Row, seconds: float) -> Result:
         round_trip=spread(round_trip),
         echo=spread(echo),
         overhead=ratios(round_trip, echo, turn_of(row)),
+        rate=rates(round_trip, turn_of(row)),
         checked=checked,
         client=client,
         server=server,
@@ -111,17 +128,22 @@ def turn_of(row: Row) -> int:
 
 def _alternate(
     row: Row, exchange: Exchange, floor: Callable[[int], None], seconds: float
-) -> tuple[NDArray[np.float64], int, CpuTime, CpuTime]:
-    """Return microseconds of a step of both, how many were checked, and CPU time of both ends."""
+) -> tuple[NDArray[np.float64], int, CpuTime, CpuTime | None]:
+    """Time both exchanges in turn.
+
+    Returns:
+        Microseconds of a step of both, how many were checked, and the CPU time of both ends.
+    """
     times: tuple[list[float], list[float]] = ([], [])
     count, block_size = len(row.exchanged), turn_of(row) + LEAD_IN
     deadline = perf_counter() + seconds
     index = turn = checked = 0
-    client, server = np.zeros(2), np.zeros(2)
+    client, server_cpu_time = np.zeros(2), exchange.server_cpu_time or (lambda: (0.0, 0.0))
+    server = np.zeros(2)
     while turn < WARM_UP + TURNS or perf_counter() < deadline:
         numbers = [each % count for each in range(index, index + block_size)]
         if turn == WARM_UP:
-            server -= exchange.server_cpu_time()
+            server -= server_cpu_time()
         # Alternate which goes first.
         for which in ((0, 1), (1, 0))[turn % 2]:
             before = cpu_time()
@@ -135,10 +157,11 @@ def _alternate(
         index += block_size
         checked += 1
         turn += 1
-    server += exchange.server_cpu_time()
+    server += server_cpu_time()
     steps = block_size * (turn - WARM_UP) * row.batch
-    ours, theirs = (CpuTime(*(each / steps).tolist()) for each in (client, server))
-    return np.divide(times, row.batch), checked, ours, theirs
+    used = [CpuTime(*(each / steps).tolist()) for each in (client, server)]
+    asked = used[1] if exchange.server_cpu_time else None
+    return np.divide(times, row.batch), checked, used[0], asked
 
 
 def _block(ask: Callable[[int], Any], numbers: list[int]) -> tuple[list[float], Any]:

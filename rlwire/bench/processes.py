@@ -9,8 +9,9 @@ import os
 import platform
 import resource
 import signal
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from multiprocessing.connection import Connection, wait
@@ -58,23 +59,39 @@ def pin(cores: list[int] | None) -> None:
         os.sched_setaffinity(0, cores)
 
 
+@contextlib.contextmanager
+def ignoring_sigint() -> Iterator[None]:
+    """Ignore SIGINT inside the block, so that processes started there inherit that."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
+
 def cpu_time() -> tuple[float, float]:
     """Return the CPU time of this process in microseconds, of user code and of system calls."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime * 1e6, used.ru_stime * 1e6
 
 
-def _watch(channel: Connection) -> None:
+def die_with_parent(channel: Connection | None = None) -> None:
     """Exit when the parent process has ended, even if it was killed.
 
     Each message that arrives at `channel` is answered with this process's `cpu_time`.
     """
     parent = multiprocessing.parent_process()
-    assert parent is not None
-    while parent.sentinel not in wait([parent.sentinel, channel]):
-        channel.recv()
-        channel.send(("cpu time", cpu_time()))
-    os._exit(1)
+    if parent is None:
+        return
+    waited: list[Any] = [parent.sentinel, *([] if channel is None else [channel])]
+
+    def watch(sentinel: int) -> None:
+        while sentinel not in wait(waited):
+            channel.recv()  # type: ignore[union-attr]
+            channel.send(("cpu time", cpu_time()))  # type: ignore[union-attr]
+        os._exit(1)
+
+    threading.Thread(target=watch, args=(parent.sentinel,), daemon=True).start()
 
 
 def _main(
@@ -82,7 +99,7 @@ def _main(
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its servers
     pin(cores)
-    threading.Thread(target=_watch, args=(channel,), daemon=True).start()
+    die_with_parent(channel)
     try:
         serve(lambda address: channel.send(("listening", address)), *arguments)
     except Exception as error:
@@ -126,11 +143,8 @@ class ServerProcess:
 
     def __enter__(self) -> ServerProcess:
         with on_error(self.stop):
-            before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited by the process
-            try:
+            with ignoring_sigint():
                 self._process.start()
-            finally:
-                signal.signal(signal.SIGINT, before or signal.default_int_handler)
             self._far_end.close()
             if not wait([self._channel, self._process.sentinel], START_SECONDS):
                 raise BenchError(f"the {self.name} server did not listen in {START_SECONDS:.0f} s")
@@ -193,11 +207,20 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def machine() -> dict[str, str | int]:
-    """Return system, processor and number of usable cores."""
+    """Return system, processor, number of usable cores, and TCP's congestion control.
+
+    With ``bbr`` times of large messages vary, because the kernel paces even loopback by timers.
+    """
+    tcp = "unknown"
+    if hasattr(socket, "TCP_CONGESTION"):
+        with socket.socket() as plain:
+            name = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+        tcp = name.rstrip(b"\0").decode("ascii", "replace")
     return {
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
         "cores": len(allowed_cores()) or os.cpu_count() or 1,
+        "tcp": tcp,
     }
 
 

@@ -1,16 +1,20 @@
-"""The table and the JSON of a run."""
+"""The table, JSON and chart of a run."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
-from rlwire.bench.measuring import BATCHES, TURN, Result
-from rlwire.bench.rivals import RIVALS
+import numpy as np
 
-SCHEMA = 4  # version of the JSON; changes when a field changes its meaning or is removed
+from rlwire.bench.measuring import BATCHES, TURN, LeftOut, Result
+from rlwire.bench.rivals import RIVALS
+from rlwire.errors import optional
+
+SCHEMA = 3  # version of the JSON; changes when a field changes its meaning or is removed
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Run:
     pin: str
     seconds: float
     results: list[Result]
-    left_out: list[str]
+    left_out: list[LeftOut]
 
 
 PINNING = {
@@ -60,7 +64,7 @@ def show(run: Run, stream: TextIO, columns: str = "short") -> None:
         f"{checked:,} timed exchanges were compared with the recording, and each twice before.",
         "; ".join(f"{name} is {what}" for name, what in payloads.items()),
         *(f"[{number}] {name}: {NOTES[name]}" for number, name in enumerate(marked, 1)),
-        *run.left_out,
+        *map(str, run.left_out),
     ]
     head = [", ".join(f"{name} {version}" for name, version in run.versions.items()), machine_line]
     stream.write("".join(map(_wrapped, head)))
@@ -87,6 +91,9 @@ PEERS = {
     "rllink": "Ray RLlib",
     "rllink-100": "Ray RLlib",
     "pipe": "pickle in a Pipe",
+    "AsyncVec": "AsyncVectorEnv",
+    "SubprocVec": "SB3's SubprocVecEnv",
+    "ZeroMQ": "pickle over pyzmq",
     "grpcio": "the original dm_env_rpc",
 }
 """Whose protocol or program a row is, by its name."""
@@ -95,6 +102,9 @@ NOTES = {
     "rewarder": "in lock-step; the protocol's own mode is real time, where no step waits",
     "rllink": "a step an exchange, which carries the observation before the step too",
     "rllink-100": "100 steps an exchange, as simulators that choose their own actions send them",
+    "AsyncVec": "a vector of one environment; it is made for many. KB without the observation, "
+    "which is in shared memory",
+    "SubprocVec": "a vector of one environment; it is made for many",
 }
 """Notes on rows that do not compare as they stand."""
 
@@ -105,12 +115,12 @@ _CELLS: dict[str, Callable[[Result], str]] = {
     "us": lambda result: microseconds(result.round_trip.p50),
     "x raw": lambda result: f"{result.overhead.p50:.2f}x",
     "client: user": lambda result: microseconds(result.client.user),
-    "server: user": lambda result: microseconds(result.server.user),
+    "server: user": lambda result: microseconds(result.server.user) if result.server else "-",
     "system": lambda result: microseconds(result.client.system),
-    "system ": lambda result: microseconds(result.server.system),
+    "system ": lambda result: microseconds(result.server.system) if result.server else "-",
     "quartiles": lambda result: f"{result.overhead.p25:.2f} - {result.overhead.p75:.2f}",
     "raw us": lambda result: microseconds(result.echo.p50),
-    "steps/s": lambda result: f"{1e6 / result.round_trip.p50:,.0f}",
+    "steps/s": lambda result: f"{result.rate.p50:,.0f}",
     "request B": lambda result: f"{result.request_bytes:,}",
     "reply B": lambda result: f"{result.reply_bytes:,}",
 }
@@ -184,3 +194,47 @@ def as_json(run: Run) -> dict[str, Any]:
     """Return the fields of `Run` and ``schema`` as JSON values; times in microseconds."""
     fields = asdict(run)
     return {"schema": SCHEMA, "rows": fields.pop("results"), **fields}
+
+
+_RIVAL, _OURS = "#9aa5b1", "#1f6fb2"
+
+
+def _most(values: Sequence[float]) -> float:
+    """Return where an axis ends, so that one long bar does not hide the others' differences."""
+    return float(min(max(values), 4 * np.median(values)))
+
+
+def save_plot(run: Run, path: Path) -> None:
+    with optional("matplotlib", "plot"):
+        # Without pyplot, which would choose a backend for the process.
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+    results = by_payload_and_time(run.results)
+    at = np.arange(len(results))
+    figure = Figure(figsize=(11, 1.8 + 0.4 * len(results)), layout="constrained")
+    FigureCanvasAgg(figure)
+    times, overheads = figure.subplots(1, 2, sharey=True)
+    ratio = [each.overhead.p50 for each in results]
+    for axes, values, unit, text in (
+        (times, [each.round_trip.p50 for each in results], "microseconds a step", microseconds),
+        (overheads, ratio, "times a raw exchange of as many bytes", "{:.2f}x".format),
+    ):
+        colours = [_RIVAL if each.protocol in RIVALS else _OURS for each in results]
+        limit = _most(values)
+        bars = axes.barh(at, np.minimum(values, limit), 0.7, color=colours)
+        # A bar that leaves the axis keeps its figure.
+        axes.bar_label(
+            bars, [f" {text(each)}{' →' if each > limit else ''}" for each in values], fontsize=8
+        )
+        axes.set_xlim(0, limit * 1.25)
+        axes.set_xlabel(f"{unit}: shorter is better")
+        axes.grid(axis="x", color="#dddddd", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    times.set_yticks(at, [f"{each.payload}, {each.protocol}" for each in results])
+    times.set_ylim(len(results) - 0.4, -0.6)
+    where = f"{run.machine['system']}, {run.machine['processor']}, {PINNING[run.pin]}"
+    where = f"blue: rlwire; grey: other libraries. {where}"
+    figure.supxlabel(where, fontsize=8, color="#555555")
+    figure.savefig(path, dpi=130)

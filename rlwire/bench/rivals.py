@@ -1,28 +1,39 @@
-"""Rows of what carries steps between two processes without rlwire."""
+"""Rows of other libraries that carry steps between two processes."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from pkgutil import resolve_name
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rlwire.bench.payloads import BenchStep
+from rlwire.bench.processes import BenchError, die_with_parent, ignoring_sigint, pin
 from rlwire.bench.raw import Relay, Sizes, mean_size
 from rlwire.bench.rows import Exchange, Row, relayed
 from rlwire.urls import parse_url
 
 
-class _Pipe(Row):
-    """Pickles in a pipe, where a relay cannot count bytes."""
+class Rival(Row):
+    """A row of another library, used as its own documentation does.
+
+    It pickles into a pipe, where a relay cannot count bytes.
+    """
+
+    request: ClassVar[Any] = 1
+
+    def reply(self, step: BenchStep) -> Any:
+        return step.state, step.reward, step.terminal
 
     def sizes(self) -> Sizes:
-        replies = [ForkingPickler.dumps(tuple(step)) for step in self.payload.steps]
-        return Sizes(len(ForkingPickler.dumps(1)) + 4, mean_size(replies) + 4)
+        replies = [ForkingPickler.dumps(self.reply(step)) for step in self.payload.steps]
+        return Sizes(len(ForkingPickler.dumps(self.request)) + 4, mean_size(replies) + 4)
 
     @contextlib.contextmanager
     def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
@@ -43,6 +54,37 @@ def _serve_pipe(
     report("a pipe")
     while True:
         pipe.send(tuple(steps[pipe.recv()]))
+
+
+class _ZeroMQ(Rival):
+    """Pickles over pyzmq's REQ and REP sockets."""
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        import zmq
+
+        with (
+            self._other(_serve_zmq, self.payload.steps) as server,
+            zmq.Context() as context,
+            context.socket(zmq.REQ) as socket,
+        ):
+            socket.linger = 0
+            socket.connect(server.address)
+
+            def ask(number: int) -> Any:
+                socket.send_pyobj(number)
+                return socket.recv_pyobj()
+
+            yield Exchange(ask, lambda reply: reply[:2], server.cpu_time)
+
+
+def _serve_zmq(report: Callable[[str], None], steps: Sequence[BenchStep]) -> None:
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.REP) as socket:
+        report(f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}")
+        while True:
+            socket.send_pyobj(tuple(steps[socket.recv_pyobj()]))
 
 
 class _Original(Row):
@@ -113,15 +155,67 @@ def _serve_original(report: Callable[[str], None], steps: Sequence[BenchStep]) -
     server.wait_for_termination()
 
 
+class _Vector(Rival):
+    """Gymnasium's `AsyncVectorEnv`, with observations in shared memory, or `SubprocVecEnv`."""
+
+    request: ClassVar = ("step", np.int64(1))
+
+    def reply(self, step: BenchStep) -> Any:
+        if self.name == "AsyncVec":
+            return (None, step.reward, step.terminal, False, {}), True
+        return step.state, step.reward, step.terminal, {"TimeLimit.truncated": False}, {}
+
+    @contextlib.contextmanager
+    def opened(self, relays: list[Relay] | None = None) -> Iterator[Exchange]:
+        with ignoring_sigint():
+            make = functools.partial(_pinned, self.makes, self.cores.server)
+            kind, options = _VECTORS[self.name]
+            envs = resolve_name(kind)([make], **options)
+        try:
+            envs.reset()
+            yield Exchange(
+                lambda number: envs.step(np.array([number])),
+                lambda outcome: (outcome[0][0], outcome[1][0]),
+            )
+        except EOFError as error:
+            raise BenchError(f"{self.name}: the environment's process has ended") from error
+        finally:
+            for process in envs.processes:
+                process.terminate()
+                process.join()
+            envs.closed = True  # else it waits for replies
+
+
+def _pinned(make: Callable[[], Any], cores: list[int] | None) -> Any:
+    pin(cores)
+    die_with_parent()
+    return make()
+
+
+_VECTORS: dict[str, tuple[str, dict[str, Any]]] = {
+    "AsyncVec": ("gymnasium.vector:AsyncVectorEnv", {"context": "spawn"}),
+    "SubprocVec": ("stable_baselines3.common.vec_env:SubprocVecEnv", {"start_method": "spawn"}),
+}
+_NEEDS = {"ZeroMQ": "zmq", "grpcio": "dm_env_rpc.v1.connection"}
+
+
 def missing(name: str) -> str:
     """Return why a rival cannot be measured; "" if it is installed."""
-    if name == "grpcio":
-        try:
-            import dm_env_rpc.v1.connection  # noqa: F401
-        except ImportError as error:
-            return f"{error}: pip install dm-env-rpc"
+    needed = _VECTORS[name][0] if name in _VECTORS else _NEEDS.get(name)
+    try:
+        if needed is not None:
+            resolve_name(needed)
+    except ImportError as error:
+        package = {"zmq": "pyzmq"}.get(error.name or "", (error.name or "").partition(".")[0])
+        return f"{error}: pip install {package.replace('_', '-')}"
     return ""
 
 
-RIVALS: dict[str, type[Row]] = {"pipe": _Pipe, "grpcio": _Original}
-"""What else carries steps between an agent and an environment in another process, by name."""
+RIVALS: dict[str, type[Row]] = {
+    "pipe": Rival,
+    "AsyncVec": _Vector,
+    "SubprocVec": _Vector,
+    "ZeroMQ": _ZeroMQ,
+    "grpcio": _Original,
+}
+"""Other libraries between an agent and an environment in another process, by name."""

@@ -29,12 +29,12 @@ from rlwire.urls import parse_url
 class Exchange(NamedTuple):
     """A connection: `ask` takes a step, `seen` extracts observation and reward from its result.
 
-    `server_cpu_time` is `ServerProcess.cpu_time` of the other end.
+    `server_cpu_time` is `ServerProcess.cpu_time` of the other end, None where that cannot be asked.
     """
 
     ask: Callable[[int], Any]
     seen: Callable[[Any], tuple[Any, Any]]
-    server_cpu_time: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
+    server_cpu_time: Callable[[], tuple[float, float]] | None = None
 
 
 @dataclass
