@@ -326,7 +326,8 @@ class RewarderClientSession(RewarderSession):
     def _on_push(self, message: Any) -> list[Event]:
         episode = self.episodes.current
         if episode is None or message.episode_id != episode.step.episode_id:
-            episode = self.episodes.buffer_of(*self._episode_of(message))
+            key, episode_id = self._episode_of(message)
+            episode = self.episodes.buffer_of(key, episode_id)
             if episode is None:
                 self.stale += 1
                 return []
@@ -406,7 +407,7 @@ class RewarderClientSession(RewarderSession):
         return known
 
     def _end(self) -> None:
-        self._ended = self.has_output = True
+        self._ended = self._has_output = True
         self.phase = LayerPhase.CLOSED
         self._waiting.clear()
         self._out.clear()

@@ -84,7 +84,6 @@ class RewarderSession(Layer):
     """
 
     active = True
-    has_output = True
 
     def __init__(self, clock: Clock, wall: Clock, limits: Limits) -> None:
         self._clock = clock
@@ -95,9 +94,14 @@ class RewarderSession(Layer):
         self._received = -1  # the last message id
         self._runs = [[0, -1]]  # first and last of ids without a gap; the last run goes on
         self._next_run = 2**63  # the next id that is in a run
+        self._has_output = True
         self._ended = False  # nothing more is received, and only the last message is sent
         self.last_id = -1
         self.close_reason: str | None = None  # type: ignore[assignment]
+
+    @property
+    def has_output(self) -> bool:
+        return self._has_output
 
     def _write(self, message: RewarderMessage) -> list[Buffer]:
         number = self.last_id + 1
@@ -107,11 +111,11 @@ class RewarderSession(Layer):
 
     def _enqueue(self, message: list[Buffer]) -> None:
         self._out.append(message)
-        self.has_output = True
+        self._has_output = True
 
     def _flush(self) -> list[list[Buffer]]:
         out, self._out = self._out, []
-        self.has_output = self.closed
+        self._has_output = self.closed
         return out
 
     def _decode(self, data: Buffer) -> Any:
@@ -165,8 +169,6 @@ class Push:
     `size` is in bytes, with a message id of one digit. With `arrays`, large arrays are prepared as
     a binary message, too; without `text`, JSON numbers are written when a client needs them.
     """
-
-    __slots__ = ("_head", "_parts", "_tail", "_text", "episode_id", "size")
 
     def __init__(
         self,

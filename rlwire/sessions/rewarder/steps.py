@@ -95,8 +95,6 @@ def size_of(value: Any) -> int:
 class EpisodeBuffer:
     """One episode's pushes since the last step; `step` has all but the texts."""
 
-    __slots__ = ("_info_size", "_sizes", "_text_size", "_texts", "has_news", "key", "step")
-
     def __init__(self, key: EpisodeKey, episode_id: str) -> None:
         self.key = key
         self._texts: deque[str] = deque()
@@ -207,8 +205,6 @@ class EpisodeTracker:
         is_open: whether there is a current episode, or the next one becomes current.
         skipped: the number of episodes that a newer one replaced before the agent entered them.
     """
-
-    __slots__ = ("_floor", "_keeps", "_next", "current", "is_open", "skipped")
 
     def __init__(self) -> None:
         self.skipped = 0

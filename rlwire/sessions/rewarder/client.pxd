@@ -1,0 +1,16 @@
+# Types for client.py, which is compiled.
+from rlwire.sessions.rewarder.rules cimport RewarderSession
+from rlwire.sessions.rewarder.steps cimport EpisodeTracker
+
+
+cdef class RewarderClientSession(RewarderSession):
+    cdef readonly EpisodeTracker episodes
+    cdef readonly object env_id, env_state, fps, about, stale, late, unknown
+    cdef readonly object _waiting, _given_up
+    cdef public list _events
+    cdef bint _observer, _attach
+    cdef object _pings_left, _ping_interval, _ping_timeout, _ping_due, _due, _reset
+    cdef readonly object _newest
+    cdef object _known, _described, _offset, _shift
+
+    cpdef tuple _episode_of(self, message)

@@ -1,0 +1,19 @@
+# Types for rules.py, which is compiled.
+from rlwire.sessions.layer cimport Layer
+
+
+cdef class RewarderSession(Layer):
+    cdef public object close_reason
+    cdef readonly object last_id
+    cdef object _clock, _wall, _limits, _received, _next_run
+    cdef list _out, _runs
+    cdef bint _opening, _ended, _has_output
+
+    cpdef list _write(self, message)
+    cpdef object _decode(self, data)
+
+
+cdef class Push:
+    cdef readonly object episode_id, size
+    cdef bytes _head, _tail
+    cdef object _text, _parts
