@@ -585,6 +585,13 @@ cdef class StreamCore(FrameReader):
             buffers[0] = memoryview(buffers[0])[self._offset :]
         return buffers
 
+    def copy_output(self) -> None:
+        """Copy what is still to be written, so that its buffers may change."""
+        if self._out is not None:
+            rest = self._out[self._index :]
+            rest[0] = memoryview(rest[0])[self._offset :]
+            self._out, self._index, self._offset = [b"".join(rest)], 0, 0
+
     cpdef bint wrote(self, Py_ssize_t count) except -1:
         """Report that `count` bytes of `output` were written; return whether that was all."""
         cdef Py_ssize_t size

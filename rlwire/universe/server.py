@@ -42,6 +42,7 @@ class ScreenPlayer(EnvironmentPlayer):
     """Also shows the environment's frames on a `display`, whose viewers act through `controls`."""
 
     controls: Controls
+    pushes_observations = False
 
     def __init__(self, environment: Any, options: UniverseServerOptions) -> None:
         self._keys, self._play_function, self._frames = options.keys, options.play, options.frames

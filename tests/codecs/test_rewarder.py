@@ -443,8 +443,8 @@ def test_every_prefix_of_a_binary_message_is_refused():
         (b'[[["a"],"uint8",1,0],[["a",[0,0]],"uint8",0]]', "expected"),
         (b'[[[],"uint8",-1]]', "expected"),
         (b'[[[],"object",1]]', "expected"),
-        (b'[[["a"],"uint8",0]]', "no null"),
-        (b'[[[],"uint8",0],[[],"uint8",0]]', "no null"),
+        (b'[[["a"],"uint8",0]]', "no false"),
+        (b'[[[],"uint8",0],[[],"uint8",0]]', "no false"),
         (b'[[[[1]],"uint8",0]]', "expected"),
         (b'{"a":1}', "expected"),
         (b"[[[],true]]", "expected"),
@@ -452,7 +452,7 @@ def test_every_prefix_of_a_binary_message_is_refused():
     ],
 )
 def test_invalid_arrays_of_a_binary_message(marks, error):
-    text = b'{"method":"v0.env.observation","headers":{},"body":{"observation":null}}'
+    text = b'{"method":"v0.env.observation","headers":{},"body":{"observation":false}}'
     data = struct.pack("<BBHI", 255, 1, len(marks), len(text)) + text + marks
     with pytest.raises((DecodeError, LimitExceeded), match=error):
         decode(data + bytes(-len(data) % 64))

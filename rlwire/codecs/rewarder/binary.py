@@ -5,7 +5,7 @@ bytes                 content
 ====================  ==========================================================================
 1, 1, 2               0xFF, which begins no JSON; the version 1; bytes of the list, little-endian
 4                     bytes of the JSON, little-endian
-then                  the JSON of the message, with null for each array
+then                  the JSON of the message, with false for each array
 then                  the list: ``[[path, dtype, *shape], ...]`` with a path such as ``["image"]``
 then                  each array, little-endian and in C order, at a multiple of 64 bytes
 ====================  ==========================================================================
@@ -13,6 +13,7 @@ then                  each array, little-endian and in C order, at a multiple of
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from typing import Any, Final
@@ -33,35 +34,45 @@ _HEAD: Final = struct.Struct("<BBHI")
 _ALIGNED: Final = 64
 _LONGEST: Final = 0xFFFF  # bytes of the list
 
-Arrays = list[tuple[list[str | int], NDArray[Any]]]
+Path = tuple[str | int, ...]
+Arrays = list[tuple[Path, NDArray[Any]]]
 
 
-def split(value: Any) -> tuple[Any, Arrays]:
-    """Return a value with None for each large array, and these arrays with their paths.
+def split(value: Any, copy: bool = True) -> tuple[Any, Arrays]:
+    """Return a value with False for each large array, and these arrays with their paths.
 
-    All arrays are copies, because an environment may write to its own again.
+    Arrays are copied, because an environment may write to its own again; without `copy`, only
+    those that are not little-endian and in C order.
     """
     arrays: Arrays = []
-    return _split(value, [], arrays), arrays
+    return _split(value, (), arrays, copy), arrays
 
 
-def _split(value: Any, path: list[str | int], arrays: Arrays) -> Any:
+def _split(value: Any, path: Path, arrays: Arrays, copy: bool) -> Any:
     if type(value) is np.ndarray:
-        if value.nbytes < LEAST or value.dtype.name not in DTYPES:
-            return value.copy()
-        arrays.append((path, np.array(value, value.dtype.newbyteorder("<"), order="C")))
-        return None
+        dtype = value.dtype
+        if value.nbytes < LEAST or dtype.kind not in "biuf" or dtype.itemsize > 8:
+            return value.copy() if copy else value
+        make = np.array if copy else np.asarray
+        arrays.append((path, make(value, dtype.newbyteorder("<"), order="C")))
+        return False
     if type(value) is dict and all(type(name) is str for name in value):
-        return {name: _split(each, [*path, name], arrays) for name, each in value.items()}
+        return {
+            name: _split(each, (*path, name), arrays, copy) for name, each in value.items()
+        }
     if type(value) is list:
-        return [_split(each, [*path, index], arrays) for index, each in enumerate(value)]
+        return [_split(each, (*path, index), arrays, copy) for index, each in enumerate(value)]
     return value
+
+
+@functools.lru_cache(8)
+def _listed(marks: tuple[tuple[Path, np.dtype[Any], tuple[int, ...]], ...]) -> bytes:
+    return msgspec.json.encode([(path, dtype.name, *shape) for path, dtype, shape in marks])
 
 
 def parts(size: int, arrays: Arrays) -> tuple[bytes, list[Buffer]] | None:
     """Return what is before a JSON of `size` bytes, and after it; None for too many arrays."""
-    marks = [[path, array.dtype.name, *array.shape] for path, array in arrays]
-    listed = msgspec.json.encode(marks)
+    listed = _listed(tuple([(path, array.dtype, array.shape) for path, array in arrays]))
     if len(listed) > _LONGEST:
         return None
     end = _HEAD.size + size + len(listed)
@@ -103,7 +114,8 @@ def join(data: Buffer, limits: Limits) -> tuple[bytes, Arrays]:
     return text, arrays
 
 
-def _marks(text: bytes, limits: Limits) -> list[tuple[list[str | int], np.dtype[Any], list[int]]]:
+@functools.lru_cache(8)
+def _marks(text: bytes, limits: Limits) -> list[tuple[Path, np.dtype[Any], list[int]]]:
     marks = []
     for mark in read(text, limits) if text.startswith(b"[") else [None]:
         path, name, *shape = mark if isinstance(mark, list) and len(mark) >= 2 else ((), None)
@@ -118,23 +130,23 @@ def _marks(text: bytes, limits: Limits) -> list[tuple[list[str | int], np.dtype[
             raise DecodeError(f"expected [path, dtype, *shape], not {quoted(mark)}")
         if len(shape) > limits.dims:
             raise LimitExceeded("dims", limits.dims, len(shape))
-        marks.append((path, np.dtype(name).newbyteorder("<"), shape))
+        marks.append((tuple(path), np.dtype(name).newbyteorder("<"), shape))
     return marks
 
 
 def put(value: Any, arrays: Arrays) -> Any:
-    """Return a value with the arrays at their paths, where it has None."""
+    """Return a value with the arrays at their paths, where it has False."""
     for path, array in arrays:
-        if not path and value is None:
+        if not path and value is False:
             value = array
             continue
         place = value
         try:
             for step in path[:-1]:
                 place = place[step] if type(place) in (dict, list) else None
-            if type(place) not in (dict, list) or place[path[-1]] is not None:
+            if type(place) not in (dict, list) or place[path[-1]] is not False:
                 raise KeyError
             place[path[-1]] = array
         except (LookupError, TypeError):
-            raise DecodeError(f"no null at the path of an array: {quoted(path)}") from None
+            raise DecodeError(f"no false at the path of an array: {quoted([*path])}") from None
     return value

@@ -30,8 +30,9 @@ SIZE: Final = "rlwire.size"
 OPTIONS: Final = "rlwire.options"
 """rlwire's field in the body of ``v0.env.reset`` with the options of Gymnasium's reset."""
 
-BINARY: Final = "rlwire.binary"
-"""rlwire's field in the body of ``v0.env.reset``: true if large arrays may come as binary messages.
+STEPS: Final = "rlwire.steps"
+"""rlwire's field in the body of ``v0.env.reset``: true if an observation and its reward may come as
+one message, and large arrays as binary messages.
 """
 
 NONFINITE: Final = "rlwire.nonfinite"

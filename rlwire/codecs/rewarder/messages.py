@@ -36,6 +36,7 @@ __all__ = [
     "EnvObservation",
     "EnvReset",
     "EnvReward",
+    "EnvStep",
     "EnvText",
     "ReplyControlPing",
     "ReplyEnvReset",
@@ -115,6 +116,13 @@ class EnvObservation(RewarderMessage, frozen=True):
 
     method = "v0.env.observation"
     observation: Any
+
+
+class EnvStep(EnvReward, frozen=True):
+    """``rlwire.env.step``: an observation and its reward, between rlwire's own ends."""
+
+    method = "rlwire.env.step"
+    observation: Any = None
 
 
 class ConnectionClose(RewarderMessage, frozen=True):
@@ -208,7 +216,7 @@ _SHARED: Final = len(RewarderMessage.__struct_fields__)
 _MEMBERS: Final = ("method", "headers", "body")
 _KNOWN: Final = (
     *(EnvDescribe, EnvReward, EnvText, EnvObservation, ConnectionClose, ReplyError),
-    *(ReplyEnvReset, ReplyControlPing, AgentAction, EnvReset, ControlPing),
+    *(ReplyEnvReset, ReplyControlPing, AgentAction, EnvReset, ControlPing, EnvStep),
 )
 
 
@@ -217,7 +225,9 @@ def _wire(kind: type[RewarderMessage]) -> tuple[type[Any], type[Any], type[Any]]
     name = kind.__name__
     # A reset is written with all its members, even if None: the original's servers need them.
     fields = [
-        (field.name, msgspec.Raw if field.name == "observation" else field.type)
+        (field.name, msgspec.Raw)
+        if field.name == "observation"
+        else (field.name, field.type)
         if field.default is not None
         else (field.name, field.type, None)
         for field in msgspec.structs.fields(kind)
@@ -273,10 +283,10 @@ def _read(data: bytes, limits: Limits) -> RewarderMessage:
     return _decode_any(data, limits)
 
 
-def _decode_binary(buffer: Buffer, limits: Limits) -> EnvObservation:
+def _decode_binary(buffer: Buffer, limits: Limits) -> EnvObservation | EnvStep:
     text, arrays = binary.join(buffer, limits)
     message = _read(bounded(text, limits), limits)
-    if not isinstance(message, EnvObservation):
+    if not isinstance(message, (EnvObservation, EnvStep)):
         raise DecodeError(f"{message.method[:60]} cannot be a binary message")
     force_setattr(message, "observation", binary.put(message.observation, arrays))
     return message
@@ -286,8 +296,8 @@ def _message(kind: Any, headers: Any, body: Any) -> RewarderMessage:
     """Return a message; TypeError if an action has events without names."""
     values = () if body is None else astuple(body)
     sent_at, message_id, episode_id, parent, runtime = astuple(headers)
-    if kind is EnvObservation:
-        values = (_observation(values[0]),)
+    if kind is EnvObservation or kind is EnvStep:
+        values = (*values[:-1], _observation(values[-1]))
     if len(values) == 1:  # frequent messages; with `*`, the keywords would be a dictionary
         return kind(
             values[0],
@@ -331,9 +341,9 @@ def _decode_any(data: bytes, limits: Limits) -> RewarderMessage:
         named = others.pop(NONFINITE)
         others = restore_numbers(others)
         changes = {name: restore_numbers(getattr(message, name)) for name in _spelt(kind)}
-        if kind is EnvReward:
+        if issubclass(kind, EnvReward):
             changes["reward"] = restore_numbers(named) if isinstance(named, str) else message.reward
-        if kind is EnvObservation:
+        if "observation" in changes:
             changes["observation"] = _as_array(changes["observation"])
     return msgspec.structs.replace(
         message,

@@ -21,6 +21,7 @@ from rlwire.codecs.rewarder import (
     EnvObservation,
     EnvReset,
     EnvReward,
+    EnvStep,
     EnvText,
     ReplyControlPing,
     ReplyEnvReset,
@@ -51,7 +52,7 @@ RESET_TIMEOUT: Final = 120.0  # seconds: a browser game may take minutes to load
 NEVER: Final = math.inf
 _REMEMBERED: Final = 256  # cancelled requests
 
-PUSHES: Final = frozenset((EnvObservation, EnvReward, EnvText))
+PUSHES: Final = frozenset((EnvObservation, EnvReward, EnvStep, EnvText))
 """Events that are also part of the next `RewarderClientSession.pop_step`."""
 
 
@@ -288,7 +289,7 @@ class RewarderClientSession(RewarderSession):
     def receive(self, message: Buffer) -> list[Event]:
         """Return the events of one message.
 
-        A push that is not stale (`EnvReward`, `EnvText`, `EnvObservation`) is an event, and also
+        A push that is not stale (`EnvReward`, `EnvText`, `EnvObservation`, `EnvStep`) is an event, and also
         part of the next `pop_step`. Other events are `EnvDescribe`, `ConnectionClose`,
         `UnknownMessage` and `RequestDone`. An error closes the session.
         """
@@ -331,12 +332,13 @@ class RewarderClientSession(RewarderSession):
             if episode is None:
                 self.stale += 1
                 return []
-        if type(message) is EnvReward:
-            episode.add_reward(message.reward, message.done, message.info)
-        elif type(message) is EnvText:
+        kind = type(message)
+        if kind is EnvText:
             episode.add_text(message.text)
-        else:
+        if kind is EnvObservation or kind is EnvStep:
             episode.add_observation(message.observation)
+        if kind is EnvReward or kind is EnvStep:
+            episode.add_reward(message.reward, message.done, message.info)
         if message.sent_at is not None:
             episode.step.sent_at = message.sent_at
         return [message]

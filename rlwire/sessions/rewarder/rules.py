@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from rlwire.codecs._json import bounded
-from rlwire.codecs.rewarder import EnvObservation, RewarderMessage, binary, decode, encode
+from rlwire.codecs.rewarder import EnvObservation, EnvStep, RewarderMessage, binary, decode, encode
 from rlwire.codecs.websocket.frames import Binary
 from rlwire.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -167,7 +167,8 @@ class Push:
     """A message to many connections, encoded once, with a gap for each connection's message id.
 
     `size` is in bytes, with a message id of one digit. With `arrays`, large arrays are prepared as
-    a binary message, too; without `text`, JSON numbers are written when a client needs them.
+    a binary message, too; without `text`, JSON numbers are written when a client needs them. Without
+    `copy` it refers to the arrays.
     """
 
     def __init__(
@@ -178,13 +179,14 @@ class Push:
         *,
         arrays: bool = False,
         text: bool = True,
+        copy: bool = True,
     ) -> None:
         self.episode_id = message.episode_id
         self._tail = b""
         self._text: Any = None  # writes JSON numbers, of a binary message
         self._parts: tuple[bytes, bytes, list[Buffer]] | None = None
-        if arrays and isinstance(message, EnvObservation):
-            self._write_binary(message, sent_at, limits)
+        if arrays and isinstance(message, (EnvObservation, EnvStep)):
+            self._write_binary(message, sent_at, limits, copy)
         if self._parts is None:
             self._write(message, sent_at, limits)
         elif text:
@@ -199,8 +201,10 @@ class Push:
             bounded(data, limits)  # as clients with these limits do
         self._head, self._tail = _split(data)
 
-    def _write_binary(self, message: EnvObservation, sent_at: float, limits: Limits) -> None:
-        skeleton, arrays = binary.split(message.observation)
+    def _write_binary(
+        self, message: EnvObservation | EnvStep, sent_at: float, limits: Limits, copy: bool
+    ) -> None:
+        skeleton, arrays = binary.split(message.observation, copy)
         if not arrays:
             return
         message = message.with_headers(observation=skeleton)
@@ -213,8 +217,9 @@ class Push:
                 raise LimitExceeded("message", limits.message, self.size)
             head, tail = _split(data)
             self._parts = before + head, b"".join((tail, *after[:2])), after[2:]
-            whole = message.with_headers(observation=binary.put(skeleton, arrays))
-            self._text = partial(self._write, whole, sent_at, limits)
+            if copy:
+                whole = message.with_headers(observation=binary.put(skeleton, arrays))
+                self._text = partial(self._write, whole, sent_at, limits)
 
     def numbered(self, number: int, arrays: bool = False) -> Sequence[Buffer]:
         """Return the message with this id; a long one as two buffers, the second shared."""

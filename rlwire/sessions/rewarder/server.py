@@ -20,6 +20,7 @@ from rlwire.codecs.rewarder import (
     EnvObservation,
     EnvReset,
     EnvReward,
+    EnvStep,
     EnvText,
     ReplyControlPing,
     ReplyEnvReset,
@@ -27,7 +28,7 @@ from rlwire.codecs.rewarder import (
     RewarderMessage,
     UnknownMessage,
 )
-from rlwire.codecs.rewarder.infos import BEGUN, BINARY, OPTIONS
+from rlwire.codecs.rewarder.infos import BEGUN, OPTIONS, STEPS
 from rlwire.codecs.websocket.handshake import basic_credentials, same_secret
 from rlwire.errors import LocalProtocolError, RemoteProtocolError, RlwireError, for_peer, quoted
 from rlwire.limits import DEFAULT, Limits
@@ -46,7 +47,7 @@ from rlwire.sessions.rewarder.rules import (
 _TEXT: Final = 1000  # characters of an error
 _FASTEST: Final = 1000  # frames per second that a client may request
 _PENDING: Final = 16  # pending resets of one client
-_PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation, UnknownMessage)
+_PUSHES: Final = (EnvDescribe, EnvReward, EnvText, EnvObservation, EnvStep, UnknownMessage)
 _TAKEN: Final = "The rewarder already has an active client; connect with openai-observer: true."
 
 
@@ -132,10 +133,10 @@ class Runtime:
         about = {**self._about, **self._begun}
         return self.status.with_headers(episode_id=episode_id, extra_body=about, **given)
 
-    def push(self, event: RewarderMessage, *, arrays: bool = False, text: bool = True) -> Push:
+    def push(self, event: RewarderMessage, **options: bool) -> Push:
         """Encode a push for `RewarderServerSession.send`, by default of the current episode.
 
-        `arrays` and `text` are `Push`'s.
+        The options are `Push`'s.
 
         Raises:
             LocalProtocolError: the event is not a push.
@@ -148,7 +149,7 @@ class Runtime:
             event = event.with_headers(episode_id=self.status.episode_id)
         elif episode_id != self.status.episode_id:
             _own_key(episode_id)
-        return Push(event, self.wall(), self.limits, arrays=arrays, text=text)
+        return Push(event, self.wall(), self.limits, **options)
 
     def connect(
         self, authorization: str | None = None, observer: str | None = None
@@ -350,7 +351,7 @@ class RewarderServerSession(RewarderSession):
             self._enqueue(self._write(ReplyError(text, parent_message_id=number)))
         elif kind is EnvReset and not self.observer:
             self._pending[cast("int | str", plain_id(number, "message_id"))] = decoded, began
-            self.arrays |= decoded.extra_body.get(BINARY) is True
+            self.arrays |= decoded.extra_body.get(STEPS) is True
             return [decoded]
         else:
             took = max(0.0, self._clock() - began)

@@ -153,6 +153,7 @@ class Loan:
     def _write(self) -> None:
         try:
             if not self._calls.write():
+                self._core.copy_output()  # the environment may write to its arrays again
                 self._end()  # the loop waits until the client reads
         except OSError as error:
             self._end(error)

@@ -21,7 +21,7 @@ from rlwire.codecs.rewarder import (
     EnvReset,
     UnknownMessage,
 )
-from rlwire.codecs.rewarder.infos import BINARY, OPTIONS, SPACES, mark_arrays
+from rlwire.codecs.rewarder.infos import OPTIONS, SPACES, STEPS, mark_arrays
 from rlwire.errors import (
     ConnectionClosed,
     DeadlineExceeded,
@@ -224,7 +224,7 @@ class RewarderClientBase(PushClient, ClientBase):
         """
         more: dict[str, Any] = {}
         if self.wants_arrays and SPACES in self.session.about:
-            more[BINARY] = True
+            more[STEPS] = True
             with self._lock:
                 if self._connection is not None:
                     self._connection.session.outer.accept_binary()

@@ -35,7 +35,7 @@ ACTION = "Action"
 Its one value is JSON's number for Discrete, string for Text, object for Dict, array for others.
 """
 
-_LOST = (ConnectionClosed, OSError)
+_LOST = (ConnectionClosed, OSError, PeerError)
 
 
 class RewarderEndpoint(Endpoint):
@@ -121,7 +121,7 @@ class RewarderEndpoint(Endpoint):
         if self._ended is None:
             try:
                 self.client.act([(ACTION, encoded)])
-            except (*_LOST, PeerError) as error:  # `finish` reports it
+            except _LOST as error:  # `finish` reports it
                 self._lost = str(error)
 
     def finish(self) -> Outcome:
@@ -135,7 +135,7 @@ class RewarderEndpoint(Endpoint):
                 if self._lost is not None:
                     raise ConnectionClosed(self._lost)
                 outcome = self._gathered(whole=True)
-            except (*_LOST, PeerError) as error:
+            except _LOST as error:
                 if isinstance(error, PeerError) and not self.client.ended:
                     raise  # an action was rejected
                 self._lost = str(error)

@@ -49,6 +49,7 @@ class EnvironmentPlayer:
     """
 
     server: RewarderServer
+    pushes_observations = True  # each of them, as arrays
 
     def __init__(self, environment: Any, options: EnvironmentRewarderOptions) -> None:
         env_id = options.name
@@ -256,16 +257,12 @@ class EnvironmentPlayer:
             if reward is None or isinstance(reward, bool):  # None is dm_env's
                 reward = float(reward or 0.0)
             reward = number(reward)
-            self._show(self._prepare(observation))
+            prepared = self._prepare(observation)
             done = bool(terminated or truncated)
             flags = {}
             if truncated:
                 flags = {TRUNCATED: True, TERMINATED: True} if terminated else {TRUNCATED: True}
-            try:
-                marked = mark_arrays({} if info is None else info)
-                self.server.reward(reward, done, {**marked, **flags} if flags else marked)
-            except _UNSENDABLE as error:
-                self.server.reward(reward, done, {**self._sendable(info, error), **flags})
+            self._push(prepared, reward, done, {} if info is None else info, flags)
         except BaseException as error:
             self.server.log.exception("%s: a step failed", self.driven.name)
             self.server.count("steps_failed")
@@ -275,6 +272,21 @@ class EnvironmentPlayer:
             self.server.cork(False)
         if done:
             self._begin_next()
+
+    def _push(self, prepared: Any, reward: float, done: bool, info: Any, flags: Any) -> None:
+        """Push a step, with the entries of its info that can be sent."""
+        try:
+            marked = mark_arrays(info)
+        except _UNSENDABLE as error:
+            marked = self._sendable(info, error)
+        marked = {**marked, **flags} if flags else marked
+        if self.pushes_observations and self.server.step(prepared, reward, done, marked):
+            return
+        self._show(prepared)
+        try:
+            self.server.reward(reward, done, marked)
+        except _UNSENDABLE as error:
+            self.server.reward(reward, done, {**self._sendable(info, error), **flags})
 
     def _sendable(self, info: Any, error: BaseException) -> Mapping[str, Any]:
         """Return an info without entries that cannot be sent; log the first error."""

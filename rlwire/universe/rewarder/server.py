@@ -28,6 +28,7 @@ from rlwire.codecs.rewarder import (
     EnvObservation,
     EnvReset,
     EnvReward,
+    EnvStep,
     EnvText,
     ReplyEnvReset,
     ReplyError,
@@ -238,6 +239,21 @@ class RewarderServer(StreamServer):
     def observation(self, observation: Any, *, episode_id: str | None = None) -> None:
         """Push an observation to all clients, an array or a value for JSON; see `reward`."""
         self._push(episode_id, EnvObservation, observation)
+
+    def step(self, observation: Any, reward: float, done: bool, info: Mapping[str, Any]) -> bool:
+        """Push a step as one message, if rlwire's client has lent its connection to this thread.
+
+        Return whether it was sent. It refers to the observation's arrays only until then.
+        """
+        loan = self._connections.loan
+        if loan is None or not (loan.mine and loan.connection.session.inner.arrays):  # type: ignore[attr-defined]
+            return False
+        event = EnvStep(reward, done, dict(info), observation, episode_id=self.episode_id)
+        try:
+            push = self._runtime.push(event, arrays=True, text=False, copy=False)
+        except RlwireError:  # `observation` or `reward` raises it
+            return False
+        return self._connections.send_borrowed(loan, push)
 
     def _push(self, episode_id: str | None, kind: type[RewarderMessage], *values: Any) -> None:
         event = kind(*values, episode_id=episode_id or self._runtime.status.episode_id)
@@ -599,15 +615,7 @@ class RewarderService(Service[AsyncConnection]):
                 self._send_now(what, client)
                 return
         elif loan is not None and loan.mine and client in (None, loan.connection):
-            try:
-                sent = loan.post(what)
-            except RlwireError as error:
-                self._not_sent(loan.connection, error)
-                sent = True
-            if sent:
-                if client is None:
-                    self.pushes += 1
-                    self.messages += 1
+            if self.send_borrowed(loan, what, client is None):
                 return
         elif wait and len(self._queue) >= _QUEUED:
             self._wait_for_room()
@@ -624,6 +632,17 @@ class RewarderService(Service[AsyncConnection]):
                     self._loop.call_soon_threadsafe(self._drain)
         if overtakes:
             self.send(what, client, wait=wait)
+
+    def send_borrowed(self, loan: Loan, what: Any, pushed: bool = True) -> bool:
+        """Send a message to the connection that this thread has borrowed, unless that has ended."""
+        try:
+            if not loan.post(what):
+                return False
+        except RlwireError as error:
+            self._not_sent(loan.connection, error)
+        self.pushes += pushed
+        self.messages += pushed
+        return True
 
     def _wait_for_room(self) -> None:
         with self._changed:
