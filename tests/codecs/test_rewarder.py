@@ -20,6 +20,7 @@ from rlwire.codecs.rewarder import (
     EnvObservation,
     EnvReset,
     EnvReward,
+    EnvStep,
     EnvText,
     ReplyControlPing,
     ReplyEnvReset,
@@ -423,6 +424,11 @@ def test_binary_message_has_the_arrays_of_its_text():
     view = decode(block := bytearray(data)).observation["a"]
     block[-1] ^= 1
     assert np.shares_memory(view, np.frombuffer(block, "u1"))
+    event = EnvStep(2, True, {"k": 1}, tree, episode_id="1")
+    step = Push(event, 0.5, arrays=True, text=False, copy=False)
+    message = decode(b"".join(step.numbered(8, True)))
+    assert (message.reward, message.done, message.info) == (2, True, {"k": 1})
+    np.testing.assert_array_equal(message.observation["b"][0], tree["b"][0])
     push = Push(EnvObservation(np.zeros(9), episode_id="1"), 0.5, arrays=True)
     assert push.numbered(7, True) == push.numbered(7)  # small arrays are numbers
 

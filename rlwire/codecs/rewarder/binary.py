@@ -57,9 +57,7 @@ def _split(value: Any, path: Path, arrays: Arrays, copy: bool) -> Any:
         arrays.append((path, make(value, dtype.newbyteorder("<"), order="C")))
         return False
     if type(value) is dict and all(type(name) is str for name in value):
-        return {
-            name: _split(each, (*path, name), arrays, copy) for name, each in value.items()
-        }
+        return {name: _split(each, (*path, name), arrays, copy) for name, each in value.items()}
     if type(value) is list:
         return [_split(each, (*path, index), arrays, copy) for index, each in enumerate(value)]
     return value

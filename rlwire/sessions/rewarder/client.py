@@ -289,9 +289,9 @@ class RewarderClientSession(RewarderSession):
     def receive(self, message: Buffer) -> list[Event]:
         """Return the events of one message.
 
-        A push that is not stale (`EnvReward`, `EnvText`, `EnvObservation`, `EnvStep`) is an event, and also
-        part of the next `pop_step`. Other events are `EnvDescribe`, `ConnectionClose`,
-        `UnknownMessage` and `RequestDone`. An error closes the session.
+        A push that is not stale (one of `PUSHES`) is an event, and also part of the next
+        `pop_step`. Other events are `EnvDescribe`, `ConnectionClose`, `UnknownMessage` and
+        `RequestDone`. An error closes the session.
         """
         if self._ended:
             return []

@@ -167,8 +167,8 @@ class Push:
     """A message to many connections, encoded once, with a gap for each connection's message id.
 
     `size` is in bytes, with a message id of one digit. With `arrays`, large arrays are prepared as
-    a binary message, too; without `text`, JSON numbers are written when a client needs them. Without
-    `copy` it refers to the arrays.
+    a binary message, too; without `text`, JSON numbers are written when a client needs them, and
+    without `copy` it refers to the arrays.
     """
 
     def __init__(

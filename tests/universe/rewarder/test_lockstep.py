@@ -203,6 +203,44 @@ def test_observations_of_an_environment_that_reuses_its_array_stay(counting):
             assert (seen == number).all()
 
 
+def test_terminal_observation_stays_although_the_reset_writes_to_its_array():
+    """It is larger than what the system accepts at once."""
+
+    class Ends(Counter):
+        def reset(self, seed=None, options=None):
+            self.seen[:] = 255
+            return self.seen, {}
+
+        def step(self, action):
+            self.seen[:] = action
+            return self.seen, 1.0, True, False, {"k": [1]}
+
+    space = spaces.Box(0, 255, (1000, 1000), np.float64)
+    with (
+        rlwire.serve(
+            lambda: Ends(space), "universe://127.0.0.1:+0", lockstep=True, backlog=1 << 28
+        ) as server,
+        rlwire.make(server.url) as env,
+    ):
+        for _ in range(4):
+            env.reset()
+            observation, reward, terminated, truncated, info = env.step(1)
+            assert (observation == 1).all()
+            assert (reward, terminated, truncated, info) == (1.0, True, False, {"k": [1]})
+
+
+def test_step_of_a_borrowed_connection_is_one_message(counting):
+    server, _ = counting
+    with rlwire.make(server.url) as env:
+        env.reset()
+        for _ in range(20):
+            env.step(1)
+        assert eventually(lambda: loan_of(server) is not None)
+        before = server.statistics()["messages"]
+        assert [env.step(1)[1] for _ in range(5)] == [21, 22, 23, 24, 25]
+        assert server.statistics()["messages"] <= before + 7  # the loop may take it back once
+
+
 def test_agent_that_sends_actions_without_reading_receives_all_steps(counting, join):
     server, _ = counting
     client = join(server)
