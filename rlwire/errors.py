@@ -14,8 +14,10 @@
     └── MissingExtra         (ImportError)      an optional dependency is not installed
 
 A message may quote the peer and appear in logs, so it is one line of printable characters, of
-limited length (`shown`, `quoted`). Errors of the operating system stay `OSError`, wrong argument
-types `TypeError`.
+limited length (`shown`, `quoted`). Wrong argument types are `TypeError`.
+
+`OSError` is all that the network does: it is a base of `ConnectionClosed` and `DeadlineExceeded`,
+and what a failed connect raises.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ cdef class StreamCore(FrameReader):
     cdef readonly MessageCounts counts
     cdef readonly Layer session
     cdef readonly str peer, ended, late
+    cdef public str silence
     cdef readonly bint at_message_start, broken, layer_ended, half_close, more
     cdef readonly Py_ssize_t waiting
     cdef readonly unsigned long long count
@@ -64,6 +65,7 @@ cdef class StreamCore(FrameReader):
     cdef int _wait
     cdef unsigned long long _wait_serial, _sent
 
+    cdef int _add_greeting(self, object error, object data) except -1
     cpdef object feed(self, Py_ssize_t have)
     cpdef object next(self)
     cpdef object put(self, object event)

@@ -303,6 +303,7 @@ cdef class StreamCore(FrameReader):
             counts as a close for a session that `ends_by_reset`.
         layer_ended: whether the session has ended by itself: close after the last event.
         half_close: whether to shut down the sending side while lingering.
+        silence: of a client, what an end before the first byte may mean; empty for servers.
         waiting: bytes that are queued to be sent.
         count: messages received.
         more: whether `next` returned `NOTHING` because its turn (`TURN` messages) is over. Serve
@@ -319,7 +320,7 @@ cdef class StreamCore(FrameReader):
         self._tap = tap
         self.counts = MessageCounts()
         self.peer = peer
-        self.ended = self.late = ""
+        self.ended = self.late = self.silence = ""
         self._timeouts = timeouts
         self._active = session.active
         self._session_send = layer.send
@@ -399,6 +400,7 @@ cdef class StreamCore(FrameReader):
                 events = self._session_receive_whole(self._store, have)
             except RlwireError as error:
                 self.count += 1
+                self._add_greeting(error, self._store[: min(have, 16)])
                 self._failed(error, True)
                 raise
             if events is not None:
@@ -431,6 +433,7 @@ cdef class StreamCore(FrameReader):
         session open.
         """
         cdef int phase
+        cdef object message = None
         self.more = False
         while True:
             if self._turn_messages >= _TURN and self._has_more():
@@ -468,6 +471,7 @@ cdef class StreamCore(FrameReader):
                     events = self._session_receive(message)
                     message = None  # lets the arena reuse its block
             except RlwireError as error:
+                self._add_greeting(error, self._store[self._start : self._end] if message is None else message)
                 self._failed(error, True)
                 raise
             if self._phase == FIRST:
@@ -672,7 +676,13 @@ cdef class StreamCore(FrameReader):
         """Return the error that receiving and sending raise after the end."""
         if self._instead is not None:
             return self._instead.with_traceback(None)
-        return ConnectionClosed(f"{self.peer}: connection {self.ended}")
+        why = ""
+        if self.silence and self.count == 0 and self.partial[0] == 0 and not self._stopping:
+            why = f" before the server's first byte: {self.silence}"
+        error = ConnectionClosed(f"{self.peer}: connection {self.ended}{why}")
+        if self.count == 0:
+            self._add_greeting(error, self._store[self._start : self._end])
+        return error
 
     def eof(self) -> None:
         """Report the end of the peer's stream."""
@@ -750,6 +760,12 @@ cdef class StreamCore(FrameReader):
                 self.broken = True
                 ended += f" ({wrong})"
         self.ended = ended
+        return 0
+
+    cdef int _add_greeting(self, object error, object data) except -1:
+        """Add a server's first bytes to the error, which may show its protocol."""
+        if self.count <= 1 and self.silence:
+            error.greeting = bytes(memoryview(data)[:16])
         return 0
 
     cdef int _failed(self, object error, bint theirs) except -1:

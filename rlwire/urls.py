@@ -274,6 +274,28 @@ def client_tls(url: URL, tls: TLS) -> TLS:
     return tls
 
 
+_GREETINGS: Final = (
+    (rb"[\x14-\x17]\x03[\x00-\x04]", "TLS"),
+    (rb"HTTP/1\.", "HTTP/1.1"),
+    (rb"\x00\x00.\x04[\x00\x01]\x00{4}", "HTTP/2"),
+    (rb"RFB \d{3}\.", "VNC"),
+    (rb"\d{8}\{", "RLlink"),
+    (rb"\d{1,7}:", "RLX"),
+)
+_PROTOCOL_NAMES: Final = {"rlx": "RLX", "rllink": "RLlink", "dm-env-rpc": "HTTP/2"}
+
+
+def foreign(error: BaseException, scheme: str) -> str:
+    """Return which other protocol the server speaks, by its first bytes; empty if unknown."""
+    greeting = getattr(error, "greeting", b"")
+    own = _PROTOCOL_NAMES.get(scheme, "HTTP/1.1")
+    for pattern, name in _GREETINGS:
+        if re.match(pattern, greeting, re.DOTALL) and name != own:
+            hint = f": try {scheme}+tls://" if name == "TLS" else ""
+            return f"speaks {name}, not {scheme}{hint}"
+    return ""
+
+
 @contextlib.contextmanager
 def naming_protocol(url: URL, peer: str = "the server") -> Iterator[None]:
     """Raise undecodable or illegal messages as a RemoteProtocolError that names the protocol."""
@@ -283,8 +305,8 @@ def naming_protocol(url: URL, peer: str = "the server") -> Iterator[None]:
         cause: BaseException = error
         while isinstance(cause.__cause__, RlwireError):
             cause = cause.__cause__
-        if not isinstance(cause, (DecodeError, RemoteProtocolError)):
+        what = foreign(cause, url.scheme)
+        if not what and not isinstance(cause, (DecodeError, RemoteProtocolError)):
             raise
-        raise RemoteProtocolError(
-            f"{url.shown}: {peer} does not speak {url.scheme}, or speaks another version: {error}"
-        ) from error
+        what = what or f"does not speak {url.scheme}, or speaks another version"
+        raise RemoteProtocolError(f"{url.shown}: {peer} {what} ({error})") from error

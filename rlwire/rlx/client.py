@@ -42,7 +42,7 @@ from rlwire.transports.waits import (
     drive_async,
     driven,
 )
-from rlwire.urls import URL, located
+from rlwire.urls import URL, foreign, located
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +82,10 @@ class AgentProxyException(RlwireError):
     `LimitExceeded` (the value cannot be sent), `LocalProtocolError` (a command out of turn) and
     `RemoteProtocolError` (an unreadable reply). It is closed after any other error.
     """
+
+
+class AgentProxyConnectionError(AgentProxyException, ConnectionError):
+    """The network, or the end of the connection, is the reason."""
 
 
 class ProxyBase(waits.ClientBase):
@@ -187,7 +191,10 @@ class ProxyBase(waits.ClientBase):
         return reply["data"] if "data" in reply else reply["response"]
 
     def _failed(self, doing: str, error: Exception) -> AgentProxyException:
-        return AgentProxyException(f"{error} ({doing}, RLX server {self._name()})")
+        what = foreign(error, "rlx")
+        text = f"the server {what}: {error}" if what else str(error)
+        kind = AgentProxyConnectionError if isinstance(error, OSError) else AgentProxyException
+        return kind(f"{text} ({doing}, RLX server {self._name()})")
 
     def _no_connection(self, *_: Any) -> NoReturn:
         raise AgentProxyException(

@@ -149,9 +149,17 @@ def prepare(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
+
+
 def is_permanent(error: OSError) -> bool:
     """Return whether a retry would fail too."""
-    return isinstance(error, (ssl.SSLCertVerificationError, PermissionError))
+    return is_plaintext(error) or isinstance(error, (ssl.SSLCertVerificationError, PermissionError))
+
+
+def is_plaintext(error: OSError) -> bool:
+    """Return whether a peer answered the handshake of TLS with something else."""
+    return isinstance(error, ssl.SSLError) and error.reason in _NO_TLS
 
 
 def listen(address: AddressLike) -> socket.socket:

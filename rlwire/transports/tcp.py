@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import ssl
 from math import inf
 from time import monotonic, sleep
 from typing import Any
@@ -15,7 +16,7 @@ from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connection import Connection
 from rlwire.transports.interface import ConnectionTap, Recording
 from rlwire.transports.shm import ShmSocket, check_carrier
-from rlwire.transports.sockets import Backoff, Timeouts, is_permanent, listen, prepare
+from rlwire.transports.sockets import Backoff, Timeouts, is_permanent, is_plaintext, listen, prepare
 from rlwire.transports.tls import TLS, context_of
 from rlwire.transports.waits import Waits, close_and_wait, drive, retry
 
@@ -87,6 +88,17 @@ class Dialer:
         )
         check_carrier(self.where, self.tls)
 
+    def opened(self, connection: Any) -> Any:
+        """Tell a new connection what the server's silence may mean; return it."""
+        tls = self.tls is None and not self.where.path
+        tries = (
+            "does it speak TLS? Then add +tls to the URL's scheme. Or does it "
+            if tls
+            else "does it "
+        )
+        connection.core.silence = f"{tries}speak another protocol?"
+        return connection
+
     def tap(self) -> ConnectionTap | None:
         """Begin to record the connection, if it is recorded."""
         return None if self._record is None else self._record.tap("client", str(self.where))
@@ -140,6 +152,8 @@ class Dialer:
         """Return the last error with the address and the number of attempts."""
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         reason = error.strerror or error
+        if is_plaintext(error) or isinstance(error, ssl.SSLEOFError):
+            reason = f"does the server speak TLS? Try it without +tls ({reason})"
         text = f"cannot connect to {self.where} ({tries} in {seconds:.1f} s): {reason}"
         if isinstance(error, TimeoutError):
             return DeadlineExceeded(text)
@@ -169,7 +183,9 @@ class _BlockingDialer(Dialer):
         else:
             sock.settimeout(time_left(until))
             sock = self.tls.wrap_socket(sock, server_hostname=self.hostname)
-        return Connection(sock, self.session, str(self.where), self.timeout, tap=self.tap())
+        return self.opened(
+            Connection(sock, self.session, str(self.where), self.timeout, tap=self.tap())
+        )
 
 
 def check_not_self(sock: socket.socket) -> None:

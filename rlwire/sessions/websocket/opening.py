@@ -44,7 +44,8 @@ class Refused(PeerError):
     """The server rejected the handshake, with an HTTP `status` and its `reason`."""
 
     def __init__(self, status: int, reason: str = "") -> None:
-        super().__init__(f"the server rejected the WebSocket: {status} {reason}".rstrip())
+        text = f"the server rejected the WebSocket: {status} {reason}".rstrip()
+        super().__init__(text + ": it speaks HTTP/2, as gRPC does" * (status == 505))
         self.status = status
         self.reason = reason
 

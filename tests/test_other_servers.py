@@ -1,0 +1,107 @@
+"""Clients of a server that speaks another protocol, or speaks TLS, or does not."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+
+import pytest
+
+import rlwire
+import rlwire.aio
+from rlwire.errors import RemoteProtocolError
+from rlwire.rlx import AgentProxyException
+
+SCHEMES = ("rlx", "openpi", "dm-env-rpc", "universe", "rllink")
+GREETINGS = {
+    "TLS": b"\x15\x03\x01\x00\x02\x02\x46",
+    "HTTP/1.1": b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+    "HTTP/2": b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64",
+    "VNC": b"RFB 003.008\n",
+    "RLlink": b'00000016{"type": "PONG"}',
+    "RLX": b"29:\x01\x00\x00\x00\x08\x00\x00\x00response\x03\x04\x00\x00\x00done,",
+}
+OWN = {"rlx": "RLX", "rllink": "RLlink", "dm-env-rpc": "HTTP/2"}
+
+
+@contextlib.contextmanager
+def answering(greeting):
+    """A server that reads once, sends some bytes and closes; yields its port."""
+    with socket.create_server(("localhost", 0)) as server:
+
+        def answer():
+            with contextlib.suppress(OSError):
+                while True:
+                    sock, _ = server.accept()
+                    with sock:
+                        sock.recv(65536)
+                        sock.sendall(greeting)
+                        sock.shutdown(socket.SHUT_WR)
+                        while sock.recv(65536):
+                            pass
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture(params=["blocking", "asyncio"])
+def failure(request):
+    def failed(url):
+        async def looped():
+            async with rlwire.aio.connect(url, timeout=20) as client:
+                await client.init()
+
+        def blocking():
+            with rlwire.connect(url, timeout=20) as client:
+                client.init()
+
+        def run():
+            asyncio.run(looped()) if request.param == "asyncio" else blocking()
+
+        with pytest.raises((OSError, RemoteProtocolError, AgentProxyException)) as caught:
+            run()
+        return caught.value
+
+    return failed
+
+
+def at(scheme, port, tls=""):
+    return f"{scheme}{tls}://localhost:{'+' if scheme == 'universe' else ''}{port}"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_client_names_the_protocol_of_another_server(scheme, failure):
+    own = OWN.get(scheme, "HTTP/1.1")
+    for name in GREETINGS.keys() - {own}:
+        with answering(GREETINGS[name]) as port:
+            text = str(failure(at(scheme, port)))
+        assert f"the server speaks {name}, not {scheme}" in text
+        assert (f"{scheme}+tls://" in text) == (name == "TLS")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_client_of_a_server_that_only_closes_suggests_tls(scheme, failure):
+    with answering(b"") as port:
+        error = failure(at(scheme, port))
+    assert isinstance(error, ConnectionError)
+    assert "TLS" in str(error)
+    assert "+tls" in str(error)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_client_with_tls_of_a_server_without_suggests_the_url(scheme, failure):
+    with answering(GREETINGS["HTTP/1.1"]) as port:
+        error = failure(at(scheme, port, "+tls"))
+    assert isinstance(error, OSError)
+    assert "without +tls" in str(error)
+    assert "1 attempt" in str(error)  # others would fail too
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_refused_connection_is_an_oserror_in_every_protocol(scheme, failure):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = at(scheme, taken.getsockname()[1]).replace("localhost", "127.0.0.1")
+        attempts = "backoff.attempts=2&backoff.first=0.01"
+        assert isinstance(failure(f"{url}?{attempts}"), OSError)
