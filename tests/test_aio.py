@@ -1,0 +1,74 @@
+"""`rlwire.aio.make` and `make_vec`: Gymnasium's calls, awaited."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+import rlwire
+import rlwire.aio
+from rlwire.errors import EncodeError
+
+URLS = ("dm-env-rpc://localhost:0", "perlert://localhost:0")
+
+
+async def play(env, seed, steps=20):
+    seen = [(await env.reset(seed=seed))[0]]
+    for step in range(steps):
+        observation, _, terminated, truncated, _ = await env.step(step % 2)
+        seen.append(observation)
+        if terminated or truncated:
+            break
+    return np.array(seen)
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_fifty_environments_play_at_once(url):
+    pytest.importorskip("gymnasium")
+
+    async def run(server):
+        async def one(seed):
+            async with rlwire.aio.make(server.url) as env:
+                return await play(env, seed)
+
+        return await asyncio.gather(*(one(seed) for seed in range(50)))
+
+    with rlwire.serve("gym:CartPole-v1", url) as server:
+        found = asyncio.run(run(server))
+        if url == URLS[0]:
+            with rlwire.make(server.url) as env:
+                expected, _ = env.reset(seed=7)
+            assert (found[7][0] == expected).all()
+    assert all(len(seen) > 1 and seen.shape[1] == 4 for seen in found)
+
+
+def test_vector_is_that_of_make_vec():
+    gymnasium = pytest.importorskip("gymnasium")
+
+    async def run():
+        async with rlwire.aio.make_vec("gym:CartPole-v1", 3, workers=0) as envs:
+            observations, _ = await envs.reset(seed=1)
+            return envs.num_envs, observations, await envs.step(np.ones(3, np.int64))
+
+    count, observations, results = asyncio.run(run())
+    envs = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="sync")
+    assert (observations == envs.reset(seed=1)[0]).all()
+    assert (results[0] == envs.step(np.ones(3, np.int64))[0]).all()
+    assert (count, len(results)) == (3, 5)
+
+
+def test_errors_are_those_of_the_blocking_calls():
+    pytest.importorskip("gymnasium")
+
+    async def run(url):
+        env = await rlwire.aio.make(url)
+        await env.reset()
+        with pytest.raises(EncodeError):
+            await env.step("left")
+        assert env.action_space.n == 2
+        await env.close()
+        with pytest.raises(ValueError, match="nothing"):
+            await rlwire.aio.make("nothing://localhost:0")
+
+    with rlwire.serve("gym:CartPole-v1", URLS[0]) as server:
+        asyncio.run(run(server.url))
