@@ -33,7 +33,9 @@ def cast(value: Any, dtype: np.dtype[Any], what: str) -> NDArray[Any]:
     if not array.size:  # [] is an array of float64
         return array.astype(dtype, copy=False)
     if kind not in "biuf" or (kind == "f" and dtype.kind != "f"):
-        raise EncodeError(f"{what} must have dtype {dtype}, not {array.dtype}")
+        whole = "int(...)" if array.ndim == 0 else f".astype(np.{dtype})"
+        remedy = f": use {whole}" if kind == "f" and dtype.kind in "iu" else ""
+        raise EncodeError(f"{what} must have dtype {dtype}, not {array.dtype}{remedy}")
     if kind != "f" and not _fits(array, dtype):
         raise EncodeError(f"{what} has a value that does not fit {dtype}")
     return array.astype(dtype, copy=False)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.environments.columns import Allocate, Columns
-from rlwire.environments.endpoint import Endpoint, check_options
+from rlwire.environments.endpoint import OLD_API, Endpoint, check_options
 from rlwire.errors import EncodeError, quoted
 
 Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
@@ -182,7 +182,7 @@ class Batch:
 
     def _wrong(self, index: int, expected: str, outcome: Any, error: Exception) -> EncodeError:
         name = self._shared.observations.name(index)
-        return EncodeError(f"{name}: {expected}, not {quoted(outcome)}: {error}")
+        return EncodeError(f"{name}: {expected}, not {quoted(outcome)}: {error}; {OLD_API}")
 
     def call(self, name: str, arguments: Sequence[Arguments | None]) -> list[Any]:
         results = []

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rlwire.environments.endpoint import OLD_API
 from rlwire.environments.fitting import fitting, plain
 from rlwire.environments.loading import load_environment
 from rlwire.environments.trees import tree_of
@@ -51,7 +52,12 @@ class Driven:
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Any]:
         given = {} if options is None else {"options": dict(options)}
-        result = self.environment.reset(seed=seed, **given)
+        try:
+            result = self.environment.reset(seed=seed, **given)
+        except TypeError as error:
+            if "unexpected keyword argument 'seed'" not in str(error):
+                raise
+            raise TypeError(f"{error}; {OLD_API}") from error
         if type(result) is not tuple or len(result) != 2:
             return self._unpacked(result, "reset", "observation", "info")
         return result
@@ -72,8 +78,7 @@ class Driven:
         many = isinstance(result, (tuple, list))
         raise TypeError(
             f"{self.name}: {method}() must return {', '.join(names)}, not "
-            f"{f'{len(result)} items' if many else type(result).__name__}; Shimmy wraps "
-            f"environments of Gym's old API"
+            f"{f'{len(result)} items' if many else type(result).__name__}; {OLD_API}"
         )
 
     def close(self) -> None:

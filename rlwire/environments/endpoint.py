@@ -13,6 +13,9 @@ Outcome: TypeAlias = tuple[Any, ...]
 """``(observation, info)`` of a reset, or ``(observation, reward, terminated, truncated, info)``."""
 
 
+OLD_API = 'wrap one of Gym\'s old API: gymnasium.make("GymV21Environment-v0", env=...), by Shimmy'
+"""The remedy for results of `reset` and `step` in the form of before Gym 0.26."""
+
 SHARED: ContextVar[dict[Any, Any] | None] = ContextVar("SHARED", default=None)
 """While a vector makes its endpoints: what those of a protocol share, such as connections."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import random
@@ -185,9 +186,16 @@ def listen(address: AddressLike) -> socket.socket:
     except OSError as error:
         if sock is not None:
             sock.close()
-        reason = error.strerror or str(error)
-        raise type(error)(error.errno, f"cannot listen on {where}: {reason}") from error
+        raise unbound(error, f"listen on {where}") from error
     return sock
+
+
+def unbound(error: OSError, doing: str) -> OSError:
+    """Return the error of a socket that cannot be bound, with what to do."""
+    reason = error.strerror or str(error)
+    if error.errno == errno.EADDRINUSE:
+        reason += "; port 0 lets the system choose one"
+    return type(error)(error.errno, f"cannot {doing}: {reason}")
 
 
 def _remove_stale(where: Address) -> None:

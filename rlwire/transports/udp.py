@@ -27,7 +27,7 @@ from rlwire.transports.address import Address, AddressLike, parse
 from rlwire.transports.forking import INHERITED, Owned
 from rlwire.transports.interface import Cipher, Recording
 from rlwire.transports.rate_limited_log import RateLimitedLog
-from rlwire.transports.sockets import local_address, warn_if_exposed
+from rlwire.transports.sockets import local_address, unbound, warn_if_exposed
 from rlwire.transports.udp_calls import DatagramCalls
 
 logger = logging.getLogger(__name__)
@@ -267,8 +267,7 @@ def _open(family: int, where: Address, sockaddr: Any, **options: Any) -> Datagra
         try:
             sock.bind(sockaddr)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise type(error)(error.errno, f"cannot bind {where} for UDP: {reason}") from error
+            raise unbound(error, f"bind {where} for UDP") from error
         if "remote" not in options:
             _set_buffer(sock, socket.SO_RCVBUF, "rmem_max")
             _set_buffer(sock, socket.SO_SNDBUF, "wmem_max")

@@ -153,8 +153,13 @@ cdef class _Slot:
         if kind != self.kind:
             return (f"{quoted(self.name)} has dtype {shown_kind(kind)}, but its spec has "
                     f"{shown_kind(self.kind)}")
+        remedy = ""
+        if dims == 0 and self.dims == 1 and self.kind == RLW_TENSOR_FLOAT:
+            remedy = ": use an array, such as np.array([0.5], np.float32)"
+        elif dims == 1 and self.dims == 0:
+            remedy = ": use its element, such as int(action[0])"
         return (f"{quoted(self.name)} has shape {_shape_text(dims, shape)}, but its spec has "
-                f"{_shape_text(self.dims, self.shape)}")
+                f"{_shape_text(self.dims, self.shape)}{remedy}")
 
     cdef bint has_scalar_bounds(self) noexcept:
         return ((self.low is None or cnp.PyArray_SIZE(self.low) == 1)
