@@ -176,7 +176,8 @@ def make_vec(
     copy: bool = True,
     context: str | None = None,
     env_kwargs: dict[str, Any] | None = None,
-) -> VectorEnvironment:
+    sb3: bool = False,
+) -> VectorEnvironment | Any:
     """Make environments in worker processes, or connect to URLs; return a vector environment.
 
     ::
@@ -202,17 +203,23 @@ def make_vec(
             processes are forked, functions must be picklable, and scripts need
             ``if __name__ == "__main__":``.
         env_kwargs: keyword arguments of the factory; for URLs, the options of `make`.
+        sb3: return a `VecEnv` for Stable-Baselines3, in ``"SameStep"`` mode.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or a server has too few places.
         EncodeError: a space has no fixed size, such as Text or Sequence.
         PeerError: a factory failed in its process.
     """
+    if sb3:
+        from rlwire.environments.stable_baselines3 import VecEnv
+
+        autoreset_mode = "SameStep"
     from rlwire.environments import vector
 
     making = {"workers": workers, "caller_steps": caller_steps, "context": context}
     modes: Any = {"mode": autoreset_mode, "copy": copy}
-    return vector.made(environment, num_envs, env_kwargs, make, making, **modes)
+    envs = vector.made(environment, num_envs, env_kwargs, make, making, **modes)
+    return VecEnv(envs) if sb3 else envs
 
 
 @_imports.without_imports

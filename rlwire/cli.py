@@ -84,6 +84,11 @@ def _read(arguments: list[str]) -> argparse.Namespace:
             module = importlib.import_module(f"rlwire.recording.{name}ing")
             module.add_arguments(its)
             its.set_defaults(run=functools.partial(_use_recording, module))
+    headers = commands.add_parser(
+        "headers", help="print the C header of a protocol, alone in one file"
+    )
+    headers.add_argument("name", nargs="?", default="rlwire", metavar="PROTOCOL", help=_HEADERS)
+    headers.set_defaults(run=_headers)
     dissectors = commands.add_parser(
         "wireshark", help="print how to install Wireshark's dissectors"
     )
@@ -159,6 +164,12 @@ class _PlayOptions(_CommandOptions):
 
 
 _OWN: Final[_options.Kinds] = {"server": _ServeOptions, "player": _PlayOptions}
+
+
+_HEADERS: Final = (
+    "such as rlx, rllink, dm-env-rpc or perlert (default: all). Numbers as text, for perlert, need "
+    "C++17 once: define RLW_NUMBERS_IMPLEMENTATION before you include the header in one C++ file"
+)
 
 
 class _StoreText(argparse.Action):
@@ -246,6 +257,29 @@ def _protocol_of(arguments: list[str]) -> Protocol | None:
             if found is not None:
                 return protocol(found[1])
     return None
+
+
+def _headers(given: argparse.Namespace) -> None:
+    folder = Path(rlwire.get_include(), "rlwire")
+    done: set[str] = set()
+
+    def read(name: str) -> str:
+        if name in done:
+            return ""
+        done.add(name)
+        text = (folder / name).read_text("utf-8")
+        return re.sub(r'^#include "(.+)"\n', lambda found: read(found[1]), text, flags=re.MULTILINE)
+
+    name = given.name.replace("-", "_")
+    if not (folder / f"{name}.h").is_file():
+        known = sorted(path.stem for path in folder.glob("*.h"))
+        raise _Failed(f"no header {given.name!r}; expected one of {', '.join(known)}")
+    text = read(f"{name}.h")
+    if "numbers.h" in done:
+        text += "\n#if defined(__cplusplus) && defined(RLW_NUMBERS_IMPLEMENTATION)\n"
+        text += read("numbers.cpp") + "#endif\n"
+    license = "Apache-2.0, see https://www.apache.org/licenses/LICENSE-2.0"
+    sys.stdout.write(f"/* rlwire {rlwire.__version__}, {license} */\n{text}")
 
 
 def _wireshark(given: argparse.Namespace) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rlwire.environments.vector import VectorEnvironment
 from rlwire.errors import optional
 
-with optional("stable-baselines3", "sb3", "stable_baselines3"):
+with optional("stable-baselines3", "sb3", "stable_baselines3"):  # first: its extra has all others
     from stable_baselines3.common import vec_env
 
+from rlwire.environments.vector import VectorEnvironment
 
 __all__ = ["VecEnv"]
 
@@ -22,8 +22,8 @@ class VecEnv(vec_env.VecEnv):
 
     ::
 
-        envs = rlwire.make_vec(["dm-env-rpc://localhost:9911"] * 8, autoreset_mode="SameStep")
-        model = PPO("MlpPolicy", VecMonitor(VecEnv(envs))).learn(100_000)
+        envs = rlwire.make_vec(["dm-env-rpc://localhost:9911"] * 8, sb3=True)
+        model = PPO("MlpPolicy", VecMonitor(envs)).learn(100_000)
 
     If an environment is lost, its episode is truncated, with ``info["lost"]`` and
     ``info["TimeLimit.truncated"]``.
@@ -43,6 +43,7 @@ class VecEnv(vec_env.VecEnv):
         self._envs = envs
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
         self.metadata = envs.metadata
+        self.spec = envs.spec
 
     def reset(self) -> Any:
         options = self._options[0]

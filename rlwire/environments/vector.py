@@ -79,6 +79,7 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self.num_envs = sum(part.size for part in parts)
         self.metadata = {**first.metadata, "autoreset_mode": mode}
         self.render_mode = first.render_mode
+        self.spec = getattr(first, "spec", None)
         self.single_observation_space = first.observation_space
         self.single_action_space = first.action_space
         self.observation_space = batch_space(first.observation_space, self.num_envs)

@@ -100,11 +100,10 @@ def is_learning(found, _):
 def test_ppo_learns_cartpole_over_dm_env_rpc():
     from stable_baselines3 import PPO
 
-    from rlwire.environments.stable_baselines3 import VecEnv
-
     make = functools.partial(gymnasium.make, "CartPole-v1")
     with rlwire.serve(make, "dm-env-rpc://127.0.0.1:0") as server:
-        envs = VecEnv(rlwire.make_vec([server.url] * 8, autoreset_mode="SameStep"))
+        envs = rlwire.make_vec([server.url] * 8, sb3=True)
+        assert envs.spec.max_episode_steps == 500
         monitored = vec_env.VecMonitor(envs)
         model = PPO(
             "MlpPolicy", monitored, n_steps=32, batch_size=256, gae_lambda=0.8, gamma=0.98,
