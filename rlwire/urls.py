@@ -251,7 +251,7 @@ def located(
     if pixels != (url.pixels is not None):
         raise ValueError(
             f"{url.shown}: expected the {'pixels' if pixels else 'rewarder'} alone, {url.host}:"
-            f"{5900 if pixels else '+PORT'}; rlwire.make, make_vec and UniverseEnv accept both"
+            f"{5900 if pixels else '+PORT'}; rlwire.make and make_vec accept both"
         )
     return url.address, client_tls(url, tls), url.path
 

@@ -17,7 +17,6 @@ from rlwire.rlx import AgentProxy
 from rlwire.transports.address import parse
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
-from rlwire.universe.remotes import remotes_of
 from rlwire.universe.rewarder.client import RewarderClient
 from rlwire.urls import URL, parse_url
 from tests.raising import raised
@@ -119,8 +118,6 @@ class TestURL:
             ("hush", lambda: websocket.connect("http://me:hush@h")),
             ("hush", lambda: websocket.connect("ws://me:hush@h", tls=ClientTLS())),
             ("hush", lambda: parse("me:hush@localhost:1")),
-            ("hush", lambda: remotes_of("vnc://me:hush@h")),
-            ("hush", lambda: remotes_of("http://h?password=hush")),
             ("hush", lambda: next(tap("rlx://me:hush@h:0", "rlx://h:1"))),
         ],
     )

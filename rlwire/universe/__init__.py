@@ -2,8 +2,7 @@
 
 | task | names |
 |---|---|
-| step a vector of remotes | `UniverseEnv`, `Remote`, `PEEK`, `key`, `pointer` |
-| wait for the vector's observations | `BlockingReset` |
+| play remotes | `rlwire.make`, `rlwire.make_vec`, with events of `key` and `pointer` |
 | serve an environment as a remote | `rlwire.universe.server.UniverseServer` |
 | use a rewarder without pixels | `rlwire.universe.rewarder` |
 | use pixels without a rewarder | `rlwire.universe.rfb` |
@@ -11,8 +10,6 @@
 
 from __future__ import annotations
 
-from rlwire.universe.environment import BlockingReset, UniverseEnv
-from rlwire.universe.input import PEEK, key, pointer
-from rlwire.universe.remotes import Remote
+from rlwire.universe.input import key, pointer
 
-__all__ = ["PEEK", "BlockingReset", "Remote", "UniverseEnv", "key", "pointer"]
+__all__ = ["key", "pointer"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlwire.environments.loading import load_environment
 from rlwire.serving.fronts import clients, rendering, with_settings
 from rlwire.serving.serving import BackgroundServer
 from rlwire.universe.options import OPTIONS as OPTIONS
-from rlwire.universe.remotes import Remote, remotes_of
+from rlwire.universe.options import PASSWORD
 from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
 from rlwire.universe.rewarder.environment import RewarderEndpoint
 from rlwire.universe.rewarder.player import EnvironmentRewarder
@@ -60,17 +59,23 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
     if url.pixels is not None:
         from rlwire.universe.environment import UniverseEndpoint
 
-        return UniverseEndpoint(_calling_both(url, options), copy=copy, **options)
+        tls = client_tls(url, options.pop("tls", None))
+        auth = options.pop("auth", url.query.get("password", url.query.get("auth", PASSWORD)))
+        both = {name: options.pop(name) for name in {"timeout", "limits", "record"} & set(options)}
+        both |= {"auth": auth, "tls": tls}
+        pixels = {"address": url.pixels_address, **both, **(options.pop("pixels", None) or {})}
+        rewarder = {
+            "address": url.address,
+            "observer": options.pop("observer", False),
+            **both,
+            **(options.pop("rewarder", None) or {}),
+        }
+        return UniverseEndpoint(
+            url.shown,
+            None if url.only_pixels else rewarder,
+            pixels,
+            env_id=url.path or None,
+            copy=copy,
+            **options,
+        )
     return RewarderEndpoint(url, env_id=url.path or None, **options)
-
-
-def _calling_both(url: URL, options: dict[str, Any]) -> Remote:
-    """Return the URL's remote; move options of both connections to `rewarder` and `pixels`."""
-    tls = client_tls(url, options.pop("tls", None))
-    both = {name: options.pop(name) for name in {"timeout", "limits", "record"} & options.keys()}
-    if tls is not None:
-        both["tls"] = tls
-    for connection in ("rewarder", "pixels"):
-        options[connection] = {**both, **options.get(connection, {})}
-    (remote,) = remotes_of(url)
-    return replace(remote, auth=options.pop("auth", remote.auth), tls=tls is not None)

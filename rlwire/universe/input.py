@@ -10,9 +10,6 @@ from rlwire.codecs.rfb.keysyms import keysym, name_of
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import EncodeError, quoted
 
-PEEK: Final = ("PeekReward",)
-"""An event that is not sent: the step keeps the rewards for a later step."""
-
 Keys: TypeAlias = Mapping[Any, Any]
 """Maps held keys to actions: one key, or several in a tuple or joined by ``+``, such as
 ``{"Left": 2, "Left+space": 4, ("w", "Button1"): 5}``. Keys are X11's names, characters or keysyms;
@@ -68,11 +65,10 @@ def pointer(x: int, y: int, buttons: int = 0) -> PointerEvent:
     return PointerEvent(x, y, buttons)
 
 
-def split_action(action: Sequence[Any]) -> tuple[list[Any], list[Sequence[Any]], bool]:
-    """Return an action's key and pointer events, its other events, and whether it has `PEEK`."""
+def split_action(action: Sequence[Any]) -> tuple[list[Any], list[Sequence[Any]]]:
+    """Return an action's key and pointer events, and its other events."""
     messages: list[Any] = []
     others: list[Sequence[Any]] = []
-    peeks = False
     try:
         for event in action:
             if isinstance(event, (KeyEvent, PointerEvent)):
@@ -83,8 +79,6 @@ def split_action(action: Sequence[Any]) -> tuple[list[Any], list[Sequence[Any]],
                 messages.append(key(*rest))
             elif kind == "PointerEvent":
                 messages.append(PointerEvent(*map(int, rest)))
-            elif kind == PEEK[0]:
-                peeks = True
             elif isinstance(kind, str):
                 others.append(event)
             else:
@@ -94,7 +88,7 @@ def split_action(action: Sequence[Any]) -> tuple[list[Any], list[Sequence[Any]],
             f"expected a list of events such as ('KeyEvent', 'Left', True) and "
             f"('PointerEvent', 10, 20, 1), not {quoted(action)}: {error}"
         ) from None
-    return messages, others, peeks
+    return messages, others
 
 
 class Controls:

@@ -16,11 +16,9 @@ class PushClient:
 
     Attributes:
         error: why the last connection ended; None while it is open, and before the first.
-        watcher: called after each event, and with the error that ended the connection.
     """
 
     error: Exception | None = None
-    watcher: Callable[[Any], object] | None = None
     _connection: Any = None
     _wakeups = 0  # of waiting threads or tasks
 
@@ -52,8 +50,6 @@ class PushClient:
         if self.error is None:
             self.error = error
         self._wake()
-        if self.watcher is not None:
-            self.watcher(self.error)
 
     def _receive(self, event: Any) -> None:
         """Process one event."""
@@ -65,8 +61,6 @@ class PushClient:
         def receive(event: Any) -> None:
             self._receive(event)
             self._wake()
-            if self.watcher is not None:
-                self.watcher(event)
 
         connection.serve(PushHandler(receive, self._on_close), self._end)
 

@@ -89,19 +89,6 @@ def choices(
     return space, events_of
 
 
-class _Words(spaces.Text):
-    def contains(self, x: Any) -> bool:
-        return isinstance(x, str) and len(x) <= self.max_length
-
-
 def pictures(size: tuple[int, int]) -> Any:
     width, height = size
     return spaces.Box(0, 255, (height, width, 3), np.uint8)
-
-
-def observations(size: tuple[int, int] | None) -> Any:
-    """Return the space of one index's observations; without pixels if `size` is None."""
-    text = spaces.Sequence(_Words(65535, min_length=0))
-    if size is None:
-        return spaces.Dict({"text": text})
-    return spaces.Dict({"vision": pictures(size), "text": text})

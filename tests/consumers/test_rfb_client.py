@@ -8,12 +8,10 @@ import subprocess
 import threading
 import time
 
-import numpy as np
 import pytest
 
 from rlwire.codecs.rfb import Encoding
 from rlwire.errors import PeerError, RemoteProtocolError
-from rlwire.universe import Remote, UniverseEnv
 from rlwire.universe.rfb import RfbClient
 from tests.raising import raised
 from tests.reference import xvnc
@@ -145,20 +143,3 @@ def test_another_size():
         desktop.show(picture)
         await_pixels(client, picture)
         await_pixels(beside, picture)
-
-
-def test_many_screens_of_several_servers():
-    with xvnc.Desktop(*SIZE) as one, xvnc.Desktop(*SIZE) as two:
-        remotes = [Remote(f"unix:{desktop.path}", auth=None) for desktop in (one, two) * 3]
-        batch = np.zeros((6, SIZE[1], SIZE[0], 3), np.uint8)
-        with UniverseEnv(remotes) as env:
-            for index, row in enumerate(batch):
-                env.read_into(index, row)
-            env.reset()
-            for number in range(5):
-                pictures = [xvnc.game(*SIZE, number), xvnc.game(*SIZE, number + 50)]
-                one.show(pictures[0])
-                two.show(pictures[1])
-                while not all((batch[index] == pictures[index % 2]).all() for index in range(6)):
-                    env.step([[]] * 6)
-                    env.wait(0.1)

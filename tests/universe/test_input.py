@@ -8,8 +8,8 @@ import pytest
 from rlwire.codecs.rfb.keysyms import keysym
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import EncodeError
-from rlwire.universe.input import PEEK, Controls, key, keys_of, pointer, split_action
-from rlwire.universe.spaces import Events, choices, observations
+from rlwire.universe.input import Controls, key, keys_of, pointer, split_action
+from rlwire.universe.spaces import Events, choices
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,11 @@ def test_names_of_keys(name, keysym):
 
 
 def test_actions_are_split_action():
-    messages, others, peeks = split_action(
+    messages, others = split_action(
         [("KeyEvent", "a", True), pointer(1, 2), ("PointerEvent", 3, 4, 1), ("Action", [0.5])]
     )
     assert messages == [KeyEvent(0x61, True), PointerEvent(1, 2, 0), PointerEvent(3, 4, 1)]
     assert others == [("Action", [0.5])]
-    assert not peeks
-    assert split_action([PEEK, key("a", False)]) == ([KeyEvent(0x61, False)], [], True)
 
 
 @pytest.mark.parametrize(
@@ -81,13 +79,6 @@ def test_choices_are_numbers_of_actions():
         events_of(2)
     with pytest.raises(ValueError, match="empty"):
         choices([])
-
-
-def test_observation_space_contains_pixels_and_texts():
-    space = observations((4, 2))
-    assert {"vision": np.zeros((2, 4, 3), np.uint8), "text": ("déjà", "")} in space
-    assert {"vision": np.zeros((4, 2, 3), np.uint8), "text": ()} not in space
-    assert {"text": ()} in observations(None)
 
 
 def press(controls, name, down, viewer="anna"):

@@ -1,4 +1,4 @@
-"""`UniverseEnv`, `rlwire.make` and `make_vec` over real sockets: a rewarder and an RFB server."""
+"""`rlwire.make` and `make_vec` over real sockets: a rewarder and an RFB server."""
 
 import itertools
 from contextlib import ExitStack
@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 import rlwire
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
-from rlwire.universe import BlockingReset, Remote, UniverseEnv, key, pointer
+from rlwire.universe import key, pointer
 from rlwire.universe.rewarder import RewarderServer
 from rlwire.universe.rfb import Display, RfbServer
 from rlwire.urls import URL
@@ -43,10 +43,6 @@ class Game:
         self.rewarder.begin_episode()
 
     @property
-    def remote(self):
-        return Remote(self.pixels.address, self.rewarder.address)
-
-    @property
     def url(self):
         return URL(
             "universe",
@@ -62,30 +58,48 @@ def game():
         yield lambda: Game(stack)
 
 
-def value(observation):
-    return None if observation is None else int(observation["vision"][0, 0, 0])
-
-
 def test_a_remote_s_pixels_rewards_and_input(game, wait_for):
     one = game()
-    with UniverseEnv(one.remote) as env:
-        env.wait_until_connected()
-        observation_n = BlockingReset(env, 20).reset(seed=4)
+    with rlwire.make(one.url, rate=200) as env:
+        observation, _ = env.reset(seed=4)
         assert one.seeds == [4]
-        assert observation_n[0]["vision"].shape == (24, 32, 3)
-        env.step([[key("Left", True), pointer(3, 4, 1)]])
+        assert observation.shape == (24, 32, 3)
+        env.step([key("Left", True), pointer(3, 4, 1), ("Other", 5)])
         wait_for(lambda: len(one.inputs) == 2)
         assert one.inputs == [KeyEvent(0xFF51, True), PointerEvent(3, 4, 1)]
+        acted = []
+        wait_for(lambda: acted.extend(one.rewarder.actions()) or acted)
+        assert acted[0].action == (("Other", 5),)
+        one.rewarder.refuse(acted[0], "unknown")
         one.show(77)
-        one.rewarder.reward(2.5)
-        total = 0.0
-        seen = None
-        while (total, seen) != (2.5, 77):
-            observations, rewards, _, _ = env.step([[]])
-            total, seen = total + rewards[0], value(observations[0])
+        one.rewarder.text("a")
+        one.rewarder.reward(2.5, info={"stats.n": 1})
+        total, seen, infos = 0.0, 0, {}
+        while (total, seen) != (2.5, 77) or "env.refused" not in infos:
+            observation, reward, terminated, truncated, info = env.step([])
+            total, seen, infos = total + reward, observation[0, 0, 0], infos | info
+            assert not terminated
+            assert not truncated
+        assert (infos["env.refused"], infos["text"], infos["stats.n"]) == ("unknown", ["a"], 1)
+        with pytest.raises(EncodeError):
+            env.step([("KeyEvent", "NoSuchKey", True)])
 
 
-# --- Gymnasium's interface
+def test_agent_does_not_act_while_the_environment_resets(game, wait_for):
+    one = game()
+    with rlwire.make(one.url, rate=200) as env:
+        env.reset()
+        one.rewarder.describe(env_state="resetting")
+        while env.unwrapped.endpoint.client.session.env_state == "running":
+            env.step([])
+        env.step([key("a", True)])
+        one.rewarder.describe(env_state="running")
+        while env.unwrapped.endpoint.client.session.env_state != "running":
+            env.step([])
+        env.step([key("b", True)])
+        wait_for(lambda: one.inputs)
+        assert one.inputs == [KeyEvent(0x62, True)]
+
 
 CHOICES = [[], [("KeyEvent", "Up", True)], [("KeyEvent", "Up", False)]]
 
@@ -97,9 +111,8 @@ def test_make(game, wait_for):
         assert env.action_space == spaces.Discrete(3) or env.action_space.n == 3
         with pytest.raises(LocalProtocolError, match="reset"):
             env.step(0)
-        observation, info = env.reset(seed=3)
+        observation, _ = env.reset(seed=3)
         assert observation in env.observation_space
-        assert info["env_status.env_state"] == "running"
         assert one.seeds == [3]
         env.step(1)
         wait_for(lambda: one.inputs)
@@ -168,6 +181,20 @@ def test_make_vec_writes_pixels_to_one_array(game, wait_for):
         assert ended.tolist() == [False, True, False]
         envs.step(np.zeros(3, np.int64))
         assert [len(each.seeds) for each in games] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_changed_parts_of_a_picture_are_seen(game, copy):
+    one, rng = game(), np.random.default_rng(3)
+    frame = np.zeros((24, 32, 3), np.uint8)
+    with rlwire.make(one.url, rate=500, copy=copy) as env:
+        seen = env.reset()[0]
+        for _ in range(30):
+            y, x = rng.integers(0, 16, 2)
+            frame[y : y + 8, x : x + 8] = rng.integers(0, 256, 3)
+            one.display.show(frame)
+            while not np.array_equal(seen, frame):
+                seen = env.step([])[0]
 
 
 def test_one_of_a_batch_that_is_lost_is_truncated(game):

@@ -432,11 +432,6 @@ class RewarderClientSession(RewarderSession):
         """Return what `pop_step` would return, and keep it."""
         return self.episodes.peek(self._server_time())
 
-    def pop_texts(self) -> tuple[str, ...]:
-        """Return the current episode's texts; only they are removed from the next `pop_step`."""
-        current = self.episodes.current
-        return () if current is None else current.pop_texts()
-
     def statistics(self) -> dict[str, int]:
         """Return the counters by name."""
         counted = {name: getattr(self, name) for name in ("stale", "late", "unknown")}

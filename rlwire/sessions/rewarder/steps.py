@@ -175,20 +175,15 @@ class EpisodeBuffer:
             lag = max(0.0, server_time - step.sent_at)
         return replace(step, info=dict(step.info), texts=tuple(self._texts), lag=lag)
 
-    def pop_texts(self) -> tuple[str, ...]:
-        """Return and forget the texts only."""
-        texts = tuple(self._texts)
-        self._texts.clear()
-        self._text_size = 0
-        return texts
-
     def pop_step(self, server_time: float | None) -> RewarderStep:
         """Return the step, and forget all but the observation and the state."""
         step = self.step
         if server_time is not None and step.sent_at is not None:
             step.lag = max(0.0, server_time - step.sent_at)
         if self._texts:
-            step.texts = self.pop_texts()
+            step.texts = tuple(self._texts)
+            self._texts.clear()
+            self._text_size = 0
         self._begin(
             RewarderStep(
                 0.0, False, {}, (), step.observation, 0, None, step.episode_id, step.env_state
@@ -222,12 +217,6 @@ class EpisodeTracker:
         self.close()
         self._keeps = True
         self._floor = past
-
-    @property
-    def newest(self) -> RewarderStep | None:
-        """The step of the newest episode: the one after the current one, or the current one."""
-        newest = self.current if self._next is None else self._next
-        return newest.step if self.is_open and newest is not None else None
 
     def newer(self, key: EpisodeKey) -> bool:
         """Return whether an episode is newer than the current one, or else than the last one."""

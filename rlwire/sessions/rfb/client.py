@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -103,7 +102,6 @@ Event: TypeAlias = Opened | Painted | Resized | rfb.Bell | Fence
 class RfbClientSession(Layer):
     """A viewer's side of one connection.
 
-    `painting` is a context manager, such as a lock, that is entered while pixels change.
     `update_timeout` is in seconds from the start of an update. `limits.pixels` limits the
     framebuffer and what is painted in a second, `received` an update, `string` a cut text.
     """
@@ -127,7 +125,6 @@ class RfbClientSession(Layer):
         self._handshake = ClientHandshake(password, shared, self._limits)
         self._encodings = _all_encodings(encodings, quality, compression, continuous)
         self._wants_continuous = continuous
-        self.painting: AbstractContextManager[Any] = nullcontext()
         self._update_timeout = update_timeout
         self._due: float | None = None  # deadline of the update
         self._rate = max(_FRAMES * self._limits.pixels, _LEAST)
@@ -262,16 +259,15 @@ class RfbClientSession(Layer):
         if not unpainted:
             return
         paint = self._decoder.paint
-        with self.painting:
-            for message, offset, count in unpainted:
-                painted = paint(message, offset, count, self._spent)
-                self._pay(self._decoder.painted - self._spent)
-                self._spent = self._decoder.painted
-                self.rectangles += len(painted)
-                self._painted += painted
-                self._changed += painted
-            if len(self._changed) > _CHANGES:
-                self._changed = [around(self._changed)]
+        for message, offset, count in unpainted:
+            painted = paint(message, offset, count, self._spent)
+            self._pay(self._decoder.painted - self._spent)
+            self._spent = self._decoder.painted
+            self.rectangles += len(painted)
+            self._painted += painted
+            self._changed += painted
+        if len(self._changed) > _CHANGES:
+            self._changed = [around(self._changed)]
 
     def _resize(self, width: int, height: int) -> list[Any]:
         framebuffer = self.framebuffer
@@ -282,16 +278,15 @@ class RfbClientSession(Layer):
         self._check_size(width, height)
         self._pay(_ALLOCATED * width * height)
         most = self._decoder.most
-        with self.painting:
-            framebuffer.resize(width, height)
-            # Keep the used share of what the update may paint, and add the new size.
-            self._spent = self._spent * self._decoder.most // most + width * height
-            if self._spent > self._decoder.most:
-                raise LimitExceeded(
-                    "painted", self._decoder.most, self._spent, advice="pixels of one update"
-                )
-            self._has_resized = True
-            self._changed = [Rectangle(0, 0, width, height, _DESKTOP_SIZE)]
+        framebuffer.resize(width, height)
+        # Keep the used share of what the update may paint, and add the new size.
+        self._spent = self._spent * self._decoder.most // most + width * height
+        if self._spent > self._decoder.most:
+            raise LimitExceeded(
+                "painted", self._decoder.most, self._spent, advice="pixels of one update"
+            )
+        self._has_resized = True
+        self._changed = [Rectangle(0, 0, width, height, _DESKTOP_SIZE)]
         if self.continuous:
             self._outgoing.append(rfb.EnableContinuousUpdates(True, 0, 0, width, height))
         self._request(incremental=False)

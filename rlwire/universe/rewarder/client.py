@@ -130,7 +130,7 @@ class RewarderClientBase(PushClient, ClientBase):
         with self._lock:
             session = self.session = self._make_session()
             self.error, self._greeted = None, False
-            self._refused, self._unknown = [], []
+            self._refused, self._unknown, self._replies = [], [], {}
         self._connection = self._count((yield self._connect(self.url, session, **self._options)))
         seconds = self._timeouts.connect
         try:
@@ -222,6 +222,18 @@ class RewarderClientBase(PushClient, ClientBase):
             ConnectionClosed: the connection is closed.
             EncodeError: JSON cannot represent an option.
         """
+        number = self.send_reset(env_id, seed, options, fps=fps)
+        return (yield self.await_reset(number, timeout))
+
+    def send_reset(
+        self,
+        env_id: str | None = None,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        fps: float | None = None,
+    ) -> int:
+        """Send a reset as `reset` does, and return its number for `await_reset`."""
         more: dict[str, Any] = {}
         if self.wants_arrays and SPACES in self.session.about:
             more[STEPS] = True
@@ -237,7 +249,12 @@ class RewarderClientBase(PushClient, ClientBase):
                 self.url,
                 options,
             )
-        yield from self._ask(EnvReset(env_id, seed, fps, extra_body=more), "reset", timeout)
+        return self._request(EnvReset(env_id, seed, fps, extra_body=more))
+
+    @driven
+    def await_reset(self, number: int, timeout: float = RESET_TIMEOUT) -> Waits[str]:
+        """Wait for the reply to a reset, and return the episode's id; raises as `reset`."""
+        yield from self._reply(number, "reset", timeout)
         episode_id = self.session.episode_id
         assert episode_id is not None
         return episode_id
@@ -245,15 +262,18 @@ class RewarderClientBase(PushClient, ClientBase):
     @driven
     def ping(self, timeout: float = PING_TIMEOUT) -> Waits[float]:
         """Return the seconds between a ping and its reply; DeadlineExceeded without one."""
-        return (yield from self._ask(ControlPing(), "ping", timeout))
+        return (yield from self._reply(self._request(ControlPing()), "ping", timeout))
 
-    def _ask(self, request: EnvReset | ControlPing, what: str, timeout: float) -> Waits[float]:
-        replies = self._replies
+    def _request(self, request: EnvReset | ControlPing) -> int:
         with self._lock:
             self._post(request)
             self._await_reply()
-            number = self.session.last_id
-            replies[number] = None
+            number: int = self.session.last_id
+            self._replies[number] = None
+        return number
+
+    def _reply(self, number: int, what: str, timeout: float) -> Waits[float]:
+        replies = self._replies
         try:
             yield from self._until(
                 lambda: replies[number] is not None, timeout, f"reply to a {what}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,7 +32,6 @@ _SLICE = 0.25  # maximum seconds of one read
 
 
 class _RfbClientBase(PushClient, ClientBase):
-    painting: AbstractContextManager[Any] = nullcontext()
     _connect: Callable[..., Any]
 
     @with_options(RfbClientOptions)
@@ -60,9 +58,7 @@ class _RfbClientBase(PushClient, ClientBase):
         return self.address
 
     def _make_session(self) -> RfbClientSession:
-        session = RfbClientSession(**self._session_options)
-        session.painting = self.painting
-        return session
+        return RfbClientSession(**self._session_options)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.address}>"
@@ -190,8 +186,6 @@ class RfbClient(Blocking, _RfbClientBase):
 
     Attributes:
         session: the newest connection's: `version`, `continuous`, `fences`.
-        painting: a context manager, such as a lock, that is entered while pixels change; set it
-            before `connect`.
     """
 
     _connect = staticmethod(tcp.connect)
@@ -236,15 +230,6 @@ class AsyncRfbClient(Asyncio, _RfbClientBase):
     def _listen(self, connection: Any) -> None:
         self._transmit = connection.post
         self._serve(connection)
-
-    def post(self, messages: Sequence[ClientMessage]) -> None:
-        """`send` from a callback of the loop, without waiting; an error ends the connection."""
-        try:
-            if not self.ended:
-                self._transmit(messages)
-        except Exception as error:  # such as LimitExceeded, if the server does not read
-            self._end(error)
-            self._connection.close()
 
     def _wake(self) -> None:
         waiter = self._waiter

@@ -327,23 +327,6 @@ def test_an_update_up_to_its_last_rectangle():
     assert talk.session.updates == 2
 
 
-def test_pixels_change_only_inside_the_guard():
-    entered = 0
-
-    class Guard:
-        def __enter__(self):
-            nonlocal entered
-            entered += 1
-
-        def __exit__(self, *error):
-            pass
-
-    talk = opened()
-    talk.session.painting = Guard()
-    talk.hear(update(rectangle()) + update(sign(Encoding.DESKTOP_SIZE, 0, 0, 2, 2)) + update())
-    assert entered == 2
-
-
 def test_many_changes_are_joined():
     talk = opened()
     for _ in range(300):
