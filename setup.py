@@ -100,7 +100,6 @@ PYTHON_MODULES: list[str] = [
     "rlwire.sessions.rewarder.steps",
     "rlwire.sessions.stack",
     "rlwire.sessions.websocket.session",
-    "rlwire.transports.handler_asyncio",
     "rlwire.transports.connection_asyncio",
     "rlwire.transports.deferred",
     "rlwire.transports.waiter_asyncio",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -38,9 +37,6 @@ from rlwire.transports.waits import SILENCE
 from rlwire.urls import naming_protocol, parse_url
 
 logger = logging.getLogger(__name__)
-
-# Seconds: on Windows, Ctrl-C does not interrupt a thread that waits for a lock.
-_SLICE = 0.5 if sys.platform == "win32" else None
 
 
 class ActionRequest(NamedTuple):
@@ -310,12 +306,6 @@ class Callers:
         self._waiting: deque[Caller] = deque()
         self._changed = threading.Condition()
 
-    def __enter__(self) -> Callers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def open(self, server: Any) -> Callers:
         """Start the server; without spaces, wait until the first caller sends its own."""
         self._server = server
@@ -419,7 +409,7 @@ class Callers:
             while not self._waiting:
                 if self._closed:
                     raise ConnectionClosed(f"the server of callers at {self.url} is closed")
-                if not self._changed.wait(quiet or _SLICE) and quiet:
+                if not self._changed.wait(quiet) and quiet:
                     connected, quiet = len(self._callers), None
                     wanted = max(1, self._count - connected)
                     logger.warning(

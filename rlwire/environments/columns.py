@@ -173,5 +173,4 @@ def _before_fork() -> None:
         columns.retire_borrowed()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork)
+os.register_at_fork(before=_before_fork)

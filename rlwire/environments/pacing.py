@@ -47,11 +47,6 @@ class Pacer:
             self._start = self._clock()
         return self._start + (self.tick + 1) / self.rate
 
-    def delay(self) -> float:
-        """Return the seconds until the next tick, 0.0 if it is due."""
-        due = self.due()
-        return max(0.0, due - self._clock())
-
     def advance(self) -> int:
         """Advance to the next tick without waiting; return how many were skipped before it."""
         due = self.due()
@@ -70,6 +65,6 @@ class Pacer:
 
     def wait(self) -> int:
         """Wait until the next tick is due; return how many were skipped before it."""
-        while (delay := self.delay()) > 0:
+        while (delay := self.due() - self._clock()) > 0:
             self._sleep(delay)
         return self.advance()

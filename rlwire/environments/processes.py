@@ -10,12 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import signal
 import socket
 import struct
-import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +26,7 @@ from rlwire.codecs import msgpack
 from rlwire.environments.batch import Arguments, Batch, Infos, Shared
 from rlwire.environments.infos import InfoCodec
 from rlwire.environments.spaces import describe, space_of
-from rlwire.errors import ConnectionClosed, PeerError, encodable, on_error, shown, text_of
+from rlwire.errors import ConnectionClosed, PeerError, encodable, on_error, text_of
 from rlwire.limits import Limits
 from rlwire.transports.forking import track
 from rlwire.transports.shm import ShmSocket
@@ -44,7 +41,6 @@ _LENGTH = struct.Struct("<Q")
 _DONE, _MORE, _FAILED = b"d", b"m", b"f"  # replies; a value follows the last two
 _STEP, _RESET, _CALL = b"s", b"r", b"c"  # requests; a value follows the last two
 _JOIN = 5.0  # seconds for a process to end after its socket
-_LINES = 5  # of stderr, in the error of a process that died
 _INTEGER, _SPACE = 101, 102  # MessagePack's extensions: an integer of more than 64 bits, a space
 
 
@@ -109,7 +105,6 @@ class WorkerPart:
         self.size = len(self.makes)
         self._process: BaseProcess | None = None
         self._socket: socket.socket | None = None
-        self._stderr = ""  # the file that has it until the first reply
         self._requested = b""
         self._reset: tuple[Any, ...] = ()  # arguments of the last one
         self._busy = False  # whether a reply is pending
@@ -164,7 +159,6 @@ class WorkerPart:
             )  # fmt: skip
             process.kill()
             process.join()
-        self._last_lines()
         process.close()
 
     def close_inherited(self) -> None:
@@ -186,17 +180,14 @@ class WorkerPart:
         return f"{self.start} to {self.start + self.size - 1}"
 
     def _start(self) -> None:
-        with contextlib.suppress(OSError):  # without a folder for it, stderr is not kept
-            handle, self._stderr = tempfile.mkstemp(prefix="rlwire-stderr-")
-            os.close(handle)
         own_end, worker_end = socket.socketpair()
         process = self.context.Process(
             target=_work,
-            args=(worker_end, own_end, self.makes, self.recipe, self.mode, self.spin, self._stderr),
+            args=(worker_end, own_end, self.makes, self.recipe, self.mode, self.spin),
             name=f"rlwire environments {self._which}",
             daemon=True,
         )
-        with worker_end, on_error(own_end.close), on_error(self._last_lines):
+        with worker_end, on_error(own_end.close):
             process.start()
         self._process, self._socket = process, own_end
         with on_error(self.close):
@@ -215,20 +206,8 @@ class WorkerPart:
         process.join(_JOIN)
         return (
             f"process {process.pid} of environments {self._which} died with exit code "
-            f"{process.exitcode}{self._last_lines()}"
+            f"{process.exitcode}; its stderr may say why"
         )
-
-    def _last_lines(self) -> str:
-        """Show what the process wrote to stderr before its first reply; return the last lines."""
-        data = b""
-        with contextlib.suppress(OSError):  # after its first reply, the process removes the file
-            with open(self._stderr, "rb") as file:
-                data = file.read()
-            os.unlink(self._stderr)
-            os.write(2, data)
-        lines = data.decode("utf-8", "replace").split("\n")
-        last = "; ".join([line for line in lines if line.strip()][-_LINES:])
-        return f"; stderr: {shown(last, 1000)}" if last else ""
 
     def _replace(self) -> Infos:
         """Replace a process that died, once; truncate its environments' episodes."""
@@ -338,7 +317,6 @@ def _work(
     recipe: Callable[[], Shared],
     mode: str,
     spin: float,
-    stderr: str,
 ) -> None:
     """Make the environments and serve requests until the socket is closed."""
     own_end.close()  # a forked copy would keep the socket open
@@ -348,8 +326,6 @@ def _work(
         contextlib.suppress(ConnectionError),
         _shared(worker_end, server_side=True, spin=spin) as worker_end,
     ):
-        show = _keep_stderr(stderr)
-        undo.callback(show)
         environments: list[Any] = []
         try:
             for make in makes:
@@ -361,7 +337,6 @@ def _work(
             _fail(worker_end, len(environments), error)
             return
         worker_end.sendall(_DONE)
-        replied = False
         while what := _one(worker_end):
             try:
                 if what == _STEP:
@@ -376,31 +351,9 @@ def _work(
             except BaseException as error:
                 _fail(worker_end, batch.index, error)
                 continue
-            if not replied:
-                show()
-                replied = True
             worker_end.sendall(reply)
 
 
 def _fail(worker_end: socket.socket, index: int, error: BaseException) -> None:
     trace = encodable("".join(traceback.format_exception(error)))
     worker_end.sendall(_FAILED + _framed([index, type(error).__name__, text_of(error), trace]))
-
-
-def _keep_stderr(path: str) -> Callable[[], None]:
-    """Write stderr to a file, for `WorkerPart`; return a function that ends that and shows it."""
-    undo = contextlib.ExitStack()
-    with contextlib.suppress(OSError):  # there may be no file, or no stderr
-        own = os.dup(2)
-        undo.enter_context(contextlib.suppress(OSError))
-        undo.callback(os.unlink, path)
-        file = os.open(path, os.O_RDWR)
-        undo.callback(os.close, file)
-        os.dup2(file, 2)
-        undo.callback(lambda: os.write(2, os.read(file, os.fstat(file).st_size)))
-        undo.callback(os.lseek, file, 0, os.SEEK_SET)
-        undo.callback(os.close, own)
-        undo.callback(os.dup2, own, 2)
-        if sys.stderr is not None:
-            undo.callback(sys.stderr.flush)
-    return undo.close

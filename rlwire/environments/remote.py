@@ -179,10 +179,7 @@ def listening(
 def given_spaces(
     like: Any, observation_space: Any, action_space: Any, agent: str | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the spaces by name, the given ones or those of `like`, and the latter's `episode_of`.
-
-    TypeError for both.
-    """
+    """Return the spaces by name, the given ones or those of `like`, and its `episode_of`."""
     episode: dict[str, Any] = {}
     if like is not None:
         if observation_space is not None or action_space is not None:

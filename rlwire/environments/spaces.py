@@ -38,6 +38,7 @@ _DTYPES = {
         *("float16", "float32", "float64"),
     )
 }
+_KINDS = ("box", "discrete", "multi_discrete", "multi_binary", "text", "dict", "tuple")
 _HELD = 20  # bytes per element of a Box or MultiDiscrete: two bounds, two flags
 
 
@@ -232,27 +233,18 @@ class _Reader:
         self._limits = limits
         self._items = self._bytes = 0
         self._path = ""
-        self._makers = {
-            "box": self._box,
-            "discrete": self._discrete,
-            "multi_discrete": self._multi_discrete,
-            "multi_binary": self._multi_binary,
-            "text": self._text,
-            "dict": self._dict,
-            "tuple": self._tuple,
-        }
 
     def read(self, value: Any, path: str, depth: int) -> Any:
         outer, self._path = self._path, path
         self._most("depth", depth)
         self._items += 1
         self._most("items", self._items)
-        found = [kind for kind in self._makers if isinstance(value, Mapping) and kind in value]
+        found = [kind for kind in _KINDS if isinstance(value, Mapping) and kind in value]
         if len(found) != 1:
-            kinds = ", ".join(self._makers)
+            kinds = ", ".join(_KINDS)
             raise DecodeError(f"a space must have one of {kinds}, not {quoted(value)}", path=path)
         try:
-            return self._makers[found[0]](value, depth + 1)
+            return getattr(self, f"_{found[0]}")(value, depth + 1)
         except (DecodeError, LimitExceeded):
             raise
         except (ValueError, TypeError, OverflowError, AssertionError) as error:

@@ -403,10 +403,6 @@ def made(
     return local([maker(each, env_kwargs) for each in many], **making, **modes)
 
 
-def _same(made: Any) -> Any:
-    return made
-
-
 def listening(
     url: str | URL,
     num_envs: int,
@@ -420,7 +416,7 @@ def listening(
     found = single.listening(url, num_envs, spaces, options)
     callers = found[0].callers
     with on_error(callers.close):
-        makes: list[Make] = [functools.partial(_same, each) for each in found]
+        makes: list[Make] = [each.__enter__ for each in found]
         together = remote(makes, **modes)
     together.callers = callers
     return together

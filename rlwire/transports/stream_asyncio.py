@@ -18,7 +18,6 @@ from rlwire.transports.socket_calls import PlainCalls, SocketCalls
 
 _RECORD = 16384  # bytes, the longest record of TLS
 _CHUNK = 4 * _RECORD  # bytes that one call encrypts or receives
-_CLOSE_NOTIFY_TIMEOUT = 1.0  # seconds for the peer's close_notify
 
 
 class SocketStream:
@@ -34,7 +33,7 @@ class SocketStream:
         # Not the socket: asyncio would format it, in two system calls, for an exception that it
         # suppresses, whenever the socket has no reader or writer yet. Valid until `abort`.
         self._file = sock.fileno()
-        self.reading = self._has_writer = self._closing = self._aborted = False
+        self.reading = self._has_writer = self._aborted = False
         self.calls = self._make_calls(owner.core)
         owner.on_stream(self)
 
@@ -45,7 +44,7 @@ class SocketStream:
         return self._file
 
     def set_reading(self, wanted: bool) -> None:
-        if wanted == self.reading or self._closing:
+        if wanted == self.reading or self._aborted:
             return
         self.reading = wanted
         if wanted:
@@ -57,11 +56,10 @@ class SocketStream:
         if wanted != self._has_writer and not self._aborted:
             self._call_when_writable(self._owner.on_writable if wanted else None)
 
-    def shutdown(self) -> bool:
-        """Send the end of the stream; return whether the peer's bytes can still be read."""
+    def shutdown(self) -> None:
+        """Send the end of the stream; the peer's bytes can still be read."""
         with contextlib.suppress(OSError):  # the peer has already closed
             self._sock.shutdown(socket.SHUT_WR)
-        return True
 
     def close(self) -> None:
         """Close after everything has been written."""
@@ -71,7 +69,7 @@ class SocketStream:
         if self._aborted:
             return
         self.set_reading(False)
-        self._closing = self._aborted = True
+        self._aborted = True
         self._call_when_writable(None)
         self.calls.forget()
         self._sock.close()
@@ -82,7 +80,7 @@ class SocketStream:
         """Close this process's descriptor only, without notifying the loop or the owner."""
         if not self._aborted:
             self.calls.forget()
-        self._closing = self._aborted = True
+        self._aborted = True
         self._sock.close()
 
     def _call_when_writable(self, call: Callable[[], None] | None) -> None:
@@ -110,13 +108,12 @@ class ShmStream(SocketStream):
         return SocketCalls(core, self._file, blocking=False, rings=self._rings)
 
     def set_reading(self, wanted: bool) -> None:
-        if wanted != self.reading and not self._closing:
+        if wanted != self.reading and not self._aborted:
             self.reading = wanted
             self._watch()
 
-    def shutdown(self) -> bool:
+    def shutdown(self) -> None:
         self._rings.end()
-        return True
 
     def close_inherited(self) -> None:
         self._rings.forget()
@@ -163,8 +160,7 @@ class TLSStream(SocketStream):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket, owner: Any) -> None:
         self._retry: Buffer = b""  # what OpenSSL could not write, and expects again
-        self._scheduled = self._peer_ended = self._draining = False
-        self._close_timer: asyncio.TimerHandle | None = None
+        self._scheduled = self._shut = False
         super().__init__(loop, sock, owner)
 
     def _make_calls(self, core: StreamCore) -> SocketCalls:
@@ -190,33 +186,27 @@ class TLSStream(SocketStream):
         return sent
 
     def recv_into(self, buffer: Buffer) -> int:
+        if self._shut:
+            return socket.socket.recv_into(self._sock, buffer)
         try:
             got = self._sock.recv_into(buffer)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
-        self._peer_ended = not got  # also without close_notify, as is common
         self._schedule_read()
         return got
 
-    def shutdown(self) -> bool:
-        self.close()
-        return False
+    def shutdown(self) -> None:
+        """Send close_notify and the end of the stream; `recv_into` then reads below TLS."""
+        self._shut = True
+        with contextlib.suppress(OSError, ValueError):  # such as SSLWantReadError: it is sent
+            self._sock.unwrap()
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._sock, socket.SHUT_WR)
 
     def close(self) -> None:
-        """Send close_notify and wait for the peer's: closing with unread bytes would reset."""
-        if self._closing:
-            return
-        self.set_reading(False)
-        self._closing = True
-        self._close_timer = self._loop.call_later(_CLOSE_NOTIFY_TIMEOUT, self.abort)
-        self._send_close_notify()
-
-    def abort(self) -> None:
-        if self._draining and not self._aborted:
-            self._loop.remove_reader(self._file)
-        if self._close_timer is not None:
-            self._close_timer.cancel()
-        super().abort()
+        if not (self._shut or self._aborted):
+            self.shutdown()
+        self.abort()
 
     def _schedule_read(self) -> None:
         """Schedule `on_readable` for bytes that are already decrypted."""
@@ -228,35 +218,6 @@ class TLSStream(SocketStream):
         self._scheduled = False
         if self.reading:
             self._owner.on_readable()
-
-    def _send_close_notify(self) -> None:
-        """Send close_notify, and then wait for the peer's."""
-        try:
-            self._sock.unwrap()
-        except ssl.SSLWantWriteError:
-            self._call_when_writable(self._send_close_notify)
-            return
-        except (OSError, ValueError):  # such as SSLWantReadError, before the peer's close_notify
-            pass
-        self._call_when_writable(None)
-        if self._peer_ended:
-            self.abort()
-            return
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(self._sock, socket.SHUT_WR)
-        self._draining = True
-        self._loop.add_reader(self._file, self._drain)
-
-    def _drain(self) -> None:
-        """Read and discard bytes until the peer closes."""
-        try:
-            if socket.socket.recv(self._sock, _CHUNK):
-                return
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            pass
-        self.abort()
 
 
 async def _wait(add: Callable[..., Any], remove: Callable[..., Any], file: int) -> None:

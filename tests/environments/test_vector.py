@@ -5,10 +5,8 @@ import copy
 import functools
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
-import tempfile
 import time
 import tracemalloc
 import warnings
@@ -595,17 +593,17 @@ def test_process_that_dies_in_each_reset_is_replaced_once_a_call(mode, tmp_path)
     make = functools.partial(Failing, "reset", "crash", notes)
     with local([Nested, make], workers=2, mode=mode) as envs:
         for calls in (1, 2):
-            with pytest.raises(PeerError, match=r"exit code 7.*cannot open display"):
+            with pytest.raises(PeerError, match=r"exit code 7"):
                 envs.reset()
             assert len(set(notes.read_text().split())) == 1 + calls
         truncated = envs.step(actions(2, 0))[3] if mode is not AutoresetMode.SAME_STEP else [0, 1]
         assert list(truncated) == [False, True]
-        with pytest.raises(PeerError, match=r"exit code 7.*cannot open display"):
+        with pytest.raises(PeerError, match=r"exit code 7"):
             envs.reset() if mode is AutoresetMode.DISABLED else envs.step(actions(2, 0))
 
 
 def test_process_that_dies_while_it_makes_an_environment_is_an_error(tmp_path, capfd):
-    with pytest.raises(PeerError, match=r"environments 1 to 1 died with exit code 7.*cannot open"):
+    with pytest.raises(PeerError, match=r"environments 1 to 1 died with exit code 7"):
         local([Nested, functools.partial(Failing, "make", "crash")], workers=2)
     assert "opening the display" in capfd.readouterr().err
 
@@ -623,38 +621,6 @@ def test_process_that_dies_while_it_makes_an_environment_is_an_error(tmp_path, c
             envs.call("pid")
         (tmp_path / "made").unlink()
         envs.reset()
-
-
-def test_stderr_of_a_process_is_shown(capfd, monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-
-    class Loud(Nested):
-        def __init__(self):
-            super().__init__()
-            if multiprocessing.parent_process() is not None:
-                os.write(2, b"made\n")
-
-        def step(self, action):
-            os.write(2, b"stepped\n")
-            return super().step(action)
-
-    def shown():  # grpcio, if a test has imported it, logs each fork
-        return [line for line in capfd.readouterr().err.split() if line in ("made", "stepped")]
-
-    with local([Loud], workers=1) as envs, local([Loud], workers=1):
-        envs.reset()
-        assert shown() == ["made"]
-        envs.step(actions(1, 0))
-        assert shown() == ["stepped"]
-    assert shown() == ["made"]
-    assert not list(tmp_path.iterdir())
-
-
-def test_process_that_cannot_start_leaves_no_file(monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
-        local([lambda: Nested()], workers=1, context="spawn")
-    assert not list(tmp_path.iterdir())
 
 
 def test_reset_that_kills_its_process_is_made_again_with_its_arguments(tmp_path):
