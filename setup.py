@@ -87,11 +87,13 @@ LAYER = "rlwire.sessions.layer"  # always compiled, because MODULES inherit its 
 PYTHON_MODULES: list[str] = [
     "rlwire.dm_env_rpc.grpc_handler",
     "rlwire.dm_env_rpc.served_world",
+    "rlwire.dm_env_rpc.shared_connections",
     "rlwire.rlx.hosting",
     "rlwire.codecs._json",
     "rlwire.codecs.rewarder.messages",
     LAYER,
     "rlwire.sessions.dm_env_rpc.session",
+    "rlwire.sessions.grpc.client",
     "rlwire.sessions.http2.session",
     "rlwire.sessions.openpi",
     "rlwire.sessions.rewarder.client",

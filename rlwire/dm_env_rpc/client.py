@@ -20,7 +20,7 @@ from rlwire.dm_env_rpc.channel import (
     warn_of_plain_token,
 )
 from rlwire.dm_env_rpc.options import DmEnvRpcClientOptions
-from rlwire.dm_env_rpc.shared_connections import CallConnection, SharedConnections
+from rlwire.dm_env_rpc.shared_connections import SharedConnections
 from rlwire.dm_env_rpc.status import StatusError
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.limits import DEFAULT
@@ -434,13 +434,8 @@ class Client(Blocking, _DmEnvRpcClient):
             raise
 
     def share(self, connections: SharedConnections) -> None:
-        """Connect by these, before `connect`; `send` then queues requests for `flush`."""
+        """Connect by these, before `connect`; `send` then queues requests for their `flush`."""
         self._shared = connections
-
-    def flush(self) -> None:
-        """Send what is queued in a shared connection."""
-        if type(self._connection) is CallConnection:
-            self._connection.flush()
 
     def release(self) -> None:
         """Release the client: the next thread that uses it owns it."""

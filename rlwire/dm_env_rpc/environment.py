@@ -81,7 +81,9 @@ class DmEnvRpcEndpoint(Endpoint):
         self._resetting = False  # whether a ResetRequest was sent before the pending step
         shared = SHARED.get()
         if shared is not None and options.record is None:
-            self.client.share(shared.setdefault(SharedConnections, SharedConnections()))
+            connections = shared.setdefault(SharedConnections, SharedConnections())
+            self.client.share(connections)
+            self.flush = connections.flush
         self.client.connect()
         with on_error(self.close):
             self._join(options)
@@ -154,12 +156,6 @@ class DmEnvRpcEndpoint(Endpoint):
 
     def encode_step(self, action: Any) -> Step | EncodedStep:
         return self.client.encode(Step(self._flattened(action), self._requested))
-
-    def flush(self) -> None:
-        try:
-            self.client.flush()
-        except _LOST as error:
-            self._lost = str(error)
 
     def send_step(self, encoded: Step | EncodedStep) -> None:
         self._settings = None

@@ -7,6 +7,7 @@ connection ends all of its calls.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -28,6 +29,7 @@ class SharedConnections:
 
     def __init__(self) -> None:
         self._open: dict[Any, list[_Shared]] = {}
+        self._queued: list[_Shared] = []  # connections with a queue
 
     def begin(
         self,
@@ -48,18 +50,34 @@ class SharedConnections:
         shared = next((each for each in found if each.session.available), None)
         if shared is None:
             calls = GrpcClientCalls(METHOD, **call_options)
-            shared = _Shared(tcp.connect(address, calls, **connect_options), calls)
+            connection = tcp.connect(address, calls, **connect_options)
+            shared = _Shared(connection, calls, self._queued)
             found.append(shared)
         return CallConnection(shared, session)
 
+    def flush(self) -> None:
+        """Send what is queued; the calls' `receive` raises errors."""
+        for shared in self._queued:
+            with contextlib.suppress(RlwireError, OSError):
+                shared.flush()
+        self._queued.clear()
+
 
 class _Shared:
-    def __init__(self, connection: Connection, session: GrpcClientCalls) -> None:
+    def __init__(
+        self, connection: Connection, session: GrpcClientCalls, queued: list[_Shared]
+    ) -> None:
         self.connection = connection
+        self._queued = queued
         self.session = session
         self.queue: list[tuple[SharedCall, Any]] = []
         self.first: ClientCall = ClientCall(0)  # replaced by the first call
         self.calls = 0  # whose clients have not closed them
+
+    def put(self, call: SharedCall, parts: Any) -> None:
+        if not self.queue:
+            self._queued.append(self)
+        self.queue.append((call, parts))
 
     def flush(self) -> None:
         if self.queue:
@@ -76,7 +94,7 @@ class CallCounts:
 class CallConnection:
     """One call of a shared connection, with the methods of a `Connection` that clients use.
 
-    `send` queues a message until the next `flush` or `receive` of any call of the connection.
+    `send` queues a message until `SharedConnections.flush`, or a `receive` of the connection.
     """
 
     def __init__(self, shared: _Shared, session: Layer) -> None:
@@ -99,18 +117,16 @@ class CallConnection:
             raise self._ended()
         parts = self._session.send(event)
         self.shared.session.core.check(parts)
-        self.shared.queue.append((self._call, parts))
+        self.shared.put(self._call, parts)
         self.counts.sent += 1
-
-    def flush(self) -> None:
-        self.shared.flush()
 
     def receive(self) -> Any:
         shared, events = self.shared, self._call.events
         while not events:
             if self._closed or self._call.gone:
                 raise self._ended()
-            shared.flush()
+            if shared.queue:
+                shared.flush()
             shared.connection.receive()
         event = events.popleft()
         if isinstance(event, RlwireError):

@@ -206,7 +206,7 @@ class EndpointBatch(Batch):
         self._endpoints: list[Endpoint] = [each.endpoint for each in self.environments]
         self._encoders = [each.encode_step for each in self._endpoints]
         self._senders = [each.send_step for each in self._endpoints]
-        self._flushes = [each.flush for each in self._endpoints]
+        self._flushes = {each.flush for each in self._endpoints if each.flush is not None}
         self._requested: list[tuple[int, bool]] = []  # pairs of index and whether it resets
         self._failed: Exception | None = None  # first error of sending
         seen = shared.observations.value

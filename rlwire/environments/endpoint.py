@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -41,6 +41,7 @@ class Endpoint(Protocol):
         observation_space, action_space: Gymnasium spaces.
         metadata, render_mode: those of a `gymnasium.Env`.
         nondeterministic: whether episodes with the same seed may differ.
+        flush: sends what the endpoints of a vector have queued that share it; None if all is sent.
         episode: fields of `spec` that the peer sent, see `rlwire.environments.spaces.episode_of`.
     """
 
@@ -49,6 +50,7 @@ class Endpoint(Protocol):
     metadata: Mapping[str, Any] = MappingProxyType({"render_modes": []})
     render_mode: str | None = None
     nondeterministic: ClassVar[bool] = True
+    flush: Callable[[], object] | None = None
     episode: Mapping[str, Any] = MappingProxyType({})
 
     @property
@@ -65,10 +67,6 @@ class Endpoint(Protocol):
 
     def send_step(self, encoded: Any) -> None:
         """Send what `encode_step` returned; a lost connection is reported by `finish`."""
-
-    def flush(self) -> None:
-        """Send what `begin_reset` and `send_step` have queued, for endpoints of a vector."""
-        return
 
     def begin_step(self, action: Any) -> None:
         """Encode and send an action."""

@@ -110,7 +110,12 @@ def begin():
     address = parse(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
     server.start()
     shared = SharedConnections()
-    yield lambda: shared.begin("key", address, GrpcRawMessages(), {}, {})
+
+    def begin():
+        return shared.begin("key", address, GrpcRawMessages(), {}, {})
+
+    begin.shared = shared
+    yield begin
     server.stop(None).wait()
 
 
@@ -120,7 +125,7 @@ def test_grpcio_answers_several_calls_of_a_connection(begin):
     second = begin()
     second.send(b"2")
     first.send(b"1 again")
-    second.flush()
+    begin.shared.flush()
     assert [first.receive(), second.receive()] == [b"1 again", b"2"]
     third = begin()
     assert third.exchange(b"3") == b"3"
