@@ -19,7 +19,6 @@ from rlwire.dm_env_rpc.environment_world import EnvironmentWorlds
 from rlwire.dm_env_rpc.properties import AsyncPropertiesExtension, Properties, PropertiesExtension
 from rlwire.dm_env_rpc.server import Server
 from rlwire.dm_env_rpc.status import StatusError
-from rlwire.dm_env_rpc.step_converter import Names
 from rlwire.dm_env_rpc.world import AgentEnvironment, World, WorldFactory
 from rlwire.transports.tls import ClientTLS, ServerTLS
 
@@ -30,7 +29,6 @@ __all__ = [
     "Client",
     "ClientTLS",
     "EnvironmentWorlds",
-    "Names",
     "Properties",
     "PropertiesExtension",
     "Server",

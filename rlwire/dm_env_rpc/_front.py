@@ -11,7 +11,6 @@ from rlwire.dm_env_rpc.environment_world import EnvironmentWorlds
 from rlwire.dm_env_rpc.options import OPTIONS as OPTIONS
 from rlwire.dm_env_rpc.options import DmEnvRpcServeOptions, DmEnvRpcServerOptions
 from rlwire.dm_env_rpc.server import Server
-from rlwire.dm_env_rpc.step_converter import Names
 from rlwire.dm_env_rpc.world import is_world
 from rlwire.environments.loading import load_environment
 from rlwire.serving.fronts import clients, rendering
@@ -26,8 +25,8 @@ def server(environment: Any, url: URL, **given_options: Any) -> Server:
     if not (is_world(worlds) or isinstance(worlds, EnvironmentWorlds)):
         worlds = EnvironmentWorlds(
             rendering(worlds, options.env_kwargs, declared=True),
-            names=options.names
-            or Names(reward=options.reward or None, discount=options.discount or None),
+            reward=options.reward,
+            discount=options.discount,
             default_actions=options.default_actions,
             infos=options.infos,
             accepts=options.accepts,

@@ -19,7 +19,7 @@ from rlwire.codecs.grpc import Code
 from rlwire.dm_env_rpc.environment_factory import EnvironmentFactory, ResetArguments, invalid, named
 from rlwire.dm_env_rpc.properties import Properties, pictures_of
 from rlwire.dm_env_rpc.status import StatusError
-from rlwire.dm_env_rpc.step_converter import ConverterOptions, Names, StepConverter
+from rlwire.dm_env_rpc.step_converter import ConverterOptions, StepConverter
 from rlwire.environments.driver import Driven, driver_of
 from rlwire.environments.infos import InfoCodec
 from rlwire.environments.trees import tree_of
@@ -385,7 +385,8 @@ class EnvironmentWorlds:
     Args:
         make_environment: a class or function that makes an environment; or an environment, which
             serves one world at a time and is not closed.
-        names: names of observations, actions, reward and discount.
+        reward: name of the observation that carries the reward; "" omits it.
+        discount: name of the observation that carries the discount; "" omits it.
         default_actions: by name, for steps without an action. Actions without a default are
             required in every step.
         infos: whether Gymnasium's infos are sent to `rlwire.make`, the only client that reads them.
@@ -405,13 +406,14 @@ class EnvironmentWorlds:
         self,
         make_environment: Any,
         *,
-        names: Names | None = None,
+        reward: str = "reward",
+        discount: str = "discount",
         default_actions: Mapping[str, Any] | None = None,
         infos: bool = True,
         accepts: Collection[str] = (),
     ) -> None:
         self._factory = EnvironmentFactory(make_environment, accepts)
-        self._options = ConverterOptions(names or Names(), infos, dict(default_actions or {}))
+        self._options = ConverterOptions(reward, discount, infos, dict(default_actions or {}))
         self.accepts = self._factory.accepts
         self.sampled = False  # whether `sample` has made an environment: `Server.check` needs none
 

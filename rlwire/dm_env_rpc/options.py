@@ -54,8 +54,7 @@ class DmEnvRpcServeOptions(_options.MakingOptions, DmEnvRpcServerOptions):
         accepts: argument of the environment's class or function that clients may set, or 'options'
             for the options of a Gymnasium reset (default: only the seed).
         infos: send info dicts to rlwire's clients.
-        names: see `rlwire.dm_env_rpc.EnvironmentWorlds`.
-        default_actions: as `names`.
+        default_actions: see `rlwire.dm_env_rpc.EnvironmentWorlds`.
     """
 
     keep_abandoned: bool = False
@@ -63,7 +62,6 @@ class DmEnvRpcServeOptions(_options.MakingOptions, DmEnvRpcServerOptions):
     discount: _options.Name = "discount"
     accepts: tuple[_options.Name, ...] = ()
     infos: bool = True
-    names: Any = None
     default_actions: Any = None
 
 

@@ -30,27 +30,11 @@ RUNNING, TERMINATED, INTERRUPTED = (
 
 
 @dataclass(frozen=True)
-class Names:
-    """Names of observations and actions on the wire.
-
-    Attributes:
-        observation: name of a single observation without a name.
-        action: name of a single action without a name.
-        reward: name of the observation that carries the reward; None omits it.
-        discount: name of the observation that carries the discount; None omits it.
-    """
-
-    observation: str = "observation"
-    action: str = "action"
-    reward: str | None = "reward"
-    discount: str | None = "discount"
-
-
-@dataclass(frozen=True)
 class ConverterOptions:
     """Options of a `StepConverter`; see `rlwire.dm_env_rpc.EnvironmentWorlds`."""
 
-    names: Names = Names()
+    reward: str = "reward"
+    discount: str = "discount"
     infos: bool = True
     default_actions: Mapping[str, Any] = field(default_factory=dict)
 
@@ -67,15 +51,12 @@ class StepConverter:
     """
 
     def __init__(self, driven: Driven, options: ConverterOptions) -> None:
-        names = options.names
         self._name, self._is_dm_env = driven.name, driven.discount_space is not None
         self._infos = options.infos
-        self._observations = structure_of(
-            driven.observation_space, "observation", names.observation
-        )
-        self._actions = structure_of(driven.action_space, "action", names.action)
-        self._reward = _signal(driven.reward_space, "reward", names.reward)
-        self._discount = _signal(driven.discount_space, "discount", names.discount, 0.0, 1.0)
+        self._observations = structure_of(driven.observation_space, "observation", "observation")
+        self._actions = structure_of(driven.action_space, "action", "action")
+        self._reward = _signal(driven.reward_space, "reward", options.reward)
+        self._discount = _signal(driven.discount_space, "discount", options.discount, 0.0, 1.0)
         # Spaces that rlwire.make cannot receive raise here, before a client connects.
         self._info_spec = info_spec(driven)
         specs = list(self._observations.specs)
@@ -87,7 +68,7 @@ class StepConverter:
                 if name in self._observations.names:
                     raise EncodeError(
                         f"there is an observation {name!r} already; rename the {signal.what}, or "
-                        f"omit it: Names({signal.what}=None)"
+                        f"omit it: {signal.what}=''"
                     )
             specs += signal.specs
             self._first_signals |= signal.fill(value)
@@ -197,9 +178,9 @@ class StepConverter:
 
 
 def _signal(
-    space: Any, what: str, name: str | None, low: float | None = None, high: float | None = None
+    space: Any, what: str, name: str, low: float | None = None, high: float | None = None
 ) -> Structure | None:
-    if name is None:
+    if not name:
         return None
     if space is None:
         return of_number(what, name, low, high)

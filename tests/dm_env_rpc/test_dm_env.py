@@ -13,7 +13,7 @@ from dm_env import specs, test_utils
 from gymnasium import spaces
 
 import rlwire
-from rlwire.dm_env_rpc import EnvironmentWorlds, Names, Server, StatusError
+from rlwire.dm_env_rpc import EnvironmentWorlds, Server, StatusError
 from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.environments.dm_env import DmEnvironment, specs_of
 from rlwire.environments.remote import RemoteEnvironment
@@ -97,7 +97,7 @@ def test_sequences(reference_server, voyage):
 
 
 def test_without_reward_and_discount(voyage):
-    worlds = EnvironmentWorlds(voyage.Voyage, names=Names(reward=None, discount=None))
+    worlds = EnvironmentWorlds(voyage.Voyage, reward="", discount="")
     with Server(worlds, "127.0.0.1:0") as server, face(server.address) as remote:
         assert remote.reward_spec() == specs.Array((), float)
         seen = set()
