@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
-import math
 import re
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -96,16 +95,6 @@ def decode_message(text: str) -> str:
         text.encode("latin-1", "replace"),
     )
     return data.decode("utf-8", "replace")
-
-
-def encode_timeout(seconds: float) -> str:
-    """Return a ``grpc-timeout`` in the finest unit that fits eight digits, rounded up."""
-    if not seconds >= 0 or seconds == math.inf:
-        raise EncodeError(f"timeout must be a finite number of seconds, not {seconds!r}")
-    for unit, many in _UNITS.items():
-        if seconds * many <= 99_999_999:
-            return f"{math.ceil(seconds * many)}{unit}"
-    return "99999999H"
 
 
 def decode_timeout(text: str) -> float:

@@ -1,7 +1,5 @@
 """gRPC's words in header fields."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,30 +45,15 @@ def test_messages_that_are_wrong_are_kept():
     [
         (0, "0n"), (1e-9, "1n"), (0.05, "50000000n"), (0.1, "100000u"), (99.999999, "99999999u"),
         (100, "100000m"), (1e5, "100000S"), (3e8, "5000000M"), (1e11, "27777778H"),
-        (1e300, "99999999H"),
     ],
 )  # fmt: skip
-def test_timeouts_are_encoded_in_eight_digits(seconds, text):
-    assert grpc.encode_timeout(seconds) == text
-    if seconds < 1e12:
-        assert grpc.decode_timeout(text) == pytest.approx(seconds, rel=1e-6, abs=1e-9)
-
-
-@given(st.floats(0, 1e10))
-def test_no_timeout_gets_shorter(seconds):
-    text = grpc.encode_timeout(seconds)
-    assert len(text) <= 9
-    assert grpc.decode_timeout(text) >= seconds * (1 - 1e-12)
+def test_timeouts_are_decoded(seconds, text):
+    assert grpc.decode_timeout(text) == pytest.approx(seconds, rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize("text", ["", "S", "1", "-1S", "123456789S", "1s", "1.5S", "1 S", "१S"])
 def test_malformed_timeouts_are_rejected(text):
     raised(DecodeError, grpc.decode_timeout, text)
-
-
-@pytest.mark.parametrize("seconds", [-1, math.inf, math.nan])
-def test_invalid_timeouts_are_not_encoded(seconds):
-    raised(EncodeError, grpc.encode_timeout, seconds)
 
 
 def test_statuses_have_the_numbers_of_grpc():

@@ -59,7 +59,6 @@ class GrpcClientSession(Http2Session):
         authority: the server's name, ``host:port``.
         secure: whether the transport has TLS.
         metadata: initial metadata.
-        timeout: seconds for the whole call; None for no deadline.
         options: those of `rlwire.sessions.http2.Http2Session`.
 
     Attributes:
@@ -74,14 +73,12 @@ class GrpcClientSession(Http2Session):
         authority: str = "localhost",
         secure: bool = False,
         metadata: Iterable[tuple[str, str | bytes]] = (),
-        timeout: float | None = None,
         **options: Any,
     ) -> None:
         super().__init__(True, **options)
         self.core.max_unsent = self.limits.unsent
         self.inner = inner
         self.call: ClientCall | None = None
-        self._timeout = timeout
         fields = [
             (":method", "POST"),
             (":scheme", "https" if secure else "http"),
@@ -91,8 +88,6 @@ class GrpcClientSession(Http2Session):
             ("content-type", CONTENT_TYPE),
             ("user-agent", "rlwire"),
         ]
-        if timeout is not None:
-            fields.append(("grpc-timeout", values.encode_timeout(timeout)))
         self._request_headers: Fields = fields + values.encode_metadata(metadata)
 
     # Receiving.
@@ -101,7 +96,6 @@ class GrpcClientSession(Http2Session):
         match event:
             case events.Opened():
                 self.call = call = ClientCall(self.next_number())
-                call.timeout = self._timeout
                 self.core.add(call, self.inner)
                 self.send_headers(call, self._request_headers)
                 return []
@@ -119,13 +113,10 @@ class GrpcClientSession(Http2Session):
             case events.StreamReset(call, code, text):
                 words = f"the server reset the call: {frames.code_name(code)} {text}".rstrip()
                 return self._end(call, CallStatus(values.status_of_reset(code), words))
-            case events.StreamExpired(call):
-                text = f"the call exceeded its deadline, timeout={self._timeout} s"
-                return self._reset(
-                    call, CallStatus("DEADLINE_EXCEEDED", text), DeadlineExceeded(text)
-                )
             case events.StreamBlocked(call, text):
                 return self._reset(call, CallStatus("UNAVAILABLE", text), DeadlineExceeded(text))
+            case events.StreamExpired():
+                return []  # a client's calls have no deadline
 
     def _on_headers(self, call: ClientCall, fields: Fields, end: bool) -> list[Any]:
         given = dict(fields)
@@ -268,7 +259,7 @@ class _Inbox(Layer):
 class GrpcClientCalls(GrpcClientSession):
     """The client of several calls of one method. Its events are calls that have new `events`.
 
-    A call that fails ends alone. `options` are those of `GrpcClientSession`, without a timeout.
+    A call that fails ends alone. `options` are those of `GrpcClientSession`.
     """
 
     def __init__(self, method: str, **options: Any) -> None:
