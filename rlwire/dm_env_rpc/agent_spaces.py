@@ -32,15 +32,10 @@ _BOUNDS = 20  # bytes for each element of a Box: two bounds, two flags
 
 
 class AgentSpaces:
-    """The spaces of an agent's specs.
+    """The spaces of an agent's specs: given, sent by rlwire's server, or derived.
 
-    Attributes:
-        reward, discount: which observations these are.
-        info_name: name of the observation with rlwire's spaces and infos, or None.
-        signals: names of these, which are no part of the observation.
-        observation_space, action_space: given, sent by rlwire's server, or derived.
-        observations, actions: the spaces as tensors.
-        episode: fields of the environment's `spec`, from rlwire's server.
+    `info_name` is the observation with rlwire's spaces and infos. `signals` are the names that are
+    no part of the observation. `observations` and `actions` are the spaces as tensors.
     """
 
     def __init__(

@@ -20,18 +20,11 @@ logger = logging.getLogger(__name__)
 
 _RESET_SETTINGS = ("seed", "options")
 
-ResetArguments: TypeAlias = dict[str, Any]
-"""``seed`` and ``options`` for the next reset of an environment."""
+ResetArguments: TypeAlias = dict[str, Any]  # ``seed`` and ``options``
 
 
 class EnvironmentFactory:
-    """Makes environments, or lends the only one; see `rlwire.dm_env_rpc.EnvironmentWorlds`.
-
-    Attributes:
-        single: whether there is one environment, which is not closed.
-        accepts: the settings that clients may give.
-        needs_settings: whether an argument has no default.
-    """
+    """Makes environments, or lends the only one; see `rlwire.dm_env_rpc.EnvironmentWorlds`."""
 
     def __init__(self, make: Any, accepts: Collection[str]) -> None:
         if isinstance(accepts, str):

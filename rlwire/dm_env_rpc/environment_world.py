@@ -29,13 +29,7 @@ from rlwire.transports.deferred import DeferredReply
 
 
 class EnvironmentWorld:
-    """A `World` of one environment, with its agents by name: ``""``, or those that share it.
-
-    Attributes:
-        reset_arguments: those of the next reset of the environment.
-        failed: whether the environment of a single agent has raised.
-        pictures: properties for `rlwire.make`.
-    """
+    """A `World` of one environment, with its agents by name: ``""``, or those that share it."""
 
     def __init__(
         self, factory: EnvironmentFactory, options: ConverterOptions, settings: Settings
@@ -43,13 +37,13 @@ class EnvironmentWorld:
         self.factory = factory
         self.converter_options = options
         self.agents: dict[str, EnvironmentAgent] = {}
-        self.failed = False
-        self.pictures: Properties | None = None
+        self.failed = False  # whether the environment of a single agent has raised
+        self.pictures: Properties | None = None  # for `rlwire.make`
         self._driven: Driven | None = None
         self._made_with: Settings = {}
         self._ready: deque[tuple[DeferredReply, StepResult | BaseException]] = deque()
         self._settings, self._arguments = factory.split_settings(settings, creating=True)
-        self.reset_arguments = self._arguments
+        self.reset_arguments = self._arguments  # of the next reset of the environment
         self._open({})
         with on_error(self.close):
             self._split(settings)  # rejects a seed that has no effect
@@ -229,17 +223,13 @@ def _same(one: Settings, other: Settings) -> bool:
 
 
 class EnvironmentAgent:
-    """An `AgentEnvironment`: the only agent of an environment.
-
-    Attributes:
-        joined: whether a connection has it.
-    """
+    """An `AgentEnvironment`: the only agent of an environment."""
 
     by_reference = True  # only its own steps change its environment's arrays
 
     def __init__(self, world: EnvironmentWorld, driven: Driven) -> None:
         self.world = world
-        self.joined = False
+        self.joined = False  # whether a connection has it
         self._own: Settings = {}
         self._info_codec: InfoCodec | None = None
         self.use(driven)
@@ -292,14 +282,7 @@ class EnvironmentAgent:
 
 
 class SharingAgent(EnvironmentAgent):
-    """An agent of an environment that others share; only the world steps it.
-
-    Attributes:
-        key: the environment's name for it.
-        playing: whether it is in the current episode.
-        action: its action in the next step.
-        reply: pending, of a step or of the start of an episode.
-    """
+    """An agent of an environment that others share; only the world steps it."""
 
     by_reference = False
 
@@ -309,10 +292,10 @@ class SharingAgent(EnvironmentAgent):
         own.observation_space = driven.observation_space[key]
         own.action_space = driven.action_space[key]
         super().__init__(world, own)
-        self.key = key
-        self.playing = False
-        self.action: Any = None
-        self.reply: DeferredReply | None = None
+        self.key = key  # the environment's name for it
+        self.playing = False  # whether it is in the current episode
+        self.action: Any = None  # of the next step
+        self.reply: DeferredReply | None = None  # of a step or of the start of an episode
         self._last: Any = None  # observation
 
     def default_action(self) -> Any:

@@ -176,17 +176,11 @@ class DmEnvRpcService(Service[AnyConnection]):
 class DmEnvRpcHandler:
     """Answers the requests of one call, in order; replies may be deferred.
 
-    Args:
-        worlds: the server's.
-        peer: the client, for the log.
-        info_size: maximum size of an info, if the client is `rlwire.make`, which wants spaces too.
-        on_close: called when the call has ended.
-
-    Attributes:
-        by_reference: whether replies may be sent from the agent's arrays; see `GrpcHandler`.
+    `info_size` is the maximum size of an info, if the client is `rlwire.make`, which wants spaces
+    too.
     """
 
-    by_reference = False
+    by_reference = False  # whether replies may be sent from the agent's arrays; see `GrpcHandler`
 
     def __init__(
         self,

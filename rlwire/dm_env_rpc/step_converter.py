@@ -42,12 +42,7 @@ class ConverterOptions:
 class StepConverter:
     """Converts the actions and results of one agent.
 
-    Args:
-        driven: the environment, with the spaces of the agent.
-        options: names, and defaults of actions.
-
-    Raises:
-        EncodeError: a space cannot be carried, or two names are the same.
+    Raises EncodeError if a space cannot be carried, or two names are the same.
     """
 
     def __init__(self, driven: Driven, options: ConverterOptions) -> None:

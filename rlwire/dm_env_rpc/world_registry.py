@@ -28,15 +28,9 @@ _DEFAULT = DmEnvRpcServerOptions()
 class WorldRegistry:
     """Worlds by name; thread-safe.
 
-    Args:
-        factory: makes worlds; None if clients cannot create worlds. Joining the name ``""``, if no
-            world has it, creates a world without settings, which is destroyed when its agent
-            leaves.
-        world: a world to serve under the name ``""``, also after a restart.
-        options: the server's.
-
-    Attributes:
-        extensions: handlers of extensions' requests, by the name of their type.
+    Without a `factory`, clients cannot create worlds. Joining the name ``""``, if no world has it,
+    creates a world without settings, which is destroyed when its agent leaves. `world` is served
+    under the name ``""``, also after a restart.
     """
 
     def __init__(

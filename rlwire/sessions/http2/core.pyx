@@ -60,18 +60,11 @@ def wrong_length(Stream stream):
 cdef class Stream:
     """Windows and messages of one stream.
 
-    Attributes:
-        layer: the layer that receives its messages. Without one, `Http2Core.receive` returns each
-            message with its stream.
-        receiving, sending: whether the peer, or this side, may still send messages.
-        held: whether the receive window is kept from opening.
-        gone: whether the stream was dropped.
-        send_window: bytes that may be sent now; negative after the peer reduced it.
-        receive_window: bytes that the peer may send now.
-        content_length: what the peer announced; -1 if it did not.
-        received: bytes of DATA received.
-        waiting: bytes queued until the peer's windows open, including prefixes.
-        sent: bytes sent.
+    `layer` receives its messages; without one, `Http2Core.receive` returns each with its stream.
+    `receiving` and `sending`: whether the peer, or this side, may still send messages. `held`: the
+    receive window is kept from opening. `send_window` is negative after the peer reduced it.
+    `content_length` is -1 if the peer announced none. `waiting`: bytes queued until the peer's
+    windows open, including prefixes.
     """
 
     def __init__(self, uint32_t number):
@@ -91,22 +84,12 @@ cdef class Stream:
 cdef class Http2Core:
     """One end of a connection: windows, and the messages of its streams.
 
-    Attributes:
-        streams: open streams by number; `add` and `drop` change it.
-        frame_event: what the last frame was besides messages; None for nothing. The owner reacts to
-            it before the next frame.
-        received_any: set when a message is received.
-        control_output: buffers that this side sends unprompted; `output` returns them.
-        send_error: why `send` raises; None if it does not.
-        rules: those of the next frame.
-        peer_frame: the largest frame that the peer accepts.
-        window, peer_window: receive and send window of a new stream.
-        receive_window, send_window: the connection's current windows.
-        assembling: bytes allocated for incomplete messages.
-        unsent: bytes queued until the peer's windows open; above `max_unsent`, `send` raises.
-        max_sent: limit on the size of a sent message.
-        control_frames: frames in a row without a message; the limit is `MAX_CONTROL_FRAMES`.
-        unread: whether `receive_rest` has more messages of the last DATA frame.
+    `frame_event` is what the last frame was besides messages; the owner reacts to it before the
+    next frame. `control_output` has buffers that this side sends unprompted; `output` returns them.
+    `send_error` is why `send` raises. `window` and `peer_window` are those of a new stream.
+    `assembling`: bytes allocated for incomplete messages. `unsent`: bytes queued until the peer's
+    windows open; above `max_unsent`, `send` raises. `control_frames` are frames in a row without a
+    message. `unread`: `receive_rest` has more messages of the last DATA frame.
     """
 
     def __cinit__(self):
@@ -715,10 +698,7 @@ cdef class Http2Core:
         return 0
 
     cdef int64_t _resize(self, uint32_t window) except -1:
-        """Change each send window by the difference (section 6.9.2).
-
-        Returns the first stream whose window would be 2**31 bytes or more; 0 for none.
-        """
+        """Resize the send windows (6.9.2); return the first one that would be too large, or 0."""
         cdef Stream stream
         cdef int64_t more = <int64_t> window - <int64_t> self.peer_window
         self.peer_window = window

@@ -53,17 +53,11 @@ _OPENING, _OPEN, _CLOSED = LayerPhase.OPENING, LayerPhase.OPEN, LayerPhase.CLOSE
 
 
 class Http2Stream(Stream):
-    """A stream with its timeouts.
+    """A stream with its timeouts."""
 
-    Attributes:
-        blocked: the value of `sent` when the peer's window last blocked it, and the time.
-        timeout: seconds for the whole stream; None for no limit.
-        due: the deadline of `timeout`; None before the first `tick`.
-    """
-
-    blocked: tuple[int, float] | None = None
-    timeout: float | None = None
-    due: float | None = None
+    blocked: tuple[int, float] | None = None  # `sent` when a window last blocked it, and the time
+    timeout: float | None = None  # seconds for the whole stream
+    due: float | None = None  # the deadline of `timeout`; None before the first `tick`
 
 
 class Http2Session(Layer):
