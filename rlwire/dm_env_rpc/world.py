@@ -1,12 +1,6 @@
 """What a world is: the interfaces that users implement.
 
-| | one world | one of its agents |
-|---|---|---|
-| interface | `World` | `AgentEnvironment` |
-| served | `ServedWorld` | `ServedAgent` (`served_world.py`) |
-| of an environment | `EnvironmentWorld` | `EnvironmentAgent` (`environment_world.py`) |
-
-`WorldRegistry` (`world_registry.py`) has the worlds of a server by name.
+`served_world.py` has a world with its agents at a server, `environment_world.py` an environment's.
 """
 
 from __future__ import annotations

@@ -16,11 +16,7 @@ from rlwire.urls import located
 
 
 class OpenPIClientBase(waits.ClientBase):
-    """Base class of `Client` and `AsyncClient`.
-
-    Attributes:
-        metadata: the dict that the server sent when connecting.
-    """
+    """Base class of `Client` and `AsyncClient`; `metadata` is what the server sent first."""
 
     _open: Callable[..., Any]
 

@@ -128,17 +128,12 @@ class OpenPIServerSession(_Session):
 
 
 class OpenPIClientSession(_Session):
-    """The robot's side: receives metadata, then an action or `Failure` for each observation.
-
-    Attributes:
-        greeted: whether the metadata has been received.
-        asked: whether an observation has no reply yet.
-    """
+    """The robot's side: receives metadata, then an action or `Failure` for each observation."""
 
     def __init__(self, *, arrays: Dialect = "openpi", limits: Limits | None = None) -> None:
         _Session.__init__(self, arrays, limits)
-        self.greeted = False
-        self.asked = False
+        self.greeted = False  # whether the metadata has been received
+        self.asked = False  # whether an observation has no reply yet
 
     def send(self, event: Any) -> list[Any]:
         if not self.greeted:

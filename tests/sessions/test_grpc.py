@@ -192,7 +192,7 @@ def test_methods_and_metadata_are_checked_at_construction():
 
 def test_a_call_past_its_deadline_is_over():
     one, two, call = connected()
-    call.timeout = call.given_timeout = 3.0
+    call.timeout = 3.0
     assert two.session.next_deadline() == 0.0
     two.session.tick(100.0)
     assert two.session.next_deadline() == 103.0

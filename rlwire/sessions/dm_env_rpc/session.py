@@ -76,12 +76,7 @@ _STEP_BY_UID: _Asked = ("step", "by UID")  # compared by identity
 
 
 class _DmEnvRpcSession(Layer):
-    """Base of both sides.
-
-    Attributes:
-        actions, observations: their specs, None if no world is joined.
-        world_name: the name under which a world is joined, or None.
-    """
+    """Base of both sides. Without a joined world, there are no specs and no name."""
 
     _node: DmEnvRpcStateNode
 

@@ -36,18 +36,12 @@ from rlwire.sessions.layer import Buffer, Layer
 
 
 class ClientCall(Http2Stream):
-    """A client's call.
-
-    Attributes:
-        metadata: the server's initial metadata.
-        status: how it ended, None before.
-        error: the exception that it ended with.
-    """
+    """A client's call."""
 
     headers = False  # received
-    metadata: Metadata = ()
-    status: CallStatus | None = None
-    error: RlwireError | None = None
+    metadata: Metadata = ()  # the server's initial metadata
+    status: CallStatus | None = None  # how it ended
+    error: RlwireError | None = None  # the exception that it ended with
 
 
 class GrpcClientSession(Http2Session):
@@ -113,10 +107,8 @@ class GrpcClientSession(Http2Session):
             case events.StreamReset(call, code, text):
                 words = f"the server reset the call: {frames.code_name(code)} {text}".rstrip()
                 return self._end(call, CallStatus(values.status_of_reset(code), words))
-            case events.StreamBlocked(call, text):
+            case events.StreamLate(call, _, text):  # blocked: a client's calls have no timeout
                 return self._reset(call, CallStatus("UNAVAILABLE", text), DeadlineExceeded(text))
-            case events.StreamExpired():
-                return []  # a client's calls have no deadline
 
     def _on_headers(self, call: ClientCall, fields: Fields, end: bool) -> list[Any]:
         given = dict(fields)

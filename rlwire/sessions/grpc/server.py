@@ -49,25 +49,14 @@ class CallHandler(Protocol):
 
 
 class ServedCall(Http2Stream):
-    """A call at the server.
+    """A call at the server."""
 
-    Attributes:
-        method: its name, ``/package.Service/Method``.
-        metadata: the client's initial metadata.
-        given_timeout: the client's timeout in seconds, None for none.
-        reply_metadata: the server's initial metadata.
-        answered: whether response headers were sent.
-        why: status of a cancelled call.
-        handler: the handler that answers it, which sets it; `task` is the handler's own.
-    """
-
-    method = ""
-    metadata: Metadata = ()
-    given_timeout: float | None = None
-    why = CallStatus("CANCELLED")
-    answered = False
-    handler: CallHandler | None = None
-    reply_metadata: Metadata = ()
+    method = ""  # ``/package.Service/Method``
+    metadata: Metadata = ()  # the client's
+    why = CallStatus("CANCELLED")  # status of a cancelled call
+    answered = False  # whether response headers were sent
+    handler: CallHandler | None = None  # which sets it; `task` is its own
+    reply_metadata: Metadata = ()  # the server's initial metadata
     task: Any = None
 
 
@@ -93,11 +82,9 @@ class GrpcServerSession(Http2Session):
                 return [(call, CANCELLED)]
             case events.StreamFailed(number, error):
                 return self._on_fault(self.streams[number], error)
-            case events.StreamExpired(call):
-                text = f"the call exceeded its timeout of {call.given_timeout} s"
-                self._cancel(call, CallStatus("DEADLINE_EXCEEDED", text))
-            case events.StreamBlocked(call, text):
-                self._cancel(call, CallStatus("UNAVAILABLE", text))
+            case events.StreamLate(call, blocked, text):
+                code = "UNAVAILABLE" if blocked else "DEADLINE_EXCEEDED"
+                self._cancel(call, CallStatus(code, text))
         return []
 
     def _on_headers(self, call: ServedCall, fields: Fields, end: bool) -> list[Any]:
@@ -120,7 +107,7 @@ class GrpcServerSession(Http2Session):
                 raise DecodeError("the header te: trailers is missing: a proxy dropped it")
             call.metadata = metadata_of(fields)
             if "grpc-timeout" in given:
-                call.timeout = call.given_timeout = values.decode_timeout(given["grpc-timeout"])
+                call.timeout = values.decode_timeout(given["grpc-timeout"])
         except DecodeError as error:
             return self._send_reply(call, Last(CallStatus("INTERNAL", error.reason)))
         encoding = given.get("grpc-encoding", "identity")

@@ -77,20 +77,15 @@ class StreamReset(NamedTuple):
     text: str
 
 
-class StreamExpired(NamedTuple):
-    """The stream's timeout has passed."""
+class StreamLate(NamedTuple):
+    """The stream's timeout has passed; or, if `blocked`, the peer opened no window in time."""
 
     stream: Any
-
-
-class StreamBlocked(NamedTuple):
-    """The peer did not open the stream's window in time."""
-
-    stream: Any
+    blocked: bool
     text: str
 
 
 StreamEvent: TypeAlias = (
     Opened | HeadersReceived | StreamEnded | StreamReset | StreamFailed | LayerFailed
-    | StreamExpired | StreamBlocked
+    | StreamLate
 )  # fmt: skip

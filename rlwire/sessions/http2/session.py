@@ -64,8 +64,6 @@ class Http2Session(Layer):
     """One end of a connection. A subclass reacts to events of streams, in `on_stream`.
 
     Args:
-        client: whether this side is the client.
-        make_stream: makes a stream that the peer has opened.
         limits: ``received`` for messages, ``header`` for header lists, ``unsent`` for the send
             queue.
         max_sent: limit on a sent message in bytes; by default that on received ones.
@@ -73,10 +71,8 @@ class Http2Session(Layer):
         ping_interval: seconds of silence before a ping; None for never.
 
     Attributes:
-        core: frames, messages and windows.
         peer_max_streams: streams that this side may have open at a time.
         drain_requested: whether the next `send` or `tick` first calls `drain`.
-        draining: whether `drain` was called.
     """
 
     active = True
@@ -417,14 +413,15 @@ class Http2Session(Layer):
             if self._is_blocked(stream, now):
                 self._count_reset()
                 text = f"the peer did not open its flow-control window within {WRITE_TIMEOUT:g} s"
-                self.on_stream(events.StreamBlocked(stream, text))
+                self.on_stream(events.StreamLate(stream, True, text))
         self._keep_alive(now)
         for stream in list(self.core.streams.values()):
             if stream.timeout is not None and self.phase is not _CLOSED:
                 stream.due = now + stream.timeout if stream.due is None else stream.due
                 if now >= stream.due:
+                    text = f"the call exceeded its timeout of {stream.timeout} s"
                     stream.timeout = None
-                    self.on_stream(events.StreamExpired(stream))
+                    self.on_stream(events.StreamLate(stream, False, text))
         if self.core.streams or self.client:
             self._unused_since = None
         elif self._unused_since is None:
