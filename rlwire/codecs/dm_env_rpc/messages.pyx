@@ -13,8 +13,8 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from rlwire.codecs._glue cimport ITEM, key_of, over_budget, wide_size
-from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, look, measure, measure_flat, read_flat,
-                                               release, take, write)
+from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, fill_options, look, measure, measure_flat,
+                                               read_flat, release, take, write)
 from rlwire.codecs.dm_env_rpc.wire cimport *
 from rlwire.kernels cimport *
 
@@ -26,17 +26,9 @@ from rlwire.codecs.dm_env_rpc import values
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, quoted
 
 __all__ = [
-    "PROPERTY_REQUEST_URL",
-    "PROPERTY_RESPONSE_URL",
-    "decode_property_request",
-    "decode_property_response",
-    "decode_request",
-    "decode_response",
-    "encode_property_request",
-    "encode_property_response",
-    "encode_request",
-    "encode_response",
-    "request_kind",
+    "PROPERTY_REQUEST_URL", "PROPERTY_RESPONSE_URL", "decode_property_request",
+    "decode_property_response", "decode_request", "decode_response", "encode_property_request",
+    "encode_property_response", "encode_request", "encode_response", "request_kind",
 ]
 
 PROPERTY_REQUEST_URL = "type.googleapis.com/dm_env_rpc.v1.extensions.properties.PropertyRequest"
@@ -763,7 +755,7 @@ cdef object _decode(_Choice choice, object buffer, object copy, object limits):
     cdef Span span
     cdef Step path
     cdef _Field field
-    fill_input(&input, copy, limits)
+    fill_options(&input.tensors, copy, limits)
     open_buffer(&input, buffer, &view, &size)
     try:
         field = _find(choice, &input, input.start, size, &span, &path)
@@ -792,7 +784,7 @@ def request_kind(buffer, *, limits=None):
     cdef Span span
     cdef Step path
     cdef _Field field
-    fill_input(&input, True, limits)
+    fill_options(&input.tensors, True, limits)
     open_buffer(&input, buffer, &view, &size)
     try:
         field = _find(_REQUEST, &input, input.start, size, &span, &path)

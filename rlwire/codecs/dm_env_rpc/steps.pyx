@@ -17,7 +17,7 @@ cimport numpy as cnp
 from rlwire.codecs._arrays cimport VIEW_LEAST
 from rlwire.codecs._glue cimport afford, open_range, over_budget
 from rlwire.codecs.dm_env_rpc.messages cimport find_member
-from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, dtype_of_kind, look, shown_kind, take)
+from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, dtype_of_kind, fill_options, look, shown_kind, take)
 from rlwire.codecs.dm_env_rpc.wire cimport *
 from rlwire.kernels cimport *
 
@@ -35,13 +35,8 @@ from rlwire.limits import checked
 cnp.import_array()
 
 __all__ = [
-    "SpecManager",
-    "data_offset",
-    "decode_step_request",
-    "decode_step_response",
-    "encode_step_request",
-    "encode_step_response",
-    "encode_step_response_parts",
+    "SpecManager", "data_offset", "decode_step_request", "decode_step_response",
+    "encode_step_request", "encode_step_response", "encode_step_response_parts",
 ]
 
 cdef enum:
@@ -642,7 +637,7 @@ cdef object _decode(SpecManager manager, object buffer, bint response, bint igno
     cdef Step requested_path = below(&root, <void *> _REQUESTED)
     cdef uint64_t state = 0
     cdef uint32_t tensors_field = 2 if response else 1
-    fill_input(&input, copy, manager._limits)
+    fill_options(&input.tensors, copy, manager._limits)
     open_buffer(&input, buffer, &view, &size)
     if unshared and input.writable:
         input.tensors.unshared = size

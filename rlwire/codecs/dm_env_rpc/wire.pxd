@@ -75,7 +75,6 @@ cdef struct Span:
     const uint8_t *data  # of the first one
     size_t size          # of all together
 
-cdef int fill_input(Input *out, object copy, object limits) except -1
 # Opens a buffer for `input`; release it with PyBuffer_Release(). *size is its size.
 cdef int open_buffer(Input *input, object buffer, Py_buffer *view, size_t *size) except -1
 cdef int fault(const Input *input, const rlw_fault *problem, const Step *path) except -1

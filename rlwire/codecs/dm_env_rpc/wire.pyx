@@ -16,7 +16,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from rlwire.codecs._glue cimport ITEM, afford, over_budget, raise_fault
-from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, TensorOptions, fill_options, measure,
+from rlwire.codecs.dm_env_rpc.tensors cimport (Tensor, measure,
                                                is_memory, release, view_of, write)
 from rlwire.kernels cimport *
 
@@ -203,11 +203,6 @@ cdef list parts_of(const Draft *draft):
         done = at
     parts.append(rest[done:])
     return parts
-
-
-cdef int fill_input(Input *out, object copy, object limits) except -1:
-    fill_options(&out.tensors, copy, limits)
-    return 0
 
 
 cdef int open_buffer(Input *input, object buffer, Py_buffer *view, size_t *size) except -1:

@@ -83,8 +83,8 @@ class GrpcServerSession(Http2Session):
             case events.StreamFailed(number, error):
                 return self._on_fault(self.streams[number], error)
             case events.StreamLate(call, blocked, text):
-                code = "UNAVAILABLE" if blocked else "DEADLINE_EXCEEDED"
-                self._cancel(call, CallStatus(code, text))
+                name = "UNAVAILABLE" if blocked else "DEADLINE_EXCEEDED"
+                self._cancel(call, CallStatus(name, text))
         return []
 
     def _on_headers(self, call: ServedCall, fields: Fields, end: bool) -> list[Any]:
