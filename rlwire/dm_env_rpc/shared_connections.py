@@ -10,16 +10,20 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from rlwire.dm_env_rpc.channel import METHOD
 from rlwire.dm_env_rpc.spaces import MULTIPLEXED
 from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
-from rlwire.sessions.grpc.client import ClientCall, GrpcClientCalls, SharedCall
-from rlwire.sessions.layer import Layer
+from rlwire.sessions.dm_env_rpc import DmEnvRpcClientSession
+from rlwire.sessions.grpc.client import GrpcClientCalls, SharedCall
 from rlwire.transports import tcp
 from rlwire.transports.address import Address
 from rlwire.transports.connection import Connection
+
+MAX_ELEMENTS = 131_072
+"""Elements of the observations of an environment that shares a connection."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,16 +39,17 @@ class SharedConnections:
         self,
         key: Any,
         address: Address,
-        session: Layer,
+        session: DmEnvRpcClientSession,
         call_options: Mapping[str, Any],
         connect_options: Mapping[str, Any],
     ) -> CallConnection | None:
         """Begin a call in an open connection, or in a new one if the server allows no more.
 
-        Returns None if the server has a thread for each connection: calls of one would be slower.
+        Returns None if that is no better: if the server has a thread for each connection, or sends
+        large observations, since limits are of a connection.
         """
         found = [each for each in self._open.get(key, ()) if not each.connection.closed]
-        if found and not any(MULTIPLEXED in each.first.metadata for each in found):
+        if found and not any(each.is_shareable for each in found):
             return None
         self._open[key] = found
         shared = next((each for each in found if each.session.available), None)
@@ -71,8 +76,16 @@ class _Shared:
         self._queued = queued
         self.session = session
         self.queue: list[tuple[SharedCall, Any]] = []
-        self.first: ClientCall = ClientCall(0)  # replaced by the first call
+        self.first: SharedCall
         self.calls = 0  # whose clients have not closed them
+
+    @property
+    def is_shareable(self) -> bool:
+        session = self.first.inner
+        if MULTIPLEXED not in self.first.metadata or session.observations is None:
+            return False
+        specs = session.observations.specs_by_uid.values()
+        return sum(abs(prod(spec.shape)) for spec in specs) <= MAX_ELEMENTS
 
     def put(self, call: SharedCall, parts: Any) -> None:
         if not self.queue:
@@ -97,14 +110,14 @@ class CallConnection:
     `send` queues a message until `SharedConnections.flush`, or a `receive` of the connection.
     """
 
-    def __init__(self, shared: _Shared, session: Layer) -> None:
+    def __init__(self, shared: _Shared, session: DmEnvRpcClientSession) -> None:
         self.shared = shared
         self._session = session
         self._call = shared.session.begin(session)
         self._closed = False
         self.counts = CallCounts()
         self.peer = shared.connection.peer
-        if not shared.first.number:
+        if not shared.calls:
             shared.first = self._call
         shared.calls += 1
 

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent import futures
+from types import SimpleNamespace
 
 import grpc
 import gymnasium
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import rlwire
+from rlwire.dm_env_rpc import shared_connections
 from rlwire.dm_env_rpc.shared_connections import SharedConnections
 from rlwire.dm_env_rpc.spaces import MULTIPLEXED
 from rlwire.errors import ConnectionClosed, RlwireError
@@ -41,6 +43,13 @@ def test_environments_share_the_connection_of_an_event_loop(workers, connections
             np.testing.assert_array_equal(ours[0][running], expected[0][running])
             if not running.all():
                 ours, expected = envs.reset(seed=step), theirs.reset(seed=step)
+
+
+def test_large_observations_have_connections_of_their_own(monkeypatch):
+    monkeypatch.setattr(shared_connections, "MAX_ELEMENTS", 4)  # and the info's text
+    with served() as server, rlwire.make_vec(server.url, 3) as envs:
+        assert server.statistics()["open"] == 3
+        envs.reset()
 
 
 def test_servers_limit_of_streams_leads_to_more_connections(monkeypatch):
@@ -93,6 +102,9 @@ def test_large_observations_of_a_shared_connection_are_equal():
 def begin():
     """A function that begins a call of a grpcio server with two streams a connection."""
 
+    class Small(GrpcRawMessages):
+        observations = SimpleNamespace(specs_by_uid={})
+
     class Handler(grpc.GenericRpcHandler):
         def service(self, details):
             def talk(messages, context):
@@ -112,7 +124,7 @@ def begin():
     shared = SharedConnections()
 
     def begin():
-        return shared.begin("key", address, GrpcRawMessages(), {}, {})
+        return shared.begin("key", address, Small(), {}, {})
 
     begin.shared = shared
     yield begin
