@@ -16,12 +16,9 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlwire.rlx.config import Options
-
-if TYPE_CHECKING:
-    pass
 
 _SHIPPED = "rlwire.relaax.algorithms"
 

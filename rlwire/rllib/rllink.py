@@ -14,6 +14,7 @@ import numpy as np
 from rlwire.codecs.rllink import SetConfig, SetState
 from rlwire.errors import optional
 from rlwire.rllib.directory import reachable, register
+from rlwire.rllink.environment import sampled
 from rlwire.rllink.options import PORT
 from rlwire.rllink.server import Server
 from rlwire.urls import parse_url
@@ -167,13 +168,7 @@ class ModulePolicy:
         with torch.no_grad():
             batch = {Columns.OBS: torch.as_tensor(np.asarray(observation, np.float32)[None])}
             inputs = self._module.forward_exploration(batch)[Columns.ACTION_DIST_INPUTS][0]
-            logs = torch.log_softmax(inputs.double(), 0).numpy()
-        drawn = np.searchsorted(np.cumsum(np.exp(logs)), self._random.random())
-        action = min(int(drawn), len(logs) - 1)
-        return action, {
-            Columns.ACTION_DIST_INPUTS: inputs.numpy(),
-            Columns.ACTION_LOGP: np.float32(logs[action]),
-        }
+        return sampled(inputs.numpy(), self._random)
 
 
 def _arrays(state: Any) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlwire.codecs.rllink import SetState
 from rlwire.environments.driver import opened
@@ -143,6 +144,14 @@ def acted(given: Any) -> tuple[Any, Mapping[str, Any]]:
     return given, {}
 
 
+def sampled(logits: NDArray[Any], random: np.random.Generator) -> tuple[int, dict[str, Any]]:
+    """Draw an action; return it with the outputs that RLlib's PPO needs."""
+    logs = logits - np.logaddexp.reduce(logits.astype(np.float64))
+    drawn = np.searchsorted(np.cumsum(np.exp(logs)), random.random())
+    action = min(int(drawn), len(logs) - 1)
+    return action, {"action_dist_inputs": logits, "action_logp": np.float32(logs[action])}
+
+
 class OnnxPolicy:
     """Runs the ONNX file that is sent with the weights, for Discrete actions.
 
@@ -175,7 +184,4 @@ class OnnxPolicy:
             self._model, self._of = self._load(weights.onnx), weights
         batch = np.asarray(observation, np.float32)[None]
         logits = self._model.run(None, {self._model.get_inputs()[0].name: batch})[0][0]
-        logs = logits - np.logaddexp.reduce(logits.astype(np.float64))
-        drawn = np.searchsorted(np.cumsum(np.exp(logs)), self._random.random())
-        action = min(int(drawn), len(logs) - 1)
-        return action, {"action_dist_inputs": logits, "action_logp": np.float32(logs[action])}
+        return sampled(logits, self._random)

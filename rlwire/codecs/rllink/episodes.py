@@ -71,17 +71,18 @@ class Episode:
         Raises:
             EncodeError: a column has the wrong length, or `lookback` or `started` is out of range.
         """
-        steps = _length(self.rewards, "rewards")
+        steps = len(self.rewards) if isinstance(self.rewards, (np.ndarray, list)) else 0
+        _check(self.rewards, steps, "rewards", steps)
         if not 0 <= self.lookback <= steps:
             raise EncodeError(f"lookback must be 0 to {steps} steps, not {self.lookback}")
         if self.started < 0:
             raise EncodeError(f"t_started must be at least 0, not {self.started}")
-        _same(self.observations, steps + 1, "observations", steps)
-        _same(self.actions, steps, "actions", steps)
+        _check(self.observations, steps + 1, "observations", steps)
+        _check(self.actions, steps, "actions", steps)
         for name, column in self.outputs.items():
-            _same(column, steps, f"extra_model_outputs.{name}", steps)
+            _check(column, steps, f"extra_model_outputs.{name}", steps)
         if self.infos is not None:
-            _same(self.infos, steps + 1, "infos", steps)
+            _check(self.infos, steps + 1, "infos", steps)
 
     def to_state(self, *, brief: bool = False) -> dict[str, Any]:
         """Return the map that Ray's `SingleAgentEpisode` reads. Raises what `check` raises.
@@ -331,25 +332,19 @@ def mapped(function: Callable[[Any], Any], column: Column) -> Column:
     return function(column)
 
 
-def _length(column: Column, name: str) -> int:
-    if isinstance(column, np.ndarray):
-        if column.ndim == 0:
+def _check(column: Column, wanted: int, name: str, steps: int) -> None:
+    """Raise EncodeError unless all arrays and lists of a column have `wanted` entries."""
+    if isinstance(column, (np.ndarray, list)):
+        if isinstance(column, np.ndarray) and not column.ndim:
             raise EncodeError(f"{name} must have one entry per step, not be a single number")
-        return len(column)
-    if isinstance(column, list):
-        return len(column)
+        if len(column) != wanted:
+            raise EncodeError(
+                f"{name} must have {wanted} entries for {steps} rewards, not {len(column)}"
+            )
+        return
     if not isinstance(column, (Mapping, tuple)):
         raise EncodeError(f"{name} must be a column, not a {type(column).__name__}")
-    parts = column.items() if isinstance(column, Mapping) else enumerate(column)
-    lengths = {f"{name}.{part}": _length(value, f"{name}.{part}") for part, value in parts}
-    if not lengths:
+    if not column:
         raise EncodeError(f"{name} is empty")
-    if len(set(lengths.values())) > 1:
-        raise EncodeError(f"columns differ in length: {quoted(lengths, 300)}")
-    return next(iter(lengths.values()))
-
-
-def _same(column: Column, wanted: int, name: str, steps: int) -> None:
-    found = _length(column, name)
-    if found != wanted:
-        raise EncodeError(f"{name} must have {wanted} entries for {steps} rewards, not {found}")
+    for key, part in column.items() if isinstance(column, Mapping) else enumerate(column):
+        _check(part, wanted, f"{name}.{key}", steps)
