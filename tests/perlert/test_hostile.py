@@ -265,7 +265,6 @@ def test_a_flood_from_forged_addresses(forged, traced, caplog, monkeypatch):
     assert set(dropped) >= set(REASONS) - {"invalid_action"}
     assert world.played > 30
     assert statistics["resends"] > 0
-    assert sum(dropped.values()) < statistics["received"]
     assert not [record for record in caplog.records if record.exc_info or record.levelno > 30]
     # One line for each reason and minute.
     assert len(caplog.records) <= len(REASONS) * (1 + world.now / LOG_INTERVAL)

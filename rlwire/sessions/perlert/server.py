@@ -352,14 +352,12 @@ class Rollout:
 class _ServerPort(DatagramLayer):
     def __init__(self, session: PerlertServerSession) -> None:
         self.out: list[tuple[bytes, Hashable]] = []
-        self.received = self.sent = 0
         self._session = session
 
     def receive(self, datagram: Any, peer: Hashable, now: float) -> list[Any]:
         """Process one datagram and return its events; only the lobby port has events."""
         if self.closed:
             return []
-        self.received += 1
         session = self._session
         try:
             message = decode_client_message(datagram, limits=session.limits)
@@ -378,7 +376,6 @@ class _ServerPort(DatagramLayer):
     def datagrams(self) -> list[tuple[bytes, Hashable]]:
         out = self.out.copy()
         self.out.clear()
-        self.sent += len(out)
         return out
 
 
@@ -614,8 +611,6 @@ class PerlertServerSession:
         return {
             "running": sum(one.rollout is not None for one in instances),
             "clients": sum(len(one.lobby.leases) for one in instances),
-            "received": self.lobby.received + self.rollout.received,
-            "sent": self.lobby.sent + self.rollout.sent,
             **{name: self.counts[name] for name in _COUNTED},
             "dropped": dict(self.dropped),
         }
