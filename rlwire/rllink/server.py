@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, ClassVar, Protocol
 
@@ -119,6 +120,9 @@ class _RLlinkService(Service[Connection]):
         self._sampling: list[DeferredReply] = []  # threads in `sample`
         self._waiting: list[DeferredReply] = []  # for the next weights; not those in the queue
         self._held: list[DeferredReply] = []  # of clients over the backlog
+        # Of a `LearnerServer`: learns in one thread at a time; False if that failed.
+        self.learn: Callable[[list[Any]], bool] | None = None
+        self._learning = False
         self._clients = self._episodes = self._steps = self._queued = self._stale = 0
         self.session()  # raises for invalid options
 
@@ -167,10 +171,6 @@ class _RLlinkService(Service[Connection]):
             with self._lock:
                 late = until is not None and arrival is not None and not arrival.done()
                 if self._queue or late or not self._running:
-                    queue, self._queue = self._queue, []
-                    self._queued = 0
-                    held, self._held = self._held, []
-                    self._waiting += [reply for _, reply in queue if reply is not None]
                     break
                 state, answered = self._state, self._waiting
                 if state is not None:
@@ -183,9 +183,41 @@ class _RLlinkService(Service[Connection]):
             arrival.wait(None if until is None else max(until - monotonic(), 0.0))
         if arrival is not None:
             arrival.cancel()
+        return self._pop()
+
+    def _pop(self) -> list[Any]:
+        with self._lock:
+            queue, self._queue = self._queue, []
+            self._queued = 0
+            held, self._held = self._held, []
+            self._waiting += [reply for _, reply in queue if reply is not None]
         for room in held:
             room.set(NOTHING)
         return [episode for message, _ in queue for episode in message.episodes]
+
+    def learn_until_stopped(self) -> None:
+        while True:
+            with self._lock:
+                if not self._running:
+                    return
+                learns = bool(self._queue) and not self._learning
+                self._learning = self._learning or learns
+                if not learns:
+                    arrival = DeferredReply()
+                    self._sampling = [arrival]
+            if learns:
+                self._learn()
+            else:
+                arrival.wait()
+
+    def _learn(self) -> None:
+        assert self.learn is not None
+        if self.learn(self._pop()):
+            with self._lock:
+                self._learning = False
+                arrivals = self._sampling if self._queue else []
+            for arrival in arrivals:
+                arrival.set(NOTHING)
 
     def set_state(self, state: SetState) -> None:
         with self._lock:
@@ -230,9 +262,17 @@ class _RLlinkService(Service[Connection]):
                 reply.set(NOTHING)
             elif not waits and reply is not NOTHING:
                 self._held.append(reply)
-            arrivals, self._sampling = self._sampling, []
+            # A client that waits for weights: its own thread learns, without two context switches.
+            learns = waits and self.learn is not None and not self._learning and self._running
+            arrivals: list[DeferredReply] = []
+            if learns:
+                self._learning = True
+            else:
+                arrivals, self._sampling = self._sampling, []
         for arrival in arrivals:
             arrival.set(NOTHING)
+        if learns:
+            self._learn()
         return reply
 
     def _is_stale(self, message: Episodes) -> bool:
@@ -293,10 +333,13 @@ class Learner(Protocol):
     """A learning algorithm, for `LearnerServer`."""
 
     def get_state(self) -> SetState:
-        """Return the initial weights; called once, in the learner's thread."""
+        """Return the initial weights; called once, before `learn`."""
 
     def learn(self, episodes: list[Any]) -> SetState | None:
-        """Learn from episodes; return new weights, or None to keep the current ones."""
+        """Learn from episodes; return new weights, or None to keep the current ones.
+
+        One call at a time, in any of the server's threads.
+        """
 
 
 class LearnerServer(Server):
@@ -329,13 +372,24 @@ class LearnerServer(Server):
 
     def _learn(self, worker: Worker) -> None:
         try:
-            state = self._learner.get_state()
-            self.set_state(state)
-            while not worker.stopping:
-                if episodes := self.sample():
-                    state = self._learner.learn(episodes) or state
-                self.set_state(state)
+            self._state = self._learner.get_state()
+            self.set_state(self._state)
         except (Exception, SystemExit) as error:
-            if not worker.stopping:
-                logger.exception("the learner failed, stopping the server")
-                self.stop_soon(error)
+            self._failed(error)
+            return
+        self._exchange.learn = self._learn_from
+        self._exchange.learn_until_stopped()
+
+    def _learn_from(self, episodes: list[Any]) -> bool:
+        try:
+            self._state = self._learner.learn(episodes) or self._state
+        except (Exception, SystemExit) as error:
+            self._failed(error)
+            return False
+        self.set_state(self._state)
+        return True
+
+    def _failed(self, error: BaseException) -> None:
+        if self._worker is not None and not self._worker.stopping:
+            logger.error("the learner failed, stopping the server", exc_info=error)
+            self.stop_soon(error)

@@ -355,6 +355,31 @@ def test_play_finds_a_trainer_that_was_started_again():
     assert all(sum(map(len, batch)) == 8 for batch in second.batches[:-1])
 
 
+def test_learner_learns_from_each_step_once_and_in_one_thread_at_a_time():
+    class Slow(Counting):
+        at_work = threading.Lock()
+
+        def learn(self, episodes):
+            with contextlib.ExitStack() as stack:
+                assert self.at_work.acquire(blocking=False)
+                stack.callback(self.at_work.release)
+                time.sleep(0.002)
+                return super().learn(episodes)
+
+    def send(url, wait):
+        with rlwire.connect(url) as client:
+            held = [client.send([episode()], wait=wait) for _ in range(30)]
+            numbers = [one.weights_seq_no for one in held if one is not None]
+            assert numbers == sorted(set(numbers))  # newer ones each time
+        return 30 * len(episode())
+
+    learner = Slow()
+    with rlwire.serve(learner, "rllink://127.0.0.1:0") as server, ThreadPoolExecutor(6) as pool:
+        sent = sum(pool.map(send, [server.url] * 6, [True, True, True, True, False, None]))
+        eventually(lambda: learner.steps + server.statistics()["stale"] == sent)
+        assert server.statistics()["queued"] == 0
+
+
 @pytest.mark.parametrize("error", [RuntimeError("no gradient"), SystemExit("no gradient")])
 def test_failed_learner_stops_its_server_with_an_error(error, caplog):
     class Failing(Counting):
