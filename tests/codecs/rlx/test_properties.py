@@ -12,6 +12,7 @@ from PIL import Image
 
 from rlwire.codecs import rlx
 from rlwire.errors import DecodeError, LimitExceeded
+from tests.codecs.strategies import arrays
 from tests.mutating import mutated
 from tests.raising import raised
 
@@ -23,23 +24,6 @@ DTYPES = [
     *["<u8", ">u8", "<f2", ">f2", "<f4", ">f4", "<f8", ">f8", "<c8", ">c8", "<c16", ">c16"],
     *["S1", "S7", "<U1", ">U3", "<M8[ns]", ">M8[D]", "<m8[25us]", "m8", "M8"],
 ]
-
-
-@st.composite
-def arrays(draw):
-    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
-    shape = draw(st.lists(st.integers(0, 5), max_size=4))
-    count = int(np.prod(shape))
-    if dtype.kind in "bUS":
-        array = (np.arange(count) % 2).astype(dtype).reshape(shape)
-    else:
-        data = draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize))
-        array = np.frombuffer(data, dtype).reshape(shape)
-    if draw(st.booleans()):
-        array = array.T
-    if array.ndim and draw(st.booleans()):
-        array = array[:: draw(st.sampled_from([-2, -1, 2]))]
-    return array
 
 
 @st.composite
@@ -56,7 +40,7 @@ PLAIN = st.none() | st.booleans() | INTS | EDGES | st.floats() | st.text(max_siz
 SCALARS = st.builds(
     lambda kind, n: np.dtype(kind).type(n), st.sampled_from("bhilBHIq"), st.integers(0, 127)
 )
-LEAVES = PLAIN | arrays() | images() | SCALARS
+LEAVES = PLAIN | arrays(DTYPES) | images() | SCALARS
 KEYS = st.text(max_size=40)
 
 
