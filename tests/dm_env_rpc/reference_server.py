@@ -218,15 +218,11 @@ class Connection:
 
 
 _FIELDS = {
-    "CreateWorldResponse": "create_world",
-    "JoinWorldResponse": "join_world",
-    "StepResponse": "step",
-    "ResetResponse": "reset",
-    "ResetWorldResponse": "reset_world",
-    "LeaveWorldResponse": "leave_world",
-    "DestroyWorldResponse": "destroy_world",
+    "CreateWorldResponse": "create_world", "JoinWorldResponse": "join_world",
+    "StepResponse": "step", "ResetResponse": "reset", "ResetWorldResponse": "reset_world",
+    "LeaveWorldResponse": "leave_world", "DestroyWorldResponse": "destroy_world",
     "Any": "extension",
-}
+}  # fmt: skip
 
 
 class Servicer(dm_env_rpc_pb2_grpc.EnvironmentServicer):

@@ -14,6 +14,7 @@ from gymnasium import spaces
 import rlwire
 from rlwire.dm_env_rpc import StatusError
 from rlwire.errors import EncodeError, RlwireError
+from tests.raising import raised
 
 
 class Odd(gymnasium.Env):
@@ -122,16 +123,10 @@ def test_both_flags_arrive(odd, flags, infos):
 @pytest.mark.parametrize(
     ("reward", "received"),
     [
-        (np.array([1.5]), 1.5),
-        (np.array([[2]]), 2.0),
-        ([1.0], 1.0),
-        (10**30, 1e30),
-        (Fraction(1, 4), 0.25),
-        (Decimal("0.5"), 0.5),
-        (np.float16(3), 3.0),
-        (np.bool_(True), 1.0),
+        (np.array([1.5]), 1.5), (np.array([[2]]), 2.0), ([1.0], 1.0), (10**30, 1e30),
+        (Fraction(1, 4), 0.25), (Decimal("0.5"), 0.5), (np.float16(3), 3.0), (np.bool_(True), 1.0),
     ],
-)
+)  # fmt: skip
 def test_any_single_number_is_a_reward(odd, reward, received):
     env = odd()
     env.reset()
@@ -144,8 +139,7 @@ def test_reward_that_is_not_one_number_fails_its_step_alone(odd, reward):
     env = odd()
     env.reset()
     Odd.result = (reward, False, False)
-    with pytest.raises(StatusError, match="'reward' must be one number"):
-        env.step(0)
+    assert "'reward'" in str(raised(StatusError, env.step, 0))
     Odd.result = (2.0, False, False)
     env.reset()
     assert env.step(0)[1] == 2.0
@@ -182,8 +176,7 @@ def test_failed_reset_leaves_no_seed_and_no_options(vector):
         rlwire.make_vec([server.url]) if vector else rlwire.make(server.url) as env,
     ):
         Odd.fails = True
-        with pytest.raises(RlwireError):
-            env.reset(seed=5, options={"a": 1})
+        raised(RlwireError, env.reset, seed=5, options={"a": 1})
         Odd.fails = False
         env.reset()
     assert Odd.given == (None, None)
@@ -194,8 +187,7 @@ def test_option_that_cannot_be_sent_is_named(odd):
     itself = {}
     itself["me"] = itself
     for value in (object(), {1, 2}, itself, {"a": object()}):
-        with pytest.raises(EncodeError, match=r"options\.bad"):
-            env.reset(options={"bad": value})
+        assert "options.bad" in str(raised(EncodeError, env.reset, options={"bad": value}))
     env.reset()
 
 
@@ -207,5 +199,4 @@ def test_packed_options_need_no_less_acceptance():
         env.reset(options={"level": ["a", 1]})
         assert Odd.given == (None, {"level": ["a", 1]})
         for options in ({"path": ["a", 1]}, {"a.b": 1}, {"path": {"a.b": 1}}):
-            with pytest.raises(StatusError, match="not accepted"):
-                env.reset(options=options)
+            raised(StatusError, env.reset, options=options)

@@ -24,6 +24,7 @@ from rlwire.dm_env_rpc import Client, Server
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.sessions import dm_env_rpc, grpc
 from rlwire.sessions.grpc.server import GrpcServerSession
+from tests.raising import raised
 from tests.waiting import eventually
 
 PATIENCE = 30.0
@@ -31,13 +32,9 @@ SPECS = ActionObservationSpecs(
     {1: make_spec("act", (-1,), np.float32)}, {1: make_spec("seen", (-1,), np.float32)}
 )
 HOLDERS = (
-    GrpcHandler,
-    GrpcServerSession,
-    grpc.GrpcClientSession,
-    grpc.ClientCall,
-    dm_env_rpc.DmEnvRpcClientSession,
-    dm_env_rpc.DmEnvRpcServerSession,
-)
+    GrpcHandler, GrpcServerSession, grpc.GrpcClientSession, grpc.ClientCall,
+    dm_env_rpc.DmEnvRpcClientSession, dm_env_rpc.DmEnvRpcServerSession,
+)  # fmt: skip
 
 
 class Interrupter:
@@ -124,8 +121,7 @@ def test_ctrl_c_while_an_answer_is_waited_for(where, ctrl_c):
 
     with Server(lambda settings: World(where, at), "127.0.0.1:0") as server:
         client = Client(server.address)
-        with pytest.raises(KeyboardInterrupt):
-            play(client)
+        raised(KeyboardInterrupt, play, client)
         connection = client._connection
         client.cancel()
         assert connection.fileno() == -1

@@ -42,8 +42,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:Run
 
 RUNNING = EnvironmentStateType.RUNNING
 
-# ---- the compliance classes ---------------------------------------------------------------------
-
 NUMBERS = [np.float32, np.float64, np.int8, np.int32, np.int64, np.uint8, np.uint32, np.uint64]
 
 
@@ -215,9 +213,6 @@ for _ours, _theirs in _COMPLIANCE:
         _made = type(_name, (Voyages, _ours, _theirs), {})
         globals()[_name] = pytest.mark.usefixtures("voyage")(_made)
 del _ours, _theirs, _made  # pytest would collect them
-
-
-# ---- episodes -----------------------------------------------------------------------------------
 
 
 def play(environment, voyage, episodes, first):

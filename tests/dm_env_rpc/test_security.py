@@ -10,6 +10,7 @@ from rlwire.dm_env_rpc import Client, ClientTLS, Server, ServerTLS, StatusError
 from rlwire.dm_env_rpc.channel import authorization, authorized
 from rlwire.errors import ConnectionClosed
 from rlwire.transports.sockets import Timeouts
+from tests.raising import raised
 
 
 def no_world(settings):
@@ -90,10 +91,8 @@ def test_invalid_tokens_are_rejected():
         assert not authorized(expected, metadata)
     assert not authorized(expected, [("authorization", "Bearer \xe9")])
     for token in ("", "a b", "a\n", "\xe9"):
-        with pytest.raises(ValueError, match="printable ASCII"):
-            authorization(token)
-        with pytest.raises(ValueError, match="printable ASCII"):
-            Server(no_world, auth=token)
+        raised(ValueError, authorization, token)
+        raised(ValueError, Server, no_world, auth=token)
 
 
 def test_a_token_in_the_clear(files, caplog):

@@ -23,6 +23,7 @@ from rlwire.dm_env_rpc import Client, EnvironmentWorlds, Server, StatusError
 from rlwire.dm_env_rpc.channel import METHOD
 from rlwire.errors import ConnectionClosed, EncodeError
 from rlwire.sessions.dm_env_rpc import Code
+from tests.raising import raised
 
 RUNNING = EnvironmentStateType.RUNNING
 
@@ -94,8 +95,7 @@ def test_bounds_are_checked_unless_disabled(server, workers):
     with Client(server.address, check_bounds=False) as client:
         client.join_world()
         client.step()
-        with pytest.raises(StatusError, match="out of bounds"):
-            client.step({"add": 10})
+        raised(StatusError, client.step, {"add": 10})
     with (
         Server(Counter, "127.0.0.1:0", workers=workers, check_bounds=False) as lax,
         Client(lax.address, check_bounds=False) as client,
@@ -135,9 +135,6 @@ def test_too_many_calls_of_another_user(tmp_path, monkeypatch):
         with Client(address) as own, Client(address) as another:
             own.create_world()
             another.create_world()
-
-
-# ---- what can be served -------------------------------------------------------------------------
 
 
 class Turn(dm_env.Environment):
@@ -190,14 +187,9 @@ class Kinds(gymnasium.Env):
 
 
 OTHER_KINDS = [
-    {"turn": 0.9},
-    {"turn": np.float32(1)},
-    {"turn": "1"},
-    {"turn": None},
-    {"steer": ["0", "1"]},
-    {"steer": [2**24 + 1, 0]},
-    {"gear": 2.5},
-]
+    {"turn": 0.9}, {"turn": np.float32(1)}, {"turn": "1"}, {"turn": None}, {"steer": ["0", "1"]},
+    {"steer": [2**24 + 1, 0]}, {"gear": 2.5},
+]  # fmt: skip
 
 
 def test_actions_of_another_kind(workers):
@@ -228,16 +220,11 @@ def test_actions_of_another_kind(workers):
 
 
 def test_invalid_server_arguments_are_rejected():
-    with pytest.raises(TypeError, match="a factory of worlds"):
-        Server(5)
-    with pytest.raises(TypeError, match="workers"):
-        Server(Counter, workers=3)
-    with pytest.raises(ValueError, match="max_connections"):
-        Server(Counter, max_connections=0)
-    with pytest.raises(ValueError, match="max_worlds"):
-        Server(Counter, max_worlds=0)
-    with pytest.raises(ValueError, match="nowhere"):
-        Server(Counter, "nowhere")
+    raised(TypeError, Server, 5)
+    assert "workers" in str(raised(TypeError, Server, Counter, workers=3))
+    assert "max_connections" in str(raised(ValueError, Server, Counter, max_connections=0))
+    assert "max_worlds" in str(raised(ValueError, Server, Counter, max_worlds=0))
+    assert "nowhere" in str(raised(ValueError, Server, Counter, "nowhere"))
     with (
         Server(lambda settings: Turn(), "127.0.0.1:0") as server,
         Client(server.address) as client,

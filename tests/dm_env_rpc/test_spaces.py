@@ -37,8 +37,6 @@ def over_the_wire(structure, value):
     return structure.build(tensors)
 
 
-# ---- what the specs become ----------------------------------------------------------------------
-
 F, D = DataType.FLOAT, DataType.DOUBLE
 
 
@@ -99,9 +97,6 @@ def test_dm_env_specs(given, name, shape, dtype, low, high):
 class Pair(NamedTuple):
     left: object
     right: object
-
-
-# ---- values -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -198,9 +193,6 @@ def test_fast_and_general_conversion_agree(kind):
             except ValueError:  # of different lengths
                 continue
             assert outcome(structure, value) == outcome(structure, Foreign(value)), (each, value)
-
-
-# ---- what cannot be -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
 from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.world_registry import WorldRegistry
 from rlwire.sessions.dm_env_rpc import Code
+from tests.raising import raised
 
 RUNNING = EnvironmentStateType.RUNNING
 
@@ -213,8 +214,7 @@ def test_as_many_worlds_as_allowed(made):
         assert "2 worlds" in answer.message
     one.answer(DestroyWorldRequest(name))
     create(one)
-    with pytest.raises(ValueError, match="max_worlds"):
-        WorldRegistry(made, options=DmEnvRpcServerOptions(max_worlds=0))
+    assert "max_worlds" in str(raised(ValueError, DmEnvRpcServerOptions, max_worlds=0))
 
 
 def test_worlds_that_are_being_made_count(made):
@@ -230,9 +230,7 @@ def test_worlds_that_are_being_made_count(made):
     thread = threading.Thread(target=lambda: names.append(worlds.create({})))
     thread.start()
     assert begun.wait(10)
-    with pytest.raises(StatusError) as refused:
-        worlds.create({})
-    assert refused.value.code == Code.RESOURCE_EXHAUSTED
+    assert raised(StatusError, worlds.create, {}).code == Code.RESOURCE_EXHAUSTED
     go_on.set()
     thread.join(10)
     assert worlds.names == names

@@ -12,6 +12,7 @@ import rlwire
 from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.perlert.spaces import SpaceDescription
+from tests.raising import raised
 
 
 @pytest.fixture
@@ -58,8 +59,7 @@ def test_episodes(worlds, serving, remote, truncate):
         skipped = sum(step[4]["skipped"] for step in steps)
         assert len(steps) - 1 + skipped + numbers[0] == 15
         assert all(0 <= step[4]["age"] < 1 for step in steps)
-        with pytest.raises(LocalProtocolError, match=r"call reset\(\) first"):
-            env.step(1)
+        raised(LocalProtocolError, env.step, 1)
     assert len(walks[0].seeds) == 3
 
 
@@ -109,8 +109,7 @@ def test_run_may_end_at_its_first_step(worlds, serving, remote):
     observation, reward, terminated, truncated, info = env.step(1)
     assert (observation, reward, terminated, truncated) == ("", 0.0, False, True)
     assert info["extra"]["error"] is True
-    with pytest.raises(LocalProtocolError):
-        env.step(1)
+    raised(LocalProtocolError, env.step, 1)
 
 
 def test_reset_in_the_middle_waits_for_the_end(worlds, serving, remote):
@@ -181,8 +180,7 @@ def test_parts_of_spaces_in_any_order():
 def test_invalid_space_descriptions_are_rejected(text):
     description = SpaceDescription()
     assert description.add(f"rlwire.spaces 1/1 {text}")
-    with pytest.raises(DecodeError):
-        description.spaces()
+    raised(DecodeError, description.spaces)
 
 
 def test_seed_and_options_of_a_reset_are_refused_once(worlds, serving, remote, caplog):
@@ -208,14 +206,12 @@ def test_actions_outside_the_space(worlds, serving, remote):
     env = remote(server, "Walk", like=worlds.Walk())
     env.reset()
     for action in (3, -1, 0.5, "left", [1, 2]):
-        with pytest.raises(EncodeError):
-            env.step(action)
+        raised(EncodeError, env.step, action)
     assert server.statistics()["session"]["actions"] == 0
     for action in (1, np.int64(1), 1, True, np.int8(1), np.array(1)):  # kept texts are the same
         env.step(action)
     for action in (1.0, np.float32(1), 3, "1"):
-        with pytest.raises(EncodeError):
-            env.step(action)
+        raised(EncodeError, env.step, action)
 
 
 def test_a_cipher_and_larger_datagrams(worlds, serving, remote):

@@ -29,6 +29,7 @@ from rlwire.universe.server import (
 )
 from rlwire.urls import parse_url
 from rlwire.websocket import connect
+from tests.raising import raised
 from tests.waiting import eventually
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -123,8 +124,7 @@ def test_keys_by_argument_and_a_function():
         eventually(lambda: place(server) > 105)
     with universe(Corridor(), play=lambda held, pointer: 0) as server, watching(server):
         eventually(lambda: place(server) < 95)
-    with pytest.raises(ValueError, match=r"the keys 'x': .*Discrete\(3\)"):
-        universe(Corridor(), keys={"x": 7})
+    assert "'x'" in str(raised(ValueError, universe, Corridor(), keys={"x": 7}))
 
 
 def test_pixels_that_are_the_observation_are_sent_once():
@@ -146,10 +146,8 @@ def test_rendered_pixels_are_sent_beside_the_observation():
     with universe(Corridor("rgb_array"), frames="render") as server, watching(server):
         eventually(lambda: server.display.frames)
         assert place(server) == 155
-    with pytest.raises(TypeError, match="no pictures"):
-        universe(Pole())
-    with pytest.raises(TypeError, match="frames are uint8"):
-        universe(Pole("rgb_array"), frames="observation")
+    raised(TypeError, universe, Pole())
+    raised(TypeError, universe, Pole("rgb_array"), frames="observation")
 
 
 def test_a_password_is_made_for_pixels_and_rewards():
@@ -159,10 +157,8 @@ def test_a_password_is_made_for_pixels_and_rewards():
         assert password != parse_url(other.url).query["password"]
         assert len(password) == 8
         for wrong in (None, "openai"):
-            with pytest.raises(RlwireError):
-                RfbClient(str(url.pixels_address), auth=wrong).connect()
-        with pytest.raises(RlwireError):
-            RewarderClient(f"127.0.0.1:{url.port}").connect()
+            raised(RlwireError, RfbClient(str(url.pixels_address), auth=wrong).connect)
+        raised(RlwireError, RewarderClient(f"127.0.0.1:{url.port}").connect)
         with RfbClient(str(url.pixels_address), auth=password) as viewer:
             viewer.update(20)
         with rlwire.make(one.url) as env:
@@ -236,8 +232,7 @@ def test_seed_options_and_both_flags_are_carried(url):
             assert tuple(ended) == flags
             env.reset(options={"action": action})
             eventually(lambda wanted=action: (None, {"action": wanted}) in Flagged.resets)
-        with pytest.raises(EncodeError, match="object"):
-            env.reset(options={"a": object()})
+        assert "object" in str(raised(EncodeError, env.reset, options={"a": object()}))
 
 
 class Wide(Corridor):
@@ -273,15 +268,12 @@ def test_reset_selects_one_of_several_environments(url):
             assert made[-1] == env_id
             assert server.status.env_id == env_id
         with watching(server) as agent:
-            with pytest.raises(PeerError, match="No such environment: llama"):
-                agent.reset("llama")
-            with pytest.raises(PeerError, match="no such cartridge"):
-                agent.reset("no")
+            raised(PeerError, agent.reset, "llama")
+            raised(PeerError, agent.reset, "no")
             agent.reset()
             assert agent.session.env_id == "corridor"
     assert closed == made == ["corridor", "wide", "corridor", "wide", "corridor"]
-    with pytest.raises(ValueError, match="llama"):
-        EnvironmentRewarder(things, name="llama")
+    assert "llama" in str(raised(ValueError, EnvironmentRewarder, things, name="llama"))
 
 
 def test_options_that_a_server_does_not_read_are_named_once(caplog):
@@ -304,8 +296,7 @@ def test_failed_picture_ends_its_episode_only():
         while not step.done:
             step = agent.step(20)
         assert "ZeroDivisionError" in step.info["rlwire.error"]
-        with pytest.raises(PeerError, match="ZeroDivisionError"):
-            agent.reset()
+        assert "ZeroDivisionError" in str(raised(PeerError, agent.reset))
         del environment.picture
         agent.reset()
         assert not agent.step(20).done
@@ -436,8 +427,7 @@ class TestDoor:
             where = f"127.0.0.1:{parse_url(server.url).port}"
             with RewarderClient(where, auth="sesame") as agent:
                 assert agent.session.about[PIXELS] == "observation"
-        with pytest.raises(ValueError, match="expected KEYS=ACTION"):
-            rlwire.serve(Corridor(), "universe://127.0.0.1:0+0?keys=Left")
+        raised(ValueError, rlwire.serve, Corridor(), "universe://127.0.0.1:0+0?keys=Left")
 
 
 class TestFrames:
@@ -463,8 +453,7 @@ class TestFrames:
         assert (as_frame(grey[:, :, None]) == frame).all()
         assert as_frame(np.zeros((3, 4, 4), np.uint8)).shape == (3, 4, 3)
         for wrong in (grey.astype(np.float32), np.zeros((3, 4, 5), np.uint8), None, grey[:0]):
-            with pytest.raises(ValueError, match="a frame is"):
-                Display(8, 8).show(as_frame(wrong))
+            raised(ValueError, Display(8, 8).show, as_frame(wrong))
 
     def test_grey_is_shown_only_where_nothing_else_is(self):
         environment = Corridor("rgb_array")

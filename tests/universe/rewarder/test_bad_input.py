@@ -19,6 +19,7 @@ from rlwire.errors import DecodeError, LimitExceeded, RemoteProtocolError, Rlwir
 from rlwire.limits import Limits
 from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.universe.rewarder import RewarderClient, RewarderServer
+from tests.raising import raised
 
 FRAMER = FrameEncoder(True, "text")
 TEXT, BINARY = 0x81, 0x82
@@ -291,9 +292,6 @@ def test_unread_replies_are_bounded(server, others):
         others()
 
 
-# --- a server that does all this to a client
-
-
 def from_server(message):
     data = message.encode() if isinstance(message, str) else message
     return b"".join(FrameEncoder(False, "text").message(data))
@@ -380,5 +378,4 @@ def test_invalid_server_messages_end_the_client(name):
         with pytest.raises(kind, match=words):  # noqa: PT012
             for _ in range(10):
                 client.step(10)
-        with pytest.raises(RlwireError):
-            client.act([])
+        raised(RlwireError, client.act, [])

@@ -11,6 +11,7 @@ from gymnasium.utils.env_checker import check_env
 import rlwire
 from rlwire.errors import DecodeError, LocalProtocolError
 from rlwire.universe.rewarder import RewarderServer
+from tests.raising import raised
 
 cartpole = functools.partial(gymnasium.make, "CartPole-v1")
 
@@ -36,8 +37,7 @@ def test_lockstep_is_the_same_as_the_environment():
                 if over:
                     break
             assert over
-            with pytest.raises(LocalProtocolError, match="call reset"):
-                env.step(0)
+            raised(LocalProtocolError, env.step, 0)
 
 
 @pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
@@ -67,8 +67,7 @@ def test_client_reconnects_to_a_restarted_server():
         assert (reward, terminated, truncated) == (0.0, False, True)
         assert info["lost"]
         np.testing.assert_array_equal(observation, last)
-        with pytest.raises(OSError, match="127"):
-            env.reset()
+        assert "127" in str(raised(OSError, env.reset))
         with serve(cartpole, str(url)):
             np.testing.assert_array_equal(env.reset(seed=1)[0], cartpole().reset(seed=1)[0])
             assert env.step(0)[1] == 1.0

@@ -290,9 +290,6 @@ def test_ctrl_c_while_an_agent_waits(serving, wait_for, tmp_path):
     wait_for(lambda: server.clients == 0)
 
 
-# --- again
-
-
 def test_an_agent_that_only_acts(serving, join):
     """What comes is taken in meanwhile: neither side waits for the other to read."""
     reported = 0
