@@ -82,11 +82,7 @@ def parts(size: int, arrays: Arrays) -> tuple[bytes, list[Buffer]] | None:
 
 
 def join(data: Buffer, limits: Limits) -> tuple[bytes, Arrays]:
-    """Return the JSON of a binary message, and its arrays, which are views if it is writable.
-
-    Raises:
-        DecodeError, LimitExceeded: the message is invalid, or exceeds one of the limits.
-    """
+    """Return the JSON of a binary message, and its arrays, which are views if it is writable."""
     view = memoryview(data)
     if view.nbytes > limits.message:
         raise LimitExceeded("message", limits.message, view.nbytes)

@@ -173,11 +173,6 @@ class RewarderClientSession(RewarderSession):
 
         A reset without an episode id gets the newest episode's. From then on, pushes of that
         episode and of older ones are dropped.
-
-        Raises:
-            LocalProtocolError: the connection is closed, an observer cannot send the message, or
-                `PENDING` requests are pending. Nothing was sent.
-            EncodeError, LimitExceeded: the message cannot be encoded; nothing was sent.
         """
         kind = type(event)
         if kind not in _FROM_CLIENT and kind is not UnknownMessage:

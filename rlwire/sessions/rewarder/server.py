@@ -116,9 +116,6 @@ class Runtime:
         """Begin an episode newer than `past`, with the reset's `info`; return the description.
 
         `about` replaces the fields that the protocol does not define.
-
-        Raises:
-            RemoteProtocolError: `past` is the last possible id.
         """
         with self._lock:
             episode_id = following_episode(self.episode_id, past)
@@ -137,10 +134,6 @@ class Runtime:
         """Encode a push for `RewarderServerSession.send`, by default of the current episode.
 
         The options are `Push`'s.
-
-        Raises:
-            LocalProtocolError: the event is not a push.
-            EncodeError, LimitExceeded: the event cannot be encoded.
         """
         if not isinstance(event, _PUSHES):
             raise LocalProtocolError(f"{name_of(event)} cannot be sent to all connections")
@@ -213,11 +206,6 @@ class RewarderServerSession(RewarderSession):
 
         `ReplyEnvReset` and `ReplyError` need the request's ``parent_message_id``; the session adds
         ``parent_runtime``, and to a `ReplyEnvReset` without ``episode_id`` the current one.
-
-        Raises:
-            LocalProtocolError: another kind of message, a closed connection, a reply without a
-                request, or a push of an older episode than the client's. Nothing was sent.
-            EncodeError, LimitExceeded: the message cannot be encoded; nothing was sent.
         """
         if self._opening or self._ended:
             self._check_open()

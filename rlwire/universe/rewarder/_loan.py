@@ -55,7 +55,6 @@ class Loan:
         self._calls: Any = None
         self._error: Exception | None = None
         self._core = connection.core
-        self._corked = False
         self._events = self._seen = 0  # received events, and those at the last check
         self._timer: TimerHandle | None = None
 
@@ -128,14 +127,6 @@ class Loan:
                 self._end()
             return event is not NOTHING
 
-    def cork(self, corked: bool) -> None:
-        """Let messages wait, or write those that have waited."""
-        self._corked = corked
-        if not corked:
-            with self._lock:
-                if not self.ended and self._core.sending:
-                    self._write()
-
     def post(self, message: Any) -> bool:
         """Send a message; return False if the loop must send it, because the loan has ended."""
         with self._lock:
@@ -143,20 +134,13 @@ class Loan:
                 return False
             try:
                 self._core.put(message)
-            except ConnectionClosed as error:
+                if not self._calls.write():
+                    self._core.copy_output()  # the environment may write to its arrays again
+                    self._end()  # the loop waits until the client reads
+            except OSError as error:  # ConnectionClosed too, before anything was sent
                 self._end(error)
-                return False
-            if not self._corked:
-                self._write()
+                return not isinstance(error, ConnectionClosed)
             return True
-
-    def _write(self) -> None:
-        try:
-            if not self._calls.write():
-                self._core.copy_output()  # the environment may write to its arrays again
-                self._end()  # the loop waits until the client reads
-        except OSError as error:
-            self._end(error)
 
     def _end(self, error: Exception | None = None) -> None:
         """Return the connection to the loop. The lock is held."""

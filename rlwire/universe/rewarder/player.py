@@ -248,7 +248,6 @@ class EnvironmentPlayer:
         self.server.observation(prepared)
 
     def _step(self) -> None:
-        self.server.cork(True)
         try:
             action = self._next_action()
             if action is None:
@@ -268,8 +267,6 @@ class EnvironmentPlayer:
             self.server.count("steps_failed")
             done = True
             self.server.reward(0.0, done, {TRUNCATED: True, ERROR: describe(error)})
-        finally:
-            self.server.cork(False)
         if done:
             self._begin_next()
 

@@ -366,12 +366,6 @@ class RewarderServer(StreamServer):
         """Let the calling thread read the active client's connection in `wait_for_input`."""
         self._connections.borrow(self._runtime.active)
 
-    def cork(self, corked: bool) -> None:
-        """Let pushes to the borrowed connection wait, or send those that have waited, at once."""
-        loan = self._connections.loan
-        if loan is not None and loan.mine:
-            loan.cork(corked)
-
     def statistics(self) -> dict[str, int]:
         """Return the number of ``clients``, and counts since the server was made.
 
@@ -465,13 +459,6 @@ def number(value: Any) -> int | float:
     if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
         raise TypeError(f"reward must be a number, not {type(value).__name__}")
     return float(np.asarray(value, np.float64).item())
-
-
-@dataclass(frozen=True)
-class Borrow:
-    """In the queue of messages: lend the client's connection to a thread."""
-
-    thread: int
 
 
 class RewarderService(Service[AsyncConnection]):
@@ -582,8 +569,9 @@ class RewarderService(Service[AsyncConnection]):
         client = None if active is None else self.clients.get(active)
         if client is None or not client.lendable or len(self.clients) > 1 or self._opening:
             return
-        if self.loan is None or self.loan.ended:
-            self.send(Borrow(get_ident()), client)
+        with self._changed:
+            if self._loop is not None and (self.loan is None or self.loan.ended):
+                self._loop.call_soon_threadsafe(self._lend, client, get_ident())
 
     def _lend(self, client: AsyncConnection, thread: int) -> None:
         # The borrower's own pushes, sent directly, must not overtake queued ones.
@@ -662,10 +650,7 @@ class RewarderService(Service[AsyncConnection]):
             self._changed.notify_all()
         try:
             for what, client in batch:
-                if isinstance(what, Borrow) and client is not None:
-                    self._lend(client, what.thread)
-                else:
-                    self._send_now(what, client)
+                self._send_now(what, client)
         finally:
             with self._changed:
                 self._scheduled = bool(self._queue)
