@@ -21,3 +21,4 @@ cdef class _Span:
 
 
 cdef object span_view(const uint8_t *data, Py_ssize_t size, object owner)
+cdef bytes new_bytes(Py_ssize_t size)

@@ -2,9 +2,12 @@
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo, Py_buffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject
 from libc.stdint cimport uint8_t, uintptr_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 cdef extern from *:
     """
@@ -21,7 +24,22 @@ cdef extern from *:
     #define RLWIRE_DEBUG_FLAG 0
     #endif
     static long rlw_live_blocks = 0; /* changed under the GIL, in debug builds only */
+
+    #ifdef __linux__
+    #include <sys/mman.h>
+    #endif
+    /* Asks for huge pages for new memory of 4 MiB and more, as NumPy does: in small ones the page
+     * faults take three times as long as the copy. */
+    static inline void rlw_use_huge_pages(void *data, size_t size) {
+    #ifdef MADV_HUGEPAGE
+        size_t skip = (4096 - (uintptr_t)data % 4096) % 4096;
+        if (size >= ((size_t)4 << 20)) madvise((char *)data + skip, size - skip, MADV_HUGEPAGE);
+    #else
+        (void)data, (void)size;
+    #endif
+    }
     """
+    void rlw_use_huge_pages(void *data, size_t size) noexcept
     bint rlw_sole_owner(object o) noexcept
     int RLWIRE_DEBUG_FLAG
     long rlw_live_blocks
@@ -100,3 +118,25 @@ cdef object span_view(const uint8_t *data, Py_ssize_t size, object owner):
     span.size = size
     span.owner = owner
     return PyMemoryView_FromObject(span)
+
+
+cdef bytes new_bytes(Py_ssize_t size):
+    """Return bytes for the caller to fill."""
+    data = PyBytes_FromStringAndSize(NULL, size)
+    rlw_use_huge_pages(PyBytes_AS_STRING(data), <size_t> size)
+    return data
+
+
+def joined(list parts not None) -> bytearray:
+    """Return several bytes objects as one bytearray."""
+    cdef Py_ssize_t size = 0
+    cdef bytes part
+    for part in parts:
+        size += len(part)
+    whole = PyByteArray_FromStringAndSize(NULL, size)
+    cdef char *at = PyByteArray_AS_STRING(whole)
+    rlw_use_huge_pages(at, <size_t> size)
+    for part in parts:
+        memcpy(at, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part))
+        at += PyBytes_GET_SIZE(part)
+    return whole

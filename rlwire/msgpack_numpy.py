@@ -246,6 +246,21 @@ class DropIn:
             self._installed = None
 
 
+def replace_code(
+    undo: contextlib.ExitStack, library: Any, codes: dict[str, Any], ours: SimpleNamespace
+) -> None:
+    """Replace the code of a library's functions, whose new code finds `ours` as `_rlwire`.
+
+    The functions keep their identity, because programs may have imported them by name.
+    """
+    library._rlwire = ours
+    undo.callback(delattr, library, "_rlwire")
+    for name, code in codes.items():
+        own = getattr(library, name)
+        undo.callback(setattr, own, "__code__", own.__code__)
+        own.__code__ = code.__code__
+
+
 def _unpackb_or(hook: Any) -> Any:
     """Return `unpackb` of a library; messages that the codec rejects go to the msgpack package."""
 
@@ -265,8 +280,7 @@ def _different(library: str, name: str, version: str) -> RuntimeError:
     )
 
 
-# Functions keep their identity, because programs may have imported them: only `__code__` is
-# replaced, by code that runs in msgpack-numpy's module.
+# Code that runs in msgpack-numpy's module.
 _rlwire: Any = None
 _CODE: dict[str, Any] = {
     "packb": lambda o, **kwargs: _rlwire.packb(o, **kwargs) if kwargs else _rlwire.packb(o),
@@ -320,12 +334,7 @@ def _replace_msgpack_numpy(*, pickle: bool = False) -> contextlib.ExitStack:
     )
     ours.unpackb = _unpackb_or(ours.decode)
     undo = contextlib.ExitStack()
-    library._rlwire = ours
-    undo.callback(delattr, library, "_rlwire")
-    for name, code in _CODE.items():
-        own = getattr(library, name)
-        undo.callback(setattr, own, "__code__", own.__code__)
-        own.__code__ = code.__code__
+    replace_code(undo, library, _CODE, ours)
     packer.__init__, packer.pack = __init__, pack
     undo.callback(setattr, packer, "__init__", init)
     undo.callback(delattr, packer, "pack")

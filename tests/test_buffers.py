@@ -4,7 +4,8 @@ import sys
 import numpy as np
 import pytest
 
-from rlwire.buffers import Arena, Block
+from rlwire.buffers import Arena, Block, joined
+from rlwire.codecs import msgpack
 from tests.raising import raised
 
 
@@ -103,3 +104,19 @@ def test_a_block_over_the_limit_is_not_kept():
     over, kept = arena.take(1001), arena.take(1000)
     assert (len(over), len(kept)) == (1001, 1000)
     assert sys.getrefcount(kept) == sys.getrefcount(over) + 1  # the arena's own
+
+
+@pytest.mark.parametrize("size", [0, 10, 3_000_000])
+def test_joined_bytes_are_a_bytearray(size):
+    parts = [b"", b"a" * size, b"bc", b"d" * size]
+    whole = joined(parts)
+    assert type(whole) is bytearray
+    assert whole == b"".join(parts)
+    whole += b"e"
+    with pytest.raises(TypeError):
+        joined([b"a", bytearray(b"b")])
+
+
+def test_a_message_in_huge_pages_is_as_any_other():
+    arrays = [np.arange(1_000_000, dtype="<f8"), np.ones(3, "u1")]
+    assert msgpack.encode(arrays) == b"".join(msgpack.encode_parts(arrays))

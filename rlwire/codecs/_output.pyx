@@ -11,7 +11,7 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from rlwire.buffers cimport span_view
+from rlwire.buffers cimport new_bytes, span_view
 from rlwire.codecs._glue cimport room_in
 from rlwire.kernels cimport rlw_written
 
@@ -64,7 +64,7 @@ cdef bytes output_bytes(const Output *out):
     cdef bytes encoded
     if out.count == 0:
         return PyBytes_FromStringAndSize(<char *> out.writer.start + out.start, output_size(out))
-    encoded = PyBytes_FromStringAndSize(NULL, output_size(out))
+    encoded = new_bytes(output_size(out))
     _assemble(out, <uint8_t *> PyBytes_AS_STRING(encoded))
     return encoded
 

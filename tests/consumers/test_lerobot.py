@@ -20,11 +20,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import trustme
 
 import rlwire
 from rlwire.codecs import msgpack
+from rlwire.codecs.lerobot import MARK
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded
-from rlwire.lerobot import MARK
 from rlwire.limits import Limits
 
 pytest.importorskip("lerobot", reason="LeRobot is not installed")
@@ -245,6 +246,35 @@ def test_a_message_of_one_chunk_is_not_copied(installed):
     assert receive([one], None, threading.Event()) is one.data
 
 
+def test_large_tensors_of_a_message_in_chunks_are_its_memory(installed):
+    sent = {
+        **{f"{n} before": n for n in range(7)},
+        **{str(dtype): torch.rand(100, 41).to(dtype) for dtype in (torch.float64, torch.bfloat16)},
+        "small": torch.rand(3),
+    }
+    wire = installed.utils.python_object_to_bytes(sent)
+    chunks = [
+        SimpleNamespace(transfer_state=2 + (start + 5000 >= len(wire)), data=wire[start:][:5000])
+        for start in range(0, len(wire), 5000)
+    ]
+    joined = installed.utils.receive_bytes_in_chunks(chunks, None, threading.Event())
+    assert joined == wire
+    memory = np.frombuffer(joined, np.uint8)
+    for message in (joined, pickle.loads(pickle.dumps(joined))):  # through a queue of processes
+        found = installed.utils.bytes_to_python_object(message)
+        same(found, sent)
+    found = installed.utils.bytes_to_python_object(joined)
+    start = memory.ctypes.data
+    for name, tensor in found.items():
+        if isinstance(tensor, torch.Tensor):
+            within = start <= tensor.data_ptr() < start + len(joined)
+            assert within is (name != "small")
+            assert tensor.data_ptr() % tensor.element_size() == 0
+            tensor.zero_()
+    del joined, memory, message
+    assert not found["torch.float64"].any()
+
+
 # --- a pickle from a peer
 
 
@@ -258,10 +288,13 @@ class Bomb:
         return os.mkdir, (str(self.folder),)
 
 
-def serve(lerobot, service, add):
+def serve(lerobot, service, add, credentials=None):
     server = lerobot.grpc.server(futures.ThreadPoolExecutor(max_workers=4))
     add(service, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    if credentials is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        port = server.add_secure_port("127.0.0.1:0", credentials)
     server.start()
     return server, f"127.0.0.1:{port}"
 
@@ -409,8 +442,9 @@ class SmallPolicy:
         return torch.stack([state * (i + 1) for i in range(8)], dim=1)
 
 
-def test_a_robot_and_a_policy_server_exchange_observations_and_actions(installed, monkeypatch):
-    module = installed.policy_server
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_robot_and_a_policy_server_exchange_observations_and_actions(installed, monkeypatch, tls):
+    module, grpc = installed.policy_server, installed.grpc
     monkeypatch.setattr(module, "get_policy_class", {POLICY_TYPE: SmallPolicy}.__getitem__)
     steps = (lambda batch: batch, lambda action: action)
     monkeypatch.setattr(module, "make_pre_post_processors", lambda *args, **options: steps)
@@ -418,7 +452,19 @@ def test_a_robot_and_a_policy_server_exchange_observations_and_actions(installed
     config = installed.configs.PolicyServerConfig(inference_latency=0.0, obs_queue_timeout=0.2)
     service = module.PolicyServer(config)
     add = installed.services_pb2_grpc.add_AsyncInferenceServicer_to_server
-    server, address = serve(installed, service, add)
+    credentials = None
+    if tls:
+        authority = trustme.CA()
+        pair = authority.issue_cert("127.0.0.1")
+        chain = b"".join(blob.bytes() for blob in pair.cert_chain_pems)
+        credentials = grpc.ssl_server_credentials([(pair.private_key_pem.bytes(), chain)])
+        trusted = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
+        secure = grpc.secure_channel
+        # LeRobot's client has no option for a channel's credentials.
+        monkeypatch.setattr(
+            grpc, "insecure_channel", lambda target, *options: secure(target, trusted, *options)
+        )
+    server, address = serve(installed, service, add, credentials)
     client = make_client(installed, address)
     assert client.start()
     threads = [

@@ -12,6 +12,7 @@ class _EncoderOptions(TypedDict, total=False):
     arrays: Literal["msgpack_numpy", "openpi"]
     default: Callable[[Any], Any] | None
     strict_types: bool
+    align: bool
     limits: Limits | None
 
 @disjoint_base
@@ -19,6 +20,7 @@ class Encoder(PartsEncoder):
     arrays: Final[Literal["msgpack_numpy", "openpi"]]
     default: Final[Callable[[Any], Any] | None]
     strict_types: Final[bool]
+    align: Final[bool]
     def __init__(self, **options: Unpack[_EncoderOptions]) -> None: ...
 
 def encode(value: Any, **options: Unpack[_EncoderOptions]) -> bytes: ...

@@ -5,6 +5,7 @@ from rlwire.codecs._output cimport PartsEncoder
 
 cdef enum:
     REFER_LEAST = 1024  # bytes of an array or bytes object that is sent by reference
+    ALIGNMENT = 64
 
 cdef enum Arrays:
     ARRAYS_ND       # msgpack-numpy's
@@ -18,6 +19,7 @@ cdef struct Options:
     uint64_t message
     Arrays arrays
     bint strict
+    bint align
     PyObject *default_hook  # NULL: none; the `Encoder` keeps it alive
 
 
@@ -25,4 +27,5 @@ cdef class Encoder(PartsEncoder):
     cdef Options _options
     cdef readonly object arrays
     cdef readonly bint strict_types
+    cdef readonly bint align
     cdef readonly object default

@@ -9,9 +9,9 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_AsUnsignedLongLon
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove, memset
 
-from rlwire.codecs._arrays cimport contiguous, foreign_array
+from rlwire.codecs._arrays cimport VIEW_LEAST, contiguous, foreign_array
 from rlwire.codecs._glue cimport (PySequence_Fast_GET_ITEM, Py_SIZE, Step, below, made_with,
                                   path_of)
 from rlwire.codecs._output cimport *
@@ -308,10 +308,24 @@ cdef int _put_structured(const Options *o, Output *out, cnp.ndarray array, uint3
     return _put_data(o, out, array, path)
 
 
+cdef int _align(Output *out, size_t start) except -1:
+    """Add an entry to an array's map, which begins at `start`, so that its data begin aligned."""
+    cdef size_t written = rlw_written(&out.writer), pad = -(output_size(out) + 7) % ALIGNMENT
+    cdef uint8_t *head
+    _checked(rlw_reserve(&out.writer, 7 + ALIGNMENT))
+    head = out.writer.start + start
+    memmove(head + 8 + pad, head + 1, written - start - 1)
+    memcpy(head, b"\x86\xC4\x03pad\xC4", 7)
+    head[7] = <uint8_t> pad
+    memset(head + 8, 0, pad)
+    out.writer.at += 7 + pad
+    return 0
+
+
 cdef int _put_array(const Options *o, Output *out, cnp.ndarray array, uint32_t depth,
                     const Step *path) except -1:
     cdef str name = _name_of(o, array.dtype, path)
-    cdef size_t size = cnp.PyArray_NBYTES(array)
+    cdef size_t size = cnp.PyArray_NBYTES(array), start = rlw_written(&out.writer)
     cdef int64_t shape[32]
     cdef int i, dims = cnp.PyArray_NDIM(array)
     cdef const char *text
@@ -329,6 +343,8 @@ cdef int _put_array(const Options *o, Output *out, cnp.ndarray array, uint32_t d
     if o.arrays == ARRAYS_ND:
         _checked(rlw_msgpack_put_nd(&out.writer, text, text_size, <uint32_t> dims, shape,
                                     <uint32_t> size))
+        if o.align and size >= VIEW_LEAST:
+            _align(out, start)
     else:
         _checked(rlw_msgpack_put_ndarray(&out.writer, <uint32_t> size))
     if size >= REFER_LEAST:
@@ -632,10 +648,13 @@ cdef class Encoder(PartsEncoder):
             Without it, values that export an array (`__array__`, `__dlpack__`, the buffer protocol)
             are encoded as arrays.
         strict_types: pass subclasses and tuples to `default`.
+        align: begin the data of arrays of 4 KiB and more at a multiple of 64 bytes in the message,
+            by an entry ``pad`` that msgpack-numpy ignores; only for its dialect.
         limits: `rlwire.limits.DEFAULT` if None.
     """
 
-    def __init__(self, *, arrays="msgpack_numpy", default=None, strict_types=False, limits=None):
+    def __init__(self, *, arrays="msgpack_numpy", default=None, strict_types=False,
+                 align=False, limits=None):
         limits = checked(limits)
         self._options.depth, self._options.items = limits.depth, limits.items
         self._options.string, self._options.dims = min(limits.string, 0xFFFFFFFF), limits.dims
@@ -649,6 +668,7 @@ cdef class Encoder(PartsEncoder):
         self.default = default
         self._options.default_hook = NULL if default is None else <PyObject *> default
         self._options.strict = self.strict_types = bool(strict_types)
+        self._options.align = self.align = bool(align)
 
     cdef int write(self, Output *out, object value) except -1:
         _put(&self._options, out, <PyObject *> value, 0, NULL)

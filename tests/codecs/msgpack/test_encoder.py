@@ -5,6 +5,7 @@ import enum
 from collections import OrderedDict
 
 import msgpack as original
+import msgpack_numpy
 import numpy as np
 import pytest
 
@@ -207,3 +208,17 @@ def test_options_are_checked_and_kept():
     raised(ValueError, Encoder, arrays="pickle")
     raised(TypeError, Encoder, default=1)
     raised(TypeError, Encoder, limits=7)
+
+
+@pytest.mark.parametrize("before", [0, 1, 40, 100])
+def test_align_begins_large_arrays_at_multiples_of_64_bytes(before):
+    large, small = np.arange(600, dtype="<f8").reshape(2, 300), np.arange(3.0)
+    value = [b"x" * before, {"large": large, "small": small}, large]
+    wire = Encoder(align=True).encode(value)
+    at = wire.index(large.tobytes())
+    assert at % 64 == wire.index(large.tobytes(), at + 1) % 64 == 0
+    assert msgpack.encode([small])[1:] in wire
+    assert b"".join(Encoder(align=True).encode_parts(value)) == wire
+    for found in (Decoder().decode(wire), original.unpackb(wire, object_hook=msgpack_numpy.decode)):
+        assert found[0] == value[0]
+        np.testing.assert_equal(found[1:], value[1:])
