@@ -76,7 +76,7 @@ def _read(arguments: list[str]) -> argparse.Namespace:
         demo.set_defaults(run=_demo)
     for name, text in (
         ("inspect", "show the messages of a recording or a connection"),
-        ("export", "write a recording's episodes as a dataset"),
+        ("export", "write a recording's steps and pictures for Foxglove"),
         ("replay", "play a recording against a live peer, and compare"),
     ):
         its = commands.add_parser(name, help=text)

@@ -380,12 +380,6 @@ cdef extern from "rlwire/msgpack.h" nogil:
                                  const rlw_msgpack_limits *limits)
     rlw_status rlw_msgpack_read(rlw_msgpack_reader *r, rlw_msgpack_value *v)
     int RLW_MSGPACK_DEEPEST
-    ctypedef struct rlw_msgpack_scan:
-        uint64_t done, items
-        uint32_t level
-        uint64_t *left
-    void rlw_msgpack_scan_init(rlw_msgpack_scan *s)
-    rlw_status rlw_msgpack_scan_value(rlw_msgpack_reader *r, rlw_msgpack_scan *s)
     int RLW_MSGPACK_TIMESTAMP
     bint rlw_msgpack_timestamp(const uint8_t *data, uint64_t size, int64_t *seconds,
                                uint32_t *nanoseconds)

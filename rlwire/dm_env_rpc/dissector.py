@@ -100,12 +100,12 @@ class _Call:
         elif name in _ENDS:
             self._begun = False
         if isinstance(read, (codec.JoinWorldResponse, codec.ResetResponse)):
-            found.steps = self._learn(read.specs)
+            self._learn(read.specs)
         return found
 
-    def _learn(self, specs: codec.ActionObservationSpecs) -> list[EnvStep]:
+    def _learn(self, specs: codec.ActionObservationSpecs) -> None:
         if specs == self._specs:
-            return []
+            return
         self._specs, self._managers = specs, None
         self._parts, self._signals, self._reward = (), (), None
         try:
@@ -117,15 +117,8 @@ class _Call:
             self._signals, self._reward = spaces.signals, spaces.reward.scalar
             spaces.derive()
         except FAULTS:  # no space, such as a variable size
-            return []
+            return
         self._parts = spaces.observations, spaces.actions
-        return [
-            EnvStep(
-                self._name,
-                observation_space=spaces.observation_space,
-                action_space=spaces.action_space,
-            )
-        ]
 
     def _built(self, which: int, tensors: dict[str, Any]) -> Any:
         try:

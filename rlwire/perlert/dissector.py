@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from rlwire.codecs import perlert
@@ -24,7 +25,6 @@ class PerlertDissector(Dissector):
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
         self._told = SpaceDescription()
-        self._spaces: Any = None
         self._texts: tuple[SpaceText | None, SpaceText | None] = None, None
         self._action: Any = UNKNOWN
         self._newest = (-1, -1)  # step number and timestamp
@@ -45,7 +45,7 @@ class PerlertDissector(Dissector):
         elif isinstance(read, perlert.RolloutStep):
             found.steps = self._steps(read, value)
         elif isinstance(read, perlert.LobbyMessage) and self._told.add(read.text):
-            found.steps = self._learn()
+            self._learn()
         for step in found.steps:
             step.environment = f"{read.name}:{read.number}"
         return found
@@ -60,18 +60,13 @@ class PerlertDissector(Dissector):
         except FAULTS:
             return text
 
-    def _learn(self) -> list[EnvStep]:
-        try:
+    def _learn(self) -> None:
+        with contextlib.suppress(*FAULTS, ImportError):  # such as a space without texts
             spaces = self._told.spaces(self.limits)
-            if spaces is None or spaces == self._spaces:
-                return []
-            self._spaces = spaces
-            seen, done, _ = spaces
-            texts = SpaceText(seen, "it", named=True, limits=self.limits)
-            self._texts = texts, SpaceText(done, "it", named=False, limits=self.limits)
-        except (*FAULTS, ImportError):  # such as a space without texts
-            return []
-        return [EnvStep(observation_space=seen, action_space=done)]
+            if spaces is not None:
+                seen, done, _ = spaces
+                texts = SpaceText(seen, "it", named=True, limits=self.limits)
+                self._texts = texts, SpaceText(done, "it", named=False, limits=self.limits)
 
     def _steps(self, frame: perlert.RolloutStep, value: dict[str, Any]) -> list[EnvStep]:
         observation = value["observation"] = self._read(self._texts[0], frame.observation)

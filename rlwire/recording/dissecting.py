@@ -17,11 +17,9 @@ from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2.headers import Headers
 from rlwire.codecs.websocket import frames as websocket
 from rlwire.codecs.websocket import handshake
-from rlwire.environments.fitting import fitting
-from rlwire.environments.spaces import spaces_of
 from rlwire.errors import DecodeError, LimitExceeded, is_secret
 from rlwire.limits import Limits, checked
-from rlwire.recording.messages import Budget, Dissected, EnvStep
+from rlwire.recording.messages import Budget, Dissected
 from rlwire.sessions.layer import Buffer
 
 FAULTS: Final = (ValueError, ArithmeticError, LookupError, TypeError, AssertionError)
@@ -75,33 +73,6 @@ class Remembered(dict[Any, Any]):
             del self[next(iter(self))]
         self[key] = value = self._make(key)
         return value
-
-
-class Spaces:
-    """Spaces that a peer described, and its values as their elements."""
-
-    def __init__(self) -> None:
-        self._description: Any = None
-        self._fits: list[Callable[[Any], Any]] = []
-
-    def steps(self, description: Any, limits: Limits, environment: str = "") -> list[EnvStep]:
-        """Return an `EnvStep` with the spaces, in the form of `spaces_of`, if they are new."""
-        try:
-            if description is None or description == self._description:
-                return []
-            self._description, self._fits = description, []
-            found: Any = spaces_of(description, limits)
-            self._fits = [fitting(space, "it") for space in found[:2]]
-            return [EnvStep(environment, observation_space=found[0], action_space=found[1])]
-        except (*FAULTS, ImportError):  # without Gymnasium there are no spaces
-            return []
-
-    def fit(self, action: bool, value: Any) -> Any:
-        """Return an action or observation as an element of its space, or as it is."""
-        try:
-            return self._fits[action](value) if self._fits else value
-        except FAULTS:
-            return value
 
 
 class RequestPairs:

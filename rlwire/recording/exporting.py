@@ -1,140 +1,153 @@
-"""``rlwire export``: write the episodes of a recording as a dataset of Minari."""
+"""``rlwire export``: write the steps and pictures of a recording as a file for Foxglove."""
 
 from __future__ import annotations
 
 import argparse
+import base64
+import json
 import logging
-import warnings
-from collections.abc import Iterator
-from typing import Any
+import math
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
+from PIL import Image
 
-from rlwire.environments.fitting import fitting
-from rlwire.environments.trees import text_of, tree_of
-from rlwire.errors import RlwireError, optional, quoted
-from rlwire.recording.dissecting import FAULTS
+from rlwire.errors import optional
 from rlwire.recording.files import packets
-from rlwire.recording.reading import RecordedEpisode, messages
+from rlwire.recording.inspecting import LISTED, images
+from rlwire.recording.messages import Budget
+from rlwire.recording.reading import Message, messages
 
 logger = logging.getLogger(__name__)
+
+_TOPICS: Final = 4096  # of a file
+_TIME: Final = {"sec": {"type": "integer"}, "nsec": {"type": "integer"}}
+_IMAGE: Final = {  # Foxglove's own schema
+    "title": "foxglove.CompressedImage",
+    "type": "object",
+    "properties": {
+        "timestamp": {"type": "object", "title": "time", "properties": _TIME},
+        "frame_id": {"type": "string"},
+        "data": {"type": "string", "contentEncoding": "base64"},
+        "format": {"type": "string"},
+    },
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write the episodes of a recording as a dataset of Minari, into the folder that the "
-        "variable MINARI_DATASETS_PATH names. Episodes without an end count as truncated."
+        "Write the rewards, actions, observations, returns and images of a recording as an MCAP "
+        "file that Foxglove shows as curves and pictures, and a layout for them as a JSON file."
     )
     add = parser.add_argument
-    add("file", metavar="FILE", help="a recording")
-    add("dataset", metavar="minari:NAME", help="the new dataset, such as minari:pong/played-v0")
-    add("--connection", type=int, metavar="N", help="the episodes of this connection only")
+    add("file", metavar="FILE", help="a recording, such as run.mcap")
+    add("format", choices=["foxglove"], help="writes run-foxglove.mcap and run-foxglove.json")
+    add("--connection", type=int, metavar="N", help="messages of this connection only")
 
 
 def run(given: argparse.Namespace) -> None:
-    """Read the file twice: for the spaces, and for the values."""
-    with optional("minari", "minari"), optional("h5py", "minari"):
-        __import__("h5py")
-        import minari
-        from minari.data_collector import EpisodeBuffer
+    """Write both files; an existing one is an OSError."""
+    with optional("mcap", "record"):
+        from mcap.writer import Writer
 
-    kind, _, name = given.dataset.partition(":")
-    if kind != "minari" or not name:
-        raise RlwireError(f"{given.dataset}: expected minari:NAME, such as minari:pong/played-v0")
-    observations, actions = _spaces(given)
-    unfinished = []
-
-    def buffers() -> Iterator[Any]:
-        for _, each in _episodes(given):
-            unfinished.extend([each.number] * (not (each.terminated or each.truncated)))
-            before = [False] * (each.length - 1)
-            yield EpisodeBuffer(
-                observations=_columns("observations", each.observations, observations),
-                actions=_columns("actions", each.actions, actions),
-                rewards=each.rewards,
-                terminations=[*before, each.terminated],
-                truncations=[*before, each.truncated or not each.terminated],
-            )
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # it asks for an author
-            dataset = minari.create_dataset_from_buffers(
-                name, buffers(), observation_space=observations, action_space=actions,
-                description="exported from a recording of rlwire", jpeg_encoding=False,
-            )  # fmt: skip
-    except ValueError as error:
-        raise RlwireError(str(error)) from error
-    logger.info("%s: %d episodes, %d of them unfinished, %d steps",
-                name, dataset.total_episodes, len(unfinished), dataset.total_steps)  # fmt: skip
+    path = Path(given.file)
+    path, budget = path.with_name(f"{path.stem}-foxglove.mcap"), Budget()
+    with path.open("xb") as file:
+        writer = Writer(file)
+        writer.start("", "rlwire")
+        export = _Export(writer, budget)
+        for message in messages(packets(given.file), budget=budget):
+            if given.connection in (None, message.packet.connection.number):
+                export.add(message)
+        writer.finish()  # type: ignore[no-untyped-call]
+    with path.with_suffix(".json").open("x") as layout:
+        json.dump(export.layout(), layout, indent=1)
+    logger.info("%s: %d topics", path, len(export.topics))
 
 
-def _episodes(given: argparse.Namespace) -> Iterator[tuple[int, RecordedEpisode]]:
-    """Yield the episodes with all their observations, and the numbers of their connections."""
-    for message in messages(packets(given.file), keep=True):
-        number = message.packet.connection.number
-        if given.connection in (None, number):
-            for each in message.episodes:
-                if len(each.observations) == each.length + 1:
-                    yield number, each
+class _Export:
+    """Writes each part of a step, and each image, to the topic of its connection and environment.
+
+    Attributes:
+        topics: the number of a topic's channel, and its first value, by name.
+    """
+
+    def __init__(self, writer: Any, budget: Budget) -> None:
+        self._writer, self._budget = writer, budget
+        self.topics: dict[str, tuple[int, Any]] = {}
+
+    def add(self, message: Message) -> None:
+        packet, connection = message.packet, f"/{message.packet.connection.number}"
+        at = int(packet.time * 1e9)
+        for step, position in zip(message.decoded.steps, message.positions, strict=False):
+            where = f"{connection}/{step.environment}".rstrip("/")
+            for name in ("action", "reward", "observation"):
+                value = _json(getattr(step, name))
+                if value is not None:
+                    self._write(f"{where}/{name}", at, {"value": value, **position._asdict()})
+        for episode in message.episodes:
+            where = f"{connection}/{episode.environment}".rstrip("/")
+            found = {"value": episode.total, "length": episode.length, "episode": episode.number}
+            self._write(f"{where}/return", at, found)
+        for name, image in images(message.decoded.value):
+            self._budget.pixels -= image.size
+            if self._budget.pixels >= 0:
+                png = BytesIO()
+                Image.fromarray(image).save(png, "png", compress_level=1)
+                data = base64.b64encode(png.getvalue()).decode()
+                time = dict(zip(_TIME, divmod(at, 10**9), strict=True))
+                picture = {"timestamp": time, "frame_id": "", "data": data, "format": "png"}
+                self._write(f"{connection}/image{name and f'/{name}'}", at, picture, _IMAGE)
+
+    def _write(self, topic: str, at: int, value: Any, schema: Any = None) -> None:
+        if topic not in self.topics:
+            if len(self.topics) == _TOPICS:
+                return
+            schema = schema or {"title": f"rlwire{topic.replace('/', '.')}", **_schema(value)}
+            text = json.dumps(schema).encode()
+            number = self._writer.register_schema(schema["title"], "jsonschema", text)
+            self.topics[topic] = self._writer.register_channel(topic, "json", number), value
+        self._writer.add_message(self.topics[topic][0], at, json.dumps(value).encode(), at)
+
+    def layout(self) -> dict[str, Any]:
+        """Return a layout of Foxglove: a plot of the numbers beside the first image."""
+        paths = []
+        for topic, (_, first) in self.topics.items():
+            value = first.get("value", "")
+            if isinstance(value, (int, float)):
+                paths.append(f"{topic}.value")
+            elif isinstance(value, list):
+                paths += [f"{topic}.value[{index}]" for index in range(min(len(value), 8))]
+        curves = [{"value": p, "enabled": True, "timestampMethod": "receiveTime"} for p in paths]
+        pictures = [topic for topic, (_, first) in self.topics.items() if "format" in first]
+        panels: dict[str, Any] = {"Plot!1": {"paths": curves, "xAxisVal": "timestamp"}}
+        layout: Any = "Plot!1"
+        if pictures:
+            panels["Image!1"] = {"imageMode": {"imageTopic": pictures[0]}}
+            layout = {"direction": "row", "first": "Image!1", "second": layout}
+        return {"configById": panels, "globalVariables": {}, "userNodes": {}, "layout": layout}
 
 
-def _spaces(given: argparse.Namespace) -> tuple[Any, Any]:
-    """Return the spaces that all episodes have, of the wire or inferred, and check all values."""
-    described: Any = None
-    observations, actions = None, []
-    for number, each in _episodes(given):
-        described = each.spaces if described is None else described
-        if each.spaces != described:
-            raise RlwireError(f"connection {number} has other spaces: choose one with --connection")
-        observations = _space("observations", each.observations, observations or described[0])
-        actions += each.actions
-    if described is None:
-        raise RlwireError(f"{given.file}: found no episode with observations")
-    found = observations, _space("actions", actions, described[1])
-    for what, space, sent in zip(("observations", "actions"), found, described, strict=True):
-        logger.info("%s: %s, %s", what, space, "as sent" if sent else "inferred from the values")
-    return found
+def _json(value: Any) -> Any:
+    """Return a value of JSON; None for unknown ones, images, large arrays and other objects."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        small = value.size <= LISTED and not any(images(value))
+        return _json(value.tolist()) if small else None
+    if isinstance(value, dict):
+        found = {str(key): _json(each) for key, each in value.items()}
+        return {key: each for key, each in found.items() if each is not None} or None
+    if isinstance(value, (list, tuple)):
+        return [_json(each) for each in value]
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return value if isinstance(value, (bool, int, float, str)) and finite else None
 
 
-def _space(what: str, values: list[Any], space: Any) -> Any:
-    """Return the space of the values, inferred if it is None, and check them."""
-    try:
-        space = space or _inferred(values, discrete=what == "actions")
-        _columns(what, values, space)
-    except FAULTS as error:
-        raise RlwireError(f"the {what} are not all of one space: {error}") from None
-    return space
-
-
-def _inferred(values: list[Any], discrete: bool) -> Any:
-    """Return the space of values: integers are Discrete or Box, lists of numbers have floats."""
-    from gymnasium import spaces
-
-    first = values[0]
-    if isinstance(first, dict):
-        names = {name: [each[name] for each in values] for name in first}
-        return spaces.Dict({name: _inferred(each, discrete) for name, each in names.items()})
-    if isinstance(first, list) and any(isinstance(x, (str, dict, np.ndarray)) for x in first):
-        return spaces.Tuple([_inferred([*x], discrete) for x in zip(*values, strict=True)])
-    if isinstance(first, str):
-        return text_of(None, spaces)
-    array = np.asarray(first, np.float64 if isinstance(first, list) else None)
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"expected arrays, numbers or texts, not {quoted(first)}")
-    if discrete and array.dtype.kind in "iu" and not array.shape:
-        low, high = min(0, int(min(values))), int(max(values))
-        return spaces.Discrete(high - low + 1, start=low)
-    bounds: Any = (-np.inf, np.inf) if array.dtype.kind == "f" else (0, 1)
-    if array.dtype.kind in "iu":
-        bounds = np.iinfo(array.dtype).min, np.iinfo(array.dtype).max
-    return spaces.Box(*bounds, array.shape, array.dtype.type)
-
-
-def _columns(what: str, values: list[Any], space: Any) -> Any:
-    """Return the values of a space, as Minari stores them."""
-    tree = tree_of(space, what, "which Minari does not store")
-    fit = fitting(space, what, within=False)
-    columns = zip(*[tree.parts(fit(each)) for each in values], strict=True)
-    pairs = zip(tree.leaves, columns, strict=True)
-    return tree.build([*column] if leaf.text else np.stack(column) for leaf, column in pairs)
+def _schema(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {"type": "object", "properties": {key: _schema(x) for key, x in value.items()}}
+    if isinstance(value, list):
+        return {"type": "array", "items": _schema(value[0]) if value else {}}
+    kinds = {bool: "boolean", str: "string", int: "number", float: "number"}
+    return {"type": kinds.get(type(value), "null")}

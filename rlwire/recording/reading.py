@@ -6,7 +6,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -32,41 +32,29 @@ class Position(NamedTuple):
 
 @dataclass
 class RecordedEpisode:
-    """An episode of one environment, with one more observation than actions.
-
-    Attributes:
-        rewards: NaN where the protocol sent none.
-        terminated, truncated: both are false if its end is not recorded.
-        spaces: of observations and actions; None where the protocol sent none.
-    """
+    """An episode of one environment; neither flag is set if its end is not recorded."""
 
     environment: str
     number: int
     length: int = 0
     total: float = 0.0
-    observations: list[Any] = field(default_factory=list)
-    actions: list[Any] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
     terminated: bool = False
     truncated: bool = False
-    spaces: tuple[Any, Any] = (None, None)
 
 
 class EpisodeBuilder:
-    """Builds the episodes of one environment; `keep` keeps observations, actions and rewards.
+    """Builds the episodes of one environment.
 
     An action holds until the next one, because observations of PERLERT do not wait for actions.
     Observations before an episode's first action replace that of the reset. A result without an
     observation, such as a terminal update of RLX without a state, repeats the last one.
     """
 
-    def __init__(self, keep: bool) -> None:
-        self._keep = keep
+    def __init__(self) -> None:
         self._episode = RecordedEpisode("", 0)  # the last one, unless it is open
         self._open = self._waits = False  # for further steps; for the result of the action
         self._steps = 0
-        self._action: Any = UNKNOWN
-        self._spaces: tuple[Any, Any] = (None, None)
+        self._acted = False  # since the episode's begin
 
     @property
     def position(self) -> Position:
@@ -76,19 +64,17 @@ class EpisodeBuilder:
 
     def add(self, step: EnvStep) -> RecordedEpisode | None:
         """Add what a message means; return the episode that it ends."""
-        old, new = self._spaces, (step.observation_space, step.action_space)
-        self._spaces = new[0] or old[0], new[1] or old[1]
         ended = self._begin(step) if step.begins else None
         if step.action is not UNKNOWN:
-            self._action, self._waits = step.action, True
+            self._acted = self._waits = True
         ends = _number(step.terminated) > 0, _number(step.truncated) > 0
         seen, paid = step.observation is not UNKNOWN, step.reward is not UNKNOWN
         if step.begins or not (seen or paid or any(ends)):
             return ended
         if not self._open:  # the recording began in the middle of it
             return None if any(ends) else self._begin(step)
-        if seen and self._action is UNKNOWN and not any(ends):
-            self._episode.observations = [step.observation] * self._keep
+        if seen and not self._acted and not any(ends):
+            pass  # it replaces the observation of the reset
         elif seen or paid or self._waits:
             self._result(step)
         return self.end(*ends) if any(ends) else None
@@ -96,18 +82,15 @@ class EpisodeBuilder:
     def end(self, terminated: bool = False, truncated: bool = False) -> RecordedEpisode | None:
         """End the episode; return it if it has a step."""
         episode, ended = self._episode, self._open and self._episode.length > 0
-        self._action, self._waits, self._open = UNKNOWN, False, False
+        self._acted = self._waits = self._open = False
         if not ended:
             return None
-        episode.terminated, episode.truncated, episode.spaces = terminated, truncated, self._spaces
+        episode.terminated, episode.truncated = terminated, truncated
         return episode
 
     def _begin(self, step: EnvStep) -> RecordedEpisode | None:
         ended = self.end()
-        first = [step.observation] * (self._keep and step.observation is not UNKNOWN)
-        self._episode = RecordedEpisode(
-            step.environment, self._episode.number + 1, observations=first
-        )
+        self._episode = RecordedEpisode(step.environment, self._episode.number + 1)
         self._open = True
         return ended
 
@@ -116,11 +99,6 @@ class EpisodeBuilder:
         episode.total += 0.0 if math.isnan(reward) else reward
         episode.length += 1
         self._steps, self._waits = self._steps + 1, False
-        if self._keep:
-            last = episode.observations[-1:]
-            episode.observations += last if step.observation is UNKNOWN else [step.observation]
-            episode.actions.append(self._action)
-            episode.rewards.append(reward)
 
 
 def _number(value: Any) -> float:
@@ -133,25 +111,17 @@ def _number(value: Any) -> float:
 
 @dataclass(slots=True)
 class Message:
-    """A decoded message, or an event: its kind is then "gap" or "closed", its size 0.
-
-    Attributes:
-        seconds: time since the first packet.
-        positions: of its steps; without any, those of the connection's message before it.
-        episodes: the episodes that it ends; an event ends all of its connection.
-    """
+    """A decoded message, or an event: its kind is then "gap" or "closed", its size 0."""
 
     packet: Packet
     decoded: Dissected
-    seconds: float
-    positions: list[Position]
-    episodes: list[RecordedEpisode]
+    seconds: float  # since the first packet
+    positions: list[Position]  # of its steps, else those of the connection's message before it
+    episodes: list[RecordedEpisode]  # that it ends; an event ends all of its connection
 
 
-def messages(
-    packets: Iterable[Packet], keep: bool = False, budget: Budget | None = None
-) -> Iterator[Message]:
-    """Decode packets one by one; `keep` keeps the episodes' values.
+def messages(packets: Iterable[Packet], budget: Budget | None = None) -> Iterator[Message]:
+    """Decode packets one by one.
 
     Each connection has an event "closed" at last.
 
@@ -168,7 +138,7 @@ def messages(
         number = packet.connection.number
         budget.pay(packet.paid)
         if number not in decoders:
-            decoders[number] = _Decoder(packet, keep, budget)
+            decoders[number] = _Decoder(packet, budget)
             if number in forgotten:
                 packet = replace(packet, gap=max(packet.gap, 1))
         yield from decoders[number].decode(packet, packet.monotonic - start)
@@ -196,10 +166,10 @@ class _Decoder:
 
     last: tuple[Packet, float]
 
-    def __init__(self, first: Packet, keep: bool, budget: Budget) -> None:
+    def __init__(self, first: Packet, budget: Budget) -> None:
         self._positions: list[Position] = []
         self._budget = budget
-        self._builders = defaultdict[str, EpisodeBuilder](lambda: EpisodeBuilder(keep))
+        self._builders = defaultdict[str, EpisodeBuilder](EpisodeBuilder)
         try:
             self.dissector = dissector(first.connection.protocol)
         except ValueError as error:

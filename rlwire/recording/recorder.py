@@ -270,28 +270,19 @@ class _File:
 
 @dataclass(eq=False)
 class Tap:
-    """Records one connection, for its thread.
-
-    Attributes:
-        users: the connection, or the sockets with its datagrams; 0 after its end.
-        channels: the recorder's, by topic.
-        gap: packets dropped since the last one.
-        queued: bytes.
-        file: the one with its last packet; `channels` are of this file.
-        written: packets.
-    """
+    """Records one connection, for its thread."""
 
     recorder: Recorder
     number: int
     what: FileRecording
     side: str
     peer: str
-    users: int = 1
-    channels: dict[str, int] = field(default_factory=dict)
-    gap: int = 0
-    queued: int = 0
-    file: str = ""
-    written: int = 0
+    users: int = 1  # the connection, or the sockets with its datagrams; 0 after its end
+    channels: dict[str, int] = field(default_factory=dict)  # of `file`, by topic
+    gap: int = 0  # packets dropped since the last one
+    queued: int = 0  # bytes
+    file: str = ""  # the one with its last packet
+    written: int = 0  # packets
 
     def record(self, sent: bool, parts: Sequence[Buffer]) -> None:
         """Record a message or datagram."""

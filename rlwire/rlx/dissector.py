@@ -17,11 +17,10 @@ from rlwire.recording.messages import Dissected, EnvStep
 class _Environment:
     """One environment's commands and the replies, one at a time."""
 
-    def __init__(self, name: str, limits: Limits) -> None:
-        self._name, self._limits = name, limits
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._pairs = dissecting.RequestPairs(name)
         self._begins = True
-        self._spaces = dissecting.Spaces()
 
     def message(self, message: dict[str, Any], from_client: bool) -> Dissected:
         kind = message.get("command" if from_client else "response")
@@ -30,12 +29,11 @@ class _Environment:
         self._pairs.pair(found, from_client, kind != "disconnect")  # of a page, without a reply
         if from_client and kind in ("init", "reset", "disconnect"):
             self._begins = True
-            found.steps = self._spaces.steps(message.get("spaces"), self._limits, self._name)
         elif from_client and kind == "update":
             found.steps = [self._update(message)]
         elif not (from_client or self._begins) and kind == "action" and "data" in message:
             # The reply to a terminal update is no action.
-            found.steps = [EnvStep(self._name, action=self._spaces.fit(True, message["data"]))]
+            found.steps = [EnvStep(self._name, action=message["data"])]
         return found
 
     def _update(self, message: dict[str, Any]) -> EnvStep:
@@ -44,7 +42,7 @@ class _Environment:
         begins, self._begins = self._begins or (reward is None and not over), over
         step = EnvStep(self._name, begins)
         if state is not None:
-            step.observation = self._spaces.fit(False, state)
+            step.observation = state
         if not begins:
             with contextlib.suppress(*dissecting.FAULTS):
                 step.reward = 0.0 if reward is None else float(np.sum(np.asarray(reward)))
@@ -58,7 +56,7 @@ class RLXDissector(dissecting.Dissector):
 
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
-        self._environment = _Environment("", self.limits)
+        self._environment = _Environment("")
         self._decoder = rlx.RLXDecoder(framed=True, limits=self.limits)
 
     def frame_size(self, data: bytearray, from_client: bool) -> int:
@@ -76,7 +74,7 @@ class RLXPageDissector(dissecting.WebSocketDissector):
         with optional("msgspec", "gym"):
             from rlwire.codecs import _json
         self._json = _json
-        self._known = dissecting.Remembered(lambda name: _Environment(name, self.limits))
+        self._known = dissecting.Remembered(_Environment)
 
     def decode(self, message: bytes, from_client: bool, layer: Any) -> Dissected:
         value = self._json.arrays_of(self._json.decode(message, self.limits))

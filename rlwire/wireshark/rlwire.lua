@@ -1,11 +1,11 @@
--- Wireshark dissectors for RLX, RLlink, PERLERT, Universe's rewarder and dm_env_rpc.
+-- Wireshark dissectors for RLX, RLlink and PERLERT.
 --
 -- A parser turns the bytes of a message into a tree of nodes, and `show` adds the nodes to Wireshark's
 -- tree. Parsers compare each size with the bytes that are left before they use it. `fail` ends a parser:
 -- what it has read is shown, and an expert info names the offset and the path.
 --
 -- A node has a kind (a key of `generic`), a value, offset and size, a key, its parent `up`, and its entries
--- as a sequence. The value of bytes is {offset, size}. An array has dtype, shape and first values, as texts.
+-- as a sequence. An array has dtype, shape and first values, as texts.
 
 local MESSAGE = 64 * 2 ^ 20 -- bytes of a message; Wireshark does not collect a longer one
 local VALUES = 65536 -- values of a message that are read
@@ -14,8 +14,8 @@ local DEPTH = 64 -- levels of lists and dictionaries
 local FIRST = 32 -- values of an array that are shown; also the most dimensions
 
 local MAKERS = { -- of the field of a kind
-    int = "int64", real = "double", text = "string", bool = "bool", null = "none", bytes = "bytes",
-    array = "string", list = "uint32", dict = "uint32", uid = "uint64",
+    int = "int64", real = "double", text = "string", bool = "bool", null = "none",
+    array = "string", list = "uint32", dict = "uint32",
 }
 
 -- Makes a protocol's fields of "path:kind ..."; a field has the name of its path's last word.
@@ -31,8 +31,8 @@ local function fields(proto, text)
 end
 
 local base = Proto("rlwire", "rlwire's values")
-local generic = fields(base, "int:int real:real text:text bool:bool null:null bytes:bytes array:array list:list "
-    .. "dict:dict path:text dtype:text shape:text first:text uid:uid")
+local generic = fields(base, "int:int real:real text:text bool:bool null:null array:array list:list "
+    .. "dict:dict path:text dtype:text shape:text first:text")
 local damaged = ProtoExpert.new("rlwire.damaged", "Damaged message", expert.group.MALFORMED,
     expert.severity.ERROR)
 local unread = ProtoExpert.new("rlwire.unread", "Message over a limit of the dissector",
@@ -101,21 +101,6 @@ local function path_of(node)
     return before == "" and key or before .. "." .. key
 end
 
-local function find(node, path)
-    for key in path:gmatch("[^.]+") do
-        local found
-        for _, entry in ipairs(node or {}) do found = entry.key == key and entry or found end
-        node = found
-    end
-    return node
-end
-
--- An integer as an Int64 or UInt64.
-local function whole(class, value)
-    if type(value) == "number" then return class.new(value) end
-    return class.new(value:lower(), value:higher())
-end
-
 -- An integer as text: tostring(3.0) depends on Lua's version.
 local function plain(value) return type(value) == "number" and ("%.0f"):format(value) or tostring(value) end
 
@@ -129,9 +114,9 @@ local DTYPES = {
     complex128 = "c16",
 }
 
--- Reads an array's first values and compares its size, which with `one` may be that of one element. A dtype
--- is ">f4", "float32" or "bool"; of others the first bytes are shown.
-local function array(c, made, dtype, shape, at, size, one)
+-- Reads an array's first values and compares its size. A dtype is ">f4", "float32" or "bool"; of others the
+-- first bytes are shown.
+local function array(c, made, dtype, shape, at, size)
     made.dtype, made.shape, made.first = dtype, shape, {}
     local order, code = dtype:match("^([<>=|]?)([biufc]%d+)$")
     code = code or DTYPES[dtype]
@@ -150,7 +135,7 @@ local function array(c, made, dtype, shape, at, size, one)
     made.more = count > FIRST
     local wanted = item
     for _, n in ipairs(shape) do wanted = item and wanted * (tonumber(n) or 0) end
-    if wanted and wanted ~= size and not (one and (size == item or wanted < 0)) then
+    if wanted and wanted ~= size then
         fail(at, "%s (%s) has %.0f bytes, not %.0f", dtype, table.concat(shape, ", "), size, wanted)
     end
     return "array"
@@ -180,8 +165,7 @@ local function brief(node, depth)
     elseif value == nil then
         return kind or "?"
     end
-    return kind == "text" and cut(value, 60) or kind == "bytes" and ("%.0f bytes"):format(value[2])
-        or kind == "real" and ("%.15g"):format(value) or plain(value)
+    return kind == "text" and cut(value, 60) or kind == "real" and ("%.15g"):format(value) or plain(value)
 end
 
 -- Returns a range that lies within the buffer: a fault may be at its end.
@@ -202,15 +186,15 @@ local function show(tree, tvb, node, own)
     if kind == "list" or kind == "dict" then value = #node end
     if kind == "array" then value = brief(node, 0) end
     if kind == "text" then value = cut(value, 4096) end
-    if kind == "int" then value = whole(Int64, value) end
-    if kind == "bytes" then range, value = range_of(tvb, value[1], value[2]), nil end
+    if kind == "int" then
+        value = type(value) == "number" and Int64.new(value) or Int64.new(value:lower(), value:higher())
+    end
     local field = (kind and mine.kind == kind and mine or generic[kind or "null"]).field
     local item = value == nil and tree:add(field, range) or tree:add(field, range, value)
     local index = type(node.key) == "number"
     item:set_text((index and ("[%d]: "):format(node.key) or node.key .. ": ") .. brief(node, 1))
     local function note(name, text) item:add(generic[name].field, range, text):set_generated() end
     if not index then note("path", path) end
-    if node.uid then note("uid", node.uid) end
     if kind == "array" then
         note("dtype", node.dtype)
         note("shape", "(" .. table.concat(node.shape, ", ") .. ")")
@@ -240,29 +224,28 @@ local function dissector(proto, parse, own)
         item:append_text(": " .. text)
         pinfo.cols.protocol:clear_fence()
         pinfo.cols.protocol:set(proto.name)
-        if own.joined then pinfo.cols.info:append(" " .. text) else pinfo.cols.info:set(text .. "  ") end
+        pinfo.cols.info:set(text .. "  ")
         pinfo.cols.info:fence() -- other messages of the packet follow
         return tvb:len()
     end
 end
 
 -- Registers a dissector for the ports of a preference, and for others where a message begins with a pattern.
-local function register(proto, kind, ports, patterns, handler)
+local function register(proto, kind, ports, patterns)
     local tables, current = DissectorTable.get(kind .. ".port"), ""
     proto.prefs.ports = Pref.range("Ports", ports, "Ports of " .. proto.name, 65535)
     local function change()
-        if current ~= "" then tables:remove(current, handler or proto) end
+        if current ~= "" then tables:remove(current, proto) end
         current = tostring(proto.prefs.ports)
-        if current ~= "" then tables:add(current, handler or proto) end
+        if current ~= "" then tables:add(current, proto) end
     end
     proto.prefs_changed = change
     change()
-    if not patterns then return end
     proto:register_heuristic(kind, function(tvb, pinfo, tree)
         local bytes, found = tvb:raw(0, math.min(tvb:len(), 64)), false
         for _, pattern in ipairs(patterns) do found = found or bytes:find(pattern) end
         if not found then return false end
-        if kind ~= "ws" then pinfo.conversation = proto end
+        pinfo.conversation = proto
         proto.dissector(tvb, pinfo, tree)
         return true
     end)
@@ -270,14 +253,7 @@ end
 
 -- Returns a dissector of a stream of frames. A frame begins with what `pattern` matches: all of it, and the
 -- digits of the body's size. `after` is the number of bytes that follow the body.
-local function stream(proto, pattern, after, parse, own)
-    local dissect = dissector(proto, function(c, root)
-        local head, digits = c.s:match(pattern)
-        if not head then fail(0, "no size of a message") end
-        if tonumber(digits) > MESSAGE then over(0, "a message of %s bytes", digits) end
-        c.at = #head
-        parse(c, root, #head + tonumber(digits))
-    end, own)
+local function stream(pattern, after, dissect)
     local function size_of(tvb, _, at)
         local bytes = tvb:raw(at, math.min(20, tvb:len() - at))
         local head, digits = bytes:match(pattern)
@@ -335,8 +311,12 @@ function rlx_value(c, made)
     return kind
 end
 
-local function rlx_message(c, root, stop)
-    c.stop = math.min(c.stop, stop)
+local function rlx_message(c, root)
+    local head, digits = c.s:match("^((%d+):)")
+    if not head then fail(0, "no size of a message") end
+    if tonumber(digits) > MESSAGE then over(0, "a message of %s bytes", digits) end
+    local stop = #head + tonumber(digits)
+    c.at, c.stop = #head, math.min(c.stop, stop)
     if c.s:find("^0%d") then fail(0, "a size with a leading zero") end
     local version = u32(c, "the version")
     if version ~= 1 then fail(c.at - 4, "version %.0f, not 1", version) end
@@ -345,147 +325,29 @@ local function rlx_message(c, root, stop)
 end
 
 local rlx_own = fields(rlx, "command:text response:text message:text exploit:bool reward:real terminal:bool")
-rlx.dissector = stream(rlx, "^((%d+):)", 1, rlx_message, rlx_own)
+rlx.dissector = stream("^((%d+):)", 1, dissector(rlx, rlx_message, rlx_own))
 register(rlx, "tcp", "7001", { "^[1-9]%d*:\1%z%z%z" })
 
--- JSON
-
--- Skips spaces and returns the next character, which must be one of `wanted`.
-local function json_next(c, wanted)
-    local at = c.s:find("[^ \t\r\n]", c.at + 1) or c.stop + 1
-    local char = c.s:sub(at, at)
-    c.at = at - 1
-    if char == "" or wanted and not wanted:find(char, 1, true) then
-        fail(c.at, "%s, expected %s", char == "" and "the end" or "another character", wanted or "a value")
-    end
-    return char
-end
-
--- Reads a text, as it is written: escapes are left in it.
-local function json_text(c)
-    local from, at = c.at, c.at + 1
-    repeat
-        at = c.s:find('["\\]', at + 1)
-        if not at then fail(from, "a text without an end") end
-        local escape = c.s:byte(at) == 92
-        if escape then at = at + 1 end
-    until not escape
-    c.at = from + 1
-    local text = text_of(c, at - from - 2, "a text")
-    c.at = at
-    return text
-end
-
-local json_value
-
-local function json_entries(c, made, close)
-    c.at = c.at + 1
-    local char = json_next(c)
-    if char == close then c.at = c.at + 1 end
-    while char ~= close do
-        json_next(c, close == "}" and '"' or nil)
-        local at, key = c.at, #made
-        if close == "}" then
-            key = json_text(c)
-            json_next(c, ":")
-            c.at = c.at + 1
-        end
-        add(c, made, key, at, json_value)
-        char = json_next(c, "," .. close)
-        c.at = c.at + 1
-    end
-    return close == "}" and "dict" or "list"
-end
-
-function json_value(c, made)
-    local char = json_next(c)
-    if char == '"' then return "text", json_text(c) end
-    if char == "{" or char == "[" then return json_entries(c, made, char == "{" and "}" or "]") end
-    local word = c.s:match("^[%w.+-]*", c.at + 1)
-    local number = word:find("^%-?%d[%d.eE+-]*$") and tonumber(word)
-    if not number and word ~= "true" and word ~= "false" and word ~= "null" then fail(c.at, "no value") end
-    c.at = c.at + #word
-    if number then return (word:find("[.eE]") or #word > 15) and "real" or "int", number end
-    if word ~= "null" then return "bool", word == "true" end
-    return "null"
-end
-
--- MessagePack, with the arrays of msgpack-numpy and of openpi
-
-local MSGPACK = { -- what follows the byte: kind, format of a number or of a size
-    [0xc0] = { "null" }, [0xc2] = { "bool", false }, [0xc3] = { "bool", true },
-    [0xc4] = { "bytes", ">I1" }, [0xc5] = { "bytes", ">I2" }, [0xc6] = { "bytes", ">I4" },
-    [0xc7] = { "extension", ">I1" }, [0xc8] = { "extension", ">I2" }, [0xc9] = { "extension", ">I4" },
-    [0xca] = { "real", ">f" }, [0xcb] = { "real", ">d" },
-    [0xcc] = { "int", ">I1" }, [0xcd] = { "int", ">I2" }, [0xce] = { "int", ">I4" }, [0xcf] = { "int", ">E" },
-    [0xd0] = { "int", ">i1" }, [0xd1] = { "int", ">i2" }, [0xd2] = { "int", ">i4" }, [0xd3] = { "int", ">e" },
-    [0xd4] = { "extension", 1 }, [0xd5] = { "extension", 2 }, [0xd6] = { "extension", 4 },
-    [0xd7] = { "extension", 8 }, [0xd8] = { "extension", 16 },
-    [0xd9] = { "text", ">I1" }, [0xda] = { "text", ">I2" }, [0xdb] = { "text", ">I4" },
-    [0xdc] = { "list", ">I2" }, [0xdd] = { "list", ">I4" }, [0xde] = { "dict", ">I2" }, [0xdf] = { "dict", ">I4" },
-}
-
-local function msgpack_value(c, made)
-    local byte = unpack_one(c, "B", "a value")
-    if byte < 0x80 or byte >= 0xe0 then return "int", byte < 0x80 and byte or byte - 256 end
-    local kind, size = byte < 0x90 and "dict" or byte < 0xa0 and "list" or "text", byte % 16
-    if kind == "text" then size = byte % 32 end
-    if byte >= 0xc0 then
-        if not MSGPACK[byte] then fail(c.at - 1, "unknown byte 0x%02x", byte) end
-        kind, size = MSGPACK[byte][1], MSGPACK[byte][2]
-        if type(size) == "string" then size = unpack_one(c, size, "a number") end
-    end
-    if kind == "text" then
-        return kind, text_of(c, size, "a text")
-    elseif kind == "bytes" or kind == "extension" then -- which has its type before its bytes
-        local at = take(c, size + (kind == "extension" and 1 or 0), "bytes")
-        return "bytes", { at, c.at - at }
-    elseif kind ~= "list" and kind ~= "dict" then
-        return kind, size
-    end
-    for i = 0, check_count(c, size, kind == "dict" and 2 or 1, "a " .. kind) - 1 do
-        local at, key = c.at, i
-        if kind == "dict" then
-            key = add(c, { up = made.up, key = made.key, depth = made.depth }, "key", at, msgpack_value)
-            key = key.kind == "bytes" and c.s:sub(key.value[1] + 1, c.at):gsub("[\128-\255]", "?") or brief(key, 0)
-        end
-        add(c, made, key, at, msgpack_value)
-    end
-    -- A map may stand for an array.
-    local mark = find(made, "nd") or find(made, "__ndarray__") or find(made, "__npgeneric__")
-    local dtype, data, shape = find(made, "type") or find(made, "dtype"), find(made, "data"), {}
-    if not (mark and dtype and data and dtype.kind == "text" and data.kind == "bytes") then return kind end
-    if mark.key ~= "__npgeneric__" and mark.value and not find(made, "shape") then return kind end
-    for i, n in ipairs(find(made, "shape") or {}) do shape[i] = plain(n.value) end
-    for i = #made, 1, -1 do made[i] = nil end
-    return array(c, made, dtype.value, shape, data.value[1], data.value[2])
-end
-
--- Reads a map in JSON or MessagePack, told apart by the first byte.
-local function map(c, root)
-    local at, kind = c.at, nil
-    if c.s:find("^[{ \t\r\n]", at + 1) then
-        json_next(c, "{")
-        kind = json_entries(c, root, "}")
-        c.at = (c.s:find("[^ \t\r\n]", c.at + 1) or c.stop + 1) - 1
-    else
-        kind = msgpack_value(c, root)
-    end
-    if kind ~= "dict" then fail(at, "a message is a map") end
-    if c.at < c.stop then fail(c.at, "%d bytes follow the message", c.stop - c.at) end
-end
-
--- RLlink: eight digits and a map, which may be compressed
+-- RLlink: eight digits and a map in JSON or MessagePack, which Wireshark's own dissectors show
 
 local rllink = Proto("RLlink", "RLlib's RLlink")
-local rllink_own = fields(rllink, "type:text timesteps:int env_steps:int weights_seq_no:int state.weights_seq_no:int")
+local rllink_type = ProtoField.string("rllink.type", "type")
+rllink.fields = { rllink_type }
 
-local function rllink_message(c, root)
-    if c.s:sub(9, 12) ~= "\40\181\47\253" then return map(c, root) end
-    add(c, root, "zstd", 8, function() return "bytes", { take(c, c.stop - 8, "zstd"), c.stop - 8 } end)
+local function rllink_message(tvb, pinfo, tree)
+    local text = tvb:raw(0, math.min(tvb:len(), 4096))
+    local size, at = text:match("\164type([\160-\191])()")
+    local kind = size and text:sub(at, at + size:byte() - 161) or text:match('"type"%s*:%s*"([^"]*)"')
+    local item = tree:add(rllink, tvb:range())
+    if kind then item:add(rllink_type, tvb:range(), kind) end
+    item:append_text(": " .. (kind or "a message that is compressed, or has no type"))
+    if kind then Dissector.get(size and "msgpack" or "json"):call(tvb:range(8):tvb(), pinfo, tree) end
+    pinfo.cols.protocol:set("RLlink")
+    pinfo.cols.info:set(kind or "")
+    return tvb:len()
 end
 
-rllink.dissector = stream(rllink, "^((%d%d%d%d%d%d%d%d))", 0, rllink_message, rllink_own)
+rllink.dissector = stream("^((%d%d%d%d%d%d%d%d))", 0, rllink_message)
 register(rllink, "tcp", "5555", { "^%d%d%d%d%d%d%d%d[{\128-\143].?type" })
 
 -- PERLERT: datagrams of text. A word in capitals is a field.
@@ -550,200 +412,3 @@ end
 perlert.dissector = dissector(perlert, perlert_message, perlert_own)
 register(perlert, "udp", "32322",
     { "^[^:;,=]+:%d+;lobby;?$", "^[^:;,=]+:%d+;[^:;,=]+=", "^[^:;,=]+:%d+:%d+:%d+;obs=" })
-
--- Universe's rewarder: JSON in WebSocket
-
-local rewarder = Proto("Rewarder", "Universe's rewarder")
-local rewarder_own = fields(rewarder, "method:text headers.episode_id:text headers.message_id:int headers.sent_at:real "
-    .. "body.env_id:text body.env_state:text body.fps:real body.reward:real body.done:bool body.text:text body.message:text")
-rewarder_own.joined = true
-
-rewarder.dissector = dissector(rewarder, map, rewarder_own)
-register(rewarder, "ws", "15900", { '"method"%s*:%s*"v0[.]' })
-
--- dm_env_rpc: Protocol Buffers in gRPC
-
-local dm = Proto("dm_env_rpc", "DeepMind's dm_env_rpc")
-local TENSORS = { -- by the number of the payload's field, which is also that of the DataType
-    "float32", "float64", "int8", "int32", "int64", "uint8", "uint32", "uint64", "bool", "string", "proto",
-}
-local STATES = { [0] = "INVALID_ENVIRONMENT_STATE", "RUNNING", "TERMINATED", "INTERRUPTED" }
-local SCHEMA = {} -- of a message: key and kind by a field's number; a kind in capitals is a message
-for name, text in ([[
-Request: create_world:1:Settings join_world:2:World step:3:Step reset:4:Settings reset_world:5:World
-    leave_world:6:Empty destroy_world:7:Name extension:15:Any;
-Response: create_world:1:Name join_world:2:Joined step:3:Stepped reset:4:Joined reset_world:5:Empty
-    leave_world:6:Empty destroy_world:7:Empty extension:15:Any error:16:Status;
-Settings: settings:1:tensors; Name: world_name:1:text; World: world_name:1:text settings:2:tensors;
-Step: actions:1:tensors requested_observations:2:uids; Stepped: state:1:state observations:2:tensors;
-Joined: specs:1:Specs; Specs: actions:1:specs observations:2:specs; Empty:;
-Any: type_url:1:text value:2:bytes; Status: code:1:int message:2:text;
-]]):gmatch("(%u%l+):([^;]*);") do
-    SCHEMA[name] = {}
-    for key, number, kind in text:gmatch("(%S+):(%d+):(%a+)") do SCHEMA[name][tonumber(number)] = { key, kind } end
-end
-
--- Reads a varint: a number below 2^53, else an Int64 or UInt64.
-local function varint(c, class)
-    local low, middle, high = 0, 0, 0 -- 28, 28 and 8 bits
-    for i = 0, 9 do
-        local byte = unpack_one(c, "B", "a varint")
-        local bits = byte % 128 * 128 ^ (i % 4)
-        if i < 4 then low = low + bits elseif i < 8 then middle = middle + bits else high = high + bits end
-        if byte < 128 and (i < 9 or byte < 2) then
-            if i < 7 then return low + middle * 2 ^ 28 end
-            return class.new(low + middle % 16 * 2 ^ 28, math.floor(middle / 16) + high * 2 ^ 24)
-        end
-    end
-    fail(c.at - 1, "a varint over 64 bits")
-end
-
--- Calls read(number, size, value, wire type) for each field of a message, with the cursor at its value. The
--- value is that of a varint, else nil. The cursor is then at the message's end.
-local function each_field(c, size, read)
-    local outer, at = c.stop, take(c, size, "a message")
-    c.at, c.stop = at, at + size
-    while c.at < c.stop do
-        count_value(c)
-        local tag_at, tag = c.at, varint(c, UInt64)
-        if type(tag) ~= "number" or tag < 8 or tag >= 2 ^ 32 then fail(tag_at, "no tag of a field") end
-        local wire = tag % 8
-        local value = wire == 0 and varint(c, Int64) or nil
-        local length = ({ [0] = 0, [1] = 8, [2] = wire == 2 and varint(c, UInt64), [5] = 4 })[wire]
-        if type(length) ~= "number" then fail(tag_at, "wire type %.0f", wire) end
-        at = take(c, length, "a field")
-        c.at = at
-        read(math.floor(tag / 8), length, value, wire)
-        c.at = at + length
-    end
-    c.stop = outer
-end
-
--- Appends integers, packed or one, to a list of at most FIRST texts. Returns whether there are more.
-local function integers(c, length, value, class, list, format)
-    local outer, more = c.stop, false
-    c.stop = c.at + length
-    if value then list[#list + 1] = format(value) end
-    while c.at < c.stop and not more do
-        list[#list + 1] = format(varint(c, class))
-        more = #list >= FIRST and c.at < c.stop
-    end
-    c.stop = outer
-    return more
-end
-
--- Reads an element, or all in one, of a tensor's payload. Returns offset and size of an array's data.
-local function elements(c, made, length, value, wire)
-    local dtype, first = made.dtype, made.first
-    if wire == 2 and (dtype:find("float") or dtype:find("int8")) then
-        return { c.at, length }
-    elseif #first >= FIRST then
-        made.more = true
-    elseif wire == 1 or wire == 5 then
-        first[#first + 1] = ("%.7g"):format((Struct.unpack(wire == 1 and "<d" or "<f", c.s, c.at + 1)))
-    elseif dtype == "string" or dtype == "proto" then
-        first[#first + 1] = dtype == "string" and cut(text_of(c, length, "a string"), 60) or plain(length) .. " bytes"
-    else
-        made.more = integers(c, length, value, dtype:find("^u") and UInt64 or Int64, first, function(one)
-            return dtype == "bool" and tostring(one ~= 0) or plain(one)
-        end)
-    end
-end
-
--- Reads a Tensor, or a TensorSpec, whose name becomes the key.
-local function tensor(c, made, size, spec)
-    made.kind, made.dtype, made.shape, made.first = "array", "?", {}, {}
-    local data
-    each_field(c, size, function(number, length, value)
-        if number == (spec and 2 or 15) then
-            if integers(c, length, value, Int64, made.shape, plain) or #made.shape > FIRST then
-                fail(c.at, "more than %d dimensions", FIRST)
-            end
-        elseif spec and number == 1 then
-            made.key = text_of(c, length, "a name"):match("^%S*") -- rlwire writes spaces after it
-        elseif spec and number == 3 then
-            made.dtype = TENSORS[value] or "?"
-        elseif not spec and TENSORS[number] then
-            made.dtype = TENSORS[number]
-            each_field(c, length, function(inner, ...)
-                if inner == 1 then data = elements(c, made, ...) or data end
-            end)
-        end
-    end)
-    if data then return array(c, made, made.dtype, made.shape, data[1], data[2], true) end
-    return "array"
-end
-
--- Reads an entry of a map: a UID or text, and a Tensor or TensorSpec.
-local function map_entry(c, made, size, spec, names)
-    each_field(c, size, function(number, length, value)
-        if number == 1 and value then
-            made.uid = whole(UInt64, value)
-            made.key = names[plain(made.uid)] or "uid " .. plain(made.uid)
-        elseif number == 1 then
-            made.key = text_of(c, length, "a key")
-        elseif number == 2 then
-            tensor(c, made, length, spec)
-        end
-    end)
-    return made.dtype and "array" or "null"
-end
-
-local function proto_message(c, up, size, name, names)
-    each_field(c, size, function(number, length, value)
-        local key, kind = table.unpack(SCHEMA[name][number] or {})
-        local at = c.at
-        -- Like protobuf, skip a known field of another wire type.
-        if not key or kind ~= "uids" and (value ~= nil) ~= (kind == "int" or kind == "state") then return end
-        if kind == "tensors" or kind == "specs" then
-            local made = find(up, key) or add(c, up, key, at, function() return "dict" end)
-            add(c, made, "?", at, map_entry, length, kind == "specs", names[key] or {})
-            made.size = c.at - made.at
-            return
-        end
-        add(c, up, key, at, function(_, made)
-            if SCHEMA[kind] then
-                proto_message(c, made, length, kind, names)
-                return "dict"
-            elseif kind == "uids" then
-                made.dtype, made.shape, made.first = "uid", {}, {}
-                made.more = integers(c, length, value, UInt64, made.first, function(uid)
-                    return names.observations[plain(uid)] or plain(uid)
-                end)
-                return "array"
-            elseif kind == "bytes" then
-                return kind, { take(c, length, key), length }
-            elseif kind == "text" then
-                return kind, text_of(c, length, key)
-            end
-            return kind == "int" and kind or "text", kind == "int" and value or STATES[value] or plain(value)
-        end)
-    end)
-end
-
--- Names of UIDs by call: the last specs that were seen.
-local known, tcp_stream, http2_stream = {}, Field.new("tcp.stream"), Field.new("http2.streamid")
-local dm_own = fields(dm, "step.state:text error.code:int error.message:text")
-dm_own.joined = true
-
-function dm.init() known = {} end
-
-dm.dissector = dissector(dm, function(c, root)
-    local name = c.pinfo.match_string:find(",request", 1, true) and "Request" or "Response"
-    local streams, names = { http2_stream() }, { actions = {}, observations = {} }
-    local call = tostring(tcp_stream()) .. ":" .. tostring(streams[#streams])
-    proto_message(c, root, c.stop, name, known[call] or names)
-    local specs = find(root, "join_world.specs") or find(root, "reset.specs")
-    for _, domain in ipairs(specs or {}) do
-        for _, spec in ipairs(domain) do
-            if spec.uid then names[domain.key][plain(spec.uid)] = spec.key end
-        end
-    end
-    known[call] = specs and names or known[call]
-end, dm_own)
-
-for _, direction in ipairs({ "request", "response" }) do
-    DissectorTable.get("grpc_message_type"):add(
-        "application/grpc,/dm_env_rpc.v1.Environment/Process," .. direction, dm)
-end
-register(dm, "tcp", "9911", nil, Dissector.get("http2"))

@@ -91,22 +91,13 @@ def calls_msgpack():
         encode = msgpack.Encoder().encode
         modes = ({"arrays": "bytes"}, {"timestamp": msgpack.Timestamp}, *VIEWS)
         yield from coded(name, value, encode, msgpack.decode, *modes)
-        wire = encode(value)
         openpi = msgpack.Encoder(arrays="openpi")
         yield from coded(f"{name} openpi", value, openpi.encode, msgpack.decode, *VIEWS)
         yield f"{name} into", lambda v=value, e=openpi: e.encode_into(v, room), (value,)
         yield f"{name} parts", lambda v=value, e=openpi: e.encode_parts(v), (value,)
-        yield f"{name} stream", lambda wire=wire: unpack(wire), ()
     big = {"image": np.zeros((100, 100)), "next": [np.zeros(9000, np.uint8)] * 20}
     yield from coded("large", big, msgpack.encode, msgpack.decode, *VIEWS)
     yield "large parts", lambda: msgpack.encode_parts(big), (big,)
-
-
-def unpack(wire):
-    unpacker = msgpack.Unpacker()
-    unpacker.feed(wire[:10])
-    unpacker.feed(wire[10:])
-    return list(unpacker)
 
 
 def calls_perlert():

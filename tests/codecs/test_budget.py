@@ -60,12 +60,6 @@ def decode_msgpack(wire, limits, **options):
     return msgpack.decode(wire, limits=limits, **options)
 
 
-def decode_stream(wire, limits):
-    unpacker = msgpack.Unpacker(limits=limits)
-    unpacker.feed(wire)
-    return next(unpacker, None)
-
-
 def decode_action(wire, limits):
     return rewarder.decode(wire, limits=limits)
 
@@ -174,7 +168,6 @@ HOSTILE = {
         plain.packb({(n, *[None] * 600): 1 for n in range(2)}),
     ),
     "msgpack scalars": (decode_msgpack, plain.packb([generic("<U20000", "x" * 20_000)] * 2)),
-    "msgpack stream": (decode_stream, plain.packb([WIDE.decode()] * 4)),
     "rewarder action": (
         decode_action,
         b'{"method":"v0.agent.action","headers":{},"body":{"action":['

@@ -129,35 +129,16 @@ def feed_rlx(data):
 
 
 def feed_msgpack(data):
-    (arrays, keys, pieces), body, limits = take_options(data, 3, 2, 2)
+    (arrays, keys), body, limits = take_options(data, 3, 2)
     decoder = {
         "arrays": (True, False, "bytes")[arrays],
         "strict_map_key": bool(keys),
         "limits": limits,
     }
-    if pieces:
-        feed_unpacker(body, decoder)
-        return
     good, value = agree(lambda copy, b: msgpack.decode(b, copy=copy, **decoder), body)
     if good and arrays == 0:
         wire = msgpack.encode(value)
         same(msgpack.decode(wire, **{**decoder, "limits": LIMITS}), value)
-
-
-def feed_unpacker(body, options):
-    """A stream gives the same values however it is cut."""
-    results = []
-    for size in (max(len(body), 1), 3):
-        unpacker = msgpack.Unpacker(max_buffer_size=2**16, **options)
-        values = []
-        try:
-            for start in range(0, len(body), size):
-                unpacker.feed(body[start : start + size])
-                values.extend(unpacker)
-        except REFUSED as problem:
-            refusal(problem)
-        results.append(values)
-    same(*results)
 
 
 def feed_rewarder(data):

@@ -8,8 +8,8 @@ from rlwire.recording.messages import UNKNOWN, EnvStep
 from rlwire.recording.reading import EpisodeBuilder
 
 
-def built(steps, keep=True):
-    builder = EpisodeBuilder(keep)
+def built(steps):
+    builder = EpisodeBuilder()
     found = [(builder.add(step), builder.position) for step in steps]
     episodes = [*(episode for episode, _ in found), builder.end()]
     return [each for each in episodes if each is not None], [position for _, position in found]
@@ -39,14 +39,10 @@ def test_actions_and_results_are_episodes(together):
         steps.append(step)
     steps += [reset(4), act(50), result(5)]
     (first, second), _ = built(steps)
-    assert (first.observations, first.actions) == ([0, 1, 2, 3], [10, 20, 30])
-    assert (first.rewards, first.total, first.length) == ([0.5, 1.0, 1.5], 3.0, 3)
+    assert (first.number, first.total, first.length) == (1, 3.0, 3)
     assert (first.terminated, first.truncated) == (True, False)
-    assert (second.number, second.observations, second.actions) == (2, [4, 5], [50])
+    assert (second.number, second.total, second.length) == (2, 1.0, 1)
     assert (second.terminated, second.truncated) == (False, False)
-    light, _ = built(steps, keep=False)
-    assert [(each.length, each.total) for each in light] == [(3, 3.0), (1, 1.0)]
-    assert not any(each.observations or each.actions or each.rewards for each in light)
 
 
 def test_positions_count_actions_with_their_results():
@@ -60,36 +56,26 @@ def test_positions_count_actions_with_their_results():
 END = EnvStep(reward=1.0, terminated=True)
 ODD = {
     "an action that is never answered": ([reset(0), act(1)], []),
-    "another reset": ([reset(0), reset(1), act(1), result(2)], [([1, 2], [1])]),
-    "no observation at the end": ([reset(0), act(1), END], [([0, 0], [1])]),
-    "an end alone": ([reset(0), act(1), result(1), EnvStep(terminated=True)], [([0, 1], [1])]),
-    "an action that holds": (
-        [reset(0), result(1), act(1), result(2), result(3)],
-        [([1, 2, 3], [1, 1])],
-    ),
-    "actions that are replaced": ([reset(0), act(1), act(2), result(1)], [([0, 1], [2])]),
-    "a begin that is not recorded": ([act(1), result(0), act(2), result(1)], [([0, 1], [2])]),
+    "another reset": ([reset(0), reset(1), act(1), result(2)], [1]),
+    "no observation at the end": ([reset(0), act(1), END], [1]),
+    "an end alone": ([reset(0), act(1), result(1), EnvStep(terminated=True)], [1]),
+    "an action that holds": ([reset(0), result(1), act(1), result(2), result(3)], [2]),
+    "actions that are replaced": ([reset(0), act(1), act(2), result(1)], [1]),
+    "a begin that is not recorded": ([act(1), result(0), act(2), result(1)], [1]),
     "an end without a begin": ([act(1), result(0, 1.0, True)], []),
-    "no actions": ([reset(0), result(1, 1.0, True)], [([0, 1], [UNKNOWN])]),
-    "flags that are none": ([reset(0), act(1), result(1, 1.0, [[1], [2, 3]])], [([0, 1], [1])]),
+    "no actions": ([reset(0), result(1, 1.0, True)], [1]),
+    "flags that are none": ([reset(0), act(1), result(1, 1.0, [[1], [2, 3]])], [1]),
 }
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_odd_orders(name):
     steps, episodes = ODD[name]
-    assert [(each.observations, each.actions) for each in built(steps)[0]] == episodes
+    assert [each.length for each in built(steps)[0]] == episodes
 
 
 def test_rewards_of_any_kind():
     rewards = [1, True, [1.5, 2], None, "three", math.nan, [[1], 2], UNKNOWN, 10**400]
     steps = [step for reward in rewards for step in (act(1), result(1, reward))]
     ((episode,), _) = built([reset(0), *steps])
-    assert [None if math.isnan(x) else x for x in episode.rewards] == [1, 1, 3.5, *[None] * 6]
-    assert episode.total == 5.5
-
-
-def test_spaces_are_those_of_the_last_step_that_had_them():
-    steps = [EnvStep(action_space="old"), EnvStep(observation_space="seen"), reset(0)]
-    steps += [EnvStep(action=1, action_space="new"), result(1, 1.0, True)]
-    assert built(steps)[0][0].spaces == ("seen", "new")
+    assert (episode.total, episode.length) == (5.5, 9)

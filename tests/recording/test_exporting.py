@@ -1,108 +1,106 @@
-"""`rlwire export FILE minari:NAME`: the datasets are equal to the episodes that were played."""
+"""`rlwire export FILE foxglove`: curves, pictures and a layout, by MCAP's own reader."""
+
+import base64
+import json
+from io import BytesIO
 
 import numpy as np
 import pytest
-from gymnasium import spaces
+from mcap.reader import make_reader
+from PIL import Image
 
 from rlwire.cli import main
 from rlwire.codecs.rlx import encode
 from rlwire.recording import exporting
 from rlwire.recording.messages import Packet, RecordedConnection
-from tests.conftest import _same
-from tests.recording.test_dissecting import Walk, captured
+from tests.recording.test_dissecting import captured
 from tests.recording.test_inspecting import packets
 
-minari = pytest.importorskip("minari")
-pytest.importorskip("h5py")
+KINDS = {"object": dict, "array": list, "string": str, "number": (int, float), "integer": int}
+
+
+def check(value, schema):
+    """Hold a value against what JSON Schema says of it, with the words that the exporter uses."""
+    assert schema.keys() <= {"title", "type", "properties", "items", "contentEncoding"}
+    assert isinstance(value, KINDS[schema["type"]])
+    for name, inner in schema.get("properties", {}).items():
+        check(value[name], inner)
+    for each in value if "items" in schema else ():
+        check(each, schema["items"])
 
 
 @pytest.fixture
 def export(tmp_path, monkeypatch):
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-
-    def run(source, *options, to="wire/walk-v0", status=0):
+    def run(source, *options, status=0):
         monkeypatch.setattr(exporting, "packets", lambda path: iter(source))
-        assert main(["export", "file", f"minari:{to}", *options]) == status
-        return None if status else minari.load_dataset(to)
+        path = tmp_path / "run-foxglove.mcap"
+        assert main(["export", str(tmp_path / "run.mcap"), "foxglove", *options]) == status
+        found = {}
+        if status:
+            return None
+        with path.open("rb") as file:
+            for schema, channel, message in make_reader(file, validate_crcs=True).iter_messages():
+                assert (schema.encoding, channel.message_encoding) == ("jsonschema", "json")
+                value = json.loads(message.data)
+                check(value, json.loads(schema.data))
+                found.setdefault(channel.topic, []).append((schema.name, value))
+        return found, json.loads(path.with_suffix(".json").read_text())
 
     return run
 
 
 @pytest.mark.parametrize("label", ["rlx", "dm-env-rpc", "universe", "rllink"])
-def test_dataset_has_the_episodes_that_were_played(label, export):
-    dataset, episodes = export(packets(label)), captured(label)[1]
-    for found, (first, *steps) in zip(dataset, episodes, strict=True):
-        actions, observations, *others = zip(*steps, strict=True)
-        assert _same(found.observations, np.array([first, *observations]))
-        assert _same(found.actions, np.array(actions))
-        columns = found.rewards, found.terminations, found.truncations
-        assert _same([*columns], [np.array(each) for each in others])
-    if label != "rllink":  # which sends no spaces
-        assert dataset.observation_space == Walk.observation_space
-        assert dataset.action_space == Walk.action_space
+def test_rewards_actions_and_states_are_curves(label, export):
+    found, layout = export(packets(label))
+
+    def values(name, key="value"):
+        topics = (topic for topic in found if topic.endswith(f"/{name}"))
+        return [value[key] for topic in topics for _, value in found[topic]]
+
+    episodes = [episode[1:] for episode in captured(label)[1]]
+    actions, observations, rewards, *_ = zip(*(s for each in episodes for s in each), strict=True)
+    assert sorted(values("reward")) == sorted(rewards)
+    assert sorted(values("return")) == sorted(sum(step[2] for step in each) for each in episodes)
+    for name, sent in ("action", actions), ("observation", observations):
+        got = values(name)
+        assert all(any(np.allclose(each, value) for value in got) for each in sent)
+    curves = [path["value"] for path in layout["configById"]["Plot!1"]["paths"]]
+    topic = next(topic for topic in found if topic.endswith("/reward"))
+    assert {f"{topic}.value", f"{topic.replace('reward', 'observation')}.value[2]"} <= {*curves}
+    if label == "rlx":
+        assert values("reward", "step") == list(range(1, len(rewards) + 1))
+    assert layout["layout"] == "Plot!1"
 
 
-def recorded_steps(states, actions):
-    """An episode of RLX that ends without a terminal, from a client that sends no spaces."""
-    sent = []
-    for number, (state, action) in enumerate(zip(states, [*actions, actions[0]], strict=True)):
-        reward = number / 4 if number else None
-        sent.append({"command": "update", "reward": reward, "state": state})
-        sent.append({"response": "action", "data": action})
+def test_images_are_pictures(export):
+    image = np.random.default_rng(1).integers(0, 256, (40, 30, 3), np.uint8)
+    states = [{"camera": image, "speed": 1.5, "far": float("nan")}, image]
     connection = RecordedConnection(2, "rlx", "server", "")
-    return [Packet(connection, "state" in x, 1, 1, encode(x, framed=True)) for x in sent]
+    sent = [
+        encode({"command": "update", "reward": None, "state": state}, framed=True)
+        for state in states
+    ]
+    found, layout = export([Packet(connection, True, 5.25, 1, data) for data in sent])
+    ((name, picture),) = found["/2/image/camera"]
+    assert name == "foxglove.CompressedImage"
+    assert picture["timestamp"] == {"sec": 5, "nsec": 250_000_000}
+    read = Image.open(BytesIO(base64.b64decode(picture["data"])))
+    assert read.format.lower() == picture["format"] == "png"
+    assert np.array_equal(read, image)
+    assert [value["value"] for _, value in found["/2/observation"]] == [{"speed": 1.5}]
+    assert layout["configById"]["Image!1"]["imageMode"]["imageTopic"] == "/2/image/camera"
+    assert {layout["layout"][side] for side in ("first", "second")} == {*layout["configById"]}
 
 
-image = np.random.default_rng(1).integers(0, 256, (40, 40, 3), np.uint8)
-images = [image, image[::-1].copy(), image]
-pixels = spaces.Box(0, 255, image.shape, np.uint8)
-floats = spaces.Box(-np.inf, np.inf, (2,), np.float64)
-lists = [[np.float32([number]), np.int16([number, 3])] for number in range(3)]
-parts = [spaces.Box(-np.inf, np.inf, (1,), np.float32), spaces.Box(-(2**15), 2**15 - 1, (2,), "i2")]
-INFERRED = {
-    "an image that JPEG changes": (images, [2, 0], pixels, spaces.Discrete(3)),
-    "whole numbers too": ([[0, 1], [0.5, 1], [2, 3]], [[1.0, 0.5], [1, 0]], floats, floats),
-    "a list of arrays": (lists, [-1, 1], spaces.Tuple(parts), spaces.Discrete(3, start=-1)),
-}
+def test_one_connection_alone_is_exported(export):
+    both = [*packets("rlx"), *packets("dm-env-rpc")]
+    numbers = {packet.connection.number for packet in both}
+    found, _ = export(both, "--connection", str(max(numbers)))
+    assert {topic.split("/")[1] for topic in found} == {str(max(numbers))}
 
 
-@pytest.mark.parametrize("name", INFERRED)
-def test_spaces_of_the_values(name, export, caplog):
-    states, actions, observation_space, action_space = INFERRED[name]
-    caplog.set_level("INFO")
-    dataset = export(recorded_steps(states, actions))
-    assert dataset.observation_space == observation_space
-    assert dataset.action_space == action_space
-    (episode,) = dataset
-    columns = zip(*states, strict=True) if name == "a list of arrays" else [states]
-    found = episode.observations
-    found = [*found] if isinstance(found, tuple) else [found]
-    assert _same(found, [np.array(column) for column in columns])
-    assert _same(episode.actions, np.array(actions))
-    assert episode.rewards.tolist() == [0.25, 0.5]
-    assert not episode.terminations.any()
-    assert episode.truncations.tolist() == [False, True]
-    assert caplog.text.count("inferred") == 2
-    assert "1 of them unfinished" in caplog.text
-
-
-def test_recordings_without_usable_episodes_are_not_exported(export, capsys):
-    def fails(facts, source, *options, **to):
-        export(source, *options, status=1, **to)
-        (line,) = capsys.readouterr().err.splitlines()[-1:]
-        assert line.startswith("rlwire: ")
-        assert all(fact in line for fact in facts), line
-
-    simple = recorded_steps([[1.0], [2.0], [3.0]], [1, 1])
-    both = [*simple, *packets("dm-env-rpc")]
-    fails(["connection 2", "--connection"], both)
-    fails(["no episode"], both, "--connection", "3")
-    assert export(packets("openpi"), to="wire/policy-v0").total_steps == 2
-    fails(
-        ["no episode"], recorded_steps([None, [1.0]], [1])
-    )  # whose first observation is not known
-    fails(["observation"], recorded_steps([[1.0], [2.0, 3.0], [1.0]], [1, 1]))
-    fails(["action"], recorded_steps([[1.0], [2.0], [3.0]], [1, "up"]))
-    fails(["minari:NAME"], simple, to="")
-    assert export(both, "--connection", "2").total_steps == 2
-    fails(["walk-v0"], simple)
+def test_existing_files_are_kept(export, tmp_path, capsys):
+    (tmp_path / "run-foxglove.mcap").write_bytes(b"mine")
+    export(packets("rlx"), status=1)
+    assert (tmp_path / "run-foxglove.mcap").read_bytes() == b"mine"
+    assert "run-foxglove.mcap" in capsys.readouterr().err

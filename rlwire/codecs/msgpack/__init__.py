@@ -6,7 +6,6 @@ Source: msgpack's specification (2.0); for arrays msgpack-numpy 0.4.8 and openpi
 
 from rlwire.codecs.msgpack.decoder import Decoder, decode
 from rlwire.codecs.msgpack.encoder import Encoder, encode, encode_into, encode_parts
-from rlwire.codecs.msgpack.unpacker import Unpacker
 from rlwire.codecs.msgpack.values import ExtType, Timestamp
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "Encoder",
     "ExtType",
     "Timestamp",
-    "Unpacker",
     "decode",
     "encode",
     "encode_into",

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypedDict
 
-from typing_extensions import Buffer, Self, Unpack, disjoint_base
+from typing_extensions import Buffer, Unpack, disjoint_base
 
 from rlwire.codecs._output import PartsEncoder
 from rlwire.codecs.msgpack.values import ExtType as ExtType
@@ -49,12 +49,3 @@ class Decoder:
     def decode(self, buffer: Buffer) -> Any: ...
 
 def decode(buffer: Buffer, **options: Unpack[_DecoderOptions]) -> Any: ...
-
-@disjoint_base
-class Unpacker:
-    def __init__(
-        self, *, max_buffer_size: int | None = None, **options: Unpack[_DecoderOptions]
-    ) -> None: ...
-    def feed(self, buffer: Buffer) -> None: ...
-    def __iter__(self) -> Self: ...
-    def __next__(self) -> Any: ...

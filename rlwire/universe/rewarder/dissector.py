@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rlwire.codecs import rewarder
-from rlwire.codecs.rewarder.infos import SPACES
 from rlwire.errors import DecodeError
 from rlwire.limits import Limits
-from rlwire.recording.dissecting import Spaces, WebSocketDissector, plain
+from rlwire.recording.dissecting import WebSocketDissector, plain
 from rlwire.recording.messages import UNKNOWN, Dissected, EnvStep
 from rlwire.universe.rewarder.environment import ACTION, pop_flags
 
@@ -21,7 +20,6 @@ class RewarderDissector(WebSocketDissector):
 
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(limits)
-        self._spaces = Spaces()
         self._episode: Any = UNKNOWN
         self._seen: Any = UNKNOWN
 
@@ -47,18 +45,14 @@ class RewarderDissector(WebSocketDissector):
         return found
 
     def _steps(self, read: rewarder.RewarderMessage) -> list[EnvStep]:
-        if isinstance(read, rewarder.EnvDescribe):
-            return self._spaces.steps(read.extra_body.get(SPACES), self.limits)
         if isinstance(read, rewarder.AgentAction):
             ours = [event[1] for event in read.action if len(event) == 2 and event[0] == ACTION]
-            return [
-                EnvStep(action=self._spaces.fit(True, ours[-1]) if ours else plain(read.action))
-            ]
+            return [EnvStep(action=ours[-1] if ours else plain(read.action))]
         if not isinstance(read, (rewarder.EnvObservation, rewarder.EnvReward)):
             return []
         begins, self._episode = read.episode_id != self._episode, read.episode_id
         if isinstance(read, rewarder.EnvObservation):
-            seen = self._spaces.fit(False, read.observation)
+            seen = read.observation
             self._seen = UNKNOWN if begins else seen
             return [EnvStep(begins=True, observation=seen)] if begins else []
         seen, self._seen = self._seen, UNKNOWN

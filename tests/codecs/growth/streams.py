@@ -1,12 +1,11 @@
 """Bytes that come in pieces: netstrings, WebSocket, HTTP/2, MessagePack."""
 
-from cases import CASES, case, fed, nested, refused
+from cases import CASES, case, fed, refused
 
-from rlwire.codecs import msgpack, rlx
+from rlwire.codecs import rlx
 from rlwire.codecs.http2 import frames as http2
 from rlwire.codecs.http2.headers import Headers
 from rlwire.codecs.websocket.frames import FrameEncoder
-from rlwire.errors import RlwireError
 from rlwire.limits import Limits
 from rlwire.sessions import websocket
 from rlwire.sessions.http2.core import Http2Core, Stream
@@ -132,74 +131,6 @@ def websocket_handshake_list(n):
     )
     session = websocket.WebSocketServerSession(limits=Limits(header=1 << 20))
     return fed(session, head, 4096)
-
-
-def unpacked(data, piece, **options):
-    unpacker = msgpack.Unpacker(**options)
-
-    def feed():
-        for at in range(0, len(data), piece):
-            unpacker.feed(data[at : at + piece])
-            for _ in unpacker:
-                pass
-
-    return feed
-
-
-CASES.update(
-    unpacker_byte_by_byte=(lambda n: unpacked(msgpack.encode(["x"] * n), 1), 500),
-    unpacker_long_binary_byte_by_byte=(
-        lambda n: unpacked(msgpack.encode(b"x" * n), 1, copy=None),
-        500,
-    ),
-)
-
-
-@case(500)
-def unpacker_nested_byte_by_byte(n):
-    value = [nested(50, 1, lambda value: {"a": value}) for _ in range(n // 50)]
-    return unpacked(msgpack.encode(value), 1)
-
-
-CASES.update(
-    unpacker_small=(lambda n: unpacked(msgpack.encode(1) * n, 4096), 1000),
-    unpacker_small_at_once=(
-        lambda n: unpacked(msgpack.encode("xy") * n, 1 << 30, copy=False),
-        1000,
-    ),
-)
-
-
-@case(500)
-def unpacker_one_each(n):
-    """As much comes as is taken, while more waits."""
-    unpacker = msgpack.Unpacker()
-    unpacker.feed(msgpack.encode("x" * 10) * n)
-    data = msgpack.encode("x" * 10)
-
-    def feed():
-        for _ in range(n):
-            unpacker.feed(data)
-            next(unpacker)
-
-    return feed
-
-
-@case(250)
-def unpacker_wrong_values(n):
-    data = b"\xa1\xff" * n
-    unpacker = msgpack.Unpacker()
-    unpacker.feed(data)
-
-    def feed():
-        for _ in range(n):
-            try:
-                next(unpacker)
-            except RlwireError:
-                continue
-            raise AssertionError
-
-    return feed
 
 
 def endpoint(streams=1, window=2**30):

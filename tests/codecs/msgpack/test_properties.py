@@ -4,11 +4,11 @@ import msgpack as plain
 import msgpack_numpy
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlwire.codecs import msgpack
-from rlwire.codecs.msgpack import Decoder, Timestamp, Unpacker
+from rlwire.codecs.msgpack import Decoder, Timestamp
 from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.codecs.strategies import arrays
@@ -76,20 +76,6 @@ def _tuples(value):
     if isinstance(value, dict):
         return {_tuples(key): _tuples(item) for key, item in value.items()}
     return value
-
-
-@settings(max_examples=50)
-@given(st.lists(VALUES, max_size=5), st.data())
-def test_a_stream_in_any_pieces(values, draws):
-    stream = b"".join(map(plain.packb, values))
-    unpacker, found, at = Unpacker(arrays=False), [], 0
-    while at < len(stream):
-        size = draws.draw(st.integers(1, len(stream)))
-        unpacker.feed(stream[at : at + size])
-        at += size
-        found += list(unpacker)
-    assert repr(found) == repr([plain.unpackb(plain.packb(value)) for value in values])
-    assert next(unpacker, None) is None
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 10**9 - 1))
