@@ -35,7 +35,7 @@ class RewarderDissector(WebSocketDissector):
             text, _ = binary.join(message, self.limits)
         read = rewarder.decode(message, limits=self.limits)
         value = _json.decode(text, self.limits)
-        if isinstance(read, rewarder.EnvObservation):
+        if isinstance(read, (rewarder.EnvObservation, rewarder.EnvStep)):
             value["body"]["observation"] = plain(read.observation)
         found = Dissected(read.method, value, steps=self._steps(read))
         if isinstance(read, (rewarder.EnvReset, rewarder.ControlPing)):
@@ -56,6 +56,8 @@ class RewarderDissector(WebSocketDissector):
             self._seen = UNKNOWN if begins else seen
             return [EnvStep(begins=True, observation=seen)] if begins else []
         seen, self._seen = self._seen, UNKNOWN
+        if isinstance(read, rewarder.EnvStep):
+            seen = read.observation
         step = EnvStep(observation=UNKNOWN if begins else seen, reward=float(read.reward))
         step.terminated, step.truncated = (
             pop_flags(dict(read.info), False) if read.done else (False, False)
