@@ -470,5 +470,5 @@ def test_wireshark_command_prints_the_dissectors(capsys):
         int(port)
         for port in re.findall(r'^register\(\w+, "\w+", "(\d+)"', script.read_text("utf-8"), re.M)
     }
-    shown = {"rlx", "rllink", "perlert", "universe", "dm-env-rpc"}
+    shown = {"rlx", "rllink", "perlert"}
     assert ports == {PROTOCOLS[scheme].port for scheme in shown}
