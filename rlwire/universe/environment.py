@@ -25,6 +25,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.sessions.rewarder.steps import RewarderStep
+from rlwire.transports.connection import Connection
 from rlwire.transports.sockets import Backoff, Timeouts, is_permanent
 from rlwire.universe.input import split_action
 from rlwire.universe.rewarder.client import RewarderClient
@@ -226,7 +227,14 @@ class UniverseEndpoint(Endpoint):
             raise DeadlineExceeded(f"{self._name}: no {what} within {self._within}")
         return left
 
+    def _enter(self) -> None:
+        """Let the calling thread use the screen: an environment may move between threads."""
+        connection = self.screen.connection
+        if isinstance(connection, Connection):
+            connection.release()
+
     def begin_reset(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
+        self._enter()
         self._until = time.monotonic() + self._reset_timeout
         self._wanted, self._kept = (self._env_id, seed, options), 0.0
         if (seed is not None or options or not self._continues) and not self._lost:
@@ -269,6 +277,7 @@ class UniverseEndpoint(Endpoint):
         return self._picture(), info
 
     def encode_step(self, action: Any) -> Sequence[Any]:
+        self._enter()
         if self._needs_reset:
             raise LocalProtocolError(f"{self._name}: no episode is running, call reset()")
         events = self._events(action)

@@ -1,6 +1,7 @@
 """`rlwire.make` and `make_vec` over real sockets: a rewarder and an RFB server."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import gymnasium
@@ -181,6 +182,17 @@ def test_make_vec_writes_pixels_to_one_array(game, wait_for):
         assert ended.tolist() == [False, True, False]
         envs.step(np.zeros(3, np.int64))
         assert [len(each.seeds) for each in games] == [1, 1, 1]
+
+
+def test_environment_may_move_between_threads(game):
+    with rlwire.make(game().url, rate=200) as env, ThreadPoolExecutor(1) as other:
+        env.reset()
+        for call in (env.step, lambda action: other.submit(env.step, action).result()) * 3:
+            *_, truncated, info = call([])
+            assert not truncated
+            assert "lost" not in info
+        other.submit(env.reset, seed=3).result()
+        env.reset()
 
 
 @pytest.mark.parametrize("copy", [True, False])
