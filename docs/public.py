@@ -21,7 +21,7 @@ from rlwire.registry import PROTOCOLS
 
 __all__ = ["directives", "home", "modules", "names", "on_page", "options"]
 
-PROGRAMS = ("rlwire.bench", "rlwire.cli", "rlwire.__main__")
+PROGRAMS = ("rlwire.bench", "rlwire.cli", "rlwire.demo", "rlwire.__main__")
 
 
 @functools.cache

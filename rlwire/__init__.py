@@ -174,7 +174,6 @@ def make_vec(
     caller_steps: bool = False,
     autoreset_mode: str = "NextStep",
     copy: bool = True,
-    context: str | None = None,
     env_kwargs: dict[str, Any] | None = None,
     sb3: bool = False,
 ) -> VectorEnvironment | Any:
@@ -194,14 +193,13 @@ def make_vec(
             URL, used `num_envs` times; or a sequence of factories or of URLs.
         num_envs: number of environments (default: the sequence's length).
         workers: number of processes (default: the number of cores); 0 steps in this process.
+            Unless `multiprocessing` forks them, functions must be picklable, and scripts need
+            ``if __name__ == "__main__":``.
         caller_steps: whether this process also steps some environments. That saves a wake-up, but
             if an environment crashes, so does the program.
         autoreset_mode: a `gymnasium.vector.AutoresetMode` by name: ``"NextStep"``, ``"SameStep"``,
             ``"Disabled"``.
         copy: False lets the next step overwrite the returned arrays.
-        context: start method of `multiprocessing.get_context` (default: the platform's). Unless
-            processes are forked, functions must be picklable, and scripts need
-            ``if __name__ == "__main__":``.
         env_kwargs: keyword arguments of the factory; for URLs, the options of `make`.
         sb3: return a `VecEnv` for Stable-Baselines3, in ``"SameStep"`` mode.
 
@@ -216,7 +214,7 @@ def make_vec(
         autoreset_mode = "SameStep"
     from rlwire.environments import vector
 
-    making = {"workers": workers, "caller_steps": caller_steps, "context": context}
+    making = {"workers": workers, "caller_steps": caller_steps}
     modes: Any = {"mode": autoreset_mode, "copy": copy}
     envs = vector.made(environment, num_envs, env_kwargs, make, making, **modes)
     return VecEnv(envs) if sb3 else envs

@@ -54,7 +54,7 @@ ALLOWED = {
     "installing": {"errors"},
     "relaax": SHARED | {"relaax", "rlx", "__init__"},
     "rllib": SHARED | {"rllib", "rllink", "rlx", "openpi", "relaax"},
-    "testing": (SHARED - {"web", "websocket"}) | {"testing", "streams"},
+    "testing": {"recording"},
     "bench": SHARED | ROOMS | {"__init__"},
     "demo": {"environments", "errors", "sessions", "transports", "universe"},
     "cli": SHARED | ROOMS | {"__init__", "bench", "demo"},

@@ -1,4 +1,4 @@
-"""Tests to inherit: `rlx`, for RLX servers. Tests by recordings: `replay`."""
+"""Regression tests of servers and clients against recordings; needs the extra `record`."""
 
-from rlwire.testing.recordings import Difference as Difference
-from rlwire.testing.recordings import replay as replay
+from rlwire.recording.replaying import Difference as Difference
+from rlwire.recording.replaying import replay as replay

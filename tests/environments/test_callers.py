@@ -31,10 +31,10 @@ from rlwire.errors import (
 from rlwire.openpi import Client
 from rlwire.openpi.environment import OpenpiCaller
 from rlwire.rlx import AgentProxy, AgentProxyException, Server, TrainingBase
-from rlwire.testing.rlx import RawClient
 from rlwire.transports.sockets import Backoff
 from tests import agents
 from tests.agents import Recorder
+from tests.rlx.conformance import RawClient
 from tests.waiting import eventually
 
 BOX = spaces.Box(-9, 9, (2,), np.float32)

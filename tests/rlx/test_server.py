@@ -11,9 +11,9 @@ from rlwire.codecs import rlx
 from rlwire.errors import PeerError
 from rlwire.limits import Limits
 from rlwire.rlx import AgentProxy, AgentProxyException, Server, TensorBoardMetrics
-from rlwire.testing.rlx import RawClient
 from tests.agents import CountingAgent
 from tests.raising import raised
+from tests.rlx.conformance import RawClient
 from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"

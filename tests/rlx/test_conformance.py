@@ -1,4 +1,4 @@
-"""The shipped exam, taken by our own RLX server in each of its forms, and failed by a bad one."""
+"""The conformance tests: each form of our own RLX server passes them, and a bad one fails."""
 
 import socket
 import threading
@@ -7,9 +7,9 @@ import pytest
 
 from rlwire.codecs import rlx
 from rlwire.rlx import Server
-from rlwire.testing.rlx import RLXServerConformance
 from tests.agents import Agent
 from tests.raising import raised
+from tests.rlx.conformance import RLXServerConformance
 
 
 class TestThreads(RLXServerConformance):

@@ -1,38 +1,16 @@
-"""Conformance tests for RLX servers.
-
-::
-
-    import pytest
-    from rlwire.testing.rlx import RLXServerConformance
-
-    class TestMyServer(RLXServerConformance):
-        states = [[0.0, 0.0, 0.0, 0.0]]          # valid for your agent
-
-        @pytest.fixture
-        def address(self):
-            with start_my_server() as port:
-                yield ("localhost", port)
-
-If a test does not apply, set it to None in the subclass. The tests do not judge actions.
-"""
-
-from __future__ import annotations
+"""Conformance tests of RLX servers: a subclass has the fixture `address`."""
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from rlwire.codecs import rlx
-from rlwire.transports.address import AddressLike, parse
+from rlwire.transports.address import parse
 from rlwire.transports.sockets import connected_socket
 
-__all__ = ["RLXServerConformance", "RawClient"]
-
 # After each of these, the start of the next message is unknown.
-MALFORMED: dict[str, bytes] = {
+MALFORMED = {
     "length with a leading zero": b"05:hello,",
     "length with a sign": b"-5:hello,",
     "length that is no number": b"GET / HTTP/1.1\r\n\r\n",
@@ -41,7 +19,7 @@ MALFORMED: dict[str, bytes] = {
 }
 
 # Whole netstrings with invalid messages.
-UNREADABLE: dict[str, bytes] = {
+UNREADABLE = {
     "empty message": b"0:,",
     "message that ends inside its version": b"2:\x01\x00,",
     "key longer than the message": b"8:\x01\x00\x00\x00\xff\xff\xff\x7f,",
@@ -54,28 +32,28 @@ UNREADABLE: dict[str, bytes] = {
 class RawClient:
     """An RLX client that does not check the protocol; `timeout` is in seconds, for each reply."""
 
-    def __init__(self, address: AddressLike, timeout: float = 5.0) -> None:
+    def __init__(self, address, timeout=5.0):
         self._socket = connected_socket(parse(address), timeout)
         self._received = bytearray()
 
-    def __enter__(self) -> RawClient:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, *exc):
         self.close()
 
-    def close(self) -> None:
+    def close(self):
         self._socket.close()
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message):
         self._socket.sendall(rlx.encode(message, framed=True))
 
-    def send_bytes(self, data: bytes, *, piece: int = 0) -> None:
+    def send_bytes(self, data, *, piece=0):
         """Send raw bytes, in pieces of `piece` bytes unless it is 0."""
         for at in range(0, len(data), piece or len(data)):
             self._socket.sendall(data[at : at + (piece or len(data))])
 
-    def receive(self) -> dict[str, Any]:
+    def receive(self):
         """Return the next message; ConnectionError at the end, TimeoutError after `timeout`."""
         while True:
             buffer = bytes(self._received)
@@ -88,11 +66,11 @@ class RawClient:
                 raise ConnectionError(f"the server closed after {len(buffer)} bytes of a reply")
             self._received += data
 
-    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, message):
         self.send(message)
         return self.receive()
 
-    def rest(self) -> list[dict[str, Any]]:
+    def rest(self):
         """Return all messages until the server closes; TimeoutError if it does not."""
         messages = []
         with contextlib.suppress(ConnectionError):
@@ -108,37 +86,33 @@ class RLXServerConformance:
     ``(host, port)``.
     """
 
-    timeout: float = 5.0
+    timeout = 5.0
     """Seconds to wait for each reply."""
 
-    states: Sequence[Any] = (
-        [0.0, 0.0, 0.0, 0.0],
-        np.zeros(4, np.float64),
-        np.zeros((84, 84, 4), np.float32),
-    )
+    states = ([0.0, 0.0, 0.0, 0.0], np.zeros(4, np.float64), np.zeros((84, 84, 4), np.float32))
     """States to send, valid for the agent."""
 
-    rewards: Sequence[Any] = (None, 1.0, [0.5, -0.5])
+    rewards = (None, 1.0, [0.5, -0.5])
     """Rewards to send, valid for the agent."""
 
     @contextlib.contextmanager
-    def client(self, address: AddressLike, *, ready: bool = False) -> Iterator[RawClient]:
+    def client(self, address, *, ready=False):
         """Connect; with `ready`, send `init`."""
         with RawClient(address, self.timeout) as client:
             if ready:
                 assert client.ask({"command": "init", "exploit": False}) == {"response": "ready"}
             yield client
 
-    def check_works(self, client: RawClient) -> None:
+    def check_works(self, client):
         reply = client.ask(self.update())
         assert reply["response"] == "action", reply
         assert "data" in reply
 
-    def update(self, **changes: Any) -> dict[str, Any]:
+    def update(self, **changes):
         command = {"command": "update", "reward": None, "state": self.states[0], "terminal": False}
         return {**command, **changes}
 
-    def check_error(self, reply: dict[str, Any], text: str = "") -> None:
+    def check_error(self, reply, text=""):
         """Check that a reply is an error that starts with `text`."""
         assert reply.get("response") == "error", reply
         assert isinstance(reply.get("message"), str), reply
@@ -146,14 +120,14 @@ class RLXServerConformance:
 
     # One command, one reply.
 
-    def test_init(self, address: AddressLike) -> None:
+    def test_init(self, address):
         """The reply to `init` is `ready`."""
         for exploit in (False, True):
             with self.client(address) as client:
                 reply = client.ask({"command": "init", "exploit": exploit})
                 assert reply == {"response": "ready"}
 
-    def test_update(self, address: AddressLike) -> None:
+    def test_update(self, address):
         """The reply to `update` is `action` with `data`."""
         with self.client(address, ready=True) as client:
             for state in self.states:
@@ -163,13 +137,13 @@ class RLXServerConformance:
                     assert reply["response"] == "action", (state, reward, reply)
                     assert "data" in reply
 
-    def test_reset(self, address: AddressLike) -> None:
+    def test_reset(self, address):
         """The reply to `reset` is `done`."""
         with self.client(address, ready=True) as client:
             assert client.ask({"command": "reset"}) == {"response": "done"}
             self.check_works(client)
 
-    def test_update_metrics(self, address: AddressLike) -> None:
+    def test_update_metrics(self, address):
         """The reply to `update_metrics` is `done`, for the list and the flat form."""
         entries = [
             {"method": "scalar", "name": "conformance_scalar", "y": 1.5, "x": 1},
@@ -184,7 +158,7 @@ class RLXServerConformance:
 
     # The server rejects a command, and the connection stays open.
 
-    def test_update_before_init(self, address: AddressLike) -> None:
+    def test_update_before_init(self, address):
         """`update` and `reset` before `init` are errors; `init` then works."""
         with self.client(address) as client:
             self.check_error(client.ask(self.update()))
@@ -192,19 +166,19 @@ class RLXServerConformance:
             assert client.ask({"command": "init", "exploit": False}) == {"response": "ready"}
             self.check_works(client)
 
-    def test_unknown_command(self, address: AddressLike) -> None:
+    def test_unknown_command(self, address):
         with self.client(address, ready=True) as client:
             self.check_error(client.ask({"command": "fly"}), "unknown command")
             self.check_works(client)
 
-    def test_no_command(self, address: AddressLike) -> None:
+    def test_no_command(self, address):
         """A message without a command, or with a command that is not text, is an error."""
         with self.client(address, ready=True) as client:
             for message in ({}, {"response": "ready"}, {"command": None}, {"command": ["init"]}):
                 self.check_error(client.ask(message))
             self.check_works(client)
 
-    def test_bad_metrics(self, address: AddressLike) -> None:
+    def test_bad_metrics(self, address):
         with self.client(address, ready=True) as client:
             for data in (
                 "text",
@@ -218,13 +192,13 @@ class RLXServerConformance:
 
     # The byte stream.
 
-    def test_byte_by_byte(self, address: AddressLike) -> None:
+    def test_byte_by_byte(self, address):
         """A message may arrive in any pieces."""
         with self.client(address, ready=True) as client:
             client.send_bytes(rlx.encode(self.update(), framed=True), piece=1)
             assert client.receive()["response"] == "action"
 
-    def test_glued_commands(self, address: AddressLike) -> None:
+    def test_glued_commands(self, address):
         """Several commands may arrive together; replies keep their order."""
         with self.client(address) as client:
             commands = [{"command": "init"}, self.update(), {"command": "reset"}, self.update()]
@@ -232,7 +206,7 @@ class RLXServerConformance:
             replies = [client.receive()["response"] for _ in commands]
             assert replies == ["ready", "action", "done", "action"]
 
-    def test_malformed_bytes(self, address: AddressLike) -> None:
+    def test_malformed_bytes(self, address):
         """After bytes that are not a netstring, the server sends at most one error and closes."""
         with self.client(address, ready=True) as other:
             for name, data in MALFORMED.items():
@@ -245,7 +219,7 @@ class RLXServerConformance:
                             self.check_error(reply)
                 self.check_works(other)
 
-    def test_unreadable_messages(self, address: AddressLike) -> None:
+    def test_unreadable_messages(self, address):
         """An invalid message in a netstring is an error (RELAAX's own server closes instead)."""
         with self.client(address, ready=True) as client:
             for data in UNREADABLE.values():
@@ -253,13 +227,13 @@ class RLXServerConformance:
                 self.check_error(client.receive())
                 self.check_works(client)
 
-    def test_connections_have_their_own_state(self, address: AddressLike) -> None:
+    def test_connections_have_their_own_state(self, address):
         """`init` on one connection does not initialize another."""
         with self.client(address, ready=True) as first, self.client(address) as second:
             self.check_error(second.ask(self.update()))
             self.check_works(first)
 
-    def test_peer_gone_inside_a_message(self, address: AddressLike) -> None:
+    def test_peer_gone_inside_a_message(self, address):
         """A client that disconnects at any byte does not disturb others."""
         frame = rlx.encode(self.update(), framed=True)
         with self.client(address, ready=True) as other:
