@@ -1,5 +1,7 @@
 """The command ``rlwire``.
 
+For completion: ``pip install argcomplete``, ``eval "$(register-python-argcomplete rlwire)"``.
+
 ``serve`` and ``play`` have the options of the URL's protocol (`rlwire.registry`). Commands import
 their modules late, because some need optional dependencies.
 """
@@ -61,6 +63,8 @@ def _read(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--version", action="version", version=f"rlwire {rlwire.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    if "_ARGCOMPLETE" in os.environ:  # a shell completes a line
+        arguments = os.environ.get("COMP_LINE", "").split()[1:]
     command = next((word for word in arguments if not word.startswith("-")), None)
     bench = commands.add_parser("bench", help="measure a step of each protocol against raw sockets")
     if command == "bench":
@@ -118,6 +122,8 @@ def _read(arguments: list[str]) -> argparse.Namespace:
             from rlwire.relaax.applications.command import add_arguments
 
             add_arguments(its, name)
+    if "_ARGCOMPLETE" in os.environ:
+        importlib.import_module("argcomplete").autocomplete(parser)
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
         its = getattr(given, "parser", parser)
