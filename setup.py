@@ -91,7 +91,6 @@ PYTHON_MODULES: list[str] = [
     "rlwire.codecs.lerobot",
     "rlwire.codecs.rewarder.messages",
     LAYER,
-    "rlwire.sessions.dm_env_rpc.session",
     "rlwire.sessions.grpc.client",
     "rlwire.sessions.http2.session",
     "rlwire.sessions.openpi",
