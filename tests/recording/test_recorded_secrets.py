@@ -140,7 +140,9 @@ def test_no_secret_is_recorded_at_any_port(port, auth, tmp_path):
             make = stack.enter_context(PORTS[port](options))._service.session
         names = {}
         for name, head in HEADS.items():
-            for cut in range(len(head) if len(head) < 1000 else 60):
+            # Every third byte at each port, and every byte at three ports.
+            first = [*PORTS, "rfb"].index(port) % 3
+            for cut in range(first, len(head) if len(head) < 1000 else 60, 3):
                 tap = what.tap("server", "peer")
                 assert tap is not None
                 names[tap.number] = name, cut
