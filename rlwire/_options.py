@@ -182,13 +182,10 @@ class Option:
     """An option, derived from a field.
 
     Attributes:
-        name: in Python and URL queries; a name with a period is for queries only.
+        name: one with a period is for URL queries only, and sets a field of the dataclass `kind`.
         keyword: the keyword of the server or client.
         read: parser of its text; None if only Python can set it.
-        metavar: placeholder of its text in the help; None for a flag.
         many: list or dict if it may be repeated.
-        kind: the dataclass that an option with a period sets a field of.
-        hint: the type of its value in Python.
     """
 
     name: str
@@ -349,12 +346,7 @@ def keywords(
     given: Iterable[tuple[str, str]],
     named: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Parse options given as text; the keywords in `named` override them.
-
-    Raises:
-        ValueError: a name is unknown, or a text invalid.
-        TypeError: a keyword is unknown.
-    """
+    """Parse options given as text; the keywords in `named` override them."""
     known = options_of(kinds.get(side))
     values: dict[str, Any] = {}
     for name, written in given:

@@ -317,15 +317,7 @@ def on_error(undo: Callable[[], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def optional(package: str, extra: str, module: str | None = None) -> Iterator[None]:
-    """Raise `MissingExtra` if an import of an optional package inside the block fails.
-
-    ::
-
-        with optional("dm-env", "dm", "dm_env"):
-            import dm_env
-
-    Pass `module` if the import name differs from the package's.
-    """
+    """Raise `MissingExtra` if an import of a package inside the block fails, or of its `module`."""
     try:
         yield
     except ModuleNotFoundError as error:
