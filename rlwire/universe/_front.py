@@ -9,7 +9,7 @@ from rlwire.environments.loading import load_environment
 from rlwire.serving.fronts import clients, rendering, with_settings
 from rlwire.serving.serving import BackgroundServer
 from rlwire.universe.options import OPTIONS as OPTIONS
-from rlwire.universe.options import PASSWORD
+from rlwire.universe.options import PASSWORD, UniverseEnvironmentOptions
 from rlwire.universe.rewarder.client import AsyncRewarderClient, RewarderClient
 from rlwire.universe.rewarder.environment import RewarderEndpoint
 from rlwire.universe.rewarder.player import EnvironmentRewarder
@@ -59,6 +59,8 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
     if url.pixels is not None:
         from rlwire.universe.environment import UniverseEndpoint
 
+        if alone := {"attach", "step_timeout"} & set(options):
+            raise TypeError(f"{url.shown}: {', '.join(sorted(alone))}: not with pixels")
         tls = client_tls(url, options.pop("tls", None))
         auth = options.pop("auth", url.query.get("password", url.query.get("auth", PASSWORD)))
         both = {name: options.pop(name) for name in {"timeout", "limits", "record"} & set(options)}
@@ -70,12 +72,15 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
             **both,
             **(options.pop("rewarder", None) or {}),
         }
+        names = {"observation_space", "action_space"} & set(options)
+        spaces = {name: options.pop(name) for name in names}
         return UniverseEndpoint(
             url.shown,
             None if url.only_pixels else rewarder,
             pixels,
+            UniverseEnvironmentOptions(url.address, **options),
             env_id=url.path or None,
             copy=copy,
-            **options,
+            **spaces,
         )
     return RewarderEndpoint(url, env_id=url.path or None, **options)

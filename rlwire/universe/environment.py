@@ -28,6 +28,7 @@ from rlwire.sessions.rewarder.steps import RewarderStep
 from rlwire.transports.connection import Connection
 from rlwire.transports.sockets import Backoff, Timeouts, is_permanent
 from rlwire.universe.input import split_action
+from rlwire.universe.options import UniverseEnvironmentOptions
 from rlwire.universe.rewarder.client import RewarderClient
 from rlwire.universe.rewarder.environment import ACTION, pop_flags
 from rlwire.universe.rfb.client import RfbClient
@@ -54,6 +55,7 @@ class UniverseEndpoint(Endpoint):
         name: the remote's, for errors.
         rewarder: the arguments of the `RewarderClient`; None for pixels only.
         pixels: the arguments of the `RfbClient`.
+        options: its times, rate and actions.
         env_id: the environment that resets request; None for the current one.
     """
 
@@ -62,21 +64,19 @@ class UniverseEndpoint(Endpoint):
         name: str,
         rewarder: Mapping[str, Any] | None,
         pixels: Mapping[str, Any],
+        options: UniverseEnvironmentOptions,
         *,
         env_id: str | None = None,
         observation_space: Any = None,
         action_space: Any = None,
-        actions: Sequence[Sequence[Any]] | None = None,
-        rate: float | None = 60.0,
         copy: bool = True,
-        start_timeout: float = 30.0,
-        reset_timeout: float = 60.0,
     ) -> None:
         self._name, self._rewarder, self._pixels = name, rewarder, pixels
         self._env_id = env_id
+        reset_timeout = 60.0 if options.reset_timeout is None else options.reset_timeout
+        start_timeout, actions = options.start_timeout, options.actions
         self._reset_timeout, self._within = reset_timeout, f"reset_timeout={reset_timeout:g} s"
-        self._rate = rate or 60.0
-        self._pacer = None if rate is None else Pacer(rate)
+        self._rate, self._pacer = options.rate, Pacer(options.rate)
         self._resetting = False
         self._needs_reset, self._continues = True, False
         self._wanted: tuple[Any, ...] = ()  # the arguments of the last reset
@@ -271,9 +271,8 @@ class UniverseEndpoint(Endpoint):
             with contextlib.suppress(DeadlineExceeded):
                 self._draw(self.screen.update(min(left, _WAIT)))
         self._needs_reset = False
-        if self._pacer is not None:
-            self._pacer.restart()
-            self._pacer.advance()
+        self._pacer.restart()
+        self._pacer.advance()
         return self._picture(), info
 
     def encode_step(self, action: Any) -> Sequence[Any]:
@@ -313,7 +312,7 @@ class UniverseEndpoint(Endpoint):
         return step
 
     def _step(self) -> Outcome:
-        missed = 0 if self._pacer is None else self._pacer.wait()
+        missed = self._pacer.wait()
         kept, self._kept = self._kept, 0.0
         try:
             step = self._poll()

@@ -8,6 +8,7 @@ import pytest
 from rlwire.codecs.rfb import Encoding
 from rlwire.universe import key
 from rlwire.universe.environment import UniverseEndpoint
+from rlwire.universe.options import UniverseEnvironmentOptions
 from rlwire.universe.rewarder import RewarderServer
 from tests.reference import xvnc
 
@@ -32,8 +33,9 @@ def test_two_desktops_with_rewards():
             server = RewarderServer("a.Game-v0", "127.0.0.1:0", auth="openai", on_reset=begin)
             rewarders.append(stack.enter_context(server))
             given = {"address": server.address, "auth": "openai"}
+            options = UniverseEnvironmentOptions(server.address, rate=1000)
             pixels = {"address": f"unix:{desktop.path}"}
-            endpoint = UniverseEndpoint(f"desktop {number}", given, pixels, rate=None)
+            endpoint = UniverseEndpoint(f"desktop {number}", given, pixels, options)
             envs.append(stack.enter_context(closing(endpoint)))
         for env in envs:
             env.begin_reset(1, None)
