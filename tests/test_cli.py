@@ -1,5 +1,6 @@
 """The command `rlwire`, as a process of its own and, for its arguments, in this one."""
 
+import os
 import re
 import signal
 import socket
@@ -472,3 +473,13 @@ def test_wireshark_command_prints_the_dissectors(capsys):
     }
     shown = {"rlx", "rllink", "perlert"}
     assert ports == {PROTOCOLS[scheme].port for scheme in shown}
+
+
+@pytest.mark.parametrize(("line", "offered"), [("ins", "inspect"), ("bench --pi", "--pin")])
+def test_shell_completes_commands_and_options(line, offered, tmp_path):
+    pytest.importorskip("argcomplete")
+    line = f"rlwire {line}"
+    words = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    words |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "words"), "_ARGCOMPLETE_IFS": "\n"}
+    subprocess.run([sys.executable, "-m", "rlwire"], env=os.environ | words, timeout=60)
+    assert (tmp_path / "words").read_text().strip() == offered

@@ -76,3 +76,16 @@ def test_port_in_use_suggests_port_0(scheme):
             taken.listen()
         with pytest.raises(OSError, match="port 0"):
             rlwire.serve(Game, url)
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("universe://127.0.0.1:+9", {"start_timeout": 1.0, "rate": 30.0}),
+        ("universe://127.0.0.1:9+9", {"step_timeout": 1.0, "attach": False}),
+    ],
+)
+def test_option_of_the_other_kind_of_universe_url_is_named(url, options):
+    with pytest.raises(ValueError, match="pixels") as caught:
+        rlwire.make(url, **options)
+    assert all(name in str(caught.value) for name in options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlwire.environments.loading import load_environment
@@ -25,21 +25,20 @@ def server(
 ) -> BackgroundServer:
     """Return an `EnvironmentRewarder`, or a `UniverseServer` if the URL has pixels; not started."""
     if url.pixels is None:
-        needs = [
-            key
-            for key in ("keys", "play", "frames", "view_auth", "page")
-            if options.get(key) is not None
-        ]
-        if needs:
-            pixels = f"universe://{url.host}:5900+{url.port}"
-            raise ValueError(
-                f"{url.shown}: {', '.join(needs)} need a URL with pixels, such as {pixels}"
-            )
+        _refuse(url, options, ("keys", "play", "frames", "view_auth", "page"))
         made = _each(environment, lambda target: with_settings(target, env_kwargs))
         name = url.path or options.pop("name", None)
         return EnvironmentRewarder(made, url, name=name, **options)
     made = _each(environment, lambda target: rendering(target, env_kwargs))
     return UniverseServer(made, url, **options)
+
+
+def _refuse(url: URL, options: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise ValueError for options that the URL's kind, with pixels or without, does not have."""
+    if needs := [name for name in names if options.get(name) is not None]:
+        pixels = f"a URL with pixels, such as universe://{url.host}:5900+{url.port}"
+        other = "a URL without pixels" if url.pixels is not None else pixels
+        raise ValueError(f"{url.shown}: {', '.join(needs)}: only for {other}")
 
 
 def _each(environment: Any, prepare: Callable[[Any], Any]) -> Any:
@@ -59,8 +58,7 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
     if url.pixels is not None:
         from rlwire.universe.environment import UniverseEndpoint
 
-        if alone := {"attach", "step_timeout"} & set(options):
-            raise TypeError(f"{url.shown}: {', '.join(sorted(alone))}: not with pixels")
+        _refuse(url, options, ("attach", "step_timeout"))
         tls = client_tls(url, options.pop("tls", None))
         auth = options.pop("auth", url.query.get("password", url.query.get("auth", PASSWORD)))
         both = {name: options.pop(name) for name in {"timeout", "limits", "record"} & set(options)}
@@ -83,4 +81,5 @@ def endpoint(url: URL, *, copy: bool = True, **options: Any) -> RewarderEndpoint
             copy=copy,
             **spaces,
         )
+    _refuse(url, options, ("actions", "pixels", "rate", "rewarder", "start_timeout"))
     return RewarderEndpoint(url, env_id=url.path or None, **options)
