@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from rlwire.dm_env_rpc.channel import METHOD
 from rlwire.dm_env_rpc.spaces import MULTIPLEXED
@@ -81,7 +81,7 @@ class _Shared:
 
     @property
     def is_shareable(self) -> bool:
-        session = self.first.inner
+        session = cast(DmEnvRpcClientSession, self.first.inner)
         if MULTIPLEXED not in self.first.metadata or session.observations is None:
             return False
         specs = session.observations.specs_by_uid.values()

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlwire.errors import DeadlineExceeded
 from rlwire.sessions.layer import Layer
+from rlwire.streams import StreamCore
 from rlwire.transports.address import AddressLike, parse
 from rlwire.transports.connection import Connection
 from rlwire.transports.interface import ConnectionTap, Recording
@@ -88,16 +89,11 @@ class Dialer:
         )
         check_carrier(self.where, self.tls)
 
-    def opened(self, connection: Any) -> Any:
-        """Tell a new connection what the server's silence may mean; return it."""
-        tls = self.tls is None and not self.where.path
-        tries = (
-            "does it speak TLS? Then add +tls to the URL's scheme. Or does it "
-            if tls
-            else "does it "
-        )
-        connection.core.silence = f"{tries}speak another protocol?"
-        return connection
+    def explain_silence(self, core: StreamCore) -> None:
+        """Say in a connection's core what a server that sends nothing may mean."""
+        plain = self.tls is None and not self.where.path
+        tls = "speak TLS? Then add +tls to the URL's scheme. Or does it " if plain else ""
+        core.silence = f"does it {tls}speak another protocol?"
 
     def tap(self) -> ConnectionTap | None:
         """Begin to record the connection, if it is recorded."""
@@ -183,9 +179,9 @@ class _BlockingDialer(Dialer):
         else:
             sock.settimeout(time_left(until))
             sock = self.tls.wrap_socket(sock, server_hostname=self.hostname)
-        return self.opened(
-            Connection(sock, self.session, str(self.where), self.timeout, tap=self.tap())
-        )
+        made = Connection(sock, self.session, str(self.where), self.timeout, tap=self.tap())
+        self.explain_silence(made.core)
+        return made
 
 
 def check_not_self(sock: socket.socket) -> None:

@@ -58,15 +58,10 @@ class _AsyncDialer(Dialer):
         return _within(until, self._loop.sock_connect, sock, sockaddr)
 
     async def open(self, sock: socket.socket, until: float) -> AsyncConnection:
-        connection: AsyncConnection = self.opened(
-            AsyncConnection(
-                self.session,
-                str(self.where),
-                self.timeout,
-                on_end=self.timer.discard,
-                tap=self.tap(),
-            )
+        connection = AsyncConnection(
+            self.session, str(self.where), self.timeout, on_end=self.timer.discard, tap=self.tap()
         )
+        self.explain_silence(connection.core)
         opening = functools.partial(
             open_stream, tls=self.tls, server_hostname=self.hostname or "", shm=self.where.shm
         )

@@ -227,7 +227,7 @@ class SharedCall(ClientCall):
         events: the layer's events, and errors for `receive` to raise; the last one ended the call.
     """
 
-    def __init__(self, number: int, inner: Any) -> None:
+    def __init__(self, number: int, inner: Layer) -> None:
         super().__init__(number)
         self.inner = inner
         self.events: deque[Any] = deque()
