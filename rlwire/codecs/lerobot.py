@@ -246,7 +246,7 @@ class Codec:
             name = mark.decode("latin-1")
             if (kind := _imported(name)) is None:
                 raise _Refused(f"{quoted(name)} is none of the types that the program has imported")
-            known = self._classes[mark] = [kind, []]  # and the types of the last one's fields
+            known = self._classes[mark] = [kind, None]  # and the types of the last one's fields
         kind = known[0]
         self._unpack_list(parts)
         if [type(part) for part in parts] != known[1]:
@@ -270,7 +270,9 @@ def _refuse_extension(*_: Any) -> Any:
 
 def _imported(name: str) -> Any:
     """Return one of LeRobot's classes; None if it is not one, or not imported."""
-    return getattr(sys.modules.get(_CLASSES.get(name, ("",))[0]), name, None)
+    if name not in _CLASSES:
+        return None
+    return getattr(sys.modules.get(_CLASSES[name][0]), name, None)
 
 
 def _fields(kind: type) -> dict[str, Any] | None:

@@ -80,7 +80,10 @@ class _DmEnvRpcClient(waits.ClientBase):
             self._connect_options["tls"] = http2_context(tls)
             self._connect_options["server_hostname"] = getattr(tls, "server_hostname", None)
         self._shared: SharedConnections | None = None
-        self._shared_by = self.address, options.tls, metadata, options.timeout, self.limits
+        self._shared_by = (
+            *(self.address, options.tls, tuple(map(tuple, metadata)), options.timeout),
+            *(self.limits, options.max_sent),
+        )
         self._created: dict[str, Settings] = {}  # by name, for `reconnect`
         self._joined: tuple[str, Settings] | None = None
         self._session: dm_env_rpc.DmEnvRpcClientSession | None = None

@@ -341,7 +341,7 @@ class DmEnvRpcEndpoint(Endpoint):
                 client.leave_world()
                 if self._created and world is not None:
                     client.destroy_world(world)
-        except (ConnectionClosed, DeadlineExceeded, StatusError) as error:
+        except (ConnectionClosed, DeadlineExceeded, LocalProtocolError, StatusError) as error:
             logger.info("%s: left without leave_world: %s", client.address, error)
         finally:
             client.close()

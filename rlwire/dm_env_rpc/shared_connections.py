@@ -76,6 +76,7 @@ class _Shared:
         self._queued = queued
         self.session = session
         self.queue: list[tuple[SharedCall, Any]] = []
+        self.receiving = False
         self.first: SharedCall
         self.calls = 0  # whose clients have not closed them
 
@@ -88,14 +89,22 @@ class _Shared:
         return sum(abs(prod(spec.shape)) for spec in specs) <= MAX_ELEMENTS
 
     def put(self, call: SharedCall, parts: Any) -> None:
-        if not self.queue:
+        if self not in self._queued:
             self._queued.append(self)
         self.queue.append((call, parts))
 
     def flush(self) -> None:
         if self.queue:
+            self.connection.claim()
             queue, self.queue = self.queue, []
             self.connection.send(queue)
+
+    def receive(self) -> None:
+        self.receiving = True
+        try:
+            self.connection.receive()
+        finally:
+            self.receiving = False
 
 
 class CallCounts:
@@ -128,6 +137,7 @@ class CallConnection:
     def send(self, event: Any) -> None:
         if self.closed:
             raise self._ended()
+        self.shared.connection.claim()  # before the session counts a request that may not be sent
         parts = self._session.send(event)
         self.shared.session.core.check(parts)
         self.shared.put(self._call, parts)
@@ -140,7 +150,7 @@ class CallConnection:
                 raise self._ended()
             if shared.queue:
                 shared.flush()
-            shared.connection.receive()
+            shared.receive()
         event = events.popleft()
         if isinstance(event, RlwireError):
             raise event
@@ -157,7 +167,8 @@ class CallConnection:
         return ConnectionClosed(f"{self.peer}: connection closed on this side")
 
     def release(self) -> None:
-        self.shared.connection.release()
+        if not self.shared.receiving:  # in another thread, for another call
+            self.shared.connection.release()
 
     def close(self) -> None:
         """End the call, and with the last one the connection; in another thread all of them."""
@@ -171,6 +182,7 @@ class CallConnection:
             return
         try:
             if not connection.closed:
+                connection.claim()
                 shared.session.end(self._call)
                 connection.send_output()
         except LocalProtocolError:  # another thread uses the connection

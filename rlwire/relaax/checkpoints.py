@@ -85,7 +85,7 @@ class Checkpoints:
         that of its layout.
 
         Raises:
-            EncodeError: a value has an unsupported type.
+            EncodeError: a value has an unsupported type, or an array 4 GiB or more.
             OSError: the file cannot be written; older checkpoints stay.
         """
         self._since = step, monotonic()
@@ -181,13 +181,18 @@ def _written(value: Any) -> Any:
 
 
 def _tensor(code: int, data: bytes) -> Any:
-    with optional("torch", "torch"):
-        import torch
-    if code != _TENSOR:
-        raise CheckpointDamaged(f"msgpack extension {code}")
     try:
-        dtype, shape, raw = msgpack.decode(data, limits=_LIMITS)
-        return torch.from_numpy(raw).view(getattr(torch, dtype)).reshape(shape)
+        if code != _TENSOR:
+            raise ValueError(f"msgpack extension {code}")
+        name, shape, raw = msgpack.decode(data, limits=_LIMITS)
+        with optional("torch", "torch"):
+            import torch
+        dtype = getattr(torch, name)
+        if not isinstance(dtype, torch.dtype):
+            raise ValueError(f"dtype {name}")
+        if raw.size == 0:  # whose strides PyTorch does not accept
+            return torch.empty(shape, dtype=dtype)
+        return torch.from_numpy(raw).view(dtype).reshape(shape)
     except (TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise CheckpointDamaged(f"invalid tensor: {error}") from None
 

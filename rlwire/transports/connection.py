@@ -101,7 +101,7 @@ class Connection(Owned):
 
     def handshake(self, seconds: float | None) -> None:
         """Claim the connection for this thread, and run the server's side of the handshakes."""
-        self._claim()
+        self.claim()
         self.open(self._shake_hands(seconds))
 
     def send(self, event: Any) -> None:
@@ -113,7 +113,7 @@ class Connection(Owned):
             ConnectionClosed: the connection has ended.
         """
         if get_ident() != self._owner:
-            self._claim()
+            self.claim()
         try:
             if self._calls.send(event):
                 return
@@ -123,7 +123,7 @@ class Connection(Owned):
 
     def send_output(self) -> None:
         """Send what the session has queued by itself."""
-        self._claim()
+        self.claim()
         self.core.queue_output()
         self._flush()
 
@@ -139,7 +139,7 @@ class Connection(Owned):
             ConnectionClosed: the peer closed the connection, or it was lost.
         """
         if get_ident() != self._owner:
-            self._claim()
+            self.claim()
         waited = 0.0
         try:
             event = self._calls.receive()
@@ -161,7 +161,7 @@ class Connection(Owned):
         self, on_event: Callable[[Any], object], received: int | OSError | None = None
     ) -> None:
         """Pass the events that are available without waiting to `on_event`."""
-        self._claim()
+        self.claim()
         core = self.core
         try:
             if isinstance(received, int):
@@ -182,13 +182,13 @@ class Connection(Owned):
 
     def poll_events(self, on_event: Callable[[Any], object]) -> None:
         """Receive without waiting: answer pings, and pass events to `on_event`."""
-        self._claim()
+        self.claim()
         self.deliver(on_event, self._fetch(False))
 
     def exchange(self, event: Any) -> Any:
         """Send one event and return the next: `send` and `receive` in one call, for clients."""
         if get_ident() != self._owner:
-            self._claim()
+            self.claim()
         waited = 0.0
         try:
             event = self._calls.exchange(event)
@@ -206,7 +206,7 @@ class Connection(Owned):
         After an error in `answer` or in encoding its reply, `serve` can be called again.
         """
         if get_ident() != self._owner:
-            self._claim()
+            self.claim()
         me = self._owner
         while True:
             if self._replies is not None and self._replies.pending:

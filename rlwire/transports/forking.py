@@ -62,7 +62,7 @@ class Owned:
         # usually holds its connection.
         self._owner_thread: ref[threading.Thread] | None = None
 
-    def _claim(self) -> None:
+    def claim(self) -> None:
         """Make this thread the owner, or raise."""
         if self._owner == get_ident():
             return

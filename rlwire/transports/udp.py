@@ -377,7 +377,7 @@ class DatagramConnection(DatagramDriver, Owned):
 
     def _check(self) -> None:
         if self._owner != get_ident():
-            self._claim()
+            self.claim()
         if self._closed:
             self._close_sockets()
             raise ConnectionClosed(f"{self.peer}: connection closed on this side")

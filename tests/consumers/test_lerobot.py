@@ -210,6 +210,7 @@ def test_a_fields_path_is_named(installed):
 @pytest.mark.parametrize(
     "part",
     [
+        [b"__dir__"], [b"__eq__"], [b"TimedObservation"],
         [b"os.system", "true"], [b"", 1], [b"tensor"], [b"tensor", 1], [b"tensor", np.array("a")],
         [b"bfloat16", np.zeros(2)], b"bare", {1.5: 1}, {b"a": 1}, 1 + 2j,
         msgpack.ExtType(5, b"x"), msgpack.Timestamp(1, 2), [b"TimedAction", 1.0, 2],

@@ -23,4 +23,4 @@ for call in (
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60
     )
-    assert (done.stdout.split(), done.stderr) == (["grpc", "grpc"], "")
+    assert (done.stdout.split(), done.stderr) == (["gym", "gym"], "")

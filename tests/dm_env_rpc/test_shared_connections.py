@@ -13,7 +13,7 @@ import rlwire
 from rlwire.dm_env_rpc import shared_connections
 from rlwire.dm_env_rpc.shared_connections import SharedConnections
 from rlwire.dm_env_rpc.spaces import MULTIPLEXED
-from rlwire.errors import ConnectionClosed, RlwireError
+from rlwire.errors import ConnectionClosed, LocalProtocolError, RlwireError
 from rlwire.sessions.grpc import CallEnded, GrpcRawMessages
 from rlwire.transports.address import parse
 from rlwire.transports.sockets import Backoff
@@ -178,3 +178,25 @@ def test_close_in_another_thread_ends_the_connection(begin):
         first.receive()
     closing.join()
     assert first.closed
+
+
+@pytest.mark.parametrize("workers", ["asyncio", "threads"])
+def test_step_of_another_thread_is_refused_and_the_first_goes_on(workers):
+    refused = []
+
+    def step():
+        with pytest.raises(LocalProtocolError) as caught:
+            envs.step(np.ones(2, np.int64))
+        refused.append(caught.value)
+
+    options = {"metadata": [["a", "b"]]}  # of any sequences
+    with (
+        served(workers=workers) as server,
+        rlwire.make_vec(server.url, 2, env_kwargs=options) as envs,
+    ):
+        envs.reset(seed=1)
+        other = threading.Thread(target=step)
+        other.start()
+        other.join()
+        assert len(refused) == 1
+        assert envs.step(np.ones(2, np.int64))[1].tolist() == [1.0, 1.0]

@@ -181,7 +181,7 @@ def test_tensors(tmp_path):
     state = {
         "model": model.state_dict(), "optimizer": optimizer.state_dict(), "mean": np.arange(4.0),
         "n": 3, "tied": [model[0].weight, model[0].weight],
-        "half": torch.ones(2, dtype=torch.bfloat16),
+        "half": torch.ones(2, dtype=torch.bfloat16), "none": torch.zeros(0, 3),
     }  # fmt: skip
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"n": 1}, algorithm="pg")
@@ -198,6 +198,7 @@ def test_tensors(tmp_path):
     assert (back["mean"] == np.arange(4.0)).all()
     assert back["n"] == 3
     assert back["half"].dtype == torch.bfloat16
+    assert back["none"].shape == (0, 3)
     whole = (tmp_path / name).read_bytes()
     for length in [0, 7, 8, 20, *range(100, len(whole), 97), len(whole) - 1]:
         (tmp_path / name).write_bytes(whole[:length])
