@@ -7,14 +7,17 @@ import base64
 import json
 import logging
 import math
+import re
+from collections.abc import Iterator
 from io import BytesIO
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from PIL import Image
 
-from rlwire.errors import optional
+from rlwire.errors import RlwireError, optional
 from rlwire.recording.files import packets
 from rlwire.recording.inspecting import LISTED, images
 from rlwire.recording.messages import Budget
@@ -23,6 +26,10 @@ from rlwire.recording.reading import Message, messages
 logger = logging.getLogger(__name__)
 
 _TOPICS: Final = 4096  # of a file
+_CURVES: Final = 32  # of a topic, and 8 of an array
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]+|(?:/[a-zA-Z0-9_-]+)+")
+"""What needs no quotes in Foxglove's message paths: the name of a field or topic."""
+
 _TIME: Final = {"sec": {"type": "integer"}, "nsec": {"type": "integer"}}
 _IMAGE: Final = {  # Foxglove's own schema
     "title": "foxglove.CompressedImage",
@@ -48,22 +55,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Write both files; an existing one is an OSError."""
+    """Write both files, or none; an existing one is an OSError."""
     with optional("mcap", "record"):
         from mcap.writer import Writer
 
     path = Path(given.file)
     path, budget = path.with_name(f"{path.stem}-foxglove.mcap"), Budget()
-    with path.open("xb") as file:
-        writer = Writer(file)
-        writer.start("", "rlwire")
-        export = _Export(writer, budget)
-        for message in messages(packets(given.file), budget=budget):
-            if given.connection in (None, message.packet.connection.number):
-                export.add(message)
-        writer.finish()  # type: ignore[no-untyped-call]
-    with path.with_suffix(".json").open("x") as layout:
-        json.dump(export.layout(), layout, indent=1)
+    layout, last = path.with_suffix(".json"), 0
+    source = packets(given.file)
+    begun = [*islice(source, 1)]  # its error comes before any file is made
+    for each in (path, layout):
+        if each.exists():
+            raise FileExistsError(f"{each} exists: remove it")
+    made = []
+    try:
+        with path.open("xb") as file:
+            made.append(path)
+            writer = Writer(file)
+            writer.start("", "rlwire")
+            export = _Export(writer, budget)
+            for message in messages(chain(begun, source), budget=budget):
+                last = max(last, message.packet.connection.number)
+                if given.connection in (None, message.packet.connection.number):
+                    export.add(message)
+            writer.finish()  # type: ignore[no-untyped-call]
+        if not export.topics:
+            hint = f"; the last connection is {last}" if (given.connection or 0) > last else ""
+            raise RlwireError(f"{given.file}: no steps and no images to export{hint}")
+        with layout.open("x") as text:
+            made.append(layout)
+            json.dump(export.layout(), text, indent=1)
+    except BaseException:
+        for each in made:
+            each.unlink()
+        raise
     logger.info("%s: %d topics", path, len(export.topics))
 
 
@@ -113,13 +138,9 @@ class _Export:
 
     def layout(self) -> dict[str, Any]:
         """Return a layout of Foxglove: a plot of the numbers beside the first image."""
-        paths = []
+        paths: list[str] = []
         for topic, (_, first) in self.topics.items():
-            value = first.get("value", "")
-            if isinstance(value, (int, float)):
-                paths.append(f"{topic}.value")
-            elif isinstance(value, list):
-                paths += [f"{topic}.value[{index}]" for index in range(min(len(value), 8))]
+            paths += islice(_curves(first.get("value", ""), f"{_name(topic)}.value"), _CURVES)
         curves = [{"value": p, "enabled": True, "timestampMethod": "receiveTime"} for p in paths]
         pictures = [topic for topic, (_, first) in self.topics.items() if "format" in first]
         panels: dict[str, Any] = {"Plot!1": {"paths": curves, "xAxisVal": "timestamp"}}
@@ -128,6 +149,24 @@ class _Export:
             panels["Image!1"] = {"imageMode": {"imageTopic": pictures[0]}}
             layout = {"direction": "row", "first": "Image!1", "second": layout}
         return {"configById": panels, "globalVariables": {}, "userNodes": {}, "layout": layout}
+
+
+def _curves(value: Any, path: str) -> Iterator[str]:
+    """Yield the paths of a value's numbers, of which None is an unknown one."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _curves(each, f"{path}.{_name(key)}")
+    elif isinstance(value, list):
+        for index, each in enumerate(value[:8]):
+            yield from _curves(each, f"{path}[{index}]")
+    elif not isinstance(value, str):
+        yield path
+
+
+def _name(name: str) -> str:
+    if _NAME.fullmatch(name):
+        return name
+    return '"{}"'.format(name.replace("\\", r"\\").replace('"', r"\""))
 
 
 def _json(value: Any) -> Any:
@@ -149,5 +188,5 @@ def _schema(value: Any) -> dict[str, Any]:
         return {"type": "object", "properties": {key: _schema(x) for key, x in value.items()}}
     if isinstance(value, list):
         return {"type": "array", "items": _schema(value[0]) if value else {}}
-    kinds = {bool: "boolean", str: "string", int: "number", float: "number"}
-    return {"type": kinds.get(type(value), "null")}
+    kinds = {bool: "boolean", str: "string"}  # None: an array's number that is not finite
+    return {"type": kinds.get(type(value), "number")}

@@ -33,7 +33,7 @@ from rlwire.recording.tapping import tap
 _Found: TypeAlias = Iterator[tuple[Message, bool]]
 _Row: TypeAlias = dict[str, Any]
 
-_OPERATORS: Final = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+_OPERATORS: Final = {"=": eq, "==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 _EPISODE: Final = ("connection", "environment", "episode", "return", "steps", "end")
 _PENDING: Final = 2**16  # requests without a reply
 _OWN: Final = frozenset({"preface", *http2.TYPES}) - {"DATA", "RST_STREAM", "GOAWAY"}
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seconds: dict[str, Any] = {"type": float, "metavar": "SECONDS"}
     add("--from", dest="since", default=-math.inf, help="messages from this time on", **seconds)
     add("--to", dest="until", default=math.inf, help="messages up to this time", **seconds)
-    where = "'PATH' or 'PATH OP VALUE' with = != < <= > >=, such as 'step.actions.move > 0'"
+    where = "'PATH' or 'PATH OP VALUE' with = == != < <= > >=, such as 'step.actions.move > 0'"
     add("--where", type=condition, default=Condition(), metavar="CONDITION", help=where)
     steps = "messages of an environment's N-th step; with --episode, of the episode's"
     add("--step", type=int, metavar="N", help=steps)
@@ -96,11 +96,16 @@ class Condition:
         with contextlib.suppress(ValueError):
             self._number = float(self._text)
 
+    def part(self, value: Any) -> Any:
+        """Return what the path leads to, or raise LookupError, TypeError or ValueError."""
+        for name in self._names:
+            value = value[name if isinstance(value, dict) else int(name)]
+        return value
+
     def __call__(self, value: Any) -> bool:
         compare = self._compare
         try:
-            for name in self._names:
-                value = value[name if isinstance(value, dict) else int(name)]
+            value = self.part(value)
             if compare is None:
                 return True
             if isinstance(value, str) or self._number is None:
@@ -111,7 +116,7 @@ class Condition:
 
 
 def condition(text: str) -> Condition:
-    found = re.fullmatch(r"\s*([^\s=!<>]+)\s*(?:([!<>]=|[=<>])\s*(.*?)\s*)?", text, re.S)
+    found = re.fullmatch(r"\s*([^\s=!<>]+)\s*(?:([=!<>]=|[=<>])\s*(.*?)\s*)?", text, re.S)
     if found is None:
         raise argparse.ArgumentTypeError(f"expected PATH or PATH OP VALUE, not {text!r}")
     return Condition(found[1], found[2], found[3] or "")
@@ -120,7 +125,9 @@ def condition(text: str) -> Condition:
 def run(given: argparse.Namespace) -> None:
     """Write the lines until the file's end, or SIGINT and SIGTERM."""
     live = given.server is not None or "://" in given.source
-    source = tap(given.source, given.server or "") if live else files.packets(given.source)
+    if live and given.server is None:
+        raise RlwireError("expected a file or two URLs: where to listen, and where the server is")
+    source = tap(given.source, given.server) if live else files.packets(given.source)
     if given.images:
         given.images.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(AttributeError):  # of an encoding that lacks characters
@@ -173,15 +180,23 @@ class _Seen:
         self._kinds: dict[str, None] = {}
         self._paths: set[str] = set()
         self._read = 0  # messages whose paths are known
+        self._values: dict[str, None] = {}  # a few of those at the condition's path
+        self._fulfilled = False
         self._last = {"step": 0, "episode": 0, "connection": 0}
+        self._time = 0.0  # of the last message
 
     def add(self, message: Message, selected: bool) -> None:
         self.selected += selected
         if self.selected:
             return
-        decoded = message.decoded
+        decoded, where = message.decoded, self._given.where
         self._kinds[decoded.kind] = None
-        if self._given.where.path and self._read < LISTED and len(self._paths) < LISTED:
+        self._time = max(self._time, message.seconds)
+        self._fulfilled = self._fulfilled or where(decoded.value)
+        if not self._fulfilled and len(self._values) < 5:
+            with contextlib.suppress(LookupError, TypeError, ValueError):
+                self._values[brief(where.part(decoded.value), 40)] = None
+        if where.path and self._read < LISTED and len(self._paths) < LISTED:
             self._read += 1
             self._paths.update(_paths(decoded.value))
         last, number = self._last, message.packet.connection.number
@@ -206,8 +221,13 @@ class _Seen:
             if (getattr(given, name) or 0) > last
         ]
         path = given.where.path
-        if path and path not in self._paths:
-            hints.append(f"no message has {path!r}{_near(path, self._paths)}")
+        if path and not self._fulfilled:
+            values = f"{path!r} has values such as {', '.join(self._values)}"
+            missing = f"no message has {path!r}{_near(path, self._paths)}"
+            hints.append(values if self._values else missing)
+        if given.since > self._time:
+            until = "" if given.until == math.inf else " up to --to"
+            hints.append(f"the last message{until} is at {self._time:.6f}")
         raise RlwireError(f"no message is selected: {'; '.join(hints) or 'try fewer conditions'}")
 
 

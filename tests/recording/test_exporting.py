@@ -22,6 +22,9 @@ KINDS = {"object": dict, "array": list, "string": str, "number": (int, float), "
 def check(value, schema):
     """Hold a value against what JSON Schema says of it, with the words that the exporter uses."""
     assert schema.keys() <= {"title", "type", "properties", "items", "contentEncoding"}
+    if value is None:  # an array's number that is not finite
+        assert schema["type"] == "number"
+        return
     assert isinstance(value, KINDS[schema["type"]])
     for name, inner in schema.get("properties", {}).items():
         check(value[name], inner)
@@ -99,8 +102,42 @@ def test_one_connection_alone_is_exported(export):
     assert {topic.split("/")[1] for topic in found} == {str(max(numbers))}
 
 
-def test_existing_files_are_kept(export, tmp_path, capsys):
-    (tmp_path / "run-foxglove.mcap").write_bytes(b"mine")
+def test_a_connection_without_messages_is_an_error(export, tmp_path, capsys):
+    export(packets("rlx"), "--connection", "7", status=1)
+    assert "the last connection is 1" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
+def test_parts_of_a_dict_are_curves_with_quoted_names(export):
+    state = {"joint.pos": np.array([np.nan, 2.0]), "in": {'a"b\\': 1.5, "x-y": 2.0, "text": "no"}}
+    sent = encode({"command": "update", "reward": None, "state": state}, framed=True)
+    connection = RecordedConnection(1, "rlx", "server", "")
+    found, layout = export([Packet(connection, True, 5.25, 1, sent)])
+    assert found["/1/observation"][0][1]["value"]["joint.pos"] == [None, 2.0]
+    assert {path["value"] for path in layout["configById"]["Plot!1"]["paths"]} == {
+        '/1/observation.value."joint.pos"[0]',
+        '/1/observation.value."joint.pos"[1]',
+        r'/1/observation.value.in."a\"b\\"',
+        "/1/observation.value.in.x-y",
+    }
+    assert exporting._name("/1/CartPole-v1:0/reward") == '"/1/CartPole-v1:0/reward"'
+
+
+@pytest.mark.parametrize("suffix", ["mcap", "json"])
+def test_existing_files_are_kept(suffix, export, tmp_path, capsys):
+    existing = tmp_path / f"run-foxglove.{suffix}"
+    existing.write_bytes(b"mine")
     export(packets("rlx"), status=1)
-    assert (tmp_path / "run-foxglove.mcap").read_bytes() == b"mine"
-    assert "run-foxglove.mcap" in capsys.readouterr().err
+    assert existing.read_bytes() == b"mine"
+    assert [*tmp_path.iterdir()] == [existing]
+    assert existing.name in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [None, b"no recording"])
+def test_a_wrong_file_leaves_no_other(content, tmp_path, capsys):
+    wrong = tmp_path / "run.mcap"
+    if content:
+        wrong.write_bytes(content)
+    assert main(["export", str(wrong), "foxglove"]) == 1
+    assert [*tmp_path.iterdir()] == [wrong] * bool(content)
+    assert str(wrong) in capsys.readouterr().err

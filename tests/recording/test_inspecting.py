@@ -137,7 +137,13 @@ def test_frames_of_the_carrier_are_shown_on_request(inspect):
         ("--episode 77", "the last episode is "),
         ("--connection 5", "the last connection is 1"),
         ("--where step.actoins.action", "step.actions.action"),
-        ("--where step.actions.action>9", "try fewer conditions"),
+        (
+            "--where step.actions.action==9",
+            "'step.actions.action' has values such as int64[2] 0 0, ",
+        ),
+        ("--from 9999", "the last message is at 0."),
+        ("--where step.actions.action>=0 --kind PreFace --step 9", "there is no kind"),
+        ("--where step.actions.action==1 --kind StepResponse", "try fewer conditions"),
     ],
 )
 def test_selection_of_nothing_is_an_error_with_the_nearest_name(words, hint, monkeypatch, capsys):
@@ -163,10 +169,10 @@ VALUE = {"a": PARTS, "n": [3, {"x": True}], "none": None}
 
 
 TRUE = ["a.b", "none", "n[1].x", "a.b > 0.5", "a.b <= -2", "a.text = go", "a.text = 'go'", "n[0]=3"]
-TRUE += ["n[0] >= 3", "n[1].x = true", "a.5 = 5", "n[0] != x"]
+TRUE += ["n[0] >= 3", "n[1].x = true", "a.5 = 5", "n[0] != x", "n[0] == 3"]
 FALSE = ["a.c", "n[2]", "a.b[1]>0", "a.b < -2", "a.text != go", "n.0 != 3", "n[1].x = false"]
 FALSE += ["a > 1", "none > 1", "n[0] = x", "a.5 = 5.0", "a.b = go", "a.b.__class__", "a.text.upper"]
-FALSE += ["a.b[7]", "n[0] = ", "n[0] == 3"]  # an empty text, and one that begins with =
+FALSE += ["a.b[7]", "n[0] = ", "n[0] == =3"]  # an empty text, and one that begins with =
 
 
 @pytest.mark.parametrize("text", TRUE + FALSE)

@@ -134,7 +134,7 @@ def test_a_tap_has_a_bound_of_connections(monkeypatch):
         (["rlx://localhost:0", "rlx+shm:///tmp/x"], ["shared memory", "record="]),
         (["perlert://localhost:0", "perlert://localhost:1"], ["UDP", "record="]),
         (["rlx://localhost:0", "openpi://localhost:1"], ["rlx", "openpi"]),
-        (["rlx://localhost:0"], ["two URLs"]),
+        (["rlx://localhost:0"], ["two URLs", "listen"]),
     ],
 )
 def test_urls_that_cannot_be_tapped_are_named(urls, names, capsys):
