@@ -172,6 +172,10 @@ class _PlayOptions(_CommandOptions):
 _OWN: Final[_options.Kinds] = {"server": _ServeOptions, "player": _PlayOptions}
 
 
+_PUBLIC_HEADERS: Final = (
+    *("dm_env_rpc", "http2", "msgpack", "perlert", "rfb", "rllink", "rlwire", "rlx", "shm"),
+    "websocket",
+)
 _HEADERS: Final = (
     "such as rlx, rllink, dm-env-rpc or perlert (default: all). Numbers as text, for perlert, need "
     "C++17 once: define RLW_NUMBERS_IMPLEMENTATION before you include the header in one C++ file"
@@ -276,10 +280,10 @@ def _headers(given: argparse.Namespace) -> None:
         text = (folder / name).read_text("utf-8")
         return re.sub(r'^#include "(.+)"\n', lambda found: read(found[1]), text, flags=re.MULTILINE)
 
-    name = given.name.replace("-", "_")
+    name = given.name.replace("-", "_").lower()
     if not (folder / f"{name}.h").is_file():
-        known = sorted(path.stem for path in folder.glob("*.h"))
-        raise _Failed(f"no header {given.name!r}; expected one of {', '.join(known)}")
+        known = ", ".join(_PUBLIC_HEADERS).replace("_", "-")
+        raise _Failed(f"no header {given.name!r}; expected one of {known}")
     text = read(f"{name}.h")
     if "numbers.h" in done:
         text += "\n#if defined(__cplusplus) && defined(RLW_NUMBERS_IMPLEMENTATION)\n"

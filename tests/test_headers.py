@@ -48,4 +48,12 @@ def test_header_with_numbers_links_from_two_files(tmp_path, capsys):
 
 def test_unknown_header_is_named(capsys):
     assert main(["headers", "rlxx"]) == 1
-    assert "rlx," in capsys.readouterr().err
+    names = capsys.readouterr().err.strip().rpartition("expected one of ")[2].split(", ")
+    assert "rlx" in names
+    assert "ucs4" not in names
+    assert all(main(["headers", name]) == 0 for name in names)
+
+
+def test_name_of_a_header_has_any_case(tmp_path, capsys):
+    upper = written(["DM-Env-RPC"], tmp_path, capsys).read_text("utf-8")
+    assert upper == written(["dm_env_rpc"], tmp_path, capsys).read_text("utf-8")

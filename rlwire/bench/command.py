@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
             raise BenchError(f"cannot write {path}: there is no directory {path.parent}")
     table = sys.stderr if args.json == Path("-") else sys.stdout
     before, cores = allowed_cores(), _cores(args.pin)
-    sys.path.append(os.getcwd())  # for --env and --payload, as `rlwire serve` does
+    sys.path.append(os.getcwd())  # for --env, as `rlwire serve` does
     outcome = Run(
         versions("rlwire", "numpy", "hpack", "gymnasium", "ale-py"),
         machine(), args.pin, args.seconds or ROW_SECONDS, [], [],

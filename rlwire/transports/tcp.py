@@ -23,6 +23,8 @@ from rlwire.transports.waits import Waits, close_and_wait, drive, retry
 
 __all__ = ["Backoff", "Connection", "Timeouts", "connect", "listen"]
 
+_UNTRUSTED = range(18, 22)  # OpenSSL's codes of a certificate whose authority is unknown
+
 
 def connect(
     address: AddressLike,
@@ -150,6 +152,10 @@ class Dialer:
         reason = error.strerror or error
         if is_plaintext(error) or isinstance(error, ssl.SSLEOFError):
             reason = f"does the server speak TLS? Try it without +tls ({reason})"
+        if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _UNTRUSTED:
+            reason = (
+                f"{reason}: for an authority of your own pass tls=ClientTLS(FILE) or ?tls.ca=FILE"
+            )
         text = f"cannot connect to {self.where} ({tries} in {seconds:.1f} s): {reason}"
         if isinstance(error, TimeoutError):
             return DeadlineExceeded(text)

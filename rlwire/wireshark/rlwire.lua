@@ -340,7 +340,7 @@ local function rllink_message(tvb, pinfo, tree)
     local kind = size and text:sub(at, at + size:byte() - 161) or text:match('"type"%s*:%s*"([^"]*)"')
     local item = tree:add(rllink, tvb:range())
     if kind then item:add(rllink_type, tvb:range(), kind) end
-    item:append_text(": " .. (kind or "a message that is compressed, or has no type"))
+    item:append_text(": " .. (kind or "a message that has no type"))
     if kind then Dissector.get(size and "msgpack" or "json"):call(tvb:range(8):tvb(), pinfo, tree) end
     pinfo.cols.protocol:set("RLlink")
     pinfo.cols.info:set(kind or "")
