@@ -38,6 +38,7 @@ RUNNING: Final = "running"
 """The `env_state` in which agents receive observations and act."""
 
 _LOST = (RlwireError, OSError)
+_REFUSED = 256  # refused actions, at most, that one step takes; it returns the last one's reason
 _WAIT = 0.02  # seconds for a picture, at most, between two looks at the rewarder
 
 
@@ -238,7 +239,7 @@ class UniverseEndpoint(Endpoint):
         self._until = time.monotonic() + self._reset_timeout
         self._wanted, self._kept = (self._env_id, seed, options), 0.0
         if (seed is not None or options or not self._continues) and not self._lost:
-            with contextlib.suppress(OSError):  # `finish` connects again
+            with contextlib.suppress(OSError, PeerError):  # `finish` connects again
                 self._send_reset()
         self._resetting, self._continues, self._needs_reset = True, False, True
 
@@ -288,7 +289,7 @@ class UniverseEndpoint(Endpoint):
         if not self._running:
             return
         messages, others = split_action(encoded)
-        with contextlib.suppress(OSError):  # `finish` reports it
+        with contextlib.suppress(OSError, PeerError):  # `finish` reports it
             if messages:
                 self.screen.send(messages)
             if others and self.client is not None:
@@ -298,15 +299,20 @@ class UniverseEndpoint(Endpoint):
         """Return what has arrived; raise the error of a lost connection."""
         self._draw(self.screen.poll())
         client = self.client
+        step = RewarderStep(0.0, False, {})
         if client is None:
-            return RewarderStep(0.0, False, {})
-        try:
-            step = client.poll()
-        except PeerError as error:
-            if client.ended:
-                raise
-            step = client.poll()
-            step.info["env.refused"] = str(error)  # an action; the episode continues
+            return step
+        refused = ""
+        for _ in range(_REFUSED):
+            try:
+                step = client.poll()
+                break
+            except PeerError as error:
+                if error is client.error:
+                    raise
+                refused = str(error)  # an action; the episode continues
+        if refused:
+            step.info["env.refused"] = refused
         if step.texts:
             step.info["text"] = [*step.texts]
         return step

@@ -157,6 +157,31 @@ def test_a_remote_that_is_lost_truncates(game):
             env.reset()
 
 
+def test_server_that_stops_in_an_orderly_way_truncates(game, wait_for):
+    one = game()
+    with rlwire.make(one.url, rate=200) as env:
+        env.reset()
+        one.rewarder.stop()
+        wait_for(lambda: env.unwrapped.endpoint.client.ended)
+        _, _, terminated, truncated, info = env.step([("Other", 1)])
+        assert (terminated, truncated) == (False, True)
+        assert "Rewarder session failed" in info["lost"]
+
+
+def test_several_refused_actions_between_steps_are_one_step_s(game, wait_for):
+    one, acted = game(), []
+    with rlwire.make(one.url, rate=200) as env:
+        env.reset()
+        for number in range(3):
+            env.step([("Other", number)])
+        wait_for(lambda: acted.extend(one.rewarder.actions()) or len(acted) == 3)
+        for action in acted:
+            one.rewarder.refuse(action, f"unknown {action.action[0][1]}")
+        wait_for(lambda: len(env.unwrapped.endpoint.client._refused) == 3)
+        *_, truncated, info = env.step([])
+        assert (truncated, info["env.refused"]) == (False, "unknown 2")
+
+
 def test_make_vec_writes_pixels_to_one_array(game, wait_for):
     games = [game() for _ in range(3)]
     with rlwire.make_vec(

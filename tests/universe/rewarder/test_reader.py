@@ -1,6 +1,7 @@
 """Who reads a blocking client's connection: the thread that waits, or else the reader's."""
 
 import threading
+import time
 from functools import partial
 
 import pytest
@@ -56,6 +57,19 @@ def test_take_returns_received_messages_without_waiting(joined, wait_for):
         server.stop()
         wait_for(lambda: client.ended)
         assert "stops" in str(raised(PeerError, client.poll))
+
+
+def test_agent_that_keeps_acting_is_a_few_frames_behind_at_most(joined):
+    server, client = joined()
+    behind = []
+    with client:
+        for frame in range(1, 61):
+            server.reward(1, info={"picture": "x" * 100_000})
+            for _ in range(3):  # so a frame lasts a sixtieth of a second
+                client.act([("A", 1)])
+                time.sleep(0.005)
+            behind.append(frame - client.session.peek().count)
+    assert max(behind) <= 8
 
 
 def test_threads_act_and_ping_while_another_waits(joined, wait_for):
