@@ -185,7 +185,8 @@ class PerlertClientBase(waits.ClientBase):
         session = self._session
         yield from self._forget(LobbyChanged)
         session.request_lobby(monotonic())
-        yield from self._expect((LobbyChanged,), timeout, lambda: "no lobby information")
+        what = "no lobby information"
+        yield from self._expect((LobbyChanged,), timeout, lambda: what, waits.SILENCE)
         return session.slots
 
     def _forget(self, *kinds: type) -> Waits[None]:
@@ -195,10 +196,16 @@ class PerlertClientBase(waits.ClientBase):
             self._events.pop(kind, None)
 
     def _expect(
-        self, kinds: tuple[type, ...], timeout: float | None, what: Callable[[], str]
+        self,
+        kinds: tuple[type, ...],
+        timeout: float | None,
+        what: Callable[[], str],
+        silence: float = inf,
     ) -> Waits[Any]:
         """Wait for an event of one of these types, and return it."""
-        yield from self._until(lambda: any(kind in self._events for kind in kinds), timeout, what)
+        yield from self._until(
+            lambda: any(kind in self._events for kind in kinds), timeout, what, silence=silence
+        )
         return next(self._events[kind] for kind in kinds if kind in self._events)
 
     @driven
@@ -249,7 +256,7 @@ class PerlertClientBase(waits.ClientBase):
         yield from self._forget(*kinds)
         session.register(key, self.tag, monotonic())
         answer = yield from self._expect(
-            kinds, timeout, lambda: f"no reply to the registration for slot {key!r}"
+            kinds, timeout, lambda: f"no reply to the registration for slot {key!r}", waits.SILENCE
         )
         # A run that starts before the server has changed the slot starts with the old one.
         return SlotGranted(session.key or key) if isinstance(answer, EpisodeStarted) else answer
@@ -331,15 +338,24 @@ class PerlertClientBase(waits.ClientBase):
         timeout: float | None,
         what: Callable[[], str],
         since: float | None = None,
+        silence: float = inf,
     ) -> Waits[None]:
-        """Wait until `there` is true; `timeout` counts from `since`, by default from now."""
+        """Wait until `there` is true; `timeout` counts from `since`, by default from now.
+
+        A wait of over `silence` seconds is logged.
+        """
         since = monotonic() if since is None else since
+        quiet = since + silence
         while not there():
             self._raise_failure()
-            left = None if timeout is None else since + timeout - monotonic()
-            if left is not None and left <= 0:
+            now = monotonic()
+            if timeout is not None and now >= since + timeout:
                 raise DeadlineExceeded(f"{self}: {what()} within {timeout:g} s")
-            yield from self._wait(left)
+            if now >= quiet:
+                quiet = inf
+                logger.warning("%s: %s within %g s; waiting", self, what(), silence)
+            until = quiet if timeout is None else min(quiet, since + timeout)
+            yield from self._wait(None if until == inf else until - now)
 
     def _wait(self, timeout: float | None) -> Waits[None]:
         connection = self._opened()

@@ -9,6 +9,7 @@ from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
 from rlwire.perlert import Client
 from rlwire.sessions.perlert import client as sessions
 from rlwire.sessions.perlert.client import PerlertState
+from rlwire.transports import waits
 from tests.raising import raised
 from tests.waiting import eventually
 
@@ -135,6 +136,18 @@ def test_no_answer(silent, monkeypatch):
     monkeypatch.setattr(sessions, "TIMEOUT", 0.3)
     with Client(silent, "Walk") as client, pytest.raises(DeadlineExceeded, match="lobby: "):
         client.lobby()
+
+
+def test_silence_is_logged_once(silent, monkeypatch, caplog):
+    monkeypatch.setattr(waits, "SILENCE", 0.05)
+    monkeypatch.setattr(sessions, "TIMEOUT", 0.3)
+    address = f"localhost:{silent[1]}"
+    with Client(address, "Walk") as client:
+        message = str(raised(DeadlineExceeded, client.register))
+    (record,) = caplog.records
+    for text in (record.getMessage(), message):
+        assert f"Walk:0 at {address}" in text
+        assert "('127" not in text
 
 
 def test_a_server_that_falls_silent(worlds, serving, begin, monkeypatch):

@@ -649,7 +649,9 @@ class PerlertClientSession(DatagramLayer):
         if request is self._lobby_request or self._last_information < request.expires - TIMEOUT:
             instance = f"{self._name}:{self._number}"
             hint = f"check that a server with instance {instance} runs there"
-            return f"no reply from {self._server} {within}: {hint}{self._dropped_so_far()}"
+            host, port = self._server[:2]
+            server = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            return f"no reply from {server} {within}: {hint}{self._dropped_so_far()}"
         if request is self._register_request:
             why = "but lobby information arrives: a rollout may be running"
             return f"no reply to the registration for {self.key!r} {within}, {why}"
