@@ -4,17 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import rlwire
 from rlwire.urls import URL, naming_protocol
 
 if TYPE_CHECKING:
+    import asyncio
+
     from rlwire.serving.serving import BackgroundServer
 
 __all__ = ["Connecting", "Environment", "connect", "make", "make_vec", "serve"]
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE = 5.0  # seconds that `close` waits for a call whose task was cancelled
+
+_Calls: TypeAlias = "SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]"
+
+
+def _run(calls: _Calls) -> None:
+    """Run the calls of an environment until None follows."""
+    while (each := calls.get()) is not None:
+        future, call = each
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(call())
+            except BaseException as error:  # also SystemExit
+                future.set_exception(error)
+        del each, future, call
 
 
 @contextlib.asynccontextmanager
@@ -82,22 +105,26 @@ def connect(url: str | URL, **options: Any) -> Connecting:
 class Environment:
     """An environment, or a vector of them, whose methods are awaited: what `make` returns.
 
-    Its calls run one after another in a thread of its own. If a task is cancelled inside a step,
-    the step still ends there, and the next call waits for it. Other attributes, such as
+    Its calls run one after another in a thread of its own, and so do a vector's `call`, `get_attr`
+    and `set_attr`, which are awaited too. If a task is cancelled inside a step, the step still ends
+    there, and the next call waits for it; `close` waits up to 5 s. Other attributes, such as
     `observation_space`, `spec` or `num_envs`, are the environment's.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        self._thread = ThreadPoolExecutor(1, "rlwire environment")
         self._make = make
+        self._calls: _Calls = SimpleQueue()
+        self._cancelled = False  # the last call
+        self._closed = False
+
+    def __del__(self) -> None:
+        self._calls.put(None)
 
     async def open(self) -> Environment:
         """Make the environment."""
-        try:
-            self.environment = await self._call(self._make)
-        except BaseException:
-            self._thread.shutdown(wait=False)
-            raise
+        # A daemon: a call that was cancelled does not keep the program from ending.
+        Thread(target=_run, args=(self._calls,), name="rlwire environment", daemon=True).start()
+        self.environment = await self._call(self._make)
         return self
 
     async def __aenter__(self) -> Environment:
@@ -109,13 +136,31 @@ class Environment:
     def __getattr__(self, name: str) -> Any:
         if name == "environment":
             raise AttributeError("await the environment first")
-        return getattr(self.environment, name)
+        found = getattr(self.environment, name)
+        if name in ("call", "get_attr", "set_attr"):
+            return functools.partial(self._call, found)
+        return found
 
-    def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaitable[Any]:
+    async def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         import asyncio
 
-        call = functools.partial(method, *args, **kwargs)
-        return asyncio.get_running_loop().run_in_executor(self._thread, call)
+        if self._closed:
+            from gymnasium.error import ClosedEnvironmentError
+
+            raise ClosedEnvironmentError("the environment has been closed; make it again")
+        self._cancelled = False
+        try:
+            return await self._queued(functools.partial(method, *args, **kwargs))
+        except asyncio.CancelledError:
+            self._cancelled = True
+            raise
+
+    def _queued(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+        import asyncio
+
+        future: Future[Any] = Future()
+        self._calls.put((future, call))
+        return asyncio.wrap_future(future)
 
     async def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -136,11 +181,24 @@ class Environment:
         return await self._call(self.environment.render)
 
     async def close(self) -> None:
-        """Close the environment, after the call that is in progress."""
-        try:
-            await self._call(self.environment.close)
-        finally:
-            self._thread.shutdown(wait=False)
+        """Close the environment, after the call that is in progress.
+
+        If that call was cancelled and lasts for another 5 s, such as an attempt to reconnect, close
+        returns, and the thread closes the environment when the call has ended.
+        """
+        import asyncio
+
+        if self._closed:
+            return
+        self._closed = True
+        reached = self._queued(bool)
+        closed = self._queued(self.environment.close)
+        self._calls.put(None)
+        await asyncio.wait([reached], timeout=_PATIENCE if self._cancelled else None)
+        if reached.done():
+            await asyncio.shield(closed)
+        else:
+            logger.warning("a cancelled call is still in progress; the environment closes after it")
 
 
 def make(url: str | URL, **arguments: Any) -> Connecting:

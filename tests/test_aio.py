@@ -1,6 +1,7 @@
 """`rlwire.aio.make` and `make_vec`: Gymnasium's calls, awaited."""
 
 import asyncio
+import threading
 
 import numpy as np
 import pytest
@@ -72,3 +73,66 @@ def test_errors_are_those_of_the_blocking_calls():
 
     with rlwire.serve("gym:CartPole-v1", URLS[0]) as server:
         asyncio.run(run(server.url))
+
+
+def test_closed_environments_raise_as_the_blocking_ones():
+    gymnasium = pytest.importorskip("gymnasium")
+
+    async def run():
+        async with rlwire.aio.make_vec("gym:CartPole-v1", 1, workers=0) as envs:
+            await envs.reset()
+            await envs.close()
+            await envs.close()
+            for call in (
+                envs.reset,
+                lambda: envs.step([0]),
+                envs.render,
+                lambda: envs.get_attr("spec"),
+            ):
+                with pytest.raises(gymnasium.error.ClosedEnvironmentError):
+                    await call()
+
+    asyncio.run(run())
+
+
+def test_calls_of_a_vector_wait_for_the_step_in_progress():
+    pytest.importorskip("gymnasium")
+
+    async def run():
+        async with rlwire.aio.make_vec("gym:CartPole-v1", 2, workers=1) as envs:
+            await envs.reset()
+            step = asyncio.create_task(envs.step(np.ones(2, np.int64)))
+            await asyncio.sleep(0)
+            await envs.set_attr("gravity", 3.0)
+            assert await envs.get_attr("gravity") == (3.0, 3.0)
+            assert await envs.call("gravity") == (3.0, 3.0)
+            assert step.done()
+
+    asyncio.run(run())
+
+
+def test_close_leaves_a_cancelled_call_to_its_thread(monkeypatch):
+    began, go, closed = threading.Event(), threading.Event(), threading.Event()
+    monkeypatch.setattr(rlwire.aio, "_PATIENCE", 0.01)
+
+    class Reconnecting:
+        def reset(self, **arguments):
+            began.set()
+            assert go.wait(60)
+
+        def close(self):
+            closed.set()
+
+    async def run():
+        async with rlwire.aio.Environment(Reconnecting) as env:
+            await env.open()
+            reset = asyncio.create_task(env.reset())
+            assert await asyncio.to_thread(began.wait, 60)
+            reset.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reset
+        assert not closed.is_set()
+
+    asyncio.run(run())
+    go.set()
+    assert closed.wait(60)
