@@ -37,6 +37,26 @@ class OldStep(Game):
         return 0, 1.0, False, {}
 
 
+class OldPair(Game):
+    def reset(self, **arguments):
+        return np.zeros(2, np.float32)
+
+
+class Old:
+    observation_space, action_space = Game.observation_space, Game.action_space
+
+    def reset(self):
+        return 0
+
+    def step(self, action):
+        return 0, 0.0, False, {}
+
+
+class OldSeed(Old):
+    def close(self):
+        pass
+
+
 @pytest.mark.parametrize(
     ("kind", "action", "remedy"),
     [
@@ -64,6 +84,26 @@ def test_old_api_in_a_vector_names_the_remedy():
     with pytest.raises(rlwire.errors.EncodeError) as caught:
         envs.step(np.array([1]))
     assert "GymV21Environment-v0" in str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_two_numbers_of_an_old_reset_are_no_observation_and_info(workers):
+    envs = rlwire.make_vec(OldPair, 1, workers=workers)
+    with envs, pytest.raises(rlwire.errors.RlwireError, match=r"reset must .*GymV21Environment-v0"):
+        envs.reset()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_class_that_is_no_environment_names_the_remedy_in_a_vector(workers):
+    with pytest.raises(TypeError, match=r"Old has no close: .*GymV21Environment-v0"):
+        rlwire.make_vec(Old, 1, workers=workers)
+
+
+def test_reset_without_a_seed_in_a_vector_names_the_remedy():
+    with rlwire.make_vec(OldSeed, 1, workers=0) as envs:
+        assert envs.render_mode is None  # the class has none, nor metadata
+        with pytest.raises(TypeError, match="GymV21Environment-v0"):
+            envs.reset()
 
 
 @pytest.mark.parametrize("scheme", ["dm-env-rpc", "perlert"])

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlwire.environments.columns import Allocate, Columns
-from rlwire.environments.endpoint import OLD_API, Endpoint, check_options
+from rlwire.environments.endpoint import OLD_API, Endpoint, check_options, reset
 from rlwire.errors import EncodeError, quoted
 
 Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
@@ -167,11 +167,13 @@ class Batch:
         return False
 
     def _reset_one(self, index: int, infos: Infos, **arguments: Any) -> None:
-        self._write_reset(index, self.environments[index].reset(**arguments), infos)
+        self._write_reset(index, reset(self.environments[index], **arguments), infos)
 
     def _write_reset(self, index: int, outcome: Any, infos: Infos) -> None:
         self.ended[index] = False
         try:
+            if not isinstance(outcome, tuple):  # an array of two numbers would be unpacked
+                raise TypeError("it is no tuple")
             observation, info = outcome
         except _INVALID as error:
             expected = "reset must return an observation and an info"

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rlwire.environments.endpoint import OLD_API
+from rlwire.environments.endpoint import OLD_API, reset
 from rlwire.environments.fitting import fitting, plain
 from rlwire.environments.loading import load_environment
 from rlwire.environments.trees import tree_of
@@ -52,12 +52,7 @@ class Driven:
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Any]:
         given = {} if options is None else {"options": dict(options)}
-        try:
-            result = self.environment.reset(seed=seed, **given)
-        except TypeError as error:
-            if "unexpected keyword argument 'seed'" not in str(error):
-                raise
-            raise TypeError(f"{error}; {OLD_API}") from error
+        result = reset(self.environment, seed=seed, **given)
         if type(result) is not tuple or len(result) != 2:
             return self._unpacked(result, "reset", "observation", "info")
         return result

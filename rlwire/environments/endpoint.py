@@ -20,6 +20,16 @@ SHARED: ContextVar[dict[Any, Any] | None] = ContextVar("SHARED", default=None)
 """While a vector makes its endpoints: what those of a protocol share, such as connections."""
 
 
+def reset(environment: Any, **arguments: Any) -> Any:
+    """Reset a user's environment; if it takes no seed, the TypeError names the remedy."""
+    try:
+        return environment.reset(**arguments)
+    except TypeError as error:
+        if "unexpected keyword argument 'seed'" not in str(error):
+            raise
+        raise TypeError(f"{error}; {OLD_API}") from error
+
+
 def check_options(options: Any) -> None:
     """Raise TypeError unless the options of a reset are a dict or None."""
     if not (options is None or isinstance(options, Mapping)):

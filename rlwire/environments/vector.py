@@ -22,7 +22,7 @@ import numpy as np
 from rlwire._options import check_count, natural
 from rlwire.environments.batch import Arguments, Batch, EndpointBatch, Shared
 from rlwire.environments.columns import Columns
-from rlwire.environments.endpoint import SHARED
+from rlwire.environments.endpoint import OLD_API, SHARED
 from rlwire.environments.loading import load_environment
 from rlwire.environments.processes import Make, Memory, WorkerPart
 from rlwire.errors import (
@@ -77,8 +77,8 @@ class VectorEnvironment(gymnasium.vector.VectorEnv):
         self._doing = ""  # name of the call in progress
         self._logged = False  # whether an info that does not fit was logged
         self.num_envs = sum(part.size for part in parts)
-        self.metadata = {**first.metadata, "autoreset_mode": mode}
-        self.render_mode = first.render_mode
+        self.metadata = {**(getattr(first, "metadata", None) or {}), "autoreset_mode": mode}
+        self.render_mode = getattr(first, "render_mode", None)
         self.spec = getattr(first, "spec", None)
         self.single_observation_space = first.observation_space
         self.single_action_space = first.action_space
@@ -289,9 +289,15 @@ def maker(environment: Any, env_kwargs: Mapping[str, Any] | None = None) -> Make
 
 
 def _make(environment: Any, env_kwargs: dict[str, Any]) -> Any:
-    return (load_environment(environment) if isinstance(environment, str) else environment)(
-        **env_kwargs
-    )
+    make = load_environment(environment) if isinstance(environment, str) else environment
+    made = make(**env_kwargs)
+    needed = ("observation_space", "action_space", "reset", "step", "close")
+    if missing := [name for name in needed if not hasattr(made, name)]:
+        raise TypeError(
+            f"expected a gymnasium.Env, {type(made).__name__} has no {', '.join(missing)}: make it "
+            f"a subclass, or {OLD_API}"
+        )
+    return made
 
 
 def _cut(make: Callable[[Memory], Shared], block: Any, start: int, end: int) -> Shared:

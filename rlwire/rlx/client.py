@@ -346,7 +346,7 @@ class TrainingBase:
                 break
             time.sleep(pause)
         self.agent.disconnect()
-        raise AgentProxyException(
+        raise type(failure)(
             f"none of {len(self.addresses)} RLX servers accepted init; last error: {failure}"
         ) from failure
 

@@ -116,8 +116,9 @@ def test_no_server_is_left(server, caplog, monkeypatch):
         training.agent.update()
 
     training.during = during
-    with pytest.raises(AgentProxyException, match="1 RLX servers"):
+    with pytest.raises(AgentProxyException, match="1 RLX servers") as caught:
         training.run()
+    assert isinstance(caught.value, OSError)
     assert training.numbers == [0]
     assert caplog.text.count("waiting for an RLX server") == 1
 
