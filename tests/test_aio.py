@@ -24,15 +24,16 @@ async def play(env, seed, steps=20):
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_fifty_environments_play_at_once(url):
+def test_environments_of_one_program_play_at_once(url):
     pytest.importorskip("gymnasium")
+    count = 50 if url == URLS[0] else 4  # a PERLERT instance plays one run at a time
 
     async def run(server):
         async def one(seed):
             async with rlwire.aio.make(server.url) as env:
                 return await play(env, seed)
 
-        return await asyncio.gather(*(one(seed) for seed in range(50)))
+        return await asyncio.gather(*(one(seed) for seed in range(count)))
 
     with rlwire.serve("gym:CartPole-v1", url) as server:
         found = asyncio.run(run(server))
