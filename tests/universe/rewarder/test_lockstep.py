@@ -127,6 +127,7 @@ def test_observer_of_lockstep_receives_every_reward(counting, join):
     client.reset()
     act(client, 20)
     observer = join(server, observer=True)
+    assert eventually(lambda: server.clients == 2)
     act(client, 200)
     assert loan_of(server).ended
     assert server._connections._queue.maxlen is None
