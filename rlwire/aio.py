@@ -23,7 +23,7 @@ __all__ = ["Connecting", "Environment", "connect", "make", "make_vec", "serve"]
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 5.0  # seconds that `close` waits for a call whose task was cancelled
+_CLOSE_TIMEOUT = 5.0  # seconds that `close` waits for a call whose task was cancelled
 
 _Calls: TypeAlias = "SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]"
 
@@ -194,7 +194,7 @@ class Environment:
         reached = self._queued(bool)
         closed = self._queued(self.environment.close)
         self._calls.put(None)
-        await asyncio.wait([reached], timeout=_PATIENCE if self._cancelled else None)
+        await asyncio.wait([reached], timeout=_CLOSE_TIMEOUT if self._cancelled else None)
         if reached.done():
             await asyncio.shield(closed)
         else:

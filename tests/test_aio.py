@@ -114,7 +114,7 @@ def test_calls_of_a_vector_wait_for_the_step_in_progress():
 
 def test_close_leaves_a_cancelled_call_to_its_thread(monkeypatch):
     began, go, closed = threading.Event(), threading.Event(), threading.Event()
-    monkeypatch.setattr(rlwire.aio, "_PATIENCE", 0.01)
+    monkeypatch.setattr(rlwire.aio, "_CLOSE_TIMEOUT", 0.01)
 
     class Reconnecting:
         def reset(self, **arguments):
