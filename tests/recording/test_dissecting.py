@@ -250,7 +250,8 @@ def test_packets_may_be_cut_anywhere(label):
 @pytest.mark.parametrize("label", LABELS)
 def test_dissection_resumes_after_a_gap(label):
     chunks, whole = captured(label)[0], messages_of(label)
-    for lost in range(1, len(chunks) - 2):
+    last = {side: index for index, (side, _) in enumerate(chunks)}
+    for lost in range(1, min(last.values())):  # its side sends more, which shows the gap
         made, found, gaps = dissector(label), [], {True: 1, False: 1}
         for index, (side, data) in enumerate(chunks):
             cut = data[:-1] if index == lost - 1 else data
