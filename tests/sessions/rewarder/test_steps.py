@@ -1,5 +1,6 @@
 """What pushes add up to, which episode they are of, and that memory is bounded."""
 
+import itertools
 from unittest.mock import patch
 
 import pytest
@@ -7,8 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from rlwire.codecs.rewarder import EnvDescribe, EnvReset, EnvReward, ReplyEnvReset, encode
 from rlwire.errors import RemoteProtocolError
 from rlwire.sessions.rewarder import steps
+from rlwire.sessions.rewarder.client import RewarderClientSession
 from rlwire.sessions.rewarder.steps import EpisodeTracker, RewarderStep, merged
 from tests.raising import raised
 
@@ -119,19 +122,27 @@ def test_texts_are_bounded_in_size():
 
 
 class Pushes(RuleBasedStateMachine):
-    """Against a model that keeps all pushes of all episodes."""
+    """A client's session against a model that keeps all pushes of all episodes."""
 
     @initialize()
     def begin(self):
-        self.episodes = EpisodeTracker()
+        self.session = RewarderClientSession(
+            clock=lambda: 0.0, wall=lambda: 0.0, first_pings=0, ping_interval=None
+        )
+        self.ids = itertools.count()
         self.pushed = {}  # not taken yet
+        self.newest = 0
         self.over = 0  # episodes up to this one are over
         self.current = None
         self.mode = "closed"
 
-    @rule(number=st.integers(1, 9), reward=st.integers(-3, 3), done=st.booleans())
-    def push(self, number, reward, done):
-        episode = self.episodes.buffer_of(key(number), str(number))
+    def receive(self, message, number, **headers):
+        self.newest = max(self.newest, number)
+        headers.update(episode_id=str(number), message_id=next(self.ids))
+        return self.session.receive(encode(message.with_headers(**headers)))
+
+    def enter(self, number):
+        """Return whether this episode's pushes are kept."""
         floor = self.over if self.current is None else self.current - 1
         waiting = max((n for n in self.pushed if n != self.current), default=-1)
         kept = (
@@ -139,36 +150,54 @@ class Pushes(RuleBasedStateMachine):
             and number > floor
             and (number == self.current or number >= waiting)
         )
-        assert (episode is not None) == kept
-        if episode is None:
-            return
-        episode.add_reward(reward, done, {})
-        if number != self.current and number > waiting:
-            self.pushed.pop(waiting, None)
-        if self.mode == "open" and self.current is None:
-            self.current = number
-        self.pushed.setdefault(number, []).append(reward)
+        if kept:
+            if number != self.current and number > waiting:
+                self.pushed.pop(waiting, None)
+            if self.mode == "open" and self.current is None:
+                self.current = number
+            self.pushed.setdefault(number, [])
+        return kept
 
-    @rule()
-    def expect(self):
-        self.over = max([self.over, *self.pushed, self.current or 0])
-        self.episodes.expect(key(self.over))
-        self.pushed.clear()
-        self.current, self.mode = None, "expecting"
-
-    @rule(ahead=st.integers(0, 2))
-    def open(self, ahead):
-        if self.mode == "open":
-            return
-        number = min(9, self.over + ahead)
-        self.episodes.open(key(number), str(number))
+    def open(self, number):
         self.pushed = {n: rewards for n, rewards in self.pushed.items() if n >= number}
         self.pushed.setdefault(number, [])
         self.current, self.mode = number, "open"
 
+    @rule(number=st.integers(1, 9), reward=st.integers(-3, 3), done=st.booleans())
+    def push(self, number, reward, done):
+        events = self.receive(EnvReward(reward, done), number)
+        assert len(events) == self.enter(number)
+        if events:
+            self.pushed[number].append(reward)
+
+    @rule(number=st.integers(1, 9))
+    def describe(self, number):
+        newest = self.newest
+        events = self.receive(EnvDescribe("game", "running"), number)
+        assert len(events) == (number >= newest)
+        if events:
+            if self.mode == "expecting" and number > self.over:
+                self.open(number)
+            self.enter(number)
+
+    @rule()
+    def request_reset(self):
+        self.session.send(EnvReset(None))
+        self.over = self.newest
+        self.pushed.clear()
+        self.current, self.mode = None, "expecting"
+
+    @rule(ahead=st.integers(0, 2))
+    def answer_reset(self, ahead):
+        if self.mode != "expecting":
+            return
+        number = min(9, self.over + ahead)
+        self.receive(ReplyEnvReset(), number, parent_message_id=self.session.last_id)
+        self.open(number)
+
     @rule()
     def pop_step(self):
-        step = take(self.episodes)
+        step = self.session.pop_step()
         if self.current is None:
             assert step == RewarderStep(0.0, False, {})
             return
@@ -186,11 +215,10 @@ class Pushes(RuleBasedStateMachine):
 
     @invariant()
     def two_episodes_at_most(self):
-        if not hasattr(self, "episodes"):
-            return
-        current = self.episodes.current
-        assert (None if current is None else int(current.step.episode_id)) == self.current
-        assert len(self.pushed) <= 2
+        if hasattr(self, "session"):
+            current = None if self.current is None else str(self.current)
+            assert self.session.episode_id == current
+            assert len(self.pushed) <= 2
 
 
 Pushes.TestCase.settings = settings(
