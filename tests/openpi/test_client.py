@@ -1,5 +1,6 @@
 """`rlwire.openpi`'s functions, and `rlwire.install("openpi_client")`."""
 
+import contextlib
 import io
 import subprocess
 import sys
@@ -48,41 +49,36 @@ VALUES = {
         "prompt": "fold the towel",
     },
 }
+PATCHED = [
+    "Packer",
+    "Unpacker",
+    "packb",
+    "unpackb",
+    "pack",
+    "unpack",
+    "dump",
+    "dumps",
+    "load",
+    "loads",
+]
 COMPLEX = np.arange(3) * 1j
 ADDRESSES = {b"__ndarray__": True, b"data": b"\x41" * 8, b"dtype": "|O", b"shape": (1,)}
 
 
-def same(one, other):
-    assert type(one) is type(other), (one, other)
-    if isinstance(one, dict):
-        assert list(one) == list(other)
-        for key in one:
-            same(one[key], other[key])
-    elif isinstance(one, list):
-        for left, right in zip(one, other, strict=True):
-            same(left, right)
-    elif isinstance(one, np.ndarray):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        assert one.tobytes() == other.tobytes()
-    else:
-        assert one == other
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_the_same_bytes_and_the_same_values(name):
+@pytest.mark.each("name", VALUES)
+def test_the_same_bytes_and_the_same_values(name, same):
     value = VALUES[name]
     packed = theirs.packb(value)
-    assert ours.packb(value) == packed
-    assert ours.Packer().pack(value) == packed
+    assert ours.packb(value) == ours.Packer().pack(value) == packed
     expected = theirs.unpackb(packed)
-    same(ours.unpackb(packed), expected)
+    assert same(ours.unpackb(packed), expected)
     unpacker = ours.Unpacker()
     unpacker.feed(packed)
-    same(unpacker.unpack(), expected)
-    same(list(ours.Unpacker(io.BytesIO(packed * 2))), [expected, expected])
+    assert same(unpacker.unpack(), expected)
+    assert same(list(ours.Unpacker(io.BytesIO(packed * 2))), [expected, expected])
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     "value", [COMPLEX, np.complex64(1j), np.array([None]), np.zeros(2, [("a", np.int32)])]
 )
 def test_values_openpi_does_not_send_are_rejected(value):
@@ -103,7 +99,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
+@pytest.mark.each("wrong", WRONG, ids=str)
 def test_maps_that_are_no_arrays(wrong):
     raised(DecodeError, ours.unpack_array, wrong)
 
@@ -118,13 +114,15 @@ def installed():
     rlwire.uninstall("openpi_client")
 
 
-@pytest.mark.parametrize("name", VALUES)
-def test_the_same_when_installed(installed, name):
-    with_it = [packb(VALUES[name]), theirs.Packer().pack(VALUES[name])]
-    found = unpackb(with_it[0])
+@pytest.mark.each("name", VALUES)
+def test_the_same_when_installed(name, same):
+    rlwire.install("openpi_client")
+    packed = packb(VALUES[name])
+    assert theirs.Packer().pack(VALUES[name]) == packed
+    found = unpackb(packed)
     rlwire.uninstall("openpi_client")
-    assert with_it == [packb(VALUES[name])] * 2
-    same(found, unpackb(with_it[0]))
+    assert packed == packb(VALUES[name])
+    assert same(found, unpackb(packed))
 
 
 def test_every_function_is_rlwires(installed):
@@ -138,21 +136,21 @@ def test_every_function_is_rlwires(installed):
 
 def test_uninstalling_puts_everything_back():
     def everything():
-        parts = [(name, value) for name, value in vars(theirs).items()]
+        parts = vars(theirs).items()
         states = [
             (name, value.func, value.args, value.keywords)
             for name, value in parts
             if type(value).__name__ == "partial"
         ]
         assert len(states) == 4
-        return [[(name, id(value)) for name, value in parts], states]
+        return [(name, id(value)) for name, value in parts], states
 
     was = everything()
-    rlwire.install("openpi_client")
-    rlwire.install("openpi_client")
+    for _ in range(2):
+        rlwire.install("openpi_client")
     assert everything() != was
-    rlwire.uninstall("openpi_client")
-    rlwire.uninstall("openpi_client")
+    for _ in range(2):
+        rlwire.uninstall("openpi_client")
     assert everything() == was
 
 
@@ -203,23 +201,20 @@ def test_addresses_from_a_wire_are_refused(installed):
     raised(DecodeError, unpacker.unpack)
 
 
-def test_beside_msgpack_numpys_drop_in():
+def test_beside_msgpack_numpys_drop_in(same, monkeypatch):
     library = pytest.importorskip("msgpack_numpy")
-    names = ["Packer", "Unpacker", "packb", "unpackb", "pack", "unpack", "dump", "dumps"]
-    names += ["load", "loads"]
-    before = {name: getattr(msgpack, name) for name in names}
+    for name in PATCHED:
+        monkeypatch.setattr(msgpack, name, getattr(msgpack, name))  # put back afterwards
     try:
         rlwire.install("msgpack_numpy")
         library.patch()
         rlwire.install("openpi_client")
         packed = packb(VALUES["nested"])
         assert b"__ndarray__" in packed
-        same(unpackb(packed), VALUES["nested"])
+        assert same(unpackb(packed), VALUES["nested"])
     finally:
         rlwire.uninstall("openpi_client")
         rlwire.uninstall("msgpack_numpy")
-        for name, original in before.items():
-            setattr(msgpack, name, original)
 
 
 @pytest.mark.parametrize("name", ["packb", "Unpacker"])
@@ -231,14 +226,12 @@ def test_another_version(name, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:connect.. must be used:DeprecationWarning")
-def test_openpis_client_works_with_the_drop_in(installed):
+def test_openpis_client_works_with_the_drop_in(installed, same):
     policies = pytest.importorskip("openpi_client.websocket_client_policy")
     with Server(lambda obs: {"seen": obs}, "127.0.0.1:0") as server:
         client = policies.WebsocketClientPolicy("127.0.0.1", server.address.port)
-        try:
-            same(client.infer(VALUES["observation"])["seen"], VALUES["observation"])
-        finally:
-            client._ws.close()
+        with contextlib.closing(client._ws):
+            assert same(client.infer(VALUES["observation"])["seen"], VALUES["observation"])
 
 
 OWN_TESTS = """

@@ -6,6 +6,7 @@ import gc
 import http.client
 import json
 import logging
+import pickle
 import re
 import socket
 import subprocess
@@ -38,11 +39,10 @@ from tests.waiting import eventually
 LOOPBACK = "127.0.0.1:0"
 ACCEPT = "Sec-WebSocket-Accept"
 METADATA = {"robot": "aloha", "horizon": 50}
-
-
-def carried(how):
-    """Arguments for so many threads of the policy's, or a thread for each client."""
-    return {"workers": how} if how == "threads" else {"threads": how}
+# A thread for each client, or so many for the policy.
+WORKERS = pytest.mark.parametrize(
+    "workers", [{"threads": 0}, {"threads": 1}, {"threads": 3}, {"workers": "threads"}]
+)
 
 
 def observation(number=0):
@@ -59,7 +59,6 @@ class Policy:
     metadata = METADATA
 
     def __init__(self):
-        self.seen = []
         self.threads = set()
         self.busy = self.most = 0
         self.lock = threading.Lock()
@@ -90,22 +89,42 @@ class Policy:
             return [1, 2, 3]
         if prompt == "object":
             return {"actions": object()}
-        if prompt == "keep":
-            self.seen.append(obs)
         return {"actions": np.full((50, 7), len(prompt), np.float64), "seen": obs}
 
 
 @pytest.fixture
 def policy():
-    policy = Policy()
-    yield policy
-    policy.seen.clear()  # views of messages
+    return Policy()
 
 
 @pytest.fixture
 def server(policy):
     with Server(policy, LOOPBACK) as running:
         yield running
+
+
+@pytest.fixture
+def raw():
+    """Connect a client that can send without waiting for the action."""
+    with contextlib.ExitStack() as stack:
+
+        def start(server, observation=None, **options):
+            client = connect(f"ws://{server.address}", OpenPIClientSession(), **options)
+            stack.callback(client.close)
+            client.receive()
+            if observation is not None:
+                client.send(observation)
+            return client
+
+        yield start
+
+
+@contextlib.contextmanager
+def theirs(server):
+    url = f"ws://{server.address}"
+    with websockets.sync.client.connect(url, proxy=None) as client:
+        assert msgpack.decode(client.recv()) == METADATA
+        yield client
 
 
 def client_of(server, **options):
@@ -118,6 +137,27 @@ def check_seen(action, sent):
     for name, value in sent.items():
         np.testing.assert_array_equal(seen[name], value)
         assert getattr(seen[name], "dtype", None) == getattr(value, "dtype", None)
+
+
+# -- observations and actions ------------------------------------------------------------------
+
+
+@WORKERS
+@pytest.mark.parametrize("arrays", ["openpi", "msgpack_numpy"])
+def test_observations_and_actions(policy, workers, arrays):
+    with (
+        Server(policy, LOOPBACK, **workers, arrays=arrays) as server,
+        client_of(server, arrays=arrays) as client,
+    ):
+        assert client.metadata == client.get_server_metadata() == METADATA
+        for number in range(5):
+            sent = observation(number)
+            action = client.infer(sent)
+            check_seen(action, sent)
+            np.testing.assert_array_equal(action["actions"], np.full((50, 7), len(sent["prompt"])))
+        client.reset()
+        counts = server.statistics()
+        assert [counts[name] for name in ("open", "clients", "actions", "failures")] == [1, 1, 5, 0]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -141,166 +181,12 @@ def test_large_arrays_are_aligned_views_at_both_ends_which_later_messages_leave_
         assert all(each.ctypes.data % 64 == 0 for each in ends)
 
 
-# -- what everybody wants ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("workers", [0, 1, 3, "threads"])
-@pytest.mark.parametrize("arrays", ["openpi", "msgpack_numpy"])
-def test_observations_and_actions(policy, workers, arrays):
-    with (
-        Server(policy, LOOPBACK, **carried(workers), arrays=arrays) as server,
-        client_of(server, arrays=arrays) as client,
-    ):
-        assert client.metadata == METADATA
-        assert client.get_server_metadata() == METADATA
-        for number in range(5):
-            sent = observation(number)
-            action = client.infer(sent)
-            check_seen(action, sent)
-            np.testing.assert_array_equal(action["actions"], np.full((50, 7), len(sent["prompt"])))
-        client.reset()
-        counts = server.statistics()
-        assert [counts[name] for name in ("open", "clients", "actions", "failures")] == [1, 1, 5, 0]
-
-
-@pytest.mark.parametrize("numbers", [3, 500, 5000, 100_000])
-def test_all_arrays_are_writable_at_both_ends(numbers):
-    writable = []
-
-    def infer(obs):
-        writable.extend(array.flags.writeable for array in obs.values())
-        return {"small": np.zeros(3), "large": np.zeros(numbers)}
-
-    with Server(infer, LOOPBACK) as server, Client(str(server.address)) as client:
+@pytest.mark.parametrize("numbers", [3, 500, 100_000])
+def test_all_arrays_are_writable_at_both_ends(server, numbers):
+    with client_of(server) as client:
         action = client.infer({"small": np.arange(3), "large": np.arange(float(numbers))})
-    writable += [action["small"].flags.writeable, action["large"].flags.writeable]
-    assert writable == [True] * 4
-
-
-def test_timing_as_from_openpis_server(server):
-    with client_of(server) as client:
-        timing = client.infer({"prompt": "sleep", "seconds": 0.05})["server_timing"]
-        assert timing.keys() == {"infer_ms"}
-        assert timing["infer_ms"] >= 50
-        timing = client.infer({})["server_timing"]
-        assert timing.keys() == {"infer_ms", "prev_total_ms"}
-        assert timing["infer_ms"] < 50 <= timing["prev_total_ms"]
-
-
-# -- the policy fails --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("workers", [0, 1, "threads"])
-@pytest.mark.parametrize(
-    ("prompt", "text"),
-    [
-        ("raise", "KeyError: 'observation/image'"),
-        ("exit", "SystemExit: a policy's own idea"),
-        ("list", "TypeError: a policy returns a dict, not list"),
-    ],
-)
-def test_error_is_sent_as_text_and_ends_the_connection(policy, workers, prompt, text, caplog):
-    with Server(policy, LOOPBACK, **carried(workers)) as server:
-        with client_of(server, reconnect=False) as client:
-            assert str(raised(PeerError, client.infer, {"prompt": prompt})) == text
-            assert raised(Closed, client.infer, {}).code == 1011
-        assert server.statistics()["failures"] == 1
-    assert "Traceback" in caplog.text  # in the log, not on the wire
-
-
-def test_an_action_that_cannot_be_sent(server):
-    with client_of(server) as client:
-        raised(PeerError, client.infer, {"prompt": "object"})
-        assert "actions" in client.infer({})  # over a new connection
-
-
-# -- many clients, slow policies ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("workers", "threads"), [(1, 1), ("threads", 6)])
-def test_a_policy_is_called_once_at_a_time(policy, workers, threads):
-    """By default from one thread; or from that of the client."""
-
-    def ask(address, number):
-        with Client(address) as client:
-            for _ in range(3):
-                client.infer({"prompt": "sleep", "seconds": 0.01, "number": number})
-
-    with Server(policy, LOOPBACK, **carried(workers)) as server:
-        robots = [
-            threading.Thread(target=ask, args=(str(server.address), number)) for number in range(6)
-        ]
-        for robot in robots:
-            robot.start()
-        for robot in robots:
-            robot.join(20)
-        assert server.statistics()["actions"] == 18
-        eventually(lambda: server.statistics()["clients"] == 0)
-    assert policy.most == 1
-    assert len(policy.threads) == threads
-
-
-def test_more_workers_call_it_at_the_same_time(policy):
-    with Server(policy, LOOPBACK, threads=2) as server, contextlib.ExitStack() as stack:
-        clients = [connect(f"ws://{server.address}", OpenPIClientSession()) for _ in range(3)]
-        for client in clients:
-            stack.callback(client.close)
-            client.receive()
-            client.send({"prompt": "wait"})
-        eventually(lambda: policy.busy == 2)
-        time.sleep(0.05)
-        assert policy.busy == 2
-        policy.go_on.set()
-        for client in clients:
-            assert "actions" in client.receive()
-    assert policy.most == 2
-
-
-def test_others_are_served_while_the_policy_runs(policy, server):
-    with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as slow:
-        slow.recv()
-        slow.send(msgpack.encode({"prompt": "wait"}))
-        eventually(lambda: policy.busy == 1)
-        assert slow.ping().wait(5), "no pong while the policy thinks"
-        with client_of(server) as other:
-            assert other.metadata == METADATA
-        policy.go_on.set()
-        assert "actions" in msgpack.decode(slow.recv(timeout=5))
-
-
-def test_lost_client_is_detected_while_the_policy_runs(policy, server):
-    client = connect(f"ws://{server.address}", OpenPIClientSession())
-    client.receive()
-    client.send({"prompt": "wait"})
-    eventually(lambda: policy.busy == 1)
-    waiting = connect(f"ws://{server.address}", OpenPIClientSession())
-    waiting.receive()
-    waiting.send({"prompt": "keep"})
-    client.close()
-    waiting.close()
-    eventually(lambda: server.statistics()["clients"] == 0)
-    policy.go_on.set()
-    with client_of(server) as last:
-        assert "actions" in last.infer({})
-    assert server.statistics()["actions"] == 1
-
-
-def test_observations_sent_ahead_are_answered_in_order(server):
-    with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as client:
-        for number in range(5):
-            client.send(msgpack.encode({"number": number}))
-        assert msgpack.decode(client.recv()) == METADATA
-        for number in range(5):
-            assert msgpack.decode(client.recv(timeout=5))["seen"] == {"number": number}
-
-
-def test_a_policy_may_keep_observations(policy, server):
-    sent = [{**observation(number), "prompt": "keep"} for number in range(4)]
-    with client_of(server) as client:
-        for one in sent:
-            client.infer(one)
-    for one, seen in zip(sent, policy.seen, strict=True):
-        check_seen({"seen": seen}, one)
+    arrays = [action["actions"], *action["seen"].values()]
+    assert all(array.flags.writeable for array in arrays)
 
 
 def test_an_observation_is_not_kept_by_the_server():
@@ -315,24 +201,158 @@ def test_an_observation_is_not_kept_by_the_server():
         eventually(lambda: gc.collect() >= 0 and seen[0]() is None)
 
 
+def test_timing_as_from_openpis_server(server):
+    with client_of(server) as client:
+        timing = client.infer({"prompt": "sleep", "seconds": 0.05})["server_timing"]
+        assert timing.keys() == {"infer_ms"}
+        assert timing["infer_ms"] >= 50
+        timing = client.infer({})["server_timing"]
+        assert timing.keys() == {"infer_ms", "prev_total_ms"}
+        assert timing["infer_ms"] < 50 <= timing["prev_total_ms"]
+
+
+@WORKERS
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [
+        ("raise", "KeyError: 'observation/image'"),
+        ("exit", "SystemExit: a policy's own idea"),
+        ("list", "TypeError: a policy returns a dict, not list"),
+        ("object", "EncodeError"),
+    ],
+)
+def test_error_is_sent_as_text_and_ends_the_connection(policy, workers, prompt, text, caplog):
+    with Server(policy, LOOPBACK, **workers) as server:
+        with client_of(server, reconnect=False) as client:
+            assert text in str(raised(PeerError, client.infer, {"prompt": prompt}))
+            assert raised(Closed, client.infer, {}).code == 1011
+        assert server.statistics()["failures"] == 1
+        with client_of(server) as client:
+            raised(PeerError, client.infer, {"prompt": prompt})
+            assert "actions" in client.infer({})  # over a new connection
+    assert ("Traceback" in caplog.text) is (prompt != "object")  # and not on the wire
+
+
+# -- many clients, slow policies ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("workers", "threads"), [("asyncio", 1), ("threads", 6)])
+def test_a_policy_is_called_once_at_a_time(policy, workers, threads):
+    def ask(number):
+        with client_of(server) as client:
+            for _ in range(3):
+                client.infer({"prompt": "sleep", "seconds": 0.01, "number": number})
+
+    with Server(policy, LOOPBACK, workers=workers) as server, ThreadPoolExecutor(6) as pool:
+        list(pool.map(ask, range(6)))
+        assert server.statistics()["actions"] == 18
+        eventually(lambda: server.statistics()["clients"] == 0)
+    assert policy.most == 1
+    assert len(policy.threads) == threads
+
+
+def test_more_workers_call_it_at_the_same_time(policy, raw):
+    with Server(policy, LOOPBACK, threads=2) as server:
+        clients = [raw(server, {"prompt": "wait"}) for _ in range(3)]
+        eventually(lambda: policy.busy == 2)
+        time.sleep(0.05)
+        policy.go_on.set()
+        for client in clients:
+            assert "actions" in client.receive()
+    assert policy.most == 2
+
+
+def test_others_are_served_while_the_policy_runs(policy, server):
+    with theirs(server) as slow:
+        slow.send(msgpack.encode({"prompt": "wait"}))
+        eventually(lambda: policy.busy == 1)
+        assert slow.ping().wait(5), "no pong while the policy thinks"
+        with client_of(server) as other:
+            assert other.metadata == METADATA
+        policy.go_on.set()
+        assert "actions" in msgpack.decode(slow.recv(timeout=5))
+
+
+def test_lost_client_is_detected_while_the_policy_runs(policy, server, raw):
+    client = raw(server, {"prompt": "wait"})
+    eventually(lambda: policy.busy == 1)
+    waiting = raw(server, {})
+    client.close()
+    waiting.close()
+    eventually(lambda: server.statistics()["clients"] == 0)
+    policy.go_on.set()
+    with client_of(server) as last:
+        assert "actions" in last.infer({})
+    assert server.statistics()["actions"] == 1
+
+
+def test_observations_sent_ahead_are_answered_in_order(server):
+    with theirs(server) as client:
+        for number in range(5):
+            client.send(msgpack.encode({"number": number}))
+        for number in range(5):
+            assert msgpack.decode(client.recv(timeout=5))["seen"] == {"number": number}
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_large_observation_is_decoded_beside_the_loop_and_the_policy(threads, monkeypatch):
+    decode = Undecoded.decode
+    decoding, go_on = threading.Event(), threading.Event()
+
+    def held(undecoded):
+        decoding.set()
+        assert go_on.wait(60)
+        return decode(undecoded)
+
+    def ask(values):
+        with client_of(server, timeout=Timeouts(idle=60)) as client:
+            return client.infer({"values": values})["count"]
+
+    monkeypatch.setattr(Undecoded, "decode", held)
+    with (
+        Server(lambda seen: {"count": len(seen["values"])}, LOOPBACK, threads=threads) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        asking = pool.submit(ask, [0.5] * 200_000)
+        try:
+            assert decoding.wait(60)
+            for number in range(20):
+                assert ask([1] * number) == number
+            assert not asking.done()
+        finally:
+            go_on.set()
+        assert asking.result(60) == 200_000
+
+
 # -- bad peers ---------------------------------------------------------------------------------
 
 
 def test_bad_peer_does_not_disturb_others(server, caplog):
     caplog.set_level(logging.CRITICAL, "rlwire")
-    host, port = "127.0.0.1", server.address.port
     with client_of(server) as good:
         for junk in (b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"GET /" + b"a" * 10_000):
-            with socket.create_connection((host, port)) as bad:
+            with socket.create_connection(("127.0.0.1", server.address.port)) as bad:
                 bad.sendall(junk)
             assert "actions" in good.infer({})
         for message in (b"\xc1", b"\xdd\xff\xff\xff\xff", b"\x80" * 50, "a text", b"\x90"):
-            with websockets.sync.client.connect(f"ws://{host}:{port}", proxy=None) as bad_one:
-                bad_one.recv()
+            with theirs(server) as bad_one:
                 bad_one.send(message)
                 assert isinstance(bad_one.recv(timeout=5), str)
                 raised(TheirsClosed, bad_one.recv, timeout=5)
             assert "actions" in good.infer({})
+
+
+def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(server, caplog):
+    output = []
+    for count in (1, 1_000_000):
+        with theirs(server) as bad:
+            bad.send(msgpack.encode([1] * count))
+            output.append(bad.recv(timeout=20))
+            raised(TheirsClosed, bad.recv, timeout=5)
+            output.append(bad.close_code)
+    assert output[0].endswith(", not a list")
+    assert output[:2] == output[2:]
+    assert "Traceback" not in caplog.text
 
 
 def test_nothing_is_unpickled(server):
@@ -340,13 +360,10 @@ def test_nothing_is_unpickled(server):
         def __reduce__(self):
             return (pytest.fail, ("it was unpickled",))
 
-    import pickle
-
     array = {
         b"nd": True, b"type": "|O", b"kind": b"O", b"shape": [1], b"data": pickle.dumps(Trap()),
     }  # fmt: skip
-    with websockets.sync.client.connect(f"ws://{server.address}", proxy=None) as bad:
-        bad.recv()
+    with theirs(server) as bad:
         bad.send(msgpack.encode({"x": array}))
         answer = bad.recv(timeout=5)
         assert isinstance(answer, str)
@@ -387,23 +404,9 @@ def test_message_over_the_limit_is_rejected_before_it_is_received(policy):
             assert "actions" in client.infer({})
 
 
-def test_pages_of_browsers_are_kept_out_by_default(policy):
-    with Server(policy, LOOPBACK) as server:
-        with pytest.raises(Refused) as caught:
-            connect(f"ws://{server.address}", OpenPIClientSession(), origin="https://evil.example")
-        assert caught.value.status == 403
-    with Server(policy, LOOPBACK, origins=["https://lab.example"]) as server:
-        connect(
-            f"ws://{server.address}", OpenPIClientSession(), origin="https://lab.example"
-        ).close()
-
-
-def test_a_silent_client_is_disconnected(policy):
+def test_a_silent_client_is_disconnected(policy, raw):
     with Server(policy, LOOPBACK, idle_timeout=0.1) as server:
-        client = connect(f"ws://{server.address}", OpenPIClientSession())
-        client.receive()
-        raised((ConnectionClosed, RemoteProtocolError), client.receive)
-        client.close()
+        raised((ConnectionClosed, RemoteProtocolError), raw(server).receive)
 
 
 def test_a_slow_policy_is_no_silent_client(policy):
@@ -415,10 +418,10 @@ def test_a_slow_policy_is_no_silent_client(policy):
             assert "actions" in client.infer({"prompt": "sleep", "seconds": 1.3})
 
 
-# -- keys, checks, health, TLS -----------------------------------------------------------------
+# -- keys, pages, health -----------------------------------------------------------------------
 
 
-def test_an_api_key(policy):
+def test_an_api_key(policy, raw):
     with Server(policy, LOOPBACK, auth="s3cret") as server:
         with client_of(server, auth="s3cret") as client:
             assert "actions" in client.infer({})
@@ -427,30 +430,25 @@ def test_an_api_key(policy):
             assert caught.status == 401
             why = "the API key is wrong" if wrong else "an API key is needed, and none was sent"
             assert str(caught) == f"the server rejected the WebSocket: 401 {why}"
-        with pytest.raises(Refused, match="none was sent"):
-            connect(
-                f"ws://{server.address}",
-                OpenPIClientSession(),
-                headers=[("Authorization", "s3cret")],
-            )
-        with pytest.raises(Refused):
-            connect(
-                f"ws://{server.address}",
-                OpenPIClientSession(),
-                headers=[("Authorization", "Bearer s3cret")],
-            )
+        for value in ("s3cret", "Bearer s3cret"):
+            raised(Refused, raw, server, headers=[("Authorization", value)])
         assert server.statistics()["clients"] == 0
+
+
+def test_pages_of_browsers_are_kept_out_by_default(policy, server, raw):
+    assert raised(Refused, raw, server, origin="https://evil.example").status == 403
+    with Server(policy, LOOPBACK, origins=["https://lab.example"]) as other:
+        raw(other, origin="https://lab.example")
 
 
 def test_health(policy, caplog):
     caplog.set_level(logging.INFO)
     with Server(policy, LOOPBACK, auth="k") as server:
-        for _ in range(2):
-            asking = http.client.HTTPConnection("127.0.0.1", server.address.port, timeout=5)
+        asking = http.client.HTTPConnection("127.0.0.1", server.address.port, timeout=5)
+        with contextlib.closing(asking):
             asking.request("GET", "/healthz")
             answer = asking.getresponse()
             assert (answer.status, answer.read()) == (200, b"OK\n")
-            asking.close()
         assert server.statistics()["clients"] == 0
     # Who watches asks every few seconds: that is not worth a line.
     assert "health" not in caplog.text
@@ -461,18 +459,13 @@ def test_health(policy, caplog):
 
 def test_a_client_reconnects_to_a_server_that_was_away(policy):
     server = Server(policy, LOOPBACK).start()
-    port = server.address.port
-    client = client_of(server)
-    try:
+    with client_of(server) as client:
         assert "actions" in client.infer({})
         server.stop()
         raised((ConnectionClosed, OSError), client.infer, {})
-        with Server(policy, f"127.0.0.1:{port}", metadata={"new": 1}):
+        with Server(policy, f"127.0.0.1:{server.address.port}", metadata={"new": 1}):
             assert "actions" in client.infer({})
             assert client.metadata == {"new": 1}
-    finally:
-        client.close()
-        server.stop()
 
 
 def test_late_action_is_not_used_for_the_next_request(policy, server):
@@ -482,10 +475,10 @@ def test_late_action_is_not_used_for_the_next_request(policy, server):
         assert client.infer({"number": 2})["seen"] == {"number": 2}
 
 
-# -- arguments, life and end -------------------------------------------------------------------
+# -- arguments and end -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     "options",
     [
         {"threads": -1}, {"workers": 2}, {"threads": 1.5}, {"auth": ""},
@@ -498,132 +491,54 @@ def test_wrong_arguments(options):
         raised(TypeError, Server, policy)
 
 
-def test_stopping_lets_an_action_that_is_made_be_sent(policy):
-    with Server(policy, LOOPBACK) as server:
-        client = connect(f"ws://{server.address}", OpenPIClientSession())
-        client.receive()
-        client.send({"prompt": "sleep", "seconds": 0.5})
+def test_stopping_lets_an_action_that_is_made_be_sent(policy, raw):
+    with Server(policy, LOOPBACK) as server, ThreadPoolExecutor(1) as pool:
+        client = raw(server, {"prompt": "sleep", "seconds": 0.5})
         eventually(lambda: policy.busy == 1)
-        stopping = threading.Thread(target=server.stop)
-        stopping.start()
+        stopping = pool.submit(server.stop)
         assert "actions" in client.receive()
         assert raised(Closed, client.receive).code == 1001
-        stopping.join(10)
-        assert not stopping.is_alive()
-        client.close()
+        stopping.result(10)
 
 
-def test_stopping_does_not_wait_for_a_stuck_policy(policy):
-    server = Server(policy, LOOPBACK).start()
-    client = connect(f"ws://{server.address}", OpenPIClientSession())
-    client.receive()
-    client.send({"prompt": "wait"})
-    eventually(lambda: policy.busy == 1)
-    begun = time.monotonic()
-    server.stop(grace=0.5)
-    assert time.monotonic() - begun < 3
-    policy.go_on.set()
-    client.close()
+def test_stopping_does_not_wait_for_a_stuck_policy(policy, raw):
+    with Server(policy, LOOPBACK) as server:
+        raw(server, {"prompt": "wait"})
+        eventually(lambda: policy.busy == 1)
+        begun = time.monotonic()
+        server.stop(grace=0.5)
+        assert time.monotonic() - begun < 3
+        policy.go_on.set()
 
 
 # -- openpi's own client and server ------------------------------------------------------------
 
 
 # openpi_client connects as websockets no longer likes.
-OLD = pytest.mark.filterwarnings("ignore:connect.. must be used:DeprecationWarning")
-
-
-@OLD
-def test_openpis_client(policy, server):
+@pytest.mark.filterwarnings("ignore:connect.. must be used:DeprecationWarning")
+def test_openpis_client(server):
     websocket_client_policy = pytest.importorskip("openpi_client.websocket_client_policy")
     client = websocket_client_policy.WebsocketClientPolicy("127.0.0.1", server.address.port)
-    try:
+    with contextlib.closing(client._ws):
         assert client.get_server_metadata() == METADATA
         for number in range(3):
             sent = observation(number)
             check_seen(client.infer(sent), sent)
         with pytest.raises(RuntimeError, match=r"Error in inference server:\nKeyError"):
             client.infer({"prompt": "raise"})
-    finally:
-        client._ws.close()
 
 
-SERVER = Path(__file__).with_name("openpi_peer.py")
-
-
-@pytest.fixture
-def original():
+def test_openpis_server():
     pytest.importorskip("openpi_client")
-    process = subprocess.Popen([sys.executable, str(SERVER)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield int(json.loads(process.stdout.readline()))
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def test_openpis_server(original):
-    with Client(f"127.0.0.1:{original}") as client:
-        assert client.metadata == {"server": "websockets"}
-        for number in range(3):
-            sent = observation(number)
-            check_seen(client.infer(sent), sent)
-        raised(PeerError, client.infer, {"prompt": "raise"})
-        assert "seen" in client.infer({})
-
-
-def large_of_values(count=200_000):
-    """An observation of a megabyte, all of it small values."""
-    return {"values": [0.5] * count}
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_large_observation_is_decoded_beside_the_loop_and_the_policy(
-    policy, workers, monkeypatch
-):
-    decode = Undecoded.decode
-    decoding, go_on = threading.Event(), threading.Event()
-
-    def held(undecoded):
-        decoding.set()
-        assert go_on.wait(60)
-        return decode(undecoded)
-
-    monkeypatch.setattr(Undecoded, "decode", held)
-    with Server(lambda seen: {"count": len(seen["values"])}, LOOPBACK, **carried(workers)) as on:
-        answers = []
-
-        def ask():
-            with client_of(on, timeout=Timeouts(idle=60)) as large:
-                answers.append(large.infer(large_of_values())["count"])
-
-        asking = threading.Thread(target=ask, daemon=True)
-        asking.start()
+    program = Path(__file__).with_name("openpi_peer.py")
+    with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE) as process:
         try:
-            assert decoding.wait(60)
-            with client_of(on, timeout=Timeouts(idle=60)) as small:
-                for number in range(20):
-                    assert small.infer({"values": [1] * number})["count"] == number
-            assert not answers
+            with Client(f"127.0.0.1:{json.loads(process.stdout.readline())}") as client:
+                assert client.metadata == {"server": "websockets"}
+                for number in range(3):
+                    sent = observation(number)
+                    check_seen(client.infer(sent), sent)
+                raised(PeerError, client.infer, {"prompt": "raise"})
+                assert "seen" in client.infer({})
         finally:
-            go_on.set()
-            asking.join(60)
-        assert answers == [200_000]
-
-
-def test_a_large_message_that_is_wrong_is_refused_as_a_small_one(server, caplog):
-    output = []
-    for count in (1, 1_000_000):
-        connection = connect(f"ws://{server.address}")
-        connection.receive()
-        connection.send(msgpack.encode([1] * count))
-        output.append(connection.receive())
-        caught = raised(Closed, connection.receive)
-        output.append(caught.code)
-        connection.close()
-    assert output[0].endswith(", not a list")
-    assert output[:2] == output[2:]
-    with client_of(server) as client:
-        client.infer(observation())
-    assert "Traceback" not in caplog.text
+            process.kill()
