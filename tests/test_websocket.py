@@ -1,12 +1,8 @@
-"""`connect` by URL; and the ``websockets`` package at the other end, in a process of its own."""
+"""`connect` by URL; and the ``websockets`` package at the other end."""
 
 import asyncio
 import contextlib
-import json
 import ssl
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import trustme
@@ -15,14 +11,9 @@ from rlwire.sessions.websocket import Closed, Refused, WebSocketServerSession, b
 from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.websocket import connect, connect_asyncio
 from tests.raising import raised
-from tests.transports.drivers import SERVERS, serving
+from tests.transports.drivers import LOOPS, SERVERS, meanwhile, new_loop, serving
 
-PEERS = Path(__file__).with_name("websocket_peers.py")
 MESSAGES = ["text", "ünï 𝄞", b"", b"x" * 126, b"y" * 70_000, "z" * 300_000]
-
-
-def make_session():
-    return WebSocketServerSession()
 
 
 def answer(peer):
@@ -47,23 +38,29 @@ async def async_handler(peer):
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory):
-    pytest.importorskip("websockets")
-    process = subprocess.Popen(
-        [sys.executable, PEERS, "serve"],
-        stdout=subprocess.PIPE,
-        cwd=tmp_path_factory.mktemp("peers"),
-    )
-    assert process.stdout is not None
-    try:
-        yield int(process.stdout.readline())
-    finally:
-        process.kill()
-        process.communicate()
+def url():
+    """A server of ``websockets``. Its own compression stays on: it must be declined."""
+    server = pytest.importorskip("websockets.sync.server")
+
+    def echo(peer):
+        for message in peer:
+            if message == "fragments":
+                peer.send(["in ", "", "three"])
+            elif message == "close":
+                peer.close(4002, "as you wish")
+            elif message == "ping":
+                assert peer.ping().wait(10)
+                peer.send("ponged")
+            else:
+                peer.send(message)
+
+    with server.serve(echo, "127.0.0.1", 0) as running, meanwhile(running.serve_forever):
+        yield "ws://{}:{}/".format(*running.socket.getsockname())
+        running.shutdown()
 
 
-def test_a_blocking_client_of_websockets(port):
-    with connect(f"ws://127.0.0.1:{port}/") as peer:
+def test_a_blocking_client_of_websockets(url):
+    with connect(url) as peer:
         for message in MESSAGES:
             assert peer.exchange(message) == message
         assert peer.exchange("fragments") == "in three"
@@ -72,10 +69,10 @@ def test_a_blocking_client_of_websockets(port):
         assert (caught.code, caught.reason) == (4002, "as you wish")
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_an_asyncio_client_of_websockets(port, loop):
+@pytest.mark.parametrize("kind", LOOPS)
+def test_an_asyncio_client_of_websockets(url, kind):
     async def main():
-        async with await connect_asyncio(f"ws://127.0.0.1:{port}/") as peer:
+        async with await connect_asyncio(url) as peer:
             for message in MESSAGES:
                 assert await peer.exchange(message) == message
             assert await peer.exchange("fragments") == "in three"
@@ -84,31 +81,29 @@ def test_an_asyncio_client_of_websockets(port, loop):
                 await peer.exchange("close")
             assert caught.value.code == 4002
 
-    if loop == "uvloop":
-        pytest.importorskip("uvloop").run(main())
-    else:
-        asyncio.run(main())
-
-
-def ask(port, cwd):
-    done = subprocess.run(
-        [sys.executable, PEERS, "ask", str(port)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=cwd,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    with contextlib.closing(new_loop(kind)) as loop:
+        loop.run_until_complete(main())
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_websockets_as_a_client(server, tmp_path):
-    pytest.importorskip("websockets")
+def test_websockets_as_a_client(server):
+    client = pytest.importorskip("websockets.sync.client")
+    exceptions = pytest.importorskip("websockets.exceptions")
     converse = handler if server == "threads" else async_handler
-    with serving(server, "127.0.0.1:0", make_session, converse=converse) as running:
-        found = ask(running.address.port, tmp_path)
-    assert found == {"extensions": 0, "closed": [4003, "gladly"]}
+    with (
+        serving(server, "127.0.0.1:0", WebSocketServerSession, converse=converse) as running,
+        client.connect(f"ws://{running.address}/", proxy=None) as peer,
+    ):
+        assert not peer.protocol.extensions
+        for message in MESSAGES:
+            peer.send(message)
+            assert peer.recv() == message
+        peer.send(["in ", "", "three"])
+        assert peer.recv() == "in three"
+        assert peer.ping(b"payload").wait(10)
+        peer.send("close")
+        closed = raised(exceptions.ConnectionClosed, peer.recv).rcvd
+        assert (closed.code, closed.reason) == (4003, "gladly")
 
 
 def test_tls_by_url():
@@ -118,7 +113,7 @@ def test_tls_by_url():
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.configure_trust(trusting)
     with ThreadServer(
-        "localhost:0", make_session, handler, settings=ServerSettings(served)
+        "localhost:0", WebSocketServerSession, handler, settings=ServerSettings(served)
     ) as server:
         url = f"wss://localhost:{server.address.port}/"
         with connect(url, tls=trusting) as peer:
@@ -145,5 +140,4 @@ def test_a_url_s_user_is_asked_for():
 
 def test_urls_that_are_none():
     for url in ("http://a/", "ws://a/#b", "a:80"):
-        with pytest.raises(ValueError):  # noqa: PT011
-            connect(url)
+        raised(ValueError, connect, url)

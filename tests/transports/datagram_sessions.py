@@ -1,22 +1,30 @@
-"""Two small datagram sessions of their own, so that UDP is tested without any real protocol.
+"""Two small datagram sessions, so that UDP is tested without any real protocol.
 
 A question is a number and a text, ``7 hello``; its answer is the same, or for some texts what
 they say. Numbers and not their own names tell the answers apart, since both may come twice.
 """
 
 
-class Answers:
+class Session:
+    def __init__(self):
+        self.closed = False
+        self._out = []
+
+    def datagrams(self):
+        out, self._out = self._out, []
+        return out
+
+
+class Answers(Session):
     """A server's session: says everything back to whom it came from, and remembers who spoke.
 
-    ``raise`` raises, ``later S`` answers after S seconds, ``end`` is answered and ends the session,
-    ``hush`` is not answered.
+    ``raise`` raises, ``later S`` answers after S seconds, ``end`` is answered and ends the session.
     """
 
     def __init__(self):
-        self.closed = False
+        super().__init__()
         self.peers = {}
         self._later = []
-        self._out = []
 
     def receive(self, datagram, peer, now):
         assert type(datagram) is bytes
@@ -26,13 +34,13 @@ class Answers:
             raise ZeroDivisionError("one of those days")
         if word == b"later":
             self._later.append((now + float(argument), datagram, peer))
-        elif word != b"hush":
+        else:
             self._out.append((datagram, peer))
         self.closed = self.closed or word == b"end"
         return [(peer, datagram)]
 
     def say(self, text):
-        """To everyone who ever spoke."""
+        """Send to everyone who ever spoke."""
         self._out += [(text, peer) for peer in self.peers]
 
     def advance(self, now):
@@ -44,63 +52,41 @@ class Answers:
     def next_deadline(self):
         return min((when for when, _, _ in self._later), default=None)
 
-    def datagrams(self):
-        out, self._out = self._out, []
-        return out
 
+class Asks(Session):
+    """A client's session: asks one question after another, each until it is answered.
 
-class Asks:
-    """A client's session: asks its questions one after another, each until it is answered.
-
-    Events: each answer once, in order; ``("gave up", question)``. Closed after either end.
+    Each answer is an event, once and in order. Closed after the last one.
     """
 
-    def __init__(self, server, texts, *, resend=0.05, patience=10.0):
+    def __init__(self, server, texts, *, resend=0.05):
+        super().__init__()
         self.server = server
-        self.closed = not texts
         self.resends = 0
-        self.foreign = 0
-        self._questions = [b"%d %s" % (number, text) for number, text in enumerate(texts, 1)]
+        self._questions = [b"%d %s" % pair for pair in enumerate(texts, 1)]
         self._resend = resend
-        self._patience = patience
-        self._at = 0
         self._next = None
-        self._until = None
-        self._out = []
 
     def begin(self, now):
-        if not self.closed:
-            self._out.append((self._questions[self._at], self.server))
-            self._next = now + self._resend
-            self._until = now + self._patience
+        self._out.append((self._questions[0], self.server))
+        self._next = now + self._resend
 
     def receive(self, datagram, peer, now):
-        if peer != self.server:
-            self.foreign += 1
+        if peer != self.server or self.closed:
             return []
-        if self.closed or datagram.split()[0] != self._questions[self._at].split()[0]:
+        if datagram.split()[0] != self._questions[0].split()[0]:
             return []
-        self._at += 1
-        self._next = None
-        self.closed = self._at == len(self._questions)
-        self.begin(now)
-        return [bytes(datagram)]
+        del self._questions[0]
+        self.closed = not self._questions
+        if not self.closed:
+            self.begin(now)
+        return [datagram]
 
     def advance(self, now):
-        if self._next is None or now < self._next or self.closed:
-            return []
-        assert self._until is not None
-        if now >= self._until:
-            self.closed = True
-            return [("gave up", self._questions[self._at])]
-        self.resends += 1
-        self._next = now + self._resend
-        self._out.append((self._questions[self._at], self.server))
+        if not self.closed and self._next is not None and now >= self._next:
+            self.resends += 1
+            self.begin(now)
         return []
 
     def next_deadline(self):
         return None if self.closed else self._next
-
-    def datagrams(self):
-        out, self._out = self._out, []
-        return out

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import threading
 
 import pytest
 
@@ -18,6 +19,18 @@ from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.timers_asyncio import TimeoutTimer
 
 LOOPS = ("asyncio", "uvloop")
+
+
+@contextlib.contextmanager
+def meanwhile(work, *arguments):
+    """Have another thread work."""
+    thread = threading.Thread(target=work, args=arguments)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def new_loop(kind):

@@ -3,14 +3,12 @@
 import asyncio
 import socket
 import struct
-import threading
 import time
 from contextlib import ExitStack, suppress
 
 import pytest
 
 from rlwire.codecs.websocket import frames
-from rlwire.errors import ConnectionClosed, DecodeError
 from rlwire.limits import Limits
 from rlwire.sessions.layer import Layer, LayerPhase
 from rlwire.sessions.stack import Stack
@@ -24,7 +22,7 @@ from rlwire.sessions.websocket import (
 from rlwire.transports import tcp
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised
-from tests.transports.drivers import LOOPS, SERVERS, drivers, serving
+from tests.transports.drivers import LOOPS, SERVERS, drivers, meanwhile, serving
 
 REQUEST = (
     b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -63,12 +61,11 @@ def serve(request):
     """Start a server of each kind; returns its address."""
     with ExitStack() as stack:
 
-        def start(make=None, responder=None, **options):
-            make = make or (WebSocketServerSession)
-            options["make_handler"] = responder or (lambda peer: Echo())
-            return stack.enter_context(
-                serving(request.param, "127.0.0.1:0", make, **options)
-            ).address
+        def start(make=WebSocketServerSession, **options):
+            how = serving(
+                request.param, "127.0.0.1:0", make, make_handler=lambda peer: Echo(), **options
+            )
+            return stack.enter_context(how).address
 
         yield start
 
@@ -175,7 +172,7 @@ def test_messages_that_cross_the_peers_close(server, connect):
             peer.receive()
 
     how = {"converse": handle} if server == "threads" else {"make_handler": Leave}
-    with serving(server, "127.0.0.1:0", lambda: WebSocketServerSession(), **how) as running:
+    with serving(server, "127.0.0.1:0", WebSocketServerSession, **how) as running:
         assert raised(Closed, talk, running.address).code == 1000
 
 
@@ -183,19 +180,14 @@ def test_messages_that_cross_the_peers_close(server, connect):
 def test_a_server_that_stops_says_so(server, connect):
     with ExitStack() as stack:
         running = serving(
-            server,
-            "127.0.0.1:0",
-            lambda: WebSocketServerSession(),
-            make_handler=lambda peer: Echo(),
+            server, "127.0.0.1:0", WebSocketServerSession, make_handler=lambda peer: Echo()
         )
         peer = connect(stack.enter_context(running).address, client())
         peer.exchange("a")
-        stopper = threading.Timer(0.05, stack.close)
         begun = time.monotonic()
-        stopper.start()
-        caught = raised(Closed, peer.receive)
-        peer.close()
-        stopper.join()
+        with meanwhile(lambda: (time.sleep(0.05), stack.close())):
+            caught = raised(Closed, peer.receive)
+            peer.close()
         assert caught.code == 1001
         assert time.monotonic() - begun < 2
 
@@ -208,89 +200,24 @@ def test_refusals(serve, connect):
         assert raw.head().startswith(b"HTTP/1.1 403 ")
 
 
-@pytest.mark.parametrize(
-    ("data", "kind"),
-    [
-        (b"SSH-2.0-x\r\n", DecodeError),
-        (b"HTTP/1.0 404 Not found\r\n\r\nbody", Refused),
-        (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", DecodeError),
-        (b"", ConnectionClosed),
-    ],
-)
-def test_a_server_that_is_none(data, kind, connect):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(10)
-
-        def answer():
-            sock, _ = listener.accept()
-            with sock:
-                sock.settimeout(10)
-                sock.recv(65536)
-                sock.sendall(data)
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        raised(kind, connect, listener.getsockname(), client())
-        thread.join(10)
-
-
 HOSTILE = {
     "no mask": (b"\x82\x01a", 1002),
-    "a reserved bit": (b"\xc2\x80abcd", 1002),
-    "a reserved opcode": (b"\x83\x80abcd", 1002),
-    "a ping in fragments": (b"\x09\x80abcd", 1002),
-    "a long ping": (b"\x89\xfe\x00\x7eabcd" + bytes(126), 1002),
-    "a length with its top bit": (b"\x82\xff\x80\0\0\0\0\0\0\0abcd", 1002),
-    "the longest length": (b"\x82\xff" + b"\xff" * 8 + b"abcd", 1002),
     "a length over the limit": (b"\x82\xff\x7f" + b"\xff" * 7 + b"abcd", 1009),
-    "a length in too many bytes": (b"\x82\xfe\x00\x05abcd", 1002),
     "a text that is none": (b"\x81\x81\0\0\0\0\xff", 1007),
-    "a continuation of nothing": (b"\x80\x80abcd", 1002),
-    "half a close code": (b"\x88\x81\0\0\0\0\x03", 1002),
 }
 
 
 def test_hostile_peers_do_not_disturb_others(serve):
     address = serve(lambda: WebSocketServerSession(limits=Limits(received=2**20)))
     with tcp.connect(address, client()) as other:
-        assert other.exchange("before") == "before"
         for name, (data, code) in HOSTILE.items():
-            for pieces in (False, True):
+            for pieces in ([data], [data[at : at + 1] for at in range(len(data))]):
                 with Raw(address) as raw:
-                    if pieces:
-                        for i in range(len(data)):
-                            try:
-                                raw.sock.sendall(data[i : i + 1])
-                            except OSError:
-                                break  # it has seen enough
-                    else:
-                        raw.sock.sendall(data)
+                    with suppress(OSError):  # it has seen enough
+                        for piece in pieces:
+                            raw.sock.sendall(piece)
                     assert raw.code() == code, name
             assert other.exchange(name) == name
-
-
-def flood(raw, data):
-    """Send, and never read, until the other side has had enough; 500 MB are too many."""
-    until = time.monotonic() + 60  # which is the machine's: what counts are the bytes
-    raw.sock.settimeout(5)
-    for _ in range(500_000_000 // len(data)):
-        assert time.monotonic() < until
-        try:
-            raw.sock.sendall(data)
-        except OSError:
-            return
-        if len(data) < 2000:
-            time.sleep(0.001)
-    raise AssertionError("all of it was taken")
-
-
-def test_a_flood_of_headers_is_cut(serve):
-    address = serve()
-    with Raw(address, shake=False) as raw:
-        raw.sock.sendall(b"GET / HTTP/1.1\r\n")
-        flood(raw, b"X-Flood: " + b"a" * 1000 + b"\r\n")
-    with tcp.connect(address, client()) as peer:
-        assert peer.exchange("a") == "a"
 
 
 def test_the_first_messages_may_come_with_the_request(serve):
@@ -323,11 +250,12 @@ def test_keep_alive_detects_a_lost_peer(serve):
         assert silent.code() == 1011
 
 
-@pytest.mark.parametrize("what", ["messages", "pings"])
-def test_a_flood_from_a_peer_that_never_reads(serve, what):
+def test_a_flood_of_pings_from_a_peer_that_never_reads(serve):
     address = serve(timeout=Timeouts(write=0.5))
     with tcp.connect(address, client()) as other, Raw(address) as raw:
         raw.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        ping = raw.encoder.frame(frames.PING, bytes(125))
-        flood(raw, ping * 1000 if what == "pings" else raw.encoder.message(bytes(2**20))[0])
+        pings = raw.encoder.frame(frames.PING, bytes(125)) * 1000
+        raw.sock.settimeout(5)
+        # 500 MB are too many; whether the machine is slow is none of their affair.
+        raised(OSError, lambda: [raw.sock.sendall(pings) for _ in range(500_000_000 // len(pings))])
         assert other.exchange("a") == "a"

@@ -24,7 +24,7 @@ from rlwire.errors import (
 )
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised
-from tests.transports.drivers import drivers
+from tests.transports.drivers import drivers, meanwhile
 
 SMALL = Timeouts(connect=5, read=0.4, write=0.4, idle=0.2)
 HEADER = 20
@@ -66,18 +66,6 @@ def make_ends(
 
 
 only = pytest.mark.parametrize("ends", ["blocking"], indirect=True)
-
-
-@contextlib.contextmanager
-def meanwhile(work, *arguments):
-    """Have another thread work."""
-    thread = threading.Thread(target=work, args=arguments)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join(20)
-        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("feed", ["whole", "bytes", "pieces", "glued"])

@@ -1,32 +1,38 @@
 """gRPC's sessions over sockets: our server in threads and on loops, our client, and grpcio's."""
 
-import asyncio
 import queue
 import socket
 import threading
+import time
 from concurrent import futures
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import grpc
 import pytest
 
+from rlwire.codecs.http2 import frames
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
+from rlwire.limits import Limits
 from rlwire.sessions.grpc import CallEnded, CallStatus, GrpcClientSession, GrpcRawMessages
-from rlwire.sessions.grpc.server import GrpcServerSession
+from rlwire.sessions.grpc.server import BEGUN, GrpcServerSession, ServedCall
+from rlwire.streams import NOTHING
 from rlwire.transports import tcp
 from rlwire.transports.deferred import DeferredReply
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
-from tests.transports.drivers import drivers, serving
+from tests.raising import raised
+from tests.sessions.http2.peers import METHOD, begin, block, message
+from tests.transports.drivers import drivers, meanwhile, serving
 from tests.waiting import eventually
 
-METHOD = "/rlwire.test.Echo/Talk"
 BIG = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-WORKERS = ["threads", "asyncio"]
+SIZES = (0, 1, 4096, 100_000, 5_000_000)
+HUGE = (*SIZES, 64 * 2**20)
 
 
 class Room:
@@ -47,9 +53,9 @@ class Room:
 class Responder:
     """Echoes, but for some words."""
 
-    def __init__(self, room, loop):
+    def __init__(self, room, connection):
         self.room = room
-        self.loop = loop
+        self.connection = connection
         self.closed = 0
         room.made.append(self)
 
@@ -62,11 +68,11 @@ class Responder:
             assert self.room.gate.wait(60)
         if word == b"open":
             self.room.gate.set()
+        if word == b"drain":
+            self.connection.session.drain()
         if word == b"meet":
             return self.meet()
-        if word == b"cannot":
-            return 5
-        return event
+        return 5 if word == b"cannot" else event
 
     def meet(self):
         """A reply that is there when two have asked for one."""
@@ -87,27 +93,24 @@ class Responder:
 
 @contextmanager
 def served(kind, room, **options):
-    """Our server."""
-    session = options.pop("session", {})
-    where = options.pop("where", "127.0.0.1:0")
+    """Our server; yields its address."""
 
     def respond(connection):
-        loop = None if kind == "threads" else asyncio.get_running_loop()
-
         def admit(call):
             if call.method != METHOD:
                 return CallStatus("UNIMPLEMENTED", f"no method {call.method}")
-            return GrpcRawMessages(), Responder(room, loop)
+            return GrpcRawMessages(), Responder(room, connection)
 
         return GrpcHandler(connection, admit)
 
     with serving(
-        kind, where, lambda: GrpcServerSession(**session), make_handler=respond, **options
-    ) as it:
-        yield str(it.address)
+        kind, "localhost:0", lambda: GrpcServerSession(max_streams=1000), make_handler=respond,
+        **options,
+    ) as server:  # fmt: skip
+        yield f"localhost:{server.address.port}"
 
 
-@pytest.fixture(params=WORKERS)
+@pytest.fixture(params=["threads", "asyncio"])
 def workers(request):
     return str(request.param)
 
@@ -117,18 +120,75 @@ def room():
     return Room()
 
 
-@contextmanager
-def connected(address, method=METHOD, **options):
-    with tcp.connect(address, GrpcClientSession(GrpcRawMessages(), method, **options)) as found:
-        yield found
+def session(method=METHOD, **options):
+    return GrpcClientSession(GrpcRawMessages(), method, **options)
+
+
+def connected(address, *arguments, **options):
+    return tcp.connect(address, session(*arguments, **options))
+
+
+def dialled(address):
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)))
+
+
+def exchange_sizes(*peers, sizes=SIZES):
+    for size in sizes:
+        for peer in peers:
+            assert len(peer.exchange(bytes(size))) == size
+
+
+# Ours at both ends.
+
+
+@pytest.mark.parametrize("client", ["blocking", "asyncio"])
+def test_client_and_server_of_ours_exchange_messages(workers, client, room):
+    with served(workers, room) as address, drivers(client) as driver:
+        with driver.connect(address, session()) as connection:
+            exchange_sizes(connection, sizes=HUGE)
+            assert connection.exchange(b"cannot") == b"failure: EncodeError"
+        assert room.closed(1)
+        with driver.connect(address, session()) as connection:
+            ended = raised(CallEnded, connection.exchange, b"boom")
+            assert "INTERNAL: the server failed to answer" in str(ended)
+        assert room.closed(2)
+
+
+def test_a_client_that_vanishes_closes_its_responders(workers, room):
+    with served(workers, room) as address:
+        connection = connected(address)
+        connection.exchange(b"x")
+        connection.send(b"meet")
+        assert eventually(lambda: bool(room.meeting))
+        connection.core.abort()
+        connection.close()
+        assert eventually(lambda: len(room.made) == 1)
+        room.meeting[0].cancel() if workers == "threads" else None
+        assert room.closed(1)
+
+
+def test_client_may_close_while_its_world_blocks(room):
+    with served("threads", room) as address:
+        connection = connected(address)
+        connection.send(b"wait")
+        assert room.waiting.wait(60)
+        connection.core.abort()
+        connection.close()
+        with connected(address) as another:
+            assert another.exchange(b"open") == b"open"
+        assert room.closed(2)
+
+
+# grpcio's client, our server.
 
 
 class Stream:
     """A stream of grpcio's client."""
 
-    def __init__(self, channel, method=METHOD, **options):
+    def __init__(self, channel, **options):
         self._queue = queue.SimpleQueue()
-        self.call = channel.stream_stream(method)(iter(self._queue.get, None), **options)
+        self.call = channel.stream_stream(METHOD)(iter(self._queue.get, None), **options)
 
     def send(self, message):
         self._queue.put(message)
@@ -143,171 +203,101 @@ class Stream:
         return self.call.code()
 
 
-# Ours at both ends.
-
-
-@pytest.mark.parametrize("client", ["blocking", "asyncio"])
-def test_client_and_server_of_ours_exchange_messages(workers, client, room):
-    with served(workers, room) as address, drivers(client) as driver:
-        with driver.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD)) as connection:
-            for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
-                assert len(connection.exchange(bytes(size))) == size
-            assert connection.exchange(b"cannot") == b"failure: EncodeError"
-        assert room.closed(1)
-        with (
-            driver.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD)) as connection,
-            pytest.raises(CallEnded, match="INTERNAL: the server failed to answer"),
-        ):
-            connection.exchange(b"boom")
-        assert room.closed(2)
-
-
-def test_a_client_that_vanishes_closes_its_responders(workers, room):
-    with served(workers, room) as address:
-        connection = tcp.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD))
-        connection.exchange(b"x")
-        connection.send(b"meet")
-        assert eventually(lambda: bool(room.meeting))
-        connection.core.abort()
-        connection.close()
-        assert eventually(lambda: len(room.made) == 1)
-        room.meeting[0].cancel() if workers == "threads" else None
-        assert room.closed(1)
-
-
-def test_client_may_close_while_its_world_blocks(room):
-    with served("threads", room) as address:
-        connection = tcp.connect(address, GrpcClientSession(GrpcRawMessages(), METHOD))
-        connection.send(b"wait")
-        assert room.waiting.wait(60)
-        connection.core.abort()
-        connection.close()
-        with connected(address) as another:
-            assert another.exchange(b"open") == b"open"
-        assert room.closed(2)
-
-
-# grpcio's client, our server.
-
-
-@pytest.mark.parametrize("how", ["plain", "tls"])
-def test_grpcio_meets_a_world_that_blocks(how, room, files):
-    tls = {"tls": ServerTLS(files.server)()} if how == "tls" else {}
-    if tls:
-        tls["tls"].set_alpn_protocols(["h2"])
-    with served("threads", room, **tls) as address:
-        trusted = grpc.ssl_channel_credentials(files.ca.read_bytes())
-        where = f"localhost:{address.rpartition(':')[2]}"
-        with (
-            grpc.secure_channel(where, trusted, options=BIG)
-            if tls
-            else grpc.insecure_channel(address, options=BIG)
-        ) as channel:
-            for number in (1, 2, 3):
-                one = Stream(channel)
-                one.send(b"wait")
-                assert room.waiting.wait(60)
-                two = Stream(channel)
-                assert two.exchange(b"open") == b"open"
-                assert next(one.call) == b"wait"
-                assert one.exchange(b"x") == b"x"
-                assert one.close() is two.close() is grpc.StatusCode.OK
-                assert room.closed(2 * number)
-                room.gate.clear()
-                room.waiting.clear()
-
-
-def test_grpcio_is_served(workers, room):
-    with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
-        stream = Stream(channel, metadata=(("a", "b"), ("c-bin", b"\0\xff")))
-        for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
-            assert len(stream.exchange(bytes(size))) == size
-        assert stream.close() is grpc.StatusCode.OK
-        assert room.closed(1)
-        assert channel.unary_unary(METHOD)(b"unary") == b"unary"
-        with pytest.raises(grpc.RpcError) as failed:
-            channel.unary_unary("/no/Method")(b"")
-        assert failed.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        with pytest.raises(grpc.RpcError) as failed:
-            channel.unary_unary(METHOD)(b"boom")
-        assert failed.value.code() is grpc.StatusCode.INTERNAL
-        assert "failed to answer" in failed.value.details()
-        with pytest.raises(grpc.RpcError) as failed:
-            channel.unary_unary(METHOD)(b"meet", timeout=0.2)
-        assert failed.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        with pytest.raises(grpc.RpcError) as failed:
-            channel.unary_unary(METHOD)(b"x" * 1000, compression=grpc.Compression.Gzip)
-        assert failed.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert room.closed(4)
-
-
-def test_tls_and_alpn_with_grpcio(workers, room, files):
-    server_side, client_side = ServerTLS(files.server)(), ClientTLS(files.ca)()
-    for context in (server_side, client_side):
-        context.set_alpn_protocols(["h2"])
+@pytest.fixture(params=["threads", "asyncio", "threads TLS", "asyncio TLS"])
+def channel(request, room):
+    """A channel of grpcio's to our server."""
+    kind, _, tls = request.param.partition(" ")
+    if not tls:
+        with served(kind, room) as address, grpc.insecure_channel(address, options=BIG) as made:
+            yield made
+        return
+    files = request.getfixturevalue("files")
     trusted = grpc.ssl_channel_credentials(files.ca.read_bytes())
-    with served(workers, room, tls=server_side) as address:
-        port = address.rpartition(":")[2]
-        with grpc.secure_channel(f"localhost:{port}", trusted, options=BIG) as channel:
-            one, two = Stream(channel), Stream(channel)
-            for size in (0, 1, 100_000, 5_000_000):
-                assert len(one.exchange(bytes(size))) == size
-                assert len(two.exchange(bytes(size))) == size
-            one.send(b"meet")
-            assert two.exchange(b"meet") == b"met"
-            assert next(one.call) == b"met"
-            assert one.close() is two.close() is grpc.StatusCode.OK
-        session = GrpcClientSession(GrpcRawMessages(), METHOD, secure=True)
-        with tcp.connect(f"localhost:{port}", session, tls=client_side) as connection:
-            for size in (0, 1, 100_000, 5_000_000):
-                assert len(connection.exchange(bytes(size))) == size
-    pair = grpc.ssl_server_credentials([(files.server.read_bytes(), files.server.read_bytes())])
-    with grpcio_server(pair) as address:
-        port = address.rpartition(":")[2]
-        session = GrpcClientSession(GrpcRawMessages(), METHOD, secure=True)
-        with tcp.connect(f"localhost:{port}", session, tls=client_side) as connection:
-            for size in (0, 1, 100_000, 5_000_000):
-                assert len(connection.exchange(bytes(size))) == size
-
-
-def test_no_stream_waits_for_another(workers, room):
-    with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
-        one, two = Stream(channel), Stream(channel)
-        assert one.exchange(b"1") == b"1"
-        for _ in range(20):
-            one.send(b"meet")
-            one.send(b"tail")
-            assert two.exchange(b"meet") == b"met"
-            assert next(one.call) == b"met"
-            assert next(one.call) == b"tail"
-        assert one.close() is two.close() is grpc.StatusCode.OK
-
-
-def test_grpcio_cancels(workers, room):
-    with served(workers, room) as address, grpc.insecure_channel(address, options=BIG) as channel:
-        one, two = Stream(channel), Stream(channel)
-        one.exchange(b"1")
-        one.call.cancel()
-        assert eventually(lambda: sum(made.closed for made in room.made) == 1)
-        assert two.exchange(b"2") == b"2"
-
-
-def test_many_streams_of_grpcio(workers, room):
     with (
-        served(workers, room, session={"max_streams": 1000}) as address,
-        grpc.insecure_channel(address, options=BIG) as channel,
+        served(kind, room, tls=with_alpn(ServerTLS(files.server))) as address,
+        grpc.secure_channel(address, trusted, options=BIG) as made,
     ):
-        ask = channel.unary_unary(METHOD)
-        waiting = [ask.future(b"%d" % number) for number in range(1000)]
-        assert [each.result(60) for each in waiting] == [b"%d" % number for number in range(1000)]
-        assert room.closed(1000)
+        yield made
+
+
+def with_alpn(tls):
+    context = tls()
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def close_both(one, two):
+    assert one.close() is two.close() is grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize("channel", ["threads", "threads TLS"], indirect=True)
+def test_grpcio_meets_a_world_that_blocks(channel, room):
+    for number in (1, 2, 3):
+        one = Stream(channel)
+        one.send(b"wait")
+        assert room.waiting.wait(60)
+        two = Stream(channel)
+        assert two.exchange(b"open") == b"open"
+        assert next(one.call) == b"wait"
+        assert one.exchange(b"x") == b"x"
+        close_both(one, two)
+        assert room.closed(2 * number)
+        room.gate.clear()
+        room.waiting.clear()
+
+
+def test_grpcio_is_served(channel, room):
+    one = Stream(channel, metadata=(("a", "b"), ("c-bin", b"\0\xff")))
+    two = Stream(channel)
+    exchange_sizes(one, two, sizes=HUGE)
+    close_both(one, two)
+    assert room.closed(2)
+    ask = channel.unary_unary(METHOD)
+    assert ask(b"unary") == b"unary"
+    for call, arguments, code in (
+        (channel.unary_unary("/no/Method"), {"request": b""}, "UNIMPLEMENTED"),
+        (ask, {"request": b"meet", "timeout": 0.2}, "DEADLINE_EXCEEDED"),
+        (ask, {"request": b"x" * 1000, "compression": grpc.Compression.Gzip}, "UNIMPLEMENTED"),
+        (ask, {"request": b"boom"}, "INTERNAL"),
+    ):
+        failed = raised(grpc.RpcError, call, **arguments)
+        assert failed.code() is grpc.StatusCode[code]
+    assert "failed to answer" in failed.details()
+    assert room.closed(5)
+
+
+def test_no_stream_waits_for_another(channel):
+    one, two = Stream(channel), Stream(channel)
+    assert one.exchange(b"1") == b"1"
+    for _ in range(20):
+        one.send(b"meet")
+        one.send(b"tail")
+        assert two.exchange(b"meet") == b"met"
+        assert next(one.call) == b"met"
+        assert next(one.call) == b"tail"
+    close_both(one, two)
+
+
+def test_grpcio_cancels(channel, room):
+    one, two = Stream(channel), Stream(channel)
+    one.exchange(b"1")
+    one.call.cancel()
+    assert eventually(lambda: sum(made.closed for made in room.made) == 1)
+    assert two.exchange(b"2") == b"2"
+
+
+def test_many_streams_of_grpcio(channel, room):
+    ask = channel.unary_unary(METHOD)
+    waiting = [ask.future(b"%d" % number) for number in range(1000)]
+    assert [each.result(60) for each in waiting] == [b"%d" % number for number in range(1000)]
+    assert room.closed(1000)
 
 
 # Our client, grpcio's server.
 
 
 @contextmanager
-def grpcio_server(credentials=None):
+def grpcio_server(credentials=None, options=()):
     class Handler(grpc.GenericRpcHandler):
         def service(self, details):
             if details.method != METHOD:
@@ -318,22 +308,22 @@ def grpcio_server(credentials=None):
                 if "greet" in metadata:
                     context.send_initial_metadata((("greeting", metadata["greet"]),))
                 context.set_trailing_metadata((("last-bin", b"\0\1"),))
-                for message in messages:
-                    if message == b"abort":
+                for words in messages:
+                    if words == b"abort":
                         context.abort(grpc.StatusCode.ABORTED, "50 % done: ü")
-                    yield message
+                    yield words
 
             return grpc.stream_stream_rpc_method_handler(talk)
 
-    server = grpc.server(futures.ThreadPoolExecutor(4), options=BIG)
+    server = grpc.server(futures.ThreadPoolExecutor(4), options=[*BIG, *options])
     server.add_generic_rpc_handlers((Handler(),))
     if credentials is None:
-        port = server.add_insecure_port("127.0.0.1:0")
+        port = server.add_insecure_port("localhost:0")
     else:
-        port = server.add_secure_port("127.0.0.1:0", credentials)
+        port = server.add_secure_port("localhost:0", credentials)
     server.start()
     try:
-        yield f"127.0.0.1:{port}"
+        yield f"localhost:{port}"
     finally:
         server.stop(None).wait()
 
@@ -341,47 +331,132 @@ def grpcio_server(credentials=None):
 def test_grpcio_serves_us():
     with grpcio_server() as address:
         with connected(address, metadata=(("greet", "you"),)) as connection:
-            for size in (0, 1, 4096, 100_000, 5_000_000, 64 * 2**20):
-                assert len(connection.exchange(bytes(size))) == size
+            exchange_sizes(connection, sizes=HUGE)
             call = connection.session.call
             assert ("greeting", "you") in call.metadata
         assert call.status.code == "OK"
         assert call.status.metadata == (("last-bin", b"\0\1"),)
         with connected(address) as connection:
             assert connection.exchange(b"x") == b"x"
-            with pytest.raises(CallEnded, match="ABORTED: 50 % done: ü") as ended:
-                connection.exchange(b"abort")
-            assert ended.value.status.metadata == (("last-bin", b"\0\1"),)
-        with (
-            connected(address, "/no/Method") as connection,
-            pytest.raises(CallEnded, match="UNIMPLEMENTED"),
-        ):
-            connection.exchange(b"x")
+            ended = raised(CallEnded, connection.exchange, b"abort")
+            assert "ABORTED: 50 % done: ü" in str(ended)
+            assert ended.status.metadata == (("last-bin", b"\0\1"),)
+        with connected(address, "/no/Method") as connection:
+            assert "UNIMPLEMENTED" in str(raised(CallEnded, connection.exchange, b"x"))
 
 
-# Times and ends.
+def test_our_client_uses_tls_with_both_servers(workers, room, files):
+    pem = files.server.read_bytes()
+    for server in (
+        served(workers, room, tls=with_alpn(ServerTLS(files.server))),
+        grpcio_server(grpc.ssl_server_credentials([(pem, pem)])),
+    ):
+        tls = with_alpn(ClientTLS(files.ca))
+        with server as address, tcp.connect(address, session(secure=True), tls=tls) as connection:
+            exchange_sizes(connection)
 
 
-def test_a_server_of_another_protocol_is_named(room):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer():
-            with listener.accept()[0] as sock:
-                sock.recv(4096)
-                sock.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        with pytest.raises(ValueError, match="HTTP/1"):
-            tcp.connect(listener.getsockname()[:2], GrpcClientSession(GrpcRawMessages(), METHOD))
-        thread.join()
+# GOAWAY amid calls (section 6.8).
 
 
-def test_silent_client_is_disconnected(workers, room):
-    with served(workers, room, timeout=Timeouts(first=0.1)) as address:
-        host, _, port = address.rpartition(":")
-        with socket.create_connection((host, int(port))) as sock:
-            sock.settimeout(20)
-            while sock.recv(4096):
-                pass
-            assert sock.recv(1) == b""
+def test_goaway_of_ours_lets_grpcio_end_its_calls_and_start_others(room):
+    with served("threads", room) as address, grpc.insecure_channel(address, options=BIG) as channel:
+        one = Stream(channel)
+        assert one.exchange(b"drain") == b"drain"
+        exchange_sizes(one)
+        assert channel.unary_unary(METHOD)(b"on another connection", wait_for_ready=True)
+        assert len({made.connection for made in room.made}) == 2
+        assert one.exchange(b"still") == b"still"
+        assert one.close() is grpc.StatusCode.OK
+
+
+def test_grpcios_goaway_lets_us_end_our_call():
+    aging = [("grpc.max_connection_age_ms", 50)]
+    with grpcio_server(options=aging) as address, connected(address) as connection:
+        session = connection.session
+        assert eventually(lambda: connection.exchange(b"x") == b"x" and session._goaway)
+        exchange_sizes(connection)
+        assert not session.closed
+
+
+# Times, and a peer that asks and never reads.
+
+
+@pytest.mark.parametrize("half", ["nothing", "message", "block", "unknown"])
+def test_half_of_something_has_its_time(workers, room, half):
+    hello = frames.PREFACE + frames.settings({})
+    timeout = Timeouts(first=0.3) if half == "nothing" else Timeouts(read=0.3)
+    wire, between = {
+        "nothing": (b"", b""),
+        "message": (
+            hello + begin(1) + frames.frame(frames.DATA, 0, 1, b"\0\0\0\0\x09some"),
+            frames.ping(),
+        ),
+        "block": (hello + frames.frame(frames.HEADERS, 0, 1, block()[:9]), b""),
+        "unknown": (hello + frames.frame(77, 0, 0, bytes(90_000))[:80_000], b"x"),
+    }[half]
+    with served(workers, room, timeout=timeout) as address, dialled(address) as sock:
+        sock.settimeout(0.05)
+        sock.sendall(wire)
+
+        def closed():
+            time.sleep(0.02)  # so few pings are not too many
+            try:
+                sock.sendall(between)
+                return not sock.recv(65536)
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        eventually(closed)
+
+
+def test_empty_messages_that_wait_are_bounded_too():
+    class Waits(Responder):
+        def answer(self, event):
+            return DeferredReply()
+
+    session = GrpcServerSession(limits=Limits(received=12_800))
+    connection = SimpleNamespace(session=session, peer="it", defer=lambda reply: reply)
+    answers = GrpcHandler(connection, lambda call: (GrpcRawMessages(), Waits(Room(), None)))
+    call = ServedCall(1)
+    session.core.add(call)
+    replies = [answers.answer((call, word)) for word in (BEGUN, b"asks", *[b""] * 100)]
+    assert set(replies) == {NOTHING}
+    _, last = answers.answer((call, b""))
+    assert last.status.code == "RESOURCE_EXHAUSTED"
+
+
+def ask_and_never_read(sock):
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.sendall(
+        frames.PREFACE
+        + frames.settings({frames.INITIAL_WINDOW_SIZE: 2**31 - 1})
+        + frames.window_update(0, 2**31 - 65_536)
+        + begin(1)
+    )
+    body = message(bytes(1_000_000))
+    question = b"".join(
+        frames.frame(frames.DATA, 0, 1, body[at : at + 16_384])
+        for at in range(0, len(body), 16_384)
+    )
+    sock.settimeout(0.3)
+    for _ in range(300):
+        sock.sendall(question)
+
+
+def test_client_that_never_reads_is_not_read(workers, room):
+    with (
+        served(workers, room) as address,
+        connected(address) as good,
+        dialled(address) as silent,
+        meanwhile(raised, OSError, ask_and_never_read, silent) as thread,
+    ):
+        count = 0
+        while thread.is_alive():
+            assert good.exchange(b"%d" % count) == b"%d" % count
+            count += 1
+        assert count
+        silent.close()
+        assert good.exchange(b"last") == b"last"

@@ -1,78 +1,59 @@
+import contextlib
 import logging
 import select
 import socket
-import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from rlwire.errors import ConnectionClosed
 from rlwire.transports import udp
 from tests.transports import datagram_sessions as sessions
-
-HOSTS = ["127.0.0.1", "::1"]
-
-
-class Plain(threading.Thread):
-    """A reference server of plain socket calls: answers as `react` says, and keeps what came."""
-
-    def __init__(self, host, react, port=0):
-        super().__init__(daemon=True)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.sock = socket.socket(family, socket.SOCK_DGRAM)
-        self.sock.bind((host, port))
-        self.sock.settimeout(10)
-        self.react = react
-        self.came = []
-        self.peer = self.sock.getsockname()
-        self.address = self.peer[:2]
-
-    def run(self):
-        while True:
-            data, peer = self.sock.recvfrom(65_535)
-            if data == b"stop":
-                return
-            self.came.append((data, peer))
-            for answer in self.react(data):
-                self.sock.sendto(answer, peer)
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *_):
-        with socket.socket(self.sock.family, socket.SOCK_DGRAM) as sock:
-            sock.sendto(b"stop", self.peer)
-        self.join(10)
-        assert not self.is_alive()
-        self.sock.close()
+from tests.transports.drivers import meanwhile
+from tests.waiting import eventually
 
 
-@pytest.fixture(params=HOSTS)
-def host(request):
-    return request.param
+@contextlib.contextmanager
+def plain_server(host="127.0.0.1", react=lambda data: [data], port=0):
+    """Serve by plain socket calls: answer as `react` says, and keep what came."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.bind((host, port))
+        sock.settimeout(10)
+        peer, came = sock.getsockname(), []
+
+        def serve():
+            while (received := sock.recvfrom(65_535))[0] != b"stop":
+                came.append(received)
+                for answer in react(received[0]):
+                    sock.sendto(answer, received[1])
+
+        with meanwhile(serve):
+            yield SimpleNamespace(peer=peer, address=peer[:2], came=came)
+            sock.sendto(b"stop", peer)
 
 
 def collect(connection):
     """All events until the session is over."""
     connection.session.begin(connection.now())
     events = []
-    try:
+    with contextlib.suppress(ConnectionClosed):
         while True:
             found = connection.wait(10)
             assert found
             events += found
-    except ConnectionClosed:
-        return events
+    return events
 
 
 def asks(*texts, **options):
     return lambda server: sessions.Asks(server, list(texts), **options)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_client_gets_replies_over_udp(host):
     with (
-        Plain(host, lambda data: [data]) as server,
+        plain_server(host) as server,
         udp.connect(server.address, asks(b"a", b"b c", b"\xff" * 1000)) as connection,
     ):
         assert connection.session.server == server.peer
@@ -93,7 +74,7 @@ def test_lost_datagrams_are_sent_again():
         return [data, data]
 
     with (
-        Plain("127.0.0.1", lossy) as server,
+        plain_server(react=lossy) as server,
         udp.connect(server.address, asks(b"a", b"b", b"c", resend=0.03)) as connection,
     ):
         begun = time.monotonic()
@@ -103,36 +84,34 @@ def test_lost_datagrams_are_sent_again():
 
 
 def test_server_that_starts_late_is_reached_by_resends(caplog):
-    with Plain("127.0.0.1", lambda data: [data]) as first:
+    with plain_server() as first:
         address = first.address
     with udp.connect(address, asks(b"a", resend=0.02)) as connection:
         connection.session.begin(connection.now())
         assert connection.wait(0.15) == []
         assert connection.session.resends > 1
-        with Plain("127.0.0.1", lambda data: [data], address[1]):
+        with plain_server(port=address[1]):
             assert connection.wait(10) == [b"1 a"]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_datagram_that_arrived_in_time_counts_when_read_late():
-    with (
-        Plain("127.0.0.1", lambda data: [data]) as server,
-        udp.connect(server.address, asks(b"a", resend=0.05, patience=0.05)) as connection,
-    ):
+    with plain_server() as server, udp.connect(server.address, asks(b"a")) as connection:
         connection.session.begin(connection.now())
         connection.flush()
         assert select.select([connection.sock.raw], [], [], 10)[0]
         time.sleep(max(0, connection.session.next_deadline() - connection.now()))
         assert connection.wait(10) == [b"1 a"]
+        assert connection.session.resends == 0
 
 
 def test_wait_returns_the_first_datagram_and_poll_all():
-    class Hears(sessions.Answers):
+    class Silent(sessions.Answers):
         def datagrams(self):
             return []
 
     with (
-        udp.connect("127.0.0.1:1", lambda server: Hears()) as connection,
+        udp.connect("127.0.0.1:1", lambda server: Silent()) as connection,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
     ):
         address = connection.address
@@ -141,31 +120,24 @@ def test_wait_returns_the_first_datagram_and_poll_all():
             sender.sendto(text, (address.host, address.port))
         assert [text for _, text in connection.wait(10)] == texts[:1]
         rest = []
-        until = time.monotonic() + 10
-        while len(rest) < 4:
-            rest += [text for _, text in connection.wait(0)]
-            assert time.monotonic() < until
+        eventually(lambda: rest.extend(text for _, text in connection.wait(0)) or len(rest) == 4)
         assert rest == texts[1:]
 
 
-class TestThreads:
-    def test_close_wakes_a_waiting_thread(self):
-        connection = udp.connect("127.0.0.1:1", asks(b"a"))
-        ended = []
+def test_close_wakes_a_waiting_thread():
+    connection = udp.connect("127.0.0.1:1", asks(b"a"))
+    ended = []
 
-        def wait():
-            try:
-                connection.wait()
-            except ConnectionClosed as error:
-                ended.append(str(error))
+    def wait():
+        try:
+            connection.wait()
+        except ConnectionClosed as error:
+            ended.append(str(error))
 
-        thread = threading.Thread(target=wait)
-        thread.start()
+    with meanwhile(wait) as thread:
         time.sleep(0.05)
         assert thread.is_alive()
         connection.close()
         connection.close()
-        thread.join(10)
-        assert not thread.is_alive()
-        assert [text[:13] for text in ended] == ["127.0.0.1:1: "]
-        assert connection.sock.raw.fileno() == -1
+    assert [text[:13] for text in ended] == ["127.0.0.1:1: "]
+    assert connection.sock.raw.fileno() == -1

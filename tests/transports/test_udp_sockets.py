@@ -4,22 +4,22 @@ import os
 import pickle
 import socket
 import sys
-import time
 
 import pytest
 
 from rlwire.errors import LimitExceeded
 from rlwire.perlert.cipher import DatagramCipher
 from rlwire.transports.udp import bind, dial
+from rlwire.transports.udp_calls import DatagramCalls
 from tests.raising import raised
+from tests.waiting import eventually
 
 LINUX = sys.platform.startswith("linux")
 KEY = bytes(32)
+MOST_PEERS = 4096
 
-HOSTS = ["127.0.0.1", "[::1]"]
 
-
-@pytest.fixture(params=HOSTS)
+@pytest.fixture(params=["127.0.0.1", "[::1]"])
 def host(request):
     return str(request.param)
 
@@ -30,11 +30,11 @@ def server(host):
         yield sock
 
 
-def plain(sock, host=""):
+def plain(sock):
     """A reference peer: a plain socket on loopback, of the same family."""
     peer = socket.socket(sock.raw.family, socket.SOCK_DGRAM)
     peer.settimeout(10)
-    peer.bind((host or ("::1" if peer.family == socket.AF_INET6 else "127.0.0.1"), 0))
+    peer.bind(("::1" if peer.family == socket.AF_INET6 else "127.0.0.1", 0))
     return peer
 
 
@@ -45,31 +45,42 @@ def where(sock):
 def receive(sock, count=1):
     """What comes, once `count` are there."""
     found = []
-    until = time.monotonic() + 10
-    while len(found) < count:
-        found += sock.receive_batch()
-        assert time.monotonic() < until, f"{len(found)} of {count} came"
+    eventually(lambda: found.extend(sock.receive_batch()) or len(found) >= count)
     return found
 
 
 def test_datagrams_round_trip(server):
-    with plain(server) as peer:
-        for data in (b"", b"x", os.urandom(1200)):
-            peer.sendto(data, where(server))
-            ((got, address),) = receive(server)
-            assert got == data
-            assert type(got) is bytes
-            # Peers are equal, and keys, in both directions.
-            assert address == peer.getsockname()
-            assert hash(address) == hash(peer.getsockname())
-            server.send_batch([(got, address)])
-            back, source = peer.recvfrom(65_535)
-            assert back == data
-            assert source == server.raw.getsockname()
+    with plain(server) as one, plain(server) as two:
+        for peer in (one, two, one):
+            for data in (b"", b"x", os.urandom(1200)):
+                peer.sendto(data, where(server))
+                ((got, address),) = receive(server)
+                assert (got, type(got)) == (data, bytes)
+                # Peers are equal, and keys, in both directions; also one that was never heard.
+                assert address == peer.getsockname()
+                assert hash(address) == hash(peer.getsockname())
+                server.send_batch([(got, address), (got, tuple([*address]))])
+                assert DatagramCalls(server.raw).sendto(got, address) == len(data)
+                for _ in range(3):
+                    assert peer.recvfrom(65_535) == (data, server.raw.getsockname())
     assert server.receive_batch() == []
     counted = server.statistics()
-    assert (counted["received"], counted["sent"]) == (3, 3)
-    assert sum(counted.values()) == 6
+    assert (counted["received"], counted["sent"]) == (9, 18)
+    assert sum(counted.values()) == 27
+
+
+@pytest.mark.skipif(not LINUX, reason="loopback has one address only")
+def test_more_peers_than_are_kept():
+    with bind("127.0.0.1:0") as server, plain(server) as peer:
+        peer.sendto(b"first", where(server))
+        ((_, first),) = receive(server)
+        for number in range(MOST_PEERS + 100):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+                other.bind((f"127.1.{number >> 8}.{number & 255}", 0))
+                other.sendto(b"x", where(server))
+                assert receive(server) == [(b"x", other.getsockname())]
+        server.send_batch([(b"still", first)])
+        assert peer.recv(10) == b"still"
 
 
 @pytest.mark.parametrize("limit", [1, 100, 1200, 65_507])
@@ -220,12 +231,14 @@ class TestNetworkFailures:
         assert (server.counters.received, server.counters.errors) == (2, 2)
         assert "cannot receive: [Errno 5]" in caplog.text
 
-    def test_a_closed_socket_does_raise(self, server):
-        own = server.raw.getsockname()
-        server.close()
-        assert server.raw.fileno() == -1
-        with pytest.raises(OSError, match=r"Bad file|not a socket"):
-            server.receive_batch()
-        with pytest.raises(OSError, match=r"Bad file|not a socket"):
-            server.send_batch([(b"x", own)])
+    def test_a_closed_socket_raises_and_does_not_use_its_number_again(self, server):
+        with plain(server) as peer:
+            name = peer.getsockname()
+            server.send_batch([(b"known", name)])
+            server.close()
+            assert server.raw.fileno() == -1
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM):  # it may get the number
+                assert raised(OSError, server.receive_batch).errno == errno.EBADF
+                for to in (name, (*name[:1], 9, *name[2:])):
+                    raised(OSError, server.send_batch, [(b"x", to)])
         assert "overflowed" not in server.statistics()

@@ -3,7 +3,7 @@
 Work is bounded as the count of frames is after which a peer is given up; memory is counted by
 tracemalloc and by what waits to be sent. Floods of frames that bring nothing are in
 `tests/sessions/http2/test_core.py`, a good client beside others in
-`tests/transports/test_grpc_others.py`.
+`tests/transports/test_grpc_calls.py`.
 """
 
 import runpy
