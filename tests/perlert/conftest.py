@@ -2,10 +2,11 @@
 
 import os
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 
+import rlwire
 from rlwire.perlert import Client, Server
 from tests.perlert import worlds as small_worlds
 
@@ -46,3 +47,14 @@ def silent():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()
+
+
+@pytest.fixture
+def remote():
+    with ExitStack() as stack:
+
+        def make(server, header, **options):
+            url = f"perlert://{server.address}/{header}"
+            return stack.enter_context(closing(rlwire.make(url, **{"timeout": 5.0, **options})))
+
+        yield make

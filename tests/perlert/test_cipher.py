@@ -52,18 +52,12 @@ VECTOR = (
 def test_the_vector():
     name, count = bytes(range(16)), int(NOW * UNIT)
     assert by_hand(KEY, name, "client", count, b"city:7;lobby").hex() == VECTOR
-    _, server = pair()
-    assert server.open(bytes.fromhex(VECTOR)) == b"city:7;lobby"
-    assert len(VECTOR) // 2 == len(b"city:7;lobby") + DatagramCipher.overhead
-
-
-def test_sealed_datagram_has_the_documented_layout():
     client, server = pair()
+    assert server.open(bytes.fromhex(VECTOR)) == b"city:7;lobby"
     for cipher in (client, server):
         sealed = cipher.seal(b"city:7;action=walk")
-        name, count = sealed[1:17], int.from_bytes(sealed[17:25], "little")
-        assert count == int(NOW * UNIT)
-        assert sealed == by_hand(KEY, name, cipher.role, count, b"city:7;action=walk")
+        assert int.from_bytes(sealed[17:25], "little") == count
+        assert sealed == by_hand(KEY, sealed[1:17], cipher.role, count, b"city:7;action=walk")
     assert DatagramCipher.overhead == 41
 
 
@@ -96,12 +90,22 @@ def test_a_reflected_datagram_is_refused():
     assert second.open(server.seal(b"x")) is None  # one server's datagram sent to another
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["first", "later"])
-def test_cut_off_anywhere(known):
+@pytest.fixture(params=[False, True], ids=["first", "later"])
+def known(request):
+    return request.param
+
+
+@pytest.fixture
+def sealed_for(known):
+    """A datagram, and its receiver, which may know the sender."""
     client, server = pair()
     if known:
         server.open(client.seal(b"first"))
-    sealed = client.seal(b"city:7;action=walk")
+    return client.seal(b"city:7;action=walk"), server
+
+
+def test_datagram_cut_off_anywhere_is_dropped(sealed_for):
+    sealed, server = sealed_for
     for size in range(len(sealed)):
         assert server.open(sealed[:size]) is None
     assert server.dropped["short"] == DatagramCipher.overhead
@@ -110,12 +114,8 @@ def test_cut_off_anywhere(known):
     assert server.open(sealed) == b"city:7;action=walk"
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["first", "later"])
-def test_a_changed_bit_anywhere(known):
-    client, server = pair()
-    if known:
-        server.open(client.seal(b"first"))
-    sealed = client.seal(b"city:7;action=walk")
+def test_datagram_with_a_changed_bit_is_dropped(sealed_for, known):
+    sealed, server = sealed_for
     for bit in range(len(sealed) * 8):
         changed = bytearray(sealed)
         changed[bit // 8] ^= 1 << bit % 8
@@ -129,21 +129,6 @@ def test_a_changed_bit_anywhere(known):
 
 
 class TestReplay:
-    @pytest.mark.parametrize("step", [0.0, 1e-4, 1 / 30])
-    def test_datagrams_reordered_within_the_window_open_once(self, step):
-        clock = Clock()
-        client, server = pair(clock=clock, WINDOW=64)
-        draw = random.Random(4)
-        for _ in range(30):
-            sealed = []
-            for _ in range(64):
-                clock.now += step
-                sealed.append(client.seal(b"x"))
-            draw.shuffle(sealed)
-            assert all(server.open(data) == b"x" for data in sealed)
-            assert all(server.open(data) is None for data in sealed)
-        assert server.dropped == {"replay": 30 * 64}
-
     def test_the_window_against_a_plain_model(self):
         window = 8
         clock = Clock()
@@ -153,14 +138,11 @@ class TestReplay:
         taken = []
         for _ in range(5000):
             if not sealed or draw.random() < 0.4:
-                clock.now += draw.choice([0.0, 0.001])
+                clock.now += draw.choice([0.0, 1e-4, 1 / 30])
                 sealed.append(client.seal(b"%d" % len(sealed)))
             number = draw.randrange(max(0, len(sealed) - 2 * window), len(sealed))
             newest = sorted(taken)[-window:]
             allowed = number not in taken and (len(newest) < window or number > newest[0])
-            if taken and len(newest) == window:
-                # What was within the window once, and then fell out, stays out.
-                allowed = allowed and number > newest[0]
             opened = server.open(sealed[number])
             assert (opened is not None) == allowed, (number, newest)
             if allowed:
@@ -169,20 +151,14 @@ class TestReplay:
 
 
 class TestFreshness:
-    @pytest.mark.parametrize("off", [-59.9, -1, 0, 1, 59.9])
+    @pytest.mark.parametrize("off", [-1e9, -60.1, -59.9, -1, 0, 1, 59.9, 60.1, 1e9])
     def test_clocks_may_differ_within_the_skew(self, off):
         client = DatagramCipher(KEY, "client", clock=lambda: NOW + off)
         _, server = pair()
-        assert server.open(client.seal(b"x")) == b"x"
-        assert client.open(server.seal(b"y")) == b"y"
-
-    @pytest.mark.parametrize("off", [-1e9, -60.1, 60.1, 1e9])
-    def test_clocks_beyond_the_skew_are_refused(self, off):
-        client = DatagramCipher(KEY, "client", clock=lambda: NOW + off)
-        _, server = pair()
-        assert server.open(client.seal(b"x")) is None
-        assert client.open(server.seal(b"y")) is None
-        assert server.dropped == client.dropped == {"stale": 1}
+        fresh = abs(off) < 60
+        assert server.open(client.seal(b"x")) == (b"x" if fresh else None)
+        assert client.open(server.seal(b"y")) == (b"y" if fresh else None)
+        assert server.dropped == client.dropped == ({} if fresh else {"stale": 1})
 
     def test_restarted_receiver_accepts_the_sender(self):
         clock = Clock()

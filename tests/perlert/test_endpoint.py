@@ -3,30 +3,14 @@
 import math
 import time
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-import rlwire
 from rlwire.errors import DecodeError, EncodeError, LocalProtocolError
 from rlwire.limits import Limits
 from rlwire.perlert.spaces import SpaceDescription
 from tests.raising import raised
-
-
-@pytest.fixture
-def remote():
-    made = []
-
-    def make(server, header, **options):
-        url = f"perlert://{server.address}/{header}"
-        made.append(rlwire.make(url, **{"timeout": 5.0, **options}))
-        return made[-1]
-
-    yield make
-    for env in made:
-        env.close()
 
 
 def play(env, action):
@@ -122,19 +106,6 @@ def test_reset_in_the_middle_waits_for_the_end(worlds, serving, remote):
     assert info["step"] < 20
     assert len(walks[0].seeds) == 2
     assert len(walks[0].actions) >= 30
-
-
-def test_server_of_ours_sends_its_spaces(worlds, serving, remote):
-    server = serving("gym:CartPole-v1", rate=50)
-    made = gymnasium.make("CartPole-v1")
-    env = remote(server, "CartPole-v1")
-    assert (env.observation_space, env.action_space) == (made.observation_space, made.action_space)
-    observation, _ = env.reset()
-    assert observation in env.observation_space
-    crowd = serving(worlds.Crowd)
-    env = remote(crowd, "crowd", agent="walker_1")
-    assert env.observation_space == worlds.Crowd().observation_space("walker_1")
-    assert env.endpoint.client.key == "walker_1"
 
 
 def test_spaces_larger_than_a_datagram_are_sent_in_fragments(worlds, serving, remote, monkeypatch):

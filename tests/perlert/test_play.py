@@ -1,15 +1,19 @@
-"""Agents in processes of their own play a PettingZoo environment together, in real time."""
+"""Agents of three kinds play a PettingZoo environment together, in real time."""
 
-import json
+import asyncio
 import math
-import subprocess
-import sys
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from gymnasium import spaces
+from mpe2 import simple_spread_v3
 
-PLAYER = str(Path(__file__).with_name("player.py"))
+import rlwire
+from rlwire.codecs.perlert import text_to_array, text_to_mapping
+from rlwire.perlert import AsyncClient, Client
+
+SPACE = spaces.Box(-np.inf, np.inf, (18,), np.float32)
 
 
 class Recorded:
@@ -31,66 +35,69 @@ class Recorded:
         return result
 
 
-@pytest.fixture
-def spread():
-    from mpe2 import simple_spread_v3
-
-    return Recorded(simple_spread_v3.parallel_env(N=3, max_cycles=60))
+def seen_in(frame):
+    return frame.step, text_to_array(frame.observation, np.float32, shape=(18,)), frame.reward
 
 
-@pytest.fixture
-def start(tmp_path):
-    players = []
-
-    def start_all(server, key="-"):
-        players.extend(_start(server, tmp_path, key))
-        return list(players)
-
-    yield start_all
-    for player in players:
-        player.kill()
-        player.communicate()
-
-
-def _start(server, tmp_path, key):
-    return [
-        subprocess.Popen(
-            [
-                *[sys.executable, PLAYER, str(server.address), "simple_spread_v3:0"],
-                *[f"agent_{number}", how, key],
-            ],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number, how in enumerate(("client", "async", "environment"))
-    ]
+def with_client(address, agent, auth):
+    seen = []
+    with Client(address, "simple_spread_v3:0", tag=agent, auth=auth) as client:
+        client.register(agent)
+        client.ready()
+        client.wait_start(30)
+        while not (frame := client.frame(10)).done:
+            seen.append(seen_in(frame))
+            client.act(frame.step % 5)
+        seen.append(seen_in(frame))
+        return seen, text_to_mapping(frame.extra)["total"], client.statistics()
 
 
-def finish(players):
-    results = []
-    for player in players:
-        out, errors = player.communicate(timeout=60)
-        assert player.returncode == 0, errors
-        results.append(json.loads(out))
-    return results
+def with_async_client(*arguments):
+    return asyncio.run(play_async(*arguments))
+
+
+async def play_async(address, agent, auth):
+    seen = []
+    async with AsyncClient(address, "simple_spread_v3:0", tag=agent, auth=auth) as client:
+        await client.register(agent)
+        client.ready()
+        await client.wait_start(30)
+        while not (frame := await client.frame(10)).done:
+            seen.append(seen_in(frame))
+            client.act(str((frame.step + 1) % 5))
+        seen.append(seen_in(frame))
+        return seen, text_to_mapping(frame.extra)["total"], client.statistics()
+
+
+def with_environment(address, agent, auth):
+    url, given = f"perlert://{address}/simple_spread_v3:0", {"tag": agent, "auth": auth}
+    like = {"observation_space": SPACE, "action_space": spaces.Discrete(5)}
+    with rlwire.make(url, agent=agent, **like, **given) as env:
+        observation, info = env.reset()
+        seen, over = [(info["step"], observation, 0.0)], False
+        while not over:
+            observation, reward, _, over, info = env.step((info["step"] + 2) % 5)
+            seen.append((info["step"], observation, reward))
+        total = sum(reward for _, _, reward in seen)
+        return seen, total, env.unwrapped.endpoint.client.statistics()
 
 
 @pytest.mark.parametrize(
-    ("decimals", "key"), [(None, "-"), (3, bytes(range(32)).hex())], ids=["exact", "ciphered"]
+    ("decimals", "key"), [(None, None), (3, bytes(range(32)))], ids=["exact", "ciphered"]
 )
-def test_three_processes(spread, serving, start, decimals, key):
-    server = serving(
-        spread,
-        decimals=decimals,
-        auth=None if key == "-" else bytes.fromhex(key),
-        rate=100,
-        totals=True,
-    )
-    results = finish(start(server, key))
+def test_three_players(serving, decimals, key):
+    spread = Recorded(simple_spread_v3.parallel_env(N=3, max_cycles=60))
+    server = serving(spread, decimals=decimals, auth=key, rate=100, totals=True)
+    ways = (with_client, with_async_client, with_environment)
+    with ThreadPoolExecutor() as pool:
+        playing = [
+            pool.submit(play, server.address, f"agent_{number}", key)
+            for number, play in enumerate(ways)
+        ]
+        results = [each.result(60) for each in playing]
     (run,) = spread.runs
     assert len(run) == 61
+    near = 1e-9 if decimals is None else 1e-3
     acted = set()
     for number, (seen, total, statistics) in enumerate(results):
         agent = f"agent_{number}"
@@ -100,20 +107,15 @@ def test_three_processes(spread, serving, start, decimals, key):
         assert len(steps) > 20
         for step, observation, reward in seen:
             shown, rewards, _ = run[step]
-            reported = np.array(observation, np.float32)
             if decimals is None:
-                assert reported.tobytes() == shown[agent].tobytes()
+                assert observation.tobytes() == shown[agent].tobytes()
             else:
-                assert np.abs(reported - shown[agent]).max() <= 0.5e-3 + 1e-6
+                assert np.abs(observation - shown[agent]).max() <= 0.5e-3 + 1e-6
             if agent != "agent_2" and step:  # whose frames are its steps
                 assert math.isclose(reward, rewards[agent], abs_tol=0 if decimals is None else 6e-4)
         everything = math.fsum(rewards[agent] for _, rewards, _ in run[1:])
-        assert math.isclose(
-            total, everything, rel_tol=1e-9, abs_tol=1e-9 if decimals is None else 1e-3
-        )
+        assert math.isclose(total, everything, rel_tol=1e-9, abs_tol=near)
         assert statistics["malformed"] == statistics["foreign"] == statistics["stale"] == 0
         acted |= {actions[agent] for _, _, actions in run[1:]}
     assert acted == set(range(5))
-    dropped = server.statistics()["session"]["dropped"]
-    assert "invalid_action" not in dropped
-    assert not dropped.get("malformed")
+    assert not {"invalid_action", "malformed"} & server.statistics()["session"]["dropped"].keys()

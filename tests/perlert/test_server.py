@@ -1,11 +1,9 @@
 """`perlert.Server` as a whole: how environments are played, and what goes wrong."""
 
 import asyncio
-import contextlib
 import logging
 import math
 import socket
-import sqlite3
 import sys
 import threading
 import time
@@ -18,12 +16,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import rlwire
 from rlwire.codecs.perlert import text_to_array, text_to_mapping
-from rlwire.errors import DeadlineExceeded, EncodeError, LocalProtocolError
+from rlwire.errors import EncodeError, LocalProtocolError
 from rlwire.perlert import Client, Server, player
 from rlwire.sessions.perlert import client as sessions
 from tests.raising import raised
+from tests.waiting import eventually
 
 
 def play(client, action=None):
@@ -41,7 +39,7 @@ def totals(frames):
 
 
 def test_run_sends_every_step_to_its_end(worlds, serving, begin):
-    server = serving(lambda: worlds.Walk(length=10), seed=5)
+    server = serving(lambda: worlds.Walk(length=10), seed=2**127 + 1)
     client = begin(server, "Walk")
     frames = play(client, 2)
     assert [frame.step for frame in frames] == list(range(11))
@@ -86,11 +84,11 @@ def test_the_last_valid_action_stays(worlds, serving, begin, caplog, monkeypatch
     for number, text in enumerate(("2", "77", "right", "2", "99", ""), 1):
         known = server.statistics()["session"]["actions"]
         client.act(text)
-        worlds.until(lambda: server.statistics()["session"]["actions"] > known)  # noqa: B023
+        eventually(lambda: server.statistics()["session"]["actions"] > known)  # noqa: B023
         # The step that waits at the gate has its action already; the one after it has this.
         gate.release()
         client.frame(5)
-        worlds.until(lambda: walk.steps == number and walk.waiting)  # noqa: B023
+        eventually(lambda: walk.steps == number and walk.waiting)  # noqa: B023
     for _ in range(3):
         gate.release()
     while not client.frame(5).done:
@@ -133,22 +131,12 @@ def test_the_server_plays_open_slots(worlds, serving, begin):
     assert server.statistics()["instances"]["crowd:0"]["steps"] == 4
 
 
-def test_slot_is_free_when_its_client_closes_in_a_run(worlds, serving, begin):
-    server = serving(lambda: worlds.Walk(length=10**9))
-    client = begin(server, "Walk")
-    client.wait_start(5)
-    client.frame(5)
-    client.close()
-    with Client(server.address, "Walk") as other:
-        assert other.register(wait=10) == "agent0"
-
-
 def test_run_ends_when_its_clients_are_silent(worlds, serving, begin):
     server = serving(lambda: worlds.Walk(length=10**9), rate=50, idle_timeout=0.5)
     client = begin(server, "Walk")
     client.wait_start(5)
     client.frame(5)
-    worlds.until(lambda: server.statistics()["session"]["running"] == 0)
+    eventually(lambda: server.statistics()["session"]["running"] == 0)
     with Client(server.address, "Walk") as other:
         assert other.lobby()[0].open
     assert server.statistics()["instances"]["Walk:0"]["abandoned"] == 1
@@ -176,7 +164,7 @@ class TestEnvironmentsThatRaise:
         assert extra["total"] == sum(frame.reward for frame in frames)
         assert "the floor has given way" in caplog.text
         assert "Traceback" in caplog.text
-        worlds.until(lambda: [walk.closed for walk in made] == [True, True, False])
+        eventually(lambda: [walk.closed for walk in made] == [True, True, False])
         assert play(other)[-1].step == 10
         client.register()
         client.ready()
@@ -186,19 +174,6 @@ class TestEnvironmentsThatRaise:
         for walk in made[1:]:
             assert len(walk.threads) == 1
         assert server.statistics()["instances"]["Walk:0"]["failures"] == 1
-
-    def test_a_reset_that_raises(self, worlds, serving, begin):
-        walk = worlds.Walk(length=3, fail=0)
-        server = serving(walk)
-        client = begin(server, "Walk")
-        (frame,) = play(client)
-        assert frame.done
-        assert frame.observation == ""
-        assert text_to_mapping(frame.extra)["error"] is True
-        client.register()
-        client.ready()
-        assert play(client)[-1].step == 3
-        assert not walk.closed  # it is the user's
 
     def test_draining_finishes_runs_and_starts_no_more(self, worlds, serving, begin):
         gate = threading.Event()
@@ -231,15 +206,6 @@ class TestEnvironmentsThatRaise:
         assert [frame.step for frame in frames] == [0, 1, 2]
         assert frames[-1].done
         assert "datagram=1200" in caplog.text
-
-
-def test_rounding(worlds, serving, begin):
-    server = serving(lambda: worlds.Walk(length=3), decimals=2, extra=lambda k, i: {"x": 1 / 7})
-    frames = play(begin(server, "Walk"))
-    assert [frame.observation for frame in frames] == [
-        "0,0,0.33", "-1,1,0.33", "-2,2,0.33", "-3,3,0.33",
-    ]  # fmt: skip
-    assert frames[1].extra == "x:0.14,total:-1"
 
 
 def throw(kind):
@@ -290,7 +256,7 @@ class TestFaults:
         assert play(client)[-1].step == 10
         assert len(closed) == 2  # the one that showed its spaces, and the failed one
 
-    def test_odd_values_are_carried(self, worlds, serving, remote_of):
+    def test_odd_values_are_carried(self, worlds, serving, remote):
         rewards = [1, math.nan, np.array([2.0]), 10**30, Fraction(1, 2), -math.inf, True, 1.5]
         sent = []
 
@@ -302,7 +268,7 @@ class TestFaults:
                 return seen, sent[-1], terminated, truncated, None
 
         server = serving(Odd, rate=20, env_kwargs={"length": len(rewards)})
-        env = remote_of(server, "Odd")
+        env = remote(server, "Odd")
         env.reset()
         got, over = [], False
         while not over:
@@ -322,41 +288,6 @@ class TestFaults:
         assert [frame.step for frame in frames] == list(range(6))
         assert totals(frames)[-1] == sum(frame.reward for frame in frames)
         assert caplog.text.count("extra= is not sent") == 1
-
-
-@pytest.fixture
-def remote_of():
-    with contextlib.ExitStack() as stack:
-
-        def make(server, header, **options):
-            url = f"perlert://{server.address}/{header}"
-            return stack.enter_context(contextlib.closing(rlwire.make(url, **options)))
-
-        yield make
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_environment_is_made_stepped_and_closed_in_one_thread(worlds, serving, begin, workers):
-    class Database(worlds.Walk):
-        def __init__(self, **options):
-            super().__init__(**options)
-            self.database = sqlite3.connect(":memory:")  # for the thread that made it only
-
-        def step(self, action):
-            self.database.execute("select 1")
-            return super().step(action)
-
-        def close(self):
-            self.database.close()
-            super().close()
-
-    made = []
-    options = {"length": 5, "made": made}
-    server = serving(Database, threads=workers, instances=3, env_kwargs=options)
-    for number in range(3):
-        assert play(begin(server, f"Database:{number}"))[-1].step == 5
-    server.stop()
-    assert all(each.closed and len(each.threads) == 1 for each in made)
 
 
 class Citizen(gymnasium.Env):
@@ -436,7 +367,7 @@ def test_run_starts_at_will(worlds, serving, begin):
     with pytest.raises(LocalProtocolError, match=r"crowd:0.*no client"):
         server.start_run()
     client = begin(server, "crowd", "walker_1")
-    worlds.until(lambda: client.lobby()[1].ready)
+    eventually(lambda: client.lobby()[1].ready)
     assert "0" in str(raised(ValueError, server.start_run, "crowd:1"))
     server.start_run("crowd:0")
     assert [frame.step for frame in play(client)] == [0, 1, 2, 3, 4]
@@ -455,11 +386,6 @@ def test_message_is_sent_to_one_instance(worlds, serving, begin):
     assert [list(client.messages) for client in clients] == [["both"], ["one", "both"]]
 
 
-def test_seed_of_128_bits_is_accepted(worlds, serving, begin):
-    server = serving(lambda: worlds.Walk(length=3), seed=2**127 + 1)
-    assert play(begin(server, "Walk"))[-1].step == 3
-
-
 def test_total_rewards_are_sent_on_request(worlds, serving, begin):
     server = serving(lambda: worlds.Walk(length=3, truncate=True))
     frames = play(begin(server, "Walk", tag="john_doe"))
@@ -467,17 +393,6 @@ def test_total_rewards_are_sent_on_request(worlds, serving, begin):
     assert totals(play(begin(server, "Walk")))
     server = serving(lambda: worlds.Walk(length=3), totals=True)
     assert totals(play(begin(server, "Walk", tag="john_doe")))
-
-
-def test_messages(worlds, serving, begin):
-    server = serving(worlds.Crowd)
-    client = begin(server, "crowd")
-    server.message("two are missing: who comes?")
-    while not client.messages:
-        raised(DeadlineExceeded, client.wait_start, 0.05)
-    assert list(client.messages) == ["two are missing: who comes?"]
-    server.stop()
-    raised(RuntimeError, server.message, "anybody?")
 
 
 def test_stopping_ends_runs(worlds, serving, begin, caplog):

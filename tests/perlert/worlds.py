@@ -8,14 +8,6 @@ import numpy as np
 from gymnasium import spaces
 
 
-def until(condition):
-    """Wait for what other threads and processes do."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come true"
-        time.sleep(0.002)
-
-
 class Walk(gymnasium.Env):
     """To the left (0), nowhere (1), to the right (2), `length` times; the reward is the place.
 
