@@ -399,16 +399,6 @@ def test_message_skips_known_fields_of_another_wire_type(response, protobuf):
         assert d.decode_step_request(manager, wire) == ({"a": 5}, [7])
 
 
-def test_repeated_member_is_merged():
-    once = d.encode_request(d.StepRequest({1: np.int32(1), 2: np.int32(2)}, [1]))
-    again = d.encode_request(d.StepRequest({2: np.int32(3), 4: np.int32(4)}, [9]))
-    merged = d.StepRequest({1: np.int32(1), 2: np.int32(3), 4: np.int32(4)}, [1, 9])
-    assert d.decode_request(once + again) == merged
-    # Another member in between clears what came before it.
-    reset = d.encode_request(d.ResetRequest())
-    assert d.decode_request(once + reset + again) == d.decode_request(again)
-
-
 def test_halves_of_a_member_are_not_joined():
     """Joined, their bytes would be a message; protobuf refuses each of them, and so do we."""
     whole = d.DestroyWorldRequest("world")

@@ -228,8 +228,3 @@ def test_limits_of_decoding_are_named():
     with pytest.raises(LimitExceeded, match="3 is over the limit items=2"):
         tensors.decode_tensor(messages, limits=Limits(items=2))
     raised(TypeError, tensors.decode_tensor, floats, limits=object())
-
-
-@pytest.mark.parametrize("buffer", ["text", 5, None, [1]])
-def test_values_without_a_buffer_are_rejected(buffer):
-    raised(TypeError, tensors.decode_tensor, buffer)

@@ -1,6 +1,5 @@
 """ndarrays and NumPy scalars in msgpack, against the two packages whose dialects they are."""
 
-import gc
 import pickle
 import sys
 import warnings
@@ -11,7 +10,6 @@ import msgpack_numpy
 import numpy as np
 import pytest
 
-from rlwire.buffers import Block
 from rlwire.codecs import msgpack
 from rlwire.codecs.msgpack import Decoder
 from rlwire.errors import DecodeError, EncodeError
@@ -379,47 +377,6 @@ def test_invalid_scalars_are_rejected_with_their_path(fields, words):
 BIG = {"x": np.arange(1024.0), "y": np.arange(3.0)}
 
 
-def test_copy_gives_arrays_of_their_own():
-    found = msgpack.decode(msgpack.encode(BIG))
-    for name, array in found.items():
-        assert np.array_equal(array, BIG[name])
-        assert array.base is None
-        assert array.flags.owndata
-        assert array.flags.writeable
-        assert array.flags.aligned
-        assert array.flags.c_contiguous
-
-
-@pytest.mark.parametrize("make", [bytes, bytearray, lambda d: np.frombuffer(d, "u1").copy()])
-def test_without_copy_every_array_is_a_view(make):
-    buffer = make(msgpack.encode(BIG))
-    writable = not isinstance(buffer, bytes)
-    found = msgpack.decode(buffer, copy=False)
-    memory = np.frombuffer(buffer, np.uint8)
-    for name, array in found.items():
-        assert np.array_equal(array, BIG[name])
-        assert np.shares_memory(array, memory)
-        assert array.flags.writeable == writable
-    del buffer, memory
-    gc.collect()
-    assert np.array_equal(found["x"], BIG["x"])
-
-
-def test_copy_none_makes_views_of_large_aligned_arrays():
-    data = msgpack.encode(BIG)
-    offset = data.find(BIG["x"].tobytes())
-    for shift in range(8):
-        block = Block(len(data) + 8)
-        memory = np.frombuffer(block, np.uint8)
-        start = (shift - offset) % 8
-        memory[start : start + len(data)] = np.frombuffer(data, np.uint8)
-        found = msgpack.decode(memoryview(block)[start : start + len(data)], copy=None)
-        assert np.shares_memory(found["x"], memory) == (shift == 0)
-        assert found["y"].flags.owndata
-        assert found["x"].flags.aligned
-        del found, memory
-
-
 @pytest.mark.parametrize("make", [bytes, bytearray])
 @pytest.mark.parametrize("copy", [True, False, None])
 def test_all_arrays_are_writable_or_none(make, copy):
@@ -427,31 +384,6 @@ def test_all_arrays_are_writable_or_none(make, copy):
     found = msgpack.decode(make(msgpack.encode(value)), copy=copy)
     writable = copy is True or make is bytearray
     assert [array.flags.writeable for array in found.values()] == [writable] * len(value)
-
-
-def test_a_view_of_a_block_keeps_it():
-    data = msgpack.encode(BIG)
-    block = Block(len(data))
-    memoryview(block)[:] = data
-    found = msgpack.decode(block, copy=False)
-    assert found["x"].base is block
-    assert found["x"].flags.writeable
-
-
-def test_a_bytearray_cannot_be_resized_while_a_view_lives():
-    buffer = bytearray(msgpack.encode(BIG))
-    found = msgpack.decode(buffer, copy=False)
-    raised(BufferError, buffer.append, 0)
-    del found
-    gc.collect()
-    buffer.append(0)
-
-
-def test_failed_decoding_keeps_no_view():
-    buffer = bytearray(msgpack.encode(BIG) + b"\x01")
-    raised(DecodeError, msgpack.decode, buffer, copy=False)
-    gc.collect()
-    buffer.append(0)
 
 
 class Tensor:

@@ -23,7 +23,6 @@ def test_forms_longer_than_needed_and_keys_that_stand_twice(data, same):
     assert same(msgpack.decode(bytes.fromhex(data)), original.unpackb(bytes.fromhex(data)))
 
 
-NESTED = original.packb({"a": [1, {"b": (2, [3])}], "c": {b"d": "text"}, "e": b"raw"})
 STAMP = [original.packb(original.Timestamp(s, n)) for s, n in ((1, 0), (-1, 5), (2**34, 999))]
 
 
@@ -49,11 +48,6 @@ def test_strict_map_key_rejects_what_the_original_does(key):
     assert "strict_map_key" in str(raised(DecodeError, msgpack.decode, data))
     with pytest.raises(ValueError, match=r"not allowed for map key|unhashable"):
         original.unpackb(data)
-
-
-def test_a_contiguous_buffer_is_needed():
-    raised(BufferError, msgpack.decode, memoryview(NESTED)[::2])
-    raised(TypeError, msgpack.decode, "text")
 
 
 def test_options_are_checked_and_kept():

@@ -174,16 +174,6 @@ def test_array_over_32_bits_is_rejected():
         msgpack.encode(huge, limits=Limits(message=2**40))
 
 
-def test_encode_into_writes_nothing_when_it_does_not_fit():
-    buffer = bytearray(5)
-    with pytest.raises(EncodeError, match=r" 6 bytes.* buffer has 5"):
-        msgpack.encode_into("hello", buffer)
-    for offset in (-1, 6):
-        assert "offset" in str(raised(EncodeError, msgpack.encode_into, None, buffer, offset))
-    assert buffer == bytes(5)
-    raised(BufferError, msgpack.encode_into, None, bytes(5))
-
-
 def test_parts_refer_to_arrays_and_bytes_of_a_kibibyte():
     large, small, raw = np.zeros(128), np.zeros(127), bytes(1024)
     value = {"large": large, "small": small, "raw": raw, "end": 1}

@@ -1,10 +1,8 @@
 import collections
 import dataclasses
 import enum
-import gc
 import io
 import struct
-import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,84 +158,6 @@ def test_all_ways_give_the_same_bytes(message, framed, oracle):
     room = bytearray(b"\xaa" * (len(expected) + 30))
     assert rlx.encode_into(message, room, 10, framed=framed) == len(expected)
     assert room == b"\xaa" * 10 + expected + b"\xaa" * 20
-
-
-@pytest.mark.parametrize(
-    "message", [{"command": "update", "state": [1.0]}, {"a": array_of(10_000), "b": 1}]
-)
-@pytest.mark.parametrize("framed", [False, True])
-def test_encode_into_needs_just_the_room_of_the_message(message, framed):
-    size = len(rlx.encode(message, framed=framed))
-    for room, offset in [(size, 0), (size + 7, 7), (size + 7, 0)]:
-        assert rlx.encode_into(message, bytearray(room), offset, framed=framed) == size
-    for room, offset in [(size - 1, 0), (size + 7, 8), (0, 0), (size, size + 1), (size, -1)]:
-        buffer = bytearray(b"\x55" * room)
-        with pytest.raises(EncodeError, match=f" {size} bytes"):
-            rlx.encode_into(message, buffer, offset, framed=framed)
-        assert buffer == b"\x55" * room
-
-
-@pytest.mark.parametrize(
-    "buffer",
-    [
-        bytes(100),
-        memoryview(bytes(100)),
-        np.frombuffer(bytes(100), "u1"),
-        memoryview(bytearray(200))[::2],
-    ],
-    ids=["bytes", "memoryview", "ndarray", "strided"],
-)
-def test_encode_into_needs_a_writable_contiguous_buffer(buffer):
-    before = bytes(buffer)
-    raised((BufferError, ValueError), rlx.encode_into, {"a": 1}, buffer)
-    assert bytes(buffer) == before
-
-
-@pytest.mark.parametrize("count", [1, 8, 9, 100])
-def test_large_arrays_are_encoded_by_reference(count):
-    arrays = [array_of(LARGE + 8 * i, "f8") for i in range(count)]
-    parts = rlx.encode_parts({"state": arrays, "small": array_of(10)})
-    views = [part for part in parts if isinstance(part, memoryview)]
-    assert len(views) == count
-    for array, view in zip(arrays, views, strict=True):
-        assert view.readonly
-        assert view.format == "B"
-        assert view.nbytes == array.nbytes
-        assert np.shares_memory(np.frombuffer(view, "u1"), array)
-    before = bytes(views[0])
-    arrays[0].view("u1")[:] ^= 255
-    assert bytes(views[0]) != before
-
-
-def test_parts_keep_the_arrays_alive():
-    arrays = [array_of(100_000 + i).copy() for i in range(20)]
-    expected = [array.tobytes() for array in arrays]
-    watched = [weakref.ref(array) for array in arrays]
-    parts = rlx.encode_parts({"state": arrays})
-    del arrays
-    gc.collect()
-    assert all(watch() is not None for watch in watched)
-    views = [part for part in parts if isinstance(part, memoryview)]
-    assert [bytes(view) for view in views] == expected
-    last = views[-1][5:]
-    del parts, views
-    gc.collect()
-    assert [watch() is not None for watch in watched] == [False] * 19 + [True]
-    assert bytes(last) == expected[-1][5:]
-    last.release()
-    gc.collect()
-    assert watched[-1]() is None
-
-
-@pytest.mark.parametrize("call", ["encode", "encode_parts"])
-def test_failed_encoding_keeps_no_reference(call):
-    arrays = [array_of(LARGE + i).copy() for i in range(20)]
-    watched = [weakref.ref(array) for array in arrays]
-    raised(EncodeError, getattr(rlx, call), {"state": arrays, "bad": object()})
-    getattr(rlx, call)({"state": arrays})
-    del arrays
-    gc.collect()
-    assert all(watch() is None for watch in watched)
 
 
 def test_an_image_is_found_in_the_attribute_image():
