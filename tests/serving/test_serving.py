@@ -21,6 +21,7 @@ from rlwire.transports.address import Address
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.tcp import connect
+from tests import agents
 from tests.raising import raised
 
 
@@ -154,72 +155,64 @@ def test_loop_factory_makes_the_event_loop():
     assert made[0].is_closed()
 
 
-class TestStreams:
-    """Servers of streams are the one server, by their options."""
-
-    @pytest.fixture(params=["threads", "asyncio"])
-    def server(self, request):
-        with RLXServer(_Agent, "127.0.0.1:0", workers=request.param) as server:
-            yield server
-
-    def test_connections_are_counted_until_the_next_start(self, server):
+@pytest.mark.parametrize("workers", ["threads", "asyncio"])
+def test_connections_are_counted_until_the_next_start(workers):
+    counts = dict.fromkeys(("rejected", "closed", "lost", "invalid", "late", "failed"), 0)
+    with RLXServer(agents.Agent, "127.0.0.1:0", workers=workers) as server:
         with connect(server.address, rlx.RLXClientSession()) as client:
             assert client.exchange({"command": "init"}) == {"response": "ready"}
-            counts = dict.fromkeys(("rejected", "closed", "lost", "invalid", "late", "failed"), 0)
             assert server.statistics() == {"open": 1, **counts}
         server.stop()
         assert server.statistics() == {"open": 0, **counts, "closed": 1}
         with server:
             assert server.statistics() == {"open": 0, **counts}
+    assert RLXServer(agents.Agent, workers=1).statistics() == {}, "processes count for themselves"
 
-    @pytest.mark.parametrize(
-        ("options", "idle"),
-        [
-            ({}, 3600.0),
-            ({"timeout": Timeouts(idle=5)}, 5),
-            ({"timeout": Timeouts(idle=5, read=7), "idle_timeout": 6}, 6),
-            ({"idle_timeout": None}, None),
-        ],
-    )
-    def test_the_idle_time(self, options, idle):
-        times = RLXServer(_Agent, **options)._settings.timeout
-        assert times.idle == idle
-        assert times.read == options.get("timeout", Timeouts()).read
 
-    def test_worker_processes_count_for_themselves(self):
-        assert RLXServer(_Agent, workers=1).statistics() == {}
+@pytest.mark.each(
+    ("options", "idle"),
+    [
+        ({}, 3600.0),
+        ({"timeout": Timeouts(idle=5)}, 5),
+        ({"timeout": Timeouts(idle=5, read=7), "idle_timeout": 6}, 6),
+        ({"idle_timeout": None}, None),
+    ],
+)
+def test_idle_timeout_replaces_that_of_the_timeouts(options, idle):
+    times = RLXServer(agents.Agent, **options)._settings.timeout
+    assert times.idle == idle
+    assert times.read == options.get("timeout", Timeouts()).read
 
-    @pytest.mark.parametrize("workers", ["fibres", 0, -1, True, 1.5])
-    def test_invalid_workers_are_rejected(self, workers):
-        assert "workers" in str(raised((TypeError, ValueError), RLXServer, _Agent, workers=workers))
+
+@pytest.mark.each("workers", ["fibres", 0, -1, True, 1.5])
+def test_invalid_workers_are_rejected(workers):
+    caught = raised((TypeError, ValueError), RLXServer, agents.Agent, workers=workers)
+    assert "workers" in str(caught)
+
+
+# By protocol: the server's class, what it serves, what guards it, and the packages that it needs.
+OPEN = {
+    "rlx": ("rlx.Server", agents.Agent, {"tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)}),
+    "page": ("rlx.RLXPageServer", agents.Agent, {"check": lambda request: None}),
+    "rewarder": ("universe.rewarder.RewarderServer", "a", {"auth": "sesame"}),
+    "openpi": ("openpi.Server", lambda observation: {}, {"auth": "sesame"}),
+    "dm_env_rpc": ("dm_env_rpc.Server", lambda settings: None, {"auth": "sesame"}, "hpack"),
+    "perlert": ("perlert.Server", "gym:CartPole-v1", {"auth": bytes(32)}, "cryptography"),
+}
 
 
 class TestOpenServers:
     """A server with neither TLS nor a secret that listens beyond this machine says so."""
 
-    @pytest.fixture(params=["rlx", "page", "rewarder", "openpi", "dm_env_rpc", "perlert"])
+    @pytest.fixture(params=OPEN)
     def make(self, request):
         """Make a server at an address, with what guards it or without."""
-        kind = request.param
-        room = "rlx" if kind == "page" else "universe.rewarder" if kind == "rewarder" else kind
-        for needed in {"dm_env_rpc": ["hpack"], "perlert": ["gymnasium", "cryptography"]}.get(
-            kind, []
-        ):
-            pytest.importorskip(needed)
-        served = {
-            "rewarder": "a",
-            "openpi": lambda observation: {},
-            "dm_env_rpc": lambda settings: None,
-            "perlert": "gym:CartPole-v1",
-        }.get(kind, _Agent)
-        guards = {
-            "rlx": {"tls": ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)},
-            "page": {"check": lambda request: None},
-            "perlert": {"auth": bytes(32)},
-        }.get(kind, {"auth": "sesame"})
-        name = {"page": "RLXPageServer", "rewarder": "RewarderServer"}.get(kind, "Server")
-        server = getattr(importlib.import_module(f"rlwire.{room}"), name)
-        open_ = {"auth": "openai"} if kind == "rewarder" else {}  # a published password
+        name, served, guards, *needed = OPEN[request.param]
+        for package in needed:
+            pytest.importorskip(package)
+        room, _, kind = f"rlwire.{name}".rpartition(".")
+        server = getattr(importlib.import_module(room), kind)
+        open_ = {"auth": "openai"} if request.param == "rewarder" else {}  # a published password
         return lambda where, guarded: server(served, where, **(guards if guarded else open_))
 
     WORDS = "from other machines without encryption or a secret"
@@ -229,22 +222,8 @@ class TestOpenServers:
             pass
         assert self.WORDS in caplog.text
 
-    @pytest.mark.parametrize(("where", "guarded"), [("127.0.0.1:0", False), ("0.0.0.0:0", True)])
-    def test_guarded_or_local_server_does_not_warn(self, make, caplog, where, guarded):
-        with make(where, guarded):
-            pass
+    def test_guarded_or_local_server_does_not_warn(self, make, caplog):
+        for where, guarded in (("127.0.0.1:0", False), ("0.0.0.0:0", True)):
+            with make(where, guarded):
+                pass
         assert self.WORDS not in caplog.text
-
-
-class _Agent:
-    def __init__(self, parameter_server):
-        pass
-
-    def init(self, exploit=False):
-        return True
-
-    def update(self, reward, state, terminal):
-        return 0
-
-    def reset(self):
-        return True

@@ -16,8 +16,11 @@ from tests.waiting import eventually
 
 # Workers import their target by name, so it has to be in a module that they can find.
 TARGETS = '''
-import os, signal, threading, time
-from rlwire.serving import workers
+import os, signal, time
+
+def note(path, what):
+    with open(path, "a") as file:
+        print(what, os.getpid(), file=file)
 
 def pid(listener, stop, greeting=b""):
     """Send the process id to whoever connects."""
@@ -31,21 +34,17 @@ def pid(listener, stop, greeting=b""):
             sock.sendall(greeting + b"%d" % os.getpid())
 
 def until_stopped(listener, stop, path):
-    with open(path, "a") as file:
-        print("begin", os.getpid(), file=file)
+    note(path, "begin")
     stop.wait()
-    with open(path, "a") as file:
-        print("end", os.getpid(), file=file)
+    note(path, "end")
 
 def dying(listener, stop, path):
-    with open(path, "a") as file:
-        print("begin", os.getpid(), file=file)
+    note(path, "begin")
     os._exit(3)
 
 def ignoring_stop(listener, stop, path):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with open(path, "a") as file:
-        print("begin", os.getpid(), file=file)
+    note(path, "begin")
     time.sleep(60)
 '''
 
