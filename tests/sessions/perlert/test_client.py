@@ -1,6 +1,7 @@
 """The client's session: the draft's exchange, its table, and each way in which things get lost."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from rlwire.sessions.perlert.client import (
     SlotGranted,
     SlotTaken,
 )
+from rlwire.sessions.perlert.server import PerlertServerSession, RolloutStarted, SlotLeased
 from tests.raising import raised
 
 HOST = "10.0.0.1"
@@ -130,41 +132,66 @@ def events(seen):
 
 
 def test_figure_1():
+    """Both sessions exchange the datagrams of the draft."""
+    server, client = PerlertServerSession(rollout_port=32323), ("10.0.0.9", 55555)
+    city = server.add_instance("city", 7, {"agent0": "citizen"})
     player = Player()
     session = player.session
+
+    def exchange(sent, *expected, port=server.lobby, address=LOBBY):
+        """Carry datagrams both ways; return the events of server and client."""
+        events = []
+        for datagram, peer in session.datagrams():
+            assert (datagram, peer) == (f"city:7;{sent}".encode(), address)
+            events += port.receive(datagram, client, player.now)
+        replies = port.datagrams()
+        assert [(data.decode(), peer) for data, peer in replies] == [
+            (f"city:7{text}", client) for text in expected
+        ]
+        for datagram, _ in replies:
+            events += session.receive(datagram, address, player.now)
+        return events
+
     session.request_lobby(player.now)
-    assert player.sent() == ["32322 city:7;lobby"]
-    assert player.hears("city:7;agent0=open,citizen,cpu,ready") == [
-        LobbyChanged((AgentSlot("agent0", True, "citizen", "cpu", True),))
-    ]
+    slot = AgentSlot("agent0", True, "citizen", "cpu", True)
+    assert exchange("lobby", ";agent0=open,citizen,cpu,ready") == [LobbyChanged((slot,))]
     session.register("agent0", "patrick", player.now)
-    assert player.sent() == ["32322 city:7;register=agent0,patrick"]
-    assert player.hears("city:7;registered=agent0") == [SlotGranted("agent0")]
+    slot = AgentSlot("agent0", False, "citizen", "patrick", False)
+    assert exchange(
+        "register=agent0,patrick", ";registered=agent0", ";agent0=close,citizen,patrick,not_ready"
+    ) == [
+        SlotLeased(city, "agent0", client, "patrick", None),
+        SlotGranted("agent0"),
+        LobbyChanged((slot,)),
+    ]
     session.set_ready(True, player.now)
-    assert player.sent() == ["32322 city:7;ready=agent0,true"]
-    assert player.hears("city:7;agent0=close,citizen,patrick,ready") == [
-        LobbyChanged((AgentSlot("agent0", False, "citizen", "patrick", True),))
+    assert exchange(
+        "ready=agent0,true",
+        ";agent0=close,citizen,patrick,ready",
+        ";message=Simulation will start...",
+        ";start=port:32323",
+    ) == [
+        RolloutStarted(city),
+        LobbyChanged((replace(slot, ready=True),)),
+        LobbyMessage("city", 7, "Simulation will start..."),
+        EpisodeStarted("agent0", 32323),
     ]
-    assert player.hears("city:7;message=Simulation will start...") == [
-        LobbyMessage("city", 7, "Simulation will start...")
-    ]
-    assert player.hears("city:7;start=port:32323") == [EpisodeStarted("agent0", 32323)]
     session.act("walk", player.now)
-    assert player.sent() == ["32323 city:7;action=walk"]
+    assert exchange("action=walk", port=server.rollout, address=ROLLOUT) == []
+    assert city.actions() == {"agent0": "walk"}
     stamps = [1590853116323, 1590853121058, 1590853126423, 1590853130429, 1590853134833]
-    observations = ["45", "47", "48", "49", "51"]
-    rewards = ["0", "0", "1", "0", "1"]
-    seen = []
-    for stamp, observation, reward in zip(stamps, observations, rewards, strict=True):
-        flag = "true" if stamp == stamps[-1] else "false"
-        text = f"city:7:{stamp}:0;obs={observation};reward={reward};done={flag}"
-        seen += player.hears(text, ROLLOUT)
-    assert [frame[:5] for frame in seen[:5]] == [
-        (0, stamp, observation, float(reward), stamp == stamps[-1])
-        for stamp, observation, reward in zip(stamps, observations, rewards, strict=True)
-    ]
-    assert seen[5:] == [EpisodeFinished("agent0")]
+    for stamp, observation, reward in zip(
+        stamps, [45, 47, 48, 49, 51], [0, 0, 1, 0, 1], strict=True
+    ):
+        done = stamp == stamps[-1]
+        city.publish({"agent0": (str(observation), reward, done, None)}, 0, stamp, stamp / 1000)
+        flag = str(done).lower()
+        text = f":{stamp}:0;obs={observation};reward={reward};done={flag}"
+        frame, *finished = exchange("", text, port=server.rollout, address=ROLLOUT)
+        assert frame[:5] == (0, stamp, str(observation), float(reward), done)
+        assert finished == [EpisodeFinished("agent0")] * done
     assert player.state is PerlertState.DONE
+    assert not server.dropped
     assert session.statistics() == {
         **dict.fromkeys(("skipped", "duplicates", "late", "stale", "foreign", "malformed"), 0),
         "frames": 5,

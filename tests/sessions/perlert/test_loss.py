@@ -10,7 +10,7 @@ import os
 import random
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -49,7 +49,7 @@ class Play:
         acts_once: clients send one action a run, or one a frame.
     """
 
-    loss: float
+    loss: float = 0.0
     players: int = 3
     steps: int = 20
     apart: int = 3
@@ -332,31 +332,24 @@ def quiet(caplog):
     caplog.set_level(logging.ERROR, "rlwire.sessions.perlert.server")
 
 
-LOSSES = [0.0, 0.1, 0.3, 0.5]
-lossy = pytest.mark.parametrize("loss", LOSSES)
+lossy = pytest.mark.parametrize("loss", [0.0, 0.1, 0.3, 0.5])
+PLAYS = {
+    "alone": (200, Play(players=1)),
+    "three": (66, Play()),
+    # Short runs, so that the last one's words come in the midst of the next one's.
+    "runs": (200, Play(players=2, steps=3, apart=10, runs=3)),
+    "moves": (50, Play(moves=True)),
+    "one tag": (30, Play(tag="bot")),
+}
 
 
 @lossy
-@pytest.mark.parametrize("players", [1, 3])
-def test_every_client_plays_all_episodes(loss, players):
-    played(Play(loss, players), 200 // players, 0.999)
-
-
-@lossy
-def test_the_next_run_is_not_confused_by_the_last(loss):
-    # Short runs, so that the last one's words come in the midst of the next one's. With half of
-    # all lost, a run of four frames may pass by a client that never hears of it.
-    played(Play(loss, 2, steps=3, apart=10, runs=3), 200, 0.98 if loss > 0.4 else 0.999)
-
-
-@lossy
-def test_clients_move_between_slots_and_change_their_minds(loss):
-    played(Play(loss, 3, moves=True), 50, 0.999)
-
-
-@lossy
-def test_clients_of_one_tag_find_a_slot_each(loss):
-    played(Play(loss, 3, tag="bot"), 30, 0.999)
+@pytest.mark.parametrize("kind", PLAYS)
+def test_every_client_plays_all_episodes(loss, kind):
+    seeds, play = PLAYS[kind]
+    # With half of all lost, a run of four frames may pass by a client that never hears of it.
+    least = 0.98 if kind == "runs" and loss > 0.4 else 0.999
+    played(replace(play, loss=loss), seeds, least)
 
 
 @lossy
@@ -408,28 +401,6 @@ def test_a_network_that_is_down_for_seconds_costs_frames_only(loss, length):
 
 
 @lossy
-def test_client_cut_off_for_long_gets_an_error(loss):
-    def story(world):
-        def down():
-            network.cut(world.players[0].address)
-            world.after(18.0, lambda: network.heal(world.players[0].address))
-
-        network = world.network
-        worlds.append(world)
-        world.when(lambda: world.players[0].session.state is PerlertState.ROLLOUT, down)
-
-    worlds = []
-    played(Play(loss, 2, steps=60), 15, 0.5, story)
-    for world in worlds:
-        victim, other = world.players
-        assert other.runs == 1
-        if victim.runs == 0:  # the last datagram may have come before the cut
-            [error] = victim.errors
-            assert error.what == "rollout"
-            assert "has ended or the server" in error.reason
-
-
-@lossy
 @pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.ROLLOUT])
 def test_restarted_server_is_detected(loss, state):
     def story(world):
@@ -444,33 +415,3 @@ def test_restarted_server_is_detected(loss, state):
             assert player.runs > 0
             for error in player.errors:
                 assert "has ended or the server" in error.reason
-
-
-@lossy
-def test_forged_datagrams_change_nothing(loss):
-    def story(world):
-        def forge(_now):
-            player = chance.choice(world.players)
-            source = chance.choice([("10.0.6.6", 32323), ("10.0.1.1", 4999), ("10.0.0.1", 9)])
-            to, text = chance.choice(
-                [
-                    (player.address, "city:7:9999999999999:9999;obs=forged;reward=1;done=true"),
-                    (player.address, "city:7;start=port:9"),
-                    (player.address, "city:7;registered=agent0"),
-                    (player.address, "city:7;agent0=close,agent,evil,ready"),
-                    (LOBBY, "city:7;register=agent0,evil"),
-                    (LOBBY, "city:7;ready=agent0,false"),
-                    (ROLLOUT, "city:7;action=forged evil 1"),
-                ]
-            )
-            # From the server's own host a step counts, if we wait for one: no forging there.
-            if not (text.endswith("done=true") and source[0] == LOBBY[0]):
-                world.network.send(text.encode(), source, to)
-
-        chance = random.Random(world.seed)
-        world.when(lambda: world.server.instance.clients, lambda: None)
-        begin = world.network.run_until(lambda: len(world.server.instance.clients) == 3, 60.0)
-        assert begin
-        world.network.every(0.02, forge)
-
-    played(Play(loss, 3, steps=40), 20, 0.999, story)
