@@ -1,9 +1,6 @@
 """gRPC's sessions, both sides: in memory, byte by byte, and against `h2` at the other end."""
 
 import pickle
-import runpy
-from pathlib import Path
-from types import SimpleNamespace
 
 import h2.config
 import h2.connection
@@ -33,17 +30,15 @@ from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSessi
 from rlwire.sessions.http2.session import PING_TIMEOUT, UNUSED_TIMEOUT, WRITE_TIMEOUT
 from rlwire.sessions.layer import LayerPhase
 from tests.raising import raised
+from tests.sessions.http2.peers import METHOD, Raw, fields, message, pair, raw_server
 
-peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).parent / "http2" / "peers.py")))
-Raw, fields, message = peers.Raw, peers.fields, peers.message
-METHOD = peers.METHOD
 SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
 
 
 def connected(client=None, server=None, **options):
     """Both ends, and the call that has begun."""
     client = client or GrpcClientSession(GrpcRawMessages(), METHOD)
-    one, two = peers.pair(client, server or GrpcServerSession(), **options)
+    one, two = pair(client, server or GrpcServerSession(), **options)
     call, sign = two.receive()
     assert sign is BEGUN
     return one, two, call
@@ -218,7 +213,7 @@ def test_a_silent_peer_is_asked_and_then_given_up():
 
 
 def test_a_connection_without_a_call_is_closed_in_time():
-    raw = peers.raw_server()
+    raw = raw_server()
     server = raw.session
     server.tick(0.0)
     server.tick(UNUSED_TIMEOUT - 1)

@@ -1,12 +1,11 @@
 """The other end of a session of HTTP/2, whose frames a test writes; for tests of this folder."""
 
-from types import SimpleNamespace
-
 from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import DeadlineExceeded
 from rlwire.sessions.grpc.server import GrpcServerSession
 from rlwire.streams import NOTHING, FrameReader, StreamCore
+from tests.ends import TIMES, frames_in
 
 METHOD = "/rlwire.test.Echo/Talk"
 
@@ -32,17 +31,10 @@ class Raw:
     def say(self, *data):
         """Have the session hear bytes; returns its events."""
         events = []
-        rest = memoryview(b"".join(data))
-        while rest:
-            room = self._reader.room()
-            count = min(len(room), len(rest))
-            room[:count] = rest[:count]
-            self._reader.advance(count)
-            rest = rest[count:]
-            while (frame := self._reader.frame()) is not None:
-                events += self.session.receive(frame)
-                while self.session.unread:
-                    events += self.session.receive_rest()
+        for frame in frames_in(self._reader, b"".join(data)):
+            events += self.session.receive(frame)
+            while self.session.unread:
+                events += self.session.receive_rest()
         return [event for event in events if event is not None]
 
 
@@ -73,9 +65,6 @@ def block(*more):
 
 def begin(number, flags=frames.END_HEADERS):
     return frames.frame(frames.HEADERS, flags, number, block())
-
-
-TIMES = SimpleNamespace(read=0.0, idle=0.0, write=None, first_message=None)
 
 
 class End:

@@ -6,10 +6,6 @@ tracemalloc and by what waits to be sent. Floods of frames that bring nothing ar
 `tests/transports/test_grpc_calls.py`.
 """
 
-import runpy
-from pathlib import Path
-from types import SimpleNamespace
-
 import pytest
 
 from rlwire.codecs.http2 import frames
@@ -23,10 +19,7 @@ from rlwire.sessions.http2.core import MAX_CONTROL_FRAMES
 from rlwire.sessions.http2.session import RESETS_ALLOWED
 from tests.memory import at_most
 from tests.raising import raised
-
-peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
-Raw, raw_server, fields, message = peers.Raw, peers.raw_server, peers.fields, peers.message
-begin, block, METHOD = peers.begin, peers.block, peers.METHOD
+from tests.sessions.http2.peers import METHOD, Raw, begin, block, fields, message, raw_server
 
 
 def reported(raw):

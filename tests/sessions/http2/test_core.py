@@ -13,6 +13,7 @@ from rlwire.sessions.http2.core import MAX_CONTROL_FRAMES, Http2Core, Stream
 from rlwire.sessions.http2.events import StreamFailed
 from rlwire.sessions.layer import Layer
 from rlwire.streams import INBOX, FrameReader
+from tests.ends import frames_in
 from tests.raising import raised
 
 MOST = 2**31 - 1
@@ -135,13 +136,7 @@ def test_messages_however_they_are_cut_into_frames():
 def test_an_array_in_one_frame_lies_where_it_was_received():
     peer, _ = opened(False)
     wire = data(prefixed(bytes(50_000)))
-    reader = FrameReader(peer)
-    while wire:
-        room = reader.room()
-        count = min(len(room), len(wire))
-        room[:count], wire = wire[:count], wire[count:]
-        reader.advance(count)
-        frame = reader.frame()
+    [frame] = frames_in(FrameReader(peer), wire)
     [event] = peer.receive(frame)
     array = np.frombuffer(event, np.uint8)
     assert np.shares_memory(array, np.frombuffer(frame, np.uint8))
@@ -391,17 +386,11 @@ def test_a_large_frame_of_an_unknown_type_is_ignored_in_pieces(piece):
     """Sections 4.1, 4.2 and 5.5: what is announced bounds it too."""
     server, _ = opened(False, limits=Limits(received=100_000))
     wire = f(77, 0, 0, bytes(70_000)) + data(prefixed(b"behind it"))
-    reader, events, most = FrameReader(server), [], 0
-    while wire:
-        room = reader.room()
-        count = min(len(room), len(wire), piece)
-        most = max(most, len(room))
-        room[:count], wire = wire[:count], wire[count:]
-        reader.advance(count)
-        while (frame := reader.frame()) is not None:
-            events += server.receive(frame)
+    reader, events = FrameReader(server), []
+    for frame in frames_in(reader, wire, piece):
+        events += server.receive(frame)
+        assert len(reader.room()) <= INBOX
     assert events == [b"behind it"]
-    assert most == INBOX
     over = f(77, 0, 0)[3:]
     caught = raised(
         Http2Error, server.frame_size, (server.rules.most + 1).to_bytes(3, "big") + over, 0, 9

@@ -5,23 +5,17 @@ What one frame may be by itself is in `tests/sessions/http2/test_core.py`, what 
 docs/protocols/http2.md.
 """
 
-import runpy
-from pathlib import Path
-from types import SimpleNamespace
-
 import hpack
 import pytest
 
 from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.frames import Http2Error
+from rlwire.codecs.http2.headers import Headers
 from rlwire.limits import Limits
 from rlwire.sessions.grpc import OK, CallEnded, CallStatus, GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
 from tests.raising import raised
-
-peers = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("peers.py"))))
-Raw, raw_server, fields, message = peers.Raw, peers.raw_server, peers.fields, peers.message
-block, begin, METHOD = peers.block, peers.begin, peers.METHOD
+from tests.sessions.http2.peers import METHOD, Raw, begin, block, fields, message, raw_server
 
 ANSWER = [(":status", "200"), ("content-type", "application/grpc")]
 TRAILERS = [("grpc-status", "0")]
@@ -252,7 +246,7 @@ def test_frames_on_a_stream_that_we_have_reset_are_ignored():
     raw.say(begin(1), frames.window_update(1, 0))
     raw.hear()
     before = raw.session.core.receive_window
-    sender = peers.Headers()
+    sender = Headers()
     sender.encode(fields())  # what stream 1 has left in the table
     trailers = frames.frame(frames.HEADERS, 5, 1, sender.encode([("custom", "value")]))
     raw.say(data(message(b"late")), frames.window_update(1, 7), frames.reset(1, 0), trailers)

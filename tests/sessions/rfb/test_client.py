@@ -43,73 +43,28 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.rfb.client import Opened, Painted, Resized, RfbClientSession
-from rlwire.streams import NOTHING, StreamCore, StreamPhase
+from rlwire.streams import StreamPhase
+from tests.ends import End
 from tests.raising import raised
 
 WIDTH, HEIGHT = 8, 4
 CHALLENGE = bytes(range(16))
 
 
-class Times:
-    """No limits: a core asks for them."""
-
-    read = write = idle = first_message = None
-
-
-class Talk:
-    """A session on a core; what it says is collected, what it is told comes in pieces."""
-
+class Viewer(End):
     def __init__(self, *, piece=1 << 20, **options):
-        self.session = RfbClientSession(**options)
-        self.core = StreamCore(self.session, "server", Times())
-        self.said = b""
-        self.events = []
-        self._piece = piece
-        self.core.begin()
-        self._collect()
-
-    def _collect(self):
-        while self.core.sending:
-            data = b"".join(self.core.output())
-            self.said += data
-            self.core.wrote(len(data))
-
-    def hear(self, data):
-        before = len(self.events)
-        try:
-            while data:
-                room = self.core.room()
-                have = min(len(room), len(data), self._piece)
-                room[:have] = data[:have]
-                data = data[have:]
-                self._keep(self.core.feed(have))
-                self._keep(self.core.next())  # a handshake's end is not told with its events
-                self._collect()
-        finally:
-            self._collect()
-        return self.events[before:]
-
-    def _keep(self, event):
-        while event is not NOTHING or self.core.more:
-            if event is not NOTHING:
-                self.events.append(event)
-            event = self.core.next()
+        super().__init__(RfbClientSession(**options), piece)
 
     def end(self):
         self.core.feed(0)
 
-    def say(self, event):
+    def send(self, event):
         self.core.put(event)
-        self._collect()
+        self.flush()
 
-    def heard(self):
-        """Return what it has said since the last time."""
-        said, self.said = self.said, b""
-        return said
-
-    def asked(self):
-        """The same, of an open connection."""
-        return list(whole(self.heard()))
+    def requests(self):
+        """Return and forget the messages that an open session has sent."""
+        return list(whole(self.read()))
 
 
 def whole(data):
@@ -140,10 +95,10 @@ def greeting(version=(3, 8)):
 
 
 def opened(**options):
-    talk = Talk(**options)
-    talk.hear(greeting())
-    talk.heard()
-    return talk
+    peer = Viewer(**options)
+    peer.feed(greeting())
+    peer.read()
+    return peer
 
 
 def rectangle(x=0, y=0, width=1, height=1, colour=(1, 2, 3)):
@@ -178,33 +133,33 @@ GO_ON = EnableContinuousUpdates(True, 0, 0, WIDTH, HEIGHT)
     ],
 )  # fmt: skip
 def test_each_version_without_a_password(theirs, ours, said, piece):
-    talk = Talk(piece=piece)
-    assert talk.heard() == b""
-    assert not talk.core.opened
+    peer = Viewer(piece=piece)
+    assert peer.read() == b""
+    assert not peer.core.opened
     data = handshake.encode_version(theirs) + greeting(ours)[handshake.VERSION_SIZE :]
-    assert talk.hear(data) == [Opened(WIDTH, HEIGHT, "desk")]
-    assert talk.session.version == ours
+    assert peer.feed(data) == [Opened(WIDTH, HEIGHT, "desk")]
+    assert peer.session.version == ours
     start = handshake.encode_version(ours) + said + b"\1"
-    heard = talk.heard()
+    heard = peer.read()
     assert heard.startswith(start)
     assert list(whole(heard[len(start) :]))[-1] == FULL
-    assert talk.core.opened
-    assert talk.session.framebuffer is not None
-    assert (talk.session.framebuffer.width, talk.session.name) == (WIDTH, "desk")
+    assert peer.core.opened
+    assert peer.session.framebuffer is not None
+    assert (peer.session.framebuffer.width, peer.session.name) == (WIDTH, "desk")
 
 
 @pytest.mark.each("version", [(3, 3), (3, 7), (3, 8)])
 def test_each_version_with_a_password(version):
     pytest.importorskip("cryptography")
-    talk = Talk(password="secret", shared=False)
-    talk.hear(offer(2, version))
+    peer = Viewer(password="secret", shared=False)
+    peer.feed(offer(2, version))
     said = b"\2" if version >= (3, 7) else b""
-    assert talk.heard() == handshake.encode_version(version) + said
-    talk.hear(CHALLENGE)
-    assert talk.heard() == respond(CHALLENGE, "secret")
-    talk.hear(bytes(4))
-    assert talk.heard() == b"\0"
-    assert talk.hear(init()) == [Opened(WIDTH, HEIGHT, "desk")]
+    assert peer.read() == handshake.encode_version(version) + said
+    peer.feed(CHALLENGE)
+    assert peer.read() == respond(CHALLENGE, "secret")
+    peer.feed(bytes(4))
+    assert peer.read() == b"\0"
+    assert peer.feed(init()) == [Opened(WIDTH, HEIGHT, "desk")]
 
 
 ASKED = b"RFB 003.008\n\1\2"  # for a password
@@ -241,22 +196,22 @@ NO_RFB = (DecodeError, "is the peer a VNC server")
 )
 def test_a_handshake_that_fails(data, kind, words):
     pytest.importorskip("cryptography")
-    talk = Talk(password="secret", limits=Limits(pixels=80))
+    peer = Viewer(password="secret", limits=Limits(pixels=80))
     with pytest.raises(kind, match=words):
-        talk.hear(data)
-    assert talk.session.closed
-    assert talk.core.phase >= StreamPhase.READ_CLOSED
-    raised(RemoteProtocolError, Talk().hear, ASKED)
+        peer.feed(data)
+    assert peer.session.closed
+    assert peer.core.phase >= StreamPhase.READ_CLOSED
+    raised(RemoteProtocolError, Viewer().feed, ASKED)
 
 
 def test_a_handshake_ended_at_every_byte():
     data = greeting()
     for have in range(len(data)):
-        talk = Talk(piece=1)
-        talk.hear(data[:have])
-        raised(ConnectionClosed, talk.end)
-        assert talk.core.broken
-        assert talk.session.closed
+        peer = Viewer(piece=1)
+        peer.feed(data[:have])
+        raised(ConnectionClosed, peer.end)
+        assert peer.core.broken
+        assert peer.session.closed
 
 
 # What is asked for.
@@ -274,9 +229,9 @@ def test_a_handshake_ended_at_every_byte():
     ],
 )
 def test_client_requests_format_encodings_and_a_full_update_first(options, numbers):
-    talk = Talk(**options)
-    talk.hear(greeting())
-    assert list(whole(talk.heard()[14:])) == [SetPixelFormat(RGBX), SetEncodings(numbers), FULL]
+    peer = Viewer(**options)
+    peer.feed(greeting())
+    assert list(whole(peer.read()[14:])) == [SetPixelFormat(RGBX), SetEncodings(numbers), FULL]
 
 
 @pytest.mark.each(
@@ -292,60 +247,60 @@ def test_invalid_client_options_are_rejected(options):
 
 @pytest.mark.each("piece", [1, 13, 1 << 20])
 def test_an_update_is_painted_when_it_is_whole(piece):
-    talk = opened(piece=piece)
-    assert talk.session.framebuffer is not None
-    pixels = talk.session.framebuffer.pixels
+    peer = opened(piece=piece)
+    assert peer.session.framebuffer is not None
+    pixels = peer.session.framebuffer.pixels
     first, second = rectangle(1, 1, 2, 2, (9, 8, 7)), rectangle(5, 0, 3, 4)
     data = update(first, second)
-    assert talk.hear(data[:-1]) == []
+    assert peer.feed(data[:-1]) == []
     assert not pixels.any()
-    assert talk.asked() == []
-    (painted,) = talk.hear(data[-1:])
+    assert peer.requests() == []
+    (painted,) = peer.feed(data[-1:])
     assert isinstance(painted, Painted)
     assert [tuple(one) for one in painted.rectangles] == [(1, 1, 2, 2, 0), (5, 0, 3, 4, 0)]
     expected = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     expected[1:3, 1:3] = 9, 8, 7
     expected[0:4, 5:8] = 1, 2, 3
     np.testing.assert_array_equal(pixels, expected)
-    assert talk.asked() == [NEXT]
-    assert (talk.session.updates, talk.session.rectangles) == (1, 2)
-    assert talk.session.bytes > len(data)
-    assert [tuple(one)[:4] for one in talk.session.pop_changes()] == [(1, 1, 2, 2), (5, 0, 3, 4)]
-    assert talk.session.pop_changes() == []
+    assert peer.requests() == [NEXT]
+    assert (peer.session.updates, peer.session.rectangles) == (1, 2)
+    assert peer.session.bytes > len(data)
+    assert [tuple(one)[:4] for one in peer.session.pop_changes()] == [(1, 1, 2, 2), (5, 0, 3, 4)]
+    assert peer.session.pop_changes() == []
 
 
 def test_an_update_up_to_its_last_rectangle():
-    talk = opened()
+    peer = opened()
     data = update(rectangle(), rectangle(1), LAST, count=UNTIL_LAST)
-    assert talk.hear(data[:-12]) == []
-    (painted,) = talk.hear(LAST)
+    assert peer.feed(data[:-12]) == []
+    (painted,) = peer.feed(LAST)
     assert [tuple(one)[:2] for one in painted.rectangles] == [(0, 0), (1, 0)]
-    assert talk.hear(encode(Bell())) == [Bell()]
-    assert len(talk.hear(update(rectangle(), LAST, count=5))) == 1  # before the count is reached
-    assert talk.hear(encode(Bell())) == [Bell()]
-    assert talk.hear(update()) == [Painted([])]
-    assert talk.session.updates == 2
+    assert peer.feed(encode(Bell())) == [Bell()]
+    assert len(peer.feed(update(rectangle(), LAST, count=5))) == 1  # before the count is reached
+    assert peer.feed(encode(Bell())) == [Bell()]
+    assert peer.feed(update()) == [Painted([])]
+    assert peer.session.updates == 2
 
 
 def test_many_changes_are_joined():
-    talk = opened()
+    peer = opened()
     for _ in range(300):
-        talk.hear(update(*[rectangle(x, 1, 1, 2) for x in (1, 2, 3, 6)]))
-    (changed,) = [one for one in talk.session.pop_changes() if one.width > 1]
+        peer.feed(update(*[rectangle(x, 1, 1, 2) for x in (1, 2, 3, 6)]))
+    (changed,) = [one for one in peer.session.pop_changes() if one.width > 1]
     assert tuple(changed)[:4] == (1, 1, 6, 2)
 
 
 def test_an_update_ended_at_every_byte():
     data = update(rectangle(1, 1, 2, 2), rectangle())
     for have in range(1, len(data)):
-        talk = opened()
-        assert talk.hear(data[:have]) == []
-        raised(ConnectionClosed, talk.end)
-        assert talk.core.broken
-    talk = opened()
-    talk.hear(update(rectangle()))
-    raised(ConnectionClosed, talk.end)
-    assert not talk.core.broken
+        peer = opened()
+        assert peer.feed(data[:have]) == []
+        raised(ConnectionClosed, peer.end)
+        assert peer.core.broken
+    peer = opened()
+    peer.feed(update(rectangle()))
+    raised(ConnectionClosed, peer.end)
+    assert not peer.core.broken
 
 
 @pytest.mark.each(
@@ -362,40 +317,40 @@ def test_an_update_ended_at_every_byte():
     ],
 )
 def test_bad_input_ends_the_connection(data, kind, words):
-    talk = opened()
+    peer = opened()
     with pytest.raises(kind, match=words):
-        talk.hear(data)
-    assert talk.session.closed
-    assert talk.core.phase >= StreamPhase.LINGERING
+        peer.feed(data)
+    assert peer.session.closed
+    assert peer.core.phase >= StreamPhase.LINGERING
 
 
 def test_an_update_is_bounded_as_a_whole():
-    talk = opened(limits=Limits(received=2000))
-    assert raised(LimitExceeded, talk.hear, update(*[rectangle()] * 20)).limit == "received"
-    talk = opened(limits=Limits(received=2000))
+    peer = opened(limits=Limits(received=2000))
+    assert raised(LimitExceeded, peer.feed, update(*[rectangle()] * 20)).limit == "received"
+    peer = opened(limits=Limits(received=2000))
     for _ in range(20):
-        talk.hear(update(rectangle()))
-    assert talk.session.updates == 20
+        peer.feed(update(rectangle()))
+    assert peer.session.updates == 20
 
 
 def test_painted_pixels_of_an_update_are_bounded():
-    talk = Talk(piece=40)  # so that several calls paint it
-    talk.hear(greeting()[: -len(init())] + init(512, 512))
+    peer = Viewer(piece=40)  # so that several calls paint it
+    peer.feed(greeting()[: -len(init())] + init(512, 512))
     fill = struct.pack(">HHHHi", 0, 0, 512, 512, Encoding.TIGHT) + b"\x80\1\2\3"
     for _ in range(3):
-        talk.hear(update(*[fill] * 16))
-    assert talk.session.updates == 3
-    assert raised(LimitExceeded, talk.hear, update(*[fill] * 17)).limit == "painted"
-    assert talk.session.closed
+        peer.feed(update(*[fill] * 16))
+    assert peer.session.updates == 3
+    assert raised(LimitExceeded, peer.feed, update(*[fill] * 17)).limit == "painted"
+    assert peer.session.closed
 
 
 def test_new_sizes_count_as_painted():
     sizes = [sign(Encoding.DESKTOP_SIZE, 0, 0, *size) for size in ((512, 512), (8, 8))]
-    talk = opened()
-    talk.hear(update(*sizes * 8))  # each is a 16th of what may be painted, or less
-    talk.hear(update(*sizes, *[rectangle(x % 8) for x in range(1000)]))
-    assert talk.session.updates == 2
-    assert raised(LimitExceeded, talk.hear, update(*sizes * 20)).limit == "painted"
+    peer = opened()
+    peer.feed(update(*sizes * 8))  # each is a 16th of what may be painted, or less
+    peer.feed(update(*sizes, *[rectangle(x % 8) for x in range(1000)]))
+    assert peer.session.updates == 2
+    assert raised(LimitExceeded, peer.feed, update(*sizes * 20)).limit == "painted"
 
 
 FILL = sign(Encoding.TIGHT, 0, 0, 256, 256, b"\x80\1\2\3")
@@ -413,136 +368,136 @@ STORMS = {
 @pytest.mark.parametrize("kind", STORMS)
 def test_pixels_and_sizes_are_paid_by_time(kind, continuous):
     storm, most = STORMS[kind]
-    talk = Talk(limits=Limits(pixels=2**16), continuous=continuous)
-    talk.hear(greeting()[: -len(init())] + init(256, 256))
+    peer = Viewer(limits=Limits(pixels=2**16), continuous=continuous)
+    peer.feed(greeting()[: -len(init())] + init(256, 256))
     if continuous:
-        talk.hear(encode(EndOfContinuousUpdates()))
-    talk.core.check(100.0)
+        peer.feed(encode(EndOfContinuousUpdates()))
+    peer.core.check(100.0)
     for number in range(20):
-        talk.hear(storm(number))
-        talk.core.check(101.0 + number)  # each costs half of a second's, or all
-    before = talk.session.updates
-    assert raised(LimitExceeded, talk.hear, b"".join(map(storm, range(20, 40)))).limit == "painted"
-    assert talk.session.updates - before <= most
-    assert talk.session.closed
+        peer.feed(storm(number))
+        peer.core.check(101.0 + number)  # each costs half of a second's, or all
+    before = peer.session.updates
+    assert raised(LimitExceeded, peer.feed, b"".join(map(storm, range(20, 40)))).limit == "painted"
+    assert peer.session.updates - before <= most
+    assert peer.session.closed
 
 
 def test_a_session_asks_for_a_tick_before_pixels_run_out():
-    talk = Talk(limits=Limits(pixels=2**16))
-    talk.hear(greeting()[: -len(init())] + init(256, 256))
-    talk.core.check(100.0)
-    assert talk.session.next_deadline() is None
-    talk.hear(update(*[FILL] * 16) + update(FILL))
-    due = talk.session.next_deadline()
+    peer = Viewer(limits=Limits(pixels=2**16))
+    peer.feed(greeting()[: -len(init())] + init(256, 256))
+    peer.core.check(100.0)
+    assert peer.session.next_deadline() is None
+    peer.feed(update(*[FILL] * 16) + update(FILL))
+    due = peer.session.next_deadline()
     assert due is not None
     assert 100.0 < due < 101.0
 
 
 def test_an_update_that_never_ends_is_late():
-    talk = opened(update_timeout=5.0)
-    talk.hear(update(rectangle(), rectangle())[:-1])
-    session = talk.session
+    peer = opened(update_timeout=5.0)
+    peer.feed(update(rectangle(), rectangle())[:-1])
+    session = peer.session
     assert session.next_deadline() is None
     session.tick(100.0)
     assert session.next_deadline() == 105.0
     session.tick(104.9)
-    assert "5" in str(raised(DeadlineExceeded, talk.core.check, 105.0))
+    assert "5" in str(raised(DeadlineExceeded, peer.core.check, 105.0))
     assert session.closed
-    talk = opened(update_timeout=5.0)  # one that ends is not late
+    peer = opened(update_timeout=5.0)  # one that ends is not late
     data = update(rectangle(), rectangle())
-    talk.hear(data[:-1])
-    talk.core.check(100.0)
-    talk.hear(data[-1:])
-    talk.core.check(200.0)
-    talk.hear(data[:-1])
-    talk.core.check(300.0)
-    assert talk.session.next_deadline() == 305.0
+    peer.feed(data[:-1])
+    peer.core.check(100.0)
+    peer.feed(data[-1:])
+    peer.core.check(200.0)
+    peer.feed(data[:-1])
+    peer.core.check(300.0)
+    assert peer.session.next_deadline() == 305.0
 
 
 # Sizes.
 
 
 def test_another_size():
-    talk = opened()
-    talk.hear(update(rectangle(colour=(9, 9, 9))))
-    talk.heard()
-    resized, painted = talk.hear(update(sign(Encoding.DESKTOP_SIZE, 0, 0, 3, 5)))
+    peer = opened()
+    peer.feed(update(rectangle(colour=(9, 9, 9))))
+    peer.read()
+    resized, painted = peer.feed(update(sign(Encoding.DESKTOP_SIZE, 0, 0, 3, 5)))
     assert (resized, painted) == (Resized(3, 5), Painted([]))
-    framebuffer = talk.session.framebuffer
+    framebuffer = peer.session.framebuffer
     assert framebuffer is not None
     assert framebuffer.pixels.shape == (5, 3, 3)
     assert framebuffer.pixels[0, 0].tolist() == [9, 9, 9]
-    assert FramebufferUpdateRequest(False, 0, 0, 3, 5) in talk.asked()
-    assert [tuple(one)[:4] for one in talk.session.pop_changes()] == [(0, 0, 3, 5)]
+    assert FramebufferUpdateRequest(False, 0, 0, 3, 5) in peer.requests()
+    assert [tuple(one)[:4] for one in peer.session.pop_changes()] == [(0, 0, 3, 5)]
     wider = sign(Encoding.DESKTOP_SIZE, 0, 0, 20, 20)  # in the middle of an update
-    talk.hear(update(rectangle(2, 3), wider, rectangle(19, 19), LAST, count=UNTIL_LAST))
+    peer.feed(update(rectangle(2, 3), wider, rectangle(19, 19), LAST, count=UNTIL_LAST))
     for y, x in ((3, 2), (19, 19)):
         assert framebuffer.pixels[y, x].tolist() == [1, 2, 3]
 
 
 def test_each_new_size_is_requested_once():
-    talk = opened()
+    peer = opened()
     sizes = [sign(Encoding.DESKTOP_SIZE, 0, 0, 4 + number, 4) for number in range(200)]
-    talk.hear(update(*sizes))
-    asked = talk.asked()
+    peer.feed(update(*sizes))
+    asked = peer.requests()
     assert asked[-1] == FramebufferUpdateRequest(True, 0, 0, 203, 4)
     assert len(asked) <= len(sizes) + 1
-    assert talk.session.framebuffer is not None
-    assert talk.session.framebuffer.width == 203
+    assert peer.session.framebuffer is not None
+    assert peer.session.framebuffer.width == 203
 
 
 # Fence and ContinuousUpdates.
 
 
 def test_fence_is_answered_in_order():
-    talk = opened()
-    assert not talk.session.fences
-    assert "Fence" in str(raised(LocalProtocolError, talk.say, Fence(FENCE_REQUEST, b"x")))
+    peer = opened()
+    assert not peer.session.fences
+    assert "Fence" in str(raised(LocalProtocolError, peer.send, Fence(FENCE_REQUEST, b"x")))
     unknown = 1 << 20
     ask = Fence(FENCE_REQUEST | unknown | FENCE_BLOCK_BEFORE, b"abc")
-    assert talk.hear(encode(ask)) == []
-    assert talk.asked() == [Fence(FENCE_BLOCK_BEFORE, b"abc")]
-    assert talk.session.fences
-    talk.say(Fence(FENCE_REQUEST, b"mine"))
-    assert talk.asked() == [Fence(FENCE_REQUEST, b"mine")]
-    assert talk.hear(encode(Fence(0, b"mine"))) == [Fence(0, b"mine")]
-    assert talk.asked() == []
+    assert peer.feed(encode(ask)) == []
+    assert peer.requests() == [Fence(FENCE_BLOCK_BEFORE, b"abc")]
+    assert peer.session.fences
+    peer.send(Fence(FENCE_REQUEST, b"mine"))
+    assert peer.requests() == [Fence(FENCE_REQUEST, b"mine")]
+    assert peer.feed(encode(Fence(0, b"mine"))) == [Fence(0, b"mine")]
+    assert peer.requests() == []
 
 
 def test_updates_without_requests():
-    talk = opened()
-    assert talk.hear(encode(EndOfContinuousUpdates())) == []
-    assert talk.asked() == [GO_ON]
-    assert talk.session.continuous
-    talk.hear(update(rectangle()) * 3)
-    assert talk.asked() == []
-    talk.hear(update(sign(Encoding.DESKTOP_SIZE, 0, 0, 3, 5)))
-    assert talk.asked() == [
+    peer = opened()
+    assert peer.feed(encode(EndOfContinuousUpdates())) == []
+    assert peer.requests() == [GO_ON]
+    assert peer.session.continuous
+    peer.feed(update(rectangle()) * 3)
+    assert peer.requests() == []
+    peer.feed(update(sign(Encoding.DESKTOP_SIZE, 0, 0, 3, 5)))
+    assert peer.requests() == [
         EnableContinuousUpdates(True, 0, 0, 3, 5),
         FramebufferUpdateRequest(False, 0, 0, 3, 5),
     ]
-    talk.hear(encode(EndOfContinuousUpdates()))
-    assert not talk.session.continuous
-    assert talk.asked() == [FramebufferUpdateRequest(True, 0, 0, 3, 5)]
-    talk = opened(continuous=False)  # only if they are wanted
-    assert talk.hear(encode(EndOfContinuousUpdates())) == []
-    talk.hear(update(rectangle()))
-    assert talk.asked() == [NEXT]
+    peer.feed(encode(EndOfContinuousUpdates()))
+    assert not peer.session.continuous
+    assert peer.requests() == [FramebufferUpdateRequest(True, 0, 0, 3, 5)]
+    peer = opened(continuous=False)  # only if they are wanted
+    assert peer.feed(encode(EndOfContinuousUpdates())) == []
+    peer.feed(update(rectangle()))
+    assert peer.requests() == [NEXT]
 
 
 # Other messages.
 
 
 def test_cut_texts_and_colours_of_a_map_are_read_past():
-    talk = opened()
+    peer = opened()
     text, colours = b"\3\0\0\0\0\0\0\3a\nb", b"\1\0\0\0\0\1" + bytes(6)
-    assert talk.hear(text + colours + encode(Bell())) == [Bell()]
+    assert peer.feed(text + colours + encode(Bell())) == [Bell()]
 
 
 @pytest.mark.each("message", [SetPixelFormat(RGB888), SetEncodings((0,)), GO_ON])
 def test_messages_of_the_session_cannot_be_sent_by_the_user(message):
-    talk = opened()
-    raised(LocalProtocolError, talk.say, message)
+    peer = opened()
+    raised(LocalProtocolError, peer.send, message)
     caught = raised(LocalProtocolError, RfbClientSession().send, KeyEvent(97, True))
     assert "handshake" in str(caught)
 
@@ -556,34 +511,34 @@ RECORDED = sorted(path.name.removesuffix(".rfb.xz") for path in RECORDINGS.glob(
 def replay(name, piece):
     recorded = lzma.decompress((RECORDINGS / f"{name}.rfb.xz").read_bytes())
     size = handshake.server_init_size(recorded, 0, len(recorded))
-    talk = Talk(piece=piece)
-    talk.hear(greeting()[: -len(init())] + recorded[:size])
-    return talk, recorded[size:]
+    peer = Viewer(piece=piece)
+    peer.feed(greeting()[: -len(init())] + recorded[:size])
+    return peer, recorded[size:]
 
 
 def test_a_recorded_server_byte_by_byte_and_ended_at_every_border():
     name = "rgbx-zrle"
-    talk, recorded = replay(name, 1)
+    peer, recorded = replay(name, 1)
     before = []  # bytes, updates
     for have in range(len(recorded)):
-        talk.hear(recorded[have : have + 1])
-        if not before or talk.session.updates != before[-1][1]:
-            before.append((have, talk.session.updates))
-    assert talk.session.updates == 5
+        peer.feed(recorded[have : have + 1])
+        if not before or peer.session.updates != before[-1][1]:
+            before.append((have, peer.session.updates))
+    assert peer.session.updates == 5
     for have, updates in before:
         for cut in (have - 1, have, have + 1, have + 2):
-            talk, recorded = replay(name, 1 << 20)
-            talk.hear(recorded[: max(0, cut)])
-            assert abs(talk.session.updates - updates) <= 1
-            raised(ConnectionClosed, talk.end)
+            peer, recorded = replay(name, 1 << 20)
+            peer.feed(recorded[: max(0, cut)])
+            assert abs(peer.session.updates - updates) <= 1
+            raised(ConnectionClosed, peer.end)
 
 
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_accepted_or_raise_a_named_error(data, new):
-    talk = Talk() if new else opened()
+    peer = Viewer() if new else opened()
     with contextlib.suppress(RlwireError):
-        talk.hear(data)
-        talk.end()
+        peer.feed(data)
+        peer.end()
 
 
 @pytest.mark.each("name", RECORDED)
@@ -591,14 +546,14 @@ def test_a_recorded_server_with_wrong_bytes(name):
     noise = random.Random(name)
     ended = 0
     for _ in range(12):
-        talk, recorded = replay(name, 1 << 20)
+        peer, recorded = replay(name, 1 << 20)
         wrong = bytearray(recorded)
         for _ in range(noise.randrange(1, 4)):
             wrong[noise.randrange(len(wrong))] = noise.randrange(256)
         try:
-            talk.hear(bytes(wrong))
+            peer.feed(bytes(wrong))
         except RlwireError:
             ended += 1
-            assert talk.session.closed
+            assert peer.session.closed
     if "raw" not in name:
         assert ended

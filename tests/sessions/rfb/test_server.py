@@ -22,8 +22,9 @@ from rlwire.limits import Limits
 from rlwire.sessions.passwords import PasswordCheck, PasswordThrottle
 from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import FrameEncoder, NumberedFrame, RfbServerSession
-from rlwire.streams import NOTHING, StreamCore
+from rlwire.streams import NOTHING
 from tests.codecs.rfb.reference import show
+from tests.ends import End
 from tests.raising import raised
 
 WIDTH, HEIGHT = 48, 40
@@ -52,88 +53,62 @@ class Desk:
         self.number += 1
 
 
-class Peer:
-    """A viewer that is handed the server's bytes, and keeps those it has not read."""
+class Peer(End):
+    """A viewer by hand, which sends its bytes one at a time."""
 
     def __init__(self, desk, **options):
         self.desk = desk
-        self.session = RfbServerSession(desk.screen, **options)
-        self.core = StreamCore(self.session, "viewer", _Times(), True)
-        self.inbox = b""
-        self.events = []
         self.framebuffer = Framebuffer(WIDTH, HEIGHT)
         self.decoder = RectangleDecoder(self.framebuffer)
         self.kinds = []  # of rectangles
         self.cursor = None
         self.lossy = False
         self.fences = []
-        self.core.begin(1.0)
-        self.flush()
-
-    def flush(self):
-        while self.core.sending:
-            parts = self.core.output()
-            self.inbox += b"".join(parts)
-            self.core.wrote(sum(map(len, parts)))
-
-    def say(self, data):
-        """Hand bytes over, one at a time, and take in what is said then."""
-        for i in range(len(data)):
-            self.core.room()[:1] = data[i : i + 1]
-            event = self.core.feed(1)
-            while event:
-                self.events.append(event)
-                event = self.core.next()
-            self.flush()
+        super().__init__(RfbServerSession(desk.screen, **options), 1, server=True)
 
     def rejected(self, data, error, text):
         """Hand over bytes that end the connection; return what the server then sends."""
         with pytest.raises(error, match=text) as caught:
-            self.say(data)
+            self.feed(data)
         self.flush()
         assert self.session.closed
         assert list(self.session.reject(caught.value)) == []
-        return self.read(len(self.inbox))
+        return self.read()
 
     def tell(self):
         self.core.queue_output()
         self.flush()
 
-    def read(self, size):
-        assert len(self.inbox) >= size, "the server says less"
-        part, self.inbox = self.inbox[:size], self.inbox[size:]
-        return part
-
     def open(self, version=b"RFB 003.008\n", password=None):
         assert self.read(12) == b"RFB 003.008\n"
-        self.say(version)
+        self.feed(version)
         if version < b"RFB 003.007":  # the server selects the type, in a word
             kind = self.read(4)[3:]
         else:
             kind = self.read(2)[1:]
-            self.say(kind)
+            self.feed(kind)
         if kind == b"\2":
             assert password is not None
-            self.say(respond(self.read(16), password))
+            self.feed(respond(self.read(16), password))
         if kind == b"\2" or version >= b"RFB 003.008":
             assert self.read(4) == bytes(4)
-        self.say(b"\0")  # it wants to be alone, and is not
+        self.feed(b"\0")  # it wants to be alone, and is not
         assert self.read(4) == struct.pack(">HH", WIDTH, HEIGHT)
         assert self.read(16) == FORMAT
         assert self.read(8) == b"\0\0\0\4desk"
         assert self.session.opened
-        self.say(bytes(4) + RGBX.pack())
+        self.feed(bytes(4) + RGBX.pack())
         return self
 
     def encodings(self, *numbers):
-        self.say(struct.pack(f">BxH{len(numbers)}i", 2, len(numbers), *numbers))
+        self.feed(struct.pack(f">BxH{len(numbers)}i", 2, len(numbers), *numbers))
 
     def request(self, incremental=1, area=FULL):
-        self.say(struct.pack(">BBHHHH", 3, incremental, *area))
+        self.feed(struct.pack(">BBHHHH", 3, incremental, *area))
 
     def messages(self):
         updates = 0
-        while self.inbox:
+        while self.sent:
             kind = self.read(1)[0]
             if kind == 0:
                 (count,) = struct.unpack(">xH", self.read(3))
@@ -149,7 +124,7 @@ class Peer:
         return updates
 
     def rectangle(self):
-        width, height, encoding = struct.unpack_from(">HHi", self.inbox, 4)
+        width, height, encoding = struct.unpack_from(">HHi", self.sent, 4)
         self.kinds.append(encoding)
         if encoding == Encoding.DESKTOP_SIZE:
             self.read(12)
@@ -162,7 +137,7 @@ class Peer:
             size = width * height * 4 + (width + 7) // 8 * height
             self.cursor = width, height, self.read(size)
         else:
-            data = self.read(self.decoder.size(self.inbox, 0, len(self.inbox)))
+            data = self.read(self.decoder.size(self.sent, 0, len(self.sent)))
             self.decoder.paint(data, 0, 1)
             self.lossy = encoding == Encoding.TIGHT and data[12] >> 4 == 9
 
@@ -178,10 +153,6 @@ class Peer:
 
     def shows(self, frame):
         return np.array_equal(self.framebuffer.pixels, frame)
-
-
-class _Times:
-    read = write = idle = first_message = None
 
 
 @pytest.fixture
@@ -213,8 +184,8 @@ def test_viewers_of_each_version_connect(desk, version):
 )
 def test_wrong_password_ends_the_connection(desk, written, reported):
     peer = Peer(desk, password="secret")
-    peer.say(written)
-    peer.read(len(peer.inbox))
+    peer.feed(written)
+    peer.read()
     assert peer.rejected(bytes(16), RemoteProtocolError, "the password is wrong") == reported
 
 
@@ -232,17 +203,17 @@ def test_original_client_of_universe_connects(desk, password, server, client):
         assert peer.read(len(expected)) == expected
         if password is not None and number == 1:
             written = respond(peer.read(16), password)
-        assert not peer.inbox
-        peer.say(written)
+        assert not peer.sent
+        peer.feed(written)
     assert peer.read(24) == struct.pack(">HH", WIDTH, HEIGHT) + FORMAT + b"\0\0\0\4"
     assert peer.read(4) == b"desk"
     # SetPixelFormat, SetEncodings of ZRLE, zlib and raw, FramebufferUpdateRequest
-    peer.say(bytes.fromhex("00000000 20180001 00ff00ff00ff 000810 000000"))
-    peer.say(bytes.fromhex("02000003 00000010 00000006 00000000"))
-    peer.say(bytes.fromhex("0301 0000 0000 0030 0028"))
+    peer.feed(bytes.fromhex("00000000 20180001 00ff00ff00ff 000810 000000"))
+    peer.feed(bytes.fromhex("02000003 00000010 00000006 00000000"))
+    peer.feed(bytes.fromhex("0301 0000 0000 0030 0028"))
     assert peer.read(16) == bytes.fromhex("00000001 00000000 00300028 00000000")
     assert peer.read(WIDTH * HEIGHT * 4) == bytes(WIDTH * HEIGHT * 4)
-    assert not peer.inbox
+    assert not peer.sent
 
 
 def test_a_password_waits_for_its_turn(desk):
@@ -251,14 +222,14 @@ def test_a_password_waits_for_its_turn(desk):
     for password in [*["guess"] * 20, "secret"]:
         peer = Peer(desk, password="secret", password_check=PasswordCheck(throttle))
         peer.read(12)
-        peer.say(b"RFB 003.008\n\2")
+        peer.feed(b"RFB 003.008\n\2")
         assert peer.read(2) == b"\1\2"
         response = respond(peer.read(16), password)
         if len(peers) < 10:
-            raised(RemoteProtocolError, peer.say, response)
+            raised(RemoteProtocolError, peer.feed, response)
         else:
-            peer.say(response + b"\1")  # and what comes after it waits as well
-            assert not peer.inbox
+            peer.feed(response + b"\1")  # and what comes after it waits as well
+            assert not peer.sent
             assert not peer.session.opened
         peers.append(peer)
     due = [peer.session.password_check.due for peer in peers[10:]]
@@ -315,17 +286,17 @@ def test_changes_are_sent_on_request(desk):
     peer = Peer(desk).open()
     desk.show(1)
     peer.tell()
-    assert not peer.inbox  # nobody asked
+    assert not peer.sent  # nobody asked
     peer.follow(0)
     peer.request()
-    assert not peer.inbox  # nothing changed
+    assert not peer.sent  # nothing changed
     desk.dot(3, 5)
     peer.tell()
-    assert len(peer.inbox) < WIDTH * HEIGHT * 4 / 2
+    assert len(peer.sent) < WIDTH * HEIGHT * 4 / 2
     assert peer.messages() == 1
     desk.dot(47, 39)
     peer.tell()
-    assert not peer.inbox  # one request, one update
+    assert not peer.sent  # one request, one update
     for seed in (2, 3, 4):
         desk.show(seed)
     peer.request()
@@ -364,13 +335,13 @@ def test_another_pixel_format(desk):
     peer = Peer(desk).open()
     desk.show(1)
     form = PixelFormat(16, 16, False, 31, 63, 31, 11, 5, 0)
-    peer.say(bytes(4) + form.pack())
+    peer.feed(bytes(4) + form.pack())
     peer.request(0)
     shown = np.zeros_like(desk.frame)
-    show(form, peer.inbox[4:], 1, shown)
+    show(form, peer.sent[4:], 1, shown)
     assert np.abs(shown.astype(int) - desk.frame).max() <= 4
     with pytest.raises(DecodeError, match="true colour"):
-        peer.say(bytes(4) + struct.pack(">4B3H3Bxxx", 8, 8, 0, 0, 7, 7, 3, 0, 3, 6))
+        peer.feed(bytes(4) + struct.pack(">4B3H3Bxxx", 8, 8, 0, 0, 7, 7, 3, 0, 3, 6))
     assert peer.session.closed
 
 
@@ -387,7 +358,7 @@ def test_requested_area_is_sent_alone(desk):
     expected[:16, :16] = desk.frame[:16, :16]
     assert (peer.framebuffer.pixels == expected).all()
     peer.request(1, (0, 0, 16, 16))
-    assert not peer.inbox
+    assert not peer.sent
     peer.request()  # and later the rest
     assert peer.messages() == 1
     assert peer.shows(desk.frame)
@@ -396,7 +367,7 @@ def test_requested_area_is_sent_alone(desk):
     assert peer.messages() == 1
     peer.request(0, (WIDTH, 0, 5, 5))
     peer.request(0, (0, 0, 0, 0))
-    assert not peer.inbox
+    assert not peer.sent
 
 
 def test_viewers_of_the_same_encoding_share_it(desk):
@@ -475,10 +446,10 @@ def test_fences_are_answered(desk):
     peer.encodings(Encoding.FENCE, Encoding.CONTINUOUS_UPDATES)
     assert peer.messages() == 0
     assert len(peer.fences) == 1  # announces them
-    peer.say(peer.fences.pop())
-    assert not peer.inbox
-    peer.say(struct.pack(">BxxxIB3s", 248, 0xFFFFFFFF, 3, b"abc"))
-    assert peer.inbox == struct.pack(">BxxxIB3s", 248, 7, 3, b"abc")
+    peer.feed(peer.fences.pop())
+    assert not peer.sent
+    peer.feed(struct.pack(">BxxxIB3s", 248, 0xFFFFFFFF, 3, b"abc"))
+    assert peer.sent == struct.pack(">BxxxIB3s", 248, 7, 3, b"abc")
 
 
 def test_a_list_of_encodings_is_bounded(desk):
@@ -487,7 +458,7 @@ def test_a_list_of_encodings_is_bounded(desk):
     peer.request(0)
     peer.messages()
     assert peer.kinds == [Encoding.TIGHT]
-    caught = raised(LimitExceeded, peer.say, struct.pack(">BxH", 2, 1025))
+    caught = raised(LimitExceeded, peer.feed, struct.pack(">BxH", 2, 1025))
     assert (caught.limit, caught.size) == ("encodings", 1025)
 
 
@@ -499,10 +470,10 @@ def test_cache_of_an_unchanged_frame_is_bounded(desk):
     try:
         for shift in range(100):  # each in pixels of its own
             reds = struct.pack(">BBBBHHHBBBxxx", 32, 24, 0, 1, 1, 1, 1, *(_bits(shift)))
-            peer.say(b"\0\0\0\0" + reds)
+            peer.feed(b"\0\0\0\0" + reds)
             peer.request(0)
-            assert peer.inbox
-            peer.inbox = b""
+            assert peer.sent
+            peer.sent = b""
             if shift == 20:
                 before, _ = tracemalloc.get_traced_memory()
         after, _ = tracemalloc.get_traced_memory()
@@ -511,9 +482,9 @@ def test_cache_of_an_unchanged_frame_is_bounded(desk):
     assert after - before < 16 * own
     for number in range(3000):  # and each time after another part of it
         peer.request(0, (number % WIDTH, 0, 1, 1))
-        peer.inbox = b""
+        peer.sent = b""
         peer.request()
-        peer.inbox = b""
+        peer.sent = b""
     assert len(desk.screen._areas) <= 1025
 
 
@@ -526,10 +497,10 @@ def test_keys_and_the_pointer_count_and_cut_texts_are_read_past(desk):
     written = struct.pack(">BBxxI", 4, 1, 0xFF52) + struct.pack(">BxxxI5s", 6, 5, b"caf\xe9\n")
     written += struct.pack(">BBHH", 5, 5, 65535, 7)
     peer = Peer(desk).open()
-    peer.say(written)
+    peer.feed(written)
     assert peer.events == [KeyEvent(0xFF52, True), PointerEvent(65535, 7, 5)]
     looks = Peer(desk, password="secret", view_password="look").open(password="look")
-    looks.say(written)
+    looks.feed(written)
     assert looks.events == []
     assert desk.screen.counts["ignored"] == 2
     raised(LocalProtocolError, peer.session.send, KeyEvent(1, True))
@@ -548,7 +519,7 @@ def test_bad_messages(written, error, text):
     desk = Desk(Limits(string=1000))
     peer = Peer(desk).open()
     with pytest.raises(error, match=text) as caught:
-        peer.say(written)
+        peer.feed(written)
     assert b"".join(peer.session.reject(caught.value)) == b""  # RFB has no words for it
     other = Peer(desk).open()
     other.request(0)

@@ -15,6 +15,7 @@ import pytest
 from rlwire.errors import RlwireError
 from rlwire.sessions.websocket import Closed, WebSocketClientSession, WebSocketServerSession
 from rlwire.streams import FrameReader
+from tests.ends import frames_in
 
 CONT, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 KEY = b"\x37\xfa\x21\x3d"
@@ -80,18 +81,8 @@ class Echo:
         self.error = None
 
     def feed(self, data, step):
-        at = 0
-        while at < len(data) and self.error is None:
-            room = self.reader.room()
-            count = min(len(room), step, len(data) - at)
-            room[:count] = data[at : at + count]
-            self.reader.advance(count)
-            at += count
-            self._take()
-
-    def _take(self):
         try:
-            while (frame := self.reader.frame()) is not None:
+            for frame in frames_in(self.reader, data, step):
                 for event in self.session.receive(frame):
                     self.sent += b"".join(self.session.send(event))
                 self.sent += b"".join(self.session.output())

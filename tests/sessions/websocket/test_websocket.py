@@ -34,6 +34,7 @@ from rlwire.sessions.websocket import (
     basic_authorization,
 )
 from rlwire.streams import FrameReader
+from tests.ends import frames_in
 from tests.raising import raised
 
 URL = "ws://test/path?query"
@@ -531,16 +532,9 @@ def test_any_frames_raise_only_our_errors(frames_, edits, kind, step):
     reader = FrameReader(server)
     said = b""
     try:
-        for start in range(0, len(wire), step):
-            piece = wire[start : start + step]
-            while piece:
-                room = reader.room()
-                room[: len(piece)] = piece[: len(room)]
-                reader.advance(min(len(piece), len(room)))
-                piece = piece[len(room) :]
-                while (frame := reader.frame()) is not None:
-                    server.receive(frame)
-                    said += b"".join(server.output())
+        for frame in frames_in(reader, wire, step):
+            server.receive(frame)
+            said += b"".join(server.output())
     except RlwireError:
         said += b"".join(server.output())
         assert server.closed
