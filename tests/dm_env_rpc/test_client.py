@@ -1,49 +1,37 @@
 """`Client` against a server of the reference's own parts, and against our own."""
 
+import contextlib
 import logging
 import os
 import pickle
 import socket
 import threading
-import time
 
 import numpy as np
 import pytest
 
-from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
-    DataType,
-    EnvironmentStateType,
-    StepResult,
-    make_spec,
-)
+from rlwire.codecs.dm_env_rpc import DataType, EnvironmentStateType
 from rlwire.dm_env_rpc import Client, Server, StatusError
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, PeerError
 from rlwire.sessions.dm_env_rpc import Code, DmEnvRpcState
 from rlwire.transports.sockets import Timeouts
+from tests.dm_env_rpc.worlds import World
+from tests.raising import raised
+from tests.waiting import eventually
 
 RUNNING = EnvironmentStateType.RUNNING
-
-
-@pytest.fixture
-def client(reference_server):
-    with Client(reference_server) as client:
-        yield client
-
-
-@pytest.fixture
-def joined(client):
-    client.join_world(client.create_world({"first": 3}))
-    return client
+OUTSIDE = (DmEnvRpcState.NOT_JOINED, None, None)
 
 
 class TestAgainstTheReference:
+    @pytest.fixture
+    def client(self, reference_server):
+        with Client(reference_server) as client:
+            yield client
+
     def test_the_life_of_a_world(self, client, voyage):
-        assert (client.closed, client.state, client.specs) == (
-            False,
-            DmEnvRpcState.NOT_JOINED,
-            None,
-        )
+        assert (client.state, client.specs, client.world_name) == OUTSIDE
+        assert not client.closed
         name = client.create_world({"first": np.int64(3)})
         assert name.startswith("sea ")
         specs = client.join_world(name)
@@ -68,16 +56,10 @@ class TestAgainstTheReference:
         assert client.state == DmEnvRpcState.INTERRUPTED
         client.reset_world()
         client.leave_world()
-        assert (client.state, client.specs, client.world_name) == (
-            DmEnvRpcState.NOT_JOINED,
-            None,
-            None,
-        )
+        assert (client.state, client.specs, client.world_name) == OUTSIDE
         client.leave_world()
         client.destroy_world(name)
-        with pytest.raises(StatusError) as raised:
-            client.join_world(name)
-        assert raised.value.code == Code.NOT_FOUND
+        assert raised(StatusError, client.join_world, name).code == Code.NOT_FOUND
 
     @pytest.mark.parametrize("copy", [True, False, None])
     def test_broadcast_observation_is_a_view_without_copies(self, reference_server, copy):
@@ -89,11 +71,10 @@ class TestAgainstTheReference:
             assert place.flags.writeable is bool(copy)
 
     def test_errors_have_code_message_and_details(self, client):
-        with pytest.raises(StatusError, match=r"there is no world 'x' \(NOT_FOUND\)") as raised:
-            client.destroy_world("x")
-        error = raised.value
+        error = raised(StatusError, client.destroy_world, "x")
         assert isinstance(error, PeerError)
         assert (error.code, error.message) == (Code.NOT_FOUND, "there is no world 'x'")
+        assert "there is no world 'x' (NOT_FOUND)" in str(error)
         (detail,) = error.details
         assert detail.type_url.endswith("/dm_env_rpc.v1.DestroyWorldRequest")
         assert b"detail" in detail.value
@@ -102,141 +83,109 @@ class TestAgainstTheReference:
         assert StatusError(99, "odd").code == 99
 
 
-# ---- losses -------------------------------------------------------------------------------------
+class Tower(World):
+    """Has room for one agent, of the race of elves; its steps wait for `go_on`."""
 
+    go_on = threading.Event()
+    free = True
 
-class Slow:
-    wait = threading.Event()
-
-    def __init__(self, settings):
-        unknown = set(settings) - {"level"}
-        if unknown:
-            raise ValueError(f"unknown settings {unknown}")
-        self.level = int(settings.get("level", 0))
-        self.specs = ActionObservationSpecs(
-            {1: make_spec("sleep", (), bool)}, {1: make_spec("level", (), np.int32)}
-        )
-        self.agents = 0
-
-    def join(self, settings):
-        if self.agents:
-            raise StatusError(Code.RESOURCE_EXHAUSTED, "one agent is all it takes")
-        if settings and settings["race"] != "elf":
-            raise ValueError("elves only")
-        self.agents += 1
-        return self
-
-    def reset(self, settings):
-        pass
-
-    def begin(self):
-        return StepResult(RUNNING, {"level": np.int32(self.level)})
-
-    def step(self, actions):
-        if actions.get("sleep"):
-            Slow.wait.wait(20)
-        return self.begin()
-
-    def close(self):
-        self.agents = 0
+    def on_call(self, what, given):
+        if what == "join":
+            if not self.free:
+                raise StatusError(Code.RESOURCE_EXHAUSTED, "one agent is all it takes")
+            assert given.get("race", "elf") == "elf"
+            self.free = False
+        elif what.endswith(".close"):
+            self.free = True
+        elif what.endswith(".step"):
+            assert self.go_on.wait(20)
 
 
 @pytest.fixture
-def slow():
-    Slow.wait.clear()
-    with Server(Slow, "127.0.0.1:0") as server:
+def server():
+    Tower.go_on.set()
+    with Server(Tower, "127.0.0.1:0") as server:
         yield server
-        Slow.wait.set()
+        Tower.go_on.set()
 
 
-class TestLosses:
-    def test_no_answer_in_time(self, slow):
-        with Client(slow.address, timeout=Timeouts(idle=1.5)) as client:
-            client.join_world()
-            client.step()
-            with pytest.raises(DeadlineExceeded):
-                client.step({"sleep": True})
-            assert client.closed
-            Slow.wait.set()
+@pytest.fixture
+def client(server):
+    with Client(server.address) as client:
+        yield client
 
-    def test_cancelling_from_another_thread(self, slow):
-        with Client(slow.address) as client:
-            client.join_world()
-            client.step()
+
+@pytest.mark.parametrize("end", ["idle", "cancel"])
+def test_late_or_cancelled_reply_raises(server, end):
+    with Client(server.address, timeout=Timeouts(idle=1.5 if end == "idle" else 60)) as client:
+        client.join_world()
+        client.step()
+        Tower.go_on.clear()
+        if end == "cancel":
             threading.Timer(0.2, client.cancel).start()
-            with pytest.raises(ConnectionClosed):
-                client.step({"sleep": True})
-            Slow.wait.set()
+        raised(DeadlineExceeded if end == "idle" else ConnectionClosed, client.step)
+        assert client.closed
 
-    def test_before_connecting_and_after_closing(self, slow):
-        client = Client(slow.address)
-        for _ in range(2):
-            assert client.closed
-            assert client.state == DmEnvRpcState.CLOSED
-            assert client.specs is None
-            with pytest.raises(ConnectionClosed, match=r"connect\(\) or reconnect\(\)"):
-                client.step()
-            client.cancel()
-            client.connect()
-            client.join_world()
-            client.close()
+
+def test_closed_client_names_the_remedy_and_connects_again(server):
+    client = Client(server.address)
+    for _ in range(2):
+        assert client.closed
+        assert client.state == DmEnvRpcState.CLOSED
+        assert client.specs is None
+        with pytest.raises(ConnectionClosed, match=r"connect\(\) or reconnect\(\)"):
+            client.step()
+        client.cancel()
+        client.connect()
+        client.join_world()
+        client.close()
 
 
 class TestReconnecting:
-    def test_the_same_world_again(self, slow, caplog):
+    def test_the_same_world_again(self, client, caplog):
         caplog.set_level(logging.INFO, "rlwire.dm_env_rpc.client")
-        with Client(slow.address) as client:
-            name = client.create_world({"level": 5})
-            specs = client.join_world(name, {"race": "elf"})
-            client.step()
-            with socket.socket(fileno=os.dup(client._connection.fileno())) as cut:
-                cut.shutdown(socket.SHUT_RDWR)
-            with pytest.raises(ConnectionClosed):
-                client.step({"sleep": False})
-            assert client.reconnect() == specs
-            assert client.world_name == name
-            assert client.state == DmEnvRpcState.TERMINATED
-            assert client.step().observations["level"] == 5
-            assert f"joined world {name!r}" in caplog.text
+        name = client.create_world({"start": 5})
+        specs = client.join_world(name, {"race": "elf"})
+        client.step()
+        with socket.socket(fileno=os.dup(client._connection.fileno())) as cut:
+            cut.shutdown(socket.SHUT_RDWR)
+        raised(ConnectionClosed, client.step)
+        assert client.reconnect() == specs
+        assert client.world_name == name
+        assert client.state == DmEnvRpcState.TERMINATED
+        assert client.step().observations["count"] == 5
+        assert f"joined world {name!r}" in caplog.text
 
-    def test_a_world_that_the_server_has_forgotten(self, caplog):
-        with Server(Slow, "127.0.0.1:0") as server:
-            client = Client(server.address)
-            client.connect()
-            client.create_world({"level": 1})
-            name = client.create_world({"level": 7})
-            client.join_world(name, {"race": "elf"})
-            address = str(server.address)
-        with pytest.raises(ConnectionClosed):
-            client.step()
-        timer = threading.Timer(0.5, lambda: again.start())
-        again = Server(Slow, address)
+    def test_a_world_that_the_server_has_forgotten(self, server, client, caplog):
+        client.create_world({"start": 1})
+        name = client.create_world({"start": 7})
+        client.join_world(name, {"race": "elf"})
+        address = str(server.address)
+        server.stop()
+        raised(ConnectionClosed, client.step)
+        again = Server(Tower, address)
+        timer = threading.Timer(0.5, again.start)
         timer.start()
         try:
             assert client.reconnect() is not None
             assert client.world_name != name
-            assert client.step().observations["level"] == 7
+            assert client.step().observations["count"] == 7
             assert f"created it again as {client.world_name!r}" in caplog.text
         finally:
             timer.join()
-            client.close()
             again.stop()
 
-    def test_destroyed_world_of_another_client_interrupts_the_agent(self, slow):
-        with Client(slow.address) as owner, Client(slow.address) as client:
+    def test_destroyed_world_of_another_client_interrupts_the_agent(self, server, client):
+        def destroyed():
+            with contextlib.suppress(StatusError):  # until the server has noticed
+                owner.destroy_world(name)
+                return True
+
+        with Client(server.address) as owner:
             name = owner.create_world()
             client.join_world(name)
             client.cancel()
-            with pytest.raises(ConnectionClosed):
-                client.step()
-            deadline = time.monotonic() + 10
-            while True:
-                try:
-                    owner.destroy_world(name)
-                    break
-                except StatusError:  # until the server has noticed
-                    assert time.monotonic() < deadline
-                    time.sleep(0.02)
-            with pytest.raises(StatusError, match="there is no world"):
-                client.reconnect()
+            raised(ConnectionClosed, client.step)
+            eventually(destroyed)
+            assert name in str(raised(StatusError, client.reconnect))
             assert not client.closed

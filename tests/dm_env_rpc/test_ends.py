@@ -14,16 +14,12 @@ import weakref
 import numpy as np
 import pytest
 
-from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
-    EnvironmentStateType,
-    StepResult,
-    make_spec,
-)
+from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, make_spec
 from rlwire.dm_env_rpc import Client, Server
 from rlwire.dm_env_rpc.grpc_handler import GrpcHandler
 from rlwire.sessions import dm_env_rpc, grpc
 from rlwire.sessions.grpc.server import GrpcServerSession
+from tests.dm_env_rpc.worlds import World
 from tests.raising import raised
 from tests.waiting import eventually
 
@@ -70,36 +66,13 @@ def ctrl_c():
     signal.signal(signal.SIGINT, before)
 
 
-class World:
-    """One agent's world, which does `at` at one of its steps."""
+class Echo(World.agent):
+    def seen(self, actions):
+        return {"seen": actions.get("act", np.zeros(1, np.float32))}
 
-    specs = SPECS
 
-    def __init__(self, where="", at=lambda: None):
-        self._where, self._at = where, at
-        self._do("create")
-
-    def _do(self, what):
-        if what == self._where:
-            self._at()
-
-    def join(self, settings):
-        self._do("join")
-        return self
-
-    def reset(self, settings):
-        self._do("reset")
-
-    def begin(self):
-        self._do("begin")
-        return StepResult(EnvironmentStateType.RUNNING, {"seen": np.zeros(1, np.float32)})
-
-    def step(self, actions):
-        self._do("step")
-        return StepResult(EnvironmentStateType.RUNNING, {"seen": actions["act"]})
-
-    def close(self):
-        pass
+class EchoWorld(World):
+    specs, agent = SPECS, Echo
 
 
 def play(client):
@@ -111,15 +84,16 @@ def play(client):
     client.reset()
 
 
-@pytest.mark.parametrize("where", ["create", "join", "begin", "step", "reset"])
+@pytest.mark.parametrize("where", ["create", "join", ".begin", ".step", ".reset"])
 def test_ctrl_c_while_an_answer_is_waited_for(where, ctrl_c):
     over = threading.Event()
 
-    def at():
-        ctrl_c()
-        assert over.wait(PATIENCE)  # no answer comes before
+    def on_call(what, given):
+        if what.endswith(where):
+            ctrl_c()
+            assert over.wait(PATIENCE)  # no answer comes before
 
-    with Server(lambda settings: World(where, at), "127.0.0.1:0") as server:
+    with Server(lambda settings: EchoWorld(settings, on_call), "127.0.0.1:0") as server:
         client = Client(server.address)
         raised(KeyboardInterrupt, play, client)
         connection = client._connection
@@ -143,7 +117,7 @@ def test_closed_connections_are_freed(workers):
         return [one for one in gc.get_objects() if issubclass(type(one), HOLDERS)]
 
     before = len(held())
-    with Server(lambda settings: World(), "127.0.0.1:0", workers=workers) as server:
+    with Server(EchoWorld, "127.0.0.1:0", workers=workers) as server:
         for end in ("close", "cancel", "close"):
             clients = [Client(server.address) for _ in range(5)]
             for client in clients:

@@ -14,78 +14,69 @@ from rlwire.codecs.dm_env_rpc import DestroyWorldRequest, JoinWorldRequest, Step
 from rlwire.dm_env_rpc import AsyncClient, Client, Server, StatusError
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, EncodeError, LocalProtocolError
 from rlwire.transports.sockets import Timeouts
+from tests.dm_env_rpc.worlds import Canvas
+from tests.raising import raised
 
 SENT = 64
 WANTED = "reward", "place"
 
 
-def actions(voyage, number):
-    return voyage.actions(3, number)
+class Awaited:
+    """A blocking client whose methods can be awaited."""
+
+    def __init__(self, client):
+        self._client = client
+
+    def __getattr__(self, name):
+        found = getattr(self._client, name)
+
+        async def call(*arguments):
+            return found(*arguments)
+
+        return call if callable(found) else found
 
 
-def one_by_one(address, voyage):
-    with Client(address) as client:
-        client.join_world(client.create_world({"first": np.int64(3)}))
-        return [client.step(actions(voyage, number), WANTED) for number in range(SENT)]
-
-
-def check(replies, expected):
-    failed = replies.pop(20)
-    assert isinstance(failed, StatusError)
-    assert "nowhere" in str(failed)
-    assert len(replies) == len(expected) == SENT
-    for one, other in zip(replies, expected, strict=True):
-        assert one.state == other.state
-        for name in WANTED:
-            np.testing.assert_array_equal(one.observations[name], other.observations[name])
-
-
-def blocking(address, voyage):
+async def pipelined(client, voyage):
+    await client.join_world(await client.create_world({"first": np.int64(3)}))
+    for number in range(SENT):
+        if number == 20:  # an error of one request is raised at that request alone
+            await client.send(DestroyWorldRequest("nowhere"))
+        await client.send(Step(voyage.actions(3, number), WANTED))
+    assert client.pending == SENT + 1
     replies = []
-    with Client(address, max_pending=SENT + 1) as client:
-        client.join_world(client.create_world({"first": np.int64(3)}))
-        for number in range(SENT):
-            if number == 20:  # an error of one request is raised at that request alone
-                client.send(DestroyWorldRequest("nowhere"))
-            client.send(Step(actions(voyage, number), WANTED))
-        assert client.pending == SENT + 1
-        while client.pending:
-            try:
-                replies.append(client.receive())
-            except StatusError as error:
-                replies.append(error)
-        client.leave_world()
+    while client.pending:
+        try:
+            replies.append(await client.receive())
+        except StatusError as error:
+            replies.append(error)
+    await client.leave_world()
     return replies
 
 
-async def looped(address, voyage):
+async def check_in_flight(address, voyage):
+    with Client(address) as client:
+        client.join_world(client.create_world({"first": np.int64(3)}))
+        expected = [client.step(voyage.actions(3, number), WANTED) for number in range(SENT)]
+    with Client(address, max_pending=SENT + 1) as client:
+        found = [await pipelined(Awaited(client), voyage)]
     async with AsyncClient(address, max_pending=SENT + 1) as client:
-        await client.join_world(await client.create_world({"first": np.int64(3)}))
-        for number in range(SENT):
-            if number == 20:
-                await client.send(DestroyWorldRequest("nowhere"))
-            await client.send(Step(actions(voyage, number), WANTED))
-        assert client.pending == SENT + 1
-        replies = []
-        while client.pending:
-            try:
-                replies.append(await client.receive())
-            except StatusError as error:
-                replies.append(error)
-        await client.leave_world()
-        return replies
+        found.append(await pipelined(client, voyage))
+    for replies in found:
+        failed = replies.pop(20)
+        assert isinstance(failed, StatusError)
+        assert "nowhere" in str(failed)
+        for one, other in zip(replies, expected, strict=True):
+            assert one.state == other.state
+            for name in WANTED:
+                np.testing.assert_array_equal(one.observations[name], other.observations[name])
 
 
-def test_64_requests_are_in_flight_to_the_reference(reference_server, voyage):
-    expected = one_by_one(reference_server, voyage)
-    check(blocking(reference_server, voyage), expected)
-    check(asyncio.run(looped(reference_server, voyage)), expected)
+async def test_64_requests_are_in_flight_to_the_reference(reference_server, voyage):
+    await check_in_flight(reference_server, voyage)
 
 
-def test_64_requests_are_in_flight_to_our_server(our_server, voyage):
-    expected = one_by_one(our_server, voyage)
-    check(blocking(our_server, voyage), expected)
-    check(asyncio.run(looped(our_server, voyage)), expected)
+async def test_64_requests_are_in_flight_to_our_server(our_server, voyage):
+    await check_in_flight(our_server, voyage)
 
 
 class Echo(gymnasium.Env):
@@ -120,23 +111,19 @@ def test_many_large_requests_and_replies_do_not_block_each_other(server):
 
 def test_requests_that_cannot_be_sent_are_not_pending(server):
     with Client(str(server.address), max_pending=3) as client:
-        with pytest.raises(LocalProtocolError, match="no request is pending"):
-            client.receive()
+        assert "no request is pending" in str(raised(LocalProtocolError, client.receive))
         client.send(JoinWorldRequest())
-        with pytest.raises(LocalProtocolError, match="join_world"):
-            client.send(Step())  # names are those of the reply
+        # Names are those of the reply.
+        assert "join_world" in str(raised(LocalProtocolError, client.send, Step()))
         client.receive()
         client.step()
-        with pytest.raises(EncodeError, match="nope"):
-            client.send(Step({"nope": 1}))
+        assert "nope" in str(raised(EncodeError, client.send, Step({"nope": 1})))
         assert client.pending == 0
         for _ in range(3):
             client.send(Step({"action": np.zeros((256, 1024), np.float32)}))
-        with pytest.raises(LocalProtocolError, match="max_pending"):
-            client.send(Step({}))
+        assert "max_pending" in str(raised(LocalProtocolError, client.send, Step({})))
         for call in (client.step, client.reset, client.leave_world):
-            with pytest.raises(LocalProtocolError, match="3 replies are pending"):
-                call()
+            assert "3 replies are pending" in str(raised(LocalProtocolError, call))
         for left in (2, 1, 0):
             client.receive()
             assert client.pending == left
@@ -150,8 +137,7 @@ async def test_reply_that_is_late_or_interrupted_stays_pending(server, monkeypat
         client.join_world()
         client.step()
         client.send(Step(zeros, ("reward",)))
-        with pytest.raises(DeadlineExceeded):
-            client.receive()
+        raised(DeadlineExceeded, client.receive)
         assert client.pending == 1
         Echo.wait.set()
         assert client.receive().observations == {"reward": 1.0}
@@ -180,27 +166,11 @@ def test_lost_connection_ends_all_pending_requests(monkeypatch):
             client.send(Step({"action": np.zeros((256, 1024), np.float32)}))
         client.cancel()
         for _ in range(2):
-            with pytest.raises(ConnectionClosed):
-                client.receive()
+            raised(ConnectionClosed, client.receive)
         Echo.wait.set()
         client.reconnect()
         assert client.pending == 0
         client.step()
-
-
-class Canvas(gymnasium.Env):
-    """Draws the number of the step into the same array each time."""
-
-    observation_space = spaces.Box(0, 255, (512, 1024), np.uint8)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        self.canvas = np.zeros((512, 1024), np.uint8)
-        return self.canvas, {}
-
-    def step(self, action):
-        self.canvas += 1
-        return self.canvas, float(self.canvas[0, 0]), False, False, {}
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])

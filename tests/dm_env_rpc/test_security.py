@@ -1,7 +1,6 @@
 """Who may speak to a dm_env_rpc server: TLS, certificates of both sides, tokens."""
 
 import logging
-import ssl
 
 import pytest
 import trustme
@@ -27,46 +26,38 @@ def workers(request):
     return request.param
 
 
-class Files:
-    def __init__(self, folder):
-        authority, other = trustme.CA(), trustme.CA()
-        self.ca, self.other_ca = folder / "ca", folder / "other"
-        authority.cert_pem.write_to_path(self.ca)
-        other.cert_pem.write_to_path(self.other_ca)
-        self.server, self.client, self.stranger = (folder / name for name in ("s", "c", "x"))
-        for issuer, path in (
-            (authority, self.server), (authority, self.client), (other, self.stranger)
-        ):  # fmt: skip
-            issuer.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(path)
-
-
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return Files(tmp_path_factory.mktemp("tls"))
+def issued(tmp_path_factory):
+    """Return the path of a file by its name: two authorities, and certificates of theirs."""
+    folder = tmp_path_factory.mktemp("tls")
+    for name, owners in (("ca", ("server", "client")), ("other_ca", ("stranger",))):
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(folder / name)
+        for owner in owners:
+            certificate = authority.issue_cert("localhost").private_key_and_cert_chain_pem
+            certificate.write_to_path(folder / owner)
+    return folder.joinpath
 
 
-def test_tls(workers, files):
-    with Server(no_world, "localhost:0", workers=workers, tls=ServerTLS(files.server)) as server:
-        port = server.address.port
-        talk(Client(f"localhost:{port}", tls=ClientTLS(files.ca)))
-        named = ClientTLS(files.ca, server_hostname="localhost")
-        talk(Client(f"127.0.0.1:{port}", tls=named))
-        for address, ca in ((f"localhost:{port}", files.other_ca), (f"127.0.0.1:{port}", files.ca)):
-            with pytest.raises(ssl.SSLCertVerificationError, match=address):
-                Client(address, tls=ClientTLS(ca)).connect()
-        with pytest.raises(OSError, match=f"localhost:{port}"):
-            Client(f"localhost:{port}", timeout=Timeouts(connect=3.0)).connect()
-
-
-def test_mutual_tls(workers, files):
-    tls = ServerTLS(files.server, client_ca=files.ca)
+def test_both_sides_need_certificates(workers, issued):
+    tls = ServerTLS(issued("server"), client_ca=issued("ca"))
     with Server(no_world, "localhost:0", workers=workers, tls=tls) as server:
-        address = f"localhost:{server.address.port}"
-        talk(Client(address, tls=ClientTLS(files.ca, files.client)))
-        for own in (None, files.stranger):
-            with pytest.raises(OSError, match=address):
-                Client(address, tls=ClientTLS(files.ca, own)).connect()
-        talk(Client(address, tls=ClientTLS(files.ca, files.client)))
+        port = server.address.port
+        address = f"localhost:{port}"
+        mutual = ClientTLS(issued("ca"), issued("client"))
+        talk(Client(address, tls=mutual))
+        named = ClientTLS(issued("ca"), issued("client"), server_hostname="localhost")
+        talk(Client(f"127.0.0.1:{port}", tls=named))
+        for where, wrong in (
+            (address, ClientTLS(issued("ca"))),
+            (address, ClientTLS(issued("ca"), issued("stranger"))),
+            (address, ClientTLS(issued("other_ca"), issued("client"))),
+            (address, None),
+            (f"127.0.0.1:{port}", mutual),
+        ):
+            client = Client(where, tls=wrong, timeout=Timeouts(connect=3.0))
+            assert where in str(raised(OSError, client.connect))
+        talk(Client(address, tls=mutual))
 
 
 def test_token_is_required_and_checked(workers, caplog):
@@ -95,11 +86,11 @@ def test_invalid_tokens_are_rejected():
         raised(ValueError, Server, no_world, auth=token)
 
 
-def test_a_token_in_the_clear(files, caplog):
+def test_a_token_in_the_clear(issued, caplog):
     caplog.set_level(logging.WARNING, logger="rlwire")
     Server(no_world, "127.0.0.1:0", auth="word")
-    Server(no_world, "0.0.0.0:0", tls=ServerTLS(files.server), auth="word")
-    Client("192.0.2.1:7", tls=ClientTLS(files.ca), auth="word")
+    Server(no_world, "0.0.0.0:0", tls=ServerTLS(issued("server")), auth="word")
+    Client("192.0.2.1:7", tls=ClientTLS(issued("ca")), auth="word")
     assert caplog.text == ""
     Server(no_world, "0.0.0.0:0", auth="word")
     assert "0.0.0.0:0: the token is sent over the network without TLS" in caplog.text

@@ -1,4 +1,4 @@
-"""`dm_env_rpc.Server` as a whole: what is served, who comes in, how it ends."""
+"""`dm_env_rpc.Server` as a whole: what is served, and which requests are rejected."""
 
 import socket
 
@@ -11,73 +11,13 @@ from dm_env import specs
 from dm_env_rpc.v1 import dm_env_rpc_pb2
 
 import rlwire
-from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
-    AnyMessage,
-    EnvironmentStateType,
-    StepRequest,
-    StepResult,
-    make_spec,
-)
+from rlwire.codecs.dm_env_rpc import StepRequest
 from rlwire.dm_env_rpc import Client, EnvironmentWorlds, Server, StatusError
 from rlwire.dm_env_rpc.channel import METHOD
 from rlwire.errors import ConnectionClosed, EncodeError
 from rlwire.sessions.dm_env_rpc import Code
+from tests.dm_env_rpc.worlds import World
 from tests.raising import raised
-
-RUNNING = EnvironmentStateType.RUNNING
-
-
-class Counter:
-    """A world of many agents, who count together."""
-
-    def __init__(self, settings=None):
-        self.count = 0
-        self.closed = False
-
-    def join(self, settings):
-        return CountingAgent(self)
-
-    def reset(self, settings):
-        self.count = 0
-
-    def close(self):
-        self.closed = True
-
-
-class CountingAgent:
-    specs = ActionObservationSpecs(
-        {1: make_spec("add", (), np.int32, 0, 9), 2: make_spec("fail", (), str)},
-        {1: make_spec("count", (), np.int64), 2: make_spec("big", (-1,), np.uint8)},
-    )
-
-    def __init__(self, world):
-        self.world = world
-
-    def reset(self, settings):
-        pass
-
-    def begin(self):
-        return StepResult(RUNNING, self.seen())
-
-    def seen(self):
-        return {"count": np.int64(self.world.count), "big": np.zeros(self.world.count, np.uint8)}
-
-    def step(self, actions):
-        kind = actions.get("fail", "")
-        if kind == "value":
-            raise ValueError("that will not do")
-        if kind == "refusal":
-            raise StatusError(Code.OUT_OF_RANGE, "too far", [AnyMessage("a/b", b"c")])
-        if kind == "bug":
-            return {}["nothing"]
-        if kind == "shape":
-            return StepResult(RUNNING, {"count": np.zeros(2), "big": np.zeros(1, np.uint8)})
-        self.world.count += int(actions.get("add", 0))
-        return StepResult(RUNNING, self.seen())
-
-    def close(self):
-        pass
 
 
 @pytest.fixture(params=["threads", "asyncio"])
@@ -85,44 +25,39 @@ def workers(request):
     return request.param
 
 
-@pytest.fixture
-def server(workers):
-    with Server(Counter, "127.0.0.1:0", workers=workers) as server:
-        yield server
+def test_bounds_are_checked_unless_disabled(workers):
+    for check_bounds in (True, False):
+        with (
+            Server(World, "127.0.0.1:0", workers=workers, check_bounds=check_bounds) as server,
+            Client(server.address, check_bounds=False) as client,
+        ):
+            client.join_world()
+            client.step()
+            if check_bounds:
+                raised(StatusError, client.step, {"add": 10})
+            else:
+                assert client.step({"add": 10}).observations["count"] == 10
 
 
-def test_bounds_are_checked_unless_disabled(server, workers):
-    with Client(server.address, check_bounds=False) as client:
-        client.join_world()
-        client.step()
-        raised(StatusError, client.step, {"add": 10})
-    with (
-        Server(Counter, "127.0.0.1:0", workers=workers, check_bounds=False) as lax,
-        Client(lax.address, check_bounds=False) as client,
-    ):
-        client.join_world()
-        client.step()
-        assert client.step({"add": 10}, ["count"]).observations["count"] == 10
-
-
-def test_bytes_that_are_no_request(server):
+def test_bytes_that_are_no_request(workers):
     """Whoever sends them hears why, and may go on; so may all others."""
-    with grpc.insecure_channel(str(server.address)) as channel:
-        messages = iter([b"\xff\xff", b"", b"\x0a\x05", dm_env_rpc_pb2.EnvironmentRequest(
-            create_world=dm_env_rpc_pb2.CreateWorldRequest()).SerializeToString()])  # fmt: skip
-        replies = list(channel.stream_stream(METHOD)(messages))
+    create = dm_env_rpc_pb2.EnvironmentRequest(create_world=dm_env_rpc_pb2.CreateWorldRequest())
+    messages = [b"\xff\xff", b"", b"\x0a\x05", create.SerializeToString()]
+    with Server(World, "127.0.0.1:0", workers=workers) as server:
+        with grpc.insecure_channel(str(server.address)) as channel:
+            replies = list(channel.stream_stream(METHOD)(iter(messages)))
+        with Client(server.address) as client:
+            client.join_world()
     parsed = [dm_env_rpc_pb2.EnvironmentResponse.FromString(each) for each in replies]
     assert [each.WhichOneof("payload") for each in parsed] == ["error"] * 3 + ["create_world"]
     assert all(each.error.code == Code.INVALID_ARGUMENT for each in parsed[:3])
     assert all(each.error.message for each in parsed[:3])
-    with Client(server.address) as client:
-        client.join_world()
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no users of unix sockets")
 def test_too_many_calls_of_another_user(tmp_path, monkeypatch):
     address = f"unix:{tmp_path}/s"
-    with Server(Counter, address, max_connections_per_address=1):
+    with Server(World, address, max_connections_per_address=1):
         with monkeypatch.context() as elsewhere:
             elsewhere.setattr("os.geteuid", lambda: 4711)  # who connects is then somebody else
             with Client(address) as other:
@@ -221,10 +156,10 @@ def test_actions_of_another_kind(workers):
 
 def test_invalid_server_arguments_are_rejected():
     raised(TypeError, Server, 5)
-    assert "workers" in str(raised(TypeError, Server, Counter, workers=3))
-    assert "max_connections" in str(raised(ValueError, Server, Counter, max_connections=0))
-    assert "max_worlds" in str(raised(ValueError, Server, Counter, max_worlds=0))
-    assert "nowhere" in str(raised(ValueError, Server, Counter, "nowhere"))
+    assert "workers" in str(raised(TypeError, Server, World, workers=3))
+    assert "max_connections" in str(raised(ValueError, Server, World, max_connections=0))
+    assert "max_worlds" in str(raised(ValueError, Server, World, max_worlds=0))
+    assert "nowhere" in str(raised(ValueError, Server, World, "nowhere"))
     with (
         Server(lambda settings: Turn(), "127.0.0.1:0") as server,
         Client(server.address) as client,

@@ -1,13 +1,13 @@
 """Steps and resets of agents that share a world, seen from their connections."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.strategies import integers
 
 from rlwire.codecs.dm_env_rpc.values import (
-    ActionObservationSpecs,
     DestroyWorldRequest,
     EnvironmentStateType,
     JoinWorldRequest,
@@ -27,6 +27,8 @@ from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.world_registry import WorldRegistry
 from rlwire.sessions.dm_env_rpc.states import TRANSITIONS, DmEnvRpcState
 from rlwire.transports.deferred import DeferredReply
+from tests.dm_env_rpc.worlds import World
+from tests.waiting import eventually
 
 RUNNING, TERMINATED, INTERRUPTED = (
     EnvironmentStateType.RUNNING,
@@ -35,64 +37,13 @@ RUNNING, TERMINATED, INTERRUPTED = (
 )
 
 
-class Agent:
-    def __init__(self, arena, name):
-        self.specs = ActionObservationSpecs()
-        self.arena = arena
-        self.name = name
-        self.closed = False
-
-    def say(self, what):
-        assert not self.closed
-        self.arena.log.append(f"{self.name}.{what}")
-
-    def reset(self, settings):
-        self.say("reset")
-        if "bad agent" in settings or self.arena.bad_agent == self.name:
-            raise ValueError("bad agent")
-
-    def begin(self):
-        self.say("begin")
-        return StepResult(RUNNING, {"ticks": 0})
-
-    def step(self, actions):
-        self.say("step")
-        if "raise" in actions:
-            raise actions["raise"]
-        return StepResult(actions.get("end", RUNNING), {"ticks": 1})
-
-    def close(self):
-        self.say("close")
-        self.closed = True
-
-
-class Arena:
-    def __init__(self):
-        self.log = []
-        self.resets = []
-        self.names = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 99)
-        self.bad_agent = ""
-
-    def join(self, settings):
-        return Agent(self, next(self.names))
-
-    def reset(self, settings):
-        self.log.append("reset")
-        self.resets.append(settings)
-        if "bad" in settings:
-            raise ValueError("a bad setting")
-
-    def close(self):
-        self.log.append("close")
-
-
 class Table:
     """A world called ``w`` and connections to it."""
 
-    def __init__(self, arena=None):
-        self.arena = Arena() if arena is None else arena
+    def __init__(self, on_call=None):
+        self.world = World(on_call=on_call)
         self.worlds = WorldRegistry()
-        self.worlds.add(self.arena, "w")
+        self.worlds.add(self.world, "w")
 
     def handler(self, peer="a peer"):
         return Handler(self.worlds, peer)
@@ -103,12 +54,12 @@ class Table:
             assert isinstance(handler.answer(JoinWorldRequest("w")), JoinWorldResponse)
             if running:
                 assert step(handler).state is RUNNING
-        self.arena.log.clear()
+        self.world.log.clear()
         return handlers
 
 
 def step(handler, **actions):
-    return handler.answer(Step(actions, ("ticks",)))
+    return handler.answer(Step(actions, ("count",)))
 
 
 def reset_world(handler, **world_settings):
@@ -126,13 +77,22 @@ def value(answer):
     return answer
 
 
-def test_an_agent_that_cannot_be_reset_is_reported_to_the_caller():
-    table = Table()
-    table.arena.bad_agent = "B"
+def test_failed_reset_of_an_agent_is_reported_to_the_caller():
+    def fail(what, given):
+        if what in failing:
+            raise ValueError("no reset")
+
+    failing = {"B.reset"}
+    table = Table(fail)
     caller, _other = table.joined(2, running=False)
     answer = reset_world(caller)
-    assert answer == Status(Code.INVALID_ARGUMENT, "reset_world, the agent of peer 1: bad agent")
-    assert table.arena.log == ["reset", "A.reset", "B.reset"]
+    assert answer == Status(Code.INVALID_ARGUMENT, "reset_world, the agent of peer 1: no reset")
+    assert table.world.log == ["reset", "A.reset", "B.reset"]
+    assert step(caller).state is RUNNING
+    failing.add("A.reset")
+    assert reset_world(caller).code == Code.INVALID_ARGUMENT
+    failing.clear()
+    assert [step(caller).state for _ in range(2)] == [INTERRUPTED, RUNNING]
 
 
 def test_closing_server_answers_every_pending_request():
@@ -145,7 +105,7 @@ def test_closing_server_answers_every_pending_request():
     table.worlds.close()
     assert value(answer).code == Code.UNAVAILABLE
     assert value(held).code == Code.UNAVAILABLE
-    assert table.arena.log[-4:] == ["A.close", "B.close", "C.close", "close"]
+    assert table.world.log[-4:] == ["A.close", "B.close", "C.close", "close"]
     assert step(reported).code == Code.ABORTED
     assert reported.answer(LeaveWorldRequest()) == LeaveWorldResponse()
     assert reset_world(table.handler()).code == Code.NOT_FOUND
@@ -158,116 +118,51 @@ def test_episode_restarts_after_an_unsendable_reply():
     assert handler.answer(event).state is RUNNING
     assert handler.failure(event, ValueError("too large")).code == Code.INVALID_ARGUMENT
     assert step(handler).state is RUNNING
-    assert table.arena.log == ["A.begin", "A.begin"]
+    assert table.world.log == ["A.begin", "A.begin"]
     # Within a sequence, a step that is lost does not end it ...
     assert handler.answer(event).state is RUNNING
     handler.failure(event, ValueError("too large"))
     assert handler.answer(event).state is RUNNING
     # ... and one that has ended it has: the next one says so.
     assert step(handler, end=TERMINATED).state is TERMINATED
-    handler.failure(event, ValueError("too large"))
-    assert step(handler) == StepResult(INTERRUPTED, {"ticks": 0})
-    handler.failure(event, ValueError("too large"))
-    assert step(handler) == StepResult(INTERRUPTED, {"ticks": 0})
+    for _ in range(2):
+        handler.failure(event, ValueError("too large"))
+        assert step(handler) == StepResult(INTERRUPTED, {"count": 0})
     assert step(handler).state is RUNNING
-    assert table.arena.log == [*["A.begin"] * 2, *["A.step"] * 3, *["A.begin"] * 3]
-
-
-def test_caller_whose_reset_fails_gets_the_error():
-    table = Table()
-    (handler,) = table.joined()
-    table.arena.bad_agent = "A"
-    assert reset_world(handler).code == Code.INVALID_ARGUMENT
-    table.arena.bad_agent = ""
-    assert step(handler).state is INTERRUPTED
-    assert step(handler).state is RUNNING
-
-
-def in_threads(*calls):
-    results = [None] * len(calls)
-
-    def run(number):
-        results[number] = calls[number]()
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive()
-    return results
-
-
-class Gate(Arena):
-    """What is called `slow` waits until it is let go on."""
-
-    def __init__(self, slow):
-        super().__init__()
-        self.slow = slow
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def pass_(self, what):
-        if what == self.slow:
-            self.begun.set()
-            assert self.go_on.wait(10)
-
-    def join(self, settings):
-        arena = self
-
-        class Slow(Agent):
-            def begin(self):
-                arena.pass_(f"{self.name}.begin")
-                return super().begin()
-
-        return Slow(self, next(self.names))
-
-    def reset(self, settings):
-        self.pass_("reset")
-        super().reset(settings)
+    assert table.world.log == [*["A.begin"] * 2, *["A.step"] * 3, *["A.begin"] * 3]
 
 
 def test_concurrent_resets_of_a_world_run_one_after_another():
-    gate = Gate("reset")
-    table = Table(gate)
+    begun, go_on, resets = threading.Event(), threading.Event(), []
+
+    def on_call(what, given):
+        if what == "reset":
+            begun.set()
+            assert go_on.wait(10)
+            resets.append(given)
+
+    table = Table(on_call)
     table.joined(1, running=False)
-    answers = []
-    first = threading.Thread(target=lambda: answers.append(reset_world(table.handler(), number=1)))
-    first.start()
-    assert gate.begun.wait(10)
-    second = reset_world(table.handler(), number=2)
-    assert not done(second)
-    gate.go_on.set()
-    first.join(10)
-    assert value(second) == ResetWorldResponse()
-    assert answers == [ResetWorldResponse()]
-    assert gate.resets == [{"number": 1}, {"number": 2}]
-    assert gate.log == ["reset", "A.reset"] * 2
-
-
-class Busy(Arena):
-    def __init__(self):
-        super().__init__()
-        self.inside = threading.Lock()
-        self.met = False
-
-    def join(self, settings):
-        arena = self
-
-        class Watching(Agent):
-            def say(self, what):
-                free = arena.inside.acquire(blocking=False)
-                arena.met |= not free
-                threading.Event().wait(0.0001)
-                if free:
-                    arena.inside.release()
-
-        return Watching(self, "X")
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(reset_world, table.handler(), number=1)
+        assert begun.wait(10)
+        second = reset_world(table.handler(), number=2)
+        assert not done(second)
+        go_on.set()
+        assert first.result(10) == value(second) == ResetWorldResponse()
+    assert resets == [{"number": 1}, {"number": 2}]
+    assert table.world.log == ["reset", "A.reset"] * 2
 
 
 def test_agents_of_one_world_are_called_one_at_a_time():
-    table = Table(Busy())
-    handlers = table.joined(4, running=False)
-    outside = table.handler()
+    inside, met = threading.Lock(), []
+
+    def on_call(what, given):
+        if not inside.acquire(blocking=False):
+            met.append(what)
+            return
+        threading.Event().wait(0.0001)
+        inside.release()
 
     def play(handler):
         for number in range(60):
@@ -276,46 +171,41 @@ def test_agents_of_one_world_are_called_one_at_a_time():
                 assert value(reset_world(handler)) == ResetWorldResponse()
         handler.close()
 
-    def reset():
+    def reset(handler):
         for _ in range(5):
-            assert value(reset_world(outside)) == ResetWorldResponse()
+            assert value(reset_world(handler)) == ResetWorldResponse()
 
-    in_threads(reset, *(lambda handler=handler: play(handler) for handler in handlers))
-    assert not table.arena.met
-    assert table.arena.log == ["reset"] * 17
+    table = Table(on_call)
+    with ThreadPoolExecutor(5) as pool:
+        playing = [pool.submit(play, handler) for handler in table.joined(4, running=False)]
+        playing.append(pool.submit(reset, table.handler()))
+        for each in playing:
+            each.result(20)
+    assert not met
+    assert table.world.log.count("reset") == 17
 
 
 def test_a_world_destroyed_while_an_agent_joins():
     begun, go_on = threading.Event(), threading.Event()
 
-    class Slow(Arena):
-        def join(self, settings):
+    def on_call(what, given):
+        if what == "join":
             begun.set()
             assert go_on.wait(10)
-            return super().join(settings)
 
-    table = Table(Slow())
-    handler = table.handler()
-    answers = []
-    joining = threading.Thread(target=lambda: answers.append(handler.answer(JoinWorldRequest("w"))))
-    joining.start()
-    assert begun.wait(10)
-    refused = table.handler().answer(DestroyWorldRequest("w"))
-    assert "1 agent is joined" in refused.message
-    room = table.worlds._named["w"]
-    closing = threading.Thread(target=table.worlds.close)
-    closing.start()
-    while not room.closed:
-        threading.Event().wait(0.001)
-    go_on.set()
-    joining.join(10)
-    closing.join(10)
-    assert [answer.code for answer in answers] == [Code.NOT_FOUND]
-    for _ in range(10_000):  # the world is closed when the call has ended
-        if table.arena.log[1:]:
-            break
-        threading.Event().wait(0.001)
-    assert table.arena.log == ["A.close", "close"]
+    table = Table(on_call)
+    with ThreadPoolExecutor(2) as pool:
+        joining = pool.submit(table.handler().answer, JoinWorldRequest("w"))
+        assert begun.wait(10)
+        refused = table.handler().answer(DestroyWorldRequest("w"))
+        assert "1 agent is joined" in refused.message
+        room = table.worlds._named["w"]
+        closing = pool.submit(table.worlds.close)
+        eventually(lambda: room.closed)
+        go_on.set()
+        assert joining.result(10).code == Code.NOT_FOUND
+        closing.result(10)
+    eventually(lambda: table.world.log == ["A.close", "close"])
 
 
 def test_refusing_agent_and_invalid_actions_are_errors():
@@ -323,28 +213,25 @@ def test_refusing_agent_and_invalid_actions_are_errors():
     (handler,) = table.joined()
     refused = step(handler, **{"raise": StatusError(Code.OUT_OF_RANGE, "in check")})
     assert refused == Status(Code.OUT_OF_RANGE, "step: in check")
-    room = table.worlds._named["w"]
-    (member,) = room.agents
-    member.environment.step = lambda actions: {"ticks": 1}
+    (member,) = table.worlds._named["w"].agents
+    member.environment.step = lambda actions: {"count": 1}
     nonsense = step(handler)
     assert nonsense.code == Code.INTERNAL
     assert "Agent must return a StepResult, not a dict" in nonsense.message
 
 
 def test_agent_gets_the_requested_observations():
-    asked = []
+    requested = []
+
+    class Asked(World.agent):
+        def request(self, names):
+            requested.append(names)
+
     table = Table()
-    make = table.arena.join
-
-    def join(settings):
-        agent = make(settings)
-        agent.request = asked.append
-        return agent
-
-    table.arena.join = join
+    table.world.agent = Asked
     (handler,) = table.joined()
     handler.answer(Step({}, ("pixels", "reward")))
-    assert asked == [("ticks",), ("pixels", "reward")]
+    assert requested == [("count",), ("pixels", "reward")]
 
 
 class Rooms(RuleBasedStateMachine):
@@ -352,27 +239,23 @@ class Rooms(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        machine = self
         self.acting = None
         self.states = [DmEnvRpcState.NOT_JOINED] * 4
         self.waiting = {}
-
-        class Watched(Arena):
-            def reset(self, settings):
-                # All are told, but those who have asked for a reset themselves.
-                for number, state in enumerate(machine.states):
-                    member = machine.handlers[number]._agent
-                    missed_end = member is not None and member.missed_end
-                    if (
-                        state is DmEnvRpcState.RUNNING
-                        and number != machine.acting
-                        and not missed_end
-                    ):
-                        assert machine.waiting[number][0] == "reset_world"
-                super().reset(settings)
-
-        self.table = Table(Watched())
+        self.table = Table(self.on_call)
         self.handlers = [self.table.handler(f"peer {number}") for number in range(4)]
+
+    def on_call(self, what, given):
+        if what != "reset":
+            return
+        # All are told, but those who have asked for a reset themselves.
+        for number, state in enumerate(self.states):
+            member = self.handlers[number]._agent
+            missed_end = member is not None and member.missed_end
+            if state is DmEnvRpcState.RUNNING and number != self.acting and not missed_end:
+                assert self.waiting[number][0] == "reset_world"
+        if "bad" in given:
+            raise ValueError("a bad setting")
 
     def settle(self, number, kind, reply):
         if isinstance(reply, StepResult):

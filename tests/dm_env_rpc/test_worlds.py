@@ -1,18 +1,16 @@
 """A server's worlds by name, and what a connection's handler answers apart from shared steps."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
     AnyMessage,
     CreateWorldRequest,
     CreateWorldResponse,
-    DataType,
     DestroyWorldRequest,
     DestroyWorldResponse,
-    EnvironmentStateType,
     JoinWorldRequest,
     JoinWorldResponse,
     LeaveWorldRequest,
@@ -21,68 +19,26 @@ from rlwire.codecs.dm_env_rpc import (
     ResetWorldResponse,
     Status,
     Step,
-    StepResult,
-    TensorSpec,
 )
 from rlwire.dm_env_rpc import StatusError
 from rlwire.dm_env_rpc.options import DmEnvRpcServerOptions
 from rlwire.dm_env_rpc.server import DmEnvRpcHandler as Handler
 from rlwire.dm_env_rpc.world_registry import WorldRegistry
 from rlwire.sessions.dm_env_rpc import Code
+from tests.dm_env_rpc.worlds import World
 from tests.raising import raised
 
-RUNNING = EnvironmentStateType.RUNNING
 
+class Maze(World):
+    """Rejects the setting `colour`, and an agent's `full`; what is `sticky` fails to close."""
 
-class Agent:
-    def __init__(self, log, settings):
-        self.log = log
-        self.specs = ActionObservationSpecs(
-            {1: TensorSpec("move", (), DataType.INT32)},
-            {1: TensorSpec("count", (), DataType.INT32)},
-        )
-        self.settings = settings
-        self.count = 0
-
-    def reset(self, settings):
-        if "race" in settings:
-            self.specs = ActionObservationSpecs({2: TensorSpec("fly", (), DataType.INT32)}, {})
-        self.log.append("agent reset")
-
-    def begin(self):
-        self.count = 0
-        return StepResult(RUNNING, {"count": 0})
-
-    def step(self, actions):
-        self.count += actions.get("move", 1)
-        return StepResult(RUNNING, {"count": self.count})
-
-    def close(self):
-        self.log.append("agent close")
-        if "sticky" in self.settings:
-            raise RuntimeError("the door sticks")
-
-
-class Maze:
-    def __init__(self, settings):
-        unknown = set(settings) - {"size", "sticky"}
-        if unknown:
-            raise StatusError(Code.INVALID_ARGUMENT, f"unknown settings: {', '.join(unknown)}")
-        self.settings = settings
-        self.log = []
-
-    def join(self, settings):
-        if "full" in settings:
+    def on_call(self, what, given):
+        if what == "create" and "colour" in given:
+            raise StatusError(Code.INVALID_ARGUMENT, "unknown settings: colour")
+        if what == "join" and "full" in given:
             raise StatusError(Code.RESOURCE_EXHAUSTED, "two agents are all it takes")
-        return Agent(self.log, settings)
-
-    def reset(self, settings):
-        self.log.append("reset")
-
-    def close(self):
-        self.log.append("close")
-        if "sticky" in self.settings:
-            raise RuntimeError("the gate sticks")
+        if what.endswith("close") and "sticky" in self.settings:
+            raise RuntimeError(f"{what} sticks")
 
 
 class Made(list[Maze]):
@@ -110,6 +66,10 @@ def handler(worlds):
     return Handler(worlds, "10.1.2.3:99")
 
 
+def limited(make, **options):
+    return WorldRegistry(make, options=DmEnvRpcServerOptions(**options))
+
+
 def code_of(answer):
     assert isinstance(answer, Status), answer
     assert answer.message
@@ -130,20 +90,20 @@ def test_each_connection_may_have_a_world_of_its_own(worlds, made):
     assert len(worlds) == 2
     assert worlds.names == []
     assert handlers[0].answer(ResetWorldRequest("")) == ResetWorldResponse()
-    assert made[0].log == ["reset", "agent reset"]
+    assert made[0].log == ["reset", "A.reset"]
     assert made[1].log == []
     assert code_of(handlers[0].answer(DestroyWorldRequest(""))) is Code.FAILED_PRECONDITION
     handlers[0].answer(LeaveWorldRequest())
-    assert made[0].log == ["reset", "agent reset", "agent close", "close"]
+    assert made[0].log == ["reset", "A.reset", "A.close", "close"]
     handlers[1].close()
-    assert made[1].log == ["agent close", "close"]
+    assert made[1].log == ["A.close", "close"]
     assert len(worlds) == 0
 
 
 def test_service_without_worlds_refuses_join_and_create():
     given = Handler(WorldRegistry())
-    assert code_of(given.answer(JoinWorldRequest(""))) is Code.UNIMPLEMENTED
-    assert code_of(given.answer(CreateWorldRequest())) is Code.UNIMPLEMENTED
+    for request in (JoinWorldRequest(""), CreateWorldRequest()):
+        assert code_of(given.answer(request)) is Code.UNIMPLEMENTED
 
 
 def test_unknown_worlds(handler):
@@ -195,8 +155,7 @@ def test_a_factory_that_fails(caplog):
     def factory(settings):
         raise SystemExit("no licence")
 
-    worlds = WorldRegistry(factory, options=DmEnvRpcServerOptions(max_worlds=1))
-    handler = Handler(worlds, "10.1.2.3:99")
+    handler = Handler(limited(factory, max_worlds=1), "10.1.2.3:99")
     for _ in range(3):  # no slot is lost
         answer = handler.answer(CreateWorldRequest())
         assert answer == Status(Code.INTERNAL, "create_world: SystemExit: no licence")
@@ -204,7 +163,7 @@ def test_a_factory_that_fails(caplog):
 
 
 def test_as_many_worlds_as_allowed(made):
-    worlds = WorldRegistry(made, options=DmEnvRpcServerOptions(max_worlds=2))
+    worlds = limited(made, max_worlds=2)
     one, two = Handler(worlds), Handler(worlds)
     name = create(one)
     two.answer(JoinWorldRequest(""))
@@ -225,34 +184,29 @@ def test_worlds_that_are_being_made_count(made):
         assert go_on.wait(10)
         return made(settings)
 
-    worlds = WorldRegistry(slow, options=DmEnvRpcServerOptions(max_worlds=1))
-    names = []
-    thread = threading.Thread(target=lambda: names.append(worlds.create({})))
-    thread.start()
-    assert begun.wait(10)
-    assert raised(StatusError, worlds.create, {}).code == Code.RESOURCE_EXHAUSTED
-    go_on.set()
-    thread.join(10)
-    assert worlds.names == names
+    worlds = limited(slow, max_worlds=1)
+    with ThreadPoolExecutor(1) as pool:
+        name = pool.submit(worlds.create, {})
+        assert begun.wait(10)
+        assert raised(StatusError, worlds.create, {}).code == Code.RESOURCE_EXHAUSTED
+        go_on.set()
+        assert [name.result(10)] == worlds.names
 
 
 def test_a_server_that_closes(worlds, made):
     handler = Handler(worlds)
     create(handler)
     handler.answer(JoinWorldRequest(""))
-    worlds.close()
-    worlds.close()
-    assert [maze.log for maze in made] == [["close"], ["agent close", "close"]]
+    for _ in range(2):
+        worlds.close()
     assert len(worlds) == 0
     assert code_of(handler.answer(CreateWorldRequest())) is Code.UNAVAILABLE
     assert code_of(handler.answer(Step())) is Code.ABORTED
     handler.close()
-    assert [maze.log for maze in made] == [["close"], ["agent close", "close"]]
+    assert [maze.log for maze in made] == [["close"], ["A.close", "close"]]
 
 
 def test_a_server_that_closes_while_a_world_is_made(made):
-    worlds: WorldRegistry
-
     def factory(settings):
         worlds.close()
         worlds.open()  # the server is started again
@@ -264,43 +218,40 @@ def test_a_server_that_closes_while_a_world_is_made(made):
     assert len(worlds) == 0
 
 
-def test_abandoned_worlds_are_kept_or_not(made):
-    for keep in (True, False):
-        worlds = WorldRegistry(made, options=DmEnvRpcServerOptions(keep_abandoned=keep))
-        creator, agent = Handler(worlds), Handler(worlds)
-        used, unused = create(creator), create(creator)
-        agent.answer(JoinWorldRequest(used))
-        creator.close()
-        assert worlds.names == ([used, unused] if keep else [used])
-        agent.close()
-        assert worlds.names == ([used, unused] if keep else [])
+@pytest.mark.parametrize("keep", [True, False])
+def test_abandoned_worlds_are_kept_or_not(made, keep):
+    worlds = limited(made, keep_abandoned=keep)
+    creator, agent = Handler(worlds), Handler(worlds)
+    used, unused = create(creator), create(creator)
+    agent.answer(JoinWorldRequest(used))
+    creator.close()
+    assert worlds.names == ([used, unused] if keep else [used])
+    agent.close()
+    assert worlds.names == ([used, unused] if keep else [])
 
 
-def test_a_connection_that_ends_while_its_request_is_carried_out(made):
-    worlds: WorldRegistry
-    handler: Handler
-
+@pytest.mark.parametrize("request_", [CreateWorldRequest(), JoinWorldRequest("")])
+def test_a_connection_that_ends_while_its_request_is_carried_out(made, request_):
     def factory(settings):
         handler.close()
         return made(settings)
 
-    worlds = WorldRegistry(factory, options=DmEnvRpcServerOptions(keep_abandoned=False))
-    for request in (CreateWorldRequest(), JoinWorldRequest("")):
-        handler = Handler(worlds)
-        handler.answer(request)
-        assert world_of(handler) is None
-        assert made[-1].log[-1] == "close"
-        assert len(worlds) == 0
+    worlds = limited(factory, keep_abandoned=False)
+    handler = Handler(worlds)
+    handler.answer(request_)
+    assert world_of(handler) is None
+    assert made[-1].log[-1] == "close"
+    assert len(worlds) == 0
 
 
-def test_closing_never_raises(handler, worlds, caplog):
+def test_closing_never_raises(handler, caplog):
     name = create(handler, sticky=1)
-    handler.answer(JoinWorldRequest(name, {"sticky": 1}))
+    handler.answer(JoinWorldRequest(name))
     assert handler.answer(LeaveWorldRequest()) == LeaveWorldResponse()
     assert handler.answer(DestroyWorldRequest(name)) == DestroyWorldResponse()
     assert caplog.messages == [
-        "10.1.2.3:99: the agent's close(): RuntimeError: the door sticks",
-        f"world '{name}': the world's close(): RuntimeError: the gate sticks",
+        "10.1.2.3:99: the agent's close(): RuntimeError: A.close sticks",
+        f"world '{name}': the world's close(): RuntimeError: close sticks",
     ]
     handler.close()
     handler.close()
@@ -312,10 +263,9 @@ def test_unsendable_join_is_undone(handler, made):
     answer = handler.failure(request, ValueError("two variable dimensions"))
     assert answer == Status(Code.INVALID_ARGUMENT, "join_world: two variable dimensions")
     assert world_of(handler) is None
-    assert made[0].log == ["agent close", "close"]
+    assert made[0].log == ["A.close", "close"]
     handler.answer(request)
-    create_request = CreateWorldRequest()
-    assert code_of(handler.failure(create_request, RuntimeError("lost"))) is Code.INTERNAL
+    assert code_of(handler.failure(CreateWorldRequest(), RuntimeError("lost"))) is Code.INTERNAL
     assert world_of(handler) is made[1]
 
 
@@ -331,7 +281,7 @@ def test_extensions(made):
             raise StatusError(Code.PERMISSION_DENIED, "read only")
         return AnyMessage("type.googleapis.com/test.Echoed", request.value)
 
-    handler = Handler(WorldRegistry(made, options=DmEnvRpcServerOptions(extensions={ECHO: echo})))
+    handler = Handler(limited(made, extensions={ECHO: echo}))
     assert handler.answer(AnyMessage(ECHO, b"hi")).value == b"hi"
     # Only what follows the last slash names the type.
     assert handler.answer(AnyMessage("example.org/types/test.Echo", b"ho")).value == b"ho"
