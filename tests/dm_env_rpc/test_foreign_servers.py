@@ -25,8 +25,12 @@ class Foreign(dm_env_rpc_pb2_grpc.EnvironmentServicer):
 
     def __init__(self):
         self.specs = pb2.ActionObservationSpecs()
-        self.reply = lambda uid: tensor_utils.pack_tensor(np.float32(0))
         self.asked = []
+        self.replies_with(np.float32(0))
+
+    def replies_with(self, value):
+        tensor = value if isinstance(value, pb2.Tensor) else tensor_utils.pack_tensor(value)
+        self.reply = lambda uid: tensor
 
     def Process(self, requests, context):
         for request in requests:
@@ -52,8 +56,7 @@ class Foreign(dm_env_rpc_pb2_grpc.EnvironmentServicer):
             spec.name, spec.dtype = name, dtype
             spec.shape.extend(shape)
             for which, (field, values) in bounds.items():
-                array = getattr(getattr(spec, which), field).array
-                array.extend(values)
+                getattr(getattr(spec, which), field).array.extend(values)
 
 
 @pytest.fixture
@@ -61,9 +64,9 @@ def foreign():
     servicer = Foreign()
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
     dm_env_rpc_pb2_grpc.add_EnvironmentServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    servicer.url = f"dm-env-rpc://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
-    yield servicer, f"dm-env-rpc://127.0.0.1:{port}"
+    yield servicer
     server.stop(0).wait()
 
 
@@ -85,11 +88,10 @@ LEAST, MOST = -(2**63), 2**63 - 1
     ],
 )  # fmt: skip
 def test_valid_bounds_make_a_space(foreign, dtype, shape, bounds, space):
-    server, url = foreign
-    server.spec("a", dtype, shape, **bounds)
+    foreign.spec("a", dtype, shape, **bounds)
     value = np.zeros(shape, space.dtype)
-    server.reply = lambda uid: tensor_utils.pack_tensor(value)
-    with rlwire.make(url) as env:
+    foreign.replies_with(value)
+    with rlwire.make(foreign.url) as env:
         assert env.action_space == spaces.Dict({"a": space})
         np.testing.assert_array_equal(env.reset()[0]["a"], value)
         assert env.step({"a": value})[0].keys() == {"a"}
@@ -106,37 +108,31 @@ def test_valid_bounds_make_a_space(foreign, dtype, shape, bounds, space):
     ],
 )
 def test_invalid_specs_are_errors_of_ours(foreign, spec, error, facts):
-    server, url = foreign
-    server.spec(*spec)
-    with pytest.raises(error) as caught:  # at once, long before the timeout
-        rlwire.make(url, timeout=600)
-    assert all(fact in str(caught.value) for fact in facts), caught.value
+    foreign.spec(*spec)
+    caught = raised(error, rlwire.make, foreign.url, timeout=600)  # at once, long before
+    assert all(fact in str(caught) for fact in facts), caught
 
 
 def test_reply_without_a_requested_observation_is_a_protocol_error(foreign):
-    server, url = foreign
-    server.spec("a", pb2.FLOAT)
-    server.reply = lambda uid: None
-    with rlwire.make(url) as env:
+    foreign.spec("a", pb2.FLOAT)
+    foreign.reply = lambda uid: None
+    with rlwire.make(foreign.url) as env:
         assert "'a'" in str(raised(RemoteProtocolError, env.reset))
-        server.reply = lambda uid: tensor_utils.pack_tensor(np.float32(1))
+        foreign.replies_with(np.float32(1))
         env.reset()
-        server.reply = lambda uid: None
+        foreign.reply = lambda uid: None
         assert "'a'" in str(raised(RemoteProtocolError, env.step, {"a": np.zeros((), np.float32)}))
 
 
-@pytest.mark.parametrize("value", [[], ["a", 1], [1, "a"], None, 2**64, {"b": ["a", 1]}])
-def test_options_that_no_tensor_carries_are_refused_by_name(foreign, value):
-    server, url = foreign
-    server.spec("a", pb2.FLOAT)
-    with rlwire.make(url) as env:
-        if value == []:
-            env.reset(seed=3, options={"level": [1, 2], "name": "x"})
-            assert server.asked[-2].reset.settings["options.level"].int64s.array == [1, 2]
-            return
-        assert "options.level" in str(raised(EncodeError, env.reset, options={"level": value}))
+def test_options_that_no_tensor_carries_are_refused_by_name(foreign):
+    foreign.spec("a", pb2.FLOAT)
+    with rlwire.make(foreign.url) as env:
+        for value in (["a", 1], [1, "a"], None, 2**64, {"b": ["a", 1]}):
+            assert "options.level" in str(raised(EncodeError, env.reset, options={"level": value}))
         assert "seed" in str(raised(EncodeError, env.reset, seed=2**128 - 1))
         env.reset(seed=2**63)
+        env.reset(seed=3, options={"level": [1, 2], "name": "x"})
+        assert foreign.asked[-2].reset.settings["options.level"].int64s.array == [1, 2]
 
 
 NAMES = [
@@ -190,19 +186,18 @@ def any_tensor(choose, spec):
 
 @pytest.mark.parametrize("start", range(0, 300, 75))
 def test_any_specs_and_replies_end_in_steps_or_errors_of_ours(foreign, start):
-    server, url = foreign
     played = 0
     for seed in range(start, start + 75):
         choose = random.Random(seed)
-        server.specs = specs = pb2.ActionObservationSpecs()
+        foreign.specs = specs = pb2.ActionObservationSpecs()
         for group, most in ((specs.observations, 3), (specs.actions, 2)):
             for uid in range(1, choose.randint(0, most) + 1):
                 any_spec(choose, group[uid])
-        server.reply = lambda uid, choose=choose, specs=specs: any_tensor(
+        foreign.reply = lambda uid, choose=choose, specs=specs: any_tensor(
             choose, specs.observations[uid]
         )
         try:
-            with rlwire.make(url, timeout=600, copy=seed % 2 == 0) as env:
+            with rlwire.make(foreign.url, timeout=600, copy=seed % 2 == 0) as env:
                 env.reset()
                 env.step(env.action_space.sample())
                 played += 1
@@ -228,10 +223,9 @@ def test_any_specs_and_replies_end_in_steps_or_errors_of_ours(foreign, start):
 @pytest.mark.parametrize("copy", [True, False])
 @pytest.mark.filterwarnings("ignore:.*Casting input x")  # of Gymnasium's Box, for scalars
 def test_size_that_varies_is_a_sequence(foreign, dtype, shape, space, value, copy):
-    server, url = foreign
-    server.spec("a", dtype, shape)
-    server.reply = lambda uid: tensor_utils.pack_tensor(np.array(value))
-    with rlwire.make(url, copy=copy) as env:
+    foreign.spec("a", dtype, shape)
+    foreign.replies_with(np.array(value))
+    with rlwire.make(foreign.url, copy=copy) as env:
         if space is not None:
             assert env.observation_space["a"] == space
         seen, _ = env.reset()
@@ -239,69 +233,64 @@ def test_size_that_varies_is_a_sequence(foreign, dtype, shape, space, value, cop
         assert type(seen["a"]) is type(value)
         np.testing.assert_array_equal(seen["a"], value)
         np.testing.assert_array_equal(env.step({"a": value})[0]["a"], value)
-        assert tuple(server.asked[-1].step.actions[1].shape) == np.shape(value)
+        assert tuple(foreign.asked[-1].step.actions[1].shape) == np.shape(value)
         if dtype != pb2.STRING:
-            server.reply = lambda uid: tensor_utils.pack_tensor(np.array(value)[:0])
+            foreign.replies_with(np.array(value)[:0])
             assert len(env.step({"a": value})[0]["a"]) == 0
 
 
 def test_endless_broadcast_in_a_sequence_needs_no_memory(foreign):
-    server, url = foreign
-    server.spec("a", pb2.FLOAT, (-1, 3))
+    foreign.spec("a", pb2.FLOAT, (-1, 3))
     tensor = tensor_utils.pack_tensor(np.float32(1))
     tensor.shape[:] = [2**31 - 1, 3]
-    server.reply = lambda uid: tensor
-    with rlwire.make(url, copy=False) as env:
+    foreign.replies_with(tensor)
+    with rlwire.make(foreign.url, copy=False) as env:
         assert env.reset()[0]["a"].strides == (0, 0)
-    with rlwire.make(url) as env, pytest.raises(LimitExceeded):
+    with rlwire.make(foreign.url) as env, pytest.raises(LimitExceeded):
         env.reset()
 
 
 def test_given_space_replaces_a_variable_size(foreign):
-    server, url = foreign
-    server.spec("a", pb2.FLOAT, (-1,))
-    server.reply = lambda uid: tensor_utils.pack_tensor(np.ones(3, np.float32))
+    foreign.spec("a", pb2.FLOAT, (-1,))
+    foreign.replies_with(np.ones(3, np.float32))
     space = spaces.Dict({"a": spaces.Box(-1, 1, (3,))})
-    with rlwire.make(url, observation_space=space) as env:
+    with rlwire.make(foreign.url, observation_space=space) as env:
         assert env.reset()[0]["a"].shape == (3,)
-        server.reply = lambda uid: tensor_utils.pack_tensor(np.ones(4, np.float32))
+        foreign.replies_with(np.ones(4, np.float32))
         with pytest.raises(RemoteProtocolError, match=r"\(4,\).*\(3,\)"):
             env.step({"a": np.ones(2, np.float32)})
 
 
 @pytest.mark.parametrize("value", [[0.0, 2.0], [NAN, 0.0], [-1.5, 0.0]])
 def test_action_out_of_range_is_not_sent(foreign, value):
-    server, url = foreign
-    server.spec("a", pb2.FLOAT, (2,), min=("floats", [-1]), max=("floats", [1]))
-    server.reply = lambda uid: tensor_utils.pack_tensor(np.zeros(2, np.float32))
+    foreign.spec("a", pb2.FLOAT, (2,), min=("floats", [-1]), max=("floats", [1]))
+    foreign.replies_with(np.zeros(2, np.float32))
     action = {"a": np.array(value, np.float32)}
-    with rlwire.make(url) as env:
+    with rlwire.make(foreign.url) as env:
         env.reset()
-        before = len(server.asked)
+        before = len(foreign.asked)
         assert "'a'" in str(raised(EncodeError, env.step, action))
-        assert len(server.asked) == before
+        assert len(foreign.asked) == before
         env.step({"a": np.ones(2, np.float32)})
-    with rlwire.connect(url) as client:
+    with rlwire.connect(foreign.url) as client:
         client.join_world()
         client.step(action)  # begins a sequence, and its actions are ignored
         raised(EncodeError, client.step, action)
-    with rlwire.make(url, check_bounds=False) as env:
+    with rlwire.make(foreign.url, check_bounds=False) as env:
         env.reset()
         env.step(action)
-        assert len(server.asked[-1].step.actions) == 1
+        assert len(foreign.asked[-1].step.actions) == 1
 
 
 def test_observation_out_of_range_is_logged_once(foreign, caplog):
-    server, url = foreign
     for name in ("a", "b"):
-        server.spec(name, pb2.FLOAT, (2,), max=("floats", [1]))
-    low, high = (tensor_utils.pack_tensor(np.float32([0, top])) for top in (1, 2))
-    server.reply = lambda uid: low
+        foreign.spec(name, pb2.FLOAT, (2,), max=("floats", [1]))
+    foreign.replies_with(np.float32([0, 1]))
     zeros = {"a": np.zeros(2, np.float32), "b": np.zeros(2, np.float32)}
-    with rlwire.make(url) as env:
+    with rlwire.make(foreign.url) as env:
         env.reset()
         assert "out of bounds" not in caplog.text
-        server.reply = lambda uid: high
+        foreign.replies_with(np.float32([0, 2]))
         for _ in range(3):
             assert env.step(zeros)[0]["a"][1] == 2
         env.reset()

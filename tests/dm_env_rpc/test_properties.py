@@ -1,6 +1,7 @@
 """The properties extension: what a server keeps, and both clients with both servers."""
 
 import functools
+import re
 
 import grpc
 import numpy as np
@@ -37,53 +38,45 @@ from rlwire.dm_env_rpc import (
 from rlwire.dm_env_rpc.properties import PropertyService
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
 from rlwire.sessions.dm_env_rpc import Code
+from tests.raising import raised
 
-
-class Weather:
-    def __init__(self):
-        self.wind = 3
-        self.words = ["calm", "grey"]
-        self.depths = np.float32([[1, 2], [3, 4]])
-        self.secret = 5.0
-        self.broken = {}
-        self.message = AnyMessage("type.googleapis.com/some.Thing", b"x")
+MESSAGE = AnyMessage("type.googleapis.com/some.Thing", b"x")
 
 
 @pytest.fixture
 def weather():
-    return Weather()
+    depths = np.float32([[1, 2], [3, 4]])
+    return {"wind": 3, "sky.words": ["calm", "grey"], "sky.depths": depths, "sky.deep.m": MESSAGE}
 
 
-def add_attribute(properties, key, owner, name=None, writable=False, **spec):
-    name = name or key.rpartition(".")[2]
-    write = (lambda value: setattr(owner, name, value)) if writable else None
-    properties.add(key, read=lambda: getattr(owner, name), write=write, **spec)
+def add(properties, values, key, **spec):
+    """Add a property that is an entry of a dictionary."""
+    properties.add(
+        key, read=lambda: values[key], write=functools.partial(values.__setitem__, key), **spec
+    )
+
+
+def raising(error):
+    def call(*_):
+        raise error
+
+    return call
 
 
 @pytest.fixture
 def properties(weather):
     properties = Properties()
-    attribute = functools.partial(add_attribute, properties)
-    attribute("wind", weather, dtype=np.int32, minimum=0, maximum=12, writable=True)
-    attribute("sky.words", weather, shape=(-1,), dtype=str, writable=True, description="how it is")
-    attribute("sky.depths", weather, shape=(2, 2), dtype=np.float32, writable=True)
-    attribute("sky", weather, "wind", dtype=np.int32)
-    attribute("sky.deep.message", weather, "message", dtype=DataType.PROTO, writable=True)
-    attribute("broken.inside", weather, "nothing")
-    properties.add(
-        "secret", write=lambda value: setattr(weather, "secret", value), description="write only"
-    )
-    properties.add("locked", read=_denied, write=_denied)
-    properties.add("choosy", read=lambda: 1.0, write=_wrong)
+    add(properties, weather, "wind", dtype=np.int32, minimum=0, maximum=12)
+    add(properties, weather, "sky.words", shape=(-1,), dtype=str, description="how it is")
+    add(properties, weather, "sky.depths", shape=(2, 2), dtype=np.float32)
+    add(properties, weather, "sky.deep.m", dtype=DataType.PROTO)
+    properties.add("sky", read=lambda: weather["wind"], dtype=np.int32)
+    properties.add("broken.inside", read=raising(AttributeError()))
+    properties.add("secret", write=functools.partial(weather.__setitem__, "secret"))
+    denied = raising(PermissionError("not for you"))
+    properties.add("locked", read=denied, write=denied)
+    properties.add("choosy", read=lambda: 1.0, write=raising(ValueError("will not do")))
     return properties
-
-
-def _denied(*_):
-    raise PermissionError("not for you")
-
-
-def _wrong(value):
-    raise ValueError(f"{value} will not do")
 
 
 @pytest.fixture
@@ -97,38 +90,35 @@ def asked(properties):
     return ask
 
 
-def refused(asked, request):
-    with pytest.raises(StatusError) as raised:
-        asked(request)
-    return Code(raised.value.code), raised.value.message
+def flags(listed):
+    return listed.is_readable, listed.is_writable, listed.is_listable
 
 
 class TestServerSide:
     def test_writing(self, asked, weather):
-        write = lambda key, value: asked(WritePropertyRequest(key, value))  # noqa: E731
-        assert write("wind", np.int64(7)) == WritePropertyResponse()
-        assert (weather.wind, type(weather.wind)) == (7, np.int32)
-        write("sky.words", np.array(["a", "b", "c"]))
-        assert weather.words.tolist() == ["a", "b", "c"]
-        write("sky.depths", np.zeros((2, 2)))
-        assert weather.depths.dtype == np.float32
-        write("secret", np.float64(0.5))
-        assert weather.secret == 0.5
-        write("sky.deep.message", AnyMessage("x/y", b"z"))
-        assert weather.message == AnyMessage("x/y", b"z")
+        for key, value in (
+            ("wind", np.int64(7)),
+            ("sky.words", np.array(["a", "b", "c"])),
+            ("sky.depths", np.zeros((2, 2))),
+            ("secret", np.float64(0.5)),
+            ("sky.deep.m", AnyMessage("x/y", b"z")),
+        ):
+            assert asked(WritePropertyRequest(key, value)) == WritePropertyResponse()
+            np.testing.assert_equal(weather[key], value)
+        assert type(weather["wind"]) is np.int32
+        assert weather["sky.depths"].dtype == np.float32
 
     def test_expansion_of_a_value_is_bounded_by_its_bytes(self, properties):
         value = bytes.fromhex("0a060a04000000007a0480808010")  # a float32 that stands for 2**25
         wire = b"\x12\x13\x0a\x01x\x12\x0e" + value
-        with pytest.raises(LimitExceeded) as caught:
-            PropertyService(properties)(AnyMessage(PROPERTY_REQUEST_URL, wire), None)
-        assert caught.value.limit == "expanded"
-        assert caught.value.maximum < 2**21
+        message = AnyMessage(PROPERTY_REQUEST_URL, wire)
+        caught = raised(LimitExceeded, PropertyService(properties), message, None)
+        assert caught.limit == "expanded"
+        assert caught.maximum < 2**21
 
     def test_listing(self, asked):
         outermost = {each.spec.name: each for each in asked(ListPropertyRequest()).values}
         assert set(outermost) == {"wind", "sky", "broken", "secret", "locked", "choosy"}
-        flags = lambda p: (p.is_readable, p.is_writable, p.is_listable)  # noqa: E731
         assert flags(outermost["wind"]) == (True, True, False)
         assert outermost["wind"].spec == make_spec("wind", (), np.int32, 0, 12)
         assert flags(outermost["sky"]) == (True, False, True)
@@ -141,9 +131,9 @@ class TestServerSide:
         assert sky["sky.words"].spec == TensorSpec("sky.words", (-1,), DataType.STRING)
         assert flags(sky["sky.deep"]) == (False, False, True)
         (deep,) = asked(ListPropertyRequest("sky.deep")).values
-        assert deep.spec.name == "sky.deep.message"
+        assert deep.spec.name == "sky.deep.m"
 
-    @pytest.mark.parametrize(
+    @pytest.mark.each(
         ("request_", "code", "text"),
         [
             (ReadPropertyRequest("rain"), Code.NOT_FOUND, "no property 'rain'; top level: wind"),
@@ -164,19 +154,14 @@ class TestServerSide:
         ],
     )
     def test_invalid_property_requests_are_rejected(self, asked, request_, code, text):
-        import re
-
-        refusal = refused(asked, request_)
-        assert refusal[0] == code
-        assert re.search(text, refusal[1]), refusal[1]
+        refusal = raised(StatusError, asked, request_)
+        assert refusal.code == code
+        assert re.search(text, refusal.message), refusal.message
 
     def test_callbacks_that_raise(self, asked):
-        with pytest.raises(AttributeError):
-            asked(ReadPropertyRequest("broken.inside"))
-        with pytest.raises(PermissionError):
-            asked(ReadPropertyRequest("locked"))
-        with pytest.raises(ValueError, match="will not do"):
-            asked(WritePropertyRequest("choosy", 2.0))
+        raised(AttributeError, asked, ReadPropertyRequest("broken.inside"))
+        raised(PermissionError, asked, ReadPropertyRequest("locked"))
+        raised(ValueError, asked, WritePropertyRequest("choosy", 2.0))
 
     def test_value_outside_its_spec_is_not_sent(self):
         properties = Properties()
@@ -185,16 +170,12 @@ class TestServerSide:
         with pytest.raises(EncodeError, match=r"must have the shape \(2,\), not \(1,\)"):
             service(encode_property_request(ReadPropertyRequest("x")), None)
 
-    def test_registering(self, properties, weather):
-        with pytest.raises(ValueError, match="'wind'"):
-            properties.add("wind", read=lambda: 1)
-        with pytest.raises(ValueError, match="'rain' needs read"):
-            properties.add("rain")
+    def test_registering(self, properties):
+        assert "'wind'" in str(raised(ValueError, properties.add, "wind", read=list))
+        assert "'rain'" in str(raised(ValueError, properties.add, "rain"))
         for key in ("", ".", "a.", "a..b"):
-            with pytest.raises(ValueError, match="empty part"):
-                properties.add(key, read=lambda: 1)
-        with pytest.raises(EncodeError):
-            properties.add("rain", dtype=np.complex64, read=lambda: 1)
+            assert "empty part" in str(raised(ValueError, properties.add, key, read=list))
+        raised(EncodeError, properties.add, "rain", dtype=np.complex64, read=list)
 
     def test_a_world_before_the_server(self, asked, weather):
         class World:
@@ -214,31 +195,26 @@ class TestServerSide:
 
     def test_requests_that_are_none(self, properties):
         service = PropertyService(properties)
-        with pytest.raises(StatusError, match="no payload"):
-            service(AnyMessage(PROPERTY_REQUEST_URL, b""), None)
-        with pytest.raises(DecodeError):
-            service(AnyMessage(PROPERTY_REQUEST_URL, b"\xff"), None)
+        empty, wrong = (AnyMessage(PROPERTY_REQUEST_URL, value) for value in (b"", b"\xff"))
+        assert "no payload" in str(raised(StatusError, service, empty, None))
+        raised(DecodeError, service, wrong, None)
 
 
-class TestClientSide:
-    def client_that_hears(self, response):
-        class Heard:
-            def extension(self, message):
-                assert decode_property_request(message)
-                if isinstance(response, Exception):
-                    raise response
-                return response
+def test_client_rejects_an_answer_to_something_else():
+    class Heard:
+        def extension(self, message):
+            assert decode_property_request(message)
+            return self.response
 
-        return PropertiesExtension(Heard())
-
-    def test_an_answer_to_something_else(self):
-        wrong = encode_property_response(WritePropertyResponse())
-        with pytest.raises(RemoteProtocolError, match="not a WritePropertyResponse"):
-            self.client_that_hears(wrong).read("a")
-        with pytest.raises(RemoteProtocolError, match="not nothing"):
-            self.client_that_hears(AnyMessage(wrong.type_url, b"")).read("a")
-        right = encode_property_response(ReadPropertyResponse(np.float32([1, 2])))
-        assert self.client_that_hears(right).read("a").tolist() == [1, 2]
+    heard = Heard()
+    client = PropertiesExtension(heard)
+    heard.response = encode_property_response(WritePropertyResponse())
+    caught = raised(RemoteProtocolError, client.read, "a")
+    assert "not a WritePropertyResponse" in str(caught)
+    heard.response = AnyMessage(heard.response.type_url, b"")
+    assert "not nothing" in str(raised(RemoteProtocolError, client.read, "a"))
+    heard.response = encode_property_response(ReadPropertyResponse(np.float32([1, 2])))
+    assert client.read("a").tolist() == [1, 2]
 
 
 # ---- over connections ---------------------------------------------------------------------------
@@ -249,9 +225,8 @@ def server(request, properties, voyage):
     class Sea(voyage.Voyage):
         def __init__(self):
             super().__init__()
-            self.salt = 0.5
             self.properties = Properties()
-            add_attribute(self.properties, "salt", self, writable=True)
+            add(self.properties, {"salt": 0.5}, "salt")
 
     with Server(
         EnvironmentWorlds(Sea), "127.0.0.1:0", workers=request.param, properties=properties
@@ -264,23 +239,19 @@ def test_their_client_with_our_server(server, weather):
         their = connection.Connection(channel)
         extension = their_properties.PropertiesExtension(their)
         extension["wind"] = 4
-        assert weather.wind == extension["wind"] == 4
+        assert weather["wind"] == extension["wind"] == 4
         extension["sky.words"] = ["one", "two", "three"]
         assert extension["sky.words"].tolist() == ["one", "two", "three"]
-        np.testing.assert_array_equal(extension["sky.depths"], weather.depths)
+        np.testing.assert_array_equal(extension["sky.depths"], weather["sky.depths"])
         outermost = extension.specs()
         assert outermost["wind"].spec == dm_specs.DiscreteArray(13, np.int32)
         assert outermost["wind"].writable
         assert outermost["broken"].spec is None
         assert set(extension.specs("sky")) == {"sky.words", "sky.depths", "sky.deep"}
-        with pytest.raises(KeyError):
-            extension["rain"]
-        with pytest.raises(PermissionError):
-            extension["sky"] = 1
-        with pytest.raises(ValueError, match="Property value error"):
-            extension["wind"] = 13
-        with pytest.raises(ValueError, match="Property value error"):
-            extension.list("wind")
+        raised(KeyError, extension.__getitem__, "rain")
+        raised(PermissionError, extension.__setitem__, "sky", 1)
+        for call, *given in ((extension.__setitem__, "wind", 13), (extension.list, "wind")):
+            assert "Property value error" in str(raised(ValueError, call, *given))
         their.send(dm_env_rpc_pb2.JoinWorldRequest())
         assert extension["salt"] == 0.5
 
@@ -299,9 +270,6 @@ def test_our_client_with_their_server(reference_server):
         (mean,) = extension.list("depth")
         assert mean.is_writable
         assert (mean.spec.name, mean.spec.dtype) == ("depth.mean", DataType.DOUBLE)
-        with pytest.raises(KeyError, match="no such property"):
-            extension.read("height")
-        with pytest.raises(PermissionError, match="carved in stone"):
-            extension.write("motto", "x")
-        with pytest.raises(ValueError, match="a double is needed"):
-            extension.write("depth.mean", "deep")
+        assert "no such property" in str(raised(KeyError, extension.read, "height"))
+        assert "carved in stone" in str(raised(PermissionError, extension.write, "motto", "x"))
+        assert "a double" in str(raised(ValueError, extension.write, "depth.mean", "deep"))
