@@ -14,66 +14,23 @@ import pytest
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests import waiting
-from tests.transports.drivers import LOOPS, new_loop, with_settings
-
-
-@pytest.fixture
-def echo():
-    def handler(connection):
-        while True:
-            connection.send(bytes(connection.receive()))
-
-    return handler
-
-
-@pytest.fixture
-def async_echo():
-    async def handler(connection):
-        while True:
-            await connection.send(bytes(await connection.receive()))
-
-    return handler
-
-
-class Echo:
-    """A responder that sends back what comes, in threads and on loops; some things it cannot."""
-
-    def __init__(self, connection):
-        self.closed = 0
-        self.connection = connection
-
-    def answer(self, event):
-        body = bytes(event)
-        if body == b"fail":
-            raise ZeroDivisionError("one of those days")
-        return 5 if body == b"number" else body
-
-    def failure(self, event, error):
-        return f"{bytes(event).decode()}: {type(error).__name__}".encode()
-
-    def close(self):
-        self.closed += 1
-
-
-@pytest.fixture
-def responder():
-    return Echo
+from tests.transports import drivers
 
 
 @pytest.fixture(params=["handler", "responder"])
-def kind(request, async_echo):
+def kind(request):
     """How a server on a loop answers: its argument."""
-    return {"converse": async_echo} if request.param == "handler" else {"make_handler": Echo}
+    return drivers.echoing("asyncio", request.param)
 
 
 @pytest.fixture
-def serve(blobs, echo):
+def serve(blobs):
     """Start a server of threads that echoes; it stops after the test."""
     servers = []
 
-    def make(handler=None, address="127.0.0.1:0", **options):
+    def make(handler=drivers.echo, address="127.0.0.1:0", **options):
         servers.append(
-            ThreadServer(address, blobs, handler or echo, **with_settings(options)).start()
+            ThreadServer(address, blobs, handler, **drivers.with_settings(options)).start()
         )
         return servers[-1]
 
@@ -82,10 +39,17 @@ def serve(blobs, echo):
         server.stop(grace=2)
 
 
-@pytest.fixture(params=LOOPS)
+@pytest.fixture(params=["blocking", *drivers.LOOPS])
+def connect(request):
+    """Connect a session to an address, by each driver."""
+    with drivers.drivers(request.param) as driver:
+        yield driver.connect
+
+
+@pytest.fixture(params=drivers.LOOPS)
 def run(request):
     """Run a coroutine on a new loop of each kind."""
-    loop = new_loop(request.param)
+    loop = drivers.new_loop(request.param)
     failures = []
     loop.set_exception_handler(lambda _, context: failures.append(context))
     yield lambda main: loop.run_until_complete(asyncio.wait_for(main, 20))

@@ -130,6 +130,46 @@ def drivers(kind):
 SERVERS = ("threads", *LOOPS)
 
 
+def echo(connection):
+    """Send back what comes, but for what makes it fail."""
+    while True:
+        body = bytes(connection.receive())
+        connection.send(body if body != b"fail" else 1 // 0)
+
+
+async def async_echo(connection):
+    while True:
+        body = bytes(await connection.receive())
+        await connection.send(body if body != b"fail" else 1 // 0)
+
+
+class Echo:
+    """A responder that sends back what comes, in threads and on loops; some things it cannot."""
+
+    def __init__(self, connection):
+        self.closed = 0
+        self.connection = connection
+
+    def answer(self, event):
+        body = bytes(event)
+        if body == b"fail":
+            raise ZeroDivisionError("one of those days")
+        return 5 if body == b"number" else body
+
+    def failure(self, event, error):
+        return f"{bytes(event).decode()}: {type(error).__name__}".encode()
+
+    def close(self):
+        self.closed += 1
+
+
+def echoing(server, how="handler"):
+    """How a server of a kind sends back what comes: its argument."""
+    if how == "responder":
+        return {"make_handler": Echo}
+    return {"converse": echo if server == "threads" else async_echo}
+
+
 def ended(server):
     """How often connections to a server have ended, by why."""
     counts = server.statistics()

@@ -22,7 +22,7 @@ from rlwire.sessions.websocket import (
 from rlwire.transports import tcp
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised
-from tests.transports.drivers import LOOPS, SERVERS, drivers, meanwhile, serving
+from tests.transports.drivers import SERVERS, drivers, meanwhile, serving
 
 REQUEST = (
     b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -68,12 +68,6 @@ def serve(request):
             return stack.enter_context(how).address
 
         yield start
-
-
-@pytest.fixture(params=["blocking", *LOOPS])
-def connect(request):
-    with drivers(request.param) as driver:
-        yield driver.connect
 
 
 def client(**options):

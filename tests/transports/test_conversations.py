@@ -7,8 +7,7 @@ import pytest
 
 from rlwire.sessions.websocket import WebSocketClientSession, WebSocketServerSession
 from rlwire.transports import shm
-from tests.transports.conftest import Echo
-from tests.transports.drivers import LOOPS, SERVERS, drivers, ended, serving
+from tests.transports.drivers import LOOPS, SERVERS, Echo, drivers, echoing, ended, serving
 
 SIZES = [0, 1, 64, 4076, 4077, 9_000, 9_000, 5, 100_000, 3 << 20, 3 << 20, 7, 60_000]
 BODIES = [random.Random(size).randbytes(size) for size in SIZES]
@@ -43,30 +42,22 @@ def what_the_session_says_of_one(peer):
 
 
 shm_ask = shm.ask
-TABLE = {
-    each.__name__: each
-    for each in (exchanges, parts, many_before_an_answer, what_the_session_says_of_one)
-}
-
-
-def answers(kind, how, request):
-    if how == "responder":
-        return {"make_handler": Echo}
-    return {"converse": request.getfixturevalue("echo" if kind == "threads" else "async_echo")}
+TABLE = exchanges, parts, many_before_an_answer, what_the_session_says_of_one
 
 
 @contextlib.contextmanager
-def ends(client, server, how, carrier, blobs, folder, request):
+def ends(client, server, how, carrier, sessions, folder, request):
     """A connected client, and the server."""
-    options, asked, where = answers(server, how, request), {}, carrier
+    options = echoing(server, how) if isinstance(how, str) else {"make_handler": how}
+    asked, where = {}, carrier
     if carrier == "TLS":
         theirs, ours = request.getfixturevalue("contexts")
         options["tls"], asked, where = theirs, {"tls": ours}, "127.0.0.1:0"
     elif carrier in ("unix", "shm", "small shm"):
         where = f"{carrier.rpartition(' ')[2]}:{folder / 's'}"
-    with serving(server, where, blobs, **options) as running, drivers(client) as driver:
+    with serving(server, where, sessions[0], **options) as running, drivers(client) as driver:
         assert "'" not in str(running.address)
-        peer = driver.connect(running.address, blobs(), **asked)
+        peer = driver.connect(running.address, sessions[1], **asked)
         assert peer.peer == str(running.address)
         yield peer, running
 
@@ -81,10 +72,11 @@ def test_each_conversation_works_over_each_carrier(
     if carrier == "small shm":
         monkeypatch.setattr(shm, "ask", lambda file: shm_ask(file, 4096))
     for how in ("handler", "responder"):
-        with ends(client, server, how, carrier, blobs, tmp_path, request) as (peer, running):
-            for name, talk in TABLE.items():
+        sessions = blobs, blobs()
+        with ends(client, server, how, carrier, sessions, tmp_path, request) as (peer, running):
+            for talk in TABLE:
                 talk(peer)
-                assert not peer.closed, name
+                assert not peer.closed, talk
             peer.close()
             assert peer.closed
             eventually(lambda: ended(running) == {"closed": 1})
@@ -94,25 +86,18 @@ def test_each_conversation_works_over_each_carrier(
 @pytest.mark.parametrize("client", ["blocking", *LOOPS])
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("carrier", ["127.0.0.1:0", "TLS"])
-def test_session_that_sends_unprompted_is_served(client, server, carrier, request):
+def test_session_that_sends_unprompted_is_served(client, server, carrier, tmp_path, request):
     bodies = ["text", b"", b"x" * 125, b"y" * 5000, b"z" * 200_000, "ü" * 40_000, "end"]
-    options = {"make_handler": Plain}
-    asked = {}
-    if carrier == "TLS":
-        options["tls"], asked["tls"] = request.getfixturevalue("contexts")
-    with (
-        serving(server, "127.0.0.1:0", lambda: WebSocketServerSession(), **options) as running,
-        drivers(client) as driver,
-    ):
-        peer = driver.connect(running.address, WebSocketClientSession("ws://localhost/"), **asked)
+
+    class Texts(Echo):
+        """Texts stay texts."""
+
+        def answer(self, event):
+            return event
+
+    sessions = WebSocketServerSession, WebSocketClientSession("ws://localhost/")
+    with ends(client, server, Texts, carrier, sessions, tmp_path, request) as (peer, _):
         for body in bodies * 2:
             assert peer.exchange(body) == body
             peer.send(body)
             assert peer.receive() == body
-
-
-class Plain(Echo):
-    """Texts stay texts."""
-
-    def answer(self, event):
-        return event

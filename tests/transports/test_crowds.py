@@ -14,23 +14,17 @@ from rlwire.sessions import websocket
 from rlwire.transports import tcp
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised
-from tests.transports.drivers import serving
+from tests.transports.drivers import echoing, serving
 
 
-@pytest.fixture(params=["threads", "handler", "responder"])
-def serve(request, echo, async_echo, responder):
+@pytest.fixture(params=["threads handler", "asyncio handler", "asyncio responder"])
+def serve(request):
     """Serve sessions made by the first argument; return the server."""
+    kind, how = request.param.split()
     with contextlib.ExitStack() as stack:
-
-        def make(make_session, where="127.0.0.1:0", **options):
-            kind = "threads" if request.param == "threads" else "asyncio"
-            if request.param == "responder":
-                options["make_handler"] = responder
-            else:
-                options["converse"] = echo if kind == "threads" else async_echo
-            return stack.enter_context(serving(kind, where, make_session, **options))
-
-        yield make
+        yield lambda make_session, where="127.0.0.1:0", **options: stack.enter_context(
+            serving(kind, where, make_session, **echoing(kind, how), **options)
+        )
 
 
 def is_served(blobs, address, **options):

@@ -5,7 +5,7 @@ import socket
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -14,51 +14,40 @@ from rlwire.streams import NOTHING
 from rlwire.transports import tcp
 from rlwire.transports.deferred import DeferredReply
 from tests.raising import raised
-from tests.transports.conftest import Echo
-from tests.transports.drivers import SERVERS, serving
+from tests.transports.drivers import SERVERS, Echo, serving
 from tests.waiting import eventually
 
 WAYS = [*((kind, False) for kind in SERVERS), *((kind, True) for kind in SERVERS[1:])]
 
 
-class Later(Echo):
-    """Defers each reply; `made` has them."""
-
-    made: ClassVar[list[DeferredReply]]
-    loops: ClassVar[list[asyncio.AbstractEventLoop]]
-
-    def __init__(self, connection):
-        super().__init__(connection)
-        if connection.__class__.__name__ == "AsyncConnection":
-            self.loops.append(asyncio.get_running_loop())
-
-    def answer(self, event):
-        self.made.append(DeferredReply())
-        return self.made[-1]
-
-    @classmethod
-    def do(cls, call, *arguments):
-        """Settle a reply."""
-        call(*arguments)
-
-
 @pytest.fixture(params=WAYS, ids=lambda way: way[0] + (" in its thread" if way[1] else ""))
 def way(request, blobs):
+    """A server whose replies are deferred, and those that were made."""
     kind, inside = request.param
 
-    class Kind(Later):
-        made: ClassVar[list[Any]] = []
-        loops: ClassVar[list[Any]] = []
+    class Later(Echo):
+        made: ClassVar[list[DeferredReply]] = []
+        loops: ClassVar[list[asyncio.AbstractEventLoop]] = []
+
+        def __init__(self, connection):
+            super().__init__(connection)
+            if kind != "threads":
+                self.loops.append(asyncio.get_running_loop())
+
+        def answer(self, event):
+            self.made.append(DeferredReply())
+            return self.made[-1]
 
         @classmethod
         def do(cls, call, *arguments):
+            """Settle a reply."""
             if inside:
                 cls.loops[0].call_soon_threadsafe(call, *arguments)
             else:
                 call(*arguments)
 
-    with serving(kind, "127.0.0.1:0", blobs, make_handler=Kind) as server:
-        yield server, Kind
+    with serving(kind, "127.0.0.1:0", blobs, make_handler=Later) as server:
+        yield server, Later
 
 
 def test_replies_come_in_order(way, blobs):

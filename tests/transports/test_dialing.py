@@ -10,13 +10,6 @@ from rlwire.errors import DeadlineExceeded
 from rlwire.transports import waits
 from rlwire.transports.address import parse
 from rlwire.transports.sockets import Backoff, Timeouts
-from tests.transports.drivers import LOOPS, drivers
-
-
-@pytest.fixture(params=["blocking", *LOOPS])
-def connect(request):
-    with drivers(request.param) as driver:
-        yield driver.connect
 
 
 @pytest.fixture

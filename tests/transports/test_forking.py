@@ -2,35 +2,47 @@
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import os
 import pickle
 import signal
 import sys
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from rlwire.errors import ConnectionClosed, LocalProtocolError
 from rlwire.serving.workers import Workers
 from rlwire.sessions import websocket
+from rlwire.sessions.layer import Layer
 from rlwire.transports import shm, tcp, tcp_asyncio
 from rlwire.transports.address import Address
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
-from tests.transports.drivers import with_settings
+from tests.transports.drivers import LOOPS, async_echo, echo, new_loop, with_settings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+
+
+def fork(seconds=20):
+    """`os.fork`; the child has so many seconds to live."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # there are other threads, we know
+        child = os.fork()
+    if not child:
+        signal.alarm(seconds)
+    return child
 
 
 def in_a_child(work):
     """Return what `work` returned in a forked process, which ends without tidying up."""
     come, go = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # there are other threads, we know
-        child = os.fork()
+    child = fork()
     if not child:
-        signal.alarm(20)
         with contextlib.suppress(BaseException):
             try:
                 result = work()
@@ -50,12 +62,9 @@ def in_a_child(work):
 def a_child_that_waits():
     """A forked process that does nothing, and has what its parent had."""
     come, go = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+    child = fork()
     if not child:
         os.close(go)
-        signal.alarm(30)
         os.read(come, 1)
         os._exit(0)
     os.close(come)
@@ -66,41 +75,32 @@ def a_child_that_waits():
         os.waitpid(child, 0)
 
 
+@dataclass
 class Way:
     """A server of one kind of connection, and how a client's is made."""
 
-    def __init__(self, server, make_session, options):
-        self.server = server
-        self.make_session = make_session
-        self.options = options
+    server: ThreadServer
+    make_session: Callable[[], Layer]
+    options: dict[str, Any]
 
-    def connect(self):
-        return tcp.connect(self.server.address, self.make_session(), **self.options)
-
-    async def connect_async(self):
-        return await tcp_asyncio.connect(self.server.address, self.make_session(), **self.options)
+    def connect(self, connect=tcp.connect):
+        return connect(self.server.address, self.make_session(), **self.options)
 
 
 @pytest.fixture(params=["plain", "TLS", "WebSocket", "shm"])
-def way(request, blobs, echo, contexts, tmp_path):
-    theirs, ours, where = blobs, blobs, "127.0.0.1:0"
-    options = [{}, {}]
+def way(request, blobs, tmp_path):
+    theirs, ours, where, served, asked = blobs, blobs, "127.0.0.1:0", {}, {}
     if request.param == "TLS":
-        options = [{"tls": contexts[0]}, {"tls": contexts[1]}]
+        served["tls"], asked["tls"] = request.getfixturevalue("contexts")
     if request.param == "WebSocket":
-
-        def ours():
-            return websocket.WebSocketClientSession("ws://127.0.0.1/")
-
-        def theirs():
-            return websocket.WebSocketServerSession()
-
+        theirs = websocket.WebSocketServerSession
+        ours = functools.partial(websocket.WebSocketClientSession, "ws://127.0.0.1/")
     if request.param == "shm":
         if not shm.AVAILABLE:
             pytest.skip("this needs Linux")
         where = f"shm:{tmp_path}/s"
-    with ThreadServer(where, theirs, echo, **with_settings(options[0])) as server:
-        yield Way(server, ours, options[1])
+    with ThreadServer(where, theirs, echo, **with_settings(served)) as server:
+        yield Way(server, ours, asked)
 
 
 def what_raises(*calls):
@@ -147,19 +147,16 @@ def test_a_child_does_not_keep_a_connection_open(way, eventually):
         eventually(lambda: way.server.connections == 0)
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=LOOPS)
 def loop(request):
-    if request.param == "uvloop":
-        loop = pytest.importorskip("uvloop").new_event_loop()
-    else:
-        loop = asyncio.new_event_loop()
+    loop = new_loop(request.param)
     yield loop
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
 
 
 def test_asyncio(way, loop):
-    connection = loop.run_until_complete(way.connect_async())
+    connection = loop.run_until_complete(way.connect(tcp_asyncio.connect))
     assert loop.run_until_complete(connection.exchange(b"1")) == b"1"
 
     def child():
@@ -194,7 +191,7 @@ def test_a_server_is_not_stopped_by_a_child(way):
             assert another.exchange(b"3") == b"3"
 
 
-def test_a_server_that_has_not_started_may_start_in_a_child(blobs, echo):
+def test_a_server_that_has_not_started_may_start_in_a_child(blobs):
     server = ThreadServer("127.0.0.1:0", blobs, echo)
 
     def child():
@@ -206,12 +203,8 @@ def test_a_server_that_has_not_started_may_start_in_a_child(blobs, echo):
 
 
 def test_an_asyncio_server_is_not_stopped_by_a_child(loop, blobs):
-    async def echo(connection):
-        while True:
-            await connection.send(bytes(await connection.receive()))
-
     async def begin():
-        server = await LoopServer("127.0.0.1:0", blobs, echo).start()
+        server = await LoopServer("127.0.0.1:0", blobs, async_echo).start()
         connection = await tcp_asyncio.connect(server.address, blobs())
         assert await connection.exchange(b"1") == b"1"
         return server, connection

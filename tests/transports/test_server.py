@@ -24,21 +24,19 @@ from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts, listen, local_address
 from tests.raising import raised
-from tests.transports.drivers import SERVERS, ended, new_loop, serving, with_settings
+from tests.transports.drivers import (
+    SERVERS,
+    Echo,
+    echo,
+    echoing,
+    ended,
+    meanwhile,
+    new_loop,
+    serving,
+    with_settings,
+)
 
 LOOPBACK = "127.0.0.1:0"
-
-
-def handle(connection):
-    while True:
-        body = bytes(connection.receive())
-        connection.send(body if body != b"fail" else 1 // 0)
-
-
-async def handle_on_a_loop(connection):
-    while True:
-        body = bytes(await connection.receive())
-        await connection.send(body if body != b"fail" else 1 // 0)
 
 
 @pytest.fixture(params=SERVERS)
@@ -48,21 +46,21 @@ def where(request):
 
 @pytest.fixture
 def start(where, blobs):
-    """Start a server that answers by a handler, or as the options say."""
+    """Start a server that answers by a responder, or as the options say."""
     with contextlib.ExitStack() as stack:
 
         def make(make_session=blobs, listener=LOOPBACK, **options):
-            if not options.keys() & {"converse", "make_handler"}:
-                options["converse"] = handle if where == "threads" else handle_on_a_loop
+            if "converse" not in options:
+                options.setdefault("make_handler", Echo)
             return stack.enter_context(serving(where, listener, make_session, **options))
 
         yield make
 
 
 @pytest.fixture(params=["handler", "responder"])
-def kind(request, responder):
-    """How it answers: arguments."""
-    return {} if request.param == "handler" else {"make_handler": responder}
+def kind(request, where):
+    """How it answers: its argument."""
+    return echoing(where, request.param)
 
 
 @pytest.fixture
@@ -82,7 +80,9 @@ def reset(sock):
     sock.close()
 
 
-def test_why_connections_ended(server, raw, blobs, read_frame, log, eventually):
+def test_a_connection_ends_alone_and_for_a_counted_reason(
+    server, raw, dial, blobs, read_frame, log, eventually
+):
     def connect(data=b""):
         sock = raw(server.address)
         sock.sendall(data)
@@ -92,27 +92,34 @@ def test_why_connections_ended(server, raw, blobs, read_frame, log, eventually):
         with connect(hello) as sock:
             assert read_frame(sock) == b"x"
 
-    hello = blobs.frame(b"x")
+    def garble():
+        bad = connect(b"\xff garbage" * 100)
+        assert read_frame(bad) == b"refused: no frame begins with ff - at byte 0"
+        assert read_frame(bad) == b""
+        (record,) = [record for record in log.records if record.levelno > logging.INFO]
+        assert str(parse(bad.getsockname())) in record.message
+        assert "no frame begins with ff" in record.message
+
+    hello, good = blobs.frame(b"x"), dial(server)
     ends = [
         ("closed", lambda: connect().close(), logging.DEBUG),
         ("closed", talk, logging.DEBUG),
         ("lost", lambda: connect(hello[:-1]).close(), logging.WARNING),
-        ("invalid", lambda: connect(b"\xff garbage"), logging.WARNING),
+        ("invalid", garble, logging.WARNING),
         ("failed", lambda: connect(blobs.frame(b"fail")), logging.ERROR),
     ]
     expected = {}
+    assert good.exchange(b"x") == b"x"
     for why, end, level in ends:
         log.clear()
         end()
         expected[why] = expected.get(why, 0) + 1
         eventually(lambda: ended(server) == expected)
-        eventually(lambda: server.connections == 0)
+        eventually(lambda: server.connections == 1)
         assert max(record.levelno for record in log.records) == level
-    assert server.statistics() == {**expected, "open": 0, "rejected": 0, "late": 0}
-    with connect(hello) as sock:
-        assert read_frame(sock) == b"x"
-        assert server.statistics()["open"] == 1
-        assert len(server.open_connections) == 1
+        assert good.exchange(b"x") == b"x"
+    assert server.statistics() == {**expected, "open": 1, "rejected": 0, "late": 0}
+    assert len(server.open_connections) == 1
 
 
 def test_reset_by_a_silent_client_is_no_warning(server, raw, blobs, read_frame, log, eventually):
@@ -129,7 +136,7 @@ def test_reset_by_a_silent_client_is_no_warning(server, raw, blobs, read_frame, 
 
 
 def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
-    start, responder, raw, blobs, read_frame, log, eventually
+    start, raw, blobs, read_frame, log, eventually
 ):
     failing = [False]
 
@@ -138,7 +145,7 @@ def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
             raise ZeroDivisionError("one of those days")
         return blobs()
 
-    server = start(make_session, make_handler=responder, max_connections=2)
+    server = start(make_session, max_connections=2)
     good = raw(server.address)
     for wanted in ("admitted", "refused"):
         failing[0] = False
@@ -152,13 +159,11 @@ def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
         assert log.text.count("a session failed") == (1 if wanted == "admitted" else 2)
 
 
-def test_responder_replaces_an_unencodable_reply(
-    start, responder, raw, blobs, read_frame, eventually
-):
+def test_responder_replaces_an_unencodable_reply(start, raw, blobs, read_frame, eventually):
     made = []
 
     def make(connection):
-        made.append(responder(connection))
+        made.append(Echo(connection))
         return made[-1]
 
     server = start(make_handler=make)
@@ -172,7 +177,7 @@ def test_responder_replaces_an_unencodable_reply(
 
 
 def test_bad_connections_pause_accepting(blobs):
-    with ThreadServer(LOOPBACK, blobs, handle) as server:
+    with ThreadServer(LOOPBACK, blobs, echo) as server:
         for bad, pauses in ((0, 0), (1, 1), (3, 3), (1000, 20)):
             server._bad_connections = bad
             assert server._pause() == pytest.approx(pauses * 0.001)
@@ -180,11 +185,9 @@ def test_bad_connections_pause_accepting(blobs):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a listener is not shut down")
-def test_lost_listener_ends_no_connection(
-    start, responder, raw, blobs, read_frame, log, eventually
-):
+def test_lost_listener_ends_no_connection(start, raw, blobs, read_frame, log, eventually):
     with listen(LOOPBACK) as listener:
-        server = start(listener=listener, make_handler=responder)
+        server = start(listener=listener)
         good = raw(server.address)
         for body in (b"before", b"after"):
             good.sendall(blobs.frame(body))
@@ -196,35 +199,20 @@ def test_lost_listener_ends_no_connection(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it may not come to be accepted")
 def test_client_that_closed_before_its_rejection_is_counted(
-    start, responder, raw, blobs, read_frame, log, eventually
+    start, raw, blobs, read_frame, log, eventually
 ):
     with listen(LOOPBACK) as listener:
         good = raw(local_address(listener))
         reset(raw(local_address(listener)))  # behind the good one in the system's queue
-        server = start(listener=listener, make_handler=responder, max_connections_per_address=1)
+        server = start(listener=listener, max_connections_per_address=1)
         eventually(lambda: server.statistics()["rejected"] == 1)
         good.sendall(blobs.frame(b"x"))
         assert read_frame(good) == b"x"
         assert "a session failed" not in log.text
 
 
-def test_a_malformed_frame_ends_its_own_connection_only(server, dial, raw, read_frame, log):
-    good, bad = dial(server), raw(server.address)
-    assert good.exchange(b"one") == b"one"
-    bad.sendall(b"\xff garbage" * 100)
-    assert read_frame(bad) == b"refused: no frame begins with ff - at byte 0"
-    assert read_frame(bad) == b""
-    assert good.exchange(b"two") == b"two"
-    (record,) = [r for r in log.records if r.levelno > logging.INFO]
-    assert record.levelno == logging.WARNING
-    assert str(parse(bad.getsockname())) in record.message
-    assert "no frame begins with ff" in record.message
-
-
-def test_a_peer_that_does_not_read_holds_up_only_itself(
-    start, responder, raw, dial, blobs, eventually, log
-):
-    class Flood(responder):
+def test_a_peer_that_does_not_read_holds_up_only_itself(start, raw, dial, blobs, eventually, log):
+    class Flood(Echo):
         def answer(self, event):
             return bytes(20_000_000) if bytes(event) == b"flood" else bytes(event)
 
@@ -239,10 +227,10 @@ def test_a_peer_that_does_not_read_holds_up_only_itself(
 
 
 @pytest.mark.parametrize("make", [ThreadServer, LoopServer])
-def test_invalid_server_arguments_are_rejected(make, blobs, responder):
+def test_invalid_server_arguments_are_rejected(make, blobs):
     with pytest.raises(ValueError, match="at least 1"):
-        make(LOOPBACK, blobs, handle, settings=ServerSettings(max_connections=0))
-    for arguments in ({}, {"converse": handle, "make_handler": responder}):
+        make(LOOPBACK, blobs, echo, settings=ServerSettings(max_connections=0))
+    for arguments in ({}, {"converse": echo, "make_handler": Echo}):
         raised(TypeError, make, LOOPBACK, blobs, **arguments)
 
 
@@ -305,12 +293,11 @@ def stoppable(where, blobs):
     with contextlib.ExitStack() as stack:
 
         def make(**options):
+            options = with_settings(options)
             if where == "threads":
-                threads = stack.enter_context(
-                    ThreadServer(LOOPBACK, blobs, **with_settings(options))
-                )
+                threads = stack.enter_context(ThreadServer(LOOPBACK, blobs, **options))
                 return threads, threads.stop
-            server = LoopServer(LOOPBACK, blobs, **with_settings(options))
+            server = LoopServer(LOOPBACK, blobs, **options)
             thread = LoopThread(lambda: server, functools.partial(new_loop, where), "an echo")
             stack.callback(thread.stop, 2.0)
             return server, thread.stop
@@ -318,10 +305,8 @@ def stoppable(where, blobs):
         yield make
 
 
-def test_stop_while_clients_are_connected(stoppable, where, kind, dial):
-    server, stop = stoppable(
-        **(kind or {"converse": handle if where == "threads" else handle_on_a_loop})
-    )
+def test_stop_while_clients_are_connected(stoppable, kind, dial):
+    server, stop = stoppable(**kind)
     connections = [dial(server) for _ in range(5)]
     assert [each.exchange(b"x") for each in connections] == [b"x"] * 5
     begun = time.monotonic()
@@ -353,11 +338,9 @@ def test_stop_lets_a_handler_send_its_answer(stoppable, where, dial):
     connection = dial(server)
     connection.send(b"work")
     assert working.wait(5)
-    stopper = threading.Thread(target=stop, args=(5.0,))
-    stopper.start()
-    assert connection.receive() == b"work"
-    raised(ConnectionClosed, connection.receive)
-    stopper.join()
+    with meanwhile(stop, 5.0):
+        assert connection.receive() == b"work"
+        raised(ConnectionClosed, connection.receive)
 
 
 def test_stop_does_not_wait_for_a_stuck_handler(stoppable, where, dial, log):
@@ -398,5 +381,5 @@ def test_a_handler_may_stop_the_server(start, dial):
         server.start()
 
 
-def test_a_server_that_never_started_can_be_stopped(blobs, echo):
+def test_a_server_that_never_started_can_be_stopped(blobs):
     ThreadServer(LOOPBACK, blobs, echo).stop()

@@ -24,7 +24,7 @@ from rlwire.transports import shm, shm_calls, tcp, tcp_asyncio
 from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised
-from tests.transports.drivers import drivers, ended, serving
+from tests.transports.drivers import Echo, drivers, echo, ended, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux")
@@ -71,9 +71,9 @@ def peers():
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def against(request, path, blobs, responder):
+def against(request, path, blobs):
     """A server that echoes, of either kind."""
-    with serving(request.param, path, blobs, make_handler=responder) as server:
+    with serving(request.param, path, blobs, make_handler=Echo) as server:
         yield server
 
 
@@ -112,7 +112,7 @@ def test_backpressure(served, blobs, small):
         assert done.wait(20)
 
 
-def test_stopping_server_wakes_waiting_clients(path, blobs, echo):
+def test_stopping_server_wakes_waiting_clients(path, blobs):
     server = ThreadServer(path, blobs, echo).start()
     with tcp.connect(path, blobs()) as early, tcp.connect(path, blobs()) as late:
         assert early.exchange(b"1") == b"1"
@@ -399,7 +399,7 @@ def test_another_user(served, blobs, path, tmp_path, caplog):
         assert connection.exchange(b"ours") == b"ours"
 
 
-def test_closed_connections_leave_no_file_and_no_mapping(path, blobs, echo):
+def test_closed_connections_leave_no_file_and_no_mapping(path, blobs):
     def left():
         with open("/proc/self/maps") as maps:
             return (
@@ -427,7 +427,7 @@ def test_closed_connections_leave_no_file_and_no_mapping(path, blobs, echo):
     assert not os.path.exists(path[4:])
 
 
-def test_no_tls(path, blobs, echo, contexts):
+def test_no_tls(path, blobs, contexts):
     caught = raised(
         ValueError, ThreadServer, path, blobs, echo, settings=ServerSettings(contexts[0])
     )
@@ -435,6 +435,6 @@ def test_no_tls(path, blobs, echo, contexts):
     assert "TLS" in str(raised(ValueError, tcp.connect, path, blobs(), tls=contexts[1]))
 
 
-def test_another_system(path, blobs, echo, monkeypatch):
+def test_another_system(path, blobs, monkeypatch):
     monkeypatch.setattr(shm, "AVAILABLE", False)
     raised(OSError, ThreadServer, path, blobs, echo)

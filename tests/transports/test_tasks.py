@@ -11,7 +11,7 @@ import weakref
 
 import pytest
 
-from rlwire.errors import ConnectionClosed, DeadlineExceeded, LocalProtocolError
+from rlwire.errors import ConnectionClosed, DeadlineExceeded, LimitExceeded, LocalProtocolError
 from rlwire.streams import TURN
 from rlwire.transports import sockets, tcp_asyncio
 from rlwire.transports.address import Address
@@ -20,47 +20,22 @@ from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.stream_asyncio import open_stream
 from rlwire.transports.tcp_asyncio import AsyncConnection
-from tests.transports.conftest import Echo
+from tests.raising import raised
+from tests.transports.drivers import Echo
 from tests.waiting import eventually_async
 
-HEADER = 20
-
-
-async def echo(connection):
-    while True:
-        await connection.send(bytes(await connection.receive()))
+BIG = 2**18
 
 
 @contextlib.asynccontextmanager
-async def plain(address):
-    """Connect a plain socket; its methods are coroutines (send, frame, eof)."""
-    family, sockaddr = address.resolve()[0]
-    loop = asyncio.get_running_loop()
-    with socket.socket(family, socket.SOCK_STREAM) as sock:
-        sock.setblocking(False)
-        await loop.sock_connect(sock, sockaddr)
-        yield sock
-
-
-async def read_frame(sock):
-    loop = asyncio.get_running_loop()
-    data = b""
-    while len(data) < HEADER or len(data) < int.from_bytes(data[:4], "big"):
-        want = int.from_bytes(data[:4], "big") if len(data) >= HEADER else HEADER
-        more = await loop.sock_recv(sock, want - len(data))
-        if not more:
-            return b""
-        data += more
-    return data[HEADER:]
-
-
-@contextlib.asynccontextmanager
-async def connected(blobs):
+async def connected(blobs, timeout=None):
     """Connect to a plain socket."""
     with sockets.listen("127.0.0.1:0") as listener:
-        connection = await tcp_asyncio.connect(sockets.local_address(listener), blobs())
+        address = sockets.local_address(listener)
+        connection = await tcp_asyncio.connect(address, blobs(), timeout=timeout)
         peer, _ = listener.accept()
         with peer:
+            peer.settimeout(10)
             yield connection, peer
         connection.close()
         await connection.wait_closed()
@@ -110,37 +85,22 @@ async def test_a_resolver_that_hangs_has_the_attempt_s_time(run, blobs, monkeypa
         go_on.set()
 
 
-async def test_an_exchange_with_a_server_that_left_meanwhile(run, blobs, kind):
-    server = await LoopServer("127.0.0.1:0", blobs, **kind).start()
-    async with await tcp_asyncio.connect(server.address, blobs()) as connection:
-        assert await connection.exchange(b"one") == b"one"
-        await server.stop()
-        await asyncio.sleep(0.05)
-        with pytest.raises(ConnectionClosed):
-            await asyncio.wait_for(connection.exchange(b""), 5)
-
-
-@pytest.mark.parametrize("kind", ["handler", "responder"])
 @pytest.mark.parametrize("word", [b"", b"nothing"])
-async def test_flood_of_one_connection_lets_others_run(run, blobs, kind, word):
+async def test_flood_of_one_connection_lets_others_run(run, blobs, kind, word, raw, read_frame):
     received = []
 
     class Session(blobs):
         def receive(self, message):
-            received.append(bytes(message)[HEADER:])
+            received.append(bytes(message)[self.header_size :])
             return list(super().receive(message))
 
-    served = {"converse": echo} if kind == "handler" else {"make_handler": Echo}
-    async with (
-        LoopServer("127.0.0.1:0", Session, **served) as server,
-        plain(server.address) as flood,
-        plain(server.address) as good,
-    ):
+    async with LoopServer("127.0.0.1:0", Session, **kind) as server:
+        flood, good = raw(server.address), raw(server.address)
         await eventually_async(lambda: server.connections == 2)
         await asyncio.sleep(0)
         flood.send(blobs.frame(word) * 2000)
         good.send(blobs.frame(b"good"))
-        assert await read_frame(good) == b"good"
+        assert await asyncio.to_thread(read_frame, good) == b"good"
         assert received.index(b"good") <= 4 * TURN
         await eventually_async(lambda: len(received) == 2001)
 
@@ -184,7 +144,6 @@ async def test_a_cancelled_receive_loses_nothing(run, blobs):
 async def test_reply_of_a_cancelled_exchange_is_discarded(run, blobs, sent):
     async with connected(blobs) as (connection, peer):
         # The answer has come, and the task is cancelled before it can go on.
-        peer.settimeout(10)
         for _ in range(2):
             exchange = asyncio.create_task(connection.exchange(sent))
             await asyncio.sleep(0)
@@ -255,7 +214,7 @@ async def test_flood_of_connections_lets_other_tasks_run(run, blobs, kind, admit
             assert max(between) <= 8, between
 
 
-def test_closed_connection_does_not_read_a_reused_descriptor(run, blobs):
+def test_closed_connection_does_not_read_a_reused_descriptor(run, blobs, read_frame):
     mine, peers = socket.socketpair()
     numbers = []
 
@@ -276,9 +235,8 @@ def test_closed_connection_does_not_read_a_reused_descriptor(run, blobs):
         connection = AsyncConnection(blobs(), "the peer", Timeouts(), accepted=True)
         await open_stream(connection, sock)
         connection.serve(Echo(connection))
-        far.setblocking(False)
-        await asyncio.get_running_loop().sock_sendall(far, blobs.frame(b"hello"))
-        assert await read_frame(far) == b"hello"
+        far.sendall(blobs.frame(b"hello"))
+        assert await asyncio.to_thread(read_frame, far) == b"hello"
         far.close()
         await connection.wait_closed()
 
@@ -308,3 +266,45 @@ def test_loop_without_add_reader_is_rejected(blobs):
     loop.run_until_complete(main())
     with contextlib.suppress(NotImplementedError):
         loop.close()
+
+
+class TestPosting:
+    """`AsyncConnection.post`: one event without waiting, for whoever tells many at once."""
+
+    async def test_unsent_output_is_queued_in_order(self, run, blobs, read_frame):
+        def fill():
+            for number in range(256):
+                connection.post(bytes([number]) * BIG, backlog=3 * BIG)
+                posted.append(number)
+
+        posted = []
+        async with connected(blobs) as (connection, peer):
+            assert raised(LimitExceeded, fill).limit == "backlog"
+            assert 3 * BIG < connection.core.waiting <= 4 * BIG + 20
+            assert len(posted) >= 4
+            for number in posted:
+                assert await asyncio.to_thread(read_frame, peer) == bytes([number]) * BIG
+            await asyncio.sleep(0.01)
+            connection.post(b"again")
+            assert await asyncio.to_thread(read_frame, peer) == b"again"
+
+    async def test_meanwhile_a_task_receives_but_only_afterwards(self, run, blobs, read_frame):
+        async with connected(blobs) as (connection, peer):
+            receiving = asyncio.create_task(connection.receive())
+            await asyncio.sleep(0)
+            connection.post(bytes(40 * BIG))
+            peer.sendall(blobs.frame(b"hello"))
+            await asyncio.sleep(0.05)
+            assert not receiving.done()
+            await asyncio.to_thread(read_frame, peer)
+            assert await receiving == b"hello"
+            connection.post(b"there")
+            assert await asyncio.to_thread(read_frame, peer) == b"there"
+
+    async def test_a_peer_that_never_reads_is_cut(self, run, blobs, log):
+        async with connected(blobs, Timeouts(write=0.2)) as (connection, _):
+            connection.post(bytes(40 * BIG))
+            await connection.wait_closed()
+            assert connection.core.broken or connection.closed
+            raised(ConnectionClosed, connection.post, b"more")
+            assert "within write=0.2 s" in log.text

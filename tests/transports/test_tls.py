@@ -24,22 +24,16 @@ from rlwire.transports.server_asyncio import LoopServer
 from rlwire.transports.sockets import Backoff, Timeouts
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests.raising import raised
-from tests.transports.drivers import LOOPS, SERVERS, drivers, serving
+from tests.transports.drivers import SERVERS, Echo, serving
 from tests.waiting import eventually, eventually_async
 
 
-@pytest.fixture(params=["blocking", *LOOPS])
-def connect(request):
-    with drivers(request.param) as driver:
-        yield driver.connect
-
-
 @pytest.fixture(params=SERVERS)
-def start(request, blobs, responder):
+def start(request, blobs):
     """Start a server that echoes."""
     with contextlib.ExitStack() as stack:
         yield lambda tls, address="127.0.0.1:0", **options: stack.enter_context(
-            serving(request.param, address, blobs, tls=tls, make_handler=responder, **options)
+            serving(request.param, address, blobs, tls=tls, make_handler=Echo, **options)
         )
 
 
