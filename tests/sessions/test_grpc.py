@@ -30,7 +30,7 @@ from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSessi
 from rlwire.sessions.http2.session import PING_TIMEOUT, UNUSED_TIMEOUT, WRITE_TIMEOUT
 from rlwire.sessions.layer import LayerPhase
 from tests.raising import raised
-from tests.sessions.http2.peers import METHOD, Raw, fields, message, pair, raw_server
+from tests.sessions.http2.peers import METHOD, Raw, fields, frames_of, message, pair, raw_server
 
 SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
 
@@ -203,10 +203,10 @@ def test_a_silent_peer_is_asked_and_then_given_up():
     _one, _two, _call = connected(client=client)
     client.tick(0.0)
     client.tick(9.0)
-    assert not any(kind == frames.PING for kind, *_ in heads(client.output()))
+    assert not any(kind == frames.PING for kind, *_ in frames_of(client.output()))
     client.tick(10.0)
     asked = client.output()
-    assert [kind for kind, *_ in heads(asked)] == [frames.PING]
+    assert [kind for kind, *_ in frames_of(asked)] == [frames.PING]
     assert client.next_deadline() == 10.0 + PING_TIMEOUT
     assert "ping" in str(raised(DeadlineExceeded, client.tick, 10.0 + PING_TIMEOUT))
     assert client.closed
@@ -221,34 +221,6 @@ def test_a_connection_without_a_call_is_closed_in_time():
     server.tick(UNUSED_TIMEOUT)
     assert server.phase is LayerPhase.CLOSING
     assert frames.GOAWAY in [kind for kind, *_ in raw.hear()]
-
-
-def heads(buffers):
-    data, found, at = b"".join(map(bytes, buffers)), [], 0
-    while at < len(data):
-        size, kind, flags, number = frames.frame_head(data, at)
-        found.append((kind, flags, number))
-        at += 9 + size
-    return found
-
-
-def test_h2_is_answered():
-    peer = H2Client()
-    peer.begin(1, ("x", "y"))
-    ((call, sign),) = peer.taken()
-    assert sign is BEGUN
-    assert call.metadata == (("x", "y"),)
-    peer.h2.send_data(1, message(b"hello"), end_stream=True)
-    peer.pump()
-    assert peer.taken() == [(call, b"hello"), (call, ENDED)]
-    peer.session.send((call, Last(OK, [b"answer"])))
-    peer.pump()
-    (head,) = peer.of(h2.events.ResponseReceived)
-    assert (":status", "200") in head.headers
-    assert b"".join(e.data for e in peer.of(h2.events.DataReceived)) == message(b"answer")
-    (trailers,) = peer.of(h2.events.TrailersReceived)
-    assert trailers.headers == [("grpc-status", "0")]
-    assert not peer.session.streams
 
 
 @pytest.mark.parametrize("padding", [0, 5])
@@ -273,7 +245,10 @@ def test_windows_of_one_byte(padding):
     got = peer.of(h2.events.DataReceived)
     assert b"".join(event.data for event in got) == message(body)
     assert {len(event.data) for event in got} == {1}
-    assert peer.of(h2.events.TrailersReceived)
+    (head,) = peer.of(h2.events.ResponseReceived)
+    assert (":status", "200") in head.headers
+    (trailers,) = peer.of(h2.events.TrailersReceived)
+    assert trailers.headers == [("grpc-status", "0")]
 
 
 def test_a_window_that_never_opens_ends_the_call_and_no_other():

@@ -10,6 +10,17 @@ from tests.ends import TIMES, frames_in
 METHOD = "/rlwire.test.Echo/Talk"
 
 
+def frames_of(buffers):
+    """Type, flags, stream and payload of each frame."""
+    data = b"".join(map(bytes, buffers)).removeprefix(frames.PREFACE)
+    found, at = [], 0
+    while at < len(data):
+        size, kind, flags, number = frames.frame_head(data, at)
+        found.append((kind, flags, number, data[at + 9 : at + 9 + size]))
+        at += 9 + size
+    return found
+
+
 class Raw:
     def __init__(self, session):
         self.session = session
@@ -19,14 +30,7 @@ class Raw:
 
     def hear(self):
         """Frames that the session has said since: type, flags, stream and payload."""
-        data = b"".join(bytes(part) for part in self.session.output())
-        data = data.removeprefix(frames.PREFACE)
-        found, at = [], 0
-        while at < len(data):
-            size, kind, flags, number = frames.frame_head(data, at)
-            found.append((kind, flags, number, data[at + 9 : at + 9 + size]))
-            at += 9 + size
-        return found
+        return frames_of(self.session.output())
 
     def say(self, *data):
         """Have the session hear bytes; returns its events."""

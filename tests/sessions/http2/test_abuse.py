@@ -80,21 +80,21 @@ def test_frames_on_a_stream_that_was_reset_are_counted():
         assert reported(raw) == "ENHANCE_YOUR_CALM"
 
 
-def flood(raw, make, flags=frames.END_HEADERS):
+def flood(raw, make=lambda number: b"", flags=frames.END_HEADERS, first=1):
     """Begin streams, each with more frames, until that is refused; returns how many."""
     sender = Headers()
-    number = 1
+    number = first
 
     def go_on():
         nonlocal number
-        for number in range(1, 8 * RESETS_ALLOWED, 2):
+        for number in range(first, 8 * RESETS_ALLOWED, 2):
             head = frames.frame(frames.HEADERS, flags, number, sender.encode(fields()))
             raw.say(head, make(number))
             if not raw.session.closed:
                 raw.hear()
 
     assert "ENHANCE_YOUR_CALM" in str(raised(Http2Error, go_on))
-    return number // 2
+    return (number - first) // 2
 
 
 ENDED_AT_ONCE = {
@@ -123,22 +123,9 @@ def test_streams_beyond_the_maximum_are_refused_and_nothing_else():
     assert len(raw.say(begin(1), begin(3), begin(5))) == 2
     assert [(kind, number) for kind, _, number, _ in raw.hear()] == [(frames.RST_STREAM, 5)]
     assert set(raw.session.streams) == {1, 3}
-    assert flood_on(raw, range(7, 8 * RESETS_ALLOWED, 2)) == RESETS_ALLOWED - 1
+    assert flood(raw, first=7) == RESETS_ALLOWED - 1
     assert reported(raw) == "ENHANCE_YOUR_CALM"
     assert set(raw.session.streams) == {1, 3}
-
-
-def flood_on(raw, numbers):
-    """Begin streams until that is refused; returns how many were."""
-    sender = Headers()
-    for count, number in enumerate(numbers):
-        head = frames.frame(frames.HEADERS, 4, number, sender.encode(fields()))
-        try:
-            raw.say(head)
-        except Http2Error:
-            return count
-        raw.hear()
-    raise AssertionError("nobody minds")
 
 
 def test_closed_calls_reset_the_flood_budget():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from rlwire.codecs.websocket.frames import FrameDecoder
 from rlwire.errors import RlwireError
 from rlwire.sessions.websocket import Closed, WebSocketClientSession, WebSocketServerSession
 from rlwire.streams import FrameReader
@@ -49,21 +50,12 @@ class Frame:
 
 def parse(data, masked):
     """The frames in what a session sent."""
-    at = 0
+    decoder, at = FrameDecoder(masked), 0
     while at < len(data):
-        first, second = data[at], data[at + 1]
-        assert second >> 7 == masked
-        size, at = second & 127, at + 2
-        if size == 126:
-            size, at = int.from_bytes(data[at : at + 2], "big"), at + 2
-        elif size == 127:
-            size, at = int.from_bytes(data[at : at + 8], "big"), at + 8
-        key, at = (data[at : at + 4], at + 4) if masked else (bytes(4), at)
-        long = (key * (size // 4 + 1))[:size]
-        payload = int.from_bytes(data[at : at + size], "big") ^ int.from_bytes(long, "big")
+        size = decoder.frame_size(data, at, len(data))
+        opcode, fin, payload = decoder.frame(data[at : at + size])
+        yield Frame(opcode, bytes(payload), fin)
         at += size
-        yield Frame(first & 15, payload.to_bytes(size, "big"), fin=first >= 128, rsv=first >> 4 & 7)
-    assert at == len(data)
 
 
 class Echo:

@@ -1,8 +1,6 @@
 import pickle
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rlwire.codecs.websocket import frames
 from rlwire.codecs.websocket.handshake import (
@@ -33,8 +31,6 @@ from rlwire.sessions.websocket import (
     WebSocketServerSession,
     basic_authorization,
 )
-from rlwire.streams import FrameReader
-from tests.ends import frames_in
 from tests.raising import raised
 
 URL = "ws://test/path?query"
@@ -502,42 +498,3 @@ def test_times_are_positive(name, value):
         WebSocketServerSession(**options)
     with pytest.raises(ValueError, match=name):
         WebSocketClientSession(URL, **options)
-
-
-@settings(max_examples=3 * settings().max_examples)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from([0, 1, 2, 8, 9, 10, 3, 0x40]),
-            st.booleans(),
-            st.one_of(st.binary(max_size=130), st.text(max_size=20).map(str.encode)),
-        ),
-        max_size=8,
-    ),
-    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3),
-    st.sampled_from(["any", "text", "binary"]),
-    st.integers(1, 60),
-)
-def test_any_frames_raise_only_our_errors(frames_, edits, kind, step):
-    server, _ = opened(kind=kind, limits=Limits(received=300))
-    wire = bytearray()
-    for first, fin, payload in frames_:
-        wire += bytes([(0x80 if fin else 0) | first])
-        size = len(payload)
-        wire += bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
-        wire += bytes(4) + payload
-    for at, byte in edits:
-        if at < len(wire):
-            wire[at] = byte
-    reader = FrameReader(server)
-    said = b""
-    try:
-        for frame in frames_in(reader, wire, step):
-            server.receive(frame)
-            said += b"".join(server.output())
-    except RlwireError:
-        said += b"".join(server.output())
-        assert server.closed
-        assert said
-        assert server.receive_whole(b"\x81\x80abcd", 6) is None
-    assert server.output() == []
