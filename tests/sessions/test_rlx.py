@@ -166,13 +166,9 @@ def test_unknown_command_does_not_change_the_state_and_can_be_answered(state, me
     assert server.receive(frame(MESSAGES[name])) == [MESSAGES[name]]
 
 
-@pytest.mark.parametrize(
-    "event", [None, 5, {}, {"command": None}, {"command": ["x"]}, {"response": "ready"}]
-)
+@pytest.mark.parametrize("event", [None, 5, {}, {"command": None}, {"command": ["x"]}])
 def test_a_client_sends_commands_only(event):
-    client = client_in(RLXState.READY)
-    raised(LocalProtocolError, client.send, event)
-    assert client.state is RLXState.READY
+    raised(LocalProtocolError, client_in(RLXState.READY).send, event)
 
 
 @pytest.mark.parametrize("reply", [{}, {"response": 5}, {"response": ["ready"]}, {"command": "x"}])
@@ -214,20 +210,26 @@ ENTRANCES = {
 
 
 @pytest.mark.parametrize("data", BROKEN)
-def test_a_broken_message_leaves_a_server_one_reply(data):
-    server = server_in(RLXState.READY)
-    raised((DecodeError, LimitExceeded), server.receive, data)
+def test_a_broken_message_closes_a_client_and_leaves_a_server_one_reply(data):
+    client, server = client_in(RLXState.UPDATING), server_in(RLXState.READY)
+    for session in (client, server):
+        raised((DecodeError, LimitExceeded), session.receive, data)
+    assert client.closed
     assert not server.closed
     assert server.send({"response": "error", "message": "that was no message"})
     assert server.closed
     raised(LocalProtocolError, server.send, {"response": "error", "message": "again"})
 
 
-@pytest.mark.parametrize("data", BROKEN)
-def test_a_broken_message_closes_a_client(data):
-    client = client_in(RLXState.UPDATING)
-    raised((DecodeError, LimitExceeded), client.receive, data)
+@pytest.mark.parametrize("entrance", ENTRANCES)
+def test_unreadable_message_that_answers_nothing_or_precedes_an_answer_ends_the_session(entrance):
+    client, server = client_in(RLXState.READY), server_in(RLXState.UPDATING)
+    for session in (client, server):
+        caught = raised(DecodeError, ENTRANCES[entrance], session, b"1:x,")
     assert client.closed
+    assert server.state is RLXState.BROKEN
+    assert server.reject(caught)
+    assert server.closed
 
 
 @pytest.mark.parametrize(("data", "text"), UNREADABLE.items())
@@ -248,15 +250,6 @@ def test_undecodable_message_is_answered_and_the_server_continues(data, text, en
         assert server.receive(frame(MESSAGES["init"])) == [MESSAGES["init"]]
 
 
-@pytest.mark.parametrize("entrance", ENTRANCES)
-def test_an_unreadable_message_before_an_answer_ends_a_server(entrance):
-    server = server_in(RLXState.UPDATING)
-    caught = raised(DecodeError, ENTRANCES[entrance], server, b"1:x,")
-    assert server.state is RLXState.BROKEN
-    assert server.reject(caught)
-    assert server.closed
-
-
 @pytest.mark.parametrize(("data", "text"), UNREADABLE.items())
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_undecodable_reply_acts_as_an_error_reply(data, text, entrance):
@@ -266,13 +259,6 @@ def test_undecodable_reply_acts_as_an_error_reply(data, text, entrance):
             ENTRANCES[entrance](client, data)
         assert text in str(caught.value)
         assert client.state is ALLOWED[state]["error"]
-
-
-@pytest.mark.parametrize("entrance", ENTRANCES)
-def test_an_unreadable_message_that_answers_nothing_closes_a_client(entrance):
-    client = client_in(RLXState.READY)
-    raised(DecodeError, ENTRANCES[entrance], client, b"1:x,")
-    assert client.closed
 
 
 @pytest.mark.parametrize("data", [b"01:", b"-1:", b"+1:", b" 1:", b":", b"x", b"1000000000000:"])
