@@ -496,93 +496,78 @@ class Conversation(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.client, self.server = DmEnvRpcClientSession(), DmEnvRpcServerSession()
-        self.requests = deque()
-        self.responses = deque()
-        self.kinds = deque()
-        self.told = deque()
-        self.number = 0
+        self.requests = deque()  # bytes, and whether the step in them is by name
+        self.responses = deque()  # bytes, the same, and what was sent; None for a rejection
 
     @rule(kind=sampled_from(sorted(EVENTS)))
     def ask(self, kind):
-        self.offer(EVENTS[kind], kind, by_name=False)
+        self.offer(EVENTS[kind], kind.partition(" ")[0])
 
     @rule(
         names=sampled_from([(), ("count",), ("pixels", "count"), ("height",)]),
         action=sampled_from(["move", "fly"]),
     )
     def step(self, names, action):
-        self.offer(Step({action: 1}, names), "step", by_name=True)
+        self.offer(Step({action: 1}, names), "step")
 
-    def offer(self, event, kind, by_name):
-        idle = not self.client.pending
-        state = self.client.state
+    def offer(self, event, kind):
+        # With nothing pending, a client sends what the server allows whatever the world's name.
+        allowed = {name.partition(" ")[0] for name in ALLOWED[self.client.state]}
+        idle, by_name = not self.client.pending, type(event) is Step
         try:
-            self.requests.append(joined(self.client.send(event)))
+            message = joined(self.client.send(event))
         except LocalProtocolError:
-            # With nothing pending, exactly what the server would refuse whatever the world's name.
-            if idle:
-                assert not self.may(state, kind)
+            assert not (idle and kind in allowed)
         except EncodeError:
             assert by_name
             assert self.client.specs in (SPECS, OTHER_SPECS)
         else:
-            if idle:
-                assert self.may(state, kind)
-            self.kinds.append((kind.partition(" ")[0], by_name))
-
-    @staticmethod
-    def may(state, kind):
-        return kind.partition(" ")[0] in {name.partition(" ")[0] for name in ALLOWED[state]}
+            assert kind in allowed or not idle
+            self.requests.append((message, by_name))
 
     @precondition(lambda self: self.requests)
     @rule(choice=integers(0, 7))
     def answer(self, choice):
-        message = self.requests.popleft()
+        message, by_name = self.requests.popleft()
         before = self.server.state
         try:
             (event,) = self.server.receive(message)
         except (RemoteProtocolError, DecodeError) as error:
-            reply = Status
-            sent = joined(self.server.reject(error))
+            reply, sent = None, self.server.reject(error)
             assert self.server.state is before
         else:
-            if choice == 0:
-                reply = REPLIES["error"]
-            elif isinstance(event, Step):
-                self.number += 1
-                following = list(ALLOWED[before]["step"].values())
-                state = STATES[following[choice % len(following)]]
-                values = {**SEEN, "height": 0.5, "count": np.int32(self.number)}
-                reply = StepResult(
-                    state, {name: values[name] for name in event.requested_observations}
-                )
-            elif isinstance(event, (JoinWorldRequest, ResetRequest)):
-                specs = OTHER_SPECS if choice > 5 else SPECS
-                made = JoinWorldResponse if isinstance(event, JoinWorldRequest) else ResetResponse
-                reply = made(specs)
-            else:
-                reply = REPLIES[next(k for k, (a, _) in REQUESTS.items() if isinstance(event, a))]
-            sent = joined(self.server.send(reply))
-        self.responses.append(sent)
-        self.told.append(reply)
+            reply = self.reply_to(event, before, choice)
+            sent = self.server.send(reply)
+        self.responses.append((joined(sent), by_name, reply))
+
+    def reply_to(self, event, state, choice):
+        if choice == 0:
+            return REPLIES["error"]
+        if isinstance(event, Step):
+            following = list(ALLOWED[state]["step"].values())
+            values = {**SEEN, "height": 0.5, "count": np.int32(choice)}
+            observations = {name: values[name] for name in event.requested_observations}
+            return StepResult(STATES[following[choice % len(following)]], observations)
+        reply = REPLIES[next(k for k, (a, _) in REQUESTS.items() if isinstance(event, a))]
+        if isinstance(event, (JoinWorldRequest, ResetRequest)) and choice > 5:
+            return type(reply)(OTHER_SPECS)
+        return reply
 
     @precondition(lambda self: self.responses)
     @rule()
     def hear(self):
-        (response,) = self.client.receive(self.responses.popleft())
-        kind, by_name = self.kinds.popleft()
-        reply = self.told.popleft()
-        if reply is Status:
-            assert isinstance(response, Status)
-        elif isinstance(reply, StepResult):
+        message, by_name, reply = self.responses.popleft()
+        (response,) = self.client.receive(message)
+        if isinstance(reply, StepResult):
             assert type(response) is (StepResult if by_name else StepResponse)
             assert response.state is reply.state
             assert len(response.observations) == len(reply.observations)
             if by_name and "count" in reply.observations:
                 assert response.observations["count"] == reply.observations["count"]
+        elif reply is None:
+            assert isinstance(response, Status)
         else:
             assert response == reply
-            assert isinstance(reply, (Status, REQUESTS[kind][1]))
 
     @invariant()
     def they_agree(self):
