@@ -288,20 +288,6 @@ def test_options_that_a_server_does_not_read_are_named_once(caplog):
     assert caplog.text.count("options={'level': 3} of resets are not sent") == 1
 
 
-def test_failed_picture_ends_its_episode_only():
-    environment = Corridor()
-    with universe(environment) as server, watching(server) as agent:
-        environment.picture = lambda: 1 / 0
-        step = agent.step(20)
-        while not step.done:
-            step = agent.step(20)
-        assert "ZeroDivisionError" in step.info["rlwire.error"]
-        assert "ZeroDivisionError" in str(raised(PeerError, agent.reset))
-        del environment.picture
-        agent.reset()
-        assert not agent.step(20).done
-
-
 def health(port):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
@@ -391,15 +377,6 @@ def test_tls_on_both_and_on_the_page(tmp_path):
 
 
 class TestDoor:
-    def test_one_call_serves_both(self):
-        with rlwire.serve(f"{__name__}:Corridor", "universe://127.0.0.1:0+0/Corridor") as server:
-            assert isinstance(server, UniverseServer)
-            url = parse_url(server.url)
-            assert url.path == "Corridor"
-            assert url.port
-            assert url.pixels
-            assert server.display.name == "Corridor"
-
     def test_without_pixels_it_is_a_rewarder(self):
         with rlwire.serve(Corridor(), "universe://127.0.0.1:+0") as server:
             assert isinstance(server, EnvironmentRewarder)

@@ -1,9 +1,11 @@
 """What the tests of the rewarder share: servers and clients that are closed again."""
 
+import socket
 from contextlib import ExitStack
 
 import pytest
 
+from rlwire.sessions.rewarder.client import handshake_headers
 from rlwire.universe.rewarder import RewarderClient, RewarderServer
 from tests.waiting import eventually
 
@@ -35,3 +37,18 @@ def join():
 @pytest.fixture
 def wait_for():
     return eventually
+
+
+def raw_client(server, observer=True):
+    """Return the socket of a client by hand that has shaken hands and reads nothing."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect((server.address.host, server.address.port))
+    lines = "".join(f"{name}: {value}\r\n" for name, value in handshake_headers("openai", observer))
+    sock.sendall(
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        + lines.encode()
+        + b"\r\n"
+    )
+    return sock

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import threading
 import time
 
@@ -21,6 +20,7 @@ from rlwire.universe.rewarder import (
 )
 from rlwire.websocket import connect as connect_websocket
 from tests.raising import raised
+from tests.universe.rewarder.conftest import raw_client
 
 
 def answer_resets(server_of):
@@ -223,21 +223,6 @@ def test_a_wrong_password(answering, join, password):
     assert server.statistics()["refused"] == 2
 
 
-def raw(server, *, observer=True):
-    """A client by hand that has shaken hands and reads nothing."""
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    sock.connect((server.address.host, server.address.port))
-    lines = "".join(f"{name}: {value}\r\n" for name, value in handshake_headers("openai", observer))
-    sock.sendall(
-        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
-        + lines.encode()
-        + b"\r\n"
-    )
-    return sock
-
-
 def test_a_client_that_reads_late_gets_all_in_order(answering, wait_for):
     server = answering(backlog=1 << 26)
 
@@ -261,7 +246,7 @@ def test_a_client_that_reads_late_gets_all_in_order(answering, wait_for):
 
 def test_client_that_answers_no_ping_is_closed(serving, wait_for):
     server = serving(ping_interval=0.2, ping_timeout=0.2)
-    with raw(server, observer=False) as silent:
+    with raw_client(server, observer=False) as silent:
         wait_for(lambda: server.clients == 1)
         wait_for(lambda: server.clients == 0)
         silent.settimeout(5)

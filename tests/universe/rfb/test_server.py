@@ -228,49 +228,18 @@ def test_a_flood_leaves_the_others_alone(what):
                 thread.join()
 
 
-@pytest.mark.parametrize(
-    ("output", "log"), [(b"\x63", "client message type 99"), (b"\6\0\0\0\0\0\x13\x88", "string")]
-)
-def test_bad_messages_end_that_connection_only(output, log, caplog):
+def test_bad_message_ends_that_connection_only(caplog):
     display = Display(WIDTH, HEIGHT)
     with (
         RfbServer(display, "127.0.0.1:0", limits=Limits(string=1000)) as server,
         opened(server) as bad,
         watching(server) as good,
     ):
-        bad.sendall(output)
+        bad.sendall(b"\6\0\0\0\0\0\x13\x88")
         assert bad.recv(1) == b""
         display.show(frame(1))
         see(good, frame(1))
-    assert log in caplog.text
-
-
-@pytest.mark.parametrize("output", [b"GET / HTTP/1.1\r\n\r\n", b"RFB 003.002\n", b"\0" * 12])
-def test_client_of_another_protocol_receives_a_reason(output, caplog):
-    with (
-        RfbServer(Display(WIDTH, HEIGHT), "127.0.0.1:0") as server,
-        socket.create_connection((server.address.host, server.address.port)) as sock,
-    ):
-        sock.settimeout(SOON)
-        sock.sendall(output)
-        data = b""
-        try:
-            while part := sock.recv(4096):
-                data += part
-        except ConnectionError:
-            pass
-        assert data.startswith(b"RFB 003.008\n\0")
-        assert b"expected" in data
-    assert "expected" in caplog.text
-
-
-def test_viewers_over_the_limit_get_a_reason():
-    with (
-        RfbServer(Display(WIDTH, HEIGHT), "127.0.0.1:0", max_connections=1) as server,
-        watching(server),
-        pytest.raises(PeerError, match="connections"),
-    ):
-        watching(server).connect()
+    assert "string" in caplog.text
 
 
 def test_invalid_sizes_and_frames_are_rejected():
