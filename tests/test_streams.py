@@ -1,8 +1,8 @@
 """The stream core without any I/O: frames however they are cut, conversations, ends and times."""
 
-import json
 import random
 import re
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,6 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.sessions import openpi, rlx, websocket
-from rlwire.sessions.rlx.session import PageCommand, PageReply, PageSession
 from rlwire.sessions.stack import Stack
 from rlwire.streams import INBOX, NOTHING, TURN, FrameReader, StreamCore, StreamPhase
 from tests.raising import raised
@@ -119,7 +118,7 @@ def test_frame_after_a_large_one_is_received_into_a_block(blobs):
     assert np.frombuffer(frame, np.uint8)[HEADER:].ctypes.data % 64 == 0
 
 
-@pytest.mark.parametrize("sizes", [[10], [10, 20, 30], [0] * 400, [9_999, 30], [50_000], [10_001]])
+@pytest.mark.each("sizes", [[10], [10, 20, 30], [0] * 400, [9_999, 30], [50_000], [10_001]])
 def test_frame_of_unexpected_size_is_received_too(blobs, sizes):
     reader = FrameReader(blobs())
     feed(reader, blobs.frame(body(10_000)))
@@ -158,13 +157,9 @@ def plain(value):
     return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
 
 
-"""Sessions of both sides, and a conversation: who sends what, and what the other then hears."""
+# Sessions of both sides, and a conversation: who sends what, which the other then hears.
 
 LARGE = np.random.default_rng(0).random((40, 40), dtype=np.float32)
-
-
-def same(steps):
-    return [(side, event, event) for side, event in steps]
 
 
 def rlx_talk():
@@ -172,42 +167,28 @@ def rlx_talk():
     for state in ([1.5, 2.5], LARGE, LARGE, "small again", LARGE):
         steps.append((0, {"command": "update", "reward": 1.0, "state": state, "terminal": False}))
         steps.append((1, {"response": "action", "data": state}))
-    return rlx.RLXClientSession(), rlx.RLXServerSession(), same(steps)
+    return rlx.RLXClientSession(), rlx.RLXServerSession(), steps
 
 
 def websocket_talk():
     bodies = ["text", b"", b"x" * 125, b"y" * 5000, "z" * 5000, b"y" * 5000, "end"]
     steps = [(side, body) for body in bodies for side in (0, 1, 1, 0)]
-    return (
-        websocket.WebSocketClientSession("ws://a/"),
-        websocket.WebSocketServerSession(),
-        same(steps),
-    )
+    client = websocket.WebSocketClientSession("ws://a/")
+    return client, websocket.WebSocketServerSession(), steps
 
 
 def openpi_talk():
     steps = [(1, {"name": "policy"})]
     for image in (LARGE, LARGE[:3], LARGE):
         steps += [(0, {"image": image, "prompt": "up"}), (1, {"actions": image})]
-    return openpi.OpenPIClientSession(), openpi.OpenPIServerSession(), same(steps)
-
-
-def page_talk():
-    steps = []
-    for size in (3, 9000):
-        message = {"command": "update", "state": "x" * size}
-        text = json.dumps({"sid": 1, **message})
-        steps.append((0, text, PageCommand(1, message, len(text))))
-    steps.append((1, PageReply("a", {"response": "ready"}), b'{"sid":"a","response":"ready"}'))
-    client = websocket.WebSocketClientSession("ws://a/", kind="text")
-    return client, Stack(websocket.WebSocketServerSession(kind="text"), PageSession()), steps
+    return openpi.OpenPIClientSession(), openpi.OpenPIServerSession(), steps
 
 
 def in_websocket(talk):
     def make():
         client, server, steps = talk()
-        inside = Stack(websocket.WebSocketClientSession("ws://a/"), client)
-        return inside, Stack(websocket.WebSocketServerSession(), server), steps
+        outer, outer_server, _ = websocket_talk()
+        return Stack(outer, client), Stack(outer_server, server), steps
 
     return make
 
@@ -217,7 +198,6 @@ TALKS = {
     "websocket": websocket_talk,
     "websocket > rlx": in_websocket(rlx_talk),
     "websocket > openpi": in_websocket(openpi_talk),
-    "websocket > page": page_talk,
 }
 
 
@@ -285,7 +265,7 @@ def converse(make, chunk=2**30, cut=None):
     """Have the whole conversation, or as much of it as comes before the cut."""
     one, two, steps = make()
     wire = Wire(one, two, chunk, cut)
-    for side, event, _ in steps:
+    for side, event in steps:
         if not wire.stopped:
             wire.send(side, event)
             wire.move()
@@ -294,7 +274,7 @@ def converse(make, chunk=2**30, cut=None):
 
 def expected(make):
     heard = [], []
-    for side, _, event in make()[2]:
+    for side, event in make()[2]:
         heard[1 - side].append(plain(event))
     return heard
 
@@ -466,21 +446,18 @@ def test_wrong_bytes_end_receiving_and_can_be_refused(blobs):
     assert core.phase is StreamPhase.CLOSED
 
 
-class Clock:
-    def __init__(self, core):
-        self.core = core
-
-    def __call__(self, now, waiting=True):
-        try:
-            self.core.check(now, waiting)
-        except DeadlineExceeded as error:
-            return f"{self.core.late}: {error}"
-        return ""
+def late(core, now, waiting=True):
+    """What is late at a time, and the error's text; empty if nothing is."""
+    try:
+        core.check(now, waiting)
+    except DeadlineExceeded as error:
+        return f"{core.late}: {error}"
+    return ""
 
 
 def test_waits_start_when_seen_and_end_at_their_deadline(blobs):
     core = core_of(blobs())
-    at = Clock(core)
+    at = partial(late, core)
     assert not at(100.0)
     assert core.next_deadline(100.0) == 110.0
     assert core.next_deadline(100.0, waiting=False) is None
@@ -507,7 +484,7 @@ def test_waits_start_when_seen_and_end_at_their_deadline(blobs):
 
 def test_a_new_peer_has_less_time(blobs):
     core = StreamCore(blobs(), "the peer", Times(), accepted=True)
-    at = Clock(core)
+    at = partial(late, core)
     assert core.phase is StreamPhase.FIRST
     assert not at(5.0)
     assert core.next_deadline(5.0) == 6.0
@@ -519,18 +496,11 @@ def test_a_new_peer_has_less_time(blobs):
     assert "idle" in at(17.0)
 
 
-def opened():
-    return Wire(
-        websocket.WebSocketClientSession("ws://a/", ping_interval=5, ping_timeout=5),
-        websocket.WebSocketServerSession(),
-    )
-
-
 def test_a_handshake_has_its_time():
     core = core_of(websocket.WebSocketClientSession("ws://a/"))
     core.begin(4.0)
     assert core.phase is StreamPhase.OPENING
-    at = Clock(core)
+    at = partial(late, core)
     assert not at(0.0)
     core.wrote(core.waiting)
     assert not at(3.9)
@@ -538,7 +508,7 @@ def test_a_handshake_has_its_time():
 
 
 def test_close_messages_are_exchanged_by_both_sides():
-    wire = opened()
+    wire = Wire(*websocket_talk()[:2])
     client, server = wire.cores
     server.close()
     assert server.phase is StreamPhase.CLOSING

@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import errno
 import functools
-import importlib.util
 import mmap
 import os
 import random
@@ -15,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -24,25 +22,13 @@ from rlwire.transports import shm, shm_calls, tcp, tcp_asyncio
 from rlwire.transports.server import ServerSettings, ThreadServer
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised
-from tests.transports.drivers import Echo, drivers, echo, ended, serving
+from tests.transports import shm_peer
+from tests.transports.drivers import Echo, drivers, echo, ended, meanwhile, serving
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux")
 
-HERE = Path(__file__).resolve().parent
 NONSENSE = "is invalid"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-shm_peer = load("shm_peer")
 
 
 @pytest.fixture
@@ -62,12 +48,10 @@ def served(serve, path):
 
 
 @pytest.fixture
-def peers():
-    """What is closed after the test."""
-    made = []
-    yield made
-    for each in made:
-        each.close()
+def peer(path):
+    """Connect the other end."""
+    with contextlib.ExitStack() as stack:
+        yield lambda: stack.enter_context(contextlib.closing(shm_peer.Peer.connect(path[4:])))
 
 
 @pytest.fixture(params=["threads", "asyncio"])
@@ -77,16 +61,26 @@ def against(request, path, blobs):
         yield server
 
 
-CONNECT = {
-    "blocking": tcp.connect,
-    "asyncio": lambda *words, **options: asyncio.run(tcp_asyncio.connect(*words, **options)),
-}
+@contextlib.contextmanager
+def listening(path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path[4:])
+        listener.listen()
+        yield listener
 
 
-def test_ring_wraps_around(served, blobs, peers, path):
+@contextlib.contextmanager
+def undisturbed(path, blobs):
+    """Another client, which is served before and after."""
+    with tcp.connect(path, blobs()) as other:
+        assert other.exchange(b"before") == b"before"
+        yield other
+        assert other.exchange(b"after") == b"after"
+
+
+def test_ring_wraps_around(served, blobs, peer):
     served()
-    peer = shm_peer.Peer.connect(path[4:])
-    peers.append(peer)
+    peer = peer()
     frame = blobs.frame(random.Random(1).randbytes(3000))
     for _ in range(5):
         peer.write(frame)
@@ -129,10 +123,9 @@ def test_stopping_server_wakes_waiting_clients(path, blobs):
 def test_a_peer_is_killed(path, blobs, against, where):
     whole = blobs.frame(b"message")
     half = whole if where == "between" else whole[:15]
-    with tcp.connect(path, blobs()) as other:
-        assert other.exchange(b"before") == b"before"
+    with undisturbed(path, blobs):
         program = subprocess.Popen(
-            [sys.executable, str(HERE / "shm_peer.py"), path[4:], half.hex()],
+            [sys.executable, shm_peer.__file__, path[4:], half.hex()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -143,61 +136,39 @@ def test_a_peer_is_killed(path, blobs, against, where):
         program.communicate()
         eventually(lambda: against.connections == 1)
         assert ended(against) == {"lost": 1}
-        assert other.exchange(b"after") == b"after"
-
-
-def test_the_server_dies(tmp_path, blobs, peers):
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"{tmp_path}/s")
-        listener.listen()
-        accepted = []
-        thread = threading.Thread(target=lambda: accepted.append(shm_peer.Peer.accept(listener)))
-        thread.start()
-        connection = tcp.connect(f"shm:{tmp_path}/s", blobs())
-        thread.join()
-    peer = accepted[0]
-    peers.append(peer)
-    peer.write(blobs.frame(b"the last words of the dead"))
-    peer.sock.close()
-    assert connection.receive() == b"the last words of the dead"
-    raised(ConnectionClosed, connection.receive)
-    assert connection.core.broken
-    connection.close()
 
 
 @pytest.mark.parametrize("client", ["blocking", "asyncio"])
-def test_server_that_corrupts_the_ring_is_disconnected(tmp_path, blobs, peers, client):
+@pytest.mark.parametrize("end", ["dies", "corrupts"])
+def test_server_that_dies_or_corrupts_the_ring_is_disconnected(path, blobs, client, end):
     def serve(listener):
         peer = shm_peer.Peer.accept(listener)
-        peers.append(peer)
+        served.append(peer)
         peer.write(blobs.frame(b"before"))
+        if end == "dies":
+            peer.sock.close()
+            return
         peer.write(blobs.frame(b"never whole")[:-3])
         eventually(lambda: peer.word(peer.outward, shm_peer.READER) == peer.gave)
         peer.put(peer.outward, shm_peer.WRITER, 1 << 30)
         peer.ring()
 
-    path = f"shm:{tmp_path}/s"
-    with socket.socket(socket.AF_UNIX) as listener, drivers(client) as driver:
-        listener.bind(path[4:])
-        listener.listen()
-        thread = threading.Thread(target=serve, args=(listener,))
-        thread.start()
-        connection = driver.connect(path, blobs())
-        assert connection.receive() == b"before"
-        with pytest.raises(ConnectionClosed, match=NONSENSE):
-            connection.receive()
-        thread.join()
+    served = []
+    with listening(path) as listener, drivers(client) as driver:
+        with meanwhile(serve, listener):
+            connection = driver.connect(path, blobs())
+            assert connection.receive() == b"before"
+            caught = raised(ConnectionClosed, connection.receive)
+        assert (NONSENSE in str(caught)) == (end == "corrupts")
+        assert connection.core.broken
+    served[0].close()
 
 
 @pytest.mark.parametrize("when", ["asleep", "in a message"])
-def test_memory_truncated_by_a_peer_ends_its_connection_only(
-    served, blobs, peers, path, caplog, when
-):
-    caplog.set_level("DEBUG", "rlwire")
+def test_memory_truncated_by_a_peer_ends_its_connection_only(served, blobs, peer, path, log, when):
     server = served()
-    with tcp.connect(path, blobs()) as other:
-        peer = shm_peer.Peer.connect(path[4:])
-        peers.append(peer)
+    with undisturbed(path, blobs):
+        peer = peer()
         frame = blobs.frame(b"x" * 3000)
         peer.write(frame)
         assert peer.read(len(frame)) == frame
@@ -211,8 +182,7 @@ def test_memory_truncated_by_a_peer_ends_its_connection_only(
             ring.madvise(mmap.MADV_REMOVE)
         peer.ring()
         eventually(lambda: server.connections == 1)
-        assert NONSENSE in caplog.text
-        assert other.exchange(b"after") == b"after"
+        assert NONSENSE in log.text
 
 
 @pytest.mark.parametrize(
@@ -226,26 +196,23 @@ def test_memory_truncated_by_a_peer_ends_its_connection_only(
     ],
 )
 def test_corrupt_ring_counters_end_that_connection_only(
-    path, blobs, peers, caplog, against, ring, word, value
-):
-    caplog.set_level("DEBUG", "rlwire")
-    with tcp.connect(path, blobs()) as other:
-        assert other.exchange(b"before") == b"before"
-        peer = shm_peer.Peer.connect(path[4:])
-        peers.append(peer)
+    path, blobs, peer, log, against, ring, word,
+    value,
+):  # fmt: skip
+    with undisturbed(path, blobs):
+        peer = peer()
         peer.put(getattr(peer, ring), word, value)
         if ring == "inward":
             peer.write(blobs.frame(b"to be answered"))
         peer.ring()
         eventually(lambda: against.connections == 1)
-        assert NONSENSE in caplog.text
-        assert other.exchange(b"after") == b"after"
+        assert NONSENSE in log.text
 
 
 def test_random_counters_and_bytes_do_not_disturb_others(served, blobs, path):
     server = served(timeout=Timeouts(spin=0.001, read=1.0))
     chance = random.Random(7)
-    with tcp.connect(path, blobs()) as other:
+    with undisturbed(path, blobs) as other:
         for number in range(150):
             peer = shm_peer.Peer.connect(path[4:])
             with contextlib.suppress(OSError):
@@ -275,41 +242,35 @@ def test_random_counters_and_bytes_do_not_disturb_others(served, blobs, path):
 )
 @pytest.mark.parametrize("client", ["blocking", "asyncio"])
 def test_memory_that_cannot_be_trusted(
-    tmp_path, blobs, client, seals, missing, files,
+    path, blobs, tmp_path, client, seals, missing, files,
     number,
 ):  # fmt: skip
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"{tmp_path}/s")
-        listener.listen()
+    def answer(listener):
+        sock, _ = listener.accept()
+        with sock:
+            sock.recv(32)
+            if seals is None:
+                with open(tmp_path / "file", "wb+") as file:
+                    file.truncate(8192)
+                    shm_peer.reply(sock, 4096, 4096, [file.fileno(), file.fileno()])
+                return
+            made = [shm_peer.memory(4096, seals=seals, missing=missing) for _ in range(files)]
+            shm_peer.reply(sock, 4096, 4096, made)
+            for each in made:
+                os.close(each)
 
-        def answer():
-            sock, _ = listener.accept()
-            with sock:
-                sock.recv(32)
-                if seals is None:
-                    with open(tmp_path / "file", "wb+") as file:
-                        file.truncate(8192)
-                        shm_peer.reply(sock, 4096, 4096, [file.fileno(), file.fileno()])
-                    return
-                made = [shm_peer.memory(4096, seals=seals, missing=missing) for _ in range(files)]
-                shm_peer.reply(sock, 4096, 4096, made)
-                for each in made:
-                    os.close(each)
-
-        thread = threading.Thread(target=answer)
-        thread.start()
+    with listening(path) as listener, drivers(client) as driver:
         before = len(os.listdir("/proc/self/fd"))
-        with pytest.raises(OSError, match="cannot connect to shm:") as caught:
-            CONNECT[client](f"shm:{tmp_path}/s", blobs())
-        assert caught.value.errno == number
-        thread.join()
+        with meanwhile(answer, listener):
+            caught = raised(OSError, driver.connect, path, blobs())
+        assert caught.errno == number
+        assert "cannot connect to shm:" in str(caught)
         eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
 @pytest.mark.parametrize("words", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", bytes(32)])
-def test_client_without_shared_memory_is_disconnected(path, blobs, against, words, caplog):
-    caplog.set_level("INFO", "rlwire")
-    with socket.socket(socket.AF_UNIX) as sock:
+def test_client_without_shared_memory_is_disconnected(path, blobs, against, words, log):
+    with undisturbed(path, blobs), socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(20)
         sock.connect(path[4:])
         if words:
@@ -319,11 +280,11 @@ def test_client_without_shared_memory_is_disconnected(path, blobs, against, word
             assert not files
             with contextlib.suppress(ConnectionResetError):  # it did not read all
                 assert sock.recv(1) == b""
-    eventually(lambda: against.connections == 0 and ended(against))
+        else:
+            sock.close()
+        eventually(lambda: against.connections == 1 and ended(against))
     assert ended(against).get("lost") == 1 or not words
-    assert (NONSENSE in caplog.text) == bool(words)
-    with tcp.connect(path, blobs()) as connection:
-        assert connection.exchange(b"still there") == b"still there"
+    assert (NONSENSE in log.text) == bool(words)
 
 
 GOOD = shm_peer.WORDS.pack(shm_peer.MAGIC, shm_peer.VERSION, 4096, 4096, 0)
@@ -335,37 +296,29 @@ WORDS = {
 
 
 def test_flood_of_incomplete_shm_handshakes_does_not_disturb_others(path, blobs, against, caplog):
-
-    def received(server, count, held=False):
-        over = sum(ended(server).values())
-        return bool(over + (server.connections - 1 if held else 0) == count)
-
-    def storm(server, files):
-        with tcp.connect(path, blobs()) as other:
-            assert other.exchange(b"before") == b"before"
-            before, met = len(os.listdir("/proc/self/fd")), 0
-            for words in WORDS.values():
-                with contextlib.ExitStack() as stack:
-                    for number in range(20):
-                        sock = stack.enter_context(socket.socket(socket.AF_UNIX))
-                        sock.connect(path[4:])
-                        with contextlib.suppress(ConnectionError):  # it was refused already
-                            if words:
-                                rights = array.array("i", files * number)
-                                sock.sendmsg([words], [(1, socket.SCM_RIGHTS, rights)])
-                        assert other.exchange(words) == words
-                    met += 20
-                    eventually(functools.partial(received, server, met, held=True))
-                eventually(functools.partial(received, server, met))
-            eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
-            assert other.exchange(b"after") == b"after"
+    def received(count, held):
+        return sum(ended(against).values()) + (against.connections - 1) * held == count
 
     caplog.set_level("INFO", "rlwire")
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as held, undisturbed(path, blobs) as other:
         files = [*os.pipe(), os.open("/", os.O_RDONLY), shm_peer.memory(4096)]
         for file in files:
-            stack.callback(os.close, file)
-        storm(against, files)
+            held.callback(os.close, file)
+        before, count = len(os.listdir("/proc/self/fd")), 0
+        for words in WORDS.values():
+            with contextlib.ExitStack() as stack:
+                for number in range(20):
+                    sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+                    sock.connect(path[4:])
+                    with contextlib.suppress(ConnectionError):  # it was refused already
+                        if words:
+                            rights = array.array("i", files * number)
+                            sock.sendmsg([words], [(1, socket.SCM_RIGHTS, rights)])
+                    assert other.exchange(words) == words
+                count += 20
+                eventually(functools.partial(received, count, True))
+            eventually(functools.partial(received, count, False))
+        eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
     assert NONSENSE in caplog.text
     assert len(caplog.records) < 100  # of 140 connections, each of which could be told of twice
 
@@ -395,8 +348,8 @@ def test_another_user(served, blobs, path, tmp_path, caplog):
     assert done.stdout.split() == [str(errno.EACCES), "0"], done.stderr
     eventually(lambda: ended(server).get("lost") == 1)
     assert "another user" in caplog.text
-    with tcp.connect(path, blobs()) as connection:
-        assert connection.exchange(b"ours") == b"ours"
+    with undisturbed(path, blobs):
+        pass
 
 
 def test_closed_connections_leave_no_file_and_no_mapping(path, blobs):
