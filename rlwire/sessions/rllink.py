@@ -11,7 +11,6 @@ import re
 from typing import Any, Final
 
 from rlwire.codecs.rllink import (
-    Codec,
     Episode,
     Episodes,
     EpisodesAndGetState,
@@ -26,7 +25,7 @@ from rlwire.codecs.rllink import (
     SetState,
     frame_size,
 )
-from rlwire.codecs.rllink.messages import HEAD
+from rlwire.codecs.rllink.messages import HEAD, Codec
 from rlwire.codecs.websocket.handshake import same_secret
 from rlwire.errors import (
     DecodeError,

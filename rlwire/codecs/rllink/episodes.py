@@ -219,7 +219,9 @@ class _Fields:
             )
         self._entries: dict[Any, Any] = entries
         self._path = path
-        self.get: Callable[..., Any] = entries.get
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        return self._entries.get(name, default)
 
     def need(self, name: str) -> Any:
         if name not in self._entries:

@@ -1,0 +1,19 @@
+# Types for rllink.py, which is compiled.
+from rlwire.codecs.rllink.messages cimport Codec
+from rlwire.sessions.layer cimport Layer
+
+
+cdef class _Session(Layer):
+    cdef public object form
+    cdef object _bound, _pending
+    cdef Codec _views, _copies
+
+
+cdef class RLlinkClientSession(_Session):
+    cdef object _ping
+    cdef bint _brief
+
+
+cdef class RLlinkServerSession(_Session):
+    cdef object _token, _known_bound, _pong
+    cdef bint _greeted
