@@ -35,6 +35,7 @@ REQUESTS: Final[dict[str, tuple[type, type]]] = {
 
 _OPEN = (NOT_JOINED, TERMINATED, RUNNING, INTERRUPTED)
 _JOINED = _OPEN[1:]
+_RESETS = ("reset", "reset_world")
 
 TRANSITIONS: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
     (NOT_JOINED, "join_world", "done"): TERMINATED,
@@ -43,12 +44,9 @@ TRANSITIONS: Final[dict[tuple[DmEnvRpcState, str, str], DmEnvRpcState]] = {
     (RUNNING, "step", "terminated"): TERMINATED,
     (RUNNING, "step", "interrupted"): INTERRUPTED,
     (INTERRUPTED, "step", "running"): RUNNING,
-    (TERMINATED, "reset", "done"): TERMINATED,
-    (RUNNING, "reset", "done"): INTERRUPTED,
-    (INTERRUPTED, "reset", "done"): INTERRUPTED,
-    (TERMINATED, "reset_world", "done"): TERMINATED,
-    (RUNNING, "reset_world", "done"): INTERRUPTED,
-    (INTERRUPTED, "reset_world", "done"): INTERRUPTED,
+    **{(TERMINATED, reset, "done"): TERMINATED for reset in _RESETS},
+    **{(RUNNING, reset, "done"): INTERRUPTED for reset in _RESETS},
+    **{(INTERRUPTED, reset, "done"): INTERRUPTED for reset in _RESETS},
     **{(state, "leave_world", "done"): NOT_JOINED for state in _OPEN},
     **{(state, "reset_world", "done elsewhere"): state for state in _OPEN},
     # The world that is joined cannot be destroyed.

@@ -25,15 +25,7 @@ from typing import Any, TypeAlias
 from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.decoder import Framebuffer, Rectangle, RectangleDecoder
 from rlwire.codecs.rfb.handshake import CHALLENGE_SIZE
-from rlwire.codecs.rfb.messages import (
-    UNTIL_LAST,
-    Buffer,
-    ClientMessage,
-    Encoding,
-    Fence,
-    encode,
-    server_message_size,
-)
+from rlwire.codecs.rfb.messages import UNTIL_LAST, ClientMessage, Encoding, Fence, encode
 from rlwire.errors import (
     DeadlineExceeded,
     LimitExceeded,
@@ -42,7 +34,7 @@ from rlwire.errors import (
     RlwireError,
 )
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.layer import Layer, LayerPhase
+from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 from rlwire.sessions.rfb.handshake import ClientHandshake
 
 LOSSLESS: tuple[Encoding, ...] = (
@@ -164,7 +156,7 @@ class RfbClientSession(Layer):
                 self._held = 0
                 size = self._run_size(buffer, start, end, _count(buffer, start - _UPDATE_HEAD))
                 return _UPDATE_HEAD + (size if self._run[1] else 0)
-            return server_message_size(buffer, start, end, self._limits)
+            return rfb.server_message_size(buffer, start, end, self._limits)
         except RlwireError:
             self.phase = LayerPhase.CLOSED
             raise

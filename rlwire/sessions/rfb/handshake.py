@@ -29,6 +29,13 @@ class Stage(Enum):
     OVER = "nothing more of the handshake"
 
 
+def _common_version(theirs: Version) -> Version:
+    # Appendix A: unknown versions are treated as 3.3. Apple's 3.889 and RealVNC's 4.1 are 3.8.
+    if theirs < _VERSIONS[0]:
+        raise RemoteProtocolError(f"expected RFB 3.3 or later, got {theirs[0]}.{theirs[1]}")
+    return max(version for version in _VERSIONS if version <= theirs)
+
+
 class ClientHandshake:
     """A viewer's handshake; the caller sends and empties `outgoing`."""
 
@@ -80,12 +87,7 @@ class ClientHandshake:
         return None
 
     def _agree_on_version(self, theirs: Version) -> None:
-        # Appendix A: unknown versions are treated as 3.3. Apple's 3.889 and RealVNC's 4.1 are 3.8.
-        if theirs < (3, 3):
-            raise RemoteProtocolError(
-                f"the server speaks RFB {theirs[0]}.{theirs[1]}, expected 3.3 or later"
-            )
-        self.version = max(version for version in _VERSIONS if version <= theirs)
+        self.version = _common_version(theirs)
         self.outgoing.append(handshake.encode_version(self.version))
         self.stage = Stage.SECURITY
 
@@ -188,9 +190,8 @@ class ServerHandshake:
         return output
 
     def _agree_on_version(self, theirs: Version) -> None:
-        self._version = max((each for each in _VERSIONS if each <= theirs), default=_VERSIONS[0])
-        if theirs < _VERSIONS[0]:
-            raise RemoteProtocolError(f"expected RFB 3.3 or later, got {theirs[0]}.{theirs[1]}")
+        self._version = _VERSIONS[0]  # of a rejection
+        self._version = _common_version(theirs)
         self.outgoing.append(handshake.encode_security([self._security], self._version))
         self._stage = Stage.SECURITY
         if self._version < (3, 7):  # the server selects the type

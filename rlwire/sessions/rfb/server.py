@@ -21,19 +21,10 @@ import numpy.typing as npt
 from rlwire.codecs.rfb import messages as rfb
 from rlwire.codecs.rfb.encoder import ENCODINGS, RectangleEncoder, changed
 from rlwire.codecs.rfb.handshake import CHALLENGE_SIZE, ServerInit, encode_server_init
-from rlwire.codecs.rfb.messages import (
-    Buffer,
-    Encoding,
-    Fence,
-    KeyEvent,
-    PixelFormat,
-    PointerEvent,
-    client_message_size,
-    encode,
-)
+from rlwire.codecs.rfb.messages import Encoding, Fence, KeyEvent, PointerEvent, encode
 from rlwire.errors import LocalProtocolError, RlwireError, for_peer
 from rlwire.limits import DEFAULT, Limits
-from rlwire.sessions.layer import Layer, LayerPhase
+from rlwire.sessions.layer import Buffer, Layer, LayerPhase
 from rlwire.sessions.passwords import PasswordCheck
 from rlwire.sessions.rfb.handshake import ServerHandshake
 
@@ -66,7 +57,7 @@ class NumberedFrame(NamedTuple):
 
 
 class UpdateFormat(NamedTuple):
-    pixel_format: PixelFormat
+    pixel_format: rfb.PixelFormat
     encoding: Encoding
     quality: int | None
     compression: int
@@ -190,12 +181,12 @@ class RfbServerSession(Layer):
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         if self.phase is not LayerPhase.OPEN:
             return self._handshake.frame_size(end - start)
-        return client_message_size(buffer, start, end, self._frames.limits)
+        return rfb.client_message_size(buffer, start, end, self._frames.limits)
 
     def receive_whole(self, buffer: Buffer, size: int) -> list[Any] | None:
         if self.phase is not LayerPhase.OPEN:
             return None
-        if client_message_size(buffer, 0, size, self._frames.limits) != size:
+        if rfb.client_message_size(buffer, 0, size, self._frames.limits) != size:
             return None
         return self.receive(bytes(memoryview(buffer)[:size]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from rlwire.codecs.websocket import handshake
 from rlwire.codecs.websocket.handshake import HeaderLines, UpgradeRequest, basic_credentials
@@ -214,12 +214,12 @@ class WebSocketServerSession(WebSocketSession):
         self.request = request = handshake.read_request(head)
         origin = request.origin
         if origin is not None and "*" not in self._origins and origin not in self._origins:
-            self._reject_request(
-                HttpRefusal(403, "this page may not connect"), f"origin {quoted(origin)}"
-            )
-        refusal = None if self._check is None else self._check(request)
+            self._refusal = HttpRefusal(403, "this page may not connect")
+            raise RemoteProtocolError(f"the WebSocket was rejected: origin {quoted(origin)}")
+        refusal = self._refusal = None if self._check is None else self._check(request)
         if refusal is not None:
-            self._reject_request(refusal, f"{refusal.status} {refusal.text}")
+            why = f"{refusal.status} {refusal.text}"
+            raise RemoteProtocolError(f"the WebSocket was rejected: {why}")
         if self._accept is not None:
             self.accepted = self._accept(request)
         self._count_password(self.accepted.admitted)
@@ -228,10 +228,6 @@ class WebSocketServerSession(WebSocketSession):
     def _count_password(self, right: bool) -> None:
         if self.password_check is not None and right:
             self.password_check.succeeded()
-
-    def _reject_request(self, refusal: HttpRefusal, why: str) -> NoReturn:
-        self._refusal = refusal
-        raise RemoteProtocolError(f"the WebSocket was rejected: {why}")
 
     def _fail_handshake(self, error: RlwireError) -> None:
         refusal = self._refusal

@@ -183,7 +183,7 @@ NO_RFB = (DecodeError, "is the peer a VNC server")
         ),
         (b"RFB 003.008\n\2\x13\x4d", RemoteProtocolError, r"types VeNCrypt \(19\), 77"),
         (b"RFB 003.003\n\0\0\0\5", RemoteProtocolError, "types 5"),
-        (b"RFB 002.000\n", RemoteProtocolError, r"RFB 2\.0"),
+        (b"RFB 002.000\n", RemoteProtocolError, r"got 2\.0"),
         (b"RFB 003.008\n\0\xff\xff\xff\xff", LimitExceeded, "header=8192"),
         (LET_IN + init(65535, 65535), LimitExceeded, "65535x65535"),
         (LET_IN + init(9, 9), LimitExceeded, "9x9"),
