@@ -55,6 +55,10 @@ def message(body, flag=0):
     return bytes([flag]) + len(body).to_bytes(4, "big") + body
 
 
+def data(payload, flags=0, number=1):
+    return frames.frame(frames.DATA, flags, number, payload)
+
+
 def raw_server(**options):
     server = GrpcServerSession(**options)
     raw = Raw(server)

@@ -15,7 +15,7 @@ from rlwire.sessions.layer import Layer
 from rlwire.streams import INBOX, FrameReader
 from tests.ends import frames_in
 from tests.raising import raised
-from tests.sessions.http2.peers import frames_of
+from tests.sessions.http2.peers import data, frames_of, message
 
 MOST = 2**31 - 1
 
@@ -88,14 +88,6 @@ def pair(**options):
     return client, ours, server, theirs
 
 
-def data(payload, flags=0, number=1):
-    return http2.frame(http2.DATA, flags, number, payload)
-
-
-def prefixed(message, first=0):
-    return bytes([first]) + len(message).to_bytes(4, "big") + message
-
-
 def refused(peer, wire):
     caught = raised(Http2Error, feed, peer, wire)
     assert caught.stream == 0
@@ -105,7 +97,7 @@ def refused(peer, wire):
 def test_small_message_is_one_buffer_and_received_in_one_call():
     client, ours, server, theirs = pair()
     buffers = client.message(ours, [b"hel", bytearray(b"lo")])
-    assert buffers == [b"\0\0\x0a\0\0\0\0\0\x01" + prefixed(b"hello")]
+    assert buffers == [b"\0\0\x0a\0\0\0\0\0\x01" + message(b"hello")]
     assert server.receive_whole(buffers[0], len(buffers[0])) == [b"hello"]
     assert server.received_any
     assert feed(server, buffers[0]) == [b"hello"]
@@ -119,13 +111,13 @@ def test_a_large_message_is_not_copied():
     head, body = client.message(ours, [b"", array.data.cast("B")])[0::2]
     assert np.shares_memory(np.frombuffer(body, np.uint8), array.view(np.uint8))
     assert len(head) == 14
-    [message] = feed(server, joined([head, body]))
-    assert bytes(message) == array.tobytes()
+    [whole] = feed(server, joined([head, body]))
+    assert bytes(whole) == array.tobytes()
 
 
 def test_an_array_in_one_frame_lies_where_it_was_received():
     peer, _ = opened(False)
-    wire = data(prefixed(bytes(50_000)))
+    wire = data(message(bytes(50_000)))
     [frame] = frames_in(FrameReader(peer), wire)
     [event] = peer.receive(frame)
     array = np.frombuffer(event, np.uint8)
@@ -135,16 +127,16 @@ def test_an_array_in_one_frame_lies_where_it_was_received():
 
 def test_receive_whole_accepts_only_whole_messages():
     server, stream = opened(False)
-    good = data(prefixed(b"hello"))
+    good = data(message(b"hello"))
     for wire in (
         good[:-1],
         good + b"\0",
-        data(prefixed(b"hello") + b"\0"),
-        data(prefixed(b"hello")[:-1]),
-        data(prefixed(b"hello"), http2.END_STREAM),
-        data(b"\0" + prefixed(b"hello"), http2.PADDED),
-        data(prefixed(b"hello"), number=3),
-        data(prefixed(b"hello", 1)),
+        data(message(b"hello") + b"\0"),
+        data(message(b"hello")[:-1]),
+        data(message(b"hello"), http2.END_STREAM),
+        data(b"\0" + message(b"hello"), http2.PADDED),
+        data(message(b"hello"), number=3),
+        data(message(b"hello", 1)),
         http2.ping(),
     ):
         assert server.receive_whole(wire, len(wire)) is None
@@ -155,7 +147,7 @@ def test_receive_whole_accepts_only_whole_messages():
 def test_a_compressed_message_fails_its_stream_only():
     for first in (1, 2, 255):
         server, _ = opened(False)
-        assert feed(server, data(prefixed(b"x", first))) == []
+        assert feed(server, data(message(b"x", first))) == []
         [(_, number, error)] = server.told
         assert number == 1
         assert isinstance(error, Compressed)
@@ -171,11 +163,11 @@ def test_message_over_the_limit_fails_at_its_prefix():
 
 def test_stream_that_ends_inside_a_message_fails():
     server, stream = opened(False)
-    assert feed(server, data(prefixed(b"last"), http2.END_STREAM)) == [b"last"]
+    assert feed(server, data(message(b"last"), http2.END_STREAM)) == [b"last"]
     assert server.told == [("StreamEnded", stream)]
     assert not stream.receiving
     server, _ = opened(False)
-    feed(server, data(prefixed(b"last")[:-1], http2.END_STREAM))
+    feed(server, data(message(b"last")[:-1], http2.END_STREAM))
     [(_, number, error)] = server.told
     assert (number, str(error)) == (1, "the stream ends inside a message - at byte 0")
 
@@ -190,7 +182,7 @@ def test_read_gives_the_events_and_may_end_the_stream():
             return [message, message]
 
     server.add(stream, Twice())
-    wire = data(prefixed(b"a") + prefixed(b"stop") + prefixed(b"b"))
+    wire = data(message(b"a") + message(b"stop") + message(b"b"))
     assert feed(server, wire) == [b"a", b"a", b"stop", b"stop"]
     assert stream.gone
 
@@ -330,7 +322,7 @@ def test_data_over_the_streams_window():
     failures = [entry for entry in server.told if entry[0] == "StreamFailed"]
     assert (failures[0][1], failures[0][2].code) == (1, FLOW)
     server.add(Stream(3))
-    assert feed(server, data(prefixed(b"fine"), number=3)) == [b"fine"]
+    assert feed(server, data(message(b"fine"), number=3)) == [b"fine"]
 
 
 def test_data_over_the_connections_window():
@@ -352,7 +344,7 @@ def test_unknown_frames_flags_and_settings_are_ignored():
     server, _ = opened(False)
     assert feed(server, f(77, 255, 5, b"what") + f(2, 255, 1, bytes(5))) == []
     assert feed(server, http2.settings({0x1234: 7, 9: 2**32 - 1})) == []
-    wire = bytearray(data(prefixed(b"fine"), 0xF6 & ~http2.PADDED))
+    wire = bytearray(data(message(b"fine"), 0xF6 & ~http2.PADDED))
     wire[5] |= 0x80
     assert feed(server, bytes(wire)) == [b"fine"]
     assert server.told == [("Settings", {0x1234: 7, 9: 2**32 - 1})]
@@ -362,7 +354,7 @@ def test_unknown_frames_flags_and_settings_are_ignored():
 def test_a_large_frame_of_an_unknown_type_is_ignored_in_pieces(piece):
     """Sections 4.1, 4.2 and 5.5: what is announced bounds it too."""
     server, _ = opened(False, limits=Limits(received=100_000))
-    wire = f(77, 0, 0, bytes(70_000)) + data(prefixed(b"behind it"))
+    wire = f(77, 0, 0, bytes(70_000)) + data(message(b"behind it"))
     reader, events = FrameReader(server), []
     for frame in frames_in(reader, wire, piece):
         events += server.receive(frame)
@@ -384,15 +376,15 @@ def test_message_number_is_zero_between_messages():
         feed(server, wire)
         seen.append(server.message_number)
 
-    after(data(prefixed(b"whole")))
-    after(data(prefixed(b"half")[:3]))
-    after(data(prefixed(b"half")[3:6]))
-    after(data(prefixed(b"another")[:3], number=3))
+    after(data(message(b"whole")))
+    after(data(message(b"half")[:3]))
+    after(data(message(b"half")[3:6]))
+    after(data(message(b"another")[:3], number=3))
     server.hold(server.streams[1])
     seen.append(server.message_number)
     server.hold(server.streams[1], False)
-    after(data(prefixed(b"half")[6:]))
-    after(data(prefixed(b"another")[3:], number=3))
+    after(data(message(b"half")[6:]))
+    after(data(message(b"another")[3:], number=3))
     after(f(1, 0, 5, b"fields"))
     after(f(9, 4, 5, b"and more"))
     server.receive(f(77, 0, 0, bytes(5))[:9])
@@ -439,7 +431,7 @@ def test_floods_of_control_frames_are_stopped(wire):
     for _ in range(3):
         for _ in range(MAX_CONTROL_FRAMES - 1):
             server.receive(wire)
-        feed(server, data(prefixed(b"a message between")))
+        feed(server, data(message(b"a message between")))
 
 
 def test_the_preface_and_the_first_frame():

@@ -15,14 +15,10 @@ from rlwire.limits import Limits
 from rlwire.sessions.grpc import OK, CallEnded, CallStatus, GrpcClientSession, GrpcRawMessages
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
 from tests.raising import raised
-from tests.sessions.http2.peers import METHOD, Raw, begin, block, fields, message, raw_server
+from tests.sessions.http2.peers import METHOD, Raw, begin, block, data, fields, message, raw_server
 
 ANSWER = [(":status", "200"), ("content-type", "application/grpc")]
 TRAILERS = [("grpc-status", "0")]
-
-
-def data(payload, flags=0, number=1):
-    return frames.frame(frames.DATA, flags, number, payload)
 
 
 def head(*more, number=1, end=False):

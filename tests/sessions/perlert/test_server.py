@@ -231,12 +231,13 @@ def test_lobby_messages_are_sent_to_registered_clients():
     assert server.silent()
 
 
-def test_start_is_sent_to_all_registered_clients():
+def test_start_is_sent_to_all_registered_clients_when_the_server_chooses():
     server = Server("a b c").join(a=ANN, b=BOB)
     for key, peer in (("a", ANN), ("b", BOB)):
         server.lobby(peer, f"ready={key},true")
         server.wait(1)
     server.from_lobby()
+    assert server.city.rollout is None
     server.city.start(server.now)
     assert server.from_lobby() == [
         ("city:7;message=Simulation will start...", ANN),
@@ -244,15 +245,9 @@ def test_start_is_sent_to_all_registered_clients():
         ("city:7;start=port:32323", ANN),
         ("city:7;start=port:32323", BOB),
     ]
-
-
-def test_the_server_can_choose_to_start_at_any_time():
-    server = Server("a b c").join(a=ANN)
-    server.lobby(ANN, "ready=a,true")
-    assert server.city.rollout is None
-    server.city.start(server.now)
-    assert server.city.rollout is not None
-    assert {key: agent.peer for key, agent in server.city.rollout.clients.items()} == {"a": ANN}
+    assert {key: agent.peer for key, agent in server.city.rollout.clients.items()} == {
+        "a": ANN, "b": BOB,
+    }  # fmt: skip
     assert "runs" in str(raised(LocalProtocolError, server.city.start, server.now))
 
 
