@@ -128,9 +128,6 @@ def events(seen):
     return [(when, what) for when, what in seen if not isinstance(what, str)]
 
 
-# -- the draft's exchange ------------------------------------------------------------------------
-
-
 def test_figure_1():
     """Both sessions exchange the datagrams of the draft."""
     server, client = PerlertServerSession(rollout_port=32323), ("10.0.0.9", 55555)
@@ -212,9 +209,6 @@ def test_failed_encoding_does_not_change_the_state():
     assert player.sent() == ["32323 city:7;action=walk"]
 
 
-# -- asking again --------------------------------------------------------------------------------
-
-
 def test_a_lobby_request_is_repeated_with_back_off_until_it_is_answered():
     player = Player()
     player.session.request_lobby(0.0)
@@ -242,9 +236,6 @@ def test_a_registration_is_repeated_with_a_lobby_request_beside_it():
     assert player.session.key is None
 
 
-# -- who holds the slot --------------------------------------------------------------------------
-
-
 def test_slot_of_another_client_counts_when_seen_twice():
     player = registering()
     player.now = 0.1
@@ -257,23 +248,14 @@ def test_slot_of_another_client_counts_when_seen_twice():
     assert player.waits(100.0) == []
 
 
-def test_an_unknown_slot_is_given_up():
-    player = Player()
-    player.session.register("z", "ann", 0.0)
-    player.hears(OPEN)
-    player.now = 0.3
-    [event] = player.hears(OPEN)
-    assert event == RequestFailed("register", "there is no slot 'z', only a")
-    assert player.state is PerlertState.IDLE
-    player = ready()
+@pytest.mark.parametrize("make", [registering, ready])
+def test_an_unknown_slot_is_given_up(make):
+    player = make()
     player.hears("city:7;b=open,citizen,cpu,ready")
     player.now = 0.3
     [event] = player.hears("city:7;b=open,citizen,cpu,ready")
     assert event == RequestFailed("register", "there is no slot 'a', only b")
     assert player.state is PerlertState.IDLE
-
-
-# -- ready ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", [PerlertState.REGISTERED, PerlertState.READY])
@@ -290,9 +272,6 @@ def test_a_held_slot_is_kept_alive(state):
     [(when, event)] = events(seen)
     assert (when, event.what) == (52.0, "lobby")
     assert player.state is PerlertState.IDLE
-
-
-# -- the start -----------------------------------------------------------------------------------
 
 
 def test_client_sends_to_the_rollout_port_at_once():
@@ -320,15 +299,6 @@ def test_a_step_stands_for_a_lost_start_and_its_source_for_the_port(state):
     assert len(player.step(4, 1033, peer=port)) == 1
 
 
-@pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.STARTING])
-def test_step_from_another_host_is_ignored(state):
-    player = MAKERS[state]()
-    assert player.step(3, 1000, peer=("10.0.0.2", 32323)) == []
-    assert player.hears("city:7;start=port:1", ("10.0.0.2", 32322)) == []
-    assert player.state is state
-    assert player.session.foreign == 2
-
-
 def test_client_that_is_not_ready_ignores_start_and_steps():
     player = registered()
     assert player.hears("city:7;start=port:32323") == []
@@ -349,36 +319,31 @@ def test_ipv6_addresses_keep_flow_and_scope():
     assert session.receive(b"city:7:1:1;obs=;reward=0;done=false", ("fe80::1", 5, 0, 2), 0.0)
 
 
-# -- steps ---------------------------------------------------------------------------------------
-
-
 def test_steps_come_out_in_order_and_the_others_are_counted():
     player = playing()
-    session = player.session
     taken = [
         frame.step
         for number, timestamp in [(1, 1033), (4, 1133), (4, 1133), (2, 1066), (4, 1100), (5, 1166)]
         for frame in player.step(number, timestamp)
     ]
     assert taken == [1, 4, 5]
-    assert session.statistics() == {
-        "frames": 4,
-        "skipped": 2,
-        "duplicates": 1,
-        "late": 2,
-        "stale": 0,
-        "foreign": 0,
-        "malformed": 0,
-    }
-
-
-def test_an_equal_step_number_is_ordered_by_its_timestamp():
-    player = playing()
-    assert [len(player.step(0, stamp)) for stamp in (1001, 1003, 1002, 1003, 1004)] == [
-        *(1, 1, 0, 0, 1)
-    ]
+    counts = {"frames": 4, "skipped": 2, "duplicates": 1, "late": 2}
+    statistics = player.session.statistics()
+    assert statistics == {**dict.fromkeys(statistics, 0), **counts}
+    player = playing()  # equal numbers are ordered by their timestamps
+    stamps = (1001, 1003, 1002, 1003, 1004)
+    assert [len(player.step(0, stamp)) for stamp in stamps] == [1, 1, 0, 0, 1]
     counts = player.session.statistics()
     assert (counts["late"], counts["duplicates"], counts["skipped"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("state", [PerlertState.READY, PerlertState.STARTING])
+def test_step_from_another_host_is_ignored(state):
+    player = MAKERS[state]()
+    assert player.step(3, 1000, peer=("10.0.0.2", 32323)) == []
+    assert player.hears("city:7;start=port:1", ("10.0.0.2", 32322)) == []
+    assert player.state is state
+    assert player.session.foreign == 2
 
 
 def test_datagrams_of_others_are_counted_and_ignored():
@@ -422,9 +387,6 @@ def test_no_datagram_raises(state):
     assert player.session.malformed == 1
 
 
-# -- actions -------------------------------------------------------------------------------------
-
-
 def test_an_action_is_repeated_unless_another_is_chosen():
     player = playing()
     player.session.act("left", 0.0)
@@ -438,9 +400,6 @@ def test_an_action_is_repeated_unless_another_is_chosen():
         assert player.sent() == ["32323 city:7;action=right"]
         assert player.waits(number / 30) == []
         player.step(number, 1000 + number)
-
-
-# -- the end -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("acted", [True, False])
@@ -486,9 +445,6 @@ def test_ended_run_is_detected_in_the_lobby(text):
     assert event.what == "rollout"
     assert "has ended or the server" in event.reason
     assert player.state is PerlertState.IDLE
-
-
-# -- the next run --------------------------------------------------------------------------------
 
 
 def next_run(player):

@@ -22,12 +22,7 @@ from rlwire.codecs.rewarder import (
     encode,
 )
 from rlwire.errors import DecodeError, EncodeError, LocalProtocolError, RemoteProtocolError
-from rlwire.sessions.rewarder.client import (
-    RequestDone,
-    RewarderClientSession,
-    RewarderStep,
-    handshake_headers,
-)
+from rlwire.sessions.rewarder.client import RequestDone, RewarderClientSession, handshake_headers
 from tests.raising import raised
 
 ENV = "flashgames.DuskDrive-v0"
@@ -291,17 +286,6 @@ def test_lag():
     agent.hears(EnvReward(1, False, {}, episode_id="1", sent_at=sent))
     agent.passes(0.5)
     assert agent.session.pop_step().lag == pytest.approx(0.75)
-
-
-def test_before_a_reset_pushes_are_dropped():
-    agent = Agent()
-    assert kinds(agent.describe("1")) == [EnvDescribe]
-    assert agent.reward("1") == []
-    assert agent.hears(EnvText("x", episode_id="1")) == []
-    assert agent.hears(EnvObservation([1], episode_id="2")) == []
-    assert agent.session.stale == 3
-    assert agent.session.pop_step() == RewarderStep(0.0, False, {})
-    assert agent.session.episode_id is None
 
 
 def test_describe_sets_the_environment_id_state_and_rate():

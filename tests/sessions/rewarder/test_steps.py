@@ -165,8 +165,10 @@ class Pushes(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 9), reward=st.integers(-3, 3), done=st.booleans())
     def push(self, number, reward, done):
+        stale = self.session.stale
         events = self.receive(EnvReward(reward, done), number)
         assert len(events) == self.enter(number)
+        assert self.session.stale == stale + (not events)
         if events:
             self.pushed[number].append(reward)
 

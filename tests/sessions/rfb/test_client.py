@@ -121,9 +121,6 @@ NEXT = FramebufferUpdateRequest(True, 0, 0, WIDTH, HEIGHT)
 GO_ON = EnableContinuousUpdates(True, 0, 0, WIDTH, HEIGHT)
 
 
-# The handshake.
-
-
 @pytest.mark.each("piece", [1, 1 << 20])
 @pytest.mark.each(
     ("theirs", "ours", "said"),
@@ -214,9 +211,6 @@ def test_a_handshake_ended_at_every_byte():
         assert peer.session.closed
 
 
-# What is asked for.
-
-
 @pytest.mark.each(
     ("options", "numbers"),
     [
@@ -240,9 +234,6 @@ def test_client_requests_format_encodings_and_a_full_update_first(options, numbe
 def test_invalid_client_options_are_rejected(options):
     with pytest.raises(ValueError, match=r"encodings|must be 0 to 9"):
         RfbClientSession(**options)
-
-
-# Updates.
 
 
 @pytest.mark.each("piece", [1, 13, 1 << 20])
@@ -414,9 +405,6 @@ def test_an_update_that_never_ends_is_late():
     assert peer.session.next_deadline() == 305.0
 
 
-# Sizes.
-
-
 def test_another_size():
     peer = opened()
     peer.feed(update(rectangle(colour=(9, 9, 9))))
@@ -444,9 +432,6 @@ def test_each_new_size_is_requested_once():
     assert len(asked) <= len(sizes) + 1
     assert peer.session.framebuffer is not None
     assert peer.session.framebuffer.width == 203
-
-
-# Fence and ContinuousUpdates.
 
 
 def test_fence_is_answered_in_order():
@@ -483,9 +468,6 @@ def test_updates_without_requests():
     assert peer.feed(encode(EndOfContinuousUpdates())) == []
     peer.feed(update(rectangle()))
     assert peer.requests() == [NEXT]
-
-
-# Other messages.
 
 
 def test_cut_texts_and_colours_of_a_map_are_read_past():

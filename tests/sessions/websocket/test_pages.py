@@ -29,21 +29,6 @@ def test_a_health_check_is_answered(head):
     assert server.closed
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"GET /healthzz HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /healthz SMTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /x?/healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-    ],
-)
-def test_other_requests_are_none(head):
-    server = WebSocketServerSession(pages=health)
-    raised(DecodeError, server.receive, head)
-    assert joined(server.output()).startswith(b"HTTP/1.1 400 ")
-
-
 def pages(path, headers):
     if path == "/a page":
         return Page(b"<p>\n\xff", "text/html", headers=(("X-More", headers.get("Host")),))
@@ -75,10 +60,14 @@ def test_page_is_served_with_its_type_and_length():
         (b"GET none HTTP/1.1\r\nHost: x\r\n\r\n", DecodeError),
         (b"GET /none HTTP/1.1\r\nno header\r\n\r\n", DecodeError),
         (b"GET /none HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n", LimitExceeded),
+        (b"GET /healthzz HTTP/1.1\r\nHost: x\r\n\r\n", DecodeError),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", DecodeError),
+        (b"GET /healthz SMTP/1.1\r\nHost: x\r\n\r\n", DecodeError),
+        (b"GET /x?/healthz HTTP/1.1\r\nHost: x\r\n\r\n", DecodeError),
     ],
 )
-def test_other_requests_than_get_are_rejected(head, error):
-    server = WebSocketServerSession(pages=pages)
+def test_other_requests_than_get_and_other_paths_are_rejected(head, error):
+    server = WebSocketServerSession(pages=lambda *get: health(*get) or pages(*get))
     raised(error, server.receive, head)
     assert joined(server.output()).startswith(b"HTTP/1.1 4")
     assert server.closed
