@@ -4,6 +4,7 @@ Memory is counted by tracemalloc, which NumPy and Python report to; what C libra
 themselves is bounded from outside, by the process's address space.
 """
 
+import functools
 import pickle
 import random
 import struct
@@ -19,7 +20,7 @@ from PIL import Image
 from rlwire.codecs import dm_env_rpc, msgpack, perlert, rewarder, rlx
 from rlwire.codecs.websocket.frames import TEXT, FrameDecoder, FrameEncoder, Utf8Checker
 from rlwire.errors import DecodeError, LimitExceeded, RlwireError
-from rlwire.limits import Limits
+from rlwire.limits import DEFAULT, Limits
 from tests.codecs.dm_env_rpc.wires import field, varint
 from tests.mutating import mutated
 from tests.raising import raised
@@ -40,7 +41,7 @@ def made(decode, wire, limits=SMALL):
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
         try:
-            found = decode(wire, limits)
+            found = decode(wire, limits=limits)
         except RlwireError as problem:
             found = problem
         return found, tracemalloc.get_traced_memory()[1] - before
@@ -52,44 +53,16 @@ def within(wire, limits=SMALL):
     return FACTOR * (len(wire) + limits.expanded) + SLACK
 
 
-def decode_rlx(wire, limits, **options):
-    return rlx.decode(wire, limits=limits, **options)
-
-
-def decode_msgpack(wire, limits, **options):
-    return msgpack.decode(wire, limits=limits, **options)
-
-
-def decode_action(wire, limits):
-    return rewarder.decode(wire, limits=limits)
-
-
-def decode_request(wire, limits, **options):
-    return dm_env_rpc.decode_request(wire, limits=limits, **options)
-
-
-def decode_response(wire, limits):
-    return dm_env_rpc.decode_response(wire, limits=limits)
-
-
-def decode_property(wire, limits):
+def decode_property(wire, limits=None):
     message = dm_env_rpc.AnyMessage(dm_env_rpc.PROPERTY_RESPONSE_URL, wire)
     return dm_env_rpc.decode_property_response(message, limits=limits)
 
 
-def decode_step(wire, limits, **options):
+def decode_step(wire, limits=None):
     float_spec = dm_env_rpc.make_spec("x", (-1,), np.float32, 0.0, 1.0)
     text_spec = dm_env_rpc.make_spec("t", (-1,), str)
     manager = dm_env_rpc.SpecManager({1: float_spec, 2: text_spec}, limits=limits)
-    return dm_env_rpc.decode_step_request(manager, wire, **options)
-
-
-def decode_mapping(wire, limits):
-    return perlert.text_to_mapping(wire, limits=limits)
-
-
-def decode_numbers(wire, limits):
-    return perlert.text_to_array(wire, limits=limits)
+    return dm_env_rpc.decode_step_request(manager, wire)
 
 
 def decode_frame(wire, limits):
@@ -145,68 +118,71 @@ PART = 200 * KIB  # one is within what may be made, two are not
 
 # Each asks for more than a message may make, though nothing in it does so by itself.
 HOSTILE = {
-    "rlx bits": (decode_rlx, rlx_of([rlx_image("1", 256, 800)] * 2)),
+    "rlx bits": (rlx.decode, rlx_of([rlx_image("1", 256, 800)] * 2)),
     "rlx floats": (
-        lambda wire, limits: decode_rlx(wire, limits, images="float32"),
+        functools.partial(rlx.decode, images="float32"),
         rlx_of([rlx_image("L", 256, 200)] * 2),
     ),
-    "rlx texts": (decode_rlx, rlx_of([b"\x03" + rlx_text(WIDE)] * 4)),
+    "rlx texts": (rlx.decode, rlx_of([b"\x03" + rlx_text(WIDE)] * 4)),
     "rlx keys": (
-        decode_rlx,
+        rlx.decode,
         struct.pack("<I", 1) + b"".join(rlx_text(b"%d" % n + WIDE) + b"\x01" for n in range(4)),
     ),
     "rlx empty lists": (
-        decode_rlx,
+        rlx.decode,
         rlx_of([b"\x08" + struct.pack("<I", 600) + (b"\x08" + bytes(4)) * 600] * 2),
     ),
-    "rlx empty arrays": (decode_rlx, rlx_of([rlx.encode({"": np.zeros(0)})[8:]] * 1100)),
-    "msgpack texts": (decode_msgpack, plain.packb([WIDE.decode()] * 4)),
-    "msgpack empty maps": (decode_msgpack, plain.packb([[{}] * 600] * 2)),
-    "msgpack maps": (decode_msgpack, plain.packb([{"a": [], "b": []}] * 600)),
+    "rlx empty arrays": (rlx.decode, rlx_of([rlx.encode({"": np.zeros(0)})[8:]] * 1100)),
+    "msgpack texts": (msgpack.decode, plain.packb([WIDE.decode()] * 4)),
+    "msgpack empty maps": (msgpack.decode, plain.packb([[{}] * 600] * 2)),
+    "msgpack maps": (msgpack.decode, plain.packb([{"a": [], "b": []}] * 600)),
     "msgpack keys": (
-        lambda wire, limits: decode_msgpack(wire, limits, strict_map_key=False),
+        functools.partial(msgpack.decode, strict_map_key=False),
         plain.packb({(n, *[None] * 600): 1 for n in range(2)}),
     ),
-    "msgpack scalars": (decode_msgpack, plain.packb([generic("<U20000", "x" * 20_000)] * 2)),
+    "msgpack scalars": (msgpack.decode, plain.packb([generic("<U20000", "x" * 20_000)] * 2)),
     "rewarder action": (
-        decode_action,
+        rewarder.decode,
         b'{"method":"v0.agent.action","headers":{},"body":{"action":['
         + b",".join([b'["k"]'] * 600)
         + b"]}}",
     ),
     "rewarder others": (
-        decode_action,
+        rewarder.decode,
         b'{"method":"v0.control.ping","headers":{'
         + b",".join(b'"%d":[]' % n for n in range(600))
         + b'},"body":{'
         + b",".join(b'"%d":[]' % n for n in range(600))
         + b"}}",
     ),
-    "dm_env_rpc broadcasts": (decode_request, world([broadcast(np.float64(1), PART // 8)] * 2)),
+    "dm_env_rpc broadcasts": (
+        dm_env_rpc.decode_request,
+        world([broadcast(np.float64(1), PART // 8)] * 2),
+    ),
     "dm_env_rpc varints": (
-        decode_request,
+        dm_env_rpc.decode_request,
         world([dm_env_rpc.encode_tensor(np.ones(PART // 8, np.int64))] * 2),
     ),
     "dm_env_rpc texts": (
-        decode_request,
+        dm_env_rpc.decode_request,
         world([dm_env_rpc.encode_tensor(np.array(["", "x" * (PART // 8)]))] * 2),
     ),
     "dm_env_rpc scalar texts": (
-        decode_request,
+        dm_env_rpc.decode_request,
         world([dm_env_rpc.encode_tensor("x" * 50_000)] * 4),
     ),
     "dm_env_rpc same name": (
-        decode_request,
+        dm_env_rpc.decode_request,
         field(1, field(1, field(1, b"a") + field(2, broadcast(np.float64(1), PART // 8))) * 2),
     ),
-    "dm_env_rpc settings": (decode_request, world([dm_env_rpc.encode_tensor(1)] * 1100)),
-    "dm_env_rpc uids": (decode_request, field(3, field(2, b"\1" * 1100))),
+    "dm_env_rpc settings": (dm_env_rpc.decode_request, world([dm_env_rpc.encode_tensor(1)] * 1100)),
+    "dm_env_rpc uids": (dm_env_rpc.decode_request, field(3, field(2, b"\1" * 1100))),
     "dm_env_rpc step": (
         decode_step,
         step([(1, broadcast(np.float32(0.5), PART // 4)), (2, broadcast("ab", PART // 8))]),
     ),
     "dm_env_rpc specs": (
-        decode_response,
+        dm_env_rpc.decode_response,
         dm_env_rpc.encode_response(
             dm_env_rpc.JoinWorldResponse(
                 dm_env_rpc.ActionObservationSpecs(
@@ -216,7 +192,7 @@ HOSTILE = {
         ),
     ),
     "dm_env_rpc details": (
-        decode_response,
+        dm_env_rpc.decode_response,
         dm_env_rpc.encode_response(
             dm_env_rpc.Status(1, "", (dm_env_rpc.AnyMessage("", b""),) * 1100)
         ),
@@ -226,8 +202,8 @@ HOSTILE = {
         field(1, field(1, broadcast(np.float64(1), ROOM // 8 + 1))),
     ),
     "dm_env_rpc properties": (decode_property, field(3, field(1, b"") * 1100)),
-    "PERLERT values": (decode_mapping, b"k:" + b"," * 1100),
-    "PERLERT numbers": (decode_numbers, b"0," * 33_000 + b"0"),
+    "PERLERT values": (perlert.text_to_mapping, b"k:" + b"," * 1100),
+    "PERLERT numbers": (perlert.text_to_array, b"0," * 33_000 + b"0"),
     "WebSocket text": (decode_frame, ("a" * 66_000 + EMOJI).encode()),
 }
 
@@ -241,7 +217,7 @@ def test_all_of_a_message_counts(name):
     assert found.size > ROOM
     assert peak < within(wire)
     # The same with more room.
-    decode(wire, Limits(expanded=2**24, items=50_000))
+    decode(wire, limits=Limits(expanded=2**24, items=50_000))
 
 
 @pytest.mark.parametrize("kind", ["U", "S"])
@@ -249,7 +225,7 @@ def test_all_of_a_message_counts(name):
 def test_a_scalar_is_as_long_as_its_dtype_says(kind, size):
     value = "x" if kind == "U" else b"x"
     wire = plain.packb(generic(f"<{kind}{size}", value))
-    found, peak = made(lambda wire, _: msgpack.decode(wire), wire)
+    found, peak = made(msgpack.decode, wire, DEFAULT)
     assert isinstance(found, DecodeError)
     each = 4 if kind == "U" else 1
     assert f"has {each * size} bytes, its value {each}" in str(found)
@@ -262,21 +238,26 @@ def test_a_scalar_is_as_long_as_its_dtype_says(kind, size):
 def test_an_item_counts_256_bytes_in_each_codec():
     """The number that `Limits` states."""
     for decode, wire in [
-        (decode_rlx, rlx.encode({"a": [1, 2, {"b": 3}]})),
-        (decode_msgpack, plain.packb({"a": [1, 2, {"b": 3}]})),
-        (decode_request, world([dm_env_rpc.encode_tensor(1)] * 5)),
+        (rlx.decode, rlx.encode({"a": [1, 2, {"b": 3}]})),
+        (msgpack.decode, plain.packb({"a": [1, 2, {"b": 3}]})),
+        (dm_env_rpc.decode_request, world([dm_env_rpc.encode_tensor(1)] * 5)),
     ]:
-        decode(wire, Limits(expanded=5 * 256))
-        assert raised(LimitExceeded, decode, wire, Limits(expanded=5 * 256 - 1)).limit == "expanded"
+        decode(wire, limits=Limits(expanded=5 * 256))
+        few = Limits(expanded=5 * 256 - 1)
+        assert raised(LimitExceeded, decode, wire, limits=few).limit == "expanded"
 
 
 def test_errors_name_the_limit_the_place_and_the_path():
     for decode, wire, path in [
-        (decode_rlx, rlx.encode({"a": {"b": Image.new("1", (8, 1000))}}), "$.a.b"),
-        (decode_msgpack, plain.packb({"a": {"b": "x" * 1000 + EMOJI}}), "$.a.b"),
-        (decode_request, world([broadcast(np.float64(1), 10_000)]), "$.create_world.settings.0"),
+        (rlx.decode, rlx.encode({"a": {"b": Image.new("1", (8, 1000))}}), "$.a.b"),
+        (msgpack.decode, plain.packb({"a": {"b": "x" * 1000 + EMOJI}}), "$.a.b"),
+        (
+            dm_env_rpc.decode_request,
+            world([broadcast(np.float64(1), 10_000)]),
+            "$.create_world.settings.0",
+        ),
     ]:
-        caught = raised(LimitExceeded, decode, wire, Limits(expanded=600))
+        caught = raised(LimitExceeded, decode, wire, limits=Limits(expanded=600))
         assert (caught.limit, caught.maximum) == ("expanded", 600)
         assert caught.path == path
         assert 0 < (caught.offset or 0) < len(wire)

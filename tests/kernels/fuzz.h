@@ -1,5 +1,4 @@
-/* What the fuzz drivers share: mutations, chance, memory of exactly an input's size so that
- * AddressSanitizer sees one byte too many, the corpus, and the report. The same seed gives the same
+/* What the fuzz drivers share: mutations, the corpus, and the report. The same seed gives the same
  * inputs everywhere. A driver includes this once and ends with FUZZ_MAIN.
  *
  *     python3 corpus.py dm_env_rpc corpus.bin
@@ -13,12 +12,9 @@
 #ifndef FUZZ_H
 #define FUZZ_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include <rlwire/rlwire.h>
+#include "chance.h"
 
 #define ROOM 16384 /* bytes of the longest input */
 #define MARKS 64   /* fields of a message that mutations aim at */
@@ -37,8 +33,9 @@ typedef struct fuzz_driver {
     rlw_status (*feed_one)(const sample *from);
     const rlw_status *reaches;                /* statuses that mutations must lead to */
     size_t reaches_count;
+    const char *reaches_names;                /* theirs, with commas between */
     const char *other;                        /* a further outcome that must occur, */
-    const uint64_t *other_count;              /* and how often it did */
+    uint64_t *other_count;                    /* and how often it did */
 } fuzz_driver;
 
 static sample *samples;
@@ -67,27 +64,6 @@ static void die(const char *what, int line) {
         if (!(condition)) die("not so: " #condition, __LINE__); \
     } while (0)
 
-static void *memory(size_t size) {
-    void *block = malloc(size);
-    if (!block && size) {
-        fprintf(stderr, "%s: out of memory\n", driver_name);
-        exit(2);
-    }
-    return block;
-}
-
-/* A copy that ends where its heap block ends. AddressSanitizer gives malloc(0) a byte that may be
- * read, so a few bytes stand before it. */
-#define BEFORE 8
-
-static uint8_t *exact(const uint8_t *data, size_t size) {
-    uint8_t *block = (uint8_t *)memory(BEFORE + size);
-    if (size) memcpy(block + BEFORE, data, size);
-    return block + BEFORE;
-}
-
-static void release(uint8_t *copy) { free(copy - BEFORE); }
-
 static inline uint64_t add_up(const uint8_t *data, size_t size) {
     uint64_t sum = 0;
     while (size--) sum += *data++;
@@ -102,19 +78,6 @@ static inline void check_cursor(const rlw_cursor *c, const uint8_t *start, size_
     if (status == RLW_NEED_MORE) MUST(c->fault.got > c->fault.allowed);
     if (status >= RLW_OVER_MESSAGE) MUST(c->fault.got > c->fault.allowed);
 }
-
-/* ---- chance ---- */
-
-static uint64_t chance_state;
-
-static uint64_t chance(void) { /* splitmix64 */
-    uint64_t z = (chance_state += UINT64_C(0x9E3779B97F4A7C15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-
-static size_t below(size_t n) { return n ? (size_t)(chance() % n) : 0; }
 
 /* ---- mutations, all within ROOM ---- */
 
@@ -181,6 +144,14 @@ static uint8_t *take_input(void) {
     return bytes;
 }
 
+/* A good message, mostly after a few mutations, in memory of its size. */
+static inline uint8_t *mutated(const sample *from, size_t most, void (*mutate)(const sample *)) {
+    size_t edits = below(16) ? 1 + below(most) : 0;
+    begin_with(from);
+    while (edits--) mutate(from);
+    return take_input();
+}
+
 /* ---- the corpus, the run, the report ---- */
 
 static void mark(sample *s, size_t at) {
@@ -230,32 +201,12 @@ static void feed_prefixes(const fuzz_driver *driver) {
 }
 
 static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
-    static const char *const names[] = {
-        "OK",          "NEED_MORE",   "BAD_VERSION", "BAD_TYPE",      "BAD_COUNT",   "BAD_BOOLEAN",
-        "BAD_TEXT",    "BAD_DTYPE",   "BAD_MODE",    "BAD_SHAPE",     "BAD_SIZE",    "BAD_PREFIX",
-        "BAD_END",
-        "BAD_RESERVED", "BAD_OPCODE", "BAD_CONTROL", "BAD_LENGTH",    "BAD_MASK",
-        "BAD_VARINT",  "BAD_TAG",     "BAD_WIRE",      "BAD_PACKED",  "BAD_PAYLOAD",
-        "BAD_UNKNOWN", "BAD_ELEMENTS", "BAD_EMPTY",  "BAD_CHARACTER", "BAD_WORD",    "BAD_INTEGER",
-        "BAD_NUMBER",
-        "BAD_DIMENSION", "BAD_TIMESTAMP", "BAD_PICKLE",
-        "BAD_FRAME_SIZE", "BAD_STREAM", "BAD_PADDING", "BAD_SETTING", "BAD_INCREMENT",
-        "BAD_WINDOW",  "BAD_PUSH",    "BAD_COMPRESSED",
-        "BAD_PLACE",   "BAD_ENCODING", "BAD_SUBENCODING", "BAD_PALETTE", "BAD_RUN", "BAD_INFLATED",
-        "BAD_ZLIB",    "BAD_JPEG",
-        "TRAILING",    "OVER_MESSAGE", "OVER_DEPTH",   "OVER_ITEMS",  "OVER_DIMS",
-        "OVER_STRING", "OVER_PIXELS", "OVER_EXPANDED", "OVER_DATAGRAM",
-        "OVER_FRAME",  "NO_MEMORY",
-    };
+    const char *name = driver->reaches_names;
     uint64_t total, unseen = 0, stray = 0;
     clock_t began;
     double seconds;
     size_t i, k;
     driver_name = driver->name;
-    if (sizeof names / sizeof *names != RLW_NO_MEMORY + 1) {
-        fprintf(stderr, "%s: a status without a name\n", driver_name);
-        return 2;
-    }
     if (argc < 3 || argc > 4) {
         fprintf(stderr, "usage: %s CORPUS MESSAGES [SEED]\n", driver_name);
         return 2;
@@ -266,19 +217,25 @@ static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
     chance_state = seed;
     began = clock();
     feed_prefixes(driver);
-    whole_count = 0;
+    whole_count = *driver->other_count = 0;
     for (current_number = 0; current_number < total; current_number++)
         counts[driver->feed_one(&samples[below(sample_count)])]++;
     seconds = (double)(clock() - began) / (double)CLOCKS_PER_SEC;
     printf("%s: %llu messages from %zu, seed %llu, %.1f s, %.0f/s:", driver_name,
            (unsigned long long)total, sample_count, (unsigned long long)seed, seconds,
            seconds > 0 ? (double)total / seconds : 0.0);
+    for (k = 0; k < driver->reaches_count; k++) { /* RLW_OK, RLW_NEED_MORE */
+        const char *begin = name + strlen("RLW_");
+        size_t size = strcspn(begin, ",");
+        uint64_t *count = &counts[driver->reaches[k]];
+        printf(" %.*s=%llu", (int)size, begin, (unsigned long long)*count);
+        if (!*count) unseen++;
+        *count = 0;
+        name = begin + size + strspn(begin + size, ", ");
+    }
     for (i = RLW_OK; i <= RLW_NO_MEMORY; i++) {
-        int expected = 0;
-        for (k = 0; k < driver->reaches_count; k++) expected |= driver->reaches[k] == (rlw_status)i;
-        if (expected || counts[i]) printf(" %s=%llu", names[i], (unsigned long long)counts[i]);
-        if (expected && !counts[i]) unseen++;
-        if (!expected && counts[i]) stray++;
+        if (counts[i]) printf(" %s=%llu", rlw_status_text((rlw_status)i), (unsigned long long)counts[i]);
+        stray += counts[i];
     }
     printf(" whole=%llu %s=%llu\n", (unsigned long long)whole_count, driver->other,
            (unsigned long long)*driver->other_count);
@@ -300,7 +257,7 @@ static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
         static const rlw_status reaches[] = {__VA_ARGS__}; \
         static const fuzz_driver driver = { \
             name, mark_sample, feed_prefix, feed_one, reaches, sizeof reaches / sizeof *reaches, \
-            other, &count, \
+            #__VA_ARGS__, other, &count, \
         }; \
         return fuzz_main(argc, argv, &driver); \
     }

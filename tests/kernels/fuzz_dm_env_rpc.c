@@ -232,13 +232,11 @@ static void mutate(const sample *from) {
 }
 
 static rlw_status feed_one(const sample *from) {
-    size_t edits = below(16) ? 1 + below(4) : 0, begin;
+    size_t begin;
     uint32_t dims_limit = below(4) ? 32 : (uint32_t)below(4);
     rlw_status status;
     uint8_t *bytes;
-    begin_with(from);
-    while (edits--) mutate(from);
-    bytes = take_input();
+    bytes = mutated(from, 4, mutate);
     status = feed_tensor(bytes, input_size, dims_limit);
     release(bytes);
     begin = below(input_size + 1);
@@ -252,7 +250,6 @@ static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
     rlw_status status = feed_tensor(bytes, size, 32);
     feed_varints(bytes, size);
     if (size == s->size) MUST(status == RLW_OK);
-    pieces_count = 0;
 }
 
 static void mark_sample(sample *s) {

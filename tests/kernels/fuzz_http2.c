@@ -110,15 +110,12 @@ static void mutate(const sample *from) {
 }
 
 static rlw_status feed_one(const sample *from) {
-    size_t edits = below(16) ? 1 + below(4) : 0;
     uint32_t most = below(4) ? RLW_H2_FRAME_MOST : RLW_H2_FRAME_LEAST;
     uint32_t other = below(4) ? RLW_H2_FRAME_LEAST : (uint32_t)below(60);
     uint64_t limit = below(4) ? 1000000 : below(200);
     rlw_status status;
     uint8_t *bytes;
-    begin_with(from);
-    while (edits--) mutate(from);
-    bytes = take_input();
+    bytes = mutated(from, 4, mutate);
     status = feed_stream(bytes, input_size, most, other, limit);
     release(bytes);
     return status;
@@ -128,7 +125,6 @@ static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
     rlw_status status =
         feed_stream(bytes, size, RLW_H2_FRAME_MOST, RLW_H2_FRAME_MOST, UINT64_MAX);
     if (size == s->size) MUST(status == RLW_OK || status == RLW_BAD_WINDOW || status == RLW_BAD_COMPRESSED);
-    message_count = 0;
 }
 
 static void mark_sample(sample *s) {

@@ -280,13 +280,10 @@ static rlw_msgpack_limits some_limits(void) {
 }
 
 static rlw_status feed_one(const sample *from) {
-    size_t edits = below(16) ? 1 + below(4) : 0;
     rlw_msgpack_limits limits = some_limits();
     rlw_status status;
     uint8_t *bytes;
-    begin_with(from);
-    while (edits--) mutate(from);
-    bytes = take_input();
+    bytes = mutated(from, 4, mutate);
     status = feed_message(bytes, input_size, &limits);
     release(bytes);
     return status;
@@ -301,7 +298,6 @@ static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
     status = feed_message(bytes, size, &limits);
     if (size == s->size) MUST(status == RLW_OK || status == RLW_BAD_PICKLE);
     else MUST(status == RLW_NEED_MORE || status == RLW_BAD_COUNT);
-    array_count = 0;
 }
 
 static void mark_sample(sample *s) {

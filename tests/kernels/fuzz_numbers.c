@@ -54,6 +54,63 @@ static int slow_integer(const char *text, rlw_number kind) {
     return bits == 64 || magnitude >> bits == 0;
 }
 
+/* The digits of a number's text that count; returns how many, at most 40. */
+static size_t digits_of(const char *text, char *digits) {
+    size_t count = 0;
+    for (; *text && *text != 'e'; text++)
+        if (*text >= '0' && *text <= '9' && (count || *text != '0') && count < 40)
+            digits[count++] = *text;
+    while (count && digits[count - 1] == '0') count--;
+    digits[count] = 0;
+    return count;
+}
+
+static void write_fixed(double value) {
+    uint8_t *room = (uint8_t *)memory(RLW_FIXED_ROOM), *end;
+    char expected[RLW_FIXED_ROOM + 1];
+    unsigned decimals = (unsigned)below(below(8) ? 24 : RLW_DECIMALS_MOST + 1);
+    double back = 0;
+    end = rlw_put_fixed(room, value, decimals);
+    snprintf(expected, sizeof expected, "%.*f", (int)decimals, value);
+    MUST((size_t)(end - room) <= strlen(expected));
+    MUST(memcmp(room, expected, (size_t)(end - room)) == 0);
+    MUST(strspn(expected + (end - room), ".0") == strlen(expected + (end - room)));
+    MUST(!memchr(room, '.', (size_t)(end - room)) || (end[-1] != '0' && end[-1] != '.'));
+    MUST(rlw_parse_double(room, end, &back) == end);
+    MUST(same_double(back, strtod(expected, NULL)));
+    free(room);
+}
+
+static void write_shortest(double value) {
+    char *room = (char *)memory(RLW_SHORTEST_ROOM + 1), other[64], digits[41], others[41];
+    float single = (float)value;
+    size_t count;
+    *rlw_put_float((uint8_t *)room, single) = 0;
+    MUST(same_float(single, strtof(room, NULL)));
+    *rlw_put_double((uint8_t *)room, value) = 0;
+    MUST(same_double(value, strtod(room, NULL)));
+    count = digits_of(room, digits);
+    if (count > 1) { /* of fewer, not even the nearest is read back */
+        snprintf(other, sizeof other, "%.*e", (int)count - 2, value);
+        MUST(strtod(other, NULL) != value);
+    }
+    if (count) { /* of as many, none that is read back is nearer */
+        snprintf(other, sizeof other, "%.*e", (int)count - 1, value);
+        if (strtod(other, NULL) == value) {
+            digits_of(other, others);
+            MUST(strcmp(digits, others) == 0);
+        }
+    }
+    free(room);
+}
+
+static int write_all_ways(double value) {
+    if (!isfinite(value)) return 0;
+    write_fixed(value);
+    write_shortest(value);
+    return 1;
+}
+
 /* What one text is, read in each way; whether it is a number of the kind. */
 static int read_one(const uint8_t *bytes, size_t size, const char *text, rlw_number kind) {
     const uint8_t *end = bytes + size, *after;
@@ -70,6 +127,7 @@ static int read_one(const uint8_t *bytes, size_t size, const char *text, rlw_num
         MUST(rlw_scan_decimal(bytes, end, &d) == end);
         single = rlw_decimal_float(&d);
         MUST(same_float(single, strtof(text, NULL)));
+        write_all_ways(value);
     }
     if (kind >= RLW_FLOAT32) return good;
     if (kind == RLW_BOOL) return whole && (!strcmp(text, "true") || !strcmp(text, "false"));
@@ -140,75 +198,19 @@ static double some_double(void) {
     return below(2) ? -value : value;
 }
 
-/* The digits of a number's text that count; returns how many, at most 40. */
-static size_t digits_of(const char *text, char *digits) {
-    size_t count = 0;
-    for (; *text && *text != 'e'; text++)
-        if (*text >= '0' && *text <= '9' && (count || *text != '0') && count < 40)
-            digits[count++] = *text;
-    while (count && digits[count - 1] == '0') count--;
-    digits[count] = 0;
-    return count;
-}
-
-static void write_fixed(double value) {
-    uint8_t *room = (uint8_t *)memory(RLW_FIXED_ROOM), *end;
-    char expected[RLW_FIXED_ROOM + 1];
-    unsigned decimals = (unsigned)below(below(8) ? 24 : RLW_DECIMALS_MOST + 1);
-    double back = 0;
-    end = rlw_put_fixed(room, value, decimals);
-    snprintf(expected, sizeof expected, "%.*f", (int)decimals, value);
-    MUST((size_t)(end - room) <= strlen(expected));
-    MUST(memcmp(room, expected, (size_t)(end - room)) == 0);
-    MUST(strspn(expected + (end - room), ".0") == strlen(expected + (end - room)));
-    MUST(!memchr(room, '.', (size_t)(end - room)) || (end[-1] != '0' && end[-1] != '.'));
-    MUST(rlw_parse_double(room, end, &back) == end);
-    MUST(same_double(back, strtod(expected, NULL)));
-    free(room);
-}
-
-static void write_shortest(double value) {
-    char *room = (char *)memory(RLW_SHORTEST_ROOM + 1), other[64], digits[41], others[41];
-    float single = (float)value;
-    size_t count;
-    *rlw_put_float((uint8_t *)room, single) = 0;
-    MUST(same_float(single, strtof(room, NULL)));
-    *rlw_put_double((uint8_t *)room, value) = 0;
-    MUST(same_double(value, strtod(room, NULL)));
-    count = digits_of(room, digits);
-    if (count > 1) { /* of fewer, not even the nearest is read back */
-        snprintf(other, sizeof other, "%.*e", (int)count - 2, value);
-        MUST(strtod(other, NULL) != value);
-    }
-    if (count) { /* of as many, none that is read back is nearer */
-        snprintf(other, sizeof other, "%.*e", (int)count - 1, value);
-        if (strtod(other, NULL) == value) {
-            digits_of(other, others);
-            MUST(strcmp(digits, others) == 0);
-        }
-    }
-    free(room);
-}
-
 static rlw_status feed_one(const sample *from) {
     static const uint8_t odd_bytes[] = {',', ',', '.', '-', '+', 'e', 'E', '0', '0', '9', '5', '1',
                                         ' ', '_', 'n', 'i', 't', 'f', 0x00, 0x7F, 0x80, 0xB2, 0xFF};
     size_t edits = below(8) ? 1 + below(3) : 0;
     rlw_status status;
     uint8_t *bytes;
-    double value;
     begin_with(from);
     while (edits--) mutate_bytes(odd_bytes, sizeof odd_bytes);
     if (input_size > 2000) input_size = 2000;
     bytes = take_input();
     status = read_list(bytes, input_size);
     release(bytes);
-    value = some_double();
-    if (isfinite(value)) {
-        write_fixed(value);
-        write_shortest(value);
-        made_count++;
-    }
+    made_count += (uint64_t)write_all_ways(some_double());
     if (status == RLW_OK) whole_count++;
     return status;
 }

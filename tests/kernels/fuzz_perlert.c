@@ -82,18 +82,20 @@ static rlw_status feed(const uint8_t *bytes, size_t size, const rlw_perlert_limi
 
 static const rlw_perlert_limits WIDE = {ROOM, ROOM};
 
-static rlw_status feed_one(const sample *from) {
+static void mutate(const sample *from) {
     static const uint8_t odd_bytes[] = {':', ';', ',', '=', ':', ';', ',', '=', '0', '9', '-', '.',
                                         ' ', 'e', 'o', 'r', 0x00, 0x7F, 0x80, 0xC3, 0xED, 0xFF};
+    (void)from;
+    mutate_bytes(odd_bytes, sizeof odd_bytes);
+}
+
+static rlw_status feed_one(const sample *from) {
     rlw_perlert_limits limits = WIDE;
-    size_t edits = below(16) ? 1 + below(3) : 0;
     int from_server = below(2) != 0;
     rlw_status status;
     uint8_t *bytes;
-    begin_with(from);
-    while (edits--) mutate_bytes(odd_bytes, sizeof odd_bytes);
     if (!below(8)) limits.datagram = below(100);
-    bytes = take_input();
+    bytes = mutated(from, 3, mutate);
     status = feed(bytes, input_size, &limits, from_server);
     feed(bytes, input_size, &WIDE, !from_server);
     release(bytes);
@@ -103,7 +105,6 @@ static rlw_status feed_one(const sample *from) {
 static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
     rlw_status client = feed(bytes, size, &WIDE, 0), server = feed(bytes, size, &WIDE, 1);
     if (size == s->size) MUST((client == RLW_OK) != (server == RLW_OK));
-    steps_count = 0;
 }
 
 static void mark_sample(sample *s) { /* where fields end, and begin */

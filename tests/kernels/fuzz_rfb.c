@@ -142,12 +142,9 @@ static void mutate(const sample *from) {
 }
 
 static rlw_status feed_one(const sample *from) {
-    size_t edits = below(16) ? 1 + below(3) : 0;
     rlw_status status;
     uint8_t *bytes;
-    begin_with(from);
-    while (edits--) mutate(from);
-    bytes = take_input();
+    bytes = mutated(from, 3, mutate);
     status = feed(bytes, input_size);
     release(bytes);
     return status;
@@ -157,7 +154,6 @@ static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
     rlw_status status = feed(bytes, size);
     if (size == s->size) MUST(status == RLW_OK);
     MUST(status == RLW_OK || status == RLW_NEED_MORE);
-    inflated_count = 0;
 }
 
 static void mark_sample(sample *s) {

@@ -150,7 +150,6 @@ static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
         status = feed_body(bytes + RLW_RLLINK_HEAD, size - RLW_RLLINK_HEAD, &limits);
         MUST(status == RLW_NEED_MORE || status == RLW_BAD_COUNT);
     }
-    tensor_count = 0;
 }
 
 static void mark_sample(sample *s) {

@@ -342,7 +342,6 @@ static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
     if (size == s->size) MUST(status == RLW_OK);
     /* OK: it ends between two entries, which only a frame can tell. */
     MUST(status == RLW_OK || status == RLW_NEED_MORE || status == RLW_BAD_COUNT);
-    found_count = 0;
 }
 
 /* ---- the corpus ---- */

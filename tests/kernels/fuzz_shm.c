@@ -334,12 +334,9 @@ static rlw_status feed(const uint8_t *bytes, size_t size) {
 }
 
 static rlw_status feed_one(const sample *from) {
-    size_t edits = below(16) ? 1 + below(4) : 0;
     uint8_t *bytes;
     rlw_status status;
-    begin_with(from);
-    while (edits--) mutate(from);
-    bytes = take_input();
+    bytes = mutated(from, 4, mutate);
     status = feed(bytes, input_size);
     release(bytes);
     return status;
@@ -352,7 +349,6 @@ static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
     else
         MUST(status == RLW_OK);
     (void)s;
-    moved_count = 0;
 }
 
 static void mark_sample(sample *s) {

@@ -134,14 +134,11 @@ static void mutate(const sample *from) {
 static int is_masked(const sample *s) { return s->size > 1 && s->data[1] >> 7; }
 
 static rlw_status feed_one(const sample *from) {
-    size_t edits = below(16) ? 1 + below(4) : 0;
     uint64_t limit = below(4) ? UINT64_C(1) << 40 : below(400);
     int masked = below(16) ? is_masked(from) : !is_masked(from);
     rlw_status status;
     uint8_t *bytes;
-    begin_with(from);
-    while (edits--) mutate(from);
-    bytes = take_input();
+    bytes = mutated(from, 4, mutate);
     status = feed_stream(bytes, input_size, masked, limit);
     release(bytes);
     return status;
@@ -151,7 +148,6 @@ static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
     rlw_status status = feed_stream(bytes, size, is_masked(s), UINT64_C(1) << 40);
     if (size == s->size) MUST(status == RLW_OK);
     MUST(status == RLW_OK || status == RLW_NEED_MORE); /* OK: it ends between two frames */
-    masked_count = 0;
 }
 
 static void mark_sample(sample *s) {

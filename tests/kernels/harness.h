@@ -1,16 +1,9 @@
-/* What the unit tests of the kernels are written with: a check that counts and tells, a case that
- * names itself, and inputs in memory of exactly their size, so that AddressSanitizer sees a read
- * of one byte more.
- */
+/* What the unit tests of the kernels are written with: a check that counts and tells, and a case that
+ * names itself. */
 #ifndef HARNESS_H
 #define HARNESS_H
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <rlwire/rlwire.h>
+#include "chance.h"
 
 typedef struct harness_counts {
     unsigned long checks; /* so far */
@@ -34,10 +27,6 @@ void harness_run(const char *name, void (*run)(void));
     harness_equal((uint64_t)(got), (uint64_t)(expected), __FILE__, __LINE__, #got " == " #expected)
 
 #define RUN(name) harness_run(#name, name)
-
-/* A copy of `data` that ends where its heap block ends; release() it. */
-uint8_t *exact(const void *data, size_t size);
-void release(uint8_t *copy);
 
 /* The suites, one for each header. */
 void utf8_suite(void);

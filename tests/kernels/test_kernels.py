@@ -138,13 +138,10 @@ def test_unit_tests(machine, tmp_path):
     check_units(machine, tmp_path / "units")
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["-DRLW_NO_SIMD"],
-        ["-DRLW_NO_INT128", "-DRLW_NO_CHARCONV"],  # the portable paths of numbers
-    ],
-)
+PORTABLE_NUMBERS = ["-DRLW_NO_INT128", "-DRLW_NO_CHARCONV"]
+
+
+@pytest.mark.parametrize("flags", [["-DRLW_NO_SIMD"], PORTABLE_NUMBERS])
 def test_unit_tests_of_portable_paths(here, tmp_path, flags):
     check_units(here, tmp_path / "units", *flags)
 
@@ -180,11 +177,11 @@ DRIVERS = {
 }  # fmt: skip
 
 
-def mutated(machine, name, messages, seed=7):
-    corpus, program = machine.folder / f"{name}.bin", machine.folder / name
+def mutated(machine, name, messages, seed=7, flags=()):
+    corpus, program = machine.folder / f"{name}.bin", machine.folder / f"{name}{''.join(flags)}"
     if not program.exists():
         run([sys.executable, HERE / "corpus.py", name, corpus])
-        machine.build(program, [HERE / f"fuzz_{name}.c"])
+        machine.build(program, [HERE / f"fuzz_{name}.c"], *flags)
     return outcomes(machine.run(program, corpus, str(messages), str(seed)))
 
 
@@ -199,6 +196,10 @@ def test_mutated_messages(here, name):
     assert sum(first.values()) - first["whole"] - first[DRIVERS[name]] == MESSAGES
     assert "NO_MEMORY" not in first
     assert [name for name, count in first.items() if not count] == []
+
+
+def test_portable_numbers_are_those_of_the_c_library(here):
+    mutated(here, "numbers", MESSAGES, flags=PORTABLE_NUMBERS)
 
 
 @pytest.mark.machines

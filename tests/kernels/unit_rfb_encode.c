@@ -2,12 +2,7 @@
  * show their frame is tests/codecs/rfb/test_encoder.py's. */
 #include "harness.h"
 
-static uint32_t chance_state = 1;
-
-static unsigned chance(unsigned below) {
-    chance_state = chance_state * 1664525u + 1013904223u;
-    return (unsigned)((uint64_t)(chance_state >> 4) * below >> 28);
-}
+static unsigned some(unsigned most) { return (unsigned)below(most); }
 
 /* Deflate without a library: stored blocks. */
 static rlw_status store(void *self, const uint8_t *data, size_t size, rlw_writer *out) {
@@ -45,8 +40,8 @@ static void rectangles_of_frames(void) {
     rlw_rfb_encoder *e = (rlw_rfb_encoder *)calloc(1, sizeof *e);
     unsigned round, deflated = 0;
     for (round = 0; e && round < 800; round++) {
-        size_t width = 1 + chance(round % 3 ? 300 : 70), height = 1 + chance(round % 3 ? 200 : 70);
-        unsigned kinds = 1 + chance(round % 5 ? 300 : 3), run = 1 + chance(round % 2 ? 30 : 3), f = round % 4;
+        size_t width = 1 + some(round % 3 ? 300 : 70), height = 1 + some(round % 3 ? 200 : 70);
+        unsigned kinds = 1 + some(round % 5 ? 300 : 3), run = 1 + some(round % 2 ? 30 : 3), f = round % 4;
         size_t size = 3 * width * height, i, count = 0;
         uint8_t *rows = (uint8_t *)malloc(size), *frame, colour[3] = {0, 0, 0};
         rlw_rfb_rect r;
@@ -54,8 +49,8 @@ static void rectangles_of_frames(void) {
         int32_t encoding = round & 4 ? 7 : 0;
         if (!rows) break;
         for (i = 0; i < size; i += 3) {
-            if (chance(run) == 0) {
-                unsigned kind = chance(kinds);
+            if (some(run) == 0) {
+                unsigned kind = some(kinds);
                 colour[0] = (uint8_t)(kind * 41);
                 colour[1] = (uint8_t)(kind * 7);
                 colour[2] = (uint8_t)(kind >> 4);
@@ -63,8 +58,8 @@ static void rectangles_of_frames(void) {
             memcpy(rows + i, colour, 3);
         }
         frame = exact(rows, size);
-        r.x = (uint16_t)chance((unsigned)width);
-        r.y = (uint16_t)chance((unsigned)height);
+        r.x = (uint16_t)some((unsigned)width);
+        r.y = (uint16_t)some((unsigned)height);
         r.width = (uint16_t)(width - r.x);
         r.height = (uint16_t)(height - r.y);
         CHECK(rlw_rfb_pixels_init(&e->pixels, bits[f], depth[f], round & 8, most[f], shift[f]));

@@ -20,13 +20,6 @@ static ends both(void) {
     return e;
 }
 
-static uint32_t state = 1;
-
-static uint32_t chance(uint32_t below) { /* of the numbers below that one */
-    state = state * 1664525u + 1013904223u;
-    return (state >> 8) % below;
-}
-
 static void sizes(void) {
     CHECK(rlw_ring_can_be(4096) && rlw_ring_can_be(RLW_RING_MOST));
     CHECK(!rlw_ring_can_be(0) && !rlw_ring_can_be(2048) && !rlw_ring_can_be(5000));
@@ -61,12 +54,12 @@ static void around(void) {
     for (i = 0; i < 500; i++) {
         int64_t sent, have, k;
         uint8_t before = next;
-        uint32_t want = chance(sizeof data);
+        size_t want = below(sizeof data);
         for (k = 0; k < (int64_t)want; k++) data[k] = next++;
         sent = rlw_ring_write(&e.writer, data, want);
         CHECK(sent >= 0 && sent <= (int64_t)want);
         next = (uint8_t)(before + sent);
-        have = rlw_ring_read(&e.reader, got, chance(sizeof got));
+        have = rlw_ring_read(&e.reader, got, below(sizeof got));
         CHECK(have >= 0);
         for (k = 0; k < have; k++)
             if (got[k] != due++) break;

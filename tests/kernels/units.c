@@ -41,21 +41,6 @@ void harness_run(const char *name, void (*run)(void)) {
     }
 }
 
-/* AddressSanitizer gives malloc(0) a byte that may be read, so a few bytes stand before a copy. */
-#define BEFORE 8
-
-uint8_t *exact(const void *data, size_t size) {
-    uint8_t *block = (uint8_t *)malloc(BEFORE + size);
-    if (!block) {
-        fprintf(stderr, "out of memory\n");
-        exit(2);
-    }
-    if (size) memcpy(block + BEFORE, data, size);
-    return block + BEFORE;
-}
-
-void release(uint8_t *copy) { free(copy - BEFORE); }
-
 int main(void) {
     utf8_suite();
     varint_suite();

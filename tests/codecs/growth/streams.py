@@ -99,38 +99,22 @@ CASES.update(
 )
 
 
-@case(250)
-def websocket_handshake_byte_by_byte(n):
-    line = b"X-Y: " + b"z" * n + b"\r\n"
+def handshake(lines, connection=b"Upgrade"):
     head = (
-        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: " + connection + b"\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     )
-    server = websocket.WebSocketServerSession(limits=Limits(header=1 << 20))
-    return fed(server, head + line + b"\r\n", 1)
+    return websocket.WebSocketServerSession(limits=Limits(header=1 << 20)), head + lines + b"\r\n"
 
 
-@case(100)
-def websocket_handshake_lines(n):
-    head = (
-        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-    )
-    head += b"a:b\r\n" * n + b"\r\n"
-    server = websocket.WebSocketServerSession(limits=Limits(header=1 << 20))
-    return refused(fed(server, head, 4096))
-
-
-@case(100)
-def websocket_handshake_list(n):
-    head = (
-        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: "
-        + b"a," * n
-        + b"Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-        + b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-    )
-    session = websocket.WebSocketServerSession(limits=Limits(header=1 << 20))
-    return fed(session, head, 4096)
+CASES.update(
+    websocket_handshake_byte_by_byte=(
+        lambda n: fed(*handshake(b"X-Y: " + b"z" * n + b"\r\n"), 1),
+        250,
+    ),
+    websocket_handshake_lines=(lambda n: refused(fed(*handshake(b"a:b\r\n" * n), 4096)), 100),
+    websocket_handshake_list=(lambda n: fed(*handshake(b"", b"a," * n + b"Upgrade"), 4096), 100),
+)
 
 
 def endpoint(streams=1, window=2**30):

@@ -33,29 +33,26 @@ def layouts(dtype):
     ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_arrays_as_msgpack_numpy_writes_them(dtype):
-    for array in layouts(dtype):
-        expected = msgpack_numpy.packb(array)
-        assert msgpack.encode(array) == expected
-        assert b"".join(msgpack.encode_parts(array)) == expected
-        found, theirs = msgpack.decode(expected), msgpack_numpy.unpackb(expected)
-        assert (found.dtype, found.shape) == (theirs.dtype, theirs.shape)
-        assert found.tobytes() == theirs.tobytes()
+@pytest.fixture(params=["msgpack_numpy", "openpi"])
+def dialect(request):
+    """The name of a dialect, and the package that writes it."""
+    if request.param == "openpi":
+        return request.param, pytest.importorskip("openpi_client.msgpack_numpy")
+    return request.param, msgpack_numpy
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_arrays_as_openpi_client_writes_them(dtype):
-    openpi = pytest.importorskip("openpi_client.msgpack_numpy")
+def test_arrays_as_their_package_writes_them(dtype, dialect):
+    arrays, package = dialect
     for array in layouts(dtype):
-        if array.dtype.kind == "c":
-            raised(ValueError, openpi.packb, array)
-            raised(EncodeError, msgpack.encode, array, arrays="openpi")
+        if arrays == "openpi" and array.dtype.kind == "c":
+            raised(ValueError, package.packb, array)
+            raised(EncodeError, msgpack.encode, array, arrays=arrays)
             continue
-        expected = openpi.packb(array)
-        assert msgpack.encode(array, arrays="openpi") == expected
-        assert b"".join(msgpack.encode_parts(array, arrays="openpi")) == expected
-        found, theirs = msgpack.decode(expected), openpi.unpackb(expected)
+        expected = package.packb(array)
+        assert msgpack.encode(array, arrays=arrays) == expected
+        assert b"".join(msgpack.encode_parts(array, arrays=arrays)) == expected
+        found, theirs = msgpack.decode(expected), package.unpackb(expected)
         assert (found.dtype, found.shape) == (theirs.dtype, theirs.shape)
         assert found.tobytes() == theirs.tobytes()
 
@@ -93,11 +90,15 @@ SCALARS = [
 
 
 @pytest.mark.parametrize("scalar", SCALARS, ids=repr)
-def test_scalars_of_msgpack_numpy(scalar):
+def test_scalars_as_their_package_writes_them(scalar, dialect):
+    arrays, package = dialect
+    if arrays == "openpi" and (isinstance(scalar, complex) or scalar.dtype.kind in "cm"):
+        raised(EncodeError, msgpack.encode, scalar, arrays=arrays)
+        return
     for value in (scalar, [scalar, {"a": scalar}]):
-        expected = msgpack_numpy.packb(value)
-        assert msgpack.encode(value) == expected
-        found, theirs = msgpack.decode(expected), msgpack_numpy.unpackb(expected)
+        expected = package.packb(value)
+        assert msgpack.encode(value, arrays=arrays) == expected
+        found, theirs = msgpack.decode(expected), package.unpackb(expected)
         assert repr(found) == repr(theirs)
 
 
@@ -108,17 +109,6 @@ def test_a_date_is_a_scalar_that_msgpack_numpy_reads():
     assert msgpack.decode(data) == [date]
     dates = np.array([date, date + np.timedelta64(1, "ms")])
     assert np.array_equal(msgpack_numpy.unpackb(msgpack.encode(dates)), dates)
-
-
-@pytest.mark.parametrize("scalar", [s for s in SCALARS if not isinstance(s, complex)], ids=repr)
-def test_scalars_of_openpi_client(scalar):
-    openpi = pytest.importorskip("openpi_client.msgpack_numpy")
-    if scalar.dtype.kind in "cm":
-        raised(EncodeError, msgpack.encode, scalar, arrays="openpi")
-        return
-    expected = openpi.packb([scalar])
-    assert msgpack.encode([scalar], arrays="openpi") == expected
-    assert repr(msgpack.decode(expected)) == repr(openpi.unpackb(expected))
 
 
 STRUCTURED = [

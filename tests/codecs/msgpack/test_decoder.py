@@ -4,7 +4,7 @@ import msgpack as original
 import pytest
 
 from rlwire.codecs import msgpack
-from rlwire.codecs.msgpack import Decoder, Timestamp
+from rlwire.codecs.msgpack import Decoder
 from rlwire.errors import DecodeError
 from tests.raising import raised
 
@@ -21,16 +21,6 @@ from tests.raising import raised
 )
 def test_forms_longer_than_needed_and_keys_that_stand_twice(data, same):
     assert same(msgpack.decode(bytes.fromhex(data)), original.unpackb(bytes.fromhex(data)))
-
-
-STAMP = [original.packb(original.Timestamp(s, n)) for s, n in ((1, 0), (-1, 5), (2**34, 999))]
-
-
-@pytest.mark.parametrize("data", STAMP)
-def test_timestamps_are_decoded_as_by_the_original(data):
-    stamp = original.unpackb(data)
-    assert msgpack.decode(data) == Timestamp(stamp.seconds, stamp.nanoseconds)
-    assert msgpack.decode(data, timestamp=original.Timestamp) == stamp
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """Broken and hostile messages: the named error at the right byte, and no memory for lies."""
 
-import json
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,6 @@ from rlwire.errors import DecodeError, LimitExceeded
 from rlwire.limits import Limits
 from tests.memory import at_most
 from tests.raising import raised
-
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "rlx.json").read_text("utf-8"))
-WIRES = [bytes.fromhex(case["wire"]) for case in VECTORS["cases"]]
 
 VERSION = b"\1\0\0\0"
 START = 9  # where the value of message(value) begins: version, key "k"
