@@ -76,6 +76,7 @@ def test_wrong_action_or_api_names_the_remedy(kind, action, remedy):
         with pytest.raises(rlwire.errors.RlwireError) as caught:
             play(env)
         assert remedy in str(caught.value)
+        assert "EnvironmentAgent" not in str(caught.value)
 
 
 def test_old_api_in_a_vector_names_the_remedy():

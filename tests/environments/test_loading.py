@@ -55,6 +55,9 @@ def test_of_a_module_that_registers_with_gymnasium(tmp_path, monkeypatch):
         ("gym:NoSuch-v0", ValueError, "NoSuch"),
         ("no_such_module_at_all:X", ImportError, "no_such_module_at_all"),
         ("json:NoSuchName", AttributeError, "NoSuchName"),
+        ("gym:ALE/NoSuchGame-v5", ValueError, "gym:ale_py:ALE/NoSuchGame-v5"),
+        ("gym:NoSuch-v7", ValueError, "gym:MODULE:NoSuch-v7"),
+        ("gym:json:NoSuch-v7", ValueError, "Importing json "),
     ],
 )
 def test_missing_environments_are_named(name, kind, text):
@@ -66,15 +69,6 @@ def test_without_gymnasium(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(MissingExtra, match=r"\[gym\]"):
         load_environment("gym:CartPole-v1")
-
-
-def test_an_environment_that_another_module_registers_is_hinted_at():
-    with pytest.raises(ValueError, match="gym:ale_py:ALE/NoSuchGame-v5"):
-        load_environment("gym:ALE/NoSuchGame-v5")
-    with pytest.raises(ValueError, match="gym:MODULE:NoSuch-v7"):
-        load_environment("gym:NoSuch-v7")
-    with pytest.raises(ValueError, match="Importing json "):
-        load_environment("gym:json:NoSuch-v7")
 
 
 def test_hinted_module_registers_the_environment():

@@ -15,61 +15,10 @@ from rlwire.relaax import AlgorithmServer, load_algorithm
 from rlwire.relaax.checkpoints import CheckpointMismatch, Checkpoints
 from tests.agents import Recorder
 from tests.raising import raised
+from tests.relaax import summing
 from tests.relaax.kept import steps
 
-# Both in one file; the state is how many updates there were, the action what they came to.
-ONE_FILE = """
-    import numpy as np
-
-    from rlwire.relaax import ParameterServer as Base, Session
-
-
-    class Model:
-        def __init__(self):
-            self.total, self.steps = np.zeros(2), 0
-
-        def op_add(self, state):
-            self.total = self.total + state
-            self.steps += 1
-            return self.total
-
-        def op_n_step(self):
-            return self.steps
-
-        def state_dict(self):
-            return {"total": self.total, "steps": self.steps}
-
-        def load_state_dict(self, state):
-            self.total, self.steps = state["total"], state["steps"]
-
-
-    class ParameterServer(Base):
-        def init_session(self):
-            self.session = Session(Model())
-
-
-    class Agent:
-        def __init__(self, parameter_server, metrics):
-            self.ps, self.metrics = parameter_server, metrics
-
-        def init(self, exploit=False):
-            return True
-
-        def update(self, reward, state, terminal):
-            total = self.ps.session.op_add(np.asarray(state))
-            self.metrics.scalar("total", float(total[0]))
-            return (total * self.ps.config.get("scale", 1)).tolist()
-
-        def reset(self):
-            return True
-"""
-
-
-@pytest.fixture
-def one_file(tmp_path):
-    path = tmp_path / "summing.py"
-    path.write_text(textwrap.dedent(ONE_FILE))
-    return path
+SUMMING = summing.__file__
 
 
 def make(folder, **files):
@@ -122,10 +71,10 @@ def test_missing_algorithm_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
-def test_agents_that_learn_together(one_file, tmp_path, workers):
+def test_agents_that_learn_together(tmp_path, workers):
     for begins in (0.0, 2.0):
         with rlwire.serve(
-            f"algorithm:{one_file}",
+            f"algorithm:{SUMMING}",
             "rlx://localhost:0",
             config={"scale": 10},
             workers=workers,
@@ -146,26 +95,26 @@ def test_agents_that_learn_together(one_file, tmp_path, workers):
         assert steps(tmp_path / "checkpoints")[0] == begins + 2
 
 
-def test_checkpoints_of_another_algorithm(one_file, tmp_path):
+def test_checkpoints_of_another_algorithm(tmp_path):
     folder = tmp_path / "checkpoints"
     Checkpoints(folder).save(1, {}, algorithm="other", version=1)
     with pytest.raises(Exception, match="of algorithm other, version 1, not summing") as e:
-        rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", checkpoints=folder)
+        rlwire.serve(f"algorithm:{SUMMING}", "rlx://localhost:0", checkpoints=folder)
     assert isinstance(e.value.__cause__, CheckpointMismatch)
 
 
-def test_invalid_algorithm_options_are_rejected(one_file, tmp_path):
+def test_invalid_algorithm_options_are_rejected(tmp_path):
     with pytest.raises(ValueError, match=r"'ray:NAME', not 'a:b'"):
-        rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", parameter_server="a:b")
+        rlwire.serve(f"algorithm:{SUMMING}", "rlx://localhost:0", parameter_server="a:b")
     (tmp_path / "app.yaml").write_text("environment:\n  name: x\n")
     with pytest.raises(ValueError, match="has no section 'algorithm'"):
-        rlwire.serve(f"algorithm:{one_file}", "rlx://localhost:0", config=f"{tmp_path}/app.yaml")
+        rlwire.serve(f"algorithm:{SUMMING}", "rlx://localhost:0", config=f"{tmp_path}/app.yaml")
 
 
-def test_from_the_command_line(one_file, tmp_path):
+def test_from_the_command_line(tmp_path):
     """A signal ends it with a checkpoint; settings come from a section of a file."""
     (tmp_path / "app.yaml").write_text("learning:\n  scale: 3\n")
-    command = [sys.executable, "-m", "rlwire", "serve", f"algorithm:{one_file}"]
+    command = [sys.executable, "-m", "rlwire", "serve", f"algorithm:{SUMMING}"]
     command += ["rlx://localhost:0", "--checkpoints", "kept", "--config", "app.yaml:learning"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:

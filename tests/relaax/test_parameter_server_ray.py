@@ -5,7 +5,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import textwrap
 
 import numpy as np
 import pytest
@@ -22,75 +21,10 @@ from rlwire.relaax import (
 from rlwire.relaax.checkpoints import Checkpoints
 from rlwire.rlx import Metrics
 from tests.raising import raised
+from tests.relaax import summing
 from tests.relaax.kept import steps
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
-
-ALGORITHM = """
-    import os
-    import time
-
-    import numpy as np
-
-    from rlwire.relaax import ParameterServer as Base, Session
-
-
-
-    class Agent:
-        def __init__(self, parameter_server):
-            self.session = parameter_server.session
-
-        def init(self, exploit):
-            return True
-
-        def update(self, reward, state, terminal):
-            return self.session.op_add(np.float32(state[0]))
-
-
-    class Model:
-        def __init__(self):
-            self.weights, self.steps = np.zeros(200_000, np.float32), 0
-
-        def op_get(self):
-            return self.weights
-
-        def op_add(self, gradient):
-            self.weights = self.weights + gradient
-            self.steps += 1
-            return self.steps
-
-        def op_n_step(self):
-            return self.steps
-
-        def op_pid(self):
-            return os.getpid()
-
-        def op_raise(self):
-            raise ValueError("no")
-
-        def op_lock(self):
-            import threading
-
-            return threading.Lock()
-
-        def op_sleep(self, seconds):
-            time.sleep(seconds)
-
-        def state_dict(self):
-            return {"weights": self.weights, "steps": self.steps}
-
-        def load_state_dict(self, state):
-            self.weights, self.steps = state["weights"], state["steps"]
-
-
-    class ParameterServer(Base):
-        def init_session(self):
-            if self.config.get("fail"):
-                raise RuntimeError("no model today")
-            model = Model()
-            model.op_measure = lambda: self.metrics.scalar("loss", 0.5)
-            self.session = Session(model)
-"""
 
 
 class Written(Metrics):
@@ -105,10 +39,8 @@ class Written(Metrics):
 
 
 @pytest.fixture(scope="module")
-def algorithm(tmp_path_factory, cluster):
-    path = tmp_path_factory.mktemp("algorithms") / "adding.py"
-    path.write_text(textwrap.dedent(ALGORITHM))
-    return load_algorithm(path)
+def algorithm(cluster):
+    return load_algorithm(summing.__file__)
 
 
 def test_parameter_server_in_ray_works_as_locally(algorithm, tmp_path):
@@ -117,14 +49,14 @@ def test_parameter_server_in_ray_works_as_locally(algorithm, tmp_path):
     handle = open_parameter_server(algorithm, home="ray", checkpoints=checkpoints, metrics=metrics)
     session = handle.session
     assert [session.op_add(np.ones(200_000, np.float32)) for _ in range(3)] == [1, 2, 3]
-    weights = session.op_get()
-    assert weights.dtype == np.float32
-    assert (weights == 3.0).all()
+    total, _ = session.op_get()
+    assert total.dtype == np.float32
+    assert (total == 3.0).all()
     session.op_measure()
     assert metrics.path.read_text() == "loss 0.5 3\n"
     with pytest.raises(ParameterServerError, match=r"op_raise: ValueError: no") as caught:
-        session.op_raise()
-    assert "adding.py" in str(caught.value.__cause__)
+        session.op_raise("no")
+    assert "summing.py" in str(caught.value.__cause__)
     raised(ParameterServerError, session.op_nothing)
     assert "lock" in str(raised(ParameterServerError, session.op_lock))
     assert "Ray" in str(raised(EncodeError, session.op_add, (x for x in [])))
@@ -173,7 +105,7 @@ def test_agents_of_several_programs_share_one_world(algorithm, cluster, tmp_path
         assert server.parameter_server.session.op_add(1.0) == 1
         with rlwire.connect(server.url) as agent:
             agent.init()
-            assert agent.update(None, [1.0]) == 2
+            assert agent.update(None, [1.0]) == [2.0]
         (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
         done = subprocess.run(
             [sys.executable, str(tmp_path / "elsewhere.py"), algorithm._source[0]],

@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
 import rlwire
-from rlwire.rlx.metrics import Metrics
+from tests.agents import Recorder
+from tests.waiting import eventually
 
 ray = pytest.importorskip("ray", reason="Ray comes with the extra 'rllib'")
 gymnasium = pytest.importorskip("gymnasium")
@@ -51,6 +51,9 @@ training.run()
 """
 
 
+LONGEST = 200.0  # seconds that Ray may need to start
+
+
 @contextlib.contextmanager
 def environments(urls, name="CartPole-v1"):
     processes = [
@@ -65,34 +68,21 @@ def environments(urls, name="CartPole-v1"):
             process.wait()
 
 
-def wait(condition, seconds=200.0):
-    until = time.monotonic() + seconds
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.1)
-    return condition()
-
-
-class Kept(Metrics):
-    def __init__(self):
-        self.scalars = {}
-
-    def scalar(self, name, y, x=None):
-        self.scalars.setdefault(name, []).append((x, y))
-
-
 def test_ppo_trains_and_resumes_from_its_checkpoint(tmp_path, caplog):
-    kept = Kept()
+    sink = Recorder()
     logging.getLogger("ray").addHandler(caplog.handler)
     where = "rlx://localhost:0"
     server = RLlibServer(
-        "PPO", where, like="CartPole-v1", iterations=60, checkpoints=tmp_path, metrics=kept,
+        "PPO", where, like="CartPole-v1", iterations=60, checkpoints=tmp_path, metrics=sink,
         config={"train_batch_size_per_learner": 1000, "num_epochs": 6, "lr": 0.001,
                 "vf_loss_coeff": 0.01, "num_envs_per_env_runner": 2},
     )  # fmt: skip
     with server, environments(server.urls * 2):
-        assert wait(lambda: (server.statistics()["episode_return_mean"] or 0.0) >= 60)  # chance: 22
+        eventually(
+            lambda: (server.statistics()["episode_return_mean"] or 0.0) >= 60, LONGEST
+        )  # chance: 22
         assert server.statistics()["iterations"] < 60
-    assert max(y for _, y in kept.scalars["episode_return_mean"]) >= 60
+    assert max(y for name, y, _ in sink.calls if name == "episode_return_mean") >= 60
     [checkpoint] = saved(tmp_path)
     done = server.statistics()["iterations"]
     again = RLlibServer(
@@ -100,7 +90,7 @@ def test_ppo_trains_and_resumes_from_its_checkpoint(tmp_path, caplog):
         config={"train_batch_size_per_learner": 200, "num_epochs": 1},
     )  # fmt: skip
     with again, environments(again.urls):
-        assert wait(lambda: again.statistics()["iterations"] > 0)
+        eventually(lambda: again.statistics()["iterations"] > 0, LONGEST)
         assert again.statistics()["iterations"] > done
     assert saved(tmp_path)[0] == checkpoint
     logging.getLogger("ray").removeHandler(caplog.handler)
@@ -115,12 +105,12 @@ def test_clients_go_on_when_a_runner_is_killed():
         config={"train_batch_size_per_learner": 200, "num_epochs": 1, "num_envs_per_env_runner": 2},
     )  # fmt: skip
     with server, environments(server.urls * 2) as processes:
-        assert wait(lambda: server.statistics()["iterations"] >= 1)
+        eventually(lambda: server.statistics()["iterations"] >= 1, LONGEST)
         group = server._running.algorithm.env_runner_group
         [pid] = group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
         os.kill(pid, signal.SIGKILL)
         before = server.statistics()["steps"]
-        assert wait(lambda: server.statistics()["steps"] > before + 400)
+        eventually(lambda: server.statistics()["steps"] > before + 400, LONGEST)
         assert all(process.poll() is None for process in processes)
 
 
@@ -146,7 +136,7 @@ def test_algorithms(algorithm):
         algorithm, "rlx://localhost:0", like=environment, runners=several, config=SMALL[algorithm]
     )
     with server, environments(server.urls * 2, environment):
-        assert wait(lambda: server.statistics()["steps"] > 300)
+        eventually(lambda: server.statistics()["steps"] > 300, LONGEST)
         assert server.wait(0) is False  # it has not failed
 
 
@@ -190,5 +180,5 @@ def test_slot_of_a_lost_openpi_caller_is_reused():
                 policy.infer({"observation": [0.0] * 4})
                 policy.infer({"observation": [0.0] * 4, "reward": 1.0})
             totals = rlwire.play("gym:CartPole-v1", server.url, episodes=20)
-            assert wait(lambda before=before: server.statistics()["steps"] > before)
+            eventually(lambda before=before: server.statistics()["steps"] > before, LONGEST)
             assert len(totals) == 20

@@ -12,45 +12,13 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
 
 HEAD, *OTHERS = "10.98.0.1", "10.98.0.2", "10.98.0.3"
 PORT = 6379
-
-ALGORITHM = """
-    from rlwire.relaax import ParameterServer as Base, Session
-
-
-    class Agent:
-        def __init__(self, parameter_server):
-            self.session = parameter_server.session
-
-
-    class Model:
-        def __init__(self):
-            self.sum = 0
-
-        def op_add(self, number):
-            self.sum += number
-            return self.sum
-
-        def op_n_step(self):
-            return self.sum
-
-        def state_dict(self):
-            return {"sum": self.sum}
-
-        def load_state_dict(self, state):
-            self.sum = state["sum"]
-
-
-    class ParameterServer(Base):
-        def init_session(self):
-            self.session = Session(Model())
-"""
+ALGORITHM = Path(__file__).parents[1] / "relaax" / "summing.py"
 
 
 def ip(words):
@@ -139,9 +107,7 @@ def main(folder):
         wait(lambda: not again(address) and count() == len(machines))  # noqa: B023
     found = {}
 
-    source = folder / "sum.py"
-    source.write_text(textwrap.dedent(ALGORITHM))
-    handle = open_parameter_server(load_algorithm(source), home="ray", metrics=Metrics())
+    handle = open_parameter_server(load_algorithm(ALGORITHM), home="ray", metrics=Metrics())
 
     def add(server):
         return ray.util.get_node_ip_address(), server.session.op_add(1)

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import rlwire
-from rlwire.rlx import Metrics
+from tests.agents import Recorder
 
 PYTHON = os.environ.get("RELAAX_PYTHON", "")
 
@@ -149,26 +149,19 @@ def environment(folder, url):
     return started(folder, *program)
 
 
-class Kept(Metrics):
-    def __init__(self):
-        self.rewards = []
-
-    def scalar(self, name, y, x=None):
-        if name == "episode_reward":
-            self.rewards.append(y)
-
-
 def test_its_environment_teaches_pg(application):
     pytest.importorskip("torch")
     folder = application()
     config = {"input": {"shape": [2]}, "output": {"action_size": 2}, "batch_size": 50}
     url = "rlx://localhost:0"
-    kept = Kept()
+    sink = Recorder()
     with (
-        rlwire.serve("algorithm:pg", url, config=config, metrics=kept) as server,
+        rlwire.serve("algorithm:pg", url, config=config, metrics=sink) as server,
         environment(folder, server.url) as running,
     ):
-        while np.mean([0.0, *kept.rewards[-100:]]) < 18:
+        rewards = [0.0]
+        while np.mean(rewards[-100:]) < 18:
+            rewards = [0.0, *(y for name, y, _ in sink.calls if name == "episode_reward")]
             assert server.parameter_server.n_step() < 200_000
             assert running.poll() is None, (folder / "log.txt").read_text("utf-8")
             time.sleep(0.1)

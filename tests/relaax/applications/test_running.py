@@ -45,15 +45,24 @@ def is_there(pid):
     return True
 
 
+@pytest.fixture
+def app(tmp_path):
+    path = new(tmp_path / "demo") / "app.yaml"
+    path.write_text(path.read_text().replace("localhost:7001", f"unix:{tmp_path}/rlx"))
+    return path
+
+
+@pytest.fixture
+def endless(app):
+    app.write_text(app.read_text().replace("max_episodes: 30", "infinite_run: true"))
+    return app.parent
+
+
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C goes to a process group")
-def test_a_fresh_bandit_learns_which_arm_pays_and_ctrl_c_saves_it(tmp_path):
+def test_a_fresh_bandit_learns_which_arm_pays_and_ctrl_c_saves_it(endless):
     pytest.importorskip("tensorboardX")
-    folder = new(tmp_path / "demo")
-    config = folder / "app.yaml"
-    text = config.read_text().replace("localhost:7001", f"unix:{tmp_path}/rlx")
-    config.write_text(text.replace("max_episodes: 30", "infinite_run: true"))
     output, good = [], 0
-    with running(folder, "all", "-n", "2") as process:
+    with running(endless, "all", "-n", "2") as process:
         for line in process.stdout:
             output.append(line)
             found = re.search(r"environment-\d \| episode \d+: ([-.\d]+) a pull, .* arm 3", line)
@@ -66,24 +75,20 @@ def test_a_fresh_bandit_learns_which_arm_pays_and_ctrl_c_saves_it(tmp_path):
     started = [int(pid) for pid in re.findall(r"started \(pid=(\d+)\)", "".join(output))]
     assert len(started) == 3
     assert not any(map(is_there, started))
-    assert steps(folder / "logs" / "checkpoints")[0] >= 200 * 10
-    events = read_events(folder / "logs" / "metrics")
+    assert steps(endless / "logs" / "checkpoints")[0] >= 200 * 10
+    events = read_events(endless / "logs" / "metrics")
     assert max(value for _, value in events["episode_reward"]) > 0.5
     assert events["paying_arm"][-1][1] == 3
     assert "average_reward" in events
 
 
-def test_application_ends_when_its_output_is_closed(tmp_path):
-    folder = new(tmp_path / "demo")
-    config = folder / "app.yaml"
-    text = config.read_text().replace("localhost:7001", f"unix:{tmp_path}/rlx")
-    config.write_text(text.replace("max_episodes: 30", "infinite_run: true"))
-    with running(folder, "all") as process:
+def test_application_ends_when_its_output_is_closed(endless):
+    with running(endless, "all") as process:
         assert "started" in process.stdout.readline()  # the other one has not yet
         process.stdout.close()
         assert process.wait(60) == 0
         process.stdout = None
-    assert not (tmp_path / "rlx").exists()
+    assert not (endless.parent / "rlx").exists()
 
 
 COPY = """
@@ -112,14 +117,6 @@ def test_exit_status_is_that_of_a_failed_copy(tmp_path):
     expected = ["--config", str(tmp_path / "app.yaml"), "--exploit", "False", "--show-ui", "False"]
     assert f"environment-1 | done, with {expected}" in output
     assert "stopped (rc=3)" in output
-
-
-@pytest.fixture
-def app(tmp_path):
-    path = new(tmp_path / "demo") / "app.yaml"
-    # Nobody listens there, unlike where applications usually do.
-    path.write_text(path.read_text().replace("localhost:7001", f"unix:{tmp_path}/rlx"))
-    return path
 
 
 def names(app, *components, **options):
