@@ -26,26 +26,32 @@ def test_a_block_is_writable_aligned_memory(size):
     assert bytes(block)[-1] == 7
 
 
-def test_sizes_that_cannot_be():
+def test_impossible_sizes_are_rejected():
     for size in (-1, -(2**63)):
-        with pytest.raises(ValueError, match=str(size)):
-            Block(size)
+        assert str(size) in str(raised(ValueError, Block, size))
     raised(OverflowError, Block, 2**63)
     raised(TypeError, Block, "many")
 
 
-def test_views_keep_a_block_alive():
+HOLDERS = {
+    "block": lambda block: block,
+    "memoryview": memoryview,
+    "array": lambda block: np.frombuffer(block, "u1"),
+    "slice": lambda block: np.frombuffer(block, "u1")[10:20],
+}
+
+
+@pytest.mark.each("holder", HOLDERS)
+def test_view_keeps_its_block_alive(holder):
     block = Block(5000)
     memoryview(block)[:] = b"\x11" * 5000
-    array = np.frombuffer(block, "u1")[100:200]
-    view = memoryview(block)[1000:]
+    held = HOLDERS[holder](block)
     del block
     gc.collect()
     others = [Block(5000) for _ in range(20)]
     for other in others:
         memoryview(other)[:] = b"\xff" * 5000
-    assert (array == 0x11).all()
-    assert bytes(view) == b"\x11" * 4000
+    assert set(bytes(held)) == {0x11}
 
 
 def test_an_arena_gives_the_same_block_again():
@@ -62,15 +68,7 @@ def test_an_arena_gives_the_same_block_again():
         del block
 
 
-HOLDERS = {
-    "block": lambda block: block,
-    "memoryview": memoryview,
-    "array": lambda block: np.frombuffer(block, "u1"),
-    "slice": lambda block: np.frombuffer(block, "u1")[10:20],
-}
-
-
-@pytest.mark.parametrize("holder", HOLDERS)
+@pytest.mark.each("holder", HOLDERS)
 def test_held_block_is_not_reused(holder):
     arena = Arena()
     block = arena.take(1000)
@@ -113,8 +111,7 @@ def test_joined_bytes_are_a_bytearray(size):
     assert type(whole) is bytearray
     assert whole == b"".join(parts)
     whole += b"e"
-    with pytest.raises(TypeError):
-        joined([b"a", bytearray(b"b")])
+    raised(TypeError, joined, [b"a", bytearray(b"b")])
 
 
 def test_a_message_in_huge_pages_is_as_any_other():

@@ -106,16 +106,21 @@ def test_websocket_handshake_counts_as_a_first_message(serve, raw):
     assert raw(server.address).recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
-def test_neither_half_of_silence_lasts_with_tls(serve, blobs, raw, contexts):
+def test_clients_without_tls_or_without_a_word_are_disconnected(
+    serve, blobs, raw, contexts, log, eventually
+):
     context, trusting = contexts
     server = serve(blobs, timeout=Timeouts(first=1.5, connect=30), tls=context)
     with tcp.connect(server.address, blobs(), tls=trusting) as talker:
+        plain, silent = raw(server.address), raw(server.address)
+        plain.sendall(blobs.frame(b"hello"))
         assert talker.exchange(b"x") == b"x"
         with contextlib.suppress(ConnectionResetError):
-            assert raw(server.address).recv(100) == b"", "before the handshake"
-        with tcp.connect(server.address, blobs(), tls=trusting) as silent:
-            assert b"first=1.5" in bytes(silent.receive()), "behind it"
-            raised(ConnectionClosed, silent.receive)
+            assert silent.recv(100) == b"", "before the handshake"
+        eventually(lambda: "no TLS handshake within connect=1.5 s" in log.text)
+        with tcp.connect(server.address, blobs(), tls=trusting) as shaken:
+            assert b"first=1.5" in bytes(shaken.receive()), "behind it"
+            raised(ConnectionClosed, shaken.receive)
         assert talker.exchange(b"x") == b"x"
 
 

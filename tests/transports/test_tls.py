@@ -21,7 +21,7 @@ from rlwire.errors import ConnectionClosed, RlwireError
 from rlwire.transports import tcp_asyncio
 from rlwire.transports.server import ServerSettings
 from rlwire.transports.server_asyncio import LoopServer
-from rlwire.transports.sockets import Backoff, Timeouts
+from rlwire.transports.sockets import Backoff
 from rlwire.transports.tls import ClientTLS, ServerTLS
 from tests.raising import raised
 from tests.transports.drivers import SERVERS, Echo, serving
@@ -152,18 +152,6 @@ def test_peer_that_closes_without_close_notify_is_a_broken_connection(
     sock.close()
     gone(server)
     assert "Traceback" not in log.text
-
-
-def test_client_without_tls_does_not_disturb_others(start, connect, blobs, raw, contexts, log):
-    server = start(contexts[0], timeout=Timeouts(connect=1.0))
-    plain, silent = raw(server.address), raw(server.address)
-    plain.sendall(blobs.frame(b"hello"))
-    good = connect(server.address, blobs(), tls=contexts[1])
-    eventually(lambda: server.connections == 1)
-    assert good.exchange(b"x") == b"x"
-    with contextlib.suppress(ConnectionResetError):
-        assert silent.recv(10) == b""
-    assert "no TLS handshake within connect=1.0 s" in log.text
 
 
 async def test_large_messages_both_ways_at_once(run, blobs, contexts):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,74 +15,60 @@ from rlwire.transports.waits import Asyncio, Blocking, ClientBase, Waits, drive,
 class Echo:
     """A connection that answers at once; errors are raised when they are sent."""
 
-    def __init__(self) -> None:
-        self.log: list[Any] = []
+    def __init__(self):
+        self.log = []
 
-    def exchange(self, event: Any) -> Any:
+    def exchange(self, event):
         self.log.append(event)
         if isinstance(event, BaseException):
             raise event
         return ["reply", event]
 
-    def close(self) -> None:
+    def close(self):
         self.log.append("closed")
 
 
 class AsyncEcho(Echo):
-    async def exchange(self, event: Any) -> Any:
+    async def exchange(self, event):
         await asyncio.sleep(0)
         return super().exchange(event)
 
-    async def close(self) -> None:
+    async def close(self):
         await asyncio.sleep(0)
         super().close()
 
 
-def run_async(steps: Waits[Any]) -> Any:
-    return asyncio.run(drive_async(steps))
-
-
 @pytest.fixture(params=["blocking", "asyncio"])
-def both(request: pytest.FixtureRequest) -> tuple[Echo, Callable[[Waits[Any]], Any]]:
+def both(request):
     """A connection of one kind, and what drives a generator over it."""
     if request.param == "blocking":
         return Echo(), drive
-    return AsyncEcho(), run_async
+    return AsyncEcho(), lambda steps: asyncio.run(drive_async(steps))
 
 
-def talk(echo: Any, *events: Any) -> Waits[list[Any]]:
+def talk(echo, *events):
     replies = []
     try:
         for event in events:
-            replies.append((yield echo.exchange(event)))
+            try:
+                replies.append((yield echo.exchange(event)))
+            except KeyError as error:
+                replies.append(f"caught {error}")
     finally:
         yield echo.close()
     return replies
 
 
-def test_generator_receives_each_reply(both: Any) -> None:
+def test_generator_receives_each_reply_and_each_error_where_it_waits(both):
     echo, run = both
-    assert run(talk(echo, 1, None, "x")) == [["reply", 1], ["reply", None], ["reply", "x"]]
-    assert echo.log == [1, None, "x", "closed"]
-
-
-def test_an_error_is_raised_where_the_generator_waits(both: Any) -> None:
-    echo, run = both
-
-    def careful() -> Waits[str]:
-        try:
-            yield echo.exchange(KeyError("a"))
-        except KeyError as error:
-            yield echo.exchange("after")
-            return f"caught {error}"
-        return "not caught"
-
-    assert run(careful()) == "caught 'a'"
-    assert echo.log[1:] == ["after"]
+    error = KeyError("a")
+    replies = run(talk(echo, 1, None, error, "x"))
+    assert replies == [["reply", 1], ["reply", None], "caught 'a'", ["reply", "x"]]
+    assert echo.log == [1, None, error, "x", "closed"]
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_errors_come_out_as_they_are(both: Any, kind: type[BaseException]) -> None:
+def test_errors_come_out_as_they_are(both, kind):
     echo, run = both
     error = kind("as it is")
     with pytest.raises(kind) as raised:
@@ -95,9 +80,6 @@ def test_errors_come_out_as_they_are(both: Any, kind: type[BaseException]) -> No
     # Who called, where the generator waited, and what failed.
     assert names.index("talk") < len(names) - 1 - names[::-1].index("exchange")
     assert names[-1] == "exchange"
-
-
-# --- classes of both kinds ---
 
 
 class Base(ClientBase):
