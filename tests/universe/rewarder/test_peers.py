@@ -1,33 +1,91 @@
-"""Against `peers.py`, which speaks the document's JSON by hand, in a process of its own."""
+"""Both sides of the document's JSON by hand, on the ``websockets`` package, without rlwire."""
 
+import base64
 import json
-import subprocess
-import sys
 import threading
-from pathlib import Path
+import time
 
 import pytest
 
 from rlwire.errors import PeerError
 from rlwire.universe.rewarder import RewarderClient, RewarderServer
 from tests.raising import raised
+from tests.transports.drivers import meanwhile
 
-PEERS = Path(__file__).with_name("peers.py")
+exceptions = pytest.importorskip("websockets.exceptions")
 
-pytest.importorskip("websockets")
+HEADERS = {
+    "Authorization": "Basic " + base64.b64encode(b"openai:").decode(),
+    "openai-observer": "false",
+}
+
+
+class Speaker:
+    """Counts messages."""
+
+    def __init__(self, peer):
+        self.peer = peer
+        self.count = 0
+
+    def say(self, method, body, **headers):
+        headers = {"sent_at": time.time(), "message_id": self.count, **headers}
+        self.peer.send(json.dumps({"method": method, "headers": headers, "body": body}))
+        self.count += 1
+
+    def hear(self):
+        message = self.peer.recv()
+        assert isinstance(message, str), "text frames only"
+        reported = json.loads(message)
+        assert set(reported) == {"method", "headers", "body"}
+        assert abs(reported["headers"]["sent_at"] - time.time()) < 60
+        return reported
+
+
+def rewarder(peer):
+    """Ids as texts and as numbers, as the document shows both; two episodes; then the end."""
+    speaker = Speaker(peer)
+    if peer.request.headers.get("Authorization") != HEADERS["Authorization"]:
+        speaker.say("v0.connection.close", {"message": "Invalid password"})
+        return
+    assert peer.request.headers["openai-observer"] == "false"
+    body = {"env_id": "internet.SlitherIO-v0", "env_state": "running", "fps": 60}
+    speaker.say("v0.env.describe", body, episode_id="1.1")
+    speaker.say("v0.env.reward", {"reward": 99, "done": False, "info": {}}, episode_id="1.1")
+    while True:
+        reported = speaker.hear()
+        answer = {"parent_message_id": str(reported["headers"]["message_id"])}
+        if reported["method"] == "v0.control.ping":
+            speaker.say("v0.reply.control.ping", {}, parent_runtime=0.0, **answer)
+        elif reported["body"].get("env_id") == "llama":
+            speaker.say("v0.reply.error", {"message": "No such environment: llama"}, **answer)
+        elif reported["method"] == "v0.env.reset":
+            now = {"episode_id": "1.2"}
+            speaker.say("v0.env.describe", {**body, "env_state": "resetting"}, **now)
+            # Of the former episode, and late.
+            late = {"reward": 1000, "done": True, "info": {}}
+            speaker.say("v0.env.reward", late, episode_id="1.1")
+            speaker.say("v0.reply.env.reset", {}, **answer, **now)
+            speaker.say("v0.env.reward", {"reward": -3, "done": False, "info": {}}, **now)
+            speaker.say("v0.env.text", {"text": "this is some text"}, **now)
+            speaker.say("v0.env.observation", {"observation": [0.12, 0.51, 2, 12]}, **now)
+            speaker.say("v0.my.own", {"a": [1]}, **now)
+        else:
+            assert reported["method"] == "v0.agent.action"
+            action = [["JoystickAxisXEvent", 0.1], ["JoystickAxisZEvent", 0.1]]
+            assert reported["body"]["action"] == action
+            reward = {"reward": 5, "done": True, "info": {"seen": True}}
+            speaker.say("v0.env.reward", reward, episode_id="1.2")
+            speaker.say("v0.connection.close", {"message": "time limit reached"})
+            return
 
 
 @pytest.fixture
-def port(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, PEERS, "serve"], stdout=subprocess.PIPE, cwd=tmp_path
-    )
-    assert process.stdout is not None
-    try:
-        yield int(process.stdout.readline())
-    finally:
-        process.kill()
-        process.communicate()
+def port():
+    from websockets.sync.server import serve
+
+    with serve(rewarder, "127.0.0.1", 0) as running, meanwhile(running.serve_forever):
+        yield running.socket.getsockname()[1]
+        running.shutdown()
 
 
 def test_its_server(port):
@@ -39,15 +97,13 @@ def test_its_server(port):
         assert client.ping() > 0
         raised(PeerError, client.reset, "llama")
         assert client.reset("internet.SlitherIO-v0") == "1.2"
-        reward, texts = 0.0, []
-        step = client.step(10)
-        while step.observation is None:
-            reward, texts = reward + step.reward, [*texts, *step.texts]
-            step = client.step(10)
-        reward, texts = reward + step.reward, [*texts, *step.texts]
-        assert (reward, texts) == (-3, ["this is some text"])
-        assert step.observation.tolist() == [0.12, 0.51, 2, 12]
-        assert not step.done
+        steps = [client.step(10)]
+        while steps[-1].observation is None:
+            steps.append(client.step(10))
+        assert sum(step.reward for step in steps) == -3
+        assert [text for step in steps for text in step.texts] == ["this is some text"]
+        assert steps[-1].observation.tolist() == [0.12, 0.51, 2, 12]
+        assert not steps[-1].done
         client.ping()
         (own,) = client.unknown()
         assert (own.method, own.body) == ("v0.my.own", {"a": [1]})
@@ -58,22 +114,29 @@ def test_its_server(port):
         assert client.statistics()["stale"] == 2
 
 
-def test_its_client(tmp_path, wait_for):
+def play(port, seen):
+    """Reset, ping, act; keep what comes, and the close frame."""
+    from websockets.sync.client import connect
+
+    url = f"ws://127.0.0.1:{port}/"
+    with connect(url, additional_headers=HEADERS, proxy=None) as peer:
+        speaker = Speaker(peer)
+        speaker.say("v0.control.ping", {})
+        wanted = {"env_id": "test.Game-v0", "seed": 7, "fps": 60}
+        speaker.say("v0.env.reset", wanted, episode_id="0")
+        speaker.say("v0.env.reset", {"env_id": "llama"})
+        speaker.say("v0.agent.action", {"action": [["KeyEvent", 97, True]]})
+        try:
+            while True:
+                seen.append(speaker.hear())
+        except exceptions.ConnectionClosed as closed:
+            seen.append((closed.rcvd.code, closed.rcvd.reason))
+
+
+def test_its_client(wait_for):
+    found = []
     with RewarderServer("test.Game-v0", "127.0.0.1:0", auth="openai") as server:
-        box = []
-
-        def ask():
-            box.append(
-                subprocess.run(
-                    [sys.executable, PEERS, "play", str(server.address.port)],
-                    capture_output=True,
-                    text=True,
-                    timeout=60,
-                    cwd=tmp_path,
-                )
-            )
-
-        thread = threading.Thread(target=ask)
+        thread = threading.Thread(target=play, args=[server.address.port, found])
         thread.start()
         request = server.next_reset(20)
         assert request is not None
@@ -88,10 +151,8 @@ def test_its_client(tmp_path, wait_for):
         wait_for(server.actions)
         server.stop()
         thread.join(20)
-    done = box[0]
-    assert done.returncode == 0, done.stderr
-    *seen, end = json.loads(done.stdout)
-    assert end == [1000, "Disconnected since the rewarder stops"]
+    *seen, end = found
+    assert end == (1000, "Disconnected since the rewarder stops")
     assert [reported["headers"]["message_id"] for reported in seen] == list(range(len(seen)))
     assert [reported["method"] for reported in seen] == [
         "v0.env.describe",

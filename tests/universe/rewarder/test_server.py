@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -23,23 +24,12 @@ from tests.raising import raised
 from tests.universe.rewarder.conftest import raw_client
 
 
-def answer_resets(server_of):
-    """Answers all resets at once."""
-
-    def on_reset(request):
-        server_of[0].begin_episode(request)
-
-    return on_reset
-
-
 @pytest.fixture
 def answering(serving):
     """Servers that answer each reset."""
 
     def serve(**options):
-        box = []
-        server = serving(on_reset=answer_resets(box), **options)
-        box.append(server)
+        server = serving(on_reset=lambda request: server.begin_episode(request), **options)
         return server
 
     return serve
@@ -48,12 +38,9 @@ def answering(serving):
 def test_pushed_messages_arrive_as_a_step(answering, join):
     server = answering(rate=30)
     client = join(server)
-    assert (client.session.env_id, client.session.env_state, client.session.fps) == (
-        "test.Game-v0",
-        "running",
-        30,
-    )
-    assert client.session.episode_id is None
+    session = client.session
+    described = session.env_id, session.env_state, session.fps, session.episode_id
+    assert described == ("test.Game-v0", "running", 30, None)
     assert client.reset() == "2"
     assert server.episode_id == client.session.episode_id == "2"
     server.reward(1, False, {"a": 1, "stats.n": 2})
@@ -62,15 +49,12 @@ def test_pushed_messages_arrive_as_a_step(answering, join):
     server.observation(np.array([[1.5, 2.5], [3.5, 4.5]], np.float32))
     server.text("two")
     server.reward(0, True, {"last": True})
-    reward, texts, step = 0.0, [], client.step(5)
-    while True:
-        reward += step.reward
-        texts += step.texts
-        if step.done:
-            break
-        step = client.step(5)
-    assert reward == 3.5
-    assert texts == ["one", "two"]
+    steps = [client.step(5)]
+    while not steps[-1].done:
+        steps.append(client.step(5))
+    step = steps[-1]
+    assert sum(each.reward for each in steps) == 3.5
+    assert [text for each in steps for text in each.texts] == ["one", "two"]
     assert step.info["last"] is True
     assert step.observation.tolist() == [[1.5, 2.5], [3.5, 4.5]]
     assert step.episode_id == "2"
@@ -102,29 +86,22 @@ def test_resets_that_wait_in_a_queue(serving, join):
     client = join(server)
     assert server.next_reset(0) is None
     assert server.next_reset(0.01) is None
-    seen = []
 
     def play():
         request = server.next_reset()
-        assert request is not None
-        seen.append((request.env_id, request.seed, request.fps))
+        assert (request.env_id, request.seed, request.fps) == ("llama", 7, 12.5)
         server.refuse(request, "No such environment: llama")
         request = server.next_reset(5)
-        assert request is not None
         server.describe(env_state="resetting")
         server.begin_episode(request, env_id=request.env_id, fps=request.fps)
 
-    thread = threading.Thread(target=play)
-    thread.start()
-    raised(PeerError, client.reset, "llama", 7, fps=12.5)
-    client.reset("other", fps=12.5)
-    thread.join(5)
-    assert seen == [("llama", 7, 12.5)]
-    assert (client.session.env_id, client.session.env_state, client.session.fps) == (
-        "other",
-        "running",
-        12.5,
-    )
+    with ThreadPoolExecutor(1) as pool:
+        playing = pool.submit(play)
+        raised(PeerError, client.reset, "llama", 7, fps=12.5)
+        client.reset("other", fps=12.5)
+        playing.result(5)
+    session = client.session
+    assert (session.env_id, session.env_state, session.fps) == ("other", "running", 12.5)
 
 
 def test_reset_that_raises_or_times_out_gets_an_error_reply(serving, join, caplog):
