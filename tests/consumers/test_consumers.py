@@ -4,6 +4,7 @@ Each is built in an empty folder, from a copy, with nothing but what `rlwire.get
 packages on sys.path give.
 """
 
+import functools
 import json
 import os
 import shlex
@@ -20,6 +21,7 @@ import rlwire
 from rlwire.codecs import perlert, rlx
 from rlwire.codecs.dm_env_rpc import decode_tensor, encode_tensor
 from rlwire.rlx import Server
+from tests.agents import Agent
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = Path(rlwire.get_include())
@@ -38,6 +40,10 @@ def find_compiler(variable, names):
     pytest.skip(f"no compiler: {variable} is not set, and none of {', '.join(names)} is on PATH")
 
 
+CC = functools.partial(find_compiler, "CC", ["cc", "gcc", "clang"])
+CXX = functools.partial(find_compiler, "CXX", ["c++", "g++", "clang++"])
+
+
 def run(command, **options):
     result = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, timeout=200, **options
@@ -46,56 +52,42 @@ def run(command, **options):
     return result.stdout
 
 
+def compiled(folder, source, *more):
+    """Compile and link a program of this folder, from a copy; return its path."""
+    program = folder / source.partition(".")[0]
+    shutil.copy(HERE / source, folder)
+    compiler = [*CXX(), "-std=c++17"] if source.endswith(".cpp") else [*CC(), "-std=c11"]
+    run([*compiler, "-O2", *WARNINGS, f"-I{INCLUDE}", source, *more, "-o", program], cwd=folder)
+    return program
+
+
 @pytest.fixture(scope="module")
 def cartpole(tmp_path_factory):
-    cc = find_compiler("CC", ["cc", "gcc", "clang"])
-    folder = tmp_path_factory.mktemp("cartpole")
-    shutil.copy(HERE / "cartpole.c", folder)
-    run(
-        [*cc, "-std=c11", "-O2", *WARNINGS, f"-I{INCLUDE}", "cartpole.c", "-lm", "-o", "cartpole"],
-        cwd=folder,
-    )
-    return folder / "cartpole"
+    return compiled(tmp_path_factory.mktemp("cartpole"), "cartpole.c", "-lm")
 
 
 @pytest.fixture(scope="module")
 def codec(tmp_path_factory):
-    cxx = find_compiler("CXX", ["c++", "g++", "clang++"])
-    folder = tmp_path_factory.mktemp("codec")
-    shutil.copy(HERE / "codec.cpp", folder)
-    run(
-        [*cxx, "-std=c++17", "-O2", *WARNINGS, f"-I{INCLUDE}", "codec.cpp", "-o", "codec"],
-        cwd=folder,
-    )
-    return folder / "codec"
+    return compiled(tmp_path_factory.mktemp("codec"), "codec.cpp")
 
 
 @pytest.fixture(scope="module")
 def tensor(tmp_path_factory):
-    cc = find_compiler("CC", ["cc", "gcc", "clang"])
-    folder = tmp_path_factory.mktemp("tensor")
-    shutil.copy(HERE / "tensor.c", folder)
-    run([*cc, "-std=c11", "-O2", *WARNINGS, f"-I{INCLUDE}", "tensor.c", "-o", "tensor"], cwd=folder)
-    return folder / "tensor"
+    return compiled(tmp_path_factory.mktemp("tensor"), "tensor.c")
 
 
 @pytest.fixture(scope="module")
 def perlert_step(tmp_path_factory):
-    cc = find_compiler("CC", ["cc", "gcc", "clang"])
-    cxx = find_compiler("CXX", ["c++", "g++", "clang++"])
     folder = tmp_path_factory.mktemp("perlert")
-    shutil.copy(HERE / "perlert.c", folder)
-    flags = ["-O2", *WARNINGS, f"-I{INCLUDE}"]
-    run([*cxx, "-std=c++17", *flags, "-c", INCLUDE / "rlwire" / "numbers.cpp"], cwd=folder)
-    run([*cc, "-std=c11", *flags, "-c", "perlert.c"], cwd=folder)
-    run([*cxx, "perlert.o", "numbers.o", "-o", "perlert"], cwd=folder)
-    return folder / "perlert"
+    numbers = INCLUDE / "rlwire" / "numbers.cpp"
+    run([*CXX(), "-std=c++17", "-O2", *WARNINGS, f"-I{INCLUDE}", "-c", numbers], cwd=folder)
+    return compiled(folder, "perlert.c", "numbers.o", "-lstdc++")
 
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory):
     """The folder of the built module `outside`."""
-    find_compiler("CC", ["cc", "gcc", "clang"])
+    CC()
     folder = tmp_path_factory.mktemp("outside")
     for name in ("outside.pyx", "build_outside.py"):
         shutil.copy(HERE / name, folder)
@@ -158,18 +150,13 @@ def test_c_program_classifies_datagrams(perlert_step, datagram, words):
         assert done.stderr.decode().startswith(words)
 
 
-class Balancer:
+class Balancer(Agent):
     """Pushes the cart under the pole, and keeps all that it is told."""
 
     def __init__(self):
-        self.exploit = []
         self.resets = 0
         self.updates = []
         self.closed = threading.Event()
-
-    def init(self, exploit):
-        self.exploit.append(exploit)
-        return True
 
     def update(self, reward, state, terminal):
         self.updates.append((reward, state, terminal))
@@ -185,12 +172,17 @@ class Balancer:
         self.closed.set()
 
 
+def simulate(cartpole, agent, steps):
+    with Server(lambda parameter_server: agent, "127.0.0.1:0") as server:
+        command = [cartpole, "127.0.0.1", str(server.address.port), str(steps)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
 def test_c_simulator_plays_a_python_agent(cartpole):
     agent = Balancer()
-    with Server(lambda parameter_server: agent, "127.0.0.1:0") as server:
-        port = str(server.address).rpartition(":")[2]
-        output = run([cartpole, "127.0.0.1", port, str(STEPS)])
-        assert agent.closed.wait(10)
+    done = simulate(cartpole, agent, STEPS)
+    assert done.returncode == 0, done.stderr
+    assert agent.closed.wait(10)
 
     begun = [update for update in agent.updates if update[0] is None]
     stepped = [update for update in agent.updates if update[0] is not None]
@@ -201,11 +193,11 @@ def test_c_simulator_plays_a_python_agent(cartpole):
     for _, state, _ in agent.updates:
         assert state.dtype == np.float32
         assert state.shape == (4,)
-    assert agent.exploit == [False]
+    assert agent.exploit is False
     assert agent.resets == len(ended) > 5
     # The last episode may have been cut off by the end of the run.
     assert len(begun) - len(ended) in (0, 1)
-    assert output == f"{STEPS} steps, {len(ended)} episodes\n"
+    assert done.stdout == f"{STEPS} steps, {len(ended)} episodes\n"
 
     # The physics arrived: an episode begins upright and ends fallen or off the track, each
     # position is the last one plus 20 ms of its speed, and nothing happens after the end.
@@ -243,12 +235,7 @@ class Failing(Balancer):
     ids=["wrong action", "error reply"],
 )
 def test_c_simulator_checks_each_reply(cartpole, make, complaint):
-    agent = make()
-    with Server(lambda parameter_server: agent, "127.0.0.1:0") as server:
-        port = str(server.address).rpartition(":")[2]
-        result = subprocess.run(
-            [cartpole, "127.0.0.1", port, "10"], capture_output=True, text=True, timeout=60
-        )
+    result = simulate(cartpole, make(), 10)
     assert result.returncode == 1
     assert complaint in result.stderr
 

@@ -2,12 +2,12 @@
 
 import base64
 import contextlib
+import functools
 import json
 import os
 import re
 import signal
 import subprocess
-import time
 import urllib.request
 
 import numpy as np
@@ -16,13 +16,14 @@ import pytest
 import rlwire
 from rlwire.websocket import connect
 from tests.reference.chromium import BROWSER, FLAGS
+from tests.waiting import eventually
 
 gymnasium = pytest.importorskip("gymnasium")
 
 pytestmark = pytest.mark.consumers
 
 DEBUGGED = ["--window-size=900,600", "--remote-debugging-port=0"]
-PATIENCE = 60.0
+wait_until = functools.partial(eventually, seconds=60.0)
 
 
 class Lamp(gymnasium.Env):
@@ -37,9 +38,7 @@ class Lamp(gymnasium.Env):
         return {("d",): 1}
 
     def picture(self):
-        picture = np.zeros((90, 120, 3), np.uint8)
-        picture[:] = (self.red, 40, 80)
-        return picture
+        return np.full((90, 120, 3), (self.red, 40, 80), np.uint8)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -129,15 +128,6 @@ class Browser:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-
-
-def wait_until(condition):
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come")
 
 
 @contextlib.contextmanager

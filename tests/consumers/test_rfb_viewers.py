@@ -1,10 +1,10 @@
 """Our RFB server seen by real viewers: TigerVNC's, with screenshots, and one of libvncclient."""
 
+import functools
 import io
 import os
 import shutil
 import subprocess
-import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -14,10 +14,12 @@ from PIL import Image
 
 from rlwire.codecs.rfb.messages import KeyEvent, PointerEvent
 from rlwire.universe.rfb.server import Display, RfbServer
+from tests.waiting import eventually
 
 NEEDED = ("Xvfb", "xtigervncviewer", "xdotool", "import", "vncpasswd")
 MISSING = [name for name in NEEDED if shutil.which(name) is None]
 WIDTH, HEIGHT = 320, 210
+wait_for = functools.partial(eventually, seconds=90.0)
 HERE = Path(__file__).resolve().parent
 
 pytestmark = [pytest.mark.consumers, pytest.mark.timeout(300)]
@@ -33,14 +35,6 @@ def game(seed, width=WIDTH, height=HEIGHT):
     y, x = np.mgrid[:60, :100]
     frame[50:110, 80:180] = np.stack([2 * x + seed, 4 * y, x + y], axis=2)
     return np.ascontiguousarray(frame)
-
-
-def wait_for(there, what, seconds=90.0):
-    until = time.monotonic() + seconds
-    while not (found := there()):
-        assert time.monotonic() < until, f"there never was {what}"
-        time.sleep(0.1)
-    return found
 
 
 class Desktop:
@@ -66,22 +60,19 @@ class Desktop:
         command = ["xtigervncviewer", where, "-AutoSelect=0", "-RemoteResize=0", *options]
         process = subprocess.Popen(command, env=self.environ, stderr=subprocess.DEVNULL)
         try:
-            wait_for(lambda: server.viewers, "a viewer")
+            wait_for(lambda: server.viewers)
             yield
         finally:
             process.terminate()
             process.wait()
-        wait_for(lambda: not server.viewers, "the viewer's end")
+        wait_for(lambda: not server.viewers)
 
-    def do(self, *words):
-        command = ["xdotool", *words]
-        done = subprocess.run(command, env=self.environ, check=True, capture_output=True, text=True)
-        return done.stdout
+    def do(self, *command):
+        return subprocess.check_output(command, env=self.environ, stderr=subprocess.DEVNULL)
 
     def screenshot(self):
-        command = ["import", "-window", "root", "png:-"]
-        done = subprocess.run(command, env=self.environ, check=True, capture_output=True)
-        return np.asarray(Image.open(io.BytesIO(done.stdout)).convert("RGB"))
+        picture = Image.open(io.BytesIO(self.do("import", "-window", "root", "png:-")))
+        return np.asarray(picture.convert("RGB"))
 
     def find(self, frame, near=0.0):
         """Return what tells whether a frame is seen, each pixel so far off at most on average."""
@@ -123,12 +114,12 @@ def test_tigervnc_shows_each_frame(desktop, options, near):
     display.show(game(0))
     with RfbServer(display, "127.0.0.1:0") as server, desktop.viewer(server, *options):
         # It covers a part with a hint for some seconds.
-        wait_for(desktop.find(game(0), near), "the first frame")
+        wait_for(desktop.find(game(0), near))
         for seed in range(1, 4):
             display.show(game(seed))
-            wait_for(desktop.find(game(seed), near), f"frame {seed}")
+            wait_for(desktop.find(game(seed), near))
         display.show(game(9, 250, 180))
-        wait_for(desktop.find(game(9, 250, 180), near), "a frame of another size")
+        wait_for(desktop.find(game(9, 250, 180), near))
 
 
 @needs_viewer
@@ -144,23 +135,24 @@ def test_tigervnc_plays_unless_view_only(desktop, tmp_path):
             file = tmp_path / password
             file.write_bytes(made.stdout)
             with desktop.viewer(server, f"-PasswordFile={file}", "-NoJPEG=1"):
-                wait_for(desktop.find(game(0)), "the frame")
+                wait_for(desktop.find(game(0)))
                 before = server.statistics().get("ignored", 0)
-                window = desktop.do("search", "--onlyvisible", "--name", "TigerVNC").split()[0]
-                desktop.do("mousemove", "100", "100", "windowfocus", window)
-                desktop.do("key", "Left")
-                desktop.do("click", "1")
+                window = desktop.do(
+                    "xdotool", "search", "--onlyvisible", "--name", "TigerVNC"
+                ).split()[0]
+                desktop.do("xdotool", "mousemove", "100", "100", "windowfocus", window)
+                desktop.do("xdotool", "key", "Left")
+                desktop.do("xdotool", "click", "1")
                 if password == "play":
-                    wait_for(lambda: KeyEvent(0xFF51, False) in events, "a key")
+                    wait_for(lambda: KeyEvent(0xFF51, False) in events)
                     assert KeyEvent(0xFF51, True) in events
                     wait_for(
-                        lambda: any(isinstance(e, PointerEvent) and e.buttons == 1 for e in events),
-                        "a click",
+                        lambda: any(isinstance(e, PointerEvent) and e.buttons == 1 for e in events)
                     )
                 else:
                     # Its pointer is heard of if it sends it, and counts for nothing.
                     display.show(game(5))
-                    wait_for(desktop.find(game(5)), "another frame")
+                    wait_for(desktop.find(game(5)))
                     assert events == []
                     assert server.statistics().get("ignored", 0) >= before
             events.clear()
@@ -194,8 +186,8 @@ def test_libvncclient_sees_each_frame(snapshot, encoding, password):
             for seed in range(1, 5):
                 frame = game(seed)
                 display.show(frame)
-                wait_for(lambda frame=frame: np.array_equal(screen(), frame), f"frame {seed}")
-            wait_for(lambda: KeyEvent(0x61, False) in events, "a key")
+                wait_for(lambda frame=frame: np.array_equal(screen(), frame))
+            wait_for(lambda: KeyEvent(0x61, False) in events)
 
 
 def test_libvncclient_follows_a_new_size(snapshot):
@@ -204,7 +196,7 @@ def test_libvncclient_follows_a_new_size(snapshot):
         for width, height in ((WIDTH, HEIGHT), (250, 180), (400, 300)):
             frame = game(1, width, height)
             display.show(frame)
-            wait_for(lambda frame=frame: np.array_equal(screen(), frame), f"{width}x{height}", 30)
+            wait_for(lambda frame=frame: np.array_equal(screen(), frame))
 
 
 @contextmanager

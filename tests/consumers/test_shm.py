@@ -1,19 +1,15 @@
 """Programs in C that share memory with Python, compiled with the sanitizers."""
 
-import os
 import random
-import shlex
-import shutil
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
-import rlwire
 from rlwire.errors import ConnectionClosed
 from rlwire.transports import shm, tcp
 from rlwire.transports.server import ThreadServer
+from tests.consumers.test_consumers import CC, HERE, INCLUDE, WARNINGS
 from tests.raising import raised
 
 pytestmark = [
@@ -22,24 +18,18 @@ pytestmark = [
     pytest.mark.skipif(not shm.AVAILABLE, reason="shared memory needs Linux"),
 ]
 
-FLAGS = [
-    "-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-pedantic", "-Werror",
-]  # fmt: skip
-FLAGS += ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SANITIZED = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+
+def compile_source(*words):
+    command = [*CC(), "-std=c11", *WARNINGS, *SANITIZED, f"-I{INCLUDE}", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    if shutil.which(compiler[0]) is None:
-        pytest.skip(f"no compiler: {compiler[0]} is not on PATH")
     made = tmp_path_factory.mktemp("shm") / "shm_echo"
-    source = Path(__file__).with_name("shm_echo.c")
-    done = subprocess.run(
-        [*compiler, *FLAGS, f"-I{rlwire.get_include()}", str(source), "-o", str(made)],
-        capture_output=True,
-        text=True,
-    )
+    done = compile_source(HERE / "shm_echo.c", "-o", made)
     assert done.returncode == 0, done.stderr
     return made
 
@@ -81,14 +71,7 @@ def test_header_reports_whether_the_system_has_shm(tmp_path, flags, output):
         "#include <rlwire/shm.h>\n#if !RLW_HAS_SHM\n#error not here\n#endif\n"
         "int main(void) { return rlw_ring_can_be(4096) != 1; }\n"
     )
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    if shutil.which(compiler[0]) is None:
-        pytest.skip(f"no compiler: {compiler[0]} is not on PATH")
-    done = subprocess.run(
-        [*compiler, *FLAGS, *flags, f"-I{rlwire.get_include()}", "-fsyntax-only", str(source)],
-        capture_output=True,
-        text=True,
-    )
+    done = compile_source(*flags, "-fsyntax-only", source)
     assert (done.returncode == 0) == (not output)
     assert output in done.stderr
     assert "rlwire/shm" not in done.stderr  # the header itself is right

@@ -3,12 +3,10 @@
 import contextlib
 import json
 import re
-import select
 import shutil
 import socket
 import struct
 import subprocess
-import threading
 from pathlib import Path
 from random import Random
 
@@ -21,37 +19,12 @@ from rlwire.errors import RlwireError
 from rlwire.rllink import Client, Episode, Server, SetConfig, SetState
 from rlwire.rlx import AgentProxy
 from tests import agents
+from tests.recording.captures import relay
 
 pytestmark = pytest.mark.consumers
 
 SCRIPT = Path(rlwire.__file__).with_name("wireshark") / "rlwire.lua"
 CLIENT, PERLERT = 40001, 32322
-
-
-@contextlib.contextmanager
-def relayed(server):
-    """Yield the address of a relay for one connection, and what it has forwarded."""
-    parts = []
-
-    def run():
-        target = socket.create_connection(("127.0.0.1", server.address.port))
-        with listener.accept()[0] as near, target as far, contextlib.suppress(OSError):
-            while True:
-                for source in select.select([near, far], [], [], 60)[0]:
-                    data = source.recv(2**16)
-                    if not data:
-                        return
-                    parts.append((source is near, data))
-                    (far if source is near else near).sendall(data)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=run)
-        listener.settimeout(60)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{listener.getsockname()[1]}", parts
-        finally:
-            thread.join(60)
 
 
 def packet(part, port, sent):
@@ -107,15 +80,15 @@ def test_rlx(show):
     state = {"camera": np.arange(12_000, dtype=">u2").reshape(10, 1200), "at": [1.5, None]}
     with (
         rlwire.serve(agents.Agent, "rlx://127.0.0.1:0") as server,
-        relayed(server) as (address, parts),
-        AgentProxy(address) as agent,
+        relay(server.address.port) as relayed,
+        AgentProxy(f"127.0.0.1:{relayed.port}") as agent,
     ):
         agent.init()
         agent.update(reward=-0.5, state=state, terminal=False)
     names = "rlx.command rlx.response rlx.reward rlwire.path rlwire.shape rlwire.first rlwire.real"
     ways = [(7001, 60_000, ""), (7001, 11, ""), (9, 700, "-d tcp.port==9,rlx"), (9, 700, "")]
     for port, size, words in [*ways, (700, 700, "-o rlx.ports:700,7002")]:
-        init, ready, update, action = show(parts, port, names, words, size)
+        init, ready, update, action = show(relayed.chunks, port, names, words, size)
         assert init["rlx.command"] == ["init"]
         assert ready["rlx.response"] == ["ready"]
         assert (update["rlx.command"], update["rlx.reward"]) == (["update"], ["-0.5"])
@@ -139,15 +112,15 @@ def test_rllink(form, show):
     weights = {"state": {"w": np.eye(3, dtype=np.float32)}}
     with (
         Server("127.0.0.1:0", config=SetConfig(10, True)) as server,
-        relayed(server) as (address, parts),
-        Client(address, form=form) as client,
+        relay(server.address.port) as relayed,
+        Client(f"127.0.0.1:{relayed.port}", form=form) as client,
     ):
         client.send([Episode(np.zeros((6, 4), np.float32), np.arange(5), np.ones(5))], wait=False)
         server.sample(30)
         server.set_state(SetState(7, **(weights if form == "msgpack" else {"onnx": b"model"})))
         client.get_state()
     for size, port in (60_000, 5555), (13, 5555), (60_000, 9):
-        packets = show(parts, port, "rllink.type frame.protocols", size=size)
+        packets = show(relayed.chunks, port, "rllink.type frame.protocols", size=size)
         packets = [packet for packet in packets if "rllink.type" in packet]
         types = " ".join(packet["rllink.type"][0] for packet in packets)
         assert types == "PING PONG EPISODES GET_STATE SET_STATE"

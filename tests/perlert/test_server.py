@@ -106,12 +106,10 @@ def test_agents_that_end_before_others(worlds, serving, begin, truncate):
         client.wait_start(5)
         client.act(number + 1)
     for number, client in enumerate(clients):
-        frames = [client.frame(5)]
-        while not frames[-1].done:
-            frames.append(client.frame(5))
-        assert frames[-1].step == number + 3
-        assert ("truncated:true" in frames[-1].extra) == truncate
-        assert frames[-1].observation.endswith(f",step:{number + 3}")
+        frame = play(client)[-1]
+        assert frame.step == number + 3
+        assert ("truncated:true" in frame.extra) == truncate
+        assert frame.observation.endswith(f",step:{number + 3}")
     assert server.statistics()["instances"]["crowd:0"]["steps"] == 5
 
 
@@ -187,9 +185,7 @@ class TestEnvironmentsThatRaise:
         assert not server.wait(0)
         gate.set()
         for each in (client, late):
-            frame = each.frame(5)
-            while not frame.done:
-                frame = each.frame(5)
+            play(each)
         drain.join(30)
         assert server.wait(0)
         assert server.statistics()["instances"]["Walk:0"]["runs"] == 1

@@ -20,24 +20,13 @@ def serve(thing, url="universe://127.0.0.1:+0", **options):
     return rlwire.serve(thing, url, **{"lockstep": True, **options})
 
 
-def test_lockstep_is_the_same_as_the_environment():
-    theirs = cartpole()
+def test_lockstep_needs_a_reset_after_an_episode():
     with serve(cartpole) as server, rlwire.make(server.url) as env:
-        assert env.observation_space == theirs.observation_space
-        assert env.action_space == theirs.action_space
-        for seed in (3, 4):
-            np.testing.assert_array_equal(env.reset(seed=seed)[0], theirs.reset(seed=seed)[0])
-            over = False
-            for number in range(200):
-                ours, original = env.step(number % 2), theirs.step(number % 2)
-                np.testing.assert_array_equal(ours[0], original[0])
-                assert ours[0].dtype == np.float32
-                assert ours[1:4] == original[1:4]
-                over = original[2]
-                if over:
-                    break
-            assert over
-            raised(LocalProtocolError, env.step, 0)
+        assert env.observation_space == cartpole().observation_space
+        env.reset()
+        while not env.step(1)[2]:
+            pass
+        raised(LocalProtocolError, env.step, 0)
 
 
 @pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
