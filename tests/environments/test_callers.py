@@ -35,7 +35,7 @@ from rlwire.transports.sockets import Backoff
 from tests import agents
 from tests.agents import Recorder
 from tests.raising import raised
-from tests.rlx.conformance import RawClient
+from tests.rlx.raw_client import RawClient
 from tests.waiting import eventually
 
 BOX = spaces.Box(-9, 9, (2,), np.float32)

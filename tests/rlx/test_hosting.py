@@ -12,27 +12,31 @@ from tests.memory import at_most
 from tests.raising import raised
 
 INIT = {"command": "init", "exploit": False}
+RESET = {"command": "reset"}
 UPDATE = {"command": "update", "reward": None, "state": [1.0], "terminal": False}
 
 
 class Agent(agents.Agent):
-    def __init__(self, parameter_server):
-        pass
-
     def update(self, reward, state, terminal):
         return [reward, state, terminal]
 
 
-def host_of(agent, parameter_server=None, metrics=None, hang_up=bool):
-    factory = AgentFactory(agent, parameter_server, Recorder() if metrics is None else metrics)
-    return AgentHandler(factory, "peer:1", hang_up)
+def made(agent, metrics=None):
+    return AgentFactory(agent, None, metrics or Recorder()).make()
 
 
 def must_not():
     raise AssertionError("the agent could be made")
 
 
-def metrics_command(*entries):
+def host_of(agent, metrics=None, hang_up=must_not, init=True):
+    host = AgentHandler(AgentFactory(agent, None, metrics or Recorder()), "peer:1", hang_up)
+    if init:
+        assert host.answer(INIT) == {"response": "ready"}
+    return host
+
+
+def report(*entries):
     return {"command": "update_metrics", "data": list(entries)}
 
 
@@ -41,9 +45,6 @@ def entry(name="loss", y=0.5, x=1, method="scalar"):
 
 
 class TestConstruction:
-    def made(self, agent, parameter_server=None, metrics=None):
-        return AgentFactory(agent, parameter_server, metrics or Recorder()).make()
-
     def test_metrics_by_name(self):
         class Named(Agent):
             def __init__(self, parameter_server, metrics):
@@ -59,10 +60,9 @@ class TestConstruction:
                 self.rate = rate
 
         sink = Recorder()
-        assert self.made(Named, metrics=sink).metrics is sink
-        assert self.made(Keyword, metrics=sink).metrics is sink
-        assert self.made(Optional, metrics=sink).metrics is sink
-        assert self.made(Optional, metrics=sink).rate == 0.1
+        for agent in (Named, Keyword, Optional):
+            assert made(agent, sink).metrics is sink
+        assert made(Optional, sink).rate == 0.1
 
     def test_agents_with_other_constructors_are_rejected(self):
         class NoArguments(Agent):
@@ -74,8 +74,8 @@ class TestConstruction:
                 pass
 
         for agent in (NoArguments, TooMany):
-            assert "parameter_server" in str(raised(TypeError, self.made, agent))
-        raised(TypeError, self.made, 3)
+            assert "parameter_server" in str(raised(TypeError, made, agent))
+        raised(TypeError, made, 3)
 
     def test_a_class_without_the_methods(self):
         class Half:
@@ -85,36 +85,33 @@ class TestConstruction:
             def init(self, exploit):
                 pass
 
-        with pytest.raises(TypeError, match=r"Half has no method update$"):
-            AgentFactory(Half, None, Recorder())
+        assert str(raised(TypeError, made, Half)).endswith("Half has no method update")
 
 
 class TestAnswers:
     def test_commands(self):
         host = host_of(Agent)
-        assert host.answer(INIT) == {"response": "ready"}
-        assert host.answer({**UPDATE, "reward": 0.5}) == {
-            "response": "action",
-            "data": [0.5, [1.0], False],
-        }
+        action = {"response": "action", "data": [0.5, [1.0], False]}
+        assert host.answer({**UPDATE, "reward": 0.5}) == action
         assert host.answer({"command": "update"})["data"] == [None, None, False]
-        assert host.answer({"command": "reset"}) == {"response": "done"}
+        assert host.answer(RESET) == {"response": "done"}
 
-    @pytest.mark.parametrize(
-        ("command", "text"), [("init", "can't initialize agent"), ("reset", "can't reset agent")]
-    )
-    def test_a_falsy_result_refuses(self, command, text):
+    def test_a_falsy_result_refuses(self):
         class Refusing(Agent):
             def init(self, exploit=False):
-                return command != "init"
+                return not exploit
 
             def reset(self):
                 return None
 
         host = host_of(Refusing)
-        replies = {"init": host.answer(INIT), "reset": host.answer({"command": "reset"})}
-        assert replies[command]["response"] == "error"
-        assert replies[command]["message"].startswith(f"{text}: the agent's {command}() returned ")
+        for command, text in (
+            ({**INIT, "exploit": True}, "can't initialize agent: the agent's init() returned "),
+            (RESET, "can't reset agent: the agent's reset() returned "),
+        ):
+            reply = host.answer(command)
+            assert reply["response"] == "error"
+            assert reply["message"].startswith(text)
 
     def test_an_agent_without_reset_is_served(self):
         class Three:
@@ -127,9 +124,8 @@ class TestAnswers:
             def update(self, reward, state, terminal):
                 return 3
 
-        host = host_of(Three, hang_up=must_not)
-        assert host.answer(INIT) == {"response": "ready"}
-        assert host.answer({"command": "reset"}) == {
+        host = host_of(Three)
+        assert host.answer(RESET) == {
             "response": "error",
             "message": "can't reset agent: agent Three has no method reset",
         }
@@ -149,16 +145,14 @@ class TestAnswers:
         caplog.set_level(logging.DEBUG, logger="rlwire")
 
         class Raising(Agent):
-            def __init__(self, parameter_server):
-                self.broken = ""
+            broken = ""
 
             def __getattribute__(self, name):
-                if name == object.__getattribute__(self, "__dict__").get("broken"):
+                if name == object.__getattribute__(self, "broken"):
                     raise error("boom")
                 return super().__getattribute__(name)
 
-        host = host_of(Raising, hang_up=must_not)
-        host.answer(INIT)
+        host = host_of(Raising)
         host._agent.broken = {"update_metrics": "metrics"}.get(command, command)
         reply = host.answer({**UPDATE, "command": command, "data": [entry()]})
         assert reply == {"response": "error", "message": f"{text}: {error.__name__}: boom"}
@@ -173,7 +167,7 @@ class TestAnswers:
                 raise OSError("no model")
 
         calls = []
-        host = host_of(Broken, hang_up=lambda: calls.append("hang up"))
+        host = host_of(Broken, hang_up=lambda: calls.append("hang up"), init=False)
         assert host.answer(INIT) == {
             "response": "error",
             "message": "can't initialize agent: OSError: no model",
@@ -193,7 +187,7 @@ class TestAnswers:
                 seen.append("disconnected")
 
         for agent in (Closing, Disconnected, Agent):
-            host = host_of(agent)
+            host = host_of(agent, init=False)
             host.close()  # no agent yet: nothing to close
             host.answer(INIT)
             host.close()
@@ -202,7 +196,7 @@ class TestAnswers:
 
 
 class TestText:
-    @pytest.mark.parametrize(
+    @pytest.mark.each(
         ("reward", "given"),
         [
             (str(np.float32(1.5)), 1.5), (str(np.float16(-2)), -2.0), (str(np.uint8(7)), 7.0),
@@ -211,16 +205,12 @@ class TestText:
         ],
     )  # fmt: skip
     def test_rewards(self, reward, given):
-        host = host_of(Agent)
-        host.answer(INIT)
-        data = host.answer({**UPDATE, "reward": reward})["data"]
+        data = host_of(Agent).answer({**UPDATE, "reward": reward})["data"]
         assert data == [given, [1.0], False]
         assert type(data[0]) is type(given)
 
     def test_reward_that_is_text_is_logged_on_one_line(self, caplog):
-        host = host_of(Agent)
-        host.answer(INIT)
-        host.answer({**UPDATE, "reward": "\nforged" + "x" * 10**6})
+        host_of(Agent).answer({**UPDATE, "reward": "\nforged" + "x" * 10**6})
         [record] = caplog.records
         assert "peer:1: reward is text" in record.getMessage()
         assert "\n" not in record.getMessage()
@@ -236,18 +226,22 @@ class TestMetrics:
                 self.metrics = own
                 return True
 
-        host = host_of(Own, metrics=sink)
-        host.answer(INIT)
-        host.answer(metrics_command(entry()))
+        host_of(Own, sink).answer(report(entry()))
         assert own.calls == [("loss", 0.5, 1)]
         assert sink.calls == []
 
-    def test_names_of_any_length_are_not_kept(self):
+    @pytest.mark.parametrize(
+        ("wrong", "text"),
+        [
+            (entry("n" * 1001), "a metric's name has at most 1000 characters, not 1001"),
+            (entry(method="__init__"), "not '__init__'"),
+        ],
+    )
+    def test_invalid_measure_leaves_its_command_unreported(self, wrong, text):
         sink = Recorder()
-        host = host_of(Agent, metrics=sink)
-        assert host.answer(metrics_command(entry("n" * 1000)))["response"] == "done"
-        reply = host.answer(metrics_command(entry(), entry("n" * 1001)))
-        assert "a metric's name has at most 1000 characters, not 1001" in reply["message"]
+        host = host_of(Agent, sink)
+        assert host.answer(report(entry("n" * 1000)))["response"] == "done"
+        assert text in host.answer(report(entry(), wrong))["message"]
         assert len(sink.calls) == 1
 
     def test_a_sink_that_fails_does_not_fail_the_update(self, caplog):
@@ -255,14 +249,13 @@ class TestMetrics:
             def scalar(self, name, y, x=None):
                 raise OSError("disk full")
 
-        host = host_of(Agent, metrics=Full())
-        host.answer(INIT)
+        host = host_of(Agent, Full())
         replies = [host.answer({**UPDATE, "reward": 1.0})["response"] for _ in range(100)]
         assert replies == ["action"] * 100
         assert "can't report average_reward" in caplog.text
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     ("rewards", "averages"),
     [
         ([1.0, 2.0, 3.0, 5.0], [1.5, 4.0]),
@@ -282,8 +275,7 @@ def test_reward_average(rewards, averages):
 
 def test_texts_allocate_no_more_than_their_bytes():
     texts = ["1" * 100_000] + ["1"] * 200  # as an array of texts 80 MB
+    host = host_of(Agent)
     with at_most(5_000_000):
         for reward in (texts, [texts]):
-            host = host_of(Agent)
-            host.answer(INIT)
             assert host.answer({**UPDATE, "reward": reward})["response"] == "action"
