@@ -13,27 +13,25 @@ import pytest
 
 import rlwire
 from rlwire.codecs.rllink import Codec, Episodes, EpisodesAndGetState, GetState, Ping, Pong
-from rlwire.errors import (
-    ConnectionClosed,
-    DecodeError,
-    EncodeError,
-    LimitExceeded,
-    PeerError,
-    RemoteProtocolError,
-    RlwireError,
-)
+from rlwire.errors import ConnectionClosed, DecodeError, PeerError, RemoteProtocolError, RlwireError
 from rlwire.rllink import AsyncClient, Client, Episode, Server, SetConfig, SetState
 from rlwire.transports.sockets import Backoff, Timeouts
 from tests.raising import raised
 from tests.waiting import eventually
 
 WEIGHTS = {"rl_module": {"w": np.ones((10, 10), np.float32)}}
+URL = "rllink://127.0.0.1:0"
+CARTPOLE = "gym:CartPole-v1"
 
 
 def episode(steps=5, started=0):
     return Episode(
         np.zeros((steps + 1, 4), np.float32), np.zeros(steps, int), np.ones(steps), started=started
     )
+
+
+def lengths(episodes):
+    return [len(each) for each in episodes]
 
 
 @pytest.fixture
@@ -50,9 +48,9 @@ def client_of(server, **options):
 class Apart:
     """A client in a thread of its own, so that the test may go on while it waits."""
 
-    def __init__(self, server, **options):
+    def __init__(self, server):
         self._pool = ThreadPoolExecutor(1)
-        self.client = client_of(server, **options)
+        self.client = client_of(server)
 
     def __enter__(self):
         self.do("connect").result(30)
@@ -66,25 +64,50 @@ class Apart:
         return self._pool.submit(getattr(self.client, name), *arguments, **options)
 
 
+class Counting:
+    """A learner whose weights are how many times it has learnt."""
+
+    def __init__(self):
+        self.times = 1
+        self.steps = 0
+        self.batches = []
+
+    def get_state(self):
+        return SetState(1, {"times": np.array([1])})
+
+    def learn(self, episodes):
+        self.times += 1
+        self.batches.append(episodes)
+        self.steps += sum(lengths(episodes))
+        return SetState(self.times, {"times": np.array([self.times])})
+
+
 def test_client_and_server_exchange_config_weights_and_episodes(server):
     with Apart(server) as client:
         assert client.do("get_config").result(30) == SetConfig(10, True)
         assert client.do("get_state").result(30).weights_seq_no == 1
         answer = client.do("send", [episode()])
-        [got] = server.sample(30)
-        assert len(got) == 5
+        assert lengths(server.sample(30)) == [5]
         assert not answer.done()
         server.set_state(SetState(2, WEIGHTS))
         weights = answer.result(30)
-        assert weights is not None
         assert weights.weights_seq_no == 2
         assert client.client.weights is weights
         np.testing.assert_array_equal(weights.state["rl_module"]["w"], WEIGHTS["rl_module"]["w"])
         assert client.do("send", [episode(3)], wait=False).result(30) is None
-        assert [len(piece) for piece in server.sample(30)] == [3]
+        assert lengths(server.sample(30)) == [3]
         done = server.statistics()
         names = ("open", "clients", "waiting", "episodes", "steps")
         assert [done[name] for name in names] == [1, 1, 0, 2, 8]
+
+
+async def test_asyncio(server):
+    async with AsyncClient(str(server.address)) as client:
+        assert (await client.get_config()).env_steps_per_sample == 10
+        sending = asyncio.create_task(client.send([episode()]))
+        await asyncio.to_thread(server.sample, 30)
+        server.set_state(SetState(9, WEIGHTS))
+        assert (await sending).weights_seq_no == 9
 
 
 def test_new_weights_answer_only_sampled_episodes(server):
@@ -95,14 +118,11 @@ def test_new_weights_answer_only_sampled_episodes(server):
         assert server.statistics()["waiting"] == 1
         server.sample(30)
         server.set_state(SetState(3, WEIGHTS))
-        weights = answer.result(30)
-        assert weights is not None
-        assert weights.weights_seq_no == 3
+        assert answer.result(30).weights_seq_no == 3
 
 
-@pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_wrong_count_of_steps_is_an_error_with_numbers(server, form):
-    with client_of(server, form=form) as client:
+def test_wrong_count_of_steps_is_an_error_with_numbers(server):
+    with client_of(server) as client:
         client._connection.send(Episodes([episode(3)], 128))
         with pytest.raises(PeerError, match=r"128.*3 steps"):
             client.get_state()
@@ -130,25 +150,20 @@ def test_episodes_of_older_weights_are_left_out_on_policy(on_policy):
         client_of(server) as late,
     ):
         server.set_state(SetState(1, WEIGHTS))
-        for call in (queued.do("get_state").result, lambda timeout: late.get_state()):
-            assert call(30).weights_seq_no == 1
+        for state in (queued.do("get_state").result(30), late.get_state()):
+            assert state.weights_seq_no == 1
         answer = queued.do("send", [episode(3)], wait=True)
         eventually(lambda: server.statistics()["queued"] == 3)
         server.set_state(SetState(2, WEIGHTS))
-        late.send([episode(4)], wait=False)
-        late.get_state()
-        late.send([episode(5)], wait=False)
-        late.get_state()
-        if on_policy:
-            assert answer.result(30).weights_seq_no == 2
-            assert [len(each) for each in server.sample(30)] == [5]
-            assert server.statistics()["stale"] == 7
-        else:
-            assert [len(each) for each in server.sample(30)] == [3, 4, 5]
-            assert server.statistics()["stale"] == 0
+        for steps in (4, 5):
+            late.send([episode(steps)], wait=False)
+            late.get_state()
+        assert lengths(server.sample(30)) == ([5] if on_policy else [3, 4, 5])
+        if not on_policy:
             server.set_state(SetState(3, WEIGHTS))
-            assert answer.result(30).weights_seq_no == 3
-        assert server.statistics()["queued"] == 0
+        assert answer.result(30).weights_seq_no == (2 if on_policy else 3)
+        done = server.statistics()
+        assert (done["stale"], done["queued"]) == (7 if on_policy else 0, 0)
 
 
 def test_both_flags_of_an_end_are_carried_between_our_ends(server):
@@ -162,20 +177,17 @@ def test_both_flags_of_an_end_are_carried_between_our_ends(server):
             assert (got.terminated, got.truncated) == (True, form == "msgpack")
 
 
-class DocumentServer(threading.Thread):
-    """Speaks the document's messages only, and closes connections that send others."""
+@pytest.fixture
+def document_server():
+    """A server of the document's messages only, which closes connections that send others.
 
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.batches = []
-        self.start()
+    Yields its URL and the batches that it gets.
+    """
 
-    def run(self):
-        codec = Codec()
+    def serve():
         while True:
             try:
-                sock = self.listener.accept()[0]
+                sock = listener.accept()[0]
             except OSError:
                 return
             with sock, sock.makefile("rb") as stream:
@@ -186,16 +198,21 @@ class DocumentServer(threading.Thread):
                     elif message["type"] == "GET_CONFIG":
                         reply = SetConfig(10, False)
                     elif message["type"] == "EPISODES_AND_GET_STATE":
-                        self.batches.append(message)
-                        reply = SetState(len(self.batches), onnx=b"model")
+                        batches.append(message)
+                        reply = SetState(len(batches), onnx=b"model")
                     else:
                         break
-                    sock.sendall(codec.encode(reply, "json"))
+                    sock.sendall(Codec().encode(reply, "json"))
+
+    batches = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"rllink://127.0.0.1:{listener.getsockname()[1]}", batches
 
 
-def test_play_works_with_a_server_of_the_document_s_messages():
+def test_play_works_with_a_server_of_the_document_s_messages(document_server):
     pytest.importorskip("gymnasium")
-    server = DocumentServer()
+    url, batches = document_server
     used = []
 
     def policy(observation, weights):
@@ -203,89 +220,12 @@ def test_play_works_with_a_server_of_the_document_s_messages():
         used.append(weights.weights_seq_no)
         return 1
 
-    url = f"rllink://127.0.0.1:{server.listener.getsockname()[1]}"
-    try:
-        totals = rlwire.play("gym:CartPole-v1", url, policy=policy, episodes=3, form="json")
-    finally:
-        server.listener.close()
-    first, *batches = server.batches
+    totals = rlwire.play(CARTPOLE, url, policy=policy, episodes=3, form="json")
+    first, *others = batches
     assert first["episodes"] == []
-    assert sum(batch["env_steps"] for batch in batches) == sum(totals)
-    assert all(batch["env_steps"] == 10 for batch in batches[:-1])
+    assert sum(batch["env_steps"] for batch in others) == sum(totals)
+    assert all(batch["env_steps"] == 10 for batch in others[:-1])
     assert used[:11] == [1] * 10 + [2]
-
-
-@pytest.mark.parametrize("form", ["msgpack", "json"])
-def test_odd_values_are_carried_or_refused_with_their_place(server, form):
-    odd = Episode(np.array([[np.nan], [np.inf]]), np.zeros(1, int), np.array([-np.inf]))
-    with client_of(server, form=form) as client:
-        if form == "json":  # which has no such numbers: the error has the place
-            caught = raised(EncodeError, client.send, [odd], wait=False)
-            assert caught.path == "$.episodes[0].obs[0][0]"
-            assert client.get_config().env_steps_per_sample == 10
-            return
-        client.send([odd], wait=False)
-        [got] = server.sample(30)
-    np.testing.assert_array_equal(got.observations, odd.observations)
-    np.testing.assert_array_equal(got.rewards, odd.rewards)
-
-
-def test_many_clients(server):
-    count = 8
-    with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(Apart(server)) for _ in range(count)]
-        answers = [
-            client.do("send", [episode(number + 1)]) for number, client in enumerate(clients)
-        ]
-        lengths = []
-        while len(lengths) < count:
-            # Not all of them may be there yet: those that are go on with the same weights.
-            lengths += [len(piece) for piece in server.sample(30)]
-        server.set_state(SetState(2, WEIGHTS))
-        numbers = {answer.result(30).weights_seq_no for answer in answers}
-        assert sorted(lengths) == list(range(1, count + 1))
-        assert numbers <= {1, 2}
-
-
-def test_asyncio(server):
-    async def talk():
-        async with AsyncClient(str(server.address)) as client:
-            assert (await client.get_config()).env_steps_per_sample == 10
-            sending = asyncio.create_task(client.send([episode()]))
-            await asyncio.to_thread(server.sample, 30)
-            server.set_state(SetState(9, WEIGHTS))
-            weights = await sending
-            assert weights is not None
-            return weights.weights_seq_no
-
-    assert asyncio.run(talk()) == 9
-
-
-def test_learner_is_served_by_url(tmp_path):
-    learner, where = Counting(), f"rllink+unix://{tmp_path / 's'}"
-    with rlwire.serve(learner, where, steps=20) as server, rlwire.connect(server.url) as client:
-        assert client.get_config() == SetConfig(20, True)
-        assert client.get_state().weights_seq_no == 1
-        assert client.send([episode(20)]).weights_seq_no == 2
-    assert learner.steps == 20
-
-
-class Counting:
-    """A learner whose weights are how many times it has learnt."""
-
-    def __init__(self):
-        self.times = 1
-        self.steps = 0
-        self.batches = []
-
-    def get_state(self):
-        return SetState(1, {"times": np.array([1])})
-
-    def learn(self, episodes):
-        self.times += 1
-        self.batches.append(episodes)
-        self.steps += sum(map(len, episodes))
-        return SetState(self.times, {"times": np.array([self.times])})
 
 
 def test_play_sends_batches_of_exactly_so_many_steps():
@@ -296,9 +236,9 @@ def test_play_sends_batches_of_exactly_so_many_steps():
         used.append(weights.weights_seq_no)
         return 1, {"action_logp": np.float32(-0.5)}
 
-    with rlwire.serve(learner, "rllink://127.0.0.1:0", steps=16) as server:
-        totals = rlwire.play("gym:CartPole-v1", server.url, episodes=6, policy=policy, seed=1)
-    *full, last = [sum(map(len, batch)) for batch in learner.batches]
+    with rlwire.serve(learner, URL, steps=16) as server:
+        totals = rlwire.play(CARTPOLE, server.url, episodes=6, policy=policy, seed=1)
+    *full, last = [sum(lengths(batch)) for batch in learner.batches]
     assert len(totals) == 6
     assert set(full) == {16}
     assert 0 < last <= 16
@@ -321,15 +261,14 @@ def test_play_without_new_weights_to_wait_for():
             server.set_state(SetState(len(used) + 1, WEIGHTS))
             return 1
 
-        rlwire.play("gym:CartPole-v1", server.url, policy=policy, episodes=2)
+        rlwire.play(CARTPOLE, server.url, policy=policy, episodes=2)
     assert used[:10] == [1] * 5 + [6] * 5  # those that there were when a batch was sent
 
 
 def test_play_finds_a_trainer_that_was_started_again():
     pytest.importorskip("gymnasium")
     first, second = Counting(), Counting()
-    server = rlwire.serve(first, "rllink://127.0.0.1:0", steps=8)
-    url = server.url
+    server = rlwire.serve(first, URL, steps=8)
     begun = threading.Event()
 
     def policy(observation, weights):
@@ -339,20 +278,19 @@ def test_play_finds_a_trainer_that_was_started_again():
 
     with ThreadPoolExecutor() as pool:
         playing = pool.submit(
-            rlwire.play, "gym:CartPole-v1", url, episodes=40, policy=policy,
+            rlwire.play, CARTPOLE, server.url, episodes=40, policy=policy,
             backoff=Backoff(attempts=100, first=0.02, longest=0.1, deadline=30),
         )  # fmt: skip
         assert begun.wait(60)
         server.stop()
         # One that is killed may still take a connection, and drop it.
-        host, _, port = url.removeprefix("rllink://").rpartition(":")
-        with socket.create_server((host, int(port))) as dying:
+        with socket.create_server(("127.0.0.1", server.address.port)) as dying:
             dying.settimeout(60)
             dying.accept()[0].close()
-        with rlwire.serve(second, url, steps=8):
+        with rlwire.serve(second, server.url, steps=8):
             assert len(playing.result(60)) == 40
     assert second.steps > 0
-    assert all(sum(map(len, batch)) == 8 for batch in second.batches[:-1])
+    assert all(sum(lengths(batch)) == 8 for batch in second.batches[:-1])
 
 
 def test_learner_learns_from_each_step_once_and_in_one_thread_at_a_time():
@@ -368,13 +306,14 @@ def test_learner_learns_from_each_step_once_and_in_one_thread_at_a_time():
 
     def send(url, wait):
         with rlwire.connect(url) as client:
+            assert client.get_config() == SetConfig(20, True)
             held = [client.send([episode()], wait=wait) for _ in range(30)]
             numbers = [one.weights_seq_no for one in held if one is not None]
             assert numbers == sorted(set(numbers))  # newer ones each time
         return 30 * len(episode())
 
     learner = Slow()
-    with rlwire.serve(learner, "rllink://127.0.0.1:0") as server, ThreadPoolExecutor(6) as pool:
+    with rlwire.serve(learner, URL, steps=20) as server, ThreadPoolExecutor(6) as pool:
         sent = sum(pool.map(send, [server.url] * 6, [True, True, True, True, False, None]))
         eventually(lambda: learner.steps + server.statistics()["stale"] == sent)
         assert server.statistics()["queued"] == 0
@@ -386,14 +325,12 @@ def test_failed_learner_stops_its_server_with_an_error(error, caplog):
         def learn(self, episodes):
             raise error
 
-    server = rlwire.serve(Failing(), "rllink://127.0.0.1:0")
-
     def send():
         eventually(lambda: server._stopping)
         with rlwire.connect(server.url) as client:
             client.send([episode()])
 
-    with server, ThreadPoolExecutor(1) as pool:
+    with rlwire.serve(Failing(), URL) as server, ThreadPoolExecutor(1) as pool:
         sending = pool.submit(send)
         raised(RlwireError, server.serve_forever)
         assert isinstance(sending.exception(30), (ConnectionClosed, OSError))
@@ -411,39 +348,26 @@ def test_tokens_over_sockets(caplog):
     raised(ValueError, Server, auth="")
 
 
-def wrong(column, entries):
-    """Two episodes, of which the second has a column of another length."""
+def mismatched():
+    """Two episodes, of which the second has actions for two of its three steps."""
     state = episode(3).to_state()
-    state[column]["data"] = state[column]["data"][:entries]
+    state["actions"]["data"] = state["actions"]["data"][:2]
     return Codec().encode(EpisodesAndGetState([episode(3).to_state(), state], 6))
 
 
-def lying(by):
-    """A message that is said to be longer than it is, or shorter."""
-    frame = Codec().encode(GetState())
-    return b"%08d" % (len(frame) - 8 + by) + frame[8:]
-
-
-BAD = {
-    b"GET / HTTP/1.1\r\n\r\n": " 8 digits",
-    b"99999999": "over the limit received=",
-    b"00000003abc": "bytes after the end",
-    lying(1): "closed by the peer after 24 of 25 message bytes",
-    Codec().encode(GetState())[:-3]: "closed by the peer after 21 of 24 message bytes",
-    Codec().encode(EpisodesAndGetState([{"rewards": 3}], 1)): "a map, not a int",
-    wrong("actions", 2): "for 3 rewards",
-    Codec().encode(EpisodesAndGetState([episode(3).to_state()], 7)): "timesteps is 7",
-    Codec().encode(
-        EpisodesAndGetState([{**episode(3).to_document(), "actions": [1]}], 3), "json"
-    ): "for 3 rewards",
-    Codec().encode(
-        EpisodesAndGetState([episode(3).to_document()], 128), "json"
-    ): "env_steps is 128, but the episodes have 3 steps",
-}
-
-
-@pytest.mark.parametrize("garbage", BAD)
-def test_one_bad_client_disturbs_no_other(server, garbage, caplog):
+@pytest.mark.parametrize(
+    ("garbage", "words"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", " 8 digits"),
+        (Codec().encode(GetState())[:-3], "closed by the peer after 21 of 24 message bytes"),
+        (mismatched(), "for 3 rewards"),
+        (
+            Codec().encode(EpisodesAndGetState([episode(3).to_document()], 128), "json"),
+            "env_steps is 128, but the episodes have 3 steps",
+        ),
+    ],
+)
+def test_one_bad_client_disturbs_no_other(server, garbage, words, caplog):
     with (
         client_of(server) as good,
         socket.create_connection((server.address.host, server.address.port)) as bad,
@@ -453,44 +377,24 @@ def test_one_bad_client_disturbs_no_other(server, garbage, caplog):
         bad.shutdown(socket.SHUT_WR)
         # A client that has sent a message is told why.
         reported = bad.makefile("rb").read()
-        assert not reported or BAD[garbage] in Codec().decode(reported).message
+        assert not reported or words in Codec().decode(reported).message
         assert bool(reported) == (b"EPISODES" in garbage)
-        eventually(lambda: BAD[garbage] in caplog.text)
+        eventually(lambda: words in caplog.text)
         assert server.statistics()["episodes"] == 0
         assert good.get_state().weights_seq_no == 1
         good.send([episode(3)], wait=False)
-        assert [len(piece) for piece in server.sample(30)] == [3]
-
-
-def test_a_client_that_stops_in_a_message(caplog):
-    with Server("127.0.0.1:0", timeout=Timeouts(read=0.2)) as server:
-        server.set_state(SetState(1, WEIGHTS))
-        where = (server.address.host, server.address.port)
-        with client_of(server) as good, socket.create_connection(where) as bad:
-            bad.settimeout(30)
-            bad.sendall(Codec().encode(EpisodesAndGetState([episode(3).to_state()], 3))[:-1])
-            good.send([episode(2)], wait=False)  # meanwhile
-            assert [len(piece) for piece in server.sample(30)] == [2]
-            assert bad.recv(1000) == b""
-            eventually(lambda: "read=0.2 s" in caplog.text)
-            assert good.get_state().weights_seq_no == 1
-            assert server.statistics()["episodes"] == 1
+        assert lengths(server.sample(30)) == [3]
 
 
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (b"HTTP/1.1 400", DecodeError),
-        (b"99999999", LimitExceeded),
         (b"00000003abc", DecodeError),
         (Codec().encode(SetState(4, WEIGHTS))[:-1], ConnectionClosed),
         (Codec().encode(SetState(2, WEIGHTS)), RemoteProtocolError),
-        (Codec().encode(SetConfig(10)), RemoteProtocolError),
-        (Codec().encode(SetState(4, WEIGHTS)).replace(b"no\x04", b"no\xff"), DecodeError),
     ],
 )
-def test_client_keeps_its_episodes_after_a_bad_reply(answer, error):
-    """The client keeps what it has."""
+def test_client_keeps_its_weights_after_a_bad_reply(answer, error):
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
         listener.settimeout(30)
 
@@ -516,16 +420,13 @@ def test_client_keeps_its_episodes_after_a_bad_reply(answer, error):
 
 
 def test_waiting_client_may_disconnect(server):
-    client = client_of(server)
-    client.connect()
-    where = (server.address.host, server.address.port)
-    with contextlib.closing(client):
-        with socket.create_connection(where) as bad:
+    with client_of(server) as client:
+        with socket.create_connection((server.address.host, server.address.port)) as bad:
             bad.sendall(Codec().encode(Ping()))
             assert bad.recv(1000)
             bad.sendall(Codec().encode(EpisodesAndGetState([episode(2).to_state()], 2)))
             eventually(lambda: server.statistics()["queued"])
-        assert [len(piece) for piece in server.sample(30)] == [2]  # what was sent counts
+        assert lengths(server.sample(30)) == [2]  # what was sent counts
         server.set_state(SetState(2, WEIGHTS))
         # It might have closed its sending half alone: only now it shows.
         eventually(lambda: server.statistics()["clients"] == 1)
@@ -533,8 +434,11 @@ def test_waiting_client_may_disconnect(server):
 
 
 def test_stop_ends_waiting_clients():
-    server = Server("127.0.0.1:0", backlog=1).start()
-    with Apart(server) as waiting, Apart(server) as held:
+    with (
+        Server("127.0.0.1:0", backlog=1) as server,
+        Apart(server) as waiting,
+        Apart(server) as held,
+    ):
         state = waiting.do("get_state")
         eventually(lambda: server.statistics()["waiting"] == 1)
         held.do("send", [episode()], wait=False).result(30)
