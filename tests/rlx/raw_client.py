@@ -1,10 +1,24 @@
-"""An RLX client that does not check the protocol."""
+"""RLX over plain sockets: a client and a server that check no rule of the protocol."""
+
+import socket
+import threading
 
 from rlwire.codecs import rlx
 from rlwire.transports.address import parse
 from rlwire.transports.sockets import connected_socket
 
-__all__ = ["RawClient"]
+__all__ = ["RawClient", "ScriptedServer", "read_frame"]
+
+
+def read_frame(sock):
+    """Return the next message's bytes; ConnectionError at the end, TimeoutError in time."""
+    frame = b""
+    while not (size := rlx.frame_size(frame, 0, len(frame), 2**30)) or len(frame) < size:
+        data = sock.recv(size - len(frame) if size else 1)
+        if not data:
+            raise ConnectionError(f"the peer closed after {len(frame)} bytes of a message")
+        frame += data
+    return frame
 
 
 class RawClient:
@@ -12,7 +26,6 @@ class RawClient:
 
     def __init__(self, address, timeout=5.0):
         self._socket = connected_socket(parse(address), timeout)
-        self._received = bytearray()
 
     def __enter__(self):
         return self
@@ -30,18 +43,46 @@ class RawClient:
         self._socket.sendall(data)
 
     def receive(self):
-        """Return the next message; ConnectionError at the end, TimeoutError after `timeout`."""
-        while True:
-            buffer = bytes(self._received)
-            size = rlx.frame_size(buffer, 0, len(buffer), 2**30)
-            if size and len(buffer) >= size:
-                del self._received[:size]
-                return rlx.decode(buffer[:size], framed=True)
-            data = self._socket.recv(65536)
-            if not data:
-                raise ConnectionError(f"the server closed after {len(buffer)} bytes of a reply")
-            self._received += data
+        return rlx.decode(read_frame(self._socket), framed=True)
 
     def ask(self, message):
         self.send(message)
         return self.receive()
+
+
+class ScriptedServer:
+    """Reads one frame before each of its answers: a message, bytes, or None for silence.
+
+    After the last one it closes. `frames` are what it has read.
+    """
+
+    def __init__(self, *answers):
+        self.answers = answers
+        self.frames = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(10)
+        self.address = self.listener.getsockname()
+        self.released = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.released.set()
+        self.thread.join()
+        self.listener.close()
+
+    def run(self):
+        connection, _ = self.listener.accept()
+        with connection:
+            connection.settimeout(10)
+            for answer in self.answers:
+                self.frames.append(read_frame(connection))
+                if answer is None:
+                    self.released.wait(10)
+                else:
+                    connection.sendall(
+                        answer if isinstance(answer, bytes) else rlx.encode(answer, framed=True)
+                    )

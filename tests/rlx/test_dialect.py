@@ -1,8 +1,8 @@
 """RLX as RELAAX's README writes it, arrays without a dtype, from an encoder of its own."""
 
 import asyncio
+import re
 import socket
-import threading
 from struct import pack
 
 import numpy as np
@@ -14,6 +14,8 @@ from rlwire.errors import DecodeError, EncodeError, LimitExceeded
 from rlwire.limits import Limits
 from rlwire.rlx import AgentProxy, AgentProxyException, AsyncAgentProxy, Server
 from tests import agents
+from tests.raising import raised
+from tests.rlx.raw_client import ScriptedServer, read_frame
 
 README = {"dialect": "readme", "dtype": "float32"}
 CARTPOLE = np.array([0.0273956, -0.00611216, 0.03585979, 0.0197368], np.float32)
@@ -51,13 +53,6 @@ def connected(server):
     return socket.create_connection((server.address.host, server.address.port), timeout=20)
 
 
-def read(connection):
-    frame = b""
-    while not (size := rlx.frame_size(frame, 0, len(frame), 2**20)) or len(frame) < size:
-        frame += connection.recv(1 if not size else size - len(frame)) or pytest.fail("closed")
-    return frame
-
-
 @pytest.mark.each("shape", SHAPES)
 @pytest.mark.each("copy", [True, False, None])
 def test_arrays_without_a_dtype_are_encoded_and_decoded(shape, copy, same):
@@ -74,34 +69,32 @@ def test_arrays_without_a_dtype_are_encoded_and_decoded(shape, copy, same):
 @pytest.mark.each("shape", SHAPES)
 def test_decoder_of_the_program_names_the_option(shape):
     wire = readme(state=[np.ones(shape, np.float32)])
-    with pytest.raises(DecodeError, match=r'dialect="readme".*dtype=') as raised:
-        rlx.decode(wire, framed=True)
-    assert raised.value.path == "$.state[0]"
-    assert raised.value.offset == wire.index(b"\7", wire.index(b"\x08")) + 5
-    with pytest.raises(DecodeError) as raised:  # a dtype that is one, but not plain
-        rlx.decode(rlx.encode({"k": np.ones(1)}).replace(b"float64", b"object_"))
-    assert "dialect" not in str(raised.value)
+    caught = raised(DecodeError, rlx.decode, wire, framed=True)
+    assert 'dialect="readme"' in str(caught)
+    assert "dtype=" in str(caught)
+    assert caught.path == "$.state[0]"
+    assert caught.offset == wire.index(b"\7", wire.index(b"\x08")) + 5
+    # A dtype that is one, but not plain.
+    wrong = rlx.encode({"k": np.ones(1)}).replace(b"float64", b"object_")
+    assert "dialect" not in str(raised(DecodeError, rlx.decode, wrong))
 
 
 def test_limits_and_sizes_hold_without_a_dtype():
     wire = readme(state=np.ones((2, 3), np.float32))
-    with pytest.raises(LimitExceeded) as raised:
-        rlx.decode(wire, framed=True, limits=Limits(dims=1), **README)
-    assert raised.value.limit == "dims"
+    caught = raised(LimitExceeded, rlx.decode, wire, framed=True, limits=Limits(dims=1), **README)
+    assert caught.limit == "dims"
     for dtype in ("float64", "uint8"):
-        with pytest.raises(DecodeError) as raised:
-            rlx.decode(wire, framed=True, dialect="readme", dtype=dtype)
-        assert raised.value.path == "$.state"
+        caught = raised(DecodeError, rlx.decode, wire, framed=True, dialect="readme", dtype=dtype)
+        assert caught.path == "$.state"
     for end in range(wire.index(b"\7"), len(wire) - 1):
-        with pytest.raises(DecodeError):
-            rlx.decode(wire[3:end], **README)
+        raised(DecodeError, rlx.decode, wire[3:end], **README)
 
 
 def test_array_of_another_dtype_is_an_encode_error():
     for array in (np.ones(2), np.ones(2, ">f4"), np.ones(2, bool)):
-        with pytest.raises(EncodeError, match="float32") as raised:
-            rlx.encode({"state": [array]}, **README)
-        assert raised.value.path == "$.state[0]"
+        caught = raised(EncodeError, rlx.encode, {"state": [array]}, **README)
+        assert caught.path == "$.state[0]"
+        assert "float32" in str(caught)
 
 
 @pytest.mark.each(
@@ -118,20 +111,14 @@ def test_invalid_dialects_are_rejected_where_they_are_given(options):
         lambda: Server(agents.Agent, "127.0.0.1:0", **options),
         lambda: rlwire.listen("rlx://127.0.0.1:0", **options),
     ):
-        with pytest.raises(ValueError, match=r"dialect|dtype"):
-            call()
+        assert re.search("dialect|dtype", str(raised(ValueError, call)))
 
 
 AGENT = """
 import numpy as np
+from tests import agents
 
-class Agent:
-    def __init__(self, parameter_server):
-        pass
-
-    def init(self, exploit=False):
-        return True
-
+class Agent(agents.Agent):
     def update(self, reward, state, terminal):
         assert state.dtype == np.float32
         return np.append(state, np.float32(reward or 0))
@@ -145,19 +132,19 @@ def test_server_answers_a_client_of_the_document(workers, tmp_path, monkeypatch)
     url = f"rlx://127.0.0.1:0?dialect=readme&dtype=float32&workers={workers}"
     with rlwire.serve("agent_of_the_document:Agent", url) as server, connected(server) as client:
         client.sendall(readme(command="init", exploit=False))
-        assert read(client) == readme(response="ready")
+        assert read_frame(client) == readme(response="ready")
         for _ in range(2):
             client.sendall(readme(**UPDATE))
             action = np.append(CARTPOLE, np.float32(1))
-            assert read(client) == readme(response="action", data=action)
+            assert read_frame(client) == readme(response="action", data=action)
 
 
 def test_error_of_a_server_of_the_program_names_the_option():
     with Server(agents.Agent, "127.0.0.1:0") as server, connected(server) as client:
         client.sendall(readme(command="init", exploit=False))
-        read(client)
+        read_frame(client)
         client.sendall(readme(**UPDATE))
-        reply = rlx.decode(read(client), framed=True)
+        reply = rlx.decode(read_frame(client), framed=True)
         assert reply["response"] == "error"
         assert 'dialect="readme"' in reply["message"]
 
@@ -166,31 +153,17 @@ def test_error_of_a_server_of_the_document_names_the_option():
     served = Server(agents.Agent, "127.0.0.1:0", **README)
     with served as server, AgentProxy(server.address) as agent:
         agent.init()
-        with pytest.raises(AgentProxyException, match=r'dialect="readme"'):
-            agent.update(state=CARTPOLE)
+        caught = raised(AgentProxyException, agent.update, state=CARTPOLE)
+    assert 'dialect="readme"' in str(caught)
 
 
 @pytest.fixture
 def document():
-    """A server of the document for one client; its first update is in `received`."""
-    received = []
-
-    def run():
-        connection, _ = listener.accept()
-        with connection:
-            connection.settimeout(20)
-            received.append(read(connection))
-            connection.sendall(readme(response="ready"))
-            received.append(read(connection))
-            connection.sendall(readme(response="action", data=CARTPOLE))
-            connection.recv(1)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(20)
-        thread = threading.Thread(target=run)
-        thread.start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}", received
-        thread.join()
+    """A server of the document."""
+    answers = readme(response="ready"), readme(response="action", data=CARTPOLE)
+    with ScriptedServer(*answers) as script:
+        script.address = "{}:{}".format(*script.address)
+        yield script
 
 
 async def exchange_async(address, options):
@@ -216,13 +189,12 @@ def exchange_by_url(address, options):
     "call", [exchange, exchange_by_url, lambda *given: asyncio.run(exchange_async(*given))]
 )
 def test_client_plays_with_a_server_of_the_document(call, document, same):
-    address, received = document
-    assert same(call(address, README), CARTPOLE)
+    assert same(call(document.address, README), CARTPOLE)
     order = ("command", "reward", "state", "terminal")
-    assert received[1] == readme(**{key: UPDATE[key] for key in order})
+    assert document.frames[1] == readme(**{key: UPDATE[key] for key in order})
 
 
 def test_client_of_the_program_names_the_option(document):
-    with pytest.raises(AgentProxyException, match='dialect="readme"') as raised:
-        exchange(document[0], {})
-    assert isinstance(raised.value.__cause__.__cause__, DecodeError)
+    caught = raised(AgentProxyException, exchange, document.address, {})
+    assert 'dialect="readme"' in str(caught)
+    assert isinstance(caught.__cause__.__cause__, DecodeError)

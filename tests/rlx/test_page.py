@@ -78,11 +78,7 @@ def serve_each(request, serve):
 class Page:
     def __init__(self, proxy, **options):
         scheme = "wss" if "tls" in options else "ws"
-        address = (
-            str(proxy.address).replace("127.0.0.1", "localhost")
-            if "tls" in options
-            else (proxy.address)
-        )
+        address = f"localhost:{proxy.address.port}" if "tls" in options else proxy.address
         options = {"timeout": Timeouts(idle=10), **options}
         self.socket = connect(f"{scheme}://{address}/", **options)
 
@@ -107,16 +103,13 @@ class Page:
             assert self.ask(sid=sid, command="init") == {"sid": sid, "response": "ready"}
         return self
 
+    def wait(self, sid):
+        self.say(sid=sid, command="update", state="wait")
+
     def act(self, sid, state, **more):
         reply = self.ask(sid=sid, command="update", state=state, **more)
-        assert reply.pop("sid") == sid
-        assert reply.pop("response") == "action", reply
+        assert (reply.pop("sid"), reply.pop("response")) == (sid, "action"), reply
         return reply.pop("data")
-
-    def refused(self, text):
-        self.socket.send(text)
-        caught = raised(Closed, self.hear)
-        return caught.code, caught.reason
 
     def error(self, sid, **message):
         reply = self.ask(sid=sid, **message)
@@ -207,7 +200,7 @@ class TestManySids:
 
     def test_slow_environment_does_not_delay_others(self, serve):
         with serve() as proxy, Page(proxy).init(0, 1) as page:
-            page.say(sid=0, command="update", state="wait")
+            page.wait(0)
             for turn in range(20):
                 assert page.act(1, None)[0] == turn + 1
             RELEASE.set()
@@ -229,7 +222,7 @@ class TestEnds:
     def test_disconnect_with_commands_under_way(self, serve):
         """No answer to what was asked before comes after it, so the sid can be used again."""
         with serve() as proxy, Page(proxy).init(0) as page:
-            page.say(sid=0, command="update", state="wait")
+            page.wait(0)
             page.say(sid=0, command="update", state="never")
             page.say(sid=0, command="disconnect")
             page.init(0)
@@ -242,40 +235,35 @@ class TestEnds:
         with serve() as proxy, Page(proxy).init(0, 1, 2) as other:
             page = Page(proxy).init(*range(20))
             for _ in range(30):  # more than are read
-                page.say(sid=0, command="update", state="wait")
-            if how == "close":
+                page.wait(0)
+            sock = page.socket._sock
+            if how == "reset":
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                sock.close()
+            elif how == "vanish":
+                sock.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(ConnectionClosed, OSError):
                 page.socket.close()
-            else:
-                sock = page.socket._sock
-                if how == "reset":
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                sock.shutdown(socket.SHUT_RDWR) if how == "vanish" else sock.close()
             RELEASE.set()
             freed(3)
             eventually(lambda: proxy.statistics()["open"] == 1)
             assert other.act(2, None)[0] == 1
-            with contextlib.suppress(ConnectionClosed, OSError):
-                page.socket.close()
         freed()
 
-    def test_stop_answers_pending_requests(self, serve):
-        with serve() as proxy, Page(proxy).init(0) as page:
-            page.say(sid=0, command="update", state="wait")
-            time.sleep(0.2)
-            threading.Timer(0.2, RELEASE.set).start()
-            proxy.stop()
-            assert page.hear()["data"] is True
-            assert raised(Closed, page.hear).code == 1001
-
-    def test_stop_does_not_wait_for_ever(self, serve, caplog):
+    @pytest.mark.parametrize("stuck", [False, True])
+    def test_stop_answers_pending_requests_but_waits_for_no_stuck_agent(self, serve, stuck):
         with serve() as proxy, Page(proxy).init(0, 1) as page:
-            page.say(sid=0, command="update", state="wait")
+            page.wait(0)
             time.sleep(0.2)
             begun = time.monotonic()
-            proxy.stop(grace=0.4)
+            if not stuck:
+                threading.Timer(0.2, RELEASE.set).start()
+            proxy.stop(grace=0.4 if stuck else 60)
             assert time.monotonic() - begun < 3
+            if not stuck:
+                assert page.hear()["data"] is True
+                assert raised(Closed, page.hear).code == 1001
             raised(ConnectionClosed, page.hear)
-        assert "destroyed" not in caplog.text
 
 
 class TestErrors:
@@ -300,13 +288,13 @@ class TestErrors:
             assert "cannot be sent" in page.error(0, command="update", state=state)
             assert page.act(0, None)[0] == 2
 
-    @pytest.mark.parametrize("command", ["fly", "", None, 3, ["init"], {}, "ready", "x" * 10_000])
-    def test_unknown_commands(self, serve, command):
+    def test_unknown_commands(self, serve):
         with serve() as proxy, Page(proxy).init(0) as page:
-            for sid in (0, 1):
-                text = page.error(sid, command=command)
-                assert "command" in text
-                assert len(text) < 500
+            for command in ("fly", "", None, 3, ["init"], {}, "ready", "x" * 10_000):
+                for sid in (0, 1):
+                    text = page.error(sid, command=command)
+                    assert "command" in text
+                    assert len(text) < 500
             assert page.act(0, None)[0] == 1
             assert Agent.alive == 1
 
@@ -326,10 +314,8 @@ class TestErrors:
         proxy = serve(f"rlx://{address}")
         with Page(proxy).init(0, 1) as page:
             server.stop()
-            assert str(address) in page.error(0, command="update")
-            assert str(address) in page.error(0, command="update")
-            assert str(address) in page.error(1, command="update")
-            assert str(address) in page.error(2, command="init")
+            for sid, command in ((0, "update"), (0, "update"), (1, "update"), (2, "init")):
+                assert str(address) in page.error(sid, command=command)
             with Server(Agent, address):
                 for sid in (1, 2):
                     assert page.init(sid).act(sid, None)[0] == 1
@@ -351,7 +337,7 @@ class TestLimits:
         """Commands over the limit stay in the sockets, and are answered in their turn."""
         monkeypatch.setattr("rlwire.rlx.page._PENDING", 20 * (size + 4096))
         with serve() as proxy, Page(proxy).init(0, 1) as page:
-            page.say(sid=0, command="update", state="wait")
+            page.wait(0)
             for turn in range(40):
                 page.say(sid=0, command="update", state=[turn, "x" * size])
             page.say(sid=1, command="update", state=[])
@@ -369,9 +355,9 @@ class TestLimits:
             serve(limits=dataclasses.replace(DEFAULT, received=1000)) as proxy,
             Page(proxy).init(0) as other,
         ):
-            with Page(proxy).init(0) as page, pytest.raises(Closed) as caught:
-                page.ask(sid=0, command="update", state="x" * 1000)
-            assert caught.value.code == 1009
+            with Page(proxy).init(0) as page:
+                caught = raised(Closed, page.ask, sid=0, command="update", state="x" * 1000)
+                assert caught.code == 1009
             assert other.act(0, None)[0] == 1
             freed(1)
 
@@ -396,20 +382,18 @@ class TestLimits:
 
 class TestWebSocket:
     @pytest.mark.parametrize(
-        ("text", "code", "reason"),
+        ("text", "code"),
         [
-            ('{"sid":0,"state":[1,}', 1007, "at byte 20"),
-            ("[" * 3000, 1009, "limit depth=64"),
-            ("[]", 1008, "printable characters; got list"),
-            ('{"sid":0.5,"command":"init"}', 1008, "its sid is float"),
+            ('{"sid":0,"state":[1,}', 1007),
+            ("[" * 3000, 1009),
+            ('{"sid":0.5,"command":"init"}', 1008),
         ],
     )
-    def test_texts_that_end_the_page(self, serve, text, code, reason, caplog):
+    def test_texts_that_end_the_page(self, serve, text, code, caplog):
         with serve() as proxy, Page(proxy).init(0) as other:
             page = Page(proxy).init(0)
-            found = page.refused(text)
-            assert found[0] == code
-            assert reason in found[1]
+            page.socket.send(text)
+            assert raised(Closed, page.hear).code == code
             assert other.act(0, None)[0] == 1
             freed(1)
             assert "Traceback" not in caplog.text
@@ -431,20 +415,11 @@ class TestWebSocket:
         authority.issue_cert("localhost").configure_cert(served)
         trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         authority.configure_trust(trusting)
-        with (
-            Server(Agent, "localhost:0", tls=served) as server,
-            RLXPageServer(
-                f"rlx://localhost:{server.address.port}",
-                LOOPBACK,
-                tls=lambda: served,
-                rlx_tls=trusting,
-            ) as proxy,
-            Page(proxy, tls=trusting).init(0, 1) as page,
-        ):
-            assert page.act(1, [0.5]) == [1, None, [0.5], False]
-            page.say(sid=0, command="disconnect")
-            freed(1)
-        freed()
+        with Server(Agent, "localhost:0", tls=served) as server:
+            url = f"rlx://localhost:{server.address.port}"
+            proxy = serve(url, tls=lambda: served, rlx_tls=trusting)
+            with Page(proxy, tls=trusting).init(0, 1) as page:
+                assert page.act(1, [0.5]) == [1, None, [0.5], False]
 
 
 def test_texts_with_mistakes(serve, caplog):
@@ -483,16 +458,12 @@ def test_texts_with_mistakes(serve, caplog):
     assert "Traceback" not in caplog.text
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     "options",
     [
-        {"max_sids": 0},
-        {"max_connections": -1},
-        {"arrays": "int8"},
-        {"address": "nowhere"},
+        {"max_sids": 0}, {"max_connections": -1}, {"arrays": "int8"}, {"address": "nowhere"},
         {"agent": "openpi://localhost"},
     ],
-)
+)  # fmt: skip
 def test_invalid_page_server_arguments_are_rejected(options):
-    with pytest.raises(ValueError):  # noqa: PT011
-        RLXPageServer(**{"agent": Agent, **options})
+    raised(ValueError, RLXPageServer, **{"agent": Agent, **options})

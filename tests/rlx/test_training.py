@@ -7,6 +7,7 @@ from rlwire.rlx import AgentProxyException, Server, TrainingBase, client
 from rlwire.transports.sockets import Backoff
 from tests import agents
 from tests.agents import Recorder
+from tests.raising import raised
 
 QUICK = Backoff(deadline=None, first=0.01, longest=0.02)
 
@@ -40,12 +41,12 @@ def server(sink):
 
 
 class Training(TrainingBase):
-    def __init__(self, *args, **options):
+    """Does `during(number)` in each episode."""
+
+    def __init__(self, *args, during=lambda number: None, **options):
         super().__init__(*args, backoff=QUICK, **options)
         self.numbers = []
-
-    def during(self, number):
-        return None
+        self.during = during
 
     def episode(self, number):
         self.numbers.append(number)
@@ -55,15 +56,15 @@ class Training(TrainingBase):
 
 @pytest.mark.parametrize("name", ["episode_reward", "game_score"])  # the program's, the document's
 def test_episodes(server, sink, name):
-    training = Training(server.address, max_episodes=3)
+    training = Training(
+        server.address, max_episodes=3, during=lambda number: None if number == 1 else number / 2
+    )
     training.reward_metric = name
-    training.during = lambda number: None if number == 1 else number / 2
     training.run()
     assert training.numbers == [0, 1, 2]
     assert sink.calls == [(name, 0.0, None), (name, 1.0, None)]
     assert INITS == [False]
-    with pytest.raises(AgentProxyException, match="no connection"):
-        training.agent.update()
+    assert "no connection" in str(raised(AgentProxyException, training.agent.update))
 
 
 class Enough(Exception):
@@ -71,34 +72,27 @@ class Enough(Exception):
 
 
 def test_an_infinite_run_ends_with_the_users_exception(server, caplog):
-    training = Training(server.address, infinite_run=True)
-
     def during(number):
         if number == 5:
             raise Enough("that will do")
 
-    training.during = during
-    with pytest.raises(Enough):
-        training.run()
+    training = Training(server.address, infinite_run=True, during=during)
+    raised(Enough, training.run)
     assert training.numbers == [0, 1, 2, 3, 4, 5]
     assert "that will do" in caplog.text
-    with pytest.raises(AgentProxyException, match="no connection"):
-        training.agent.update()
+    assert "no connection" in str(raised(AgentProxyException, training.agent.update))
 
 
 @pytest.mark.parametrize("workers", ["threads", "asyncio"])
 def test_next_server_continues_the_same_episode(server, workers, caplog):
-    first = Server(Agent, "127.0.0.1:0", workers=workers).start()
-    training = Training([first.address, server.address], max_episodes=3)
-    agent = training.agent
-
     def during(number):
         if number == 1:
-            first.stop()
+            first.stop()  # does nothing the second time
             agent.update()
 
-    training.during = during
-    # The second server would be stopped again by `during`, which does nothing the second time.
+    first = Server(Agent, "127.0.0.1:0", workers=workers).start()
+    training = Training([first.address, server.address], max_episodes=3, during=during)
+    agent = training.agent
     training.run()
     assert training.numbers == [0, 1, 1, 2]
     assert INITS == [False, False]
@@ -108,17 +102,15 @@ def test_next_server_continues_the_same_episode(server, workers, caplog):
 
 
 def test_no_server_is_left(server, caplog, monkeypatch):
-    monkeypatch.setattr(client, "SILENCE", 0.0)
-    training = Training(server.address, max_episodes=2)
-
     def during(number):
         server.stop()
         training.agent.update()
 
-    training.during = during
-    with pytest.raises(AgentProxyException, match="1 RLX servers") as caught:
-        training.run()
-    assert isinstance(caught.value, OSError)
+    monkeypatch.setattr(client, "SILENCE", 0.0)
+    training = Training(server.address, max_episodes=2, during=during)
+    caught = raised(AgentProxyException, training.run)
+    assert "1 RLX servers" in str(caught)
+    assert isinstance(caught, OSError)
     assert training.numbers == [0]
     assert caplog.text.count("waiting for an RLX server") == 1
 
@@ -129,14 +121,11 @@ def test_servers_that_refuse_are_asked_once():
             super().init(exploit)
             return False
 
-    with (
-        Server(Refusing, "127.0.0.1:0") as first,
-        Server(Refusing, "127.0.0.1:0") as second,
-        pytest.raises(AgentProxyException, match="can't initialize agent") as caught,
-    ):
-        Training([first.address, second.address]).run()
+    with Server(Refusing, "127.0.0.1:0") as first, Server(Refusing, "127.0.0.1:0") as second:
+        caught = raised(AgentProxyException, Training([first.address, second.address]).run)
+    assert "can't initialize agent" in str(caught)
     assert len(INITS) == 2
-    assert isinstance(caught.value.__cause__.__cause__, PeerError)
+    assert isinstance(caught.__cause__.__cause__, PeerError)
 
 
 def test_an_episode_that_always_fails_is_given_up():
@@ -149,11 +138,9 @@ def test_an_episode_that_always_fails_is_given_up():
     with Server(Failing, "127.0.0.1:0") as server:
         training = Training(server.address, max_episodes=2)
         training.retries = 3
-        with pytest.raises(AgentProxyException, match="never"):
-            training.run()
+        assert "never" in str(raised(AgentProxyException, training.run))
     assert training.numbers == [0, 1, 1, 1]
 
 
 def test_an_empty_list_of_servers():
-    with pytest.raises(ValueError, match="at least one address"):
-        TrainingBase([])
+    assert "at least one address" in str(raised(ValueError, TrainingBase, []))
