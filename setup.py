@@ -84,6 +84,7 @@ LAYER = "rlwire.sessions.layer"  # always compiled, because MODULES inherit its 
 # Python modules on the path of every step. Cython compiles the .py, with the types of a .pxd beside
 # it. Uncompiled they behave the same, but slower.
 PYTHON_MODULES: list[str] = [
+    "rlwire.dm_env_rpc.grpc_handler",
     "rlwire.dm_env_rpc.served_world",
     "rlwire.dm_env_rpc.shared_connections",
     "rlwire.rlx.hosting",
@@ -93,6 +94,7 @@ PYTHON_MODULES: list[str] = [
     "rlwire.codecs.rllink.episodes",
     "rlwire.codecs.rllink.messages",
     LAYER,
+    "rlwire.sessions.dm_env_rpc.session",
     "rlwire.sessions.grpc.client",
     "rlwire.sessions.http2.session",
     "rlwire.sessions.openpi",

@@ -128,8 +128,6 @@ class _DmEnvRpcSession(Layer):
 class EncodedStep:
     """A step's message; made by `DmEnvRpcClientSession.encode`."""
 
-    __slots__ = ("buffer",)
-
     def __init__(self, buffer: bytes) -> None:
         self.buffer = buffer
 
