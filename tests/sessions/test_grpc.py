@@ -1,14 +1,11 @@
-"""gRPC's sessions, both sides: in memory, byte by byte, and against `h2` at the other end."""
+"""gRPC's sessions, both sides, in memory and byte by byte."""
 
 import pickle
 
-import h2.config
-import h2.connection
-import h2.events
-import h2.settings
 import pytest
 
 from rlwire.codecs.http2 import frames
+from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import (
     DeadlineExceeded,
     DecodeError,
@@ -30,7 +27,16 @@ from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSessi
 from rlwire.sessions.http2.session import PING_TIMEOUT, UNUSED_TIMEOUT, WRITE_TIMEOUT
 from rlwire.sessions.layer import LayerPhase
 from tests.raising import raised
-from tests.sessions.http2.peers import METHOD, Raw, fields, frames_of, message, pair, raw_server
+from tests.sessions.http2.peers import (
+    METHOD,
+    begin,
+    block,
+    data,
+    frames_of,
+    message,
+    pair,
+    raw_server,
+)  # fmt: skip
 
 SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
 
@@ -54,37 +60,16 @@ def received_all(end, other):
     raise AssertionError("nothing comes")
 
 
-class H2Client:
-    def __init__(self, **options):
-        self.session = GrpcServerSession(**options)
-        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
-        self.raw = Raw(self.session)
-        self.h2.initiate_connection()
-        self.events = []
-        self.come = []
-        self.pump()
+def asked(*more):
+    """A server, its events after a request with these fields, and its response's fields."""
+    raw = raw_server()
+    events = raw.say(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, block(*more)))
+    return raw, events, responses(raw)
 
-    def pump(self):
-        while True:
-            there = self.h2.data_to_send()
-            back = b"".join(bytes(part) for part in self.session.output())
-            if not there and not back:
-                return
-            if back:
-                self.events += self.h2.receive_data(back)
-            if there:
-                self.come += self.raw.say(there)
 
-    def begin(self, number, *more, **options):
-        self.h2.send_headers(number, fields(*more), **options)
-        self.pump()
-
-    def taken(self):
-        come, self.come = self.come, []
-        return come
-
-    def of(self, kind):
-        return [event for event in self.events if isinstance(event, kind)]
+def responses(raw):
+    found = [payload for kind, _, _, payload in raw.hear() if kind == frames.HEADERS]
+    return [dict(Headers().decode(payload)) for payload in found]
 
 
 @pytest.mark.parametrize(("piece", "sizes"), [(1 << 30, SIZES), (1, SIZES[:6])])
@@ -223,52 +208,21 @@ def test_a_connection_without_a_call_is_closed_in_time():
     assert frames.GOAWAY in [kind for kind, *_ in raw.hear()]
 
 
-@pytest.mark.parametrize("padding", [0, 5])
-def test_windows_of_one_byte(padding):
-    peer = H2Client()
-    peer.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1})
-    peer.begin(1)
-    ((call, _),) = peer.taken()
-    body = bytes(range(200))
-    for at, byte in enumerate(message(body)):
-        peer.h2.send_data(1, bytes([byte]), pad_length=padding or None)
-        if at % 7 == 0:
-            peer.pump()
-    peer.pump()
-    assert peer.taken() == [(call, body)]
-    peer.session.send((call, Last(OK, [body])))
-    peer.pump()
-    for _ in range(len(message(body)) - 1):
-        assert not peer.of(h2.events.TrailersReceived)
-        peer.h2.increment_flow_control_window(1, 1)
-        peer.pump()
-    got = peer.of(h2.events.DataReceived)
-    assert b"".join(event.data for event in got) == message(body)
-    assert {len(event.data) for event in got} == {1}
-    (head,) = peer.of(h2.events.ResponseReceived)
-    assert (":status", "200") in head.headers
-    (trailers,) = peer.of(h2.events.TrailersReceived)
-    assert trailers.headers == [("grpc-status", "0")]
-
-
 def test_a_window_that_never_opens_ends_the_call_and_no_other():
-    peer = H2Client()
-    peer.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 3})
-    peer.begin(1)
-    peer.begin(3)
-    first, second = (call for call, sign in peer.taken())
-    peer.session.send((first, [b"12345"]))
-    peer.pump()
-    peer.session.tick(0.0)
-    assert peer.session.next_deadline() == WRITE_TIMEOUT
-    peer.session.tick(WRITE_TIMEOUT - 0.1)
-    peer.session.send((first, [b"more"]))
+    raw = raw_server()
+    raw.say(frames.settings({frames.INITIAL_WINDOW_SIZE: 3}))
+    (first, _), (second, _) = raw.say(begin(1), begin(3))
+    raw.session.send((first, [b"12345"]))
+    raw.hear()
+    raw.session.tick(0.0)
+    assert raw.session.next_deadline() == WRITE_TIMEOUT
+    raw.session.tick(WRITE_TIMEOUT - 0.1)
+    raw.session.send((first, [b"more"]))
     assert not first.gone
-    peer.session.tick(WRITE_TIMEOUT)
-    peer.pump()
+    raw.session.tick(WRITE_TIMEOUT)
     assert first.gone
     assert not second.gone
-    assert [event.stream_id for event in peer.of(h2.events.StreamReset)] == [1]
+    assert [(kind, number) for kind, _, number, _ in raw.hear()] == [(frames.RST_STREAM, 1)]
 
 
 @pytest.mark.parametrize(
@@ -281,13 +235,10 @@ def test_a_window_that_never_opens_ends_the_call_and_no_other():
     ],
 )
 def test_requests_that_are_not_calls_get_an_http_status(more, status):
-    peer = H2Client()
-    peer.begin(1, more)
-    assert peer.taken() == []
-    (head,) = peer.of(h2.events.ResponseReceived)
-    assert (":status", status) in head.headers
-    peer.begin(3)
-    assert len(peer.taken()) == 1
+    raw, events, (response,) = asked(more)
+    assert events == []
+    assert response[":status"] == status
+    assert len(raw.say(begin(3))) == 1
 
 
 @pytest.mark.parametrize(
@@ -300,22 +251,15 @@ def test_requests_that_are_not_calls_get_an_http_status(more, status):
     ],
 )
 def test_invalid_call_gets_a_grpc_status(more, code, words):
-    peer = H2Client()
-    peer.begin(1, more)
-    assert peer.taken() == []
-    (head,) = peer.of(h2.events.ResponseReceived)
-    given = dict(head.headers)
-    assert given["grpc-status"] == code
-    assert words in given["grpc-message"]
-    assert code != "12" or given["grpc-accept-encoding"] == "identity"
+    _, events, (response,) = asked(more)
+    assert events == []
+    assert response["grpc-status"] == code
+    assert words in response["grpc-message"]
+    assert code != "12" or response["grpc-accept-encoding"] == "identity"
 
 
 def test_compressed_message_gets_a_grpc_status():
-    peer = H2Client()
-    peer.begin(1)
-    ((call, _),) = peer.taken()
-    peer.h2.send_data(1, message(b"zip", 1))
-    peer.pump()
-    assert peer.taken() == [(call, CANCELLED)]
-    (head,) = peer.of(h2.events.ResponseReceived)
-    assert dict(head.headers)["grpc-status"] == "12"
+    raw, [(call, _)], _ = asked()
+    assert raw.say(data(message(b"zip", 1))) == [(call, CANCELLED)]
+    (response,) = responses(raw)
+    assert response["grpc-status"] == "12"
