@@ -9,7 +9,6 @@ import logging
 import os
 import random
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -207,7 +206,7 @@ class Player:
 class World:
     """A server and its players."""
 
-    def __init__(self, play, seed, trace=0):
+    def __init__(self, play, seed):
         self.play = play
         self.seed = seed
         self.network = LossyNetwork(
@@ -216,7 +215,7 @@ class World:
             duplicate=play.duplicate,
             delay=play.delay,
             reorder=play.reorder,
-            trace=trace,
+            trace=400,
         )
         self.seen = {}  # the newest run whose frames a client saw
         self.last = {}
@@ -281,22 +280,13 @@ class World:
             pytest.fail(f"hangs: {states}", pytrace=False)
 
 
-def exchange(play, seed, story=None):
-    def play_once(trace=0):
-        world = World(play, seed, trace)
-        reported.append(world)
+def exchange(play, seed, story):
+    world = World(play, seed)
+    try:
         if story is not None:
             story(world)
         world.run()
-        return world
-
-    reported = []
-    try:
-        return play_once()
     except (Exception, pytest.fail.Exception) as error:
-        with suppress(Exception, pytest.fail.Exception):
-            play_once(trace=400)
-        world = reported[-1]
         lines = [f"{play}, seed {seed}: {error!r}"]
         for player in world.players:
             session = player.session
@@ -308,6 +298,7 @@ def exchange(play, seed, story=None):
         lines.append(f"{world.server.instance}, {dict(world.server.session.dropped)}")
         lines.append(world.network.trace_text())
         raise AssertionError("\n".join(lines)) from error
+    return world
 
 
 def played(play, seeds, least, story=None):
