@@ -296,6 +296,15 @@ def test_unencodable_events_are_not_sent():
     raised(LocalProtocolError, client.send, "hello")
 
 
+def test_remembered_selection_of_observations_ends_with_its_specs():
+    client = client_in(RUNNING)
+    client.send(Step({}, ("count",)))
+    client.receive(reply_for("running"))
+    client.send(EVENTS["reset"])
+    client.receive(encode_response(ResetResponse(OTHER_SPECS)))
+    raised(EncodeError, client.send, Step({}, ("count",)))
+
+
 def test_unrequested_and_empty_replies_are_protocol_errors():
     client = DmEnvRpcClientSession()
     raised(RemoteProtocolError, client.receive, reply_for("error"))
