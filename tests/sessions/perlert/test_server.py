@@ -367,6 +367,8 @@ def test_a_new_lobby_opens_when_all_clients_are_done():
     server = Server("a b c", players=2).play(a=ANN, b=BOB)
     server.publish(0, a=True, b=False, c=False)
     assert server.city.rollout is not None
+    assert server.lobby(EVE, "register=c,eve") == []
+    assert server.dropped() == {"running": 1}
     server.publish(1, b=True, c=False)
     assert server.city.rollout is None
     server.from_rollout()
