@@ -19,7 +19,7 @@ from rlwire.sessions.http2.core import MAX_CONTROL_FRAMES
 from rlwire.sessions.http2.session import RESETS_ALLOWED
 from tests.memory import at_most
 from tests.raising import raised
-from tests.sessions.http2.peers import METHOD, Raw, begin, block, fields, message, raw_server
+from tests.sessions.http2.peers import METHOD, Raw, begin, block, data, fields, message, raw_server
 
 
 def reported(raw):
@@ -220,16 +220,29 @@ def test_a_peer_with_a_table_of_four_gigabytes():
 # What is asked for and never read: answers to pings and settings, and messages.
 
 
-@pytest.mark.parametrize(
-    "wire",
-    [frames.ping(), frames.settings({}), frames.settings({frames.INITIAL_WINDOW_SIZE: 1})],
-    ids=["pings", "settings", "windows"],
-)
-def test_a_flood_that_must_be_answered(wire):
+FLOODS = {
+    "ping": frames.ping(),
+    "settings": frames.settings({}),
+    "windows": frames.settings({frames.INITIAL_WINDOW_SIZE: 1}),
+    "empty data": data(b""),
+    "padding": data(b"\x02\0\0", frames.PADDED),
+    "priority": frames.frame(frames.PRIORITY, 0, 1, bytes(5)),
+    "unknown": frames.frame(99, 0, 0),
+    "window update": frames.window_update(1, 1),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_floods_of_frames_without_a_message_are_stopped(name):
     raw = raw_server()
     raw.say(begin(1))
     with at_most(3_000_000):
-        assert taken(raw, wire) <= MAX_CONTROL_FRAMES
+        for _ in range(MAX_CONTROL_FRAMES // 1000 + 1):
+            for _ in range(1000 - 1):
+                raw.say(FLOODS[name])
+            raw.hear()
+            raw.say(data(message(b"a message between")))
+        assert taken(raw, FLOODS[name]) == MAX_CONTROL_FRAMES
     assert waiting(raw.session) < 20 * MAX_CONTROL_FRAMES
     assert reported(raw) == "ENHANCE_YOUR_CALM"
 
