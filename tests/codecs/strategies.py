@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-__all__ = ["arrays"]
+__all__ = ["arrays", "laid_out"]
 
 
 @st.composite
@@ -13,12 +13,21 @@ def arrays(draw, dtypes):
     shape = draw(st.lists(st.integers(0, 5), max_size=4))
     count = int(np.prod(shape))
     if dtype.kind in "bUS":
-        array = (np.arange(count) % 2).astype(dtype).reshape(shape)
-    else:
-        data = draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize))
-        array = np.frombuffer(data, dtype).reshape(shape)
-    if draw(st.booleans()):
-        array = array.T
-    if array.ndim and draw(st.booleans()):
-        array = array[:: draw(st.sampled_from([-2, -1, 2]))]
+        return laid_out(draw, (np.arange(count) % 2).astype(dtype).reshape(shape))
+    data = draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize))
+    return laid_out(draw, np.frombuffer(data, dtype).reshape(shape))
+
+
+def laid_out(draw, array):
+    """Return an array whose elements lie in another way."""
+    layout = draw(st.sampled_from(["plain", "transposed", "stepped", "misaligned", "broadcast"]))
+    if layout == "transposed":
+        return array.T
+    if layout == "stepped" and array.ndim:
+        return array[:: draw(st.sampled_from([-2, -1, 2]))]
+    if layout == "misaligned":
+        room = b"?" + array.tobytes()
+        return np.frombuffer(room, array.dtype, offset=1).reshape(array.shape)
+    if layout == "broadcast":
+        return np.broadcast_to(array, (3, *array.shape))
     return array

@@ -75,15 +75,6 @@ def test_arrays_of_any_dtype_order_and_layout_round_trip(name, order, oracle, sa
             assert got.flags.c_contiguous
 
 
-@pytest.mark.each(("name", "order"), ORDERED)
-def test_the_dtype_is_named_as_numpy_names_it(name, order):
-    dtype = np.dtype(name).newbyteorder(order)
-    expected = str(dtype).encode()
-    data = rlx.encode({"": np.zeros(0, dtype)})
-    assert data[9:13] == len(expected).to_bytes(4, "little")
-    assert data[13 : 13 + len(expected)] == expected
-
-
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [

@@ -30,7 +30,9 @@ typedef struct fuzz_driver {
     const char *name;
     void (*mark_sample)(sample *s);           /* fills in marks of a good message */
     void (*feed_prefix)(const sample *s, const uint8_t *bytes, size_t size);
-    rlw_status (*feed_one)(const sample *from);
+    void (*begin)(const sample *from);        /* puts a good message into `input` */
+    void (*mutate)(const sample *from);       /* edits it once */
+    rlw_status (*feed)(const sample *from, const uint8_t *bytes, size_t size);
     const rlw_status *reaches;                /* statuses that mutations must lead to */
     size_t reaches_count;
     const char *reaches_names;                /* theirs, with commas between */
@@ -136,20 +138,18 @@ static void mutate_bytes(const uint8_t *odd_bytes, size_t odd_count) {
     }
 }
 
-/* What stands in `input`, in memory of its size. */
-static uint8_t *take_input(void) {
-    uint8_t *bytes = exact(input, input_size);
-    current = bytes;
-    current_size = input_size;
-    return bytes;
-}
-
 /* A good message, mostly after a few mutations, in memory of its size. */
-static inline uint8_t *mutated(const sample *from, size_t most, void (*mutate)(const sample *)) {
-    size_t edits = below(16) ? 1 + below(most) : 0;
-    begin_with(from);
-    while (edits--) mutate(from);
-    return take_input();
+static rlw_status feed_mutated(const fuzz_driver *driver, const sample *from) {
+    size_t edits = below(16) ? 1 + below(4) : 0;
+    uint8_t *bytes;
+    rlw_status status;
+    driver->begin(from);
+    while (edits--) driver->mutate(from);
+    current = bytes = exact(input, input_size);
+    current_size = input_size;
+    status = driver->feed(from, bytes, input_size);
+    release(bytes);
+    return status;
 }
 
 /* ---- the corpus, the run, the report ---- */
@@ -219,7 +219,7 @@ static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
     feed_prefixes(driver);
     whole_count = *driver->other_count = 0;
     for (current_number = 0; current_number < total; current_number++)
-        counts[driver->feed_one(&samples[below(sample_count)])]++;
+        counts[feed_mutated(driver, &samples[below(sample_count)])]++;
     seconds = (double)(clock() - began) / (double)CLOCKS_PER_SEC;
     printf("%s: %llu messages from %zu, seed %llu, %.1f s, %.0f/s:", driver_name,
            (unsigned long long)total, sample_count, (unsigned long long)seed, seconds,
@@ -250,13 +250,17 @@ static int fuzz_main(int argc, char **argv, const fuzz_driver *driver) {
     return 0;
 }
 
+#ifndef FUZZ_BEGIN
+#define FUZZ_BEGIN begin_with
+#endif
+
 /* A driver's main(): its name, a further outcome that must occur and how often it did, and the
  * statuses that mutations must lead to. */
 #define FUZZ_MAIN(name, other, count, ...) \
     int main(int argc, char **argv) { \
         static const rlw_status reaches[] = {__VA_ARGS__}; \
         static const fuzz_driver driver = { \
-            name, mark_sample, feed_prefix, feed_one, reaches, sizeof reaches / sizeof *reaches, \
+            name, mark_sample, feed_prefix, FUZZ_BEGIN, mutate, feed, reaches, sizeof reaches / sizeof *reaches, \
             #__VA_ARGS__, other, &count, \
         }; \
         return fuzz_main(argc, argv, &driver); \

@@ -231,19 +231,11 @@ static void mutate(const sample *from) {
     }
 }
 
-static rlw_status feed_one(const sample *from) {
-    size_t begin;
-    uint32_t dims_limit = below(4) ? 32 : (uint32_t)below(4);
-    rlw_status status;
-    uint8_t *bytes;
-    bytes = mutated(from, 4, mutate);
-    status = feed_tensor(bytes, input_size, dims_limit);
-    release(bytes);
-    begin = below(input_size + 1);
-    bytes = exact(input + begin, input_size - begin);
-    feed_varints(bytes, input_size - begin);
-    release(bytes);
-    return status;
+static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
+    size_t begin = below(size + 1);
+    (void)from;
+    feed_varints(bytes + begin, size - begin);
+    return feed_tensor(bytes, size, below(4) ? 32 : (uint32_t)below(4));
 }
 
 static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {

@@ -109,16 +109,11 @@ static void mutate(const sample *from) {
     }
 }
 
-static rlw_status feed_one(const sample *from) {
+static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
     uint32_t most = below(4) ? RLW_H2_FRAME_MOST : RLW_H2_FRAME_LEAST;
     uint32_t other = below(4) ? RLW_H2_FRAME_LEAST : (uint32_t)below(60);
-    uint64_t limit = below(4) ? 1000000 : below(200);
-    rlw_status status;
-    uint8_t *bytes;
-    bytes = mutated(from, 4, mutate);
-    status = feed_stream(bytes, input_size, most, other, limit);
-    release(bytes);
-    return status;
+    (void)from;
+    return feed_stream(bytes, size, most, other, below(4) ? 1000000 : below(200));
 }
 
 static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {

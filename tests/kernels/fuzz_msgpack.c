@@ -262,12 +262,18 @@ static void mutate(const sample *from) {
     }
 }
 
-static rlw_msgpack_limits some_limits(void) {
+static rlw_msgpack_limits wide_limits(void) {
     rlw_msgpack_limits limits;
     memset(&limits, 0xFF, sizeof limits);
     limits.depth = 64;
     limits.dims = RLW_MSGPACK_DIMS;
     limits.items = UINT64_C(1) << 40;
+    return limits;
+}
+
+static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
+    rlw_msgpack_limits limits = wide_limits();
+    (void)from;
     switch (below(16)) {
     case 0: limits.depth = below(4); break;
     case 1: limits.items = below(30); break;
@@ -276,35 +282,20 @@ static rlw_msgpack_limits some_limits(void) {
     case 4: limits.array = limits.map = below(20); break;
     case 5: limits.dims = below(3); break;
     }
-    return limits;
-}
-
-static rlw_status feed_one(const sample *from) {
-    rlw_msgpack_limits limits = some_limits();
-    rlw_status status;
-    uint8_t *bytes;
-    bytes = mutated(from, 4, mutate);
-    status = feed_message(bytes, input_size, &limits);
-    release(bytes);
-    return status;
+    return feed_message(bytes, size, &limits);
 }
 
 static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
-    rlw_msgpack_limits limits;
-    rlw_status status;
-    memset(&limits, 0xFF, sizeof limits);
-    limits.depth = 64;
-    limits.items = UINT64_C(1) << 40;
-    status = feed_message(bytes, size, &limits);
+    const rlw_msgpack_limits limits = wide_limits();
+    rlw_status status = feed_message(bytes, size, &limits);
     if (size == s->size) MUST(status == RLW_OK || status == RLW_BAD_PICKLE);
     else MUST(status == RLW_NEED_MORE || status == RLW_BAD_COUNT);
 }
 
 static void mark_sample(sample *s) {
+    const rlw_msgpack_limits limits = wide_limits();
     rlw_msgpack_reader r;
-    rlw_msgpack_limits limits;
     rlw_msgpack_value v;
-    memset(&limits, 0xFF, sizeof limits);
     rlw_msgpack_reader_init(&r, s->data, s->size, &limits);
     while (r.c.at < r.c.end) {
         mark(s, (size_t)(r.c.at - s->data));

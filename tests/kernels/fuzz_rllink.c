@@ -76,6 +76,15 @@ static rlw_status feed_stream(const uint8_t *bytes, size_t size, uint64_t most,
     return RLW_OK;
 }
 
+/* Eight digits that fit what stands behind them, so that mutations reach it. */
+static void mend_length(void) {
+    size_t length = input_size - RLW_RLLINK_HEAD;
+    int i;
+    if (input_size <= RLW_RLLINK_HEAD) return;
+    for (i = RLW_RLLINK_HEAD - 1; i >= 0; i--, length /= 10)
+        input[i] = (uint8_t)('0' + length % 10);
+}
+
 static void mutate(const sample *from) {
     static const uint8_t odd_bytes[] = {0x00, 0x7F, 0x80, 0x81, 0x8F, 0x90, 0x91, 0x9F, 0xA0, 0xBF,
                                         0xC0, 0xC1, 0xC3, 0xC4, 0xC6, 0xCB, 0xCF, 0xD9, 0xDD, 0xDF,
@@ -108,24 +117,13 @@ static void mutate(const sample *from) {
         break;
     default: mutate_bytes(odd_bytes, sizeof odd_bytes); break;
     }
+    if (below(8)) mend_length();
 }
 
-/* Eight digits that fit what stands behind them, so that mutations reach it. */
-static void mend_length(void) {
-    size_t length = input_size - RLW_RLLINK_HEAD;
-    int i;
-    if (input_size <= RLW_RLLINK_HEAD) return;
-    for (i = RLW_RLLINK_HEAD - 1; i >= 0; i--, length /= 10)
-        input[i] = (uint8_t)('0' + length % 10);
-}
-
-static rlw_status feed_one(const sample *from) {
+static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
     static const rlw_msgpack_limits usual = RLW_RLLINK_DEFAULT_LIMITS;
     rlw_msgpack_limits limits = usual;
-    uint64_t most = below(16) ? RLW_RLLINK_MOST : below(200);
-    size_t edits = below(16) ? 1 + below(4) : 0;
-    rlw_status status;
-    uint8_t *bytes;
+    (void)from;
     switch (below(16)) {
     case 0: limits.depth = below(6); break;
     case 1: limits.items = below(60); break;
@@ -133,13 +131,7 @@ static rlw_status feed_one(const sample *from) {
     case 3: limits.binary = below(60); break;
     case 4: limits.dims = below(3); break;
     }
-    begin_with(from);
-    while (edits--) mutate(from);
-    if (below(8)) mend_length();
-    bytes = take_input();
-    status = feed_stream(bytes, input_size, most, &limits);
-    release(bytes);
-    return status;
+    return feed_stream(bytes, size, below(16) ? RLW_RLLINK_MOST : below(200), &limits);
 }
 
 static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {

@@ -1,9 +1,14 @@
 /* Mutates RLX messages and feeds them to the kernels; fuzz.h tells how it is run. */
+#define FUZZ_BEGIN begin
 #include "fuzz.h"
 
 #define DEEPEST 500
 
 static uint64_t found_count;
+
+/* Whether the input is a frame, and the bytes before its message. */
+static int framed;
+static size_t shift;
 
 /* ---- mutations that know RLX ---- */
 
@@ -51,7 +56,7 @@ static void edit_prefix(void) { /* of a frame */
     replace(at, cut, (const uint8_t *)text, strlen(text));
 }
 
-static void mutate(const sample *from, int framed, size_t shift) {
+static void mutate(const sample *from) {
     static const uint8_t odd_bytes[] = {0,   1,   2,    3,    4,    5,    6,   7,  8,  9,
                                         10,  11,  12,   0x7F, 0x80, 0xC0, 0xED, 0xF4, 0xFF, ',',
                                         ':', '<', '>', '|',  'O',  'V',  'U'};
@@ -312,15 +317,10 @@ static void choose_limits(rlw_rlx_limits *limits) {
     if (!below(8)) limits->depth = DEEPEST;
 }
 
-static rlw_status feed_one(const sample *from) {
-    size_t edits = below(16) ? 1 + below(4) : 0, shift = 0;
-    int framed = below(4) == 0;
-    rlw_rlx_limits limits;
-    rlw_status status;
-    uint8_t *bytes;
-    if (below(16) == 0) feed_dtype();
-    choose_limits(&limits);
+static void begin(const sample *from) {
     begin_with(from);
+    framed = below(4) == 0;
+    shift = 0;
     if (framed) {
         uint8_t room[RLW_NETSTRING_ROOM];
         uint8_t *prefix = rlw_netstring_prefix_before(room + sizeof room, input_size);
@@ -328,12 +328,16 @@ static rlw_status feed_one(const sample *from) {
         replace(0, 0, prefix, shift);
         replace(input_size, 0, (const uint8_t *)",", 1);
     }
-    while (edits--) mutate(from, framed, shift);
-    bytes = take_input();
-    status = framed ? feed_frame(bytes, input_size, &limits)
-                    : feed_message(bytes, input_size, &limits);
-    release(bytes);
-    return status;
+}
+
+static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
+    rlw_rlx_limits limits;
+    (void)from;
+    if (below(16) == 0) feed_dtype();
+    current = bytes;
+    current_size = size;
+    choose_limits(&limits);
+    return framed ? feed_frame(bytes, size, &limits) : feed_message(bytes, size, &limits);
 }
 
 static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {

@@ -323,32 +323,23 @@ static int open_files(void) {
     return count;
 }
 
-static rlw_status feed(const uint8_t *bytes, size_t size) {
+static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
     int before = open_files();
     size_t words = size > HEAD ? sizeof(rlw_shm_words) : size ? size - 1 : 0;
     rlw_status status;
+    (void)from;
     status = meet(bytes + (size ? 1 : 0), words, size ? bytes[0] : 0);
     if (status == RLW_OK && size > HEAD) status = run(bytes + HEAD, size - HEAD);
     MUST(open_files() == before);
     return status;
 }
 
-static rlw_status feed_one(const sample *from) {
-    uint8_t *bytes;
-    rlw_status status;
-    bytes = mutated(from, 4, mutate);
-    status = feed(bytes, input_size);
-    release(bytes);
-    return status;
-}
-
 static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {
-    rlw_status status = feed(bytes, size);
+    rlw_status status = feed(s, bytes, size);
     if (size < HEAD)
         MUST(status == RLW_BAD_VERSION || status == RLW_NEED_MORE);
     else
         MUST(status == RLW_OK);
-    (void)s;
 }
 
 static void mark_sample(sample *s) {

@@ -133,15 +133,9 @@ static void mutate(const sample *from) {
 
 static int is_masked(const sample *s) { return s->size > 1 && s->data[1] >> 7; }
 
-static rlw_status feed_one(const sample *from) {
-    uint64_t limit = below(4) ? UINT64_C(1) << 40 : below(400);
+static rlw_status feed(const sample *from, const uint8_t *bytes, size_t size) {
     int masked = below(16) ? is_masked(from) : !is_masked(from);
-    rlw_status status;
-    uint8_t *bytes;
-    bytes = mutated(from, 4, mutate);
-    status = feed_stream(bytes, input_size, masked, limit);
-    release(bytes);
-    return status;
+    return feed_stream(bytes, size, masked, below(4) ? UINT64_C(1) << 40 : below(400));
 }
 
 static void feed_prefix(const sample *s, const uint8_t *bytes, size_t size) {

@@ -18,18 +18,13 @@ from rlwire.errors import DecodeError
 from tests.codecs.dm_env_rpc.wires import field, varint
 from tests.raising import raised
 
-
-def number_field(number, value):
-    return varint(number << 3) + varint(value % 2**64)
-
-
 UNKNOWN = st.sampled_from(
     [
-        number_field(99, 5),
+        field(99, 5),
         field(2047, b"whatever"),
         varint(77 << 3 | 1) + bytes(8),
         varint(78 << 3 | 5) + bytes(4),
-        varint(79 << 3 | 3) + number_field(1, 1) + varint(79 << 3 | 4),
+        varint(79 << 3 | 3) + field(1, 1) + varint(79 << 3 | 4),
         varint(80 << 3 | 3) + varint(81 << 3 | 3) + varint(81 << 3 | 4) + varint(80 << 3 | 4),
         # Known numbers, whose wire type is another in every message.
         *(varint(number << 3 | 3) + varint(number << 3 | 4) for number in (1, 2, 3, 4, 5, 15)),
@@ -160,7 +155,7 @@ def texts(draw, number):
 
 @st.composite
 def varints(draw, number):
-    return [number_field(number, value) for value in draw(st.lists(VARINTS, max_size=2))]
+    return [field(number, value) for value in draw(st.lists(VARINTS, max_size=2))]
 
 
 @st.composite
@@ -187,7 +182,7 @@ def maps(draw, number, values, named, always=True):
         if named:
             keys = [field(1, key) for key in draw(st.lists(NAMES, max_size=2))]
         else:
-            keys = [number_field(1, key) for key in draw(st.lists(UIDS, max_size=2))]
+            keys = [field(1, key) for key in draw(st.lists(UIDS, max_size=2))]
         value = draw(divided(2, draw(values))) if always or draw(st.booleans()) else []
         # Protobuf's newer implementations leave out entries that have unknown fields.
         out.append(field(number, b"".join(draw(mixed(keys, value, unknown=False)))))
@@ -413,7 +408,7 @@ def test_halves_of_a_member_are_not_joined():
 
 def test_errors_in_merged_messages_name_the_first_occurrence():
     first = d.encode_request(d.StepRequest({}, [1]))
-    second = field(3, field(1, number_field(1, 5) + field(2, b"")))
+    second = field(3, field(1, field(1, 5) + field(2, b"")))
     for wire, offset in ((first + second, 0), (field(99, b"abc") + first + second, 6)):
         caught = raised(DecodeError, d.decode_request, wire)
         assert caught.offset == offset
@@ -421,6 +416,6 @@ def test_errors_in_merged_messages_name_the_first_occurrence():
 
 
 def test_merging_is_linear_in_time():
-    wire = field(2, field(1, number_field(99, 1))) * 200_000
+    wire = field(2, field(1, field(99, 1))) * 200_000
     decoded = d.decode_response(wire)
     assert decoded == d.JoinWorldResponse()

@@ -100,10 +100,8 @@ def test_spec_without_a_type_is_rejected_when_used():
 
 
 def test_limits_of_a_manager_are_named():
-    manager = d.SpecManager(SPECS, limits=Limits(message=40, string=3))
+    manager = d.SpecManager(SPECS, limits=Limits(string=3))
     assert pack(manager, {"text": "abc"})
-    with pytest.raises(LimitExceeded, match="message=40"):
-        pack(manager, {"rows": np.ones((1, 50), np.int32)})
     caught = raised(LimitExceeded, unpack, manager, pack(MANAGER, {"text": "abcd"}))
     assert caught.limit == "string"
     assert caught.path.startswith("$.step.actions[18446744073709551615]")
@@ -149,30 +147,23 @@ def test_values_without_bounds_are_not_checked():
     assert unpack(manager, pack(manager, values), True)["x"] == np.inf
 
 
-WHOLE = [1, np.int8(1), np.uint64(1), np.array(1, ">i2"), True, np.True_]
-FRACTIONS = [1.5, np.float32(1), np.array(1.0)]
-
-
 @pytest.mark.parametrize("dtype", [np.bool_, *(np.dtype(kind) for kind in "bBiIqQfd")], ids=str)
 def test_numbers_are_cast_only_without_a_loss(dtype):
+    """As `test_casting.py` has it."""
     manager = d.SpecManager(
         {1: d.make_spec("x", (), dtype), 2: d.make_spec("rows", (-1, 2), dtype)}
     )
     one = pack(manager, {"x": np.ones((), dtype)})
-    for value in WHOLE:
+    for value in (1, np.uint64(1), np.array(1, ">i2"), True):
         assert pack(manager, {"x": value}) == one, value
         rows = pack(manager, {"rows": [[value, value]]})
         assert unpack(manager, rows)["rows"].tolist() == [[1, 1]]
-    for value in [0.9, *FRACTIONS]:
+    for name, value in (("x", 1.5), ("rows", [[np.float32(1), 1]])):
         if np.dtype(dtype).kind == "f":
-            assert unpack(manager, pack(manager, {"x": value}))["x"] == np.dtype(dtype).type(value)
-            continue
-        for name, given in (("x", value), ("rows", [[value, 1]])):
-            with pytest.raises(EncodeError, match=f" {np.dtype(dtype)}, not .*float"):
-                pack(manager, {name: given})
-    for value in ("1", b"1", 1j, None, [1, [2]], 2**64, np.datetime64("2020-01-01")):
-        raised(EncodeError, pack, manager, {"x": value})
-    assert unpack(manager, pack(manager, {"rows": np.empty((0, 2))}))["rows"].dtype == dtype
+            pack(manager, {name: value})
+        else:
+            raised(EncodeError, pack, manager, {name: value})
+    raised(EncodeError, pack, manager, {"x": "1"})
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(kind) for kind in "bBiIqQfd"], ids=str)

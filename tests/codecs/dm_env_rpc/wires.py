@@ -10,5 +10,8 @@ def varint(number):
     return bytes([*out, number])
 
 
-def field(number, data):
-    return varint(number << 3 | 2) + varint(len(data)) + data
+def field(number, content):
+    """A field of bytes, or of one number."""
+    if isinstance(content, int):
+        return varint(number << 3) + varint(content)
+    return varint(number << 3 | 2) + varint(len(content)) + content

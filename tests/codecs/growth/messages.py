@@ -9,6 +9,7 @@ from cases import WIDE, add_cases, case, names, refused
 from rlwire.codecs import dm_env_rpc, perlert, rewarder
 from rlwire.errors import RlwireError
 from rlwire.sessions.rewarder import client as rewarder_client
+from tests.codecs.dm_env_rpc.wires import field, varint
 
 
 def _rewarder_cases():
@@ -137,21 +138,6 @@ def perlert_separators(n):
                     decode(text, limits=WIDE)
 
     return read
-
-
-def varint(value):
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def field(number, content):
-    if isinstance(content, int):
-        return varint(number << 3) + varint(content)
-    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 SPEC = dm_env_rpc.TensorSpec("a", (2,), dm_env_rpc.DataType.FLOAT, np.float32(0), np.float32(1))

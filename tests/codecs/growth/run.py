@@ -13,7 +13,11 @@ the first time costs more, also for what others have left behind.
 import argparse
 import gc
 import os
+import sys
 import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 import messages  # noqa: F401
 import pixels  # noqa: F401

@@ -51,6 +51,7 @@ def test_other_threads_have_turns(name, turns):
         pytest.skip("PYTHONMALLOC=malloc: nobody counts the blocks")
     message = original.packb(MESSAGES[name])
     decode = msgpack.Decoder(arrays="bytes").decode
+    assert name == "arrays" or decode(message) == MESSAGES[name]
     for _ in range(1_000):  # the machine may have no time for the other thread just now
         turns.clear()
         before = sys.getallocatedblocks()
@@ -64,14 +65,9 @@ def test_other_threads_have_turns(name, turns):
     raise AssertionError("no other thread had a turn while a message was decoded")
 
 
-def test_values_decoded_beside_threads_are_right(turns):
-    some = 5_000  # more than are decoded in one go
-    for value in ([0.5] * some, {str(number): number for number in range(some)}, [[1, 2]] * some):
-        packed = original.packb(value)
-        assert msgpack.decode(packed) == value
+def test_large_data_decoded_beside_threads_are_right(turns):
     large = bytes(range(256)) * 2**14
-    array = np.frombuffer(large, np.float32)
-    packed = msgpack.Encoder(arrays="openpi").encode({"b": large, "a": array})
-    found = msgpack.Decoder(arrays="bytes").decode(packed)
+    packed = msgpack.encode({"b": large, "a": np.frombuffer(large, np.float32)})
+    found = msgpack.decode(packed)
     assert found["b"] == large
     assert found["a"].tobytes() == large
