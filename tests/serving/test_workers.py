@@ -12,52 +12,8 @@ import pytest
 
 from rlwire.serving.workers import Workers
 from rlwire.transports.address import Address
+from tests.serving import targets
 from tests.waiting import eventually
-
-# Workers import their target by name, so it has to be in a module that they can find.
-TARGETS = '''
-import os, signal, time
-
-def note(path, what):
-    with open(path, "a") as file:
-        print(what, os.getpid(), file=file)
-
-def pid(listener, stop, greeting=b""):
-    """Send the process id to whoever connects."""
-    listener.settimeout(0.02)
-    while not stop.is_set():
-        try:
-            sock, _ = listener.accept()
-        except TimeoutError:
-            continue
-        with sock:
-            sock.sendall(greeting + b"%d" % os.getpid())
-
-def until_stopped(listener, stop, path):
-    note(path, "begin")
-    stop.wait()
-    note(path, "end")
-
-def dying(listener, stop, path):
-    note(path, "begin")
-    os._exit(3)
-
-def ignoring_stop(listener, stop, path):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    note(path, "begin")
-    time.sleep(60)
-'''
-
-
-@pytest.fixture
-def targets(tmp_path, monkeypatch):
-    (tmp_path / "rlwire_test_targets.py").write_text(TARGETS)
-    monkeypatch.syspath_prepend(tmp_path)
-    import rlwire_test_targets
-
-    yield rlwire_test_targets
-    del sys.modules["rlwire_test_targets"]
-
 
 WHERE = Address("127.0.0.1")
 
@@ -93,7 +49,7 @@ def begun(path):
     return [int(line.split()[1]) for line in lines if line.startswith("begin")]
 
 
-def test_workers_share_a_listener_and_a_dead_one_is_replaced(targets, caplog):
+def test_workers_share_a_listener_and_a_dead_one_is_replaced(caplog):
     with running(targets.pid, 2, b"pid ") as workers:
         pids = set(workers.pids)
         assert len(pids) == 2
@@ -118,7 +74,7 @@ def test_workers_share_a_listener_and_a_dead_one_is_replaced(targets, caplog):
     assert f"(process {victim}) died with exit code -9" in caplog.text
 
 
-def test_stop_lets_workers_finish(targets, tmp_path, caplog):
+def test_stop_lets_workers_finish(tmp_path, caplog):
     path = tmp_path / "out"
     workers = Workers(targets.until_stopped, 2, WHERE, [path])
     eventually(lambda: len(begun(path)) == 2)
@@ -129,7 +85,7 @@ def test_stop_lets_workers_finish(targets, tmp_path, caplog):
     workers.stop()
 
 
-def test_sigterm_stops_and_sigint_does_not(targets, tmp_path):
+def test_sigterm_stops_and_sigint_does_not(tmp_path):
     path = tmp_path / "out"
     with running(targets.until_stopped, 1, path):
         eventually(lambda: len(begun(path)) == 1)
@@ -142,7 +98,7 @@ def test_sigterm_stops_and_sigint_does_not(targets, tmp_path):
         assert f"end {pid}" in path.read_text()
 
 
-def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(targets, tmp_path, caplog):
+def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(tmp_path, caplog):
     path = tmp_path / "out"
     with running(targets.dying, 1, path) as workers:
         eventually(lambda: len(begun(path)) == 3)
@@ -154,7 +110,7 @@ def test_a_worker_that_dies_at_once_is_started_ever_more_slowly(targets, tmp_pat
     assert "exit code 3" in caplog.text
 
 
-def test_a_worker_that_does_not_stop_is_killed(targets, tmp_path, caplog):
+def test_a_worker_that_does_not_stop_is_killed(tmp_path, caplog):
     path = tmp_path / "out"
     workers = Workers(targets.ignoring_stop, 1, WHERE, [path])
     eventually(lambda: begun(path))
@@ -166,13 +122,13 @@ def test_a_worker_that_does_not_stop_is_killed(targets, tmp_path, caplog):
 MAIN = """
     import sys, time
     from pathlib import Path
-    import rlwire_test_targets
     from rlwire.transports.address import Address
     from rlwire.serving.workers import Workers
+    from tests.serving import targets
 
     if __name__ == "__main__":
         path, where = Path(sys.argv[1]), Address("127.0.0.1")
-        workers = Workers(rlwire_test_targets.until_stopped, 2, where, [path])
+        workers = Workers(targets.until_stopped, 2, where, [path])
         while not path.exists() or path.read_text().count("begin") < 2:
             time.sleep(0.01)
         if sys.argv[2] == "wait":
@@ -181,7 +137,7 @@ MAIN = """
 
 
 @pytest.mark.parametrize("end", ["wait", "leave"])
-def test_workers_do_not_outlive_their_program(targets, tmp_path, end):
+def test_workers_do_not_outlive_their_program(tmp_path, end):
     path, main = tmp_path / "out", tmp_path / "main.py"
     main.write_text(textwrap.dedent(MAIN))
     with subprocess.Popen(

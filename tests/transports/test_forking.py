@@ -3,11 +3,9 @@
 import asyncio
 import contextlib
 import functools
-import importlib
 import os
 import pickle
 import signal
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from rlwire.transports import shm, tcp, tcp_asyncio
 from rlwire.transports.address import Address
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
+from tests.serving import targets
 from tests.transports.drivers import LOOPS, async_echo, echo, new_loop, with_settings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
@@ -221,18 +220,8 @@ def test_an_asyncio_server_is_not_stopped_by_a_child(loop, blobs):
     loop.run_until_complete(go_on())
 
 
-@pytest.fixture
-def pause(tmp_path, monkeypatch):
-    """What a worker runs, in a module that its process can import: these tests are in none."""
-    code = "def pause(listener, stop):\n    stop.wait()\n"
-    (tmp_path / "rlwire_pausing_worker.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield importlib.import_module("rlwire_pausing_worker").pause
-    del sys.modules["rlwire_pausing_worker"]
-
-
-def test_workers_are_not_stopped_by_a_child(pause):
-    workers = Workers(pause, 1, Address("127.0.0.1"))
+def test_workers_are_not_stopped_by_a_child():
+    workers = Workers(targets.pid, 1, Address("127.0.0.1"))
     try:
         pids = workers.pids
         in_a_child(workers.stop)
