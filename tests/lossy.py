@@ -2,26 +2,22 @@
 
 import random
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import count
 
 _HOLD = 0.1  # seconds by which a reordered datagram is late at most
 _STUCK = 100_000  # actions at one moment, after which they will never end
 
 
-@dataclass
 class Ticker:
     """A call that is repeated until it is cancelled."""
 
-    period: float
-    start: float
-    call: Callable[[float], object]
-    count: int = 0
-    cancelled: bool = False
+    def __init__(self, period, start, call):
+        self.times = (start + number * period for number in count())
+        self.call = call
 
     def cancel(self):
-        self.cancelled = True
+        self.call = None
 
 
 class LossyNetwork:
@@ -59,7 +55,7 @@ class LossyNetwork:
     def every(self, period, call, *, first=None):
         """Call `call(now)` every `period` seconds, the first time at `first` or after a period."""
         ticker = Ticker(period, self.now + period if first is None else first, call)
-        self._at(ticker.start, self._tick, ticker)
+        self._at(next(ticker.times), self._tick, ticker)
         return ticker
 
     def cut(self, address):
@@ -141,9 +137,8 @@ class LossyNetwork:
                 on_event(event)
 
     def _tick(self, ticker):
-        if not ticker.cancelled:
-            ticker.count += 1
-            self._at(ticker.start + ticker.count * ticker.period, self._tick, ticker)
+        if ticker.call is not None:
+            self._at(next(ticker.times), self._tick, ticker)
             ticker.call(self.now)
 
     def _at(self, when, action, *arguments):

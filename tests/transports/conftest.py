@@ -13,7 +13,6 @@ import pytest
 
 from rlwire.transports.server import ThreadServer
 from rlwire.transports.tls import ClientTLS, ServerTLS
-from tests import waiting
 from tests.transports import drivers
 
 
@@ -135,12 +134,6 @@ def read_frame(blobs):
         return exactly(sock, size - blobs.header_size) if header else b""
 
     return read
-
-
-@pytest.fixture
-def eventually():
-    """Wait for something that another thread does soon."""
-    return waiting.eventually
 
 
 @pytest.fixture

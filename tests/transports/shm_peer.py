@@ -11,19 +11,13 @@ import os
 import socket
 import struct
 import sys
-import time
+
+from tests.waiting import eventually
 
 MAGIC, VERSION, DATA, GONE = 0x4D53574C, 1, 4096, 1 << 31
 SEALS = 0x0001 | 0x0002 | 0x0004  # SEAL, SHRINK, GROW
 WRITER, READER = 0, 128
 WORDS = struct.Struct("=5I12x")
-
-
-def until(condition, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.0005)
 
 
 def memory(size, *, seals=SEALS, missing=0):
@@ -86,7 +80,7 @@ class Peer:
         """Write in pieces, each of which is read before the next."""
         ring, size = self.outward, self.sizes[1]
         while data:
-            until(lambda: (self.gave - self.word(ring, READER)) % GONE < size)
+            eventually(lambda: (self.gave - self.word(ring, READER)) % GONE < size)
             room = size - (self.gave - self.word(ring, READER)) % GONE
             at = self.gave % size
             part = data[: min(room, size - at, pieces)]
@@ -96,7 +90,7 @@ class Peer:
             self.put(ring, WRITER, self.gave)
             self.ring()
             if pieces < 1 << 30:
-                until(lambda: self.word(ring, READER) == self.gave)
+                eventually(lambda: self.word(ring, READER) == self.gave)
 
     def ring(self):
         """Wake the other up, however it waits: who sleeps wakes up by itself, soon."""
@@ -106,7 +100,7 @@ class Peer:
     def read(self, count):
         ring, size, data = self.inward, self.sizes[0], b""
         while len(data) < count:
-            until(lambda: self.word(ring, WRITER) % GONE != self.got)
+            eventually(lambda: self.word(ring, WRITER) % GONE != self.got)
             ready = (self.word(ring, WRITER) - self.got) % GONE
             at = self.got % size
             part = ring[DATA + at : DATA + at + min(ready, size - at, count - len(data))]

@@ -80,8 +80,7 @@ class Raw:
     def __init__(self, address, *, shake=True):
         self.sock = socket.create_connection((address.host, address.port), timeout=10)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.encoder, self.decoder = frames.FrameEncoder(True), frames.FrameDecoder(False)
-        self.data = b""
+        self.encoder, self.file = frames.FrameEncoder(True), self.sock.makefile("rb")
         if shake:
             self.sock.sendall(REQUEST)
             assert self.head().startswith(b"HTTP/1.1 101 ")
@@ -90,28 +89,21 @@ class Raw:
         return self
 
     def __exit__(self, *_):
+        self.file.close()
         self.sock.close()
 
     def head(self):
-        while b"\r\n\r\n" not in self.data:
-            more = self.sock.recv(65536)
-            if not more:
-                break
-            self.data += more
-        head, end, self.data = self.data.partition(b"\r\n\r\n")
-        return head + end
+        return b"".join(iter(self.file.readline, b"\r\n"))
 
     def frame(self):
-        while True:
-            size = self.decoder.frame_size(self.data, 0, len(self.data))
-            if size and len(self.data) >= size:
-                opcode, _, payload = self.decoder.frame(self.data[:size])
-                self.data = self.data[size:]
-                return opcode, bytes(payload)
-            more = self.sock.recv(65536)
-            if not more:
-                return None
-            self.data += more
+        """The next opcode and its payload; None at the end."""
+        head = self.file.read(2)
+        if not head:
+            return None
+        size = head[1]
+        if size > 125:
+            size = int.from_bytes(self.file.read(2 if size == 126 else 8), "big")
+        return head[0] & 15, self.file.read(size)
 
     def code(self):
         """The close code that comes next, and then the end."""

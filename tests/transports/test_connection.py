@@ -25,6 +25,7 @@ from rlwire.errors import (
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised
 from tests.transports.drivers import drivers, meanwhile
+from tests.waiting import eventually
 
 SMALL = Timeouts(connect=5, read=0.4, write=0.4, idle=0.2)
 HEADER = 20
@@ -344,7 +345,7 @@ def test_a_connection_belongs_to_one_thread(ends):
 
 @pytest.mark.parametrize("ends", ["blocking", "blocking TLS"], indirect=True)
 @pytest.mark.parametrize("at", ["receive", "send"])
-def test_close_from_another_thread_wakes_the_owner(ends, eventually, at):
+def test_close_from_another_thread_wakes_the_owner(ends, at):
     connection, _peer = ends()
 
     def close():

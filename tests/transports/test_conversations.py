@@ -8,6 +8,7 @@ import pytest
 from rlwire.sessions.websocket import WebSocketClientSession, WebSocketServerSession
 from rlwire.transports import shm
 from tests.transports.drivers import LOOPS, SERVERS, Echo, drivers, echoing, ended, serving
+from tests.waiting import eventually
 
 SIZES = [0, 1, 64, 4076, 4077, 9_000, 9_000, 5, 100_000, 3 << 20, 3 << 20, 7, 60_000]
 BODIES = [random.Random(size).randbytes(size) for size in SIZES]
@@ -67,7 +68,7 @@ def ends(client, server, how, carrier, sessions, folder, request):
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_each_conversation_works_over_each_carrier(
     client, server, carrier, blobs, tmp_path, request,
-    monkeypatch, eventually,
+    monkeypatch,
 ):  # fmt: skip
     if carrier == "small shm":
         monkeypatch.setattr(shm, "ask", lambda file: shm_ask(file, 4096))

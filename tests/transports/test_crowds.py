@@ -15,6 +15,7 @@ from rlwire.transports import tcp
 from rlwire.transports.sockets import Timeouts
 from tests.raising import raised
 from tests.transports.drivers import echoing, serving
+from tests.waiting import eventually
 
 
 @pytest.fixture(params=["threads handler", "asyncio handler", "asyncio responder"])
@@ -35,9 +36,7 @@ def is_served(blobs, address, **options):
             return False
 
 
-def test_one_address_cannot_exhaust_the_connections(
-    serve, blobs, from_address, read_frame, log, eventually
-):
+def test_one_address_cannot_exhaust_the_connections(serve, blobs, from_address, read_frame, log):
     server = serve(blobs, max_connections=10, max_connections_per_address=4)
     silent = [from_address("127.0.0.2", server.address) for _ in range(30)]
     for refused in silent[4:]:
@@ -60,7 +59,7 @@ def test_one_address_cannot_exhaust_the_connections(
 @pytest.mark.parametrize("carrier", ["unix", "shm"])
 def test_another_user_cannot_exhaust_the_connections(
     serve, blobs, raw, tmp_path, monkeypatch,
-    log, eventually, carrier,
+    log, carrier,
 ):  # fmt: skip
     server = serve(
         blobs,
@@ -106,9 +105,7 @@ def test_websocket_handshake_counts_as_a_first_message(serve, raw):
     assert raw(server.address).recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
-def test_clients_without_tls_or_without_a_word_are_disconnected(
-    serve, blobs, raw, contexts, log, eventually
-):
+def test_clients_without_tls_or_without_a_word_are_disconnected(serve, blobs, raw, contexts, log):
     context, trusting = contexts
     server = serve(blobs, timeout=Timeouts(first=1.5, connect=30), tls=context)
     with tcp.connect(server.address, blobs(), tls=trusting) as talker:

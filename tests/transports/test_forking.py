@@ -23,6 +23,7 @@ from rlwire.transports.server import ThreadServer
 from rlwire.transports.server_asyncio import LoopServer
 from tests.serving import targets
 from tests.transports.drivers import LOOPS, async_echo, echo, new_loop, with_settings
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 
@@ -138,7 +139,7 @@ def test_blocking(way):
             assert connection.exchange(b"parent") == b"parent"
 
 
-def test_a_child_does_not_keep_a_connection_open(way, eventually):
+def test_a_child_does_not_keep_a_connection_open(way):
     connection = way.connect()
     assert connection.exchange(b"1") == b"1"
     with a_child_that_waits():

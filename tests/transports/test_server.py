@@ -35,6 +35,7 @@ from tests.transports.drivers import (
     serving,
     with_settings,
 )
+from tests.waiting import eventually
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -81,7 +82,7 @@ def reset(sock):
 
 
 def test_a_connection_ends_alone_and_for_a_counted_reason(
-    server, raw, dial, blobs, read_frame, log, eventually
+    server, raw, dial, blobs, read_frame, log
 ):
     def connect(data=b""):
         sock = raw(server.address)
@@ -122,7 +123,7 @@ def test_a_connection_ends_alone_and_for_a_counted_reason(
     assert len(server.open_connections) == 1
 
 
-def test_reset_by_a_silent_client_is_no_warning(server, raw, blobs, read_frame, log, eventually):
+def test_reset_by_a_silent_client_is_no_warning(server, raw, blobs, read_frame, log):
     for data, level in ((b"", "DEBUG"), (blobs.frame(b"x"), "WARNING")):
         log.clear()
         sock = raw(server.address)
@@ -136,7 +137,7 @@ def test_reset_by_a_silent_client_is_no_warning(server, raw, blobs, read_frame, 
 
 
 def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
-    start, raw, blobs, read_frame, log, eventually
+    start, raw, blobs, read_frame, log
 ):
     failing = [False]
 
@@ -159,7 +160,7 @@ def test_a_session_that_cannot_be_made_ends_its_own_connection_only(
         assert log.text.count("a session failed") == (1 if wanted == "admitted" else 2)
 
 
-def test_responder_replaces_an_unencodable_reply(start, raw, blobs, read_frame, eventually):
+def test_responder_replaces_an_unencodable_reply(start, raw, blobs, read_frame):
     made = []
 
     def make(connection):
@@ -185,7 +186,7 @@ def test_bad_connections_pause_accepting(blobs):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a listener is not shut down")
-def test_lost_listener_ends_no_connection(start, raw, blobs, read_frame, log, eventually):
+def test_lost_listener_ends_no_connection(start, raw, blobs, read_frame, log):
     with listen(LOOPBACK) as listener:
         server = start(listener=listener)
         good = raw(server.address)
@@ -198,9 +199,7 @@ def test_lost_listener_ends_no_connection(start, raw, blobs, read_frame, log, ev
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it may not come to be accepted")
-def test_client_that_closed_before_its_rejection_is_counted(
-    start, raw, blobs, read_frame, log, eventually
-):
+def test_client_that_closed_before_its_rejection_is_counted(start, raw, blobs, read_frame, log):
     with listen(LOOPBACK) as listener:
         good = raw(local_address(listener))
         reset(raw(local_address(listener)))  # behind the good one in the system's queue
@@ -211,7 +210,7 @@ def test_client_that_closed_before_its_rejection_is_counted(
         assert "a session failed" not in log.text
 
 
-def test_a_peer_that_does_not_read_holds_up_only_itself(start, raw, dial, blobs, eventually, log):
+def test_a_peer_that_does_not_read_holds_up_only_itself(start, raw, dial, blobs, log):
     class Flood(Echo):
         def answer(self, event):
             return bytes(20_000_000) if bytes(event) == b"flood" else bytes(event)

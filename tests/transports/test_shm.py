@@ -120,12 +120,13 @@ def test_stopping_server_wakes_waiting_clients(path, blobs):
 
 
 @pytest.mark.parametrize("where", ["between", "inside"])
-def test_a_peer_is_killed(path, blobs, against, where):
+def test_a_peer_is_killed(path, blobs, against, where, pytestconfig):
     whole = blobs.frame(b"message")
     half = whole if where == "between" else whole[:15]
     with undisturbed(path, blobs):
         program = subprocess.Popen(
-            [sys.executable, shm_peer.__file__, path[4:], half.hex()],
+            [sys.executable, "-m", shm_peer.__name__, path[4:], half.hex()],
+            cwd=pytestconfig.rootpath,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

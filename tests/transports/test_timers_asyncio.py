@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 
+from rlwire.sessions.layer import Layer
 from rlwire.transports import timers_asyncio
 from rlwire.transports.sockets import Timeouts
 from rlwire.transports.timers_asyncio import TimeoutTimer
@@ -32,17 +33,12 @@ def kind(request, monkeypatch):
     return str(request.param)
 
 
-class Session:
-    def __init__(self, due=None):
-        self.due = due
-
-    def next_deadline(self):
-        return self.due
-
-
 class Watched:
-    def __init__(self, due=None):
-        self.session = Session(due)
+    """A connection without a deadline of its session's."""
+
+    session = Layer()
+
+    def __init__(self):
         self.looks = []
 
     def check_timeouts(self, now):
