@@ -1,9 +1,39 @@
-"""A relay on loopback that keeps what a client and a server send, and what tests do with it."""
+"""What the tests of recordings share: an agent, a relay that keeps what it carries, damage."""
 
 import contextlib
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
+
+import numpy as np
+
+from rlwire.rllink import SetState
+
+
+class AgentAndPolicy:
+    """An agent of RLX, which is also a policy of openpi and a learner of RLlink."""
+
+    def __init__(self, parameter_server=None):
+        self._random = Random(2)
+
+    def init(self, exploit=False):
+        return True
+
+    reset = init
+
+    def update(self, **_):
+        return [self._random.randrange(3), self._random.randrange(2)]
+
+    def infer(self, observation):
+        if "observation" in observation:
+            return {"actions": np.array([[2, 1]])}
+        return {"actions": 2 * observation["state"], "text": "done"}
+
+    def get_state(self):
+        return SetState(1, {"w": np.arange(3.0)})
+
+    def learn(self, episodes):
+        return self.get_state()
 
 
 class Relay:

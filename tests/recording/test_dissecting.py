@@ -3,7 +3,6 @@
 import functools
 import itertools
 import json
-from random import Random
 from typing import Any
 
 import gymnasium
@@ -22,11 +21,10 @@ from rlwire.recording.dissecting import dissector
 from rlwire.recording.messages import UNKNOWN, Packet, RecordedConnection
 from rlwire.recording.reading import messages
 from rlwire.registry import PROTOCOLS
-from rlwire.rllink import SetState
 from rlwire.urls import parse_url
 from rlwire.websocket import connect
 from tests.conftest import _same
-from tests.recording.captures import damage, dissected, relay
+from tests.recording.captures import AgentAndPolicy, damage, dissected, relay
 
 LABELS = [label for label in PROTOCOLS if label != "perlert"]
 
@@ -67,40 +65,13 @@ class Both(Walk):
         return seen, reward, ends, ends, info
 
 
-class Agent:
-    """Also a policy, and a learner."""
-
-    def __init__(self, parameter_server=None):
-        self._random = Random(2)
-
-    def init(self, exploit=False):
-        return True
-
-    reset = init
-
-    def update(self, **_):
-        return [self._random.randrange(3), self._random.randrange(2)]
-
-    def get_state(self):
-        return SetState(1, {"w": np.arange(3.0)})
-
-    def learn(self, episodes):
-        return self.get_state()
-
-
-def policy(observation):
-    if "observation" in observation:
-        return {"actions": np.array([[2, 1]])}
-    return {"actions": 2 * observation["state"], "text": "done"}
-
-
 @functools.cache
 def captured(label, kind=Walk):
     """A conversation, and the episodes that were played, or what else was sent."""
     walk = kind()
-    served = walk if PROTOCOLS[label].caller == "trainer" else Agent
+    served = walk if PROTOCOLS[label].caller == "trainer" else AgentAndPolicy
     options = {"universe": {"lockstep": True}, "rllink": {"steps": 5}}.get(label, {})
-    served = {"openpi": policy, "rllink": Agent()}.get(label, served)
+    served = AgentAndPolicy() if label in ("openpi", "rllink") else served
     plus = "+" if label == "universe" else ""
     with rlwire.serve(served, f"{label}://127.0.0.1:{plus}0", **options) as server:
         port = parse_url(server.url).port or 0
@@ -125,7 +96,7 @@ def talk(label, url, walk):
                 socket.send(json.dumps({"sid": 7, **text}))
                 replies.append(json.loads(socket.receive()))
         return texts, replies
-    choose, episodes = Agent(), []
+    choose, episodes = AgentAndPolicy(), []
     if label in ("rlx", "rllink"):
         options = {"policy": lambda *_: np.array(choose.update())}
         rlwire.play(walk, url, episodes=4, **options if label == "rllink" else {})
@@ -389,19 +360,3 @@ def test_hostile_messages_allocate_no_memory():
     frame = Codec().encode(Episodes([many, few]))
     (found,) = dissector("rllink", Limits(expanded=2**26)).dissect(frame, True)
     assert len(found.steps) == 1 + 2 * 3
-
-
-@pytest.mark.parametrize("flags", [(True, False), (False, True), (True, True)])
-def test_both_ends_of_an_episode_are_shown(flags):
-    """Over RLX, of rlwire's `play`."""
-
-    class Short(Walk):
-        def step(self, action):
-            return self._seen(), 1.0, *flags, {}
-
-    with rlwire.serve(Agent, "rlx://127.0.0.1:0") as server:
-        port = parse_url(server.url).port
-        with relay(port) as relayed:
-            rlwire.play(Short(), f"rlx://127.0.0.1:{relayed.port}")
-    (episode,) = played(dissected(dissector("rlx"), relayed.chunks))
-    assert tuple(episode[-1][3:]) == flags

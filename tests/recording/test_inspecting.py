@@ -6,7 +6,6 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
-from random import Random
 
 import numpy as np
 import pytest
@@ -206,23 +205,6 @@ def test_statistics(inspect):
     assert [row for row in after if "return" in row] == ended[-1:]
     some = [x for x in packets("dm-env-rpc") if x.monotonic < last.packet.monotonic]
     assert inspect("--statistics", "--json", of=some)[-1]["end"] == "unfinished"
-
-
-@pytest.mark.parametrize("label", LABELS)
-def test_damage_is_shown_and_dissection_resumes(label, inspect):
-    random, whole = Random(3), packets(label)
-    damaged = 0
-    for _ in range(40):
-        place = random.randrange(len(whole) - 1)
-        data = bytearray(whole[place].data)
-        for _ in range(random.choice([1, 1, 3])):
-            data[random.randrange(len(data))] = random.randrange(256)
-        torn = replace(whole[place], data=bytes(data))
-        lines = inspect(of=[*whole[:place], torn, *whole[place + 1 :]])
-        assert all(line.isprintable() and len(line) <= 160 for line in lines)
-        damaged += sum(" damaged " in line for line in lines)
-        assert " closed " in lines[-1]
-    assert damaged
 
 
 def test_a_gap_ends_the_episode(inspect):

@@ -4,6 +4,7 @@ import base64
 import contextlib
 
 import hpack
+import numpy as np
 import pytest
 
 import rlwire
@@ -11,37 +12,16 @@ from rlwire.codecs.http2 import frames
 from rlwire.codecs.rllink import Codec, Ping
 from rlwire.codecs.rlx import encode
 from rlwire.errors import RlwireError
+from rlwire.recording.files import packets
 from rlwire.recording.recorder import FileRecording, Recorder
-from rlwire.rllink import SetState
 from rlwire.sessions.rfb.server import FrameEncoder, NumberedFrame, RfbServerSession
 from rlwire.streams import NOTHING, StreamCore
+from tests.recording.captures import AgentAndPolicy
 
 pytest.importorskip("mcap")
 
 SECRET = "s3cr3t-9-of-a-test"
 BASIC = base64.b64encode(f"{SECRET}:".encode()).decode()
-
-
-class Thing:
-    """An agent, a policy and a learner."""
-
-    def __init__(self, *_): ...
-
-    def init(self, exploit=False):
-        return True
-
-    reset = init
-
-    def update(self, **_):
-        return 1
-
-    def infer(self, observation):
-        return observation
-
-    def learn(self, episodes): ...
-
-    def get_state(self):
-        return SetState(1, {})
 
 
 def http(*lines, path="/"):
@@ -85,12 +65,12 @@ HEADS = {
     "rfb": b"RFB 003.008\n\2" + SECRET.encode()[:16],
 }
 PORTS = {
-    "rlx": lambda auth: rlwire.serve(Thing, "rlx://127.0.0.1:0"),
-    "rlx-ws": lambda auth: rlwire.serve(Thing, "rlx-ws://127.0.0.1:0"),
+    "rlx": lambda auth: rlwire.serve(AgentAndPolicy, "rlx://127.0.0.1:0"),
+    "rlx-ws": lambda auth: rlwire.serve(AgentAndPolicy, "rlx-ws://127.0.0.1:0"),
     "dm-env-rpc": lambda auth: rlwire.serve("gym:CartPole-v1", "dm-env-rpc://127.0.0.1:0", **auth),
     "universe": lambda auth: rlwire.serve("gym:CartPole-v1", "universe://127.0.0.1:0", **auth),
-    "openpi": lambda auth: rlwire.serve(Thing(), "openpi://127.0.0.1:0", **auth),
-    "rllink": lambda auth: rlwire.serve(Thing(), "rllink://127.0.0.1:0", **auth),
+    "openpi": lambda auth: rlwire.serve(AgentAndPolicy(), "openpi://127.0.0.1:0", **auth),
+    "rllink": lambda auth: rlwire.serve(AgentAndPolicy(), "rllink://127.0.0.1:0", **auth),
 }
 
 
@@ -99,8 +79,6 @@ class Times:
 
 
 def viewer_session(password):
-    import numpy as np
-
     newest = NumberedFrame(0, np.zeros((4, 4, 3), np.uint8))
     return RfbServerSession(FrameEncoder(lambda: newest), password=password)
 
@@ -152,8 +130,6 @@ def test_no_secret_is_recorded_at_any_port(port, auth, tmp_path):
                 hear(session, tap, [head[:cut], head[cut:]] if cut else [head])
     for each in list(Recorder._all.values()):
         each.finish()
-    from rlwire.recording.files import packets
-
     found = {}
     for packet in packets(str(tmp_path / "run.mcap")):
         number = packet.connection.number

@@ -20,15 +20,13 @@ import pytest
 
 import rlwire
 import rlwire.aio
-from rlwire import dm_env_rpc, openpi, perlert, rllink, rlx
-from rlwire.codecs.rllink import SetState
 from rlwire.errors import MissingExtra
 from rlwire.recording import recorder
 from rlwire.recording.files import packets
 from rlwire.recording.recorder import FileRecording, Recorder
-from rlwire.universe import rewarder, rfb
 from tests.agents import Agent
 from tests.raising import raised
+from tests.recording.captures import AgentAndPolicy
 
 pytest.importorskip("mcap")
 
@@ -46,11 +44,6 @@ class Frames(gymnasium.Env):
 
     def step(self, action):
         return self.reset()[0], 1.0, False, False, {}
-
-
-class Policy:
-    def infer(self, observation):
-        return {"actions": np.zeros((2, 3), np.float32)}
 
 
 def finish():
@@ -114,66 +107,8 @@ CASES = {
     "unix": ("gym:CartPole-v1", "dm-env-rpc+unix://{}/socket", play),
     "shm": ("gym:CartPole-v1", "dm-env-rpc+shm://{}/socket", play),
     "universe": ("gym:CartPole-v1", "universe://127.0.0.1:0", press),
-    "openpi": (Policy(), "openpi://127.0.0.1:0", infer),
+    "openpi": (AgentAndPolicy(), "openpi://127.0.0.1:0", infer),
 }
-
-
-def send_request(client):
-    """Have a protocol's own client send something that its server answers, and close."""
-    room = type(client).__module__.split(".")[-2]
-    client.connect()
-    if room == "rlx":
-        client.init()
-        client.disconnect()
-        return
-    if room == "dm_env_rpc":
-        client.create_world()
-    elif room == "perlert":
-        client.register("agent0", timeout=5)
-    elif room == "rewarder":
-        client.reset()
-    elif room == "rfb":
-        client.update(5)
-    elif room == "openpi":
-        client.infer({"state": np.arange(5.0)})
-    elif room == "rllink":
-        client.get_config()
-    client.close()
-
-
-def walk():
-    return pytest.importorskip("gymnasium").make("CartPole-v1")
-
-
-CONSTRUCTORS = {
-    "rlx": lambda **o: (rlx.Server(Agent, "127.0.0.1:0", **o), rlx.AgentProxy),
-    "dm_env_rpc": lambda **o: (
-        dm_env_rpc.Server(dm_env_rpc.EnvironmentWorlds(walk), "127.0.0.1:0", **o),
-        dm_env_rpc.Client,
-    ),
-    "perlert": lambda **o: (perlert.Server(walk, "127.0.0.1:0", **o), perlert.Client),
-    "rewarder": lambda **o: (
-        rewarder.EnvironmentRewarder(walk, "127.0.0.1:0", lockstep=True, auth=None, **o),
-        rewarder.RewarderClient,
-    ),
-    "rfb": lambda **o: (
-        rfb.RfbServer(rfb.Display(8, 8), "127.0.0.1:0", auth=None, **o),
-        rfb.RfbClient,
-    ),
-    "openpi": lambda **o: (openpi.Server(Policy(), "127.0.0.1:0", **o), openpi.Client),
-    "rllink": lambda **o: (rllink.Server("127.0.0.1:0", **o), rllink.Client),
-}
-
-
-@pytest.mark.parametrize("name", CONSTRUCTORS)
-def test_constructors_of_servers_and_clients_record(name, tmp_path):
-    ours, theirs = tmp_path / "client.mcap", tmp_path / "server.mcap"
-    server, client = CONSTRUCTORS[name](record=theirs)
-    with server.start():
-        more = [server.url.rpartition("/")[2]] if name == "perlert" else []
-        send_request(client(server.url.removesuffix("/" + "".join(more)), *more, record=ours))
-    for sent, _ended in map(read, (ours, theirs)):
-        assert {from_client for _, from_client in sent} == {True, False}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -246,13 +181,6 @@ def shake_badly(url, auth, **_):
             sock.recv(1000)
 
 
-class Learner:
-    def learn(self, episodes, weights): ...
-
-    def get_state(self):
-        return SetState(1, {}, None)
-
-
 @pytest.mark.parametrize(
     ("thing", "url", "use", "stars"),
     [
@@ -261,8 +189,8 @@ class Learner:
         (*CASES["universe"], b"*"),
         ("gym:CartPole-v1", "universe://127.0.0.1:0+0", press_pixels, b"*"),
         (*CASES["openpi"], b"*"),
-        (Policy(), "openpi://127.0.0.1:0", shake_badly, b"*"),
-        (Learner(), "rllink://127.0.0.1:0", ask, b"*"),
+        (AgentAndPolicy(), "openpi://127.0.0.1:0", shake_badly, b"*"),
+        (AgentAndPolicy(), "rllink://127.0.0.1:0", ask, b"*"),
     ],
     ids=["dm-env-rpc", "grpcio", "universe", "rfb", "openpi", "handshake", "rllink"],
 )

@@ -1,11 +1,8 @@
 """Recordings of real conversations, replayed against servers and clients on loopback."""
 
-import random
 import socket
 import threading
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -14,12 +11,14 @@ import pytest
 
 import rlwire
 from rlwire.cli import main
-from rlwire.codecs.rllink import Episode, SetState
+from rlwire.codecs.rllink import Episode
 from rlwire.errors import DecodeError, RemoteProtocolError, RlwireError
 from rlwire.recording.recorder import Recorder
 from rlwire.testing import Difference, replay
 from rlwire.transports.sockets import Backoff
+from tests import agents
 from tests.raising import raised
+from tests.recording.captures import AgentAndPolicy
 
 pytest.importorskip("mcap")
 
@@ -48,15 +47,8 @@ class Failing(Game):
         raise ValueError("no more steps")
 
 
-class Agent:
-    def __init__(self, parameters): ...
-
-    def init(self, exploit):
-        self.count = 0
-        return True
-
-    def reset(self):
-        return True
+class Agent(agents.Agent):
+    count = 0
 
     def update(self, reward, state, terminal):
         self.count += 1
@@ -67,19 +59,6 @@ class OtherAgent(Agent):
     def update(self, reward, state, terminal):
         found = super().update(reward, state, terminal)
         return np.add(found, [0.0, 0.0, 0.5]) if self.count == 2 else found
-
-
-class Policy:
-    def infer(self, observation):
-        return {"actions": 2 * observation["state"], "text": "go"}
-
-
-class Learner:
-    def get_state(self):
-        return SetState(1, {"w": np.arange(4.0)})
-
-    def learn(self, episodes):
-        return SetState(2, {"w": np.arange(4.0) + 1})
 
 
 def use_game(url, **options):
@@ -117,8 +96,8 @@ def use_learner(url, **options):
 CASES = {  # and counts of both sides
     "dm-env-rpc": (Game, use_game, 14, 14),
     "rlx": (Agent, use_agent, 7, 7),
-    "openpi": (Policy(), use_policy, 4, 3),
-    "rllink": (Learner, use_learner, 4, 5),
+    "openpi": (AgentAndPolicy(), use_policy, 4, 3),
+    "rllink": (AgentAndPolicy(), use_learner, 4, 5),
 }
 
 
@@ -231,14 +210,3 @@ def test_files_and_protocols_that_cannot_be_replayed(tmp_path):
     (tmp_path / "foreign").write_bytes(b"PK\3\4" + bytes(100))
     caught = raised(DecodeError, replay, str(tmp_path / "foreign"), "rlx://127.0.0.1:1")
     assert "byte" in str(caught)
-    data, chance = Path(path).read_bytes(), random.Random(6)
-    with rlwire.serve(Agent, "rlx://127.0.0.1:0") as server:
-        for _ in range(60):
-            changed = bytearray(data)
-            if chance.random() < 0.3:
-                del changed[chance.randrange(len(data)) :]
-            for _ in range(3):
-                changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
-            Path(path).write_bytes(changed)
-            with suppress(RlwireError, Difference):
-                replay(path, server.url, timeout=5.0)
