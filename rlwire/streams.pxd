@@ -75,7 +75,7 @@ cdef class StreamCore(FrameReader):
     cdef bint _has_more(self) noexcept
     cdef int _queue_events(self, object events) except -1
     cdef int _queue(self, object buffers) except -1
-    cdef int _queue_output(self) except -1
+    cpdef queue_output(self)
     cdef int _failed(self, object error, bint theirs) except -1
     cdef int _note_eof(self) except -1
     cdef int _await_close_message(self) except -1

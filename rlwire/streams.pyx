@@ -379,8 +379,7 @@ cdef class StreamCore(FrameReader):
     def begin(self, object seconds=None) -> None:
         """Start, and queue the session's first buffers; `seconds` limit its handshake."""
         self._handshake_timeout = seconds
-        if self._active:
-            self._queue_output()
+        self.queue_output()
 
     # Receiving.
 
@@ -515,7 +514,7 @@ cdef class StreamCore(FrameReader):
             self._events, self._event = kept, 0
         self._unread = self.session.unread
         if self._active:
-            self._queue_output()
+            self.queue_output()
             if self._phase == OPENING and self.session.phase is not _LAYER_OPENING:
                 self._phase = OPEN
         self._find_message_start()
@@ -563,14 +562,9 @@ cdef class StreamCore(FrameReader):
             buffers = self._session_send(event)
             self.counts.sent += 1
             self._queue(buffers)
-        if not buffers and self._active:
-            self._queue_output()
+        if not buffers:
+            self.queue_output()
         return None
-
-    def queue_output(self) -> None:
-        """Queue what a talking session sends by itself."""
-        if self._active:
-            self._queue_output()
 
     cpdef bint may_wait(self, bint more=False):
         """Return whether queued buffers may wait for those of `more` messages, or of unread ones.
@@ -608,7 +602,7 @@ cdef class StreamCore(FrameReader):
             if self._output_due:
                 self._output_due = False
                 if self._phase < CLOSING:
-                    self._queue_output()
+                    self.queue_output()
             return self._out is None
         count += self._offset
         while True:
@@ -646,18 +640,19 @@ cdef class StreamCore(FrameReader):
         self.waiting += size
         return 0
 
-    cdef int _queue_output(self) except -1:
-        """Queue what the session sends by itself, unless something is being written."""
+    cpdef queue_output(self):
+        """Queue what an active session sends by itself, unless something is being written."""
+        if not self._active:
+            return
         if self._out is not None or self._phase >= CLOSING:
             self._output_due = True
-            return 0
+            return
         self._queue(self._session_output())
         self._output_due = self._out is not None
         if self.session.phase is _LAYER_CLOSING:
             self.layer_ended = True
             self.ended = self.ended or "closed, the session has ended"
             self._enter(READ_CLOSED)
-        return 0
 
     def reject(self, object error) -> None:
         """Queue the session's error message for the peer; linger if the session is then closed."""
@@ -839,7 +834,7 @@ cdef class StreamCore(FrameReader):
                 self.late = "session"
                 self._failed(error, False)
                 raise
-            self._queue_output()
+            self.queue_output()
         wait, limit = self._waits_for(waiting)
         serial = self._serial_of(wait)
         if wait != self._wait or serial != self._wait_serial:

@@ -48,29 +48,27 @@ class Stopping:
 def stop_signals() -> Iterator[Stopping]:
     """Make SIGINT and SIGTERM end a wait instead of the program; in the main thread only."""
     stopping = Stopping()
-    main = threading.current_thread() is threading.main_thread()
-    # Python writes a signal's number to the socket, if the signal has a handler in Python.
-    numbers = _NUMBERS if main else ()
-    before = {number: signal.signal(number, stopping.note) for number in numbers}
-    descriptor = signal.set_wakeup_fd(stopping.fileno(), warn_on_full_buffer=False) if main else -1
-    try:
-        yield stopping
-    finally:
-        if main:
-            signal.set_wakeup_fd(descriptor)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        stopping.close()
+    with contextlib.closing(stopping), keep_signals() as main:
+        if not main:
+            yield stopping
+            return
+        # Python writes a signal's number to the socket, if the signal has a handler in Python.
+        for number in _NUMBERS:
+            signal.signal(number, stopping.note)
+        before = signal.set_wakeup_fd(stopping.fileno(), warn_on_full_buffer=False)
+        try:
+            yield stopping
+        finally:
+            signal.set_wakeup_fd(before)
 
 
 @contextlib.contextmanager
-def keep_signals() -> Iterator[None]:
-    """Restore the handlers of SIGINT and SIGTERM after the block."""
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.getsignal(number) for number in _NUMBERS}
+def keep_signals() -> Iterator[bool]:
+    """Restore the handlers of SIGINT and SIGTERM after the block; yield whether there are any."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _NUMBERS if main}
     try:
-        yield
+        yield main
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -79,8 +77,7 @@ def keep_signals() -> Iterator[None]:
 @contextlib.contextmanager
 def interrupting() -> Iterator[None]:
     """Make SIGINT and SIGTERM raise KeyboardInterrupt in the main thread, inside the block."""
-    with keep_signals():
-        if threading.current_thread() is threading.main_thread():
-            for number in _NUMBERS:
-                signal.signal(number, signal.default_int_handler)
+    with keep_signals() as main:
+        for number in _NUMBERS if main else ():
+            signal.signal(number, signal.default_int_handler)
         yield

@@ -415,17 +415,19 @@ class ThreadServer(BaseServer[Connection]):
             connection = Connection(
                 sock, session, peer, self._timeouts, accepted=True, tap=self._tap(peer)
             )
-            self._start_thread(connection, host, None)
-        except BaseException as error:
+            if self._start_thread(connection, host, None):
+                return
+        except OSError as error:
+            # Some systems reject socket options once the peer has closed.
+            self._log.debug("%s: not served: %s", peer, error)
+        except BaseException:
             self._admission.leave(host)
-            if isinstance(error, OSError):
-                # Some systems reject socket options once the peer has closed.
-                self._log.debug("%s: not served: %s", peer, error)
-            elif not isinstance(error, _NoThread):
-                raise
-            sock.close()  # last, because the peer may then read the statistics
+            raise
+        self._admission.leave(host)
+        sock.close()  # last, because the peer may then read the statistics
 
-    def _start_thread(self, connection: Connection, host: str, handler: Handler | None) -> None:
+    def _start_thread(self, connection: Connection, host: str, handler: Handler | None) -> bool:
+        """Serve a connection in a new thread; return False if none can be started."""
         thread = threading.Thread(
             target=self._serve,
             args=(connection, host, handler),
@@ -436,12 +438,13 @@ class ThreadServer(BaseServer[Connection]):
             self._open[thread] = connection
         try:
             thread.start()
+            return True
         except RuntimeError as error:
             with self._lock:
                 del self._open[thread]
             self._log.error("%s: closed, cannot start its thread: %s", connection.peer, error)
             connection.core.abort()
-            raise _NoThread from error
+            return False
 
     def _serve(self, connection: Connection, host: str, handler: Handler | None) -> None:
         me = threading.current_thread()
@@ -475,9 +478,7 @@ class ThreadServer(BaseServer[Connection]):
             assert handler is not None
             with self._lock:
                 del self._open[me]
-            try:
-                self._start_thread(connection, host, handler)
-            except _NoThread:
+            if not self._start_thread(connection, host, handler):
                 handler.close()
                 connection.close()
                 self._admission.leave(host)
@@ -496,7 +497,3 @@ class ThreadServer(BaseServer[Connection]):
         finally:
             if me in self._open:
                 handler.close()
-
-
-class _NoThread(Exception):
-    """No thread could be started for a connection; this is already logged."""

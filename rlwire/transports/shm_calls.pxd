@@ -1,4 +1,7 @@
-from cpython.buffer cimport Py_buffer
+cdef extern from "<sys/uio.h>":
+    struct iovec:
+        void *iov_base
+        size_t iov_len
 
 
 cdef extern from *:
@@ -18,5 +21,5 @@ cdef class Rings:
     cdef public double writing
 
     cdef Py_ssize_t recv(self, char *data, Py_ssize_t size, bint whole, double spin, bint wait)
-    cdef Py_ssize_t send(self, Py_buffer *parts, int count, Py_ssize_t offset, bint wait)
+    cdef Py_ssize_t send(self, iovec *parts, int count, bint wait)
     cdef int fail(self, Py_ssize_t error) except -1

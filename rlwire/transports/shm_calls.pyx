@@ -15,7 +15,6 @@ cdef extern from *:
     #include <rlwire/shm.h>
     #if !RLW_HAS_SHM
     #define RLW_SHM_RING 0
-    struct iovec { void *iov_base; size_t iov_len; };
     typedef struct rlw_shm_words { uint32_t words[8]; } rlw_shm_words;
     typedef struct rlw_shm { rlw_ring in, out; } rlw_shm;
     #define rlw_shm_ask(file, ring) ((void)(file), (void)(ring), -ENOSYS)
@@ -32,21 +31,7 @@ cdef extern from *:
     #define rlw_shm_forget(shm) ((void)0)
     #define rlw_shm_close(shm) ((void)0)
     #endif
-    #define RLW_SHM_PARTS 32
     #define RLW_SHM_SMALL 16384 /* bytes that are copied without releasing the GIL */
-
-    static int64_t rlw_shm_send_parts(rlw_shm *shm, Py_buffer *parts, int count,
-                                      Py_ssize_t offset, double seconds) {
-        struct iovec vector[RLW_SHM_PARTS];
-        int i;
-        for (i = 0; i < count; i++) {
-            vector[i].iov_base = parts[i].buf;
-            vector[i].iov_len = (size_t)parts[i].len;
-        }
-        vector[0].iov_base = (char *)vector[0].iov_base + offset;
-        vector[0].iov_len -= (size_t)offset;
-        return rlw_shm_sendv(shm, vector, count, seconds);
-    }
     """
     int RLW_HAS_SHM
     int RLW_SHM_RING
@@ -62,8 +47,8 @@ cdef extern from *:
     int64_t rlw_shm_recv(
         rlw_shm *shm, void *data, size_t size, int all, double spin, double seconds
     ) noexcept nogil
-    int64_t rlw_shm_send_parts(
-        rlw_shm *shm, Py_buffer *parts, int count, Py_ssize_t offset, double seconds
+    int64_t rlw_shm_sendv(
+        rlw_shm *shm, const iovec *parts, int count, double seconds
     ) noexcept nogil
     int rlw_shm_readable(rlw_shm *shm) noexcept nogil
     int rlw_shm_writable(rlw_shm *shm) noexcept nogil
@@ -167,19 +152,17 @@ cdef class Rings:
         self._users -= 1
         return rest if got == 0 else got + max(rest, 0)
 
-    cdef Py_ssize_t send(self, Py_buffer *parts, int count, Py_ssize_t offset, bint wait):
+    cdef Py_ssize_t send(self, iovec *parts, int count, bint wait):
         cdef Py_ssize_t sent
         if not self._mapped or self._closed:
             return -EBADF
-        if count == 1 and parts[0].len - offset <= RLW_SHM_SMALL:
-            sent = rlw_shm_send_parts(self._shm, parts, count, offset, 0)
+        if count == 1 and parts[0].iov_len <= RLW_SHM_SMALL:
+            sent = rlw_shm_sendv(self._shm, parts, count, 0)
             if sent != -EAGAIN or not wait:
                 return sent
         self._users += 1
         with nogil:
-            sent = rlw_shm_send_parts(
-                self._shm, parts, count, offset, self.writing if wait else 0
-            )
+            sent = rlw_shm_sendv(self._shm, parts, count, self.writing if wait else 0)
         self._users -= 1
         return sent
 
@@ -206,12 +189,14 @@ cdef class Rings:
     def send_from(self, object buffer) -> int:
         """Send for up to `writing` seconds; return the number of bytes."""
         cdef Py_buffer view
+        cdef iovec part
         cdef Py_ssize_t sent = -EINTR
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        part.iov_base, part.iov_len = view.buf, view.len
         try:
             while sent == -EINTR:
                 PyErr_CheckSignals()
-                sent = self.send(&view, 1, 0, True)
+                sent = self.send(&part, 1, True)
         finally:
             PyBuffer_Release(&view)
         if sent < 0:

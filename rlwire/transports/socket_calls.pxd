@@ -1,7 +1,5 @@
-from cpython.buffer cimport Py_buffer
-
 from rlwire.streams cimport StreamCore
-from rlwire.transports.shm_calls cimport Rings
+from rlwire.transports.shm_calls cimport Rings, iovec
 
 
 cdef class SocketCalls:
@@ -17,7 +15,7 @@ cdef class SocketCalls:
     cdef tuple _unanswered
 
     cdef int _raise(self, Py_ssize_t error) except -1
-    cdef Py_ssize_t _send_rings(self, Py_buffer *parts, int count) except? -1
+    cdef Py_ssize_t _send_rings(self, iovec *parts, int count) except? -1
     cpdef object read(self)
     cpdef bint write(self) except -1
     cpdef object receive(self)

@@ -10,7 +10,7 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EAGAIN, EINTR
 
 from rlwire.streams cimport OPEN, CLOSING, StreamCore
-from rlwire.transports.shm_calls cimport Rings
+from rlwire.transports.shm_calls cimport Rings, iovec
 
 from rlwire.streams import NOTHING, TURN
 from rlwire.transports.deferred import DeferredReply, wait_for
@@ -65,19 +65,11 @@ cdef extern from *:
         return sent >= 0 ? sent : errno == EWOULDBLOCK ? -EAGAIN : -errno;
     }
 
-    static Py_ssize_t rlw_send_parts(int file, Py_buffer *parts, int count, Py_ssize_t offset) {
-        struct iovec vector[RLW_PARTS];
+    static Py_ssize_t rlw_send_parts(int file, struct iovec *parts, int count) {
         struct msghdr message;
         Py_ssize_t sent;
-        int i;
-        for (i = 0; i < count; i++) {
-            vector[i].iov_base = parts[i].buf;
-            vector[i].iov_len = (size_t)parts[i].len;
-        }
-        vector[0].iov_base = (char *)vector[0].iov_base + offset;
-        vector[0].iov_len -= (size_t)offset;
         memset(&message, 0, sizeof message);
-        message.msg_iov = vector;
+        message.msg_iov = parts;
         message.msg_iovlen = count;
         sent = sendmsg(file, &message, MSG_NOSIGNAL);
         return sent >= 0 ? sent : errno == EWOULDBLOCK ? -EAGAIN : -errno;
@@ -116,9 +108,7 @@ cdef extern from *:
     Py_ssize_t rlw_send(
         int file, const char *data, Py_ssize_t size, int at_once
     ) noexcept nogil
-    Py_ssize_t rlw_send_parts(
-        int file, Py_buffer *parts, int count, Py_ssize_t offset
-    ) noexcept nogil
+    Py_ssize_t rlw_send_parts(int file, iovec *parts, int count) noexcept nogil
     int rlw_open_timer(double seconds) noexcept nogil
     int rlw_raise(int error) except -1
 
@@ -230,7 +220,8 @@ cdef class SocketCalls:
     cpdef bint write(self) except -1:
         """Write once; return whether everything is written."""
         cdef StreamCore core = self._core
-        cdef Py_buffer parts[RLW_PARTS]
+        cdef Py_buffer buffers[RLW_PARTS]
+        cdef iovec parts[RLW_PARTS]
         cdef Py_ssize_t sent = 0
         cdef Py_ssize_t size
         cdef const char *data
@@ -244,7 +235,7 @@ cdef class SocketCalls:
             only = out[0]
             data, size = PyBytes_AS_STRING(only), PyBytes_GET_SIZE(only)
             if self._rings is not None:
-                parts[0].buf, parts[0].len = <void *> data, size
+                parts[0].iov_base, parts[0].iov_len = <void *> data, size
                 sent = self._send_rings(parts, 1)
             else:
                 # Sending a small message takes less time than releasing the GIL.
@@ -258,20 +249,24 @@ cdef class SocketCalls:
         else:
             try:
                 while count < RLW_PARTS and core._index + count < len(out):
-                    PyObject_GetBuffer(out[core._index + count], &parts[count], PyBUF_SIMPLE)
+                    PyObject_GetBuffer(out[core._index + count], &buffers[count], PyBUF_SIMPLE)
+                    parts[count].iov_base = buffers[count].buf
+                    parts[count].iov_len = buffers[count].len
                     count += 1
+                parts[0].iov_base = <char *> parts[0].iov_base + core._offset
+                parts[0].iov_len -= core._offset
                 if self._rings is not None:
                     sent = self._send_rings(parts, count)
                 else:
                     while True:
                         with nogil:
-                            sent = rlw_send_parts(self._file, parts, count, core._offset)
+                            sent = rlw_send_parts(self._file, parts, count)
                         if sent != -EINTR:
                             break
                         PyErr_CheckSignals()
             finally:
                 for i in range(count):
-                    PyBuffer_Release(&parts[i])
+                    PyBuffer_Release(&buffers[i])
         if sent < 0:
             if sent == -EAGAIN and not self._blocking:
                 self.doing = ""
@@ -282,10 +277,10 @@ cdef class SocketCalls:
         self.doing = ""
         return core._out is None
 
-    cdef Py_ssize_t _send_rings(self, Py_buffer *parts, int count) except? -1:
+    cdef Py_ssize_t _send_rings(self, iovec *parts, int count) except? -1:
         cdef Py_ssize_t sent
         while True:
-            sent = self._rings.send(parts, count, self._core._offset, self._blocking)
+            sent = self._rings.send(parts, count, self._blocking)
             if sent != -EINTR:
                 return sent
             PyErr_CheckSignals()
@@ -391,12 +386,9 @@ cdef class PlainCalls(SocketCalls):
     cdef public object _sendmsg
 
     def __init__(self, StreamCore core, io, *, bint blocking=True):
-        self._core = core
-        self._blocking = blocking
+        SocketCalls.__init__(self, core, -1, blocking=blocking)
         self._recv_into = io.recv_into
         self._sendmsg = io.sendmsg
-        self.doing = ""
-        self._unanswered = _NONE_LEFT
 
     cpdef object read(self):
         """See `SocketCalls.read`."""

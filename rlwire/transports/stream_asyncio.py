@@ -7,17 +7,18 @@ import contextlib
 import errno
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from rlwire.errors import on_error
 from rlwire.sessions.layer import Buffer
 from rlwire.streams import StreamCore
 from rlwire.transports.shm import ShmSocket
 from rlwire.transports.socket_calls import PlainCalls, SocketCalls
+from rlwire.transports.tls import RECORD, first_record
 
-_RECORD = 16384  # bytes, the longest record of TLS
-_CHUNK = 4 * _RECORD  # bytes that one call encrypts or receives
+_T = TypeVar("_T")
+_CHUNK = 4 * RECORD  # bytes that one call encrypts or receives
 
 
 class SocketStream:
@@ -172,11 +173,7 @@ class TLSStream(SocketStream):
 
     def sendmsg(self, buffers: list[Buffer]) -> int:
         data = self._retry
-        if not data:
-            # Small parts share a record; TLS copies what it encrypts in any case.
-            small = sum(map(len, buffers)) <= _RECORD
-            data = b"".join(buffers) if small else next(filter(len, buffers))
-        data = memoryview(data)[:_CHUNK]
+        data = memoryview(data or first_record(buffers))[:_CHUNK]
         try:
             sent = self._sock.send(data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -255,6 +252,17 @@ async def _tls_handshake(loop: asyncio.AbstractEventLoop, sock: ssl.SSLSocket) -
         await _wait(*ways, sock.fileno())
 
 
+async def within(seconds: float | None, work: Awaitable[_T], late: str = "timed out") -> _T:
+    """Await up to `seconds`, or raise a TimeoutError that says what is `late`."""
+    try:
+        return await asyncio.wait_for(work, seconds)
+    except asyncio.TimeoutError as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # a timeout of the network
+        # Before 3.11 asyncio's TimeoutError is another class, and no OSError.
+        raise TimeoutError(late) from None
+
+
 async def open_stream(
     owner: Any,
     sock: socket.socket,
@@ -291,12 +299,6 @@ async def open_stream(
         )
         stream, what, handshake = TLSStream, "TLS", _tls_handshake(loop, made)
     with on_error(made.close), on_error(owner.core.abort):
-        try:
-            await asyncio.wait_for(handshake, handshake_timeout)
-        except asyncio.TimeoutError as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # a timeout of the network
-            raise TimeoutError(
-                f"no {what} handshake within connect={handshake_timeout} s"
-            ) from None
+        late = f"no {what} handshake within connect={handshake_timeout} s"
+        await within(handshake_timeout, handshake, late)
         stream(loop, made, owner)

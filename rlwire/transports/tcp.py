@@ -6,11 +6,12 @@ import errno
 import os
 import socket
 import ssl
+from dataclasses import dataclass
 from math import inf
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, ClassVar
 
-from rlwire.errors import DeadlineExceeded
+from rlwire.errors import DeadlineExceeded, on_error
 from rlwire.sessions.layer import Layer
 from rlwire.streams import StreamCore
 from rlwire.transports.address import AddressLike, parse
@@ -55,60 +56,58 @@ def connect(
         OSError: the last attempt failed; the text has the address and the number of attempts.
         RlwireError: the session's handshake failed; this is not retried.
     """
-    dialer = _BlockingDialer(address, session, tls, server_hostname, timeout, record)
-    connection: Connection = drive(dialer.steps(backoff))
+    dialer = _BlockingDialer(address, session, tls, server_hostname, timeout, backoff, record)
+    connection: Connection = drive(dialer.steps())
     return connection
 
 
+@dataclass
 class Dialer:
-    """The steps of connecting.
+    """The steps of connecting; arguments as for `connect`.
 
     A driver defines `sleep`, `resolve`, `connect` and `open`, which return a value or an awaitable
     and raise an OSError after the time `until`; `open` runs the handshake of TLS or the like.
     """
 
-    sleep: Any
-    resolve: Any
-    connect: Any
-    open: Any
+    sleep: ClassVar[Any]
+    resolve: ClassVar[Any]
+    connect: ClassVar[Any]
+    open: ClassVar[Any]
 
-    def __init__(
-        self,
-        address: AddressLike,
-        session: Layer,
-        tls: TLS,
-        server_hostname: str | None,
-        timeout: Timeouts | float | None,
-        record: Recording | None,
-    ) -> None:
-        self.where = parse(address)
-        self._record = record
-        self.session = session
-        self.tls = context_of(tls)
-        self.timeout = Timeouts.of(timeout)
-        self.hostname = (
-            server_hostname or getattr(tls, "server_hostname", None) or self.where.host or None
-        )
-        check_carrier(self.where, self.tls)
+    address: AddressLike
+    session: Layer
+    tls: TLS = None
+    server_hostname: str | None = None
+    timeout: Timeouts | float | None = None
+    backoff: Backoff | None = None
+    record: Recording | None = None
+
+    def __post_init__(self) -> None:
+        self.where = parse(self.address)
+        own = self.server_hostname or getattr(self.tls, "server_hostname", None)
+        self.hostname = own or self.where.host or None
+        self.context = context_of(self.tls)
+        self.timeouts = Timeouts.of(self.timeout)
+        check_carrier(self.where, self.context)
 
     def explain_silence(self, core: StreamCore) -> None:
         """Say in a connection's core what a server that sends nothing may mean."""
-        plain = self.tls is None and not self.where.path
+        plain = self.context is None and not self.where.path
         tls = "speak TLS? Then add +tls to the URL's scheme. Or does it " if plain else ""
         core.silence = f"does it {tls}speak another protocol?"
 
     def tap(self) -> ConnectionTap | None:
         """Begin to record the connection, if it is recorded."""
-        return None if self._record is None else self._record.tap("client", str(self.where))
+        return None if self.record is None else self.record.tap("client", str(self.where))
 
-    def steps(self, backoff: Backoff | None) -> Waits[Any]:
+    def steps(self) -> Waits[Any]:
         """Connect, run the session's handshake, and return the connection."""
-        seconds = self.timeout.connect
+        seconds = self.timeouts.connect
         connection = yield from retry(
             lambda until: self._dial(
                 until if seconds is None else min(until, monotonic() + seconds)
             ),
-            backoff or Backoff(),
+            self.backoff or Backoff(),
             self.sleep,
             what=self.where,
             errors=OSError,
@@ -175,17 +174,14 @@ class _BlockingDialer(Dialer):
     def open(self, sock: socket.socket, until: float) -> Connection:
         if self.where.shm:
             sock = ShmSocket(sock)
-            try:
+            with on_error(sock.close):
                 sock.handshake(time_left(until))
-            except BaseException:
-                sock.close()
-                raise
-        elif self.tls is None:
+        elif self.context is None:
             sock.settimeout(None)
         else:
             sock.settimeout(time_left(until))
-            sock = self.tls.wrap_socket(sock, server_hostname=self.hostname)
-        made = Connection(sock, self.session, str(self.where), self.timeout, tap=self.tap())
+            sock = self.context.wrap_socket(sock, server_hostname=self.hostname)
+        made = Connection(sock, self.session, str(self.where), self.timeouts, tap=self.tap())
         self.explain_silence(made.core)
         return made
 

@@ -14,6 +14,9 @@ from rlwire.sessions.layer import Buffer
 
 __all__ = ["TLS", "ClientTLS", "ServerTLS"]
 
+RECORD = 16384
+"""Bytes of the longest record."""
+
 _Path: TypeAlias = str | os.PathLike[str]
 
 TLS: TypeAlias = ssl.SSLContext | Callable[[], ssl.SSLContext] | None
@@ -103,6 +106,11 @@ def _load_own(context: ssl.SSLContext, cert: _Path, key: _Path | None) -> None:
         context.load_cert_chain(cert, key)
 
 
+def first_record(parts: Sequence[Buffer]) -> Buffer:
+    """Return what to encrypt first: small parts share a record, and TLS copies in any case."""
+    return b"".join(parts) if sum(map(len, parts)) <= RECORD else next(filter(len, parts))
+
+
 class TLSSocket:
     """An SSLSocket whose calls raise BlockingIOError after their timeout, for `PlainCalls`."""
 
@@ -128,18 +136,12 @@ class TLSSocket:
         """Whether decrypted bytes wait for `recv_into`."""
         return self._sock.fileno() != -1 and self._sock.pending() > 0
 
-    def send(self, data: Buffer) -> int:
+    def sendmsg(self, parts: Sequence[Buffer]) -> int:
         self._limit(self._limits[socket.SO_SNDTIMEO])
         try:
-            return self._sock.send(data)
+            return self._sock.send(first_record(parts))
         except TimeoutError as error:
             raise BlockingIOError from error
-
-    def sendmsg(self, parts: Sequence[Buffer]) -> int:
-        # Small parts share a record; TLS copies what it encrypts in any case.
-        if sum(map(len, parts)) <= 16384:
-            return self.send(b"".join(parts))
-        return self.send(parts[0])
 
     def send_close_notify(self) -> None:
         """Send close_notify, without waiting for the peer's."""

@@ -28,7 +28,6 @@ from typing import (
     Concatenate,
     Generic,
     ParamSpec,
-    Protocol,
     TypeAlias,
     TypeVar,
     cast,
@@ -51,15 +50,6 @@ _T = TypeVar("_T")
 _Error = TypeVar("_Error", bound=Exception)
 _P = ParamSpec("_P")
 _Self = TypeVar("_Self")
-
-
-class _Counts(Protocol):
-    @property
-    def counts(self) -> Any:
-        """Its `MessageCounts`, or those of datagrams."""
-
-
-_Counted = TypeVar("_Counted", bound=_Counts)
 
 Waits: TypeAlias = Generator[Any, Any, _T]
 """A generator that yields values or awaitables, is sent their results, and returns a value."""
@@ -201,9 +191,9 @@ class ClientBase:
         """Leave a ``with`` block: close."""
         yield cast(Any, self).close()
 
-    def _count(self, connection: _Counted) -> _Counted:
+    def _count(self, connection: _T) -> _T:
         """Count a new connection and its messages; return the connection."""
-        self._before, self._current = self._counts(), connection.counts
+        self._before, self._current = self._counts(), cast(Any, connection).counts
         self._connections += 1
         return connection
 
@@ -233,11 +223,7 @@ class _Driver:
         for name in {name: None for base in cls.__mro__ for name in vars(base)}:
             method = inspect.getattr_static(cls, name)
             if isinstance(method, driven):
-                setattr(
-                    cls,
-                    name,
-                    _with_signature(cls.make_method(method.steps), method.steps, cls, name),
-                )
+                setattr(cls, name, _made(method.steps, cls, name))
 
 
 class Blocking(_Driver):
@@ -288,11 +274,9 @@ class Asyncio(_Driver):
         await drive_async(cast(Any, self).leave())
 
 
-def _with_signature(
-    method: Any, steps: Callable[..., Waits[Any]], kind: type[Any], name: str
-) -> Any:
-    """Return a method with the generator's name, documentation and signature."""
-    functools.update_wrapper(method, steps)
+def _made(steps: Callable[..., Waits[Any]], kind: type[_Driver], name: str) -> Any:
+    """Return the method with the generator's name, documentation and signature."""
+    method: Any = functools.update_wrapper(kind.make_method(steps), steps)
     method.__module__, method.__qualname__ = kind.__module__, f"{kind.__qualname__}.{name}"
     signature = inspect.signature(steps)
     returned = signature.return_annotation
