@@ -425,9 +425,8 @@ class Connection(Owned):
             if self._tls is not None:
                 self._limit(_READING, _SOON)  # the bytes may be TLS's own
                 return self._tls.recv_into(room)
-            if not wait:
-                return self._sock.recv_into(room, 0, socket.MSG_DONTWAIT)
-            return self._sock.recv_into(room, 0, socket.MSG_WAITALL if self.core.direct else 0)
+            waiting = socket.MSG_WAITALL if self.core.direct else 0
+            return self._sock.recv_into(room, 0, waiting if wait else socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
         except OSError as error:

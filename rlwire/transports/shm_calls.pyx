@@ -65,9 +65,6 @@ AVAILABLE = bool(RLW_HAS_SHM)
 WORDS = sizeof(rlw_shm_words)
 """Bytes of a client's request and a server's reply."""
 
-RING = RLW_SHM_RING
-"""Default bytes of a ring."""
-
 cdef dict _REASONS = {
     errno.EPROTO: "the peer's shared memory or handshake is invalid",
     EPERM: "the peer's memory is not sealed, so it could be truncated while it is used",
@@ -76,7 +73,7 @@ cdef dict _REASONS = {
 
 
 def ask(int file, uint32_t ring=0) -> None:
-    """Request two rings of `ring` bytes (0: `RING`) from the server at a unix socket."""
+    """Request two rings of `ring` bytes (0: the default) from the server at a unix socket."""
     cdef int error = rlw_shm_ask(file, ring)
     if error:
         _fail(error)
