@@ -1,5 +1,6 @@
 """Spaces and specs as tensors: what they become, and values there and back."""
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from rlwire.codecs.dm_env_rpc import (
 )
 from rlwire.dm_env_rpc.spaces import structure_of
 from rlwire.errors import EncodeError
+from tests.raising import raised
 
 
 def dm(spec, prefix=""):
@@ -44,7 +46,7 @@ I8, I32, I64, U8, U32 = np.int8, np.int32, np.int64, np.uint8, np.uint32
 INF = np.inf
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     ("given", "shape", "dtype", "low", "high"),
     [
         (gym.Box(-1.0, 2.0, (3,)), (3,), F, np.float32(-1), np.float32(2)),
@@ -68,7 +70,7 @@ def test_gymnasium_spaces(given, shape, dtype, low, high):
     assert space(given).specs == [TensorSpec("observation", shape, dtype, low, high)]
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     ("given", "name", "shape", "dtype", "low", "high"),
     [
         (specs.Array((2, 3), np.float32), "observation", (2, 3), F, None, None),
@@ -99,7 +101,7 @@ class Pair(NamedTuple):
     right: object
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     "given",
     [
         specs.Array((2, 3), np.float16),
@@ -195,7 +197,7 @@ def test_fast_and_general_conversion_agree(kind):
             assert outcome(structure, value) == outcome(structure, Foreign(value)), (each, value)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.each(
     ("given", "text"),
     [
         (specs.Array((), np.complex64), "complex64"),
@@ -208,12 +210,10 @@ def test_fast_and_general_conversion_agree(kind):
     ],
 )
 def test_specs_that_cannot_be_carried(given, text):
-    with pytest.raises(EncodeError, match=text):
-        dm(given)
+    assert re.search(text, str(raised(EncodeError, dm, given)))
 
 
 def test_text_that_an_action_space_does_not_contain():
     structure = space(gym.Text(3, charset="ab"))
     assert structure.build({"observation": np.str_("abba"[:3])}) == "abb"
-    with pytest.raises(EncodeError, match="1 to 3"):
-        structure.build({"observation": np.str_("abba")})
+    assert "1 to 3" in str(raised(EncodeError, structure.build, {"observation": np.str_("abba")}))

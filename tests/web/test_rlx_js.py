@@ -10,9 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote, urlsplit
 
 import numpy as np
@@ -20,42 +20,31 @@ import pytest
 
 import rlwire.web
 from rlwire.rlx import RLXPageServer
-from tests.agents import Recorder
+from tests.agents import CountingAgent, Recorder
 from tests.reference.chromium import browser
 
 HERE = Path(__file__).parent
-TYPES = {".html": "text/html", ".js": "text/javascript"}
 AGENTS, STEPS = 4, 1000
 
 
-class Balancer:
+class Balancer(CountingAgent):
     """Plays CartPole well, and keeps count; as its words, some states are commands."""
 
-    seen: dict[int, dict[str, Any]]
+    seen: ClassVar[dict[int, dict[str, Any]]] = {}
     released = threading.Event()
-
-    def __init__(self, parameter_serve):
-        self.number = None
-        self.exploit = False
-
-    def init(self, exploit=False):
-        self.exploit = exploit
-        return True
-
-    def reset(self):
-        return True
+    actions: ClassVar = {
+        "nan": lambda agent: float("nan"),
+        "array": lambda agent: np.arange(4, dtype=np.float32).reshape(2, 2) / 2,
+        "wait": lambda agent: agent.released.wait(30),
+    }
 
     def update(self, reward, state, terminal):
         if state == "raise":
             raise ValueError("boom")
-        if state == "nan":
-            return float("nan")
-        if state == "array":
-            return np.arange(4, dtype=np.float32).reshape(2, 2) / 2
         if state == "reward":
             return reward
-        if state == "wait":
-            return self.released.wait(30)
+        if isinstance(state, str):
+            return super().update(reward, state, terminal)
         number, position, velocity, angle, spin = state
         seen = self.seen.setdefault(
             number, {"exploit": self.exploit, "updates": 0, "rewards": 0, "states": 0.0, "ends": 0}
@@ -77,7 +66,7 @@ def metrics():
 @pytest.fixture
 def serve(metrics):
     """Return a function that serves agents to pages of an origin."""
-    Balancer.seen = {}
+    Balancer.seen.clear()
     Balancer.released.clear()
     with contextlib.ExitStack() as stack:
         yield lambda *origins: stack.enter_context(
@@ -94,52 +83,33 @@ def unknown_client():
         yield f"ws://127.0.0.1:{sock.getsockname()[1]}"
 
 
-class Site:
-    """Serves rlwire.web's files and this folder's, and takes reports."""
-
-    def __init__(self):
-        self.reports = queue.Queue()
-        site = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                name = Path(urlsplit(self.path).path).name
-                for folder in (HERE, rlwire.web.folder()):
-                    if (folder / name).is_file() and (folder / name).suffix in TYPES:
-                        body = (folder / name).read_bytes()
-                        self.send_response(200)
-                        self.send_header("Content-Type", TYPES[(folder / name).suffix])
-                        self.send_header("Content-Length", str(len(body)))
-                        self.end_headers()
-                        self.wfile.write(body)
-                        return
-                self.send_error(404)
-
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                site.reports.put(json.loads(body))
-                self.send_response(204)
-                self.end_headers()
-
-            def log_message(self, format, *args):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-        self.origin = f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
 @pytest.fixture
 def site():
-    site = Site()
-    yield site
-    site.close()
+    """A server of rlwire.web's files and this folder's, with its `origin` and pages' `reports`."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def translate_path(self, path):
+            name = Path(urlsplit(path).path).name
+            folder = HERE if (HERE / name).is_file() else rlwire.web.folder()
+            return str(folder / name)
+
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            server.reports.put(json.loads(body))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.reports = queue.Queue()
+        server.origin = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture
