@@ -26,16 +26,12 @@ from dm_env_rpc.v1.compliance import (
     step,
 )
 
-from rlwire.codecs.dm_env_rpc import (
-    ActionObservationSpecs,
-    EnvironmentStateType,
-    StepResult,
-    make_spec,
-)
+from rlwire.codecs.dm_env_rpc import ActionObservationSpecs, EnvironmentStateType, make_spec
 from rlwire.dm_env_rpc import AsyncClient, EnvironmentWorlds, Server
 from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.environments.dm_env import DmEnvironment
 from rlwire.environments.remote import RemoteEnvironment
+from tests.dm_env_rpc.worlds import World
 
 # The compliance test itself casts float64's least value to float32.
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
@@ -52,58 +48,46 @@ def all_specs():
         low = 0 if name.startswith("u") else -2
         each = np.arange(6).reshape(2, 3)
         specs += [
-            make_spec(f"{name}.free", (), kind),
-            make_spec(f"{name}.scalar", (), kind, low, 5),
-            make_spec(f"{name}.below", (3,), kind, None, 5),
-            make_spec(f"{name}.above", (1, 2), kind, low, None),
-            make_spec(f"{name}.each", (2, 3), kind, each, each + 3),
-            make_spec(f"{name}.variable", (2, -1), kind),
-        ]
+            make_spec(f"{name}.{kind_of}", shape, kind, *bounds)
+            for kind_of, shape, *bounds in (
+                ("free", ()), ("scalar", (), low, 5), ("below", (3,), None, 5),
+                ("above", (1, 2), low, None), ("each", (2, 3), each, each + 3),
+                ("variable", (2, -1)),
+            )
+        ]  # fmt: skip
     for kind in (bool, str):
-        name = np.dtype(kind).name
-        specs += [
-            make_spec(f"{name}.scalar", (), kind),
-            make_spec(f"{name}.array", (2, 2), kind),
-            make_spec(f"{name}.variable", (-1,), kind),
-        ]
+        for name, shape in (("scalar", ()), ("array", (2, 2)), ("variable", (-1,))):
+            specs.append(make_spec(f"{np.dtype(kind).name}.{name}", shape, kind))
     return specs
 
 
-class Everything:
+class Everything(World):
     def __init__(self, settings):
         if set(settings) != {"size"}:
             raise ValueError(f"size is the one setting, and needed; not {sorted(settings)}")
         if settings["size"] < 1:
             raise ValueError("size must be positive")
+        super().__init__(settings)
         specs = all_specs()
         # UIDs from 3 on: 0 is what the tests take for one that does not exist.
         self.specs = ActionObservationSpecs(dict(enumerate(specs, 3)), dict(enumerate(specs, 7)))
 
-    def join(self, settings):
-        if set(settings) - {"race"}:
-            raise ValueError(f"unknown settings {sorted(settings)}")
-        return self
+    def on_call(self, what, given):
+        if what == "join" and set(given) - {"race"}:
+            raise ValueError(f"unknown settings {sorted(given)}")
 
-    def reset(self, settings):
-        pass
-
-    def begin(self):
-        seen = {}
-        for spec in self.specs.observations.values():
-            shape = tuple(4 if size < 0 else size for size in spec.shape)
-            dtype = tensor_utils.data_type_to_np_type(int(spec.dtype))
-            value = np.zeros(shape, dtype)
-            for bound, choose in ((spec.min, np.maximum), (spec.max, np.minimum)):
-                if bound is not None:
-                    value = choose(value, bound).astype(dtype)
-            seen[spec.name] = value
-        return StepResult(RUNNING, seen)
-
-    def step(self, actions):
-        return self.begin()
-
-    def close(self):
-        pass
+    class agent(World.agent):
+        def seen(self, actions):
+            seen = {}
+            for spec in self.specs.observations.values():
+                shape = tuple(4 if size < 0 else size for size in spec.shape)
+                dtype = tensor_utils.data_type_to_np_type(int(spec.dtype))
+                value = np.zeros(shape, dtype)
+                for bound, choose in ((spec.min, np.maximum), (spec.max, np.minimum)):
+                    if bound is not None:
+                        value = choose(value, bound).astype(dtype)
+                seen[spec.name] = value
+            return seen
 
 
 class Served:
@@ -117,22 +101,15 @@ class Served:
     def setUpClass(cls):
         super().setUpClass()
         cls.server = Server(cls.make_worlds, "127.0.0.1:0", workers=cls.workers).start()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
-        super().tearDownClass()
+        cls.addClassCleanup(cls.server.stop)
 
     def setUp(self):
         super().setUp()
-        self.channel = grpc.insecure_channel(str(self.server.address))
-        self._connection = connection.Connection(self.channel)
+        channel = grpc.insecure_channel(str(self.server.address))
+        self.addCleanup(channel.close)
+        self._connection = connection.Connection(channel)
+        self.addCleanup(self._connection.close)
         self._world = None
-
-    def tearDown(self):
-        super().tearDown()
-        self._connection.close()
-        self.channel.close()
 
     @property
     def connection(self):
@@ -156,29 +133,22 @@ class Served:
 
 
 class CreateDestroy(Served):
-    @property
-    def invalid_world_settings(self):
-        return {"shape": tensor_utils.pack_tensor(1), "colour": tensor_utils.pack_tensor("red")}
-
-    @property
-    def has_multiple_world_support(self):
-        return True
+    invalid_world_settings: ClassVar = {
+        "shape": tensor_utils.pack_tensor(1), "colour": tensor_utils.pack_tensor("red"),
+    }  # fmt: skip
+    has_multiple_world_support = True
 
 
 class JoinLeave(Served):
-    @property
-    def invalid_join_settings(self):
-        return {"name": tensor_utils.pack_tensor("x")}
+    invalid_join_settings: ClassVar = {"name": tensor_utils.pack_tensor("x")}
 
 
 class Stepping(Served):
+    specs: Any = None
+
     def setUp(self):
         super().setUp()
-        self._specs = self.join_world()
-
-    @property
-    def specs(self):
-        return self._specs
+        self.specs = self.join_world()
 
 
 class Voyages:
