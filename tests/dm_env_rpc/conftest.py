@@ -58,3 +58,8 @@ def reference_server():
 def our_server(request):
     with _run("our_server", request.param) as address:
         yield address
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def workers(request):
+    return request.param

@@ -110,7 +110,6 @@ def test_ctrl_c_while_an_answer_is_waited_for(where, ctrl_c):
         eventually(nothing_is_left)
 
 
-@pytest.mark.parametrize("workers", ["threads", "asyncio"])
 def test_closed_connections_are_freed(workers):
     def held():
         gc.collect()

@@ -24,11 +24,11 @@ def echo(message, world):
     return message
 
 
-@pytest.fixture(params=["threads", "asyncio"])
-def make(request):
+@pytest.fixture
+def make(workers):
     with contextlib.ExitStack() as stack:
         yield lambda **options: stack.enter_context(
-            Server(World, "127.0.0.1:0", workers=request.param, extensions={"a/b": echo}, **options)
+            Server(World, "127.0.0.1:0", workers=workers, extensions={"a/b": echo}, **options)
         )
 
 

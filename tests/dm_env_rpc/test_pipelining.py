@@ -173,7 +173,6 @@ def test_lost_connection_ends_all_pending_requests(monkeypatch):
         client.step()
 
 
-@pytest.mark.parametrize("workers", ["threads", "asyncio"])
 def test_array_that_an_environment_reuses_changes_no_reply_in_flight(workers):
     with (
         Server(Canvas, "localhost:0", workers=workers) as server,

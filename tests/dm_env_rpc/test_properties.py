@@ -220,8 +220,8 @@ def test_client_rejects_an_answer_to_something_else():
 # ---- over connections ---------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["threads", "asyncio"])
-def server(request, properties, voyage):
+@pytest.fixture
+def server(workers, properties, voyage):
     class Sea(voyage.Voyage):
         def __init__(self):
             super().__init__()
@@ -229,7 +229,7 @@ def server(request, properties, voyage):
             add(self.properties, {"salt": 0.5}, "salt")
 
     with Server(
-        EnvironmentWorlds(Sea), "127.0.0.1:0", workers=request.param, properties=properties
+        EnvironmentWorlds(Sea), "127.0.0.1:0", workers=workers, properties=properties
     ) as server:
         yield server
 

@@ -21,11 +21,6 @@ def talk(client):
         client.create_world()
 
 
-@pytest.fixture(params=["threads", "asyncio"])
-def workers(request):
-    return request.param
-
-
 @pytest.fixture(scope="module")
 def issued(tmp_path_factory):
     """Return the path of a file by its name: two authorities, and certificates of theirs."""

@@ -20,11 +20,6 @@ from tests.dm_env_rpc.worlds import World
 from tests.raising import raised
 
 
-@pytest.fixture(params=["threads", "asyncio"])
-def workers(request):
-    return request.param
-
-
 def test_bounds_are_checked_unless_disabled(workers):
     for check_bounds in (True, False):
         with (

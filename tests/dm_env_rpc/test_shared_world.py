@@ -71,7 +71,6 @@ def together(thing, names, **options):
             yield env
 
 
-@pytest.mark.parametrize("workers", ["threads", "asyncio"])
 def test_shared_world_equals_the_local_environment(workers):
     chance = np.random.default_rng(3)
     with contextlib.closing(SPREAD()) as local, together(SPREAD, NAMES, workers=workers) as env:
@@ -131,7 +130,6 @@ def alone(url, agent=None):
     return apart(functools.partial(rlwire.make, url, agent=agent))
 
 
-@pytest.mark.parametrize("workers", ["threads", "asyncio"])
 def test_leaving_agent_ends_the_episode_of_the_others(workers):
     with rlwire.serve(Relay, URL, workers=workers) as server, alone(server.url, "a") as (_, a):
         with alone(server.url, "b") as (_, b):

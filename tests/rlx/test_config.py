@@ -1,8 +1,10 @@
 """What a RELAAX environment is started with: command line, file, and what is said about them."""
 
 import logging
+import re
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -100,8 +102,12 @@ class TestOptions:
 
 
 class TestTraining:
-    def test_as_relaax_starts_it(self, start, write, caplog):
-        start("--config", write(), "--exploit", "True", "--show-ui", "True")
+    def test_as_relaax_starts_it(self, start, write, tmp_path, monkeypatch, caplog):
+        write()
+        monkeypatch.chdir(tmp_path)
+        page = (Path(__file__).parents[2] / "docs/protocols/rlx.md").read_text("utf-8")
+        [arguments] = re.findall(r"starts an environment as `training.py ([^`]+)`", page)
+        start(*arguments.replace("False", "True").split())
         training = TrainingBase()
         assert training.addresses == ["127.0.0.1:7009"]
         assert (training.exploit, training.max_episodes, training.infinite_run) == (True, 3, False)
