@@ -19,6 +19,10 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_ADDRESS = "localhost:7001"  # RELAAX's own default for its RLX server
 VERSION = "1.1.0"  # of RELAAX
+_DEFAULTS = {
+    "config": None, "exploit": False, "show_ui": False, "short_log_messages": True,
+    "log_level": "DEBUG",
+}  # fmt: skip
 
 
 class Options:
@@ -74,51 +78,12 @@ class EnvironmentOptions(Options):
             ValueError: the file is not YAML, or a setting in it is invalid.
             MissingExtra: ruamel.yaml is not installed.
         """
-        self._values, unknown = self._settings(list(sys.argv[1:] if argv is None else argv))
+        flags, unknown = _parser().parse_known_args(sys.argv[1:] if argv is None else list(argv))
+        self._values = _settings(vars(flags))
         self._loaded = True
         if unknown:
             logger.warning("unknown arguments, ignored by rlwire: %s", quoted(" ".join(unknown)))
         return self
-
-    @staticmethod
-    def _settings(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
-        """Return all settings by name, and unknown arguments."""
-        flags, unknown = _parser().parse_known_args(argv)
-        given = vars(flags)
-        path = given.get("config")
-        found = Options(None if path is None else read(path))._values
-        environment = found.get("environment")
-        if environment is None:
-            environment = Options()
-        if not isinstance(environment, Options):
-            raise ValueError(f"{path}: environment must be a section, not {environment!r:.60}")
-        inside = environment._values
-        for name, kind in (("max_episodes", "int"), ("infinite_run", "bool")):
-            if name in given:
-                inside[name] = given.pop(name)
-            elif name in inside:
-                inside[name] = _checked(path, f"environment/{name}", kind, inside[name])
-        if inside:
-            found["environment"] = environment
-        for name in ("exploit", "show_ui", "short_log_messages"):
-            if name in found:
-                found[name] = _checked(path, name, "bool", found[name])
-        defaults = {
-            "config": None,
-            "exploit": False,
-            "show_ui": False,
-            "short_log_messages": True,
-            "log_level": "DEBUG",
-        }
-        found = {**defaults, **found, **given}
-        if path is not None:
-            _set_up_log(path, found)
-            version = found.get("version")
-            if version not in (None, VERSION):
-                logger.warning("%s has version %s and is read as %s", path, version, VERSION)
-        if "rlx_server_address" not in found:
-            found["rlx_server_address"] = _address(path, found)
-        return found, unknown
 
     def _known(self) -> dict[str, Any]:
         if not self._loaded:
@@ -158,20 +123,47 @@ def section(written: str, default: str = "algorithm") -> Options:
     return found
 
 
-def _address(path: str | None, found: dict[str, Any]) -> str:
-    section = found.get("relaax_rlx_server")
-    section = section if isinstance(section, Options) else Options()
-    variable = section.get("bind_by_env_var")
+def _settings(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return all settings by name, from the file that the flags name and from the flags."""
+    path = flags.get("config")
+    file = Options(None if path is None else read(path))
+    environment = file.get("environment")
+    if environment is None:
+        environment = Options()
+    if not isinstance(environment, Options):
+        raise ValueError(f"{path}: environment must be a section, not {environment!r:.60}")
+    for section, prefix, kinds in (
+        (environment, "environment/", {"max_episodes": "int", "infinite_run": "bool"}),
+        (file, "", dict.fromkeys(("exploit", "show_ui", "short_log_messages"), "bool")),
+    ):
+        values = section._values
+        for name, kind in kinds.items():
+            if name in flags:
+                values[name] = flags.pop(name)
+            elif name in values:
+                values[name] = _checked(path, prefix + name, kind, values[name])
+    found = {**_DEFAULTS, **file._values, **flags}
+    if environment._values:
+        found["environment"] = environment
+    if path is not None:
+        _set_up_log(path, found)
+        version = found.get("version")
+        if version not in (None, VERSION):
+            logger.warning("%s has version %s and is read as %s", path, version, VERSION)
+    if "rlx_server_address" not in found:
+        found["rlx_server_address"] = _address(path, file)
+    return found
+
+
+def _address(path: str | None, file: Options) -> str:
+    variable = file.get("relaax_rlx_server/bind_by_env_var")
     bind = os.environ.get(variable) if isinstance(variable, str) else None
-    if bind is None:
-        bind = section.get("bind")
-    if bind is None:
-        if path is not None:
-            logger.warning("%s has no relaax-rlx-server/bind: using %s", path, DEFAULT_ADDRESS)
-        return DEFAULT_ADDRESS
-    if not isinstance(bind, str):
+    bind = file.get("relaax_rlx_server/bind") if bind is None else bind
+    if bind is not None and not isinstance(bind, str):
         raise ValueError(f"{path}: relaax-rlx-server/bind must be 'host:port', not {bind!r:.60}")
-    return bind
+    if bind is None and path is not None:
+        logger.warning("%s has no relaax-rlx-server/bind: using %s", path, DEFAULT_ADDRESS)
+    return DEFAULT_ADDRESS if bind is None else bind
 
 
 def _set_up_log(path: str, found: dict[str, Any]) -> None:
@@ -190,32 +182,25 @@ def _set_up_log(path: str, found: dict[str, Any]) -> None:
 def _parser() -> argparse.ArgumentParser:
     # No abbreviations: "--max" may be the program's own.
     parser = argparse.ArgumentParser(allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    add = parser.add_argument
-    add("--config", metavar="FILE", help="RELAAX's YAML file (app.yaml)")
-    add(
-        "--rlx-server-address",
-        metavar="HOST:PORT[,...]",
-        help="RLX server, or several separated by commas (default: the file's "
-        f"relaax-rlx-server/bind, or {DEFAULT_ADDRESS})",
-    )
-    for name, text in (
-        ("--exploit", "ask the agent not to explore or learn (default: False)"),
-        ("--show-ui", "show the environment's user interface (default: False)"),
-        ("--short-log-messages", "log messages without time and logger name (default: True)"),
-    ):
-        add(name, type=boolean, metavar="True|False", help=text)
-    add(
-        "--max-episodes",
-        type=int,
-        metavar="N",
-        help="how many episodes to run (default: the file's environment/max_episodes, or 1)",
-    )
-    add(
+    words = "True|False"
+    for name, kind, metavar, text in (
+        ("--config", str, "FILE", "RELAAX's YAML file (app.yaml)"),
+        ("--rlx-server-address", str, "HOST:PORT[,...]", "RLX server, or several separated by "
+         f"commas (default: the file's relaax-rlx-server/bind, or {DEFAULT_ADDRESS})"),
+        ("--exploit", boolean, words, "ask the agent not to explore or learn (default: False)"),
+        ("--show-ui", boolean, words, "show the environment's user interface (default: False)"),
+        ("--short-log-messages", boolean, words,
+         "log messages without time and logger name (default: True)"),
+        ("--max-episodes", int, "N",
+         "how many episodes to run (default: the file's environment/max_episodes, or 1)"),
+    ):  # fmt: skip
+        parser.add_argument(name, type=kind, metavar=metavar, help=text)
+    parser.add_argument(
         "--infinite-run",
         type=boolean,
         nargs="?",
         const=True,
-        metavar="True|False",
+        metavar=words,
         help="continue after max-episodes (default: the file's environment/infinite_run, or False)",
     )
     return parser
