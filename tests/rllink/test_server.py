@@ -121,6 +121,16 @@ def test_new_weights_answer_only_sampled_episodes(server):
         assert answer.result(30).weights_seq_no == 3
 
 
+def test_sampled_client_goes_on_with_the_same_weights_while_the_trainer_needs_more(server):
+    with Apart(server) as client, ThreadPoolExecutor(1) as pool:
+        answer = client.do("send", [episode(3)])
+        assert lengths(server.sample(30)) == [3]
+        more = pool.submit(server.sample, 30)
+        assert answer.result(30).weights_seq_no == 1
+        client.do("send", [episode(4)], wait=False)
+        assert lengths(more.result(30)) == [4]
+
+
 def test_wrong_count_of_steps_is_an_error_with_numbers(server):
     with client_of(server) as client:
         client._connection.send(Episodes([episode(3)], 128))
