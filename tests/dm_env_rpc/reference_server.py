@@ -1,12 +1,10 @@
 """A dm_env_rpc server of the reference's own parts, for our clients to talk to.
 
 Written from the protocol's rules, on ``dm_env_rpc_pb2_grpc``, ``tensor_utils``, ``spec_manager``
-and protobuf; nothing of rlwire is in it. As a program it prints its port, serves, and ends when its
-standard input does.
+and protobuf; nothing of rlwire is in it.
 """
 
 import concurrent.futures
-import sys
 import threading
 
 import grpc
@@ -22,7 +20,8 @@ from dm_env_rpc.v1 import (
 from dm_env_rpc.v1.extensions import properties_pb2
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, status_pb2
-from voyage import Voyage
+
+from tests.dm_env_rpc.voyage import Voyage
 
 State = dm_env_rpc_pb2.EnvironmentStateType
 
@@ -250,11 +249,3 @@ def serve():
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     return server, port
-
-
-if __name__ == "__main__":
-    running, port = serve()
-    sys.stdout.write(f"{port}\n")
-    sys.stdout.flush()
-    sys.stdin.read()
-    running.stop(0).wait()

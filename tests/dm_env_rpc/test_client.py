@@ -15,6 +15,7 @@ from rlwire.dm_env_rpc import Client, Server, StatusError
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, PeerError
 from rlwire.sessions.dm_env_rpc import Code, DmEnvRpcState
 from rlwire.transports.sockets import Timeouts
+from tests.dm_env_rpc import voyage
 from tests.dm_env_rpc.worlds import World
 from tests.raising import raised
 from tests.waiting import eventually
@@ -29,7 +30,7 @@ class TestAgainstTheReference:
         with Client(reference_server) as client:
             yield client
 
-    def test_the_life_of_a_world(self, client, voyage):
+    def test_the_life_of_a_world(self, client):
         assert (client.state, client.specs, client.world_name) == OUTSIDE
         assert not client.closed
         name = client.create_world({"first": np.int64(3)})

@@ -1,7 +1,6 @@
 """`DmEnvironment` over dm_env_rpc and others: dm_env's own tests, and what it does besides them."""
 
 import functools
-import sys
 
 import dm_env
 import gymnasium
@@ -18,6 +17,7 @@ from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.environments.dm_env import DmEnvironment, specs_of
 from rlwire.environments.remote import RemoteEnvironment
 from rlwire.errors import EncodeError
+from tests.dm_env_rpc import voyage
 from tests.raising import raised
 
 URL = "dm-env-rpc://127.0.0.1:0"
@@ -28,13 +28,11 @@ def face(address, **options):
     return DmEnvironment(RemoteEnvironment(DmEnvRpcEndpoint(address, **options)))
 
 
-@pytest.mark.usefixtures("voyage")
 class TestDmEnvConformance(test_utils.EnvironmentTestMixin, absltest.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.voyage = sys.modules["voyage"]  # the fixture has loaded it
-        cls.server = rlwire.serve(cls.voyage.Voyage, URL)
+        cls.server = rlwire.serve(voyage.Voyage, URL)
         cls.addClassCleanup(cls.server.stop)
 
     def make_object_under_test(self):
@@ -42,10 +40,10 @@ class TestDmEnvConformance(test_utils.EnvironmentTestMixin, absltest.TestCase):
 
     def make_action_sequence(self):
         for day in range(30):
-            yield self.voyage.actions(0, day)
+            yield voyage.actions(0, day)
 
 
-def test_specs_are_those_of_the_local_environment(reference_server, voyage):
+def test_specs_are_those_of_the_local_environment(reference_server):
     with face(reference_server) as remote:
         local = voyage.Voyage()
         theirs = local.observation_spec()
@@ -81,7 +79,7 @@ def test_given_space_replaces_the_served_observations(reference_server):
         assert "discount" in step.observation
 
 
-def test_sequences(reference_server, voyage):
+def test_sequences(reference_server):
     with face(reference_server) as remote:
         assert remote.step({"ignored": "altogether"}).first()
         assert remote.step(voyage.actions(0, 0)).mid()
@@ -93,7 +91,7 @@ def test_sequences(reference_server, voyage):
         assert remote.reset().observation["log"]["day"] == 0
 
 
-def test_without_reward_and_discount(voyage):
+def test_without_reward_and_discount():
     worlds = EnvironmentWorlds(voyage.Voyage, reward="", discount="")
     with Server(worlds, "127.0.0.1:0") as server, face(server.address) as remote:
         assert remote.reward_spec() == specs.Array((), float)
@@ -140,7 +138,7 @@ def test_nested_rewards():
             assert reward["bad"].tolist() == [1, 2]
 
 
-def test_settings_and_worlds_of_a_name(voyage):
+def test_settings_and_worlds_of_a_name():
     with rlwire.serve(voyage.Voyage, URL, accepts=["first"], keep_abandoned=True) as server:
         remote = face(server.address, settings={"first": 9})
         assert remote.reset().observation["log"]["entry"] == "voyage 9, day 0 ✓"

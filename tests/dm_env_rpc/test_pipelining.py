@@ -14,6 +14,7 @@ from rlwire.codecs.dm_env_rpc import DestroyWorldRequest, JoinWorldRequest, Step
 from rlwire.dm_env_rpc import AsyncClient, Client, Server, StatusError
 from rlwire.errors import ConnectionClosed, DeadlineExceeded, EncodeError, LocalProtocolError
 from rlwire.transports.sockets import Timeouts
+from tests.dm_env_rpc import voyage
 from tests.dm_env_rpc.worlds import Canvas
 from tests.raising import raised
 
@@ -36,7 +37,7 @@ class Awaited:
         return call if callable(found) else found
 
 
-async def pipelined(client, voyage):
+async def pipelined(client):
     await client.join_world(await client.create_world({"first": np.int64(3)}))
     for number in range(SENT):
         if number == 20:  # an error of one request is raised at that request alone
@@ -53,14 +54,14 @@ async def pipelined(client, voyage):
     return replies
 
 
-async def check_in_flight(address, voyage):
+async def check_in_flight(address):
     with Client(address) as client:
         client.join_world(client.create_world({"first": np.int64(3)}))
         expected = [client.step(voyage.actions(3, number), WANTED) for number in range(SENT)]
     with Client(address, max_pending=SENT + 1) as client:
-        found = [await pipelined(Awaited(client), voyage)]
+        found = [await pipelined(Awaited(client))]
     async with AsyncClient(address, max_pending=SENT + 1) as client:
-        found.append(await pipelined(client, voyage))
+        found.append(await pipelined(client))
     for replies in found:
         failed = replies.pop(20)
         assert isinstance(failed, StatusError)
@@ -71,12 +72,12 @@ async def check_in_flight(address, voyage):
                 np.testing.assert_array_equal(one.observations[name], other.observations[name])
 
 
-async def test_64_requests_are_in_flight_to_the_reference(reference_server, voyage):
-    await check_in_flight(reference_server, voyage)
+async def test_64_requests_are_in_flight_to_the_reference(reference_server):
+    await check_in_flight(reference_server)
 
 
-async def test_64_requests_are_in_flight_to_our_server(our_server, voyage):
-    await check_in_flight(our_server, voyage)
+async def test_64_requests_are_in_flight_to_our_server(our_server):
+    await check_in_flight(our_server)
 
 
 class Echo(gymnasium.Env):

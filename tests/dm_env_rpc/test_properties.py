@@ -38,6 +38,7 @@ from rlwire.dm_env_rpc import (
 from rlwire.dm_env_rpc.properties import PropertyService
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RemoteProtocolError
 from rlwire.sessions.dm_env_rpc import Code
+from tests.dm_env_rpc.voyage import Voyage
 from tests.raising import raised
 
 MESSAGE = AnyMessage("type.googleapis.com/some.Thing", b"x")
@@ -221,8 +222,8 @@ def test_client_rejects_an_answer_to_something_else():
 
 
 @pytest.fixture
-def server(workers, properties, voyage):
-    class Sea(voyage.Voyage):
+def server(workers, properties):
+    class Sea(Voyage):
         def __init__(self):
             super().__init__()
             self.properties = Properties()

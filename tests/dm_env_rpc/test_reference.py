@@ -2,7 +2,6 @@
 of its parts (`reference_server.py`)."""
 
 import asyncio
-import sys
 from typing import Any, ClassVar
 
 import grpc
@@ -31,6 +30,7 @@ from rlwire.dm_env_rpc import AsyncClient, EnvironmentWorlds, Server
 from rlwire.dm_env_rpc.environment import DmEnvRpcEndpoint
 from rlwire.environments.dm_env import DmEnvironment
 from rlwire.environments.remote import RemoteEnvironment
+from tests.dm_env_rpc import voyage
 from tests.dm_env_rpc.worlds import World
 
 # The compliance test itself casts float64's least value to float32.
@@ -156,7 +156,7 @@ class Voyages:
 
     @classmethod
     def setUpClass(cls):
-        class Sea(sys.modules["voyage"].Voyage):  # the fixture has loaded it
+        class Sea(voyage.Voyage):
             def action_spec(self):
                 return {**super().action_spec(), "flag": specs.StringArray((), name="flag")}
 
@@ -180,12 +180,11 @@ for _ours, _theirs in _COMPLIANCE:
         globals()[_name] = type(_name, (_ours, _theirs), {"workers": _workers})
     if _theirs not in (create_destroy_world.CreateDestroyWorld, reset_world.ResetWorld):
         _name = f"Test{_theirs.__name__}_of_an_environment"
-        _made = type(_name, (Voyages, _ours, _theirs), {})
-        globals()[_name] = pytest.mark.usefixtures("voyage")(_made)
-del _ours, _theirs, _made  # pytest would collect them
+        globals()[_name] = type(_name, (Voyages, _ours, _theirs), {})
+del _ours, _theirs  # pytest would collect them
 
 
-def play(environment, voyage, episodes, first):
+def play(environment, episodes, first):
     local = voyage.Voyage(first)
     steps = 0
     for episode in range(episodes):
@@ -212,29 +211,29 @@ many_episodes = pytest.mark.parametrize(
 
 
 @many_episodes
-def test_their_client_plays_with_our_server(our_server, voyage, episodes):
+def test_their_client_plays_with_our_server(our_server, episodes):
     with grpc.insecure_channel(our_server) as channel:
         environment, name = dm_env_adaptor.create_and_join_world(
             connection.Connection(channel), {"first": 11}, {}
         )
-        assert play(environment, voyage, episodes, 11) > 6 * episodes
+        assert play(environment, episodes, 11) > 6 * episodes
         environment.close()
         with connection.Connection(channel) as second:
             second.send(dm_env_rpc_pb2.DestroyWorldRequest(world_name=name))
 
 
 @many_episodes
-def test_our_environment_plays_with_their_server(reference_server, voyage, episodes):
+def test_our_environment_plays_with_their_server(reference_server, episodes):
     with remote_voyage(reference_server, 11) as environment:
-        assert play(environment, voyage, episodes, 11) > 6 * episodes
+        assert play(environment, episodes, 11) > 6 * episodes
 
 
 @many_episodes
-def test_our_async_client_plays_with_their_server(reference_server, voyage, episodes):
-    asyncio.run(play_with_coroutines(reference_server, voyage, episodes))
+def test_our_async_client_plays_with_their_server(reference_server, episodes):
+    asyncio.run(play_with_coroutines(reference_server, episodes))
 
 
-async def play_with_coroutines(address, voyage, episodes):
+async def play_with_coroutines(address, episodes):
     local = voyage.Voyage(2)
     async with AsyncClient(address) as client:
         await client.join_world(await client.create_world({"first": 2}))
@@ -253,7 +252,7 @@ async def play_with_coroutines(address, voyage, episodes):
                 seen, theirs = await client.step(action), local.step(action)
 
 
-async def test_their_async_connection_with_our_server(our_server, voyage):
+async def test_their_async_connection_with_our_server(our_server):
     channel = grpc.aio.insecure_channel(our_server)
     with async_connection.AsyncConnection(channel) as their:
         name = (await their.send(dm_env_rpc_pb2.CreateWorldRequest())).world_name
