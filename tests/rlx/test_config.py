@@ -174,11 +174,9 @@ class TestConfigErrors:
         assert "app.yaml" in error
         assert words in error
 
-    def test_no_file(self, tmp_path):
+    def test_no_file_and_no_extra(self, tmp_path, monkeypatch):
         pytest.importorskip("ruamel.yaml")
         raised(FileNotFoundError, loaded, "--config", str(tmp_path / "none.yaml"))
-
-    def test_without_the_extra(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
         assert "[relaax]" in str(raised(MissingExtra, loaded, "--config", "app.yaml"))
 

@@ -43,24 +43,16 @@ def test_a_peer_writes_few_and_short_lines(caplog):
     assert "1580" in texts[-1]
 
 
-def test_multi():
+def test_multi_and_step():
     first, second = Recorder(), Recorder()
-    both = MultiMetrics([first, second])
+    both = StepMetrics(MultiMetrics([first, second]), lambda: 42)
     both.scalar("a", 1.0, 2)
+    both.scalar("a", 1.0, 0)
     both.histogram("b", [1.0])
     both.close()
     assert first.calls == second.calls
-    assert first.calls == [("a", 1.0, 2), ("b", [1.0], None)]
+    assert first.calls == [("a", 1.0, 2), ("a", 1.0, 0), ("b", [1.0], 42)]
     assert first.closed == second.closed == 1
-
-
-def test_step_fills_in_x():
-    sink = Recorder()
-    stepped = StepMetrics(sink, lambda: 42)
-    stepped.scalar("a", 1.0)
-    stepped.scalar("a", 1.0, 0)
-    stepped.histogram("b", [1.0])
-    assert [call[-1] for call in sink.calls] == [42, 0, 42]
 
 
 @pytest.fixture(params=[LoggingMetrics, TensorBoardMetrics])
