@@ -281,14 +281,6 @@ def test_lost_client_is_detected_while_the_policy_runs(policy, server, raw):
     assert server.statistics()["actions"] == 1
 
 
-def test_observations_sent_ahead_are_answered_in_order(server):
-    with theirs(server) as client:
-        for number in range(5):
-            client.send(msgpack.encode({"number": number}))
-        for number in range(5):
-            assert msgpack.decode(client.recv(timeout=5))["seen"] == {"number": number}
-
-
 @pytest.mark.parametrize("threads", [0, 1])
 def test_a_large_observation_is_decoded_beside_the_loop_and_the_policy(threads, monkeypatch):
     decode = Undecoded.decode
@@ -476,16 +468,6 @@ def test_wrong_arguments(options):
     raised((TypeError, ValueError), Server, Policy(), **options)
     for policy in (Policy, 3, "my_policies:Policy"):
         raised(TypeError, Server, policy)
-
-
-def test_stopping_lets_an_action_that_is_made_be_sent(policy, raw):
-    with Server(policy, LOOPBACK) as server, ThreadPoolExecutor(1) as pool:
-        client = raw(server, {"prompt": "sleep", "seconds": 0.5})
-        eventually(lambda: policy.busy == 1)
-        stopping = pool.submit(server.stop)
-        assert "actions" in client.receive()
-        assert raised(Closed, client.receive).code == 1001
-        stopping.result(10)
 
 
 def test_stopping_does_not_wait_for_a_stuck_policy(policy, raw):

@@ -267,21 +267,6 @@ class TestEnds:
 
 
 class TestErrors:
-    def test_an_agent_that_cannot_be_made(self, serve):
-        class Shy(Agent):
-            made = 0
-
-            def __init__(self, parameter_server):
-                Shy.made += 1
-                if Shy.made < 3:
-                    raise ValueError("not yet")
-                super().__init__(parameter_server)
-
-        with serve(Shy) as proxy, Page(proxy) as page:
-            assert "not yet" in page.error(0, command="init")
-            assert "not yet" in page.error(0, command="init")
-            assert page.init(0).act(0, None)[0] == 1
-
     @pytest.mark.parametrize("state", ["nan", "complex"])
     def test_an_action_that_json_cannot_say(self, serve, state):
         with serve() as proxy, Page(proxy).init(0) as page:
