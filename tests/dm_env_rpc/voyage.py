@@ -7,6 +7,7 @@ same actions can be compared number by number.
 import dm_env
 import numpy as np
 from dm_env import specs
+from dm_env_rpc.v1.dm_env_flatten_utils import flatten_dict
 
 
 class Voyage(dm_env.Environment):
@@ -85,13 +86,8 @@ def actions(voyage, day):
     }
 
 
-def flat(observation, prefix=""):
-    if not isinstance(observation, dict):
-        return {prefix: np.asarray(observation)}
-    found = {}
-    for key, value in observation.items():
-        found |= flat(value, f"{prefix}.{key}" if prefix else key)
-    return found
+def flat(observation):
+    return {name: np.asarray(value) for name, value in flatten_dict(observation, ".").items()}
 
 
 def compare(one, other, where):
