@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import os
 from collections import Counter
+from collections.abc import Generator
 from enum import Enum
 from typing import Final
 
@@ -45,10 +46,10 @@ class ClientHandshake:
         self._password = password
         self._shared = shared
         self._limits = limits
-        self.stage = Stage.VERSION
         self.version: Version = (0, 0)
-        self.security = Security.INVALID
         self.outgoing: list[bytes] = []
+        self._stages = self._run()
+        self.stage = next(self._stages)
 
     def frame_size(self, buffer: Buffer, start: int, end: int) -> int:
         stage = self.stage
@@ -68,70 +69,54 @@ class ClientHandshake:
         return handshake.server_init_size(buffer, start, end, self._limits)
 
     def receive(self, message: Buffer) -> ServerInit | None:
-        stage = self.stage
-        if stage is Stage.VERSION:
-            self._agree_on_version(handshake.decode_version(message))
-        elif stage is Stage.SECURITY:
-            self._choose(handshake.decode_security(message, self.version))
-        elif stage is Stage.CHALLENGE:
-            assert self._password is not None
-            self.outgoing.append(handshake.respond(bytes(message), self._password))
-            self.stage = Stage.RESULT
-        elif stage is Stage.RESULT:
-            self._receive_result(handshake.decode_result(message))
-        elif stage is Stage.REASON:
-            raise PeerError(handshake.decode_reason(message))
-        else:
-            self.stage = Stage.OVER
-            return handshake.decode_server_init(message)
+        try:
+            self.stage = self._stages.send(message)
+        except StopIteration as end:
+            self.stage, init = Stage.OVER, end.value
+            assert isinstance(init, ServerInit)
+            return init
         return None
 
-    def _agree_on_version(self, theirs: Version) -> None:
-        self.version = _common_version(theirs)
+    def _run(self) -> Generator[Stage, Buffer, ServerInit]:
+        """Yield what the next message is."""
+        self.version = _common_version(handshake.decode_version((yield Stage.VERSION)))
         self.outgoing.append(handshake.encode_version(self.version))
-        self.stage = Stage.SECURITY
+        security = self._choose(handshake.decode_security((yield Stage.SECURITY), self.version))
+        if self.version >= (3, 7):
+            self.outgoing.append(bytes((security,)))
+        if security is Security.VNC:
+            assert self._password is not None
+            challenge = bytes((yield Stage.CHALLENGE))
+            self.outgoing.append(handshake.respond(challenge, self._password))
+        if security is Security.VNC or self.version >= (3, 8):
+            result = handshake.decode_result((yield Stage.RESULT))
+            if result and self.version >= (3, 8):
+                raise PeerError(handshake.decode_reason((yield Stage.REASON)))
+            if result in (1, 2):
+                raise PeerError("wrong password" if result == 1 else "too many wrong passwords")
+            if result:
+                raise DecodeError(f"unknown security result {result}")
+        self.outgoing.append(bytes((self._shared,)))
+        return handshake.decode_server_init((yield Stage.INIT))
 
-    def _choose(self, offer: list[int] | str) -> None:
+    def _choose(self, offer: list[int] | str) -> Security:
         if isinstance(offer, str):
             raise PeerError(offer)
         if Security.VNC in offer and self._password is not None:
-            self.security = Security.VNC
-        elif Security.NONE in offer:
-            self.security = Security.NONE
-        elif Security.VNC in offer:
+            return Security.VNC
+        if Security.NONE in offer:
+            return Security.NONE
+        if Security.VNC in offer:
             raise RemoteProtocolError(
                 "the server requires a password (VNC authentication): pass auth='...'"
             )
-        else:
-            names, ours = (
-                ", ".join(map(handshake.security_name, each))
-                for each in (offer, (Security.NONE, Security.VNC))
-            )
-            raise RemoteProtocolError(
-                f"the server offers only the security types {names}; rlwire supports {ours}"
-            )
-        if self.version >= (3, 7):
-            self.outgoing.append(bytes((self.security,)))
-        if self.security is Security.VNC:
-            self.stage = Stage.CHALLENGE
-        elif self.version >= (3, 8):
-            self.stage = Stage.RESULT
-        else:
-            self._finish()  # without a password, older versions have no result
-
-    def _receive_result(self, result: int) -> None:
-        if result == 0:
-            self._finish()
-        elif self.version >= (3, 8):
-            self.stage = Stage.REASON
-        elif result in (1, 2):
-            raise PeerError("wrong password" if result == 1 else "too many wrong passwords")
-        else:
-            raise DecodeError(f"unknown security result {result}")
-
-    def _finish(self) -> None:
-        self.outgoing.append(bytes((self._shared,)))
-        self.stage = Stage.INIT
+        names, ours = (
+            ", ".join(map(handshake.security_name, each))
+            for each in (offer, (Security.NONE, Security.VNC))
+        )
+        raise RemoteProtocolError(
+            f"the server offers only the security types {names}; rlwire supports {ours}"
+        )
 
 
 class ServerHandshake:
@@ -148,11 +133,10 @@ class ServerHandshake:
         self._password, self._view_password = password, view_password
         self._password_check = password_check
         self.view_only = False
-        self._stage = Stage.VERSION
         self._version = _VERSIONS[-1]
-        self._security = Security.NONE if password is None else Security.VNC
-        self._challenge = b""
         self.outgoing: list[Buffer] = [handshake.encode_version(self._version)]
+        self._stages = self._run()
+        self._stage = next(self._stages)
 
     def frame_size(self, have: int) -> int:
         """Return the size of the next message; 0 also while a password is delayed."""
@@ -166,18 +150,29 @@ class ServerHandshake:
         return handshake.CHALLENGE_SIZE
 
     def receive(self, message: Buffer) -> bool:
-        if self._stage is Stage.VERSION:
-            self._agree_on_version(handshake.decode_version(message))
-        elif self._stage is Stage.SECURITY:
-            if message[0] != self._security:
-                raise RemoteProtocolError(f"security type {message[0]} was not offered")
-            self._select()
-        elif self._stage is Stage.CHALLENGE:
-            self._compare(bytes(message))
-        else:
-            # ClientInit; a request for exclusive access is ignored.
-            self._stage = Stage.OVER
+        """Receive a message; return whether the handshake is finished."""
+        self._stage = self._stages.send(message)
         return self._stage is Stage.OVER
+
+    def _run(self) -> Generator[Stage, Buffer, None]:
+        """Yield what the next message is."""
+        theirs = handshake.decode_version((yield Stage.VERSION))
+        self._version = _VERSIONS[0]  # of a rejection
+        self._version = version = _common_version(theirs)
+        security = Security.NONE if self._password is None else Security.VNC
+        self.outgoing.append(handshake.encode_security([security], version))
+        if version >= (3, 7):  # else the server selects the type
+            kind = (yield Stage.SECURITY)[0]
+            if kind != security:
+                raise RemoteProtocolError(f"security type {kind} was not offered")
+        if security is Security.VNC:
+            challenge = os.urandom(handshake.CHALLENGE_SIZE)
+            self.outgoing.append(challenge)
+            self._compare(challenge, bytes((yield Stage.CHALLENGE)))
+        if security is Security.VNC or version >= (3, 8):
+            self.outgoing.append(handshake.encode_result(None, version))
+        yield Stage.INIT  # a request for exclusive access is ignored
+        yield Stage.OVER
 
     def reject(self, reason: str) -> list[Buffer]:
         """Return unsent bytes and the reason; 3.3 and 3.7 have no reason after a challenge."""
@@ -189,42 +184,17 @@ class ServerHandshake:
         self._stage = Stage.OVER
         return output
 
-    def _agree_on_version(self, theirs: Version) -> None:
-        self._version = _VERSIONS[0]  # of a rejection
-        self._version = _common_version(theirs)
-        self.outgoing.append(handshake.encode_security([self._security], self._version))
-        self._stage = Stage.SECURITY
-        if self._version < (3, 7):  # the server selects the type
-            self._select()
-
-    def _select(self) -> None:
-        if self._security is Security.VNC:
-            self._challenge = os.urandom(handshake.CHALLENGE_SIZE)
-            self.outgoing.append(self._challenge)
-            self._stage = Stage.CHALLENGE
-        else:
-            self._admit(has_result=self._version >= (3, 8))
-
-    def _compare(self, response: bytes) -> None:
-        right = self._matches(response, self._password)
-        if self._matches(response, self._view_password) and not right:
-            self.view_only = right = True
-        if not right:
+    def _compare(self, challenge: bytes, response: bytes) -> None:
+        right, view_only = (
+            one is not None and hmac.compare_digest(handshake.respond(challenge, one), response)
+            for one in (self._password, self._view_password)
+        )
+        if not (right or view_only):
             self._counts["refused"] += 1
             raise RemoteProtocolError("the password is wrong")
+        self.view_only = not right
         if self._password_check is not None:
             self._password_check.succeeded()
-        self._admit()
-
-    def _admit(self, has_result: bool = True) -> None:
-        if has_result:
-            self.outgoing.append(handshake.encode_result(None, self._version))
-        self._stage = Stage.INIT
-
-    def _matches(self, response: bytes, password: str | None) -> bool:
-        return password is not None and hmac.compare_digest(
-            handshake.respond(self._challenge, password), response
-        )
 
 
 def check_passwords(password: str | None, view_password: str | None) -> None:
