@@ -29,24 +29,20 @@ def best(clocks, now):
     return estimate.offset, estimate.error
 
 
-@given(st.floats(-1e3, 1e3), seconds, seconds, seconds)
-def test_the_offset_is_within_the_error(offset, there, back, runtime):
+@given(
+    st.floats(-1e3, 1e3), seconds, seconds, seconds,
+    st.sampled_from([-0.1, 1000.0, math.inf, math.nan]),
+)  # fmt: skip
+def test_the_offset_is_within_the_error(offset, there, back, runtime, wrong):
     clocks = ClockOffset()
     trip(clocks, offset=offset, there=there, back=back, runtime=runtime)
-    # The same without what the server says of its own time: worse, but not wrong.
+    # The same without what the server says of its own time, or if that cannot be: worse, not wrong.
     blind = ClockOffset()
-    trip(blind, offset=offset, there=there, back=back, runtime=runtime, told=-1.0)
+    trip(blind, offset=offset, there=there, back=back, runtime=runtime, told=wrong)
     for one in (clocks, blind):
         estimate = one.estimate(0.0)
         assert estimate is not None
         assert abs(estimate.offset - offset) <= estimate.error + 1e-6
-
-
-@pytest.mark.parametrize("runtime", [-0.1, 5.0, math.inf, math.nan])
-def test_implausible_runtime_is_none(runtime):
-    clocks = ClockOffset()
-    trip(clocks, offset=3.0, there=0.1, back=0.1, told=runtime)
-    assert best(clocks, 0.0) == (pytest.approx(3.0), pytest.approx(0.1))
 
 
 @pytest.mark.parametrize("replied", [math.inf, math.nan])
