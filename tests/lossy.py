@@ -5,6 +5,9 @@ from collections import deque
 from heapq import heappop, heappush
 from itertools import count
 
+_DUPLICATE = 0.1  # share that is sent twice
+_DELAY = (0.005, 0.06)  # seconds of a datagram's way
+_REORDER = 0.2  # share that may be overtaken
 _HOLD = 0.1  # seconds by which a reordered datagram is late at most
 _STUCK = 100_000  # actions at one moment, after which they will never end
 
@@ -23,25 +26,18 @@ class Ticker:
 class LossyNetwork:
     """Datagram sessions, the links between them, and their clock; the same seed repeats a run.
 
-    Args:
-        seed: of all chances.
-        loss: share of datagrams that are lost.
-        duplicate: share that is sent twice.
-        delay: least and greatest seconds of a datagram's way.
-        reorder: share that may be overtaken.
-        trace: how many of the last datagrams `trace_text` returns.
+    `loss` is the share of datagrams that are lost.
     """
 
-    def __init__(self, seed, *, loss=0.0, duplicate=0.0, delay=(0.0, 0.0), reorder=0.0, trace=0):
+    def __init__(self, seed, loss):
         self._random = random.Random(seed).random
-        self._loss, self._duplicate, self._delay, self._reorder = loss, duplicate, delay, reorder
-        self._cuts = set()
+        self._loss = loss
         self.now = 0.0
         self._sessions = {}
         self._due = []
         self._serial = 0
         self._last = {}  # latest arrival of those kept in order
-        self._trace = deque(maxlen=trace)
+        self._trace = deque(maxlen=400)
 
     def attach(self, address, session, on_event=bool):
         """Put a session at an address; `on_event` is called with each of its events."""
@@ -57,14 +53,6 @@ class LossyNetwork:
         ticker = Ticker(period, self.now + period if first is None else first, call)
         self._at(next(ticker.times), self._tick, ticker)
         return ticker
-
-    def cut(self, address):
-        """Lose all datagrams from and to an address."""
-        self._cuts.add(address)
-
-    def heal(self, address):
-        """End a `cut`."""
-        self._cuts.discard(address)
 
     def run_until(self, predicate, limit):
         """Act until the predicate holds, for at most `limit` seconds; return whether it does."""
@@ -98,9 +86,8 @@ class LossyNetwork:
             assert repeats < _STUCK, f"the time stands still at {moment}"
 
     def send(self, datagram, source, destination):
-        """Send one datagram; its source may be a forger that is not attached."""
         self._launch(datagram, source, destination)
-        if self._duplicate and self._random() < self._duplicate:
+        if self._random() < _DUPLICATE:
             self._launch(datagram, source, destination)
 
     def trace_text(self):
@@ -111,14 +98,12 @@ class LossyNetwork:
         )
 
     def _launch(self, datagram, source, destination):
-        if source in self._cuts or destination in self._cuts:
-            self._note("cut", datagram, source, destination)
-        elif self._loss and self._random() < self._loss:
+        if self._random() < self._loss:
             self._note("lost", datagram, source, destination)
         else:
-            low, high = self._delay
+            low, high = _DELAY
             arrival = self.now + low + (high - low) * self._random()
-            if self._reorder and self._random() < self._reorder:
+            if self._random() < _REORDER:
                 arrival += _HOLD * self._random()
             else:
                 pair = source, destination
@@ -127,9 +112,7 @@ class LossyNetwork:
 
     def _arrive(self, datagram, source, destination):
         session, on_event = self._sessions.get(destination, (None, bool))
-        if source in self._cuts or destination in self._cuts:
-            self._note("cut", datagram, source, destination)
-        elif session is None:
+        if session is None:
             self._note("unreachable", datagram, source, destination)
         else:
             self._note("delivered", datagram, source, destination)

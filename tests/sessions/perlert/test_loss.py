@@ -8,7 +8,6 @@ became of the last datagrams.
 import logging
 import os
 import random
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,7 +44,6 @@ class Play:
         steps: of the first agent; each further one plays `apart` more.
         runs: that each client plays.
         moves: clients take another slot before they are ready, and change their minds.
-        acts_once: clients send one action a run, or one a frame.
     """
 
     loss: float = 0.0
@@ -54,11 +52,7 @@ class Play:
     apart: int = 3
     runs: int = 1
     moves: bool = False
-    acts_once: bool = False
     tag: str = "tag{}"
-    duplicate: float = 0.1
-    delay: tuple[float, float] = (0.005, 0.06)
-    reorder: float = 0.2
 
 
 @dataclass
@@ -71,7 +65,6 @@ class Server:
     runs: int
     last: dict[int, dict[str, tuple[Any, ...]]]  # each run's last frames
     step: int = -1
-    acted: Counter[str] = field(default_factory=Counter)
     tags: dict[str, str] = field(default_factory=dict)
 
     def tick(self, now):
@@ -82,7 +75,6 @@ class Server:
         self.step += 1
         if self.step == 0:
             self.runs += 1
-            self.acted.clear()
             self.last[self.runs] = {}
             self.tags = {client.key: client.tag for client in instance.lobby.leases.values()}
         frames = {}
@@ -95,7 +87,6 @@ class Server:
                 # An action has no number, so one of the run before may come late.
                 assert int(run) in (self.runs, self.runs - 1)
                 assert slot == key or int(run) < self.runs, "an action for another slot"
-                self.acted[key] += 1
             done = self.step >= self.play.steps + self.play.apart * number
             observation = f"{key} {self.runs} {self.step}"
             frames[key] = (observation, self.step / 2, done, None)
@@ -127,7 +118,6 @@ class Player:
         self.key = key
         self.order = (-1, -1)
         self.run = 0
-        self.acted = False
 
     def soon(self, most, call):
         self.world.after(most * self.chance.random(), call)
@@ -198,8 +188,7 @@ class Player:
             self.run = self.world.seen[self.address] = int(run)
         assert int(run) == self.run, "frames of two runs in one"
         self.order, self.final = order, frame
-        if not frame.done and not (self.world.play.acts_once and self.acted):
-            self.acted = True
+        if not frame.done:
             self.session.act(f"{key} {self.tag} {run}", self.world.network.now)
 
 
@@ -209,14 +198,7 @@ class World:
     def __init__(self, play, seed):
         self.play = play
         self.seed = seed
-        self.network = LossyNetwork(
-            seed,
-            loss=play.loss,
-            duplicate=play.duplicate,
-            delay=play.delay,
-            reorder=play.reorder,
-            trace=400,
-        )
+        self.network = LossyNetwork(seed, play.loss)
         self.seen = {}  # the newest run whose frames a client saw
         self.last = {}
         self.serve()
@@ -344,19 +326,6 @@ def test_every_client_plays_all_episodes(loss, kind):
 
 
 @lossy
-def test_one_action_a_run_is_enough(loss):
-    def story(world):
-        worlds.append(world)
-
-    worlds = []
-    played(Play(loss, 2, steps=90, acts_once=True), 15, 0.999, story)
-    in_force = [acted for world in worlds for acted in world.server.acted.values()]
-    assert len(in_force) >= 2 * len(worlds) * (1.0 if loss < 0.4 else 0.95)
-    # It is repeated every half second, so even of three seconds it misses not many.
-    assert sum(in_force) / (2 * len(worlds)) > 88 * (1 - loss) ** 0.5
-
-
-@lossy
 @pytest.mark.parametrize(
     "state", [PerlertState.REGISTERING, PerlertState.READY, PerlertState.ROLLOUT]
 )
@@ -375,20 +344,6 @@ def test_a_client_that_crashes_does_not_stop_the_others(loss, state):
         world.when(lambda: victim.session.state is state, crash)
 
     played(Play(loss, 3, steps=40), 20, 0.99, story)
-
-
-@lossy
-@pytest.mark.parametrize("length", [2.0, 5.0])
-def test_a_network_that_is_down_for_seconds_costs_frames_only(loss, length):
-    def story(world):
-        def down():
-            network.cut(victim.address)
-            world.after(length, lambda: network.heal(victim.address))
-
-        network, victim = world.network, world.players[0]
-        world.when(lambda: victim.session.state is PerlertState.ROLLOUT, down)
-
-    played(Play(loss, 2, steps=60), 20, 0.999, story)
 
 
 @lossy
