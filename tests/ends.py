@@ -40,6 +40,14 @@ class End:
             self.sent += data
             self.core.wrote(len(data))
 
+    def send(self, event):
+        self.core.put(event)
+        self.flush()
+
+    def close(self):
+        self.core.close()
+        self.flush()
+
     def feed(self, data):
         """Receive bytes; return their events."""
         before = len(self.events)
@@ -67,3 +75,10 @@ class End:
         assert len(self.sent) >= size, "the session has sent less"
         data, self.sent = self.sent[:size], self.sent[size:]
         return data
+
+
+def carry(one, two):
+    """Hand each end what the other has sent, until both are silent."""
+    while one.sent or two.sent:
+        two.feed(one.read())
+        one.feed(two.read())

@@ -7,6 +7,7 @@ import pytest
 from rlwire.codecs.http2 import frames
 from rlwire.codecs.http2.headers import Headers
 from rlwire.errors import (
+    ConnectionClosed,
     DeadlineExceeded,
     DecodeError,
     EncodeError,
@@ -26,38 +27,22 @@ from rlwire.sessions.grpc import (
 from rlwire.sessions.grpc.server import BEGUN, CANCELLED, ENDED, GrpcServerSession, Last
 from rlwire.sessions.http2.session import PING_TIMEOUT, UNUSED_TIMEOUT, WRITE_TIMEOUT
 from rlwire.sessions.layer import LayerPhase
+from tests.ends import End, carry
 from tests.raising import raised
-from tests.sessions.http2.peers import (
-    METHOD,
-    begin,
-    block,
-    data,
-    frames_of,
-    message,
-    pair,
-    raw_server,
-)  # fmt: skip
+from tests.sessions.http2.peers import METHOD, begin, block, data, frames_of, message, raw_server
 
 SIZES = [0, 1, 4096, 4097, 16_384, 65_535, 65_536, 300_000, 5_000_000]
 
 
-def connected(client=None, server=None, **options):
+def connected(client=None, server=None, piece=1 << 30):
     """Both ends, and the call that has begun."""
-    client = client or GrpcClientSession(GrpcRawMessages(), METHOD)
-    one, two = pair(client, server or GrpcServerSession(), **options)
-    call, sign = two.receive()
+    one = End(client or GrpcClientSession(GrpcRawMessages(), METHOD), piece)
+    two = End(server or GrpcServerSession(), piece, server=True)
+    carry(one, two)
+    ((call, sign),) = two.events
     assert sign is BEGUN
+    two.events.clear()
     return one, two, call
-
-
-def received_all(end, other):
-    """The next event at one end, while the other one hears of windows that open."""
-    for _ in range(1000):
-        try:
-            return end.receive()
-        except DeadlineExceeded:
-            raised(DeadlineExceeded, other.receive)
-    raise AssertionError("nothing comes")
 
 
 def asked(*more):
@@ -78,11 +63,15 @@ def test_messages_of_all_sizes_are_exchanged_both_ways(piece, sizes):
     for size in sizes:
         body = bytes(range(256)) * (size // 256) + b"e" * (size % 256)
         one.send(body)
-        who, come = received_all(two, one)
+        carry(one, two)
+        who, received = two.events.pop()
         assert who is call
-        assert bytes(come) == body
+        assert bytes(received) == body
         two.send((call, [body]))
-        assert bytes(received_all(one, two)) == body
+        carry(one, two)
+        assert bytes(one.events.pop()) == body
+    assert not one.events
+    assert not two.events
 
 
 def test_metadata_travels_both_ways():
@@ -92,8 +81,8 @@ def test_metadata_travels_both_ways():
     assert call.method == METHOD
     assert call.metadata == metadata
     two.send((call, Last(CallStatus("ABORTED", "50 % of ü\n", (("t-bin", b"\1"),)), [b"last"])))
-    assert bytes(one.receive()) == b"last"
-    ended = raised(CallEnded, one.receive)
+    ended = raised(CallEnded, carry, one, two)
+    assert [bytes(event) for event in one.events] == [b"last"]
     assert ended.status == CallStatus("ABORTED", "50 % of ü\n", (("t-bin", b"\1"),))
     assert pickle.loads(pickle.dumps(ended)).status == ended.status
 
@@ -101,10 +90,10 @@ def test_metadata_travels_both_ways():
 def test_a_client_that_closes_ends_its_call_in_order():
     one, two, call = connected()
     one.close()
-    assert two.receive() == (call, ENDED)
+    carry(one, two)
+    assert two.events == [(call, ENDED)]
     two.send((call, Last(OK)))
-    while one.incoming:
-        one.fill()
+    raised(ConnectionClosed, carry, one, two)
     assert one.session.call.status == OK
     assert one.session.closed
 
@@ -115,31 +104,34 @@ def test_a_client_that_closes_amid_an_answer_cancels_it():
 
     one, two, call = connected(client=GrpcClientSession(Owing(), METHOD))
     one.send(b"x")
-    assert two.receive()[0] is call
+    carry(one, two)
     one.close()
-    assert two.receive() == (call, CANCELLED)
+    raised(ConnectionClosed, carry, one, two)
+    assert two.events[1:] == [(call, CANCELLED)]
     assert call.gone
     assert two.session.send((call, [b"too late"])) == []  # nobody is there: no error
 
 
 def test_inner_session_decides_whether_an_error_ends_the_call():
     class Inner(GrpcRawMessages):
-        def receive(self, come):
-            if bytes(come) == b"turn":
+        def receive(self, message):
+            if bytes(message) == b"turn":
                 raise RemoteProtocolError("not now")
-            if bytes(come) == b"bad":
+            if bytes(message) == b"bad":
                 self.phase = LayerPhase.CLOSED
                 raise DecodeError("no word")
-            return [bytes(come)]
+            return [bytes(message)]
 
     one, two, call = connected(client=GrpcClientSession(Inner(), METHOD))
     for body in (b"turn", b"fine", b"bad"):
         two.send((call, [body]))
-    raised(RemoteProtocolError, one.receive)
-    assert one.receive() == b"fine"
-    raised(DecodeError, one.receive)
+    raised(RemoteProtocolError, carry, one, two)
+    assert one.core.next() == b"fine"
+    raised(DecodeError, one.core.next)
+    one.flush()
+    raised(ConnectionClosed, carry, one, two)
     assert one.session.closed
-    assert two.receive() == (call, CANCELLED)
+    assert two.events == [(call, CANCELLED)]
 
 
 def test_limits_of_messages():
@@ -150,10 +142,11 @@ def test_limits_of_messages():
     )
     assert raised(LimitExceeded, one.send, b"x" * 2001).limit == "max_sent"
     one.send(b"x" * 1000)
-    assert len(two.receive()[1]) == 1000
     one.send(b"x" * 1001)
-    assert two.receive() == (call, CANCELLED)
-    assert raised(LimitExceeded, one.receive).limit == "received"
+    assert raised(LimitExceeded, carry, one, two).limit == "received"
+    (_, received), cancelled = two.events
+    assert len(received) == 1000
+    assert cancelled == (call, CANCELLED)
     assert one.session.call.status.code == "RESOURCE_EXHAUSTED"
     assert "Received message larger than max (1001 vs. 1000)" in one.session.call.status.details
 
@@ -180,7 +173,7 @@ def test_a_call_past_its_deadline_is_over():
     assert not call.gone
     two.session.tick(103.0)
     two.send(None)
-    assert raised(CallEnded, one.receive).status.code == "DEADLINE_EXCEEDED"
+    assert raised(CallEnded, carry, one, two).status.code == "DEADLINE_EXCEEDED"
 
 
 def test_a_silent_peer_is_asked_and_then_given_up():

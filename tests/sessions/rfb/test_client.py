@@ -58,10 +58,6 @@ class Viewer(End):
     def end(self):
         self.core.feed(0)
 
-    def send(self, event):
-        self.core.put(event)
-        self.flush()
-
     def requests(self):
         """Return and forget the messages that an open session has sent."""
         return list(whole(self.read()))
