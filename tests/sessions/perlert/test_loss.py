@@ -331,13 +331,13 @@ def test_every_client_plays_all_episodes(loss, kind):
 )
 def test_a_client_that_crashes_does_not_stop_the_others(loss, state):
     def story(world):
-        def replace():
+        def add_substitute():
             if not world.last_run_began:
                 world.players.append(Player(world, 9, ("10.0.1.9", 5009)))
 
         def crash():
             # If the run waits for it, the server frees its slot after a while, and another comes.
-            world.after(60.0, replace)
+            world.after(60.0, add_substitute)
             victim.crash()
 
         victim = world.players[0]

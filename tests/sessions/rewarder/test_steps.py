@@ -12,49 +12,25 @@ from rlwire.codecs.rewarder import EnvDescribe, EnvReset, EnvReward, ReplyEnvRes
 from rlwire.errors import RemoteProtocolError
 from rlwire.sessions.rewarder import steps
 from rlwire.sessions.rewarder.client import RewarderClientSession
-from rlwire.sessions.rewarder.steps import EpisodeTracker, RewarderStep, merged
+from rlwire.sessions.rewarder.steps import EpisodeBuffer, RewarderStep, merged
 from tests.raising import raised
 
 
-def key(number):
-    return (number,)
+@pytest.fixture
+def episode():
+    return EpisodeBuffer((1,), "1")
 
 
-def opened(number=1):
-    episodes = EpisodeTracker()
-    episodes.open(key(number), str(number))
-    return episodes
-
-
-def place(episodes, number):
-    episode = episodes.buffer_of(key(number), str(number))
-    assert episode is not None
-    return episode
-
-
-def take(episodes):
-    return episodes.pop_step(None)
-
-
-def rewards(episodes, number, *values, done=False):
-    for value in values:
-        place(episodes, number).add_reward(value, False, {})
-    if done:
-        place(episodes, number).add_reward(0, True, {})
-
-
-def test_rewards_are_summed_and_done_is_sticky():
-    episodes = opened()
+def test_rewards_are_summed_and_done_is_sticky(episode):
     for reward, done in ((10, False), (15.5, True), (-3, False)):
-        place(episodes, 1).add_reward(reward, done, {})
-    step = take(episodes)
+        episode.add_reward(reward, done, {})
+    step = episode.pop_step(None)
     assert (step.reward, step.done, step.cut, step.count) == (22.5, True, False, 3)
     assert isinstance(step.reward, float)
 
 
 @pytest.mark.parametrize("wrong", [10**400, -(10**400), 1.7e308])
-def test_rewards_with_too_large_a_sum_are_rejected(wrong):
-    episode = place(opened(), 1)
+def test_rewards_with_too_large_a_sum_are_rejected(episode, wrong):
     episode.add_reward(1.7e308, False, {})
     assert "finite" in str(raised(RemoteProtocolError, episode.add_reward, wrong, True, {"a": 1}))
     assert (episode.step.reward, episode.step.count, episode.step.done) == (1.7e308, 1, False)
@@ -75,50 +51,46 @@ def test_merging(name, before, value, after):
 
 
 @patch.multiple(steps, INFOS=3)
-def test_infos_are_bounded_in_number():
-    episodes = opened()
+def test_infos_are_bounded_in_number(episode):
     for number in range(10):
-        place(episodes, 1).add_reward(1, False, {f"k{number}": number, "k0": number})
-    step = take(episodes)
+        episode.add_reward(1, False, {f"k{number}": number, "k0": number})
+    step = episode.pop_step(None)
     assert step.info == {"k0": 9, "k1": 1, "k2": 2}
     assert (step.count, step.dropped) == (10, 7)
-    assert take(episodes).dropped == 0
+    assert episode.pop_step(None).dropped == 0
 
 
 @patch.multiple(steps, INFO_SIZE=1000)
-def test_infos_are_bounded_in_size():
-    episodes = opened()
-    add = place(episodes, 1).add_reward
+def test_infos_are_bounded_in_size(episode):
+    add = episode.add_reward
     add(1, False, {"a": "x" * 600})
     add(1, False, {"b": ["y" * 500]})  # no room
     add(1, False, {"a": "z" * 700})  # in place of the other
     add(1, False, {"a": "z" * 2000})  # the smaller one stays
     add(1, False, {"c": 1})
-    step = take(episodes)
+    step = episode.pop_step(None)
     assert step.info == {"a": "z" * 700, "c": 1}
     assert (step.dropped, step.count) == (2, 5)
-    place(episodes, 1).add_reward(1, False, {"b": "y" * 900})
-    assert take(episodes).dropped == 0  # there is room again
+    episode.add_reward(1, False, {"b": "y" * 900})
+    assert episode.pop_step(None).dropped == 0  # there is room again
 
 
 @patch.multiple(steps, TEXTS=3)
-def test_oldest_texts_are_dropped_over_the_limit():
-    episodes = opened()
+def test_oldest_texts_are_dropped_over_the_limit(episode):
     for number in range(10):
-        place(episodes, 1).add_text(str(number))
-    step = take(episodes)
+        episode.add_text(str(number))
+    step = episode.pop_step(None)
     assert (step.texts, step.dropped) == (("7", "8", "9"), 7)
 
 
 @patch.multiple(steps, TEXT_SIZE=10)
-def test_texts_are_bounded_in_size():
-    episodes = opened()
+def test_texts_are_bounded_in_size(episode):
     for text in ("aaaa", "bbbb", "cccc", "x" * 11):
-        place(episodes, 1).add_text(text)
-    step = take(episodes)
+        episode.add_text(text)
+    step = episode.pop_step(None)
     assert (step.texts, step.dropped) == (("bbbb", "cccc"), 2)
-    place(episodes, 1).add_text("y" * 10)
-    assert take(episodes).texts == ("y" * 10,)
+    episode.add_text("y" * 10)
+    assert episode.pop_step(None).texts == ("y" * 10,)
 
 
 class Pushes(RuleBasedStateMachine):
