@@ -164,16 +164,15 @@ def test_methods_and_metadata_are_checked_at_construction():
 
 
 def test_a_call_past_its_deadline_is_over():
-    one, two, call = connected()
-    call.timeout = 3.0
-    assert two.session.next_deadline() == 0.0
-    two.session.tick(100.0)
-    assert two.session.next_deadline() == 103.0
-    two.session.tick(102.9)
+    raw, ((call, _),), _ = asked(("grpc-timeout", "3S"))
+    assert raw.session.next_deadline() == 0.0
+    raw.session.tick(100.0)
+    assert raw.session.next_deadline() == 103.0
+    raw.session.tick(102.9)
     assert not call.gone
-    two.session.tick(103.0)
-    two.send(None)
-    assert raised(CallEnded, carry, one, two).status.code == "DEADLINE_EXCEEDED"
+    raw.session.tick(103.0)
+    (response,) = responses(raw)
+    assert response["grpc-status"] == "4"  # DEADLINE_EXCEEDED
 
 
 def test_a_silent_peer_is_asked_and_then_given_up():
