@@ -7,6 +7,7 @@ import pytest
 
 import rlwire
 from rlwire import _imports, errors
+from rlwire.codecs.http2.frames import Http2Error
 from rlwire.errors import (
     DecodeError,
     EncodeError,
@@ -21,6 +22,8 @@ from rlwire.errors import (
     text_of,
 )
 from rlwire.limits import Limits
+from rlwire.sessions.grpc import CallEnded, CallStatus
+from rlwire.sessions.websocket import Closed
 
 BASES = {
     "EncodeError": ValueError,
@@ -114,6 +117,9 @@ def test_missing_extra_has_a_short_traceback(monkeypatch):
         MissingExtra("rich", "bench"),
         errors.PeerError("text"),
         errors.ConnectionClosed("text"),
+        Http2Error("why", 8, 7, offset=3),
+        CallEnded(CallStatus("ABORTED", "why", (("t-bin", b"\1"),))),
+        Closed(4000, "bye"),
     ],
     ids=lambda error: type(error).__name__,
 )
