@@ -19,6 +19,7 @@ from rlwire.sessions.perlert.client import (
     SlotTaken,
 )
 from rlwire.sessions.perlert.server import PerlertServerSession, RolloutStarted, SlotLeased
+from tests.mutating import mutated
 from tests.raising import raised
 
 HOST = "10.0.0.1"
@@ -370,14 +371,10 @@ def test_no_datagram_raises(state):
         b"city:7;action=left", b"",
     ]  # fmt: skip
     for _ in range(4000):
-        datagram = bytearray(chance.choice(seeds))
-        for _ in range(chance.randrange(4)):
-            if datagram:
-                at = chance.randrange(len(datagram))
-                datagram[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
+        datagram = mutated(chance, chance.choice(seeds))
         peer = chance.choice([LOBBY, ROLLOUT, (HOST, 9)])
         player.now += chance.random() * 0.01
-        player.session.receive(bytes(datagram), peer, player.now)
+        player.session.receive(datagram, peer, player.now)
         player.session.advance(player.now)
         player.session.datagrams()
     if state is not PerlertState.CLOSED:

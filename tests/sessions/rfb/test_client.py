@@ -45,6 +45,7 @@ from rlwire.limits import Limits
 from rlwire.sessions.rfb.client import Opened, Painted, Resized, RfbClientSession
 from rlwire.streams import StreamPhase
 from tests.ends import End
+from tests.mutating import mutated
 from tests.raising import raised
 
 WIDTH, HEIGHT = 8, 4
@@ -525,11 +526,8 @@ def test_a_recorded_server_with_wrong_bytes(name):
     ended = 0
     for _ in range(12):
         peer, recorded = replay(name, 1 << 20)
-        wrong = bytearray(recorded)
-        for _ in range(noise.randrange(1, 4)):
-            wrong[noise.randrange(len(wrong))] = noise.randrange(256)
         try:
-            peer.feed(bytes(wrong))
+            peer.feed(mutated(noise, recorded))
         except RlwireError:
             ended += 1
             assert peer.session.closed
