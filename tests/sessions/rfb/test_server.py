@@ -7,9 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from rlwire.codecs.rfb.decoder import Framebuffer, RectangleDecoder
-from rlwire.codecs.rfb.handshake import respond
-from rlwire.codecs.rfb.messages import RGBX, Encoding, KeyEvent, PixelFormat, PointerEvent
+from rlwire.codecs.rfb.handshake import ServerInit, encode_server_init, respond
+from rlwire.codecs.rfb.messages import RGB888, RGBX, Encoding, KeyEvent, PixelFormat, PointerEvent
 from rlwire.errors import (
     ConnectionClosed,
     DecodeError,
@@ -20,6 +19,7 @@ from rlwire.errors import (
 )
 from rlwire.limits import Limits
 from rlwire.sessions.passwords import PasswordCheck, PasswordThrottle
+from rlwire.sessions.rfb.client import Painted, RfbClientSession
 from rlwire.sessions.rfb.handshake import check_passwords
 from rlwire.sessions.rfb.server import FrameEncoder, NumberedFrame, RfbServerSession
 from rlwire.streams import NOTHING
@@ -54,16 +54,14 @@ class Desk:
 
 
 class Peer(End):
-    """A viewer by hand, which sends its bytes one at a time."""
+    """A viewer by hand, which sends its bytes one at a time; a client's session paints for it."""
 
     def __init__(self, desk, **options):
         self.desk = desk
-        self.framebuffer = Framebuffer(WIDTH, HEIGHT)
-        self.decoder = RectangleDecoder(self.framebuffer)
+        self.painter = End(RfbClientSession())
+        init = encode_server_init(ServerInit(WIDTH, HEIGHT, RGB888, "desk"))
+        self.painter.feed(b"RFB 003.008\n\1\1\0\0\0\0" + init)
         self.kinds = []  # of rectangles
-        self.cursor = None
-        self.lossy = False
-        self.fences = []
         super().__init__(RfbServerSession(desk.screen, **options), 1, server=True)
 
     def rejected(self, data, error, text):
@@ -107,49 +105,20 @@ class Peer(End):
         self.feed(struct.pack(">BBHHHH", 3, incremental, *area))
 
     def messages(self):
-        updates = 0
-        while self.sent:
-            kind = self.read(1)[0]
-            if kind == 0:
-                (count,) = struct.unpack(">xH", self.read(3))
-                assert count
-                for _ in range(count):
-                    self.rectangle()
-                updates += 1
-            else:
-                assert kind == 248
-                flags, size = struct.unpack(">xxxIB", self.read(8))
-                self.fences.append(struct.pack(">BxxxIB", 248, flags & 7, size) + self.read(size))
-                assert flags >> 31
-        return updates
+        """Paint what the server has sent; return the number of updates."""
+        painted = [event for event in self.painter.feed(self.read()) if isinstance(event, Painted)]
+        self.kinds += [one.encoding for each in painted for one in each.rectangles]
+        return len(painted)
 
-    def rectangle(self):
-        width, height, encoding = struct.unpack_from(">HHi", self.sent, 4)
-        self.kinds.append(encoding)
-        if encoding == Encoding.DESKTOP_SIZE:
-            self.read(12)
-            self.framebuffer.resize(width, height)
-        elif encoding == Encoding.EXTENDED_DESKTOP_SIZE:
-            assert self.read(32)[12:] == struct.pack(">BxxxIHHHHI", 1, 1, 0, 0, width, height, 0)
-            self.framebuffer.resize(width, height)
-        elif encoding == Encoding.CURSOR:
-            self.read(12)
-            size = width * height * 4 + (width + 7) // 8 * height
-            self.cursor = width, height, self.read(size)
-        else:
-            data = self.read(self.decoder.size(self.sent, 0, len(self.sent)))
-            self.decoder.paint(data, 0, 1)
-            self.lossy = encoding == Encoding.TIGHT and data[12] >> 4 == 9
+    @property
+    def framebuffer(self):
+        return self.painter.session.framebuffer
 
     def follow(self, incremental=1):
         """Ask for an update, and see that it shows the frame."""
         self.request(incremental)
         assert self.messages() == 1
         assert self.shows(self.desk.frame)
-
-    @property
-    def size(self):
-        return self.framebuffer.width, self.framebuffer.height
 
     def shows(self, frame):
         return np.array_equal(self.framebuffer.pixels, frame)
@@ -326,8 +295,8 @@ def test_jpeg_is_sent_only_to_viewers_that_allow_it(desk):
         desk.number += 1
         peer.encodings(Encoding.TIGHT, *([Encoding.QUALITY_0 + 8] if allowed else []))
         peer.request(0)
+        assert (peer.sent[4 + 12] >> 4 == 9) is allowed
         assert peer.messages() == 1
-        assert peer.lossy is allowed
         assert np.abs(peer.framebuffer.pixels.astype(int) - desk.frame).mean() < 6
 
 
@@ -406,9 +375,12 @@ def test_new_size_is_sent(desk, kind):
     for size in ((64, 20), (30, 80)):
         desk.show(2, size)
         peer.request()
-        assert peer.messages() == 1
-        assert peer.size == size
-        assert peer.kinds[-1] == kind
+        resized = struct.pack(">HHHHi", 0, 0, *size, kind)
+        if kind == Encoding.EXTENDED_DESKTOP_SIZE:
+            resized += struct.pack(">BxxxIHHHHI", 1, 1, 0, 0, *size, 0)
+        assert peer.read() == b"\0\0\0\1" + resized
+        resized = struct.pack(">HHHHi", 0, 0, *size, Encoding.DESKTOP_SIZE)
+        peer.painter.feed(b"\0\0\0\1" + resized)
         peer.request(1, (0, 0, *size))
         assert peer.messages() == 1
         assert peer.shows(desk.frame)
@@ -425,28 +397,30 @@ def test_viewer_without_resizing_gets_the_pixels_that_fit(desk):
     peer.request()
     peer.messages()
     assert peer.shows(desk.frame)
-    assert peer.size[0] == WIDTH
+    assert peer.framebuffer.width == WIDTH
 
 
 def test_cursor_is_sent_once_to_viewers_that_draw_it(desk):
     peer = Peer(desk).open()
     peer.encodings(Encoding.TIGHT, Encoding.CURSOR)
+    updates = []
     for _ in range(2):
         desk.show(1)
         peer.request(0)
-        peer.messages()
-    assert peer.kinds.count(Encoding.CURSOR) == 1
-    assert peer.cursor is not None
-    width, height, data = peer.cursor
-    assert data[4 * width * height] == 0b10000000  # one of its first row is seen
+        updates.append(peer.read())
+    width, height, encoding = struct.unpack_from(">HHi", updates[0], 4 + 4)
+    assert encoding == Encoding.CURSOR
+    pixels = 4 * width * height
+    assert updates[0][4 + 12 + pixels] == 0b10000000  # one of its first row is seen
+    assert updates[1] == b"\0\0\0\1" + updates[0][4 + 12 + pixels + 2 * height :]
 
 
 def test_fences_are_answered(desk):
     peer = Peer(desk).open()
     peer.encodings(Encoding.FENCE, Encoding.CONTINUOUS_UPDATES)
-    assert peer.messages() == 0
-    assert len(peer.fences) == 1  # announces them
-    peer.feed(peer.fences.pop())
+    kind, flags, size = struct.unpack(">BxxxIB", peer.read())
+    assert (kind, flags >> 31, size) == (248, 1, 0)  # announces them
+    peer.feed(struct.pack(">BxxxIB", 248, flags & 7, 0))
     assert not peer.sent
     peer.feed(struct.pack(">BxxxIB3s", 248, 0xFFFFFFFF, 3, b"abc"))
     assert peer.sent == struct.pack(">BxxxIB3s", 248, 7, 3, b"abc")
