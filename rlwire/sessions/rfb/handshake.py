@@ -151,7 +151,10 @@ class ServerHandshake:
 
     def receive(self, message: Buffer) -> bool:
         """Receive a message; return whether the handshake is finished."""
-        self._stage = self._stages.send(message)
+        try:
+            self._stage = self._stages.send(message)
+        except StopIteration:
+            self._stage = Stage.OVER
         return self._stage is Stage.OVER
 
     def _run(self) -> Generator[Stage, Buffer, None]:
@@ -172,7 +175,6 @@ class ServerHandshake:
         if security is Security.VNC or version >= (3, 8):
             self.outgoing.append(handshake.encode_result(None, version))
         yield Stage.INIT  # a request for exclusive access is ignored
-        yield Stage.OVER
 
     def reject(self, reason: str) -> list[Buffer]:
         """Return unsent bytes and the reason; 3.3 and 3.7 have no reason after a challenge."""
