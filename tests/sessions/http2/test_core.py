@@ -55,17 +55,6 @@ def feed(peer, data):
 joined = b"".join
 
 
-def drained(peer, most=10000):
-    """All that it has to say."""
-    written = b""
-    for _ in range(most):
-        buffers = peer.output()
-        if not buffers:
-            return written
-        written += joined(buffers)
-    raise AssertionError("there is no end of it")
-
-
 def opened(client, number=1, **options):
     """An endpoint whose peer has said its first words, with one stream."""
     peer = Peer(client, options.get("limits"), options.get("window"), options.get("all"))
@@ -76,16 +65,6 @@ def opened(client, number=1, **options):
     return peer, stream
 
 
-def pair(**options):
-    client, server = Peer(True, options.get("limits")), Peer(False, options.get("limits"))
-    feed(server, client.preface())
-    feed(client, server.preface())
-    ours, theirs = Stream(1), Stream(1)
-    client.add(ours)
-    server.add(theirs)
-    return client, ours, server, theirs
-
-
 def refused(peer, wire):
     caught = raised(Http2Error, feed, peer, wire)
     assert caught.stream == 0
@@ -93,7 +72,7 @@ def refused(peer, wire):
 
 
 def test_small_message_is_one_buffer_and_received_in_one_call():
-    client, ours, server, theirs = pair()
+    (client, ours), (server, theirs) = opened(True), opened(False)
     buffers = client.message(ours, [b"hel", bytearray(b"lo")])
     assert buffers == [b"\0\0\x0a\0\0\0\0\0\x01" + message(b"hello")]
     assert server.receive_whole(buffers[0], len(buffers[0])) == [b"hello"]
@@ -104,7 +83,7 @@ def test_small_message_is_one_buffer_and_received_in_one_call():
 
 
 def test_a_large_message_is_not_copied():
-    client, ours, server, _ = pair()
+    (client, ours), (server, _) = opened(True), opened(False)
     array = np.arange(30_000, dtype=np.float64)
     head, body = client.message(ours, [b"", array.data.cast("B")])[0::2]
     assert np.shares_memory(np.frombuffer(body, np.uint8), array.view(np.uint8))
@@ -196,7 +175,7 @@ def test_streams_share_the_connection_in_turn():
         feed(client, http2.settings({http2.INITIAL_WINDOW_SIZE: 10}))
     for stream in streams:
         assert client.message(stream, [b"x" * size]) == []
-    drained(client)
+    joined(client.output())
     feed(client, http2.settings({http2.INITIAL_WINDOW_SIZE: 2**30}))
     sent = frames_of(client.output())
     assert [number for *_, number, _ in sent[:6]] == [1, 3, 5, 1, 3, 5]
@@ -209,10 +188,10 @@ def test_frames_after_the_last_message_are_queued_behind_it():
     client.message(ours, [b"abc"])
     assert client.after(ours, lambda: [data(b"", http2.END_STREAM)]) == []
     raised(LocalProtocolError, client.message, ours, [b"more"])
-    first = drained(client)
+    first = joined(client.output())
     assert first == data(b"\0\0\0")
     feed(client, http2.window_update(1, 100))
-    assert drained(client) == data(b"\0\x03abc") + data(b"", http2.END_STREAM)
+    assert joined(client.output()) == data(b"\0\x03abc") + data(b"", http2.END_STREAM)
 
 
 def test_dropped_stream_sends_no_more():
