@@ -104,16 +104,11 @@ def test_failed_step_reveals_no_address_and_no_text_of_numpy(url, result):
     assert not re.search("0x|inhomogeneous|setting an array", text)
 
 
-def failing(error):
-    def fail(*_, **__):
-        raise error
-
-    return fail
-
-
 @pytest.mark.parametrize("url", ["openpi://127.0.0.1:0", "rlx://127.0.0.1:0"])
 def test_failed_agent_reveals_no_address(url):
-    fail = failing(KeyError(Odd()))
+    def fail(*_, **__):
+        raise KeyError(Odd())
+
     agent = SimpleNamespace(init=lambda exploit: True, update=fail)
     served = fail if url.startswith("openpi") else lambda parameter_server: agent
     with rlwire.serve(served, url) as server, rlwire.connect(server.url) as client:
