@@ -1,14 +1,8 @@
 """Times the functions that `rlwire.install("lerobot")` replaces, beside pickle and torch.save.
 
-<<<<<<< HEAD
 The values are an observation of two cameras, 50 actions, and 100 transitions of states or of
-images. LeRobot and PyTorch are not in the dependency group `benchmarks`.
-=======
-The functions that `rlwire.install("lerobot")` replaces, beside pickle and torch.save, in turns: an
-observation of two cameras, 50 actions, and 100 transitions of states or of images. "decode" is of
-what the receiver has joined, "receive" of several chunks. LeRobot and PyTorch are no part of the
-benchmarks' packages; without them it says so.
->>>>>>> 9c3ed209 (LeRobot's codec is compiled, and tensors of messages in chunks are views of them)
+images. "decode" is of what the receiver has joined, "receive" of several chunks. LeRobot and
+PyTorch are not in the dependency group `benchmarks`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
@@ -36,6 +36,34 @@ def use_compiled_modules(path: list[str]) -> None:
     path[:] = [os.path.dirname(os.path.abspath(found.origin))]
 
 
+def after_import(name: str, call: Callable[[ModuleType], None]) -> Callable[[], None]:
+    """Call `call` with the module `name` whenever it is imported, until the result is called.
+
+    `python -m` of the module fails: it would run the module without the call.
+    """
+
+    class Finder:
+        @staticmethod
+        def find_spec(wanted: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+            if wanted != name:
+                return None
+            spec = PathFinder.find_spec(name, path)
+            if spec is not None and (own := spec.loader) is not None:
+
+                def exec_module(module: ModuleType) -> None:
+                    own.exec_module(module)
+                    call(module)
+
+                loader: Any = SimpleNamespace(
+                    create_module=own.create_module, exec_module=exec_module
+                )
+                spec.loader = loader
+            return spec
+
+    sys.meta_path.insert(0, Finder)
+    return lambda: sys.meta_path.remove(Finder)
+
+
 def register_environment() -> None:
     """Register ``rlwire/Remote-v0`` when Gymnasium is imported, before or after rlwire.
 
@@ -46,27 +74,10 @@ def register_environment() -> None:
     def register(module: Any) -> None:
         module.register("rlwire/Remote-v0", entry_point="rlwire:make")
 
-    class Finder:
-        @staticmethod
-        def find_spec(wanted: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-            if wanted != name:
-                return None
-            sys.meta_path.remove(Finder)
-            found = PathFinder.find_spec(name, path)
-            if found is not None and found.loader is not None:
-                run = found.loader.exec_module
-
-                def execute(module: ModuleType) -> None:
-                    run(module)
-                    register(module)
-
-                found.loader.exec_module = execute  # type: ignore[method-assign]
-            return found
-
     if hasattr(sys.modules.get(name), "register"):  # else it is missing, or just being imported
         register(sys.modules[name])
     else:
-        sys.meta_path.insert(0, Finder)
+        after_import(name, register)
 
 
 def version_of_package() -> str:

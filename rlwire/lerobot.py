@@ -8,15 +8,16 @@ messages stay LeRobot's.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import logging
 import re
 import sys
-from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from rlwire._imports import after_import
 from rlwire.buffers import joined
 from rlwire.codecs.lerobot import PICKLES, Codec, NotLoaded, different
 from rlwire.errors import LimitExceeded
@@ -44,75 +45,45 @@ _MODULES = ("lerobot.async_inference.policy_server", "lerobot.async_inference.ro
 
 def _sources(library: ModuleType) -> str:
     """Return the SHA-256 of the source of the functions that are replaced."""
-    found = hashlib.sha256()
-    for name in _CODE:
-        own: Any = getattr(library, name, None)
-        try:
-            found.update(inspect.getsource(own).encode())
-        except (OSError, TypeError):
-            raise different(f"{library.__name__}.{name}") from None
-    return found.hexdigest()
+    try:
+        sources = [inspect.getsource(getattr(library, name)) for name in _CODE]
+    except (AttributeError, OSError, TypeError) as error:
+        raise different(f"{library.__name__} ({error})") from None
+    return hashlib.sha256("".join(sources).encode()).hexdigest()
 
 
-def _receiver(limits: Limits, states: Any) -> Callable[..., bytes | bytearray | None]:
-    def receive(iterator: Any, queue: Any, shutdown: Any, prefix: Any) -> bytes | bytearray | None:
-        """Join chunks, as LeRobot does; one chunk is not copied, several become a bytearray."""
-        parts: list[bytes] = []
-        size = 0
-        logging.info("%s Starting receiver", prefix)
-        for item in iterator:
-            if shutdown.is_set():
-                logging.info("%s Shutting down receiver", prefix)
-                return None
-            state, data = item.transfer_state, item.data
-            if state == states.TRANSFER_BEGIN:
-                parts, size = [], 0
-            elif state not in (states.TRANSFER_MIDDLE, states.TRANSFER_END):
-                logging.warning("%s Received unknown transfer state %s", prefix, state)
-                raise ValueError(f"Received unknown transfer state {state}")
-            size += len(data)
-            if size > limits.message:
-                raise LimitExceeded("message", limits.message, size)
-            parts.append(data)
-            if state != states.TRANSFER_END:
-                continue
-            message = data if len(parts) == 1 else joined(parts)
+def _receive(
+    limits: Limits, states: Any, iterator: Any, queue: Any, shutdown: Any, prefix: Any
+) -> bytes | bytearray | None:
+    """Join chunks, as LeRobot does; one chunk is not copied, several become a bytearray."""
+    parts: list[bytes] = []
+    size = 0
+    logging.info("%s Starting receiver", prefix)
+    for item in iterator:
+        if shutdown.is_set():
+            logging.info("%s Shutting down receiver", prefix)
+            return None
+        state, data = item.transfer_state, item.data
+        if state == states.TRANSFER_BEGIN:
             parts, size = [], 0
-            # Before it is queued: so only the peer that sent it is told, and the loop goes on.
-            if message.startswith(PICKLES):
-                raise NotLoaded(message)
-            if queue is None:
-                return message
-            queue.put(message)
-        return None
-
-    return receive
-
-
-def _finder(replace: Callable[[ModuleType], None]) -> Any:
-    """Return a finder of LeRobot's modules that call `pickle`, if they are imported later.
-
-    Its loaders call `replace` with the module. `python -m` fails with them.
-    """
-
-    def find_spec(fullname: str, path: Any, target: Any = None) -> Any:
-        for finder in sys.meta_path if fullname in _MODULES else ():
-            spec = None if finder is found else finder.find_spec(fullname, path, target)
-            if spec is not None and (own := spec.loader):
-
-                def exec_module(module: ModuleType) -> None:
-                    own.exec_module(module)
-                    replace(module)
-
-                both: Any = SimpleNamespace(
-                    create_module=own.create_module, exec_module=exec_module
-                )
-                spec.loader = both
-                return spec
-        return None
-
-    found: Any = SimpleNamespace(find_spec=find_spec)
-    return found
+        elif state not in (states.TRANSFER_MIDDLE, states.TRANSFER_END):
+            logging.warning("%s Received unknown transfer state %s", prefix, state)
+            raise ValueError(f"Received unknown transfer state {state}")
+        size += len(data)
+        if size > limits.message:
+            raise LimitExceeded("message", limits.message, size)
+        parts.append(data)
+        if state != states.TRANSFER_END:
+            continue
+        message = data if len(parts) == 1 else joined(parts)
+        parts, size = [], 0
+        # Before it is queued: so only the peer that sent it is told, and the loop goes on.
+        if message.startswith(PICKLES):
+            raise NotLoaded(message)
+        if queue is None:
+            return message
+        queue.put(message)
+    return None
 
 
 def _replace_lerobot(*, limits: Limits | None = DEFAULT) -> contextlib.ExitStack:
@@ -123,7 +94,8 @@ def _replace_lerobot(*, limits: Limits | None = DEFAULT) -> contextlib.ExitStack
         raise different(f"a function of {utils.__name__}")
     undo = contextlib.ExitStack()
     codec = Codec(limits)
-    ours = SimpleNamespace(dumps=codec.encode, loads=codec.decode)
+    receive = functools.partial(_receive, codec.limits, utils.TransferState)
+    ours = SimpleNamespace(dumps=codec.encode, loads=codec.decode, receive=receive)
 
     def replace(module: ModuleType) -> None:
         used = set(re.findall(r"\bpickle\.(\w+)", inspect.getsource(module)))
@@ -137,10 +109,8 @@ def _replace_lerobot(*, limits: Limits | None = DEFAULT) -> contextlib.ExitStack
         for name in _MODULES:
             if name in sys.modules:
                 replace(sys.modules[name])
-        finder = _finder(replace)
-        sys.meta_path.insert(0, finder)
-        undo.callback(sys.meta_path.remove, finder)
-        ours.receive = _receiver(codec.limits, utils.TransferState)
+            else:
+                undo.callback(after_import(name, replace))
         replace_code(undo, utils, _CODE, ours)
     except BaseException:
         undo.close()

@@ -22,18 +22,27 @@ cdef extern from *:
     #define rlw_ascii_data(o) ((const uint8_t *)PyUnicode_1BYTE_DATA(o))
     #define rlw_ascii_size(o) PyUnicode_GET_LENGTH(o)
 
-    /* Hashes a key's size, its first and its last bytes; a collision only costs a slot. */
+    /* Hashes a key, the last bytes of a long one twice; a collision costs a slot, and time. */
     static inline uint32_t rlw_key_slot(const uint8_t *p, size_t size) {
-        uint32_t head = 0, tail = 0;
-        if (size >= 4) {
+        uint64_t word, hash = size;
+        uint32_t head, tail;
+        size_t i;
+        for (i = 0; size > 8 && i < size - 8; i += 8) {
+            memcpy(&word, p + i, 8);
+            hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+            hash ^= hash >> 32; /* else the high bytes of a word reach few bits */
+        }
+        if (size >= 8) {
+            memcpy(&word, p + size - 8, 8);
+        } else if (size >= 4) {
             memcpy(&head, p, 4);
             memcpy(&tail, p + size - 4, 4);
+            word = (uint64_t)tail << 32 | head;
         } else {
-            head = (uint32_t)p[0] | (uint32_t)p[size / 2] << 8;
-            tail = p[size - 1];
+            word = p[0] | (uint32_t)p[size / 2] << 8 | (uint32_t)p[size - 1] << 16;
         }
-        head = (head ^ (tail * 0x9E3779B1u) ^ (uint32_t)size) * 0x85EBCA6Bu;
-        return head >> 23; /* 9 bits: KEY_SLOTS */
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        return (uint32_t)((hash ^ hash >> 29) * 0x85EBCA6B85EBCA6Bu >> 55); /* 9 bits: KEY_SLOTS */
     }
 
     /* Keys are short: comparing a few overlapping words is faster than calling memcmp. */

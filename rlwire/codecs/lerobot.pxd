@@ -22,7 +22,6 @@ cdef class Codec:
     cdef dict _classes
 
     cdef object _pack(self, object value, Py_ssize_t depth)
-    cdef dict _pack_dict(self, object value, Py_ssize_t depth)
     cdef list _pack_list(self, object value, Py_ssize_t depth)
     cpdef object _unpack(self, object value)
     @cython.locals(index=Py_ssize_t)

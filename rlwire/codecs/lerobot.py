@@ -21,8 +21,6 @@ from rlwire.codecs import msgpack
 from rlwire.errors import DecodeError, EncodeError, LimitExceeded, RlwireError, quoted
 from rlwire.limits import Limits, checked
 
-__all__ = ["MARK", "PICKLES", "Codec", "NotLoaded", "different"]
-
 MARK = "lerobot1"
 _BEGINNING = msgpack.encode([MARK, None])[:-1]  # no pickle, nor a file of torch.save, begins so
 PICKLES = (b"\x80", b"PK\x03\x04")  # pickle from protocol 2 on; torch.save's zip file
@@ -74,12 +72,9 @@ class Codec:
         self.limits = limits = checked(limits)
         self._encoder = msgpack.Encoder(strict_types=True, align=True, limits=limits)
         self._views, self._parts = (
-            msgpack.Decoder(
-                copy=copy, arrays="bytes", strict_map_key=False, limits=limits,
-                ext_hook=_refuse_extension, timestamp=_refuse_extension,
-            )
+            msgpack.Decoder(copy=copy, arrays="bytes", strict_map_key=False, limits=limits)
             for copy in (False, None)
-        )  # fmt: skip
+        )
         self._torch = torch
         self._from_numpy = torch.from_numpy
         self._packers: dict[type, Callable[[Any, int], Any]] = {
@@ -132,17 +127,14 @@ class Codec:
             return value
         if depth > self.limits.depth:
             raise RecursionError("the value is nested too deeply")
-        if kind is dict or kind is OrderedDict:
-            return self._pack_dict(value, depth)
         if kind is list:
             return self._pack_list(value, depth)
-        packer = self._packers.get(kind)
-        if packer is None:
-            packer = self._packers[kind] = self._find_packer(kind)
-        return packer(value, depth)
-
-    def _pack_dict(self, value: Any, depth: int) -> dict[Any, Any]:
-        packed = {}
+        if kind is not dict and kind is not OrderedDict:
+            packer = self._packers.get(kind)
+            if packer is None:
+                packer = self._packers[kind] = self._find_packer(kind)
+            return packer(value, depth)
+        packed: dict[Any, Any] = {}
         for key, part in value.items():
             if type(key) is not str and type(key) is not int:
                 raise _Refused(f"the key {quoted(key)} is neither a str nor an int")
@@ -153,15 +145,11 @@ class Codec:
         return [part if _is_plain(part) else self._pack(part, depth + 1) for part in value]
 
     def _pack_tensor(self, value: Any, depth: int) -> Any:
-        try:
-            return [b"tensor", value.numpy()]
-        except (RuntimeError, TypeError, ValueError):
-            pass  # on another device, with a gradient, or of a dtype that NumPy has not
+        mark = b"tensor"
         try:
             if value.dtype is self._torch.bfloat16:
-                bits = value.detach().cpu().contiguous().view(self._torch.int16)
-                return [b"bfloat16", bits.numpy(force=True)]
-            return [b"tensor", value.numpy(force=True)]
+                mark, value = b"bfloat16", value.detach().view(self._torch.int16)
+            return [mark, value.numpy(force=True)]
         except (RuntimeError, TypeError, ValueError) as error:
             what = f"{value.dtype}, {value.layout}"
             raise _Refused(f"a tensor ({what}) has no NumPy form: {error}") from None
@@ -248,9 +236,9 @@ class Codec:
                 raise _Refused(f"{quoted(name)} is none of the types that the program has imported")
             known = self._classes[mark] = [kind, None]  # and the types of the last one's fields
         kind = known[0]
-        self._unpack_list(parts)
-        if [type(part) for part in parts] != known[1]:
-            types, wanted = [type(part) for part in parts], (_fields(kind) or {}).values()
+        types = [type(part) for part in self._unpack_list(parts)]
+        if types != known[1]:
+            wanted = (_fields(kind) or {}).values()
             if len(types) != len(wanted) or not all(map(isinstance, parts, wanted)):
                 raise _Refused(f"a {kind.__name__} has fields of types {quoted(types)}")
             known[1] = types
@@ -262,10 +250,6 @@ class Codec:
 
 class _Refused(Exception):
     """A value that is none of the types above; becomes an EncodeError or DecodeError."""
-
-
-def _refuse_extension(*_: Any) -> Any:
-    raise _Refused("a MessagePack extension is none of LeRobot's values")
 
 
 def _imported(name: str) -> Any:

@@ -44,6 +44,13 @@ def test_keys_of_all_lengths_and_alphabets(oracle):
     assert second["a"] == message["a"]
 
 
+@pytest.mark.parametrize("pattern", ["joint{:02}.pos", "observation.images.{:02}.left", "{:02}"])
+def test_keys_that_differ_in_the_middle_are_cached(pattern):
+    data = rlx.encode({pattern.format(n): n for n in range(40)})
+    first, second = list(rlx.decode(data)), list(rlx.decode(data))
+    assert sum(a is b for a, b in zip(first, second, strict=True)) > 30  # a few clash
+
+
 MODES = [
     *["1", "L", "P", "LA", "PA", "La", "RGB", "YCbCr", "LAB", "HSV", "RGBA", "RGBa", "RGBX"],
     *["CMYK", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"],
