@@ -50,7 +50,7 @@ ALLOWED = {
     "rllink": SHARED | {"rllink", "msgpack_numpy"},
     "openpi": SHARED | {"openpi", "msgpack_numpy"},
     "msgpack_numpy": {"codecs", "errors", "limits", "msgpack_numpy"},
-    "lerobot": {"buffers", "codecs", "errors", "limits", "msgpack_numpy"},
+    "lerobot": {"_imports", "buffers", "codecs", "errors", "limits", "msgpack_numpy"},
     "installing": {"errors"},
     "relaax": SHARED | {"relaax", "rlx", "__init__"},
     "rllib": SHARED | {"rllib", "rllink", "rlx", "openpi", "relaax"},
